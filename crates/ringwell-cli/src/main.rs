@@ -1,0 +1,2 @@
+//! The ringwell program.
+fn main() {}

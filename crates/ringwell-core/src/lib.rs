@@ -1,0 +1,14 @@
+//! Ring pools, promo numbers, allocations and lockouts: the rules of the house.
+//!
+//! Knows nothing of clocks, files, sockets, other shards or how anything is encoded: time and
+//! journal positions come in as arguments. `no_std`, so that a clock or a file does not compile.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+mod number;
+mod value;
+
+pub use number::{NumberError, NumberRange, PromoNumber};
+pub use value::{Millis, PoolId, Position, VisitorId};

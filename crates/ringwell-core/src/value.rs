@@ -1,0 +1,70 @@
+//! Small values that the whole program shares.
+
+use core::fmt;
+use core::ops::{Add, Sub};
+
+/// Milliseconds: a length of time, or a point of shard time since 1970-01-01 UTC.
+///
+/// Shard time never goes backwards, also across restarts. Source: docs/spec/allocation.md, "Time".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// No time at all, or 1970-01-01.
+    pub const ZERO: Self = Self(0);
+
+    /// The time from `earlier` to `self`, zero if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add for Millis {
+    type Output = Self;
+
+    /// Saturates: a lockout that would end after the end of time never ends.
+    fn add(self, rhs: Self) -> Self {
+        Self(self.0.saturating_add(rhs.0))
+    }
+}
+
+impl Sub for Millis {
+    type Output = Self;
+
+    /// Saturates at zero.
+    fn sub(self, rhs: Self) -> Self {
+        Self(self.0.saturating_sub(rhs.0))
+    }
+}
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ms", self.0)
+    }
+}
+
+/// Identifies a ring pool in the published API: the number in `ring_pools/<id>/allocate_number`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolId(pub u64);
+
+impl fmt::Display for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Where in its shard's journal a record lies. Later records have greater positions.
+///
+/// The journal gives the bits their meaning; the rules only compare them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(pub u64);
+
+impl Position {
+    /// Before every record: the number was never allocated.
+    pub const NONE: Self = Self(0);
+}
+
+/// A visitor who asked for the same number again: a digest of what the client sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VisitorId(pub [u8; 16]);
