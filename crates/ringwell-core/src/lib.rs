@@ -8,7 +8,19 @@
 extern crate alloc;
 
 mod number;
+mod order;
+mod pool;
+mod rebuild;
+mod shard;
+mod slot;
+#[cfg(test)]
+mod tests;
 mod value;
+mod visitors;
 
 pub use number::{NumberError, NumberRange, PromoNumber};
+pub use pool::{Exhausted, PoolSpec};
+pub use rebuild::{Fact, Rebuild};
+pub use shard::{Grant, Retired, Shard};
+pub use slot::Slot;
 pub use value::{Millis, PoolId, Position, VisitorId};

@@ -1,0 +1,141 @@
+//! One ring pool: which promo number goes out next.
+//!
+//! Owns the order of choice; the numbers' states lie in the shard's slots, of which a pool has a
+//! run. While every lockout has the same length and runs to its end, the order of expiry is the
+//! order of allocation, and a head that walks round the run is enough. The first change that
+//! breaks this (keep-alive, release, another lifetime) replaces the head by an [`Order`]; both
+//! choose the same number, which a property test shows.
+//! Invariant: the number chosen has been free longest.
+//! Source: docs/spec/allocation.md, "Choosing a number".
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::order::Order;
+use crate::slot::Slot;
+use crate::{Millis, NumberRange, PoolId};
+
+/// What the directory says of a pool, as far as its shard needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolSpec {
+    /// The pool's id in the published API.
+    pub id: PoolId,
+    /// How long an allocation is guaranteed.
+    pub lifetime: Millis,
+    /// The numbers in rotation, without the overflow number.
+    pub numbers: Vec<NumberRange>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) id: PoolId,
+    pub(crate) lifetime: Millis,
+    /// Nothing goes out before this moment: part of the history is in doubt.
+    pub(crate) held_until: Millis,
+    /// The run of slots in the shard.
+    base: u32,
+    count: u32,
+    head: u32,
+    /// Some visitor asked for a number to keep: look before each allocation.
+    pub(crate) sticky: bool,
+    order: Option<Box<Order>>,
+}
+
+/// The pool has no number to hand out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted {
+    /// When the next number comes free, if nobody keeps it longer.
+    pub until: Millis,
+}
+
+impl Pool {
+    /// The pool of `spec`, whose numbers are `all[base..base + count]`; finds out where the ring
+    /// stands, or that it is broken.
+    pub(crate) fn new(spec: &PoolSpec, base: u32, count: u32, all: &[Slot]) -> Self {
+        let mut pool = Self {
+            id: spec.id,
+            lifetime: spec.lifetime,
+            held_until: Millis::ZERO,
+            base,
+            count,
+            head: 0,
+            sticky: false,
+            order: None,
+        };
+        let slots = pool.slots(all);
+        match ring_head(slots) {
+            Some(head) => pool.head = head,
+            None => pool.order = Some(Box::new(Order::new(slots))),
+        }
+        pool
+    }
+
+    /// The slot, counted in the shard, of the number that has been free longest.
+    ///
+    /// # Errors
+    /// [`Exhausted`] if no number is free at `now`, or the pool is held.
+    #[inline]
+    pub(crate) fn choose(&self, all: &[Slot], now: Millis) -> Result<u32, Exhausted> {
+        let place = self.order.as_ref().map_or(self.head, |order| order.first());
+        let until = all[(self.base + place) as usize].locked_until.max(self.held_until);
+        if until <= now { Ok(self.base + place) } else { Err(Exhausted { until }) }
+    }
+
+    /// Follows an allocation of the chosen slot, whose lockout now ends `all[slot].locked_until`.
+    #[inline]
+    pub(crate) fn allocated(&mut self, all: &[Slot], slot: u32) {
+        let place = slot - self.base;
+        match &mut self.order {
+            None => self.head = if place + 1 == self.count { 0 } else { place + 1 },
+            Some(order) => order.changed(run(all, self.base, self.count), place),
+        }
+    }
+
+    /// Follows a change of `slot` out of turn: its lockout was extended or ended early.
+    pub(crate) fn changed(&mut self, all: &[Slot], slot: u32) {
+        let slots = run(all, self.base, self.count);
+        match &mut self.order {
+            None => self.order = Some(Box::new(Order::new(slots))),
+            Some(order) => order.changed(slots, slot - self.base),
+        }
+    }
+
+    /// Follows a change of the position of `slot`, which decides among equals only.
+    pub(crate) fn reposition(&mut self, all: &[Slot], slot: u32) {
+        if let Some(order) = &mut self.order {
+            order.changed(run(all, self.base, self.count), slot - self.base);
+        }
+    }
+
+    /// The pool's slots.
+    pub(crate) fn slots<'a>(&self, all: &'a [Slot]) -> &'a [Slot] {
+        run(all, self.base, self.count)
+    }
+
+    /// Where the pool's run of slots begins in the shard.
+    pub(crate) fn first_slot(&self) -> u32 {
+        self.base
+    }
+
+    /// The first slot that the next allocation will look at; a read of it warms the cache.
+    #[inline]
+    pub(crate) fn head_slot(&self) -> u32 {
+        self.base + self.head
+    }
+}
+
+fn run(all: &[Slot], base: u32, count: u32) -> &[Slot] {
+    &all[base as usize..(base + count) as usize]
+}
+
+/// Where the ring stands if the slots, walked round from there, come free in rising order.
+fn ring_head(slots: &[Slot]) -> Option<u32> {
+    let place = |i: u32| slots[i as usize].turn();
+    let count = u32::try_from(slots.len()).ok()?;
+    let head = (0..count).min_by_key(|&i| (place(i), i))?;
+    let in_order = (1..count).all(|step| {
+        let (before, after) = ((head + step - 1) % count, (head + step) % count);
+        (place(before), before) < (place(after), after)
+    });
+    in_order.then_some(head)
+}

@@ -1,0 +1,189 @@
+//! A shard's state while it is rebuilt from a snapshot and records, before it serves.
+//!
+//! Every fact carries the position of its record, and a number takes only facts that are newer
+//! than what it has: so a snapshot may have been taken while the shard went on, and replaying a
+//! record twice changes nothing. Facts on numbers that are in no pool are kept as retired.
+//! Source: docs/spec/allocation.md, "Recovery".
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::pool::{Pool, PoolSpec};
+use crate::shard::{Retired, Shard};
+use crate::slot::Slot;
+use crate::visitors::Visitors;
+use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
+
+/// Collects facts; [`Rebuild::finish`] makes the shard.
+#[derive(Debug)]
+pub struct Rebuild {
+    specs: Vec<PoolSpec>,
+    slots: Vec<Slot>,
+    by_number: Vec<u32>,
+    visitors: BTreeMap<u32, VisitorId>,
+    retired: BTreeMap<PromoNumber, Retired>,
+    holds: BTreeMap<Option<PoolId>, Millis>,
+}
+
+/// What a record or a snapshot says of a number's newest allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// The number's state.
+    pub slot: Slot,
+    /// The pool that it was handed out from.
+    pub pool: PoolId,
+    /// The visitor who asked to keep it.
+    pub visitor: Option<VisitorId>,
+}
+
+impl Rebuild {
+    /// Starts from the directory: every number free and never handed out.
+    ///
+    /// # Panics
+    /// With more than `u32::MAX` numbers, or a number in two pools: the directory excludes both.
+    #[must_use]
+    pub fn new(specs: Vec<PoolSpec>) -> Self {
+        let slots: Vec<Slot> = specs
+            .iter()
+            .flat_map(|spec| &spec.numbers)
+            .flat_map(|range| range.iter().map(Slot::new))
+            .collect();
+        let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        assert!(slots.len() == count as usize, "more numbers than a shard can count");
+        let mut by_number: Vec<u32> = (0..count).collect();
+        by_number.sort_by_key(|&slot| slots[slot as usize].number);
+        let twice = by_number
+            .windows(2)
+            .any(|w| slots[w[0] as usize].number == slots[w[1] as usize].number);
+        assert!(!twice, "a number is in two pools");
+        Self {
+            specs,
+            slots,
+            by_number,
+            visitors: BTreeMap::new(),
+            retired: BTreeMap::new(),
+            holds: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a fact if it is newer than what is known of the number.
+    pub fn learn(&mut self, hint: u32, fact: Fact) {
+        let number = fact.slot.number;
+        if let Some(slot) = self.find(hint, number) {
+            if fact.slot.position > self.slots[slot as usize].position {
+                self.set(slot, fact);
+            }
+        } else {
+            let newer = |known: &Retired| fact.slot.position > known.slot.position;
+            if self.retired.get(&number).is_none_or(newer) {
+                let Fact { slot, pool, visitor } = fact;
+                self.retired.insert(number, Retired { slot, pool, visitor });
+            }
+        }
+    }
+
+    /// The lockout of a number's newest allocation was extended or ended early.
+    pub fn relock(&mut self, hint: u32, number: PromoNumber, until: Millis, position: Position) {
+        let released = |until: Millis, slot: &Slot| until < slot.locked_until;
+        if let Some(slot) = self.find(hint, number) {
+            let known = &mut self.slots[slot as usize];
+            if position > known.position {
+                if released(until, known) {
+                    self.visitors.remove(&slot);
+                }
+                known.locked_until = until;
+                known.position = position;
+            }
+        } else if let Some(known) = self.retired.get_mut(&number)
+            && position > known.slot.position
+        {
+            if released(until, &known.slot) {
+                known.visitor = None;
+            }
+            known.slot.locked_until = until;
+            known.slot.position = position;
+        }
+    }
+
+    /// Nothing goes out of `pool`, or of any pool, before `until`.
+    pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
+        let held = self.holds.entry(pool).or_insert(until);
+        *held = until.max(*held);
+    }
+
+    /// Takes over a number that another shard handed out last: it was in that shard's pools
+    /// before the directory or the number of shards changed. Its record stays in the other
+    /// journal, so the number has no position here.
+    pub fn adopt(&mut self, from: &Retired) {
+        let Some(slot) = self.find(u32::MAX, from.slot.number) else { return };
+        if from.slot.allocated_at > self.slots[slot as usize].allocated_at {
+            let fact = Slot { position: Position::NONE, ..from.slot };
+            self.set(slot, Fact { slot: fact, pool: from.pool, visitor: from.visitor });
+        }
+    }
+
+    /// Numbers with a history that are in none of the pools, in rising order.
+    pub fn retired(&self) -> impl Iterator<Item = &Retired> {
+        self.retired.values()
+    }
+
+    /// Lengthens every lockout that still ran at `then` by `by`: the time that passed since is
+    /// in doubt, so it is taken as not passed.
+    pub fn prolong(&mut self, then: Millis, by: Millis) {
+        let retired = self.retired.values_mut().map(|retired| &mut retired.slot);
+        for slot in self.slots.iter_mut().chain(retired).filter(|slot| !slot.is_free(then)) {
+            slot.locked_until = slot.locked_until + by;
+        }
+    }
+
+    /// The shard, ready to serve.
+    ///
+    /// # Panics
+    /// Never: [`Rebuild::new`] has made the slots from the same list.
+    #[must_use]
+    pub fn finish(self) -> Shard {
+        let Self { specs, slots, by_number, visitors, retired, holds } = self;
+        let mut shard = Shard {
+            slots,
+            pools: Vec::with_capacity(specs.len()),
+            by_number,
+            visitors: Visitors::default(),
+            retired,
+        };
+        let mut base = 0;
+        for spec in &specs {
+            let count = spec.numbers.iter().map(|range| range.count()).sum();
+            shard.pools.push(Pool::new(spec, base, count, &shard.slots));
+            base += count;
+        }
+        for (slot, visitor) in visitors {
+            if let Some(pool) = shard.pool_of(slot) {
+                shard.pools[pool as usize].sticky = true;
+                shard.visitors.assign(pool, slot, Some(visitor));
+            }
+        }
+        for (pool, until) in holds {
+            shard.hold(pool, until);
+        }
+        shard
+    }
+
+    fn set(&mut self, slot: u32, fact: Fact) {
+        self.slots[slot as usize] = fact.slot;
+        match fact.visitor {
+            Some(visitor) => self.visitors.insert(slot, visitor),
+            None => self.visitors.remove(&slot),
+        };
+    }
+
+    /// The slot of `number`; `hint` is where it was when the record was written.
+    fn find(&self, hint: u32, number: PromoNumber) -> Option<u32> {
+        if self.slots.get(hint as usize).is_some_and(|slot| slot.number == number) {
+            return Some(hint);
+        }
+        self.by_number
+            .binary_search_by_key(&number, |&slot| self.slots[slot as usize].number)
+            .ok()
+            .map(|at| self.by_number[at])
+    }
+}

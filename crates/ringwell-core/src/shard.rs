@@ -1,0 +1,245 @@
+//! One shard: its pools and their numbers, and the four things that can happen to a number.
+//!
+//! Single-threaded: one input at a time, each at a given `now`, which never falls. Knows nothing
+//! of how time is read, how records are kept, or who asked. Each change takes the position of the
+//! record that tells of it.
+//! Invariant: a number is in at most one live allocation.
+//! Source: docs/spec/allocation.md.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::pool::{Exhausted, Pool};
+use crate::slot::Slot;
+use crate::visitors::Visitors;
+use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
+
+/// What a shard knows of the numbers that it owns, and of those that it once handed out.
+#[derive(Debug)]
+pub struct Shard {
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) pools: Vec<Pool>,
+    /// Slots in the order of their numbers.
+    pub(crate) by_number: Vec<u32>,
+    pub(crate) visitors: Visitors,
+    pub(crate) retired: BTreeMap<PromoNumber, Retired>,
+}
+
+/// A number that is in none of the shard's pools any more. It keeps its history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retired {
+    /// Its newest allocation here.
+    pub slot: Slot,
+    /// The pool that it was in.
+    pub pool: PoolId,
+    /// The visitor who asked to keep it.
+    pub visitor: Option<VisitorId>,
+}
+
+/// A number that has just been handed out, or kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Index of the number in the shard.
+    pub slot: u32,
+    /// The number.
+    pub number: PromoNumber,
+    /// When its lockout ends.
+    pub locked_until: Millis,
+    /// The record that touched the number before this one.
+    pub previous: Position,
+}
+
+impl Shard {
+    /// How many pools there are; they are counted from zero.
+    #[must_use]
+    pub fn pool_count(&self) -> usize {
+        self.pools.len()
+    }
+
+    /// All numbers in rotation, in the order of their slots.
+    #[must_use]
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// The id of a pool.
+    ///
+    /// # Panics
+    /// If there is no such pool: the directory and the shard were built from different lists.
+    #[must_use]
+    pub fn pool_id(&self, pool: u32) -> PoolId {
+        self.pools[pool as usize].id
+    }
+
+    /// How long `pool` guarantees an allocation.
+    ///
+    /// # Panics
+    /// As [`Self::pool_id`].
+    #[must_use]
+    pub fn lifetime(&self, pool: u32) -> Millis {
+        self.pools[pool as usize].lifetime
+    }
+
+    /// Reads what the next allocation from `pool` will need, so that a batch waits for many
+    /// cache lines at once instead of one after another. The result has no meaning.
+    ///
+    /// # Panics
+    /// As [`Self::pool_id`].
+    #[inline]
+    #[must_use]
+    pub fn warm(&self, pool: u32) -> u64 {
+        self.slots[self.pools[pool as usize].head_slot() as usize].locked_until.0
+    }
+
+    /// Hands out the number of `pool` that has been free longest.
+    ///
+    /// # Errors
+    /// [`Exhausted`] if every number is locked out.
+    ///
+    /// # Panics
+    /// As [`Self::pool_id`].
+    #[inline]
+    pub fn allocate(
+        &mut self,
+        now: Millis,
+        pool: u32,
+        visitor: Option<VisitorId>,
+        position: Position,
+    ) -> Result<Grant, Exhausted> {
+        let owner = &mut self.pools[pool as usize];
+        let chosen = owner.choose(&self.slots, now)?;
+        let locked_until = now + owner.lifetime;
+        let slot = &mut self.slots[chosen as usize];
+        assert!(slot.is_free(now), "a locked number was chosen");
+        let previous = slot.position;
+        let number = slot.number;
+        *slot = Slot { number, allocated_at: now, locked_until, position };
+        owner.allocated(&self.slots, chosen);
+        if owner.sticky || visitor.is_some() {
+            owner.sticky = true;
+            self.visitors.assign(pool, chosen, visitor);
+        }
+        Ok(Grant { slot: chosen, number, locked_until, previous })
+    }
+
+    /// The number that `visitor` holds in `pool`, with its lockout extended by a lifetime from
+    /// `now`; `None` if the visitor holds none any more.
+    ///
+    /// # Panics
+    /// As [`Self::pool_id`].
+    pub fn keep(
+        &mut self,
+        now: Millis,
+        pool: u32,
+        visitor: VisitorId,
+        position: Position,
+    ) -> Option<Grant> {
+        let kept = self.visitors.slot(pool, visitor)?;
+        let slot = &mut self.slots[kept as usize];
+        if slot.is_free(now) {
+            return None;
+        }
+        let owner = &mut self.pools[pool as usize];
+        let previous = slot.position;
+        slot.locked_until = slot.locked_until.max(now + owner.lifetime);
+        slot.position = position;
+        let (number, locked_until) = (slot.number, slot.locked_until);
+        owner.changed(&self.slots, kept);
+        Some(Grant { slot: kept, number, locked_until, previous })
+    }
+
+    /// Ends the lockout of the allocation that was made at `allocated_at`, if it is still the
+    /// newest of `slot` and still locked; `None` otherwise.
+    pub fn release(
+        &mut self,
+        now: Millis,
+        slot: u32,
+        allocated_at: Millis,
+        position: Position,
+    ) -> Option<Grant> {
+        let pool = self.pool_of(slot)?;
+        let held = self.slots.get_mut(slot as usize)?;
+        if held.allocated_at != allocated_at || held.is_free(now) {
+            return None;
+        }
+        let previous = held.position;
+        held.locked_until = now;
+        held.position = position;
+        let number = held.number;
+        self.pools[pool as usize].changed(&self.slots, slot);
+        self.visitors.assign(pool, slot, None);
+        Some(Grant { slot, number, locked_until: now, previous })
+    }
+
+    /// Nothing goes out of `pool`, or of any pool, before `until`.
+    pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
+        for held in self.pools.iter_mut().filter(|held| pool.is_none_or(|id| id == held.id)) {
+            held.held_until = held.held_until.max(until);
+        }
+    }
+
+    /// The pools that are held beyond `now`, and until when.
+    pub fn holds(&self, now: Millis) -> impl Iterator<Item = (PoolId, Millis)> {
+        self.pools.iter().filter(move |p| p.held_until > now).map(|p| (p.id, p.held_until))
+    }
+
+    /// The slot of a number in rotation.
+    #[must_use]
+    pub fn find(&self, number: PromoNumber) -> Option<u32> {
+        self.by_number
+            .binary_search_by_key(&number, |&slot| self.slots[slot as usize].number)
+            .ok()
+            .map(|at| self.by_number[at])
+    }
+
+    /// A number's newest allocation, whether it is in rotation or retired.
+    #[must_use]
+    pub fn newest(&self, number: PromoNumber) -> Option<Slot> {
+        match self.find(number) {
+            Some(slot) => Some(self.slots[slot as usize]),
+            None => self.retired.get(&number).map(|retired| retired.slot),
+        }
+    }
+
+    /// The pool, counted from zero, that owns `slot`.
+    #[must_use]
+    pub fn pool_of(&self, slot: u32) -> Option<u32> {
+        let after = self.pools.partition_point(|pool| pool.first_slot() <= slot);
+        u32::try_from(after.checked_sub(1)?).ok()
+    }
+
+    /// The visitor who asked to keep the number of `slot`.
+    #[must_use]
+    pub fn visitor(&self, slot: u32) -> Option<VisitorId> {
+        self.visitors.visitor(slot)
+    }
+
+    /// Numbers that are in none of the pools any more, in rising order.
+    pub fn retired(&self) -> impl Iterator<Item = &Retired> {
+        self.retired.values()
+    }
+
+    /// How many numbers of `pool` are locked out at `now`.
+    ///
+    /// # Panics
+    /// As [`Self::pool_id`].
+    #[must_use]
+    pub fn locked(&self, pool: u32, now: Millis) -> usize {
+        self.pools[pool as usize].slots(&self.slots).iter().filter(|s| !s.is_free(now)).count()
+    }
+
+    /// The record of the number's newest allocation was copied to `position`: it points there
+    /// from now on. Among numbers that came free in the same millisecond it moves to the end.
+    pub fn carried(&mut self, number: PromoNumber, position: Position) {
+        let Some(slot) = self.find(number) else {
+            if let Some(retired) = self.retired.get_mut(&number) {
+                retired.slot.position = position;
+            }
+            return;
+        };
+        self.slots[slot as usize].position = position;
+        if let Some(pool) = self.pool_of(slot) {
+            self.pools[pool as usize].reposition(&self.slots, slot);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! One promo number of a shard and what holds it.
+
+use crate::{Millis, Position, PromoNumber};
+
+/// A promo number in rotation: its newest allocation and until when it is locked out.
+///
+/// Thirty-two bytes, two to a cache line: a batch touches one slot a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The number itself.
+    pub number: PromoNumber,
+    /// When the newest allocation was made; zero: never.
+    pub allocated_at: Millis,
+    /// From this moment on the number may go to another visitor.
+    pub locked_until: Millis,
+    /// The newest record in the journal that touched the number.
+    pub position: Position,
+}
+
+impl Slot {
+    /// A number that was never handed out.
+    #[must_use]
+    pub const fn new(number: PromoNumber) -> Self {
+        Self {
+            number,
+            allocated_at: Millis::ZERO,
+            locked_until: Millis::ZERO,
+            position: Position::NONE,
+        }
+    }
+
+    /// Whether another visitor may get the number at `now`.
+    #[must_use]
+    pub fn is_free(&self, now: Millis) -> bool {
+        self.locked_until <= now
+    }
+
+    /// What orders the numbers of a pool: the one that has been free longest comes first; among
+    /// equals the one allocated first. Total within a pool together with the place in the pool.
+    pub(crate) fn turn(&self) -> (Millis, Position) {
+        (self.locked_until, self.position)
+    }
+}

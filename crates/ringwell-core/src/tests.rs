@@ -1,0 +1,274 @@
+//! The rules of allocation as tables, and against a reference model.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use proptest::prelude::*;
+
+use crate::{
+    Exhausted, Fact, Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Rebuild, Shard,
+    VisitorId,
+};
+
+const FIRST: u64 = 8_885_550_000;
+
+fn spec(id: u64, first: u64, size: u32, lifetime: u64) -> PoolSpec {
+    let first = PromoNumber::from_u64(first).unwrap();
+    let numbers = vec![NumberRange::new(first, size).unwrap()];
+    PoolSpec { id: PoolId(id), lifetime: Millis(lifetime), numbers }
+}
+
+fn visitor(name: &str) -> VisitorId {
+    let mut id = [0; 16];
+    id[..name.len()].copy_from_slice(name.as_bytes());
+    VisitorId(id)
+}
+
+/// Runs a table: the first line makes the pool, each other line is `TIME [WHAT] -> RESULT`, where
+/// WHAT is empty (allocate), `visitor=NAME` (allocate or keep), or `release nK`.
+fn check(table: &str) {
+    let mut lines = table.lines().map(str::trim).filter(|line| !line.is_empty());
+    let header: BTreeMap<&str, &str> =
+        lines.next().unwrap().split_whitespace().filter_map(|w| w.split_once('=')).collect();
+    let seconds = |text: &str| text.trim_end_matches('s').parse::<u64>().unwrap() * 1000;
+    let pool = spec(1, FIRST, header["size"].parse().unwrap(), seconds(header["lockout"]));
+    let mut shard = Rebuild::new(vec![pool]).finish();
+    for (at, line) in lines.enumerate() {
+        let (ask, wanted) = line.split_once("->").unwrap();
+        let mut words = ask.split_whitespace();
+        let now = Millis(seconds(words.next().unwrap()) + 1_000_000);
+        let position = Position(at as u64 + 1);
+        let grant = match (words.next(), words.next()) {
+            (None, _) => shard.allocate(now, 0, None, position),
+            (Some("release"), Some(number)) => {
+                let slot = number.trim_start_matches('n').parse::<u32>().unwrap() - 1;
+                let since = shard.slots()[slot as usize].allocated_at;
+                shard.release(now, slot, since, position).ok_or(Exhausted { until: now })
+            }
+            (Some(word), _) => {
+                let id = visitor(word.strip_prefix("visitor=").unwrap());
+                let kept = shard.keep(now, 0, id, position);
+                kept.map_or_else(|| shard.allocate(now, 0, Some(id), position), Ok)
+            }
+        };
+        let mut got = String::new();
+        match grant {
+            Ok(grant) => write!(got, "n{}", grant.number.to_u64() - FIRST + 1).unwrap(),
+            Err(_) => got.push_str("none"),
+        }
+        assert_eq!(got, wanted.trim(), "line {}: {line}", at + 2);
+    }
+}
+
+#[test]
+fn a_number_returns_when_its_lockout_ends_and_not_before() {
+    check(
+        "pool size=2 lockout=30s
+         0s  -> n1
+         1s  -> n2
+         29s -> none
+         30s -> n1
+         30s -> none
+         31s -> n2",
+    );
+}
+
+#[test]
+fn the_number_that_has_been_free_longest_goes_out_first() {
+    check(
+        "pool size=3 lockout=10s
+         0s  -> n1
+         20s -> n2
+         40s -> n3
+         60s -> n1
+         61s -> n2",
+    );
+}
+
+#[test]
+fn a_visitor_keeps_the_number_and_the_lockout_starts_again() {
+    check(
+        "pool size=2 lockout=10s
+         0s  visitor=a -> n1
+         1s            -> n2
+         9s  visitor=a -> n1
+         10s           -> none
+         11s           -> n2
+         18s           -> none
+         19s           -> n1
+         20s visitor=a -> none
+         21s visitor=a -> n2",
+    );
+}
+
+#[test]
+fn a_visitor_whose_lockout_has_run_out_gets_the_next_number_like_everyone() {
+    check(
+        "pool size=3 lockout=10s
+         0s  visitor=a -> n1
+         10s visitor=a -> n2
+         11s visitor=a -> n2",
+    );
+}
+
+#[test]
+fn a_released_number_goes_to_the_end_of_the_free_ones() {
+    check(
+        "pool size=3 lockout=10s
+         0s            -> n1
+         1s            -> n2
+         2s release n2 -> n2
+         3s            -> n3
+         4s            -> n2
+         5s            -> none
+         6s release n2 -> n2
+         7s release n2 -> none
+         10s           -> n2
+         10s           -> n1",
+    );
+}
+
+#[test]
+fn a_late_release_does_not_touch_the_next_visitors_allocation() {
+    let mut shard = Rebuild::new(vec![spec(1, FIRST, 1, 10)]).finish();
+    let first = shard.allocate(Millis(100), 0, None, Position(1)).unwrap();
+    shard.allocate(Millis(110), 0, None, Position(2)).unwrap();
+    assert_eq!(shard.release(Millis(111), first.slot, Millis(100), Position(3)), None);
+    assert!(shard.allocate(Millis(112), 0, None, Position(4)).is_err());
+}
+
+#[test]
+fn a_held_pool_hands_out_nothing_until_the_hold_ends() {
+    let mut shard = Rebuild::new(vec![spec(1, FIRST, 1, 10), spec(2, FIRST + 9, 1, 10)]).finish();
+    shard.hold(Some(PoolId(1)), Millis(500));
+    let until = Millis(500);
+    assert_eq!(shard.allocate(Millis(499), 0, None, Position(1)), Err(Exhausted { until }));
+    assert!(shard.allocate(Millis(499), 1, None, Position(2)).is_ok());
+    assert!(shard.allocate(Millis(500), 0, None, Position(3)).is_ok());
+}
+
+#[test]
+fn a_number_that_left_its_pool_stays_known_and_goes_locked_to_its_new_shard() {
+    let mut old = Rebuild::new(vec![]);
+    let mut slot = Rebuild::new(vec![spec(1, FIRST, 1, 10)]).finish().slots()[0];
+    (slot.allocated_at, slot.locked_until, slot.position) = (Millis(100), Millis(900), Position(7));
+    old.learn(0, Fact { slot, pool: PoolId(1), visitor: None });
+    let mut new = Rebuild::new(vec![spec(2, FIRST, 1, 10)]);
+    for retired in old.retired() {
+        new.adopt(retired);
+    }
+    let mut new = new.finish();
+    assert!(new.allocate(Millis(899), 0, None, Position(1)).is_err());
+    assert!(new.allocate(Millis(900), 0, None, Position(2)).is_ok());
+    assert_eq!(old.finish().newest(slot.number), Some(slot));
+}
+
+#[test]
+fn time_in_doubt_lengthens_the_lockouts_that_ran_and_no_others() {
+    let mut state = Rebuild::new(vec![spec(1, FIRST, 2, 10)]);
+    for (hint, until) in [(0, 50), (1, 150)] {
+        let number = PromoNumber::from_u64(FIRST + u64::from(hint)).unwrap();
+        let mut slot = crate::Slot::new(number);
+        (slot.allocated_at, slot.locked_until) = (Millis(1), Millis(until));
+        slot.position = Position(until);
+        state.learn(hint, Fact { slot, pool: PoolId(1), visitor: None });
+    }
+    state.prolong(Millis(100), Millis(1000));
+    let until: Vec<u64> = state.finish().slots().iter().map(|s| s.locked_until.0).collect();
+    assert_eq!(until, [50, 1150]);
+}
+
+/// What can happen to a shard of two pools.
+#[derive(Clone, Debug)]
+enum Step {
+    Wait(u64),
+    Allocate { pool: u32, visitor: Option<u8> },
+    Release { slot: u32 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (0..30_u64).prop_map(Step::Wait),
+        (0..2_u32, proptest::option::of(0..4_u8))
+            .prop_map(|(pool, visitor)| Step::Allocate { pool, visitor }),
+        (0..2_u32).prop_map(|pool| Step::Allocate { pool, visitor: None }),
+        (0..7_u32).prop_map(|slot| Step::Release { slot }),
+    ];
+    proptest::collection::vec(step, 1..200)
+}
+
+fn two_pools() -> Shard {
+    Rebuild::new(vec![spec(1, FIRST, 5, 40), spec(2, FIRST + 100, 2, 15)]).finish()
+}
+
+proptest! {
+    #[test]
+    fn two_live_allocations_never_share_a_number(steps in steps()) {
+        let mut shard = two_pools();
+        let mut now = Millis(1_000);
+        // The model: until when each number is locked, and since when it is free.
+        let mut locked: BTreeMap<PromoNumber, Millis> = BTreeMap::new();
+        for (at, step) in steps.iter().enumerate() {
+            let position = Position(at as u64 + 1);
+            match *step {
+                Step::Wait(ms) => now = now + Millis(ms),
+                Step::Allocate { pool, visitor } => {
+                    let id = visitor.map(|v| VisitorId([v; 16]));
+                    let kept = id.and_then(|id| shard.keep(now, pool, id, position));
+                    if let Some(kept) = kept {
+                        prop_assert!(locked[&kept.number] > now, "kept a number that was free");
+                        locked.insert(kept.number, kept.locked_until);
+                        continue;
+                    }
+                    let mine = |n: &PromoNumber| (n.to_u64() >= FIRST + 100) == (pool == 1);
+                    let until = |n: PromoNumber| locked.get(&n).copied().unwrap_or_default();
+                    let free: Vec<Millis> = shard.slots().iter().map(|s| s.number)
+                        .filter(mine).map(until).filter(|t| *t <= now).collect();
+                    match shard.allocate(now, pool, id, position) {
+                        Err(_) => prop_assert!(free.is_empty(), "free numbers were not found"),
+                        Ok(grant) => {
+                            prop_assert!(until(grant.number) <= now, "handed out while locked");
+                            prop_assert_eq!(Some(&until(grant.number)), free.iter().min());
+                            locked.insert(grant.number, grant.locked_until);
+                        }
+                    }
+                }
+                Step::Release { slot } => {
+                    let held = shard.slots()[slot as usize];
+                    let grant = shard.release(now, slot, held.allocated_at, position);
+                    prop_assert_eq!(grant.is_some(), held.locked_until > now);
+                    if grant.is_some() {
+                        locked.insert(held.number, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The walking head of an unbroken ring and the heap of a broken one agree.
+    #[test]
+    fn the_ring_and_the_heap_choose_the_same_number(
+        waits in proptest::collection::vec(0..12_u64, 1..150)
+    ) {
+        let (mut ring, mut heap) = (two_pools(), two_pools());
+        heap.break_rings();
+        let mut now = Millis(1_000);
+        for (at, wait) in waits.into_iter().enumerate() {
+            now = now + Millis(wait);
+            let position = Position(at as u64 + 1);
+            prop_assert_eq!(
+                ring.allocate(now, 0, None, position),
+                heap.allocate(now, 0, None, position)
+            );
+        }
+        prop_assert_eq!(ring.slots(), heap.slots());
+    }
+}
+
+impl Shard {
+    fn break_rings(&mut self) {
+        for pool in &mut self.pools {
+            pool.changed(&self.slots, pool.first_slot());
+        }
+    }
+}

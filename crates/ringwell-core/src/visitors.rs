@@ -1,0 +1,38 @@
+//! Which visitor holds which number, for visitors who asked to keep theirs.
+//!
+//! Knows nothing of time: whether a lockout still runs, the caller sees in the slot. Invariant:
+//! the two maps are each other's inverse, so there is at most one entry a number.
+
+use alloc::collections::BTreeMap;
+
+use crate::VisitorId;
+
+#[derive(Debug, Default)]
+pub(crate) struct Visitors {
+    slots: BTreeMap<(u32, VisitorId), u32>,
+    visitors: BTreeMap<u32, (u32, VisitorId)>,
+}
+
+impl Visitors {
+    /// The slot that `visitor` was given last in `pool`.
+    pub(crate) fn slot(&self, pool: u32, visitor: VisitorId) -> Option<u32> {
+        self.slots.get(&(pool, visitor)).copied()
+    }
+
+    /// The visitor who was given `slot`.
+    pub(crate) fn visitor(&self, slot: u32) -> Option<VisitorId> {
+        self.visitors.get(&slot).map(|&(_, visitor)| visitor)
+    }
+
+    /// `slot` of `pool` went to `visitor`, or to somebody who did not ask to keep it.
+    pub(crate) fn assign(&mut self, pool: u32, slot: u32, visitor: Option<VisitorId>) {
+        if let Some(old) = self.visitors.remove(&slot) {
+            self.slots.remove(&old);
+        }
+        let Some(visitor) = visitor else { return };
+        if let Some(before) = self.slots.insert((pool, visitor), slot) {
+            self.visitors.remove(&before);
+        }
+        self.visitors.insert(slot, (pool, visitor));
+    }
+}
