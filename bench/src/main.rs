@@ -1,2 +1,44 @@
-//! bench
-fn main() {}
+//! What Ringwell is measured with: the ceiling server, an open-loop sender, idle connections and
+//! a probe of the disk. `cargo xtask bench` starts these; `bench/README.md` says what they mean.
+//!
+//! Owns no rule of the product and does not link it: all it knows is the published API.
+
+mod batch;
+mod ceiling;
+mod client;
+mod flush;
+mod idle;
+mod openloop;
+mod report;
+mod target;
+
+use clap::{Parser, Subcommand};
+
+/// Measures a Ring Pool server from outside.
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve a fixed answer to everything: the most that this HTTP stack can do.
+    Ceiling(ceiling::Args),
+    /// Send batches at a fixed rate and report latency from the intended time.
+    Openloop(openloop::Args),
+    /// Hold many kept-alive connections open until standard input closes.
+    Idle(idle::Args),
+    /// Overwrite and `fdatasync` blocks of a file: what this disk can do.
+    Flush(flush::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Ceiling(args) => ceiling::run(&args),
+        Command::Openloop(args) => openloop::run(&args),
+        Command::Idle(args) => idle::run(&args),
+        Command::Flush(args) => flush::run(&args),
+    }
+}

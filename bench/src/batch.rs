@@ -1,0 +1,121 @@
+//! Bodies of bulk requests, built once before anything is sent.
+//!
+//! Rows go round all pools, so that a batch of 40 over 200 pools touches 40 pools and five batches
+//! touch all. The way round jumps instead of counting up: 100,000 pools in their order of memory
+//! would flatter the caches. Each row carries about 42 bytes of parameters, as a search
+//! advertisement would. `bulk.lua` builds the same bodies: keep the two alike.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+
+/// Distance between the pools of two rows. A prime, so that every pool is met before one repeats
+/// (unless their count is a multiple of it).
+const STRIDE: usize = 7_919;
+
+/// What a sender needs to know of a ring pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pool {
+    /// The pool's number.
+    pub(crate) id: u64,
+    /// The key that allows allocations.
+    pub(crate) key: String,
+}
+
+/// Reads `demo-pools.csv`, which `ringwell demo` writes into its data directory.
+///
+/// # Errors
+/// When the file is missing, empty, or a line has no id and key.
+pub(crate) fn read_pools(path: &Path) -> anyhow::Result<Vec<Pool>> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the pools from {}", path.display()))?;
+    let pools = parse_pools(&text)?;
+    ensure!(!pools.is_empty(), "{} lists no pool", path.display());
+    Ok(pools)
+}
+
+fn parse_pools(csv: &str) -> anyhow::Result<Vec<Pool>> {
+    let lines = csv.lines().skip(1).filter(|line| !line.is_empty());
+    let pool = |line: &str| {
+        let mut fields = line.split(',');
+        let id = fields.next()?.parse().ok()?;
+        Some(Pool { id, key: fields.next().filter(|key| !key.is_empty())?.to_owned() })
+    };
+    lines.map(|line| pool(line).with_context(|| format!("no pool in line {line:?}"))).collect()
+}
+
+/// Whole HTTP requests, ready to be written, as many as it takes to touch every pool (at least
+/// `least`, at most 4,096).
+#[must_use]
+pub(crate) fn requests(pools: &[Pool], rows: usize, least: usize) -> Vec<Bytes> {
+    let count = pools.len().div_ceil(rows).clamp(least, 4_096);
+    (0..count).map(|index| request(&body(pools, rows, index * rows))).collect()
+}
+
+fn request(body: &str) -> Bytes {
+    Bytes::from(format!(
+        "POST /api/2013-07-01/bulk.json HTTP/1.1\r\nhost: localhost\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ))
+}
+
+fn body(pools: &[Pool], rows: usize, first: usize) -> String {
+    let mut text = String::from(r#"{"requests":["#);
+    for row in first..first + rows {
+        let pool = &pools[row * STRIDE % pools.len()];
+        let separator = if row == first { "" } else { "," };
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            r#"{separator}{{"api_suffix":"{}/allocate_number.json?ring_pool_key={}&m1=autos&m2=ford&gclid={:06}&utm_medium=cpc","request_id":"{:06X}"}}"#,
+            pool.id,
+            pool.key,
+            row % 1_000_000,
+            row % 0x0100_0000,
+        );
+    }
+    text.push_str("]}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Pool, body, parse_pools, requests};
+
+    fn pools(count: u64) -> Vec<Pool> {
+        (1..=count).map(|id| Pool { id, key: format!("KEY{id:029}") }).collect()
+    }
+
+    #[test]
+    fn a_batch_is_json_with_one_entry_a_row_over_all_pools() {
+        let json: serde_json::Value = serde_json::from_str(&body(&pools(40), 40, 2)).unwrap();
+        let rows = json["requests"].as_array().unwrap();
+        assert_eq!(rows.len(), 40);
+        let pool = |row: &serde_json::Value| {
+            let suffix = row["api_suffix"].as_str().unwrap();
+            suffix.split_once("/allocate_number.json?ring_pool_key=").unwrap().0.to_owned()
+        };
+        let met: std::collections::BTreeSet<_> = rows.iter().map(pool).collect();
+        assert_eq!(met.len(), 40);
+    }
+
+    #[test]
+    fn forty_rows_come_to_about_six_thousand_bytes() {
+        assert!((5_900..6_700).contains(&body(&pools(200), 40, 0).len()));
+    }
+
+    #[test]
+    fn together_the_requests_touch_every_pool() {
+        assert_eq!(requests(&pools(1_000), 40, 1).len(), 25);
+        assert_eq!(requests(&pools(2), 40, 16).len(), 16);
+    }
+
+    #[test]
+    fn a_line_without_a_key_is_refused() {
+        assert!(parse_pools("id,ring_pool_key\n7,abc,rest\n").is_ok());
+        assert!(parse_pools("id,ring_pool_key\n7\n").is_err());
+    }
+}

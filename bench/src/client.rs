@@ -1,0 +1,121 @@
+//! One kept-alive HTTP/1.1 connection that writes ready bytes and counts what comes back.
+//!
+//! Knows only what our servers send: a status line, headers, `content-length`. Anything else is an
+//! error of the measurement. It does not parse JSON: it would cost more than the server's work.
+
+use anyhow::{Context as _, bail, ensure};
+use memchr::memmem;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::target::{Stream, Target};
+
+/// Longest answer that is taken for one.
+const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// What one answer held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// HTTP status.
+    pub(crate) status: u16,
+    /// Rows with a number.
+    pub(crate) rows: u64,
+    /// Rows of those whose number was the overflow number.
+    pub(crate) overflow: u64,
+    /// Rows with an error instead of a number.
+    pub(crate) errors: u64,
+}
+
+/// A connection and its buffer.
+pub(crate) struct Connection {
+    stream: Box<dyn Stream>,
+    buffer: Vec<u8>,
+}
+
+impl Connection {
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub(crate) async fn open(target: &Target) -> anyhow::Result<Self> {
+        Ok(Self { stream: target.connect().await?, buffer: Vec::new() })
+    }
+
+    /// Sends one request and waits for its whole answer.
+    ///
+    /// # Errors
+    /// When the connection breaks or the answer is not HTTP with a length.
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> anyhow::Result<Answer> {
+        self.stream.write_all(request).await?;
+        self.buffer.clear();
+        let (status, start, length) = self.read_head().await?;
+        while self.buffer.len() < start + length {
+            self.read_more().await?;
+        }
+        ensure!(self.buffer.len() == start + length, "bytes after the answer");
+        Ok(count(status, &self.buffer[start..]))
+    }
+
+    /// Status, start of the body and its length.
+    async fn read_head(&mut self) -> anyhow::Result<(u16, usize, usize)> {
+        loop {
+            if let Some(end) = memmem::find(&self.buffer, b"\r\n\r\n") {
+                let (status, length) = parse_head(&self.buffer[..end])?;
+                return Ok((status, end + 4, length));
+            }
+            self.read_more().await?;
+        }
+    }
+
+    async fn read_more(&mut self) -> anyhow::Result<()> {
+        ensure!(self.buffer.len() < ANSWER_BYTES_MAX, "the answer does not end");
+        if self.stream.read_buf(&mut self.buffer).await? == 0 {
+            bail!("the server closed the connection");
+        }
+        Ok(())
+    }
+
+    /// Gives the buffer's memory back; for connections that will only wait.
+    pub(crate) fn shrink(&mut self) {
+        self.buffer = Vec::new();
+    }
+}
+
+fn parse_head(head: &[u8]) -> anyhow::Result<(u16, usize)> {
+    let head = std::str::from_utf8(head).context("head is not text")?;
+    let mut lines = head.split("\r\n");
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
+    let length = lines
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_, value)| value.trim().parse().ok());
+    Ok((status.context("no status")?, length.context("no content-length")?))
+}
+
+fn count(status: u16, body: &[u8]) -> Answer {
+    let times = |text: &str| memmem::find_iter(body, text).count() as u64;
+    Answer {
+        status,
+        rows: times(r#""promo_number":""#),
+        overflow: times(r#""overflow":true"#),
+        errors: times(r#""error_class":"#),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Answer, count, parse_head};
+
+    #[test]
+    fn status_and_length_are_read_whatever_the_case_of_names() {
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\nx: y";
+        assert_eq!(parse_head(head).unwrap(), (200, 12));
+        assert!(parse_head(b"HTTP/1.1 200 OK").is_err());
+    }
+
+    #[test]
+    fn rows_overflow_and_errors_are_counted_apart() {
+        let body = br#"{"responses":[{"promo_number":"8885550142"},
+            {"promo_number":"8885550143","overflow":true},{"error_class":"InvalidKey"}]}"#;
+        assert_eq!(count(200, body), Answer { status: 200, rows: 2, overflow: 1, errors: 1 });
+    }
+}

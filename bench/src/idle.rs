@@ -1,0 +1,84 @@
+//! Kept-alive connections that have been used once and then only wait.
+//!
+//! Prints one JSON line when all are open, then holds them until standard input closes, so that
+//! another sender can measure beside them.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use serde::Serialize;
+
+use crate::batch::{read_pools, requests};
+use crate::client::Connection;
+use crate::report::resident_kib;
+use crate::target::Target;
+
+/// Flags of `ringwell-bench idle`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Server: HOST:PORT or unix:PATH.
+    #[arg(long)]
+    target: Target,
+    /// `demo-pools.csv` of the server's data directory.
+    #[arg(long)]
+    pools: PathBuf,
+    /// Process whose resident memory is read before and after.
+    #[arg(long)]
+    pid: u32,
+    /// Connections to hold; the limit of open files must allow them.
+    #[arg(long, default_value_t = 10_000)]
+    connections: u32,
+    /// Rows of the one batch that each connection sends.
+    #[arg(long, default_value_t = 40)]
+    rows: usize,
+}
+
+#[derive(Serialize)]
+struct Held {
+    connections: u32,
+    rss_before_kib: u64,
+    rss_after_kib: u64,
+    kib_per_connection: f64,
+}
+
+/// Opens, reports, holds.
+///
+/// # Errors
+/// When a connection cannot be opened or its batch is not answered with 200.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let requests = requests(&read_pools(&args.pools)?, args.rows, 256);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let held = runtime.block_on(async {
+        let before = resident_kib(args.pid).context("no such process")?;
+        let mut held = Vec::new();
+        for (index, request) in (0..args.connections).zip(requests.iter().cycle()) {
+            let opened = Connection::open(&args.target).await;
+            let mut connection =
+                opened.with_context(|| format!("connection {index}: is `ulimit -n` too low?"))?;
+            let answer = connection.exchange(request).await?;
+            ensure!(answer.status == 200, "connection {index}: status {}", answer.status);
+            connection.shrink();
+            held.push(connection);
+        }
+        let after = resident_kib(args.pid).context("the process is gone")?;
+        report(args.connections, before, after)?;
+        anyhow::Ok(held)
+    })?;
+    // Nothing is sent or read meanwhile: the runtime need not run.
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    drop(held);
+    Ok(())
+}
+
+fn report(connections: u32, before: u64, after: u64) -> anyhow::Result<()> {
+    let grown = u32::try_from(after.saturating_sub(before)).context("more than 4 TiB")?;
+    let held = Held {
+        connections,
+        rss_before_kib: before,
+        rss_after_kib: after,
+        kib_per_connection: f64::from(grown) / f64::from(connections.max(1)),
+    };
+    println!("{}", serde_json::to_string(&held)?);
+    Ok(())
+}
