@@ -1,1 +1,29 @@
-//! journal
+//! The journal of one shard: records, groups, frames, recovery and snapshots, as bytes.
+//!
+//! A shard appends **records** to the **group** that is gathering. Sealing turns the group into
+//! something to be stored, with a dense number `n` from 1 and the hash of the group before it;
+//! while one is being stored the next one gathers. Stored in a file, a group is a **frame** in a
+//! **segment**. A **snapshot** bounds how many frames a restart has to read.
+//!
+//! Bytes in, bytes out: knows nothing of files, clocks, threads or the rules of allocation.
+//! What it reads it checks, and refuses with an error, never with a panic, whoever wrote it.
+//! Source: docs/spec/journal.md.
+
+mod bytes;
+mod durability;
+mod frame;
+mod group;
+mod place;
+mod record;
+mod segment;
+
+pub use durability::{Durability, UnknownDurability};
+pub use frame::{
+    BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, encode_frame, frame_bytes,
+};
+pub use group::{GROUP_FULL_BYTES, Group, GroupHeader, Tip, Writer};
+pub use place::{BODY_BYTES_MAX, position, position_parts};
+pub use record::{
+    DecodeError, DecodeFault, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, Records, RowKey,
+};
+pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentFault, SegmentHeader};

@@ -1,0 +1,44 @@
+//! How durable a record is before its answer leaves.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What must have happened to a group before the answers that it covers may leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// On the disk: survives a power cut.
+    #[default]
+    Disk,
+    /// With the operating system: survives the death of the process, not of the machine.
+    Os,
+    /// In the process only: survives nothing. For benchmarks and tests.
+    Memory,
+}
+
+/// The text names no durability.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown durability {0:?}: it is one of disk, os, memory")]
+pub struct UnknownDurability(pub String);
+
+impl FromStr for Durability {
+    type Err = UnknownDurability;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "disk" => Ok(Self::Disk),
+            "os" => Ok(Self::Os),
+            "memory" => Ok(Self::Memory),
+            other => Err(UnknownDurability(other.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Disk => "disk",
+            Self::Os => "os",
+            Self::Memory => "memory",
+        })
+    }
+}

@@ -1,0 +1,190 @@
+//! A group as it lies in a file: blocks with stamps, a header with its own checksum.
+//!
+//! A frame is a run of blocks of [`BLOCK_BYTES`]. Each begins with a stamp made of the segment's
+//! salt, the group's number and the block's index; the rest of the blocks, taken together, holds
+//! the header, the body and zeros. The salt is drawn anew each time a file is used, so that a
+//! frame left over in a recycled file is never taken as new. The stamps tell a frame that was
+//! never wholly written (a power cut: nobody was answered) from one that was and has rotted.
+//! Source: docs/spec/journal.md, "Frames".
+
+use std::fmt;
+
+use ringwell_core::Millis;
+
+use crate::bytes::Cursor;
+use crate::group::{Group, GroupHeader};
+use crate::place::BODY_BYTES_MAX;
+
+/// Frames begin and end on multiples of this. Disks write at least 512 bytes as one, file
+/// systems and page caches work in 4,096.
+pub const BLOCK_BYTES: usize = 4096;
+
+const STAMP_BYTES: usize = 8;
+const DATA_BYTES: usize = BLOCK_BYTES - STAMP_BYTES;
+const HEADER_BYTES: usize = 64;
+const MAGIC: [u8; 4] = *b"RPfr";
+/// Odd, so that stamps of one frame never repeat: 2^64 divided by the golden ratio.
+const STAMP_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// A frame's header, checked: the group's header, and where the frame ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// What identifies the group.
+    pub group: GroupHeader,
+    /// Bytes that the frame takes: a multiple of [`BLOCK_BYTES`].
+    pub bytes: usize,
+}
+
+/// Why there is no frame, or none that can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameFault {
+    /// Part of it was never written: a stamp is missing.
+    NotWritten,
+    /// It was written, all stamps are there, and it has changed since.
+    Rotten,
+}
+
+/// Bytes that a frame with a body of `body_len` bytes takes.
+#[must_use]
+pub const fn frame_bytes(body_len: usize) -> usize {
+    (HEADER_BYTES + body_len).div_ceil(DATA_BYTES) * BLOCK_BYTES
+}
+
+/// Writes the frame of `group` into `out`, which is [`frame_bytes`] long.
+///
+/// # Panics
+/// If `out` has another length.
+pub fn encode_frame(group: &Group, salt: u64, out: &mut [u8]) {
+    assert!(out.len() == frame_bytes(group.body.len()), "the frame needs another buffer");
+    let header = encode_header(&group.header, salt);
+    let mut body = group.body.as_slice();
+    for (index, block) in (0_u64..).zip(out.chunks_exact_mut(BLOCK_BYTES)) {
+        let (stamp_bytes, mut data) = block.split_at_mut(STAMP_BYTES);
+        stamp_bytes.copy_from_slice(&stamp(salt, group.header.n, index).to_le_bytes());
+        if index == 0 {
+            let (head, rest) = data.split_at_mut(HEADER_BYTES);
+            head.copy_from_slice(&header);
+            data = rest;
+        }
+        let (part, rest) = body.split_at(body.len().min(data.len()));
+        let (used, padding) = data.split_at_mut(part.len());
+        used.copy_from_slice(part);
+        padding.fill(0);
+        body = rest;
+    }
+}
+
+/// Reads the header of the frame that begins with `block`. `expected` is the number of the group
+/// that should be there, `None` where any will do.
+///
+/// # Errors
+/// [`FrameFault`]; without `expected` always [`FrameFault::NotWritten`].
+pub fn decode_header(
+    block: &[u8],
+    salt: u64,
+    expected: Option<u64>,
+) -> Result<FrameHeader, FrameFault> {
+    // A header whose own checksum holds is there, even if its block's stamp has rotted.
+    if let Some(header) = read_header(block, salt) {
+        return Ok(header);
+    }
+    match expected {
+        Some(n) if has_stamp(block, salt, n, 0) => Err(FrameFault::Rotten),
+        Some(_) | None => Err(FrameFault::NotWritten),
+    }
+}
+
+/// Copies the body out of a whole frame into `body`, replacing what is there, and checks it.
+///
+/// # Errors
+/// [`FrameFault`], with the unchecked bytes in `body`.
+pub fn decode_body(
+    frame: &[u8],
+    salt: u64,
+    header: &FrameHeader,
+    body: &mut Vec<u8>,
+) -> Result<(), FrameFault> {
+    body.clear();
+    let len = header.group.body_len as usize;
+    for (index, block) in frame.chunks_exact(BLOCK_BYTES).enumerate() {
+        let skip = if index == 0 { STAMP_BYTES + HEADER_BYTES } else { STAMP_BYTES };
+        let part = (len - body.len()).min(BLOCK_BYTES - skip);
+        body.extend_from_slice(&block[skip..skip + part]);
+    }
+    // The checksum covers the whole body: if it holds, every block is there whatever its stamp.
+    if body.len() == len && crc32c::crc32c(body) == header.group.body_crc {
+        return Ok(());
+    }
+    // The first block is there, or its header could not have been read.
+    let written = (0_u64..)
+        .zip(frame.chunks_exact(BLOCK_BYTES))
+        .skip(1)
+        .all(|(index, block)| has_stamp(block, salt, header.group.n, index));
+    Err(if written && frame.len() >= header.bytes {
+        FrameFault::Rotten
+    } else {
+        FrameFault::NotWritten
+    })
+}
+
+fn stamp(salt: u64, n: u64, index: u64) -> u64 {
+    (salt ^ n).wrapping_add(index.wrapping_mul(STAMP_STEP))
+}
+
+fn has_stamp(block: &[u8], salt: u64, n: u64, index: u64) -> bool {
+    block.starts_with(&stamp(salt, n, index).to_le_bytes())
+}
+
+fn encode_header(group: &GroupHeader, salt: u64) -> [u8; HEADER_BYTES] {
+    let mut out = [0; HEADER_BYTES];
+    out[..4].copy_from_slice(&MAGIC);
+    out[4..12].copy_from_slice(&salt.to_le_bytes());
+    out[12..20].copy_from_slice(&group.n.to_le_bytes());
+    out[20..28].copy_from_slice(&group.epoch.to_le_bytes());
+    out[28..36].copy_from_slice(&group.at.0.to_le_bytes());
+    out[36..44].copy_from_slice(&group.last_at.0.to_le_bytes());
+    out[44..48].copy_from_slice(&group.body_len.to_le_bytes());
+    out[48..52].copy_from_slice(&group.body_crc.to_le_bytes());
+    out[52..60].copy_from_slice(&group.prev_hash.to_le_bytes());
+    let crc = crc32c::crc32c(&out[..60]);
+    out[60..].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+fn read_header(block: &[u8], salt: u64) -> Option<FrameHeader> {
+    let header = block.get(STAMP_BYTES..STAMP_BYTES + HEADER_BYTES)?;
+    let mut cursor = Cursor::new(header);
+    if cursor.array()? != MAGIC || cursor.u64()? != salt {
+        return None;
+    }
+    let group = GroupHeader {
+        n: cursor.u64()?,
+        epoch: cursor.u64()?,
+        at: Millis(cursor.u64()?),
+        last_at: Millis(cursor.u64()?),
+        body_len: cursor.u32()?,
+        body_crc: cursor.u32()?,
+        prev_hash: cursor.u64()?,
+    };
+    let intact = cursor.u32()? == crc32c::crc32c(&header[..HEADER_BYTES - 4]);
+    let len = usize::try_from(group.body_len).ok()?;
+    let sane = group.n > 0
+        && group.n < u64::MAX
+        && (1..=BODY_BYTES_MAX).contains(&len)
+        && group.at <= group.last_at;
+    (intact && sane).then(|| FrameHeader { group, bytes: frame_bytes(len) })
+}
+
+impl fmt::Display for FrameFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotWritten => "not wholly written",
+            Self::Rotten => "written, but changed since",
+        })
+    }
+}
+
+impl std::error::Error for FrameFault {}
+
+#[cfg(test)]
+mod tests;

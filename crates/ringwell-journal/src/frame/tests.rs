@@ -1,0 +1,76 @@
+use super::*;
+use crate::group::{Tip, Writer};
+use crate::record::Record;
+
+const SALT: u64 = 0x0123_4567_89AB_CDEF;
+
+fn group(records: u64) -> Group {
+    let mut writer = Writer::new(Tip { next_n: 5, prev_hash: 77, ..Tip::FIRST }.raise_epoch());
+    for at in 0..records {
+        writer.append(&Record::Tick { at: Millis(at) });
+    }
+    writer.seal(Vec::new()).unwrap()
+}
+
+fn frame(group: &Group) -> Vec<u8> {
+    let mut out = vec![0xAA; frame_bytes(group.body.len())];
+    encode_frame(group, SALT, &mut out);
+    out
+}
+
+/// Header and body of the group that should be number 5, or why not.
+fn read(frame: &[u8], salt: u64) -> Result<Group, FrameFault> {
+    let header = decode_header(frame, salt, Some(5))?;
+    let mut body = vec![1, 2, 3];
+    decode_body(frame, salt, &header, &mut body)?;
+    Ok(Group { header: header.group, body })
+}
+
+#[test]
+fn frames_come_back_as_they_were_written() {
+    // Lengths around the ends of the first and second block.
+    for records in [1, 10, 1_340, 1_341, 1_342, 2_690, 2_730, 30_000] {
+        let group = group(records);
+        assert_eq!(read(&frame(&group), SALT), Ok(group));
+    }
+}
+
+#[test]
+fn each_block_holds_4088_bytes() {
+    assert_eq!(frame_bytes(1), 4096);
+    assert_eq!(frame_bytes(4088 - 64), 4096);
+    assert_eq!(frame_bytes(4088 - 64 + 1), 8192);
+    assert_eq!(frame_bytes(2 * 4088 - 64), 8192);
+}
+
+#[test]
+fn a_frame_of_another_salt_was_never_written() {
+    assert_eq!(read(&frame(&group(3_000)), SALT + 1), Err(FrameFault::NotWritten));
+}
+
+#[test]
+fn a_frame_with_a_block_missing_was_never_written() {
+    let group = group(3_000);
+    let whole = frame(&group);
+    for block in 0..whole.len() / BLOCK_BYTES {
+        let mut torn = whole.clone();
+        torn[block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES].fill(0);
+        assert_eq!(read(&torn, SALT), Err(FrameFault::NotWritten), "block {block}");
+    }
+    assert_eq!(read(&whole[..BLOCK_BYTES], SALT), Err(FrameFault::NotWritten));
+}
+
+#[test]
+fn a_flipped_bit_of_a_written_frame_is_rot_wherever_it_matters() {
+    let group = group(3_000);
+    let whole = frame(&group);
+    let last = 64 + 16 + group.body.len() + 8;
+    for index in 0..whole.len() {
+        let mut rotten = whole.clone();
+        rotten[index] ^= 0x10;
+        // Stamps and padding carry nothing while the checksums hold.
+        let harmless = index % BLOCK_BYTES < STAMP_BYTES || index >= last;
+        let expected = if harmless { Ok(group.clone()) } else { Err(FrameFault::Rotten) };
+        assert_eq!(read(&rotten, SALT), expected, "byte {index}");
+    }
+}

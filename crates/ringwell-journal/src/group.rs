@@ -1,0 +1,214 @@
+//! The group that gathers, and sealed groups that are to be stored.
+//!
+//! Knows nothing of how groups are stored. Each sealed group carries its epoch, a dense number and
+//! the hash of the group before it, so that any ordered store (segments of files, a replicated
+//! log with one message a group) can be checked for gaps, doubles and forks.
+//! Invariant: numbers are dense, times never fall, epochs never fall.
+//! Source: docs/spec/journal.md, "Groups".
+
+use ringwell_core::{Millis, Position};
+
+use crate::place::{BODY_BYTES_MAX, position_parts};
+use crate::record::{DecodeError, Record, Records};
+
+/// A group with a body this long takes no further batch. What remains up to [`BODY_BYTES_MAX`],
+/// 384 KiB, has room for a whole batch whose body is within the default limit of 256 KiB.
+pub const GROUP_FULL_BYTES: usize = 640 * 1024;
+
+/// Where a journal ends: what the next group needs to know of those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tip {
+    /// Number of the next group.
+    pub next_n: u64,
+    /// Hash of the last group; zero before the first.
+    pub prev_hash: u64,
+    /// Epoch of the last group, or of the groups to come.
+    pub epoch: u64,
+    /// Time of the last record.
+    pub last_at: Millis,
+}
+
+/// All that identifies a group, and commits its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupHeader {
+    /// Dense number, from one.
+    pub n: u64,
+    /// Rises with each start (in a cluster: with each owner); never falls.
+    pub epoch: u64,
+    /// Time of the first record: the base of the others.
+    pub at: Millis,
+    /// Time of the last record.
+    pub last_at: Millis,
+    /// Length of the body in bytes: at least one, at most [`BODY_BYTES_MAX`].
+    pub body_len: u32,
+    /// CRC32C of the body.
+    pub body_crc: u32,
+    /// Hash of the group before it; zero for the first.
+    pub prev_hash: u64,
+}
+
+/// A sealed group: what is stored at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// What identifies it.
+    pub header: GroupHeader,
+    /// Its records.
+    pub body: Vec<u8>,
+}
+
+/// Appends records to the group that gathers, and seals it.
+#[derive(Debug)]
+pub struct Writer {
+    tip: Tip,
+    base: Millis,
+    body: Vec<u8>,
+}
+
+impl Tip {
+    /// A journal without groups.
+    pub const FIRST: Self = Self { next_n: 1, prev_hash: 0, epoch: 0, last_at: Millis::ZERO };
+
+    /// The tip after `header`.
+    #[must_use]
+    pub fn after(header: &GroupHeader) -> Self {
+        Self {
+            next_n: header.n + 1,
+            prev_hash: header.hash(),
+            epoch: header.epoch,
+            last_at: header.last_at,
+        }
+    }
+
+    /// The same end, with the next epoch for the groups to come.
+    #[must_use]
+    pub fn raise_epoch(self) -> Self {
+        Self { epoch: self.epoch + 1, ..self }
+    }
+}
+
+impl GroupHeader {
+    /// What the next group says of this one: the first eight bytes of BLAKE3 over every field.
+    /// The body counts through its CRC32C.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        let mut bytes = [0; 48];
+        bytes[..8].copy_from_slice(&self.prev_hash.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.n.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.at.0.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.last_at.0.to_le_bytes());
+        bytes[40..44].copy_from_slice(&self.body_len.to_le_bytes());
+        bytes[44..].copy_from_slice(&self.body_crc.to_le_bytes());
+        let mut first = [0; 8];
+        first.copy_from_slice(&blake3::hash(&bytes).as_bytes()[..8]);
+        u64::from_le_bytes(first)
+    }
+}
+
+impl Group {
+    /// Its records, in order.
+    #[must_use]
+    pub fn records(&self) -> Records<'_> {
+        Records::new(self.header.n, self.header.at, &self.body)
+    }
+
+    /// The one record at `place`.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if no record of this group begins there.
+    pub fn record(&self, place: Position) -> Result<Record<'_>, DecodeError> {
+        self.records().at(place)
+    }
+}
+
+impl Writer {
+    /// Goes on where a journal ends. The caller has raised the epoch.
+    #[must_use]
+    pub fn new(tip: Tip) -> Self {
+        Self { tip, base: Millis::ZERO, body: Vec::new() }
+    }
+
+    /// Appends a record to the group that gathers. Its position is final.
+    ///
+    /// # Panics
+    /// If the record's time lies before that of the one before it, if it breaks another rule of
+    /// the format ([`Record`]), or if the group has no room: see [`Self::has_room`].
+    #[inline]
+    pub fn append(&mut self, record: &Record<'_>) -> Position {
+        let at = record.at();
+        assert!(at >= self.tip.last_at, "shard time went backwards");
+        if self.body.is_empty() {
+            self.base = at;
+        }
+        let place = record.encode(self.tip.next_n, self.base, &mut self.body);
+        assert!(self.body.len() <= BODY_BYTES_MAX, "the group has no room for the record");
+        self.tip.last_at = at;
+        place
+    }
+
+    /// Whether the group should be sealed before another batch is applied.
+    #[inline]
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.body.len() >= GROUP_FULL_BYTES
+    }
+
+    /// Whether records of `bytes` in all ([`Record::bytes_max`]) still fit.
+    #[inline]
+    #[must_use]
+    pub fn has_room(&self, bytes: usize) -> bool {
+        BODY_BYTES_MAX - self.body.len() >= bytes
+    }
+
+    /// Bytes of the records that gather.
+    #[inline]
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// The number of the group that gathers.
+    #[inline]
+    #[must_use]
+    pub fn pending_n(&self) -> u64 {
+        self.tip.next_n
+    }
+
+    /// Time of the newest record, here or before.
+    #[inline]
+    #[must_use]
+    pub fn last_at(&self) -> Millis {
+        self.tip.last_at
+    }
+
+    /// Closes the group that gathers, if it has records. The next one gathers in `spare`, which
+    /// is emptied and keeps its capacity; without a group `spare` is only dropped.
+    #[must_use]
+    pub fn seal(&mut self, mut spare: Vec<u8>) -> Option<Group> {
+        if self.body.is_empty() {
+            return None;
+        }
+        spare.clear();
+        let body = std::mem::replace(&mut self.body, spare);
+        // `append` keeps the body within BODY_BYTES_MAX, so this never saturates.
+        let body_len = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let Tip { next_n: n, prev_hash, epoch, last_at } = self.tip;
+        let body_crc = crc32c::crc32c(&body);
+        let header =
+            GroupHeader { n, epoch, at: self.base, last_at, body_len, body_crc, prev_hash };
+        self.tip = Tip::after(&header);
+        Some(Group { header, body })
+    }
+
+    /// The record at `place`, if it is in the group that gathers.
+    #[must_use]
+    pub fn read_pending(&self, place: Position) -> Option<Record<'_>> {
+        if position_parts(place).0 != self.tip.next_n {
+            return None;
+        }
+        Records::new(self.tip.next_n, self.base, &self.body).at(place).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+use super::*;
+
+fn tick(at: u64) -> Record<'static> {
+    Record::Tick { at: Millis(at) }
+}
+
+#[test]
+fn groups_are_dense_and_each_names_the_one_before() {
+    let mut writer = Writer::new(Tip::FIRST.raise_epoch());
+    let first = writer.append(&tick(10));
+    let second = writer.append(&tick(30));
+    let one = writer.seal(Vec::new()).unwrap();
+    let third = writer.append(&tick(30));
+    let two = writer.seal(Vec::new()).unwrap();
+    assert!(first < second && second < third);
+    assert_eq!((one.header.n, one.header.epoch, one.header.prev_hash), (1, 1, 0));
+    assert_eq!((one.header.at, one.header.last_at), (Millis(10), Millis(30)));
+    assert_eq!((two.header.n, two.header.prev_hash), (2, one.header.hash()));
+    assert_eq!(two.records().next(), Some(Ok((third, tick(30)))));
+    assert_eq!(one.record(second), Ok(tick(30)));
+}
+
+#[test]
+fn the_hash_depends_on_every_field() {
+    let header = GroupHeader {
+        n: 5,
+        epoch: 2,
+        at: Millis(10),
+        last_at: Millis(20),
+        body_len: 30,
+        body_crc: 40,
+        prev_hash: 50,
+    };
+    let others = [
+        GroupHeader { n: 6, ..header },
+        GroupHeader { epoch: 3, ..header },
+        GroupHeader { at: Millis(11), ..header },
+        GroupHeader { last_at: Millis(21), ..header },
+        GroupHeader { body_len: 31, ..header },
+        GroupHeader { body_crc: 41, ..header },
+        GroupHeader { prev_hash: 51, ..header },
+    ];
+    for other in others {
+        assert_ne!(other.hash(), header.hash(), "{other:?}");
+    }
+}
+
+#[test]
+fn nothing_is_sealed_without_records() {
+    let mut writer = Writer::new(Tip::FIRST);
+    assert!(writer.seal(Vec::new()).is_none());
+    assert_eq!(writer.pending_n(), 1);
+}
+
+#[test]
+fn the_next_group_gathers_in_the_buffer_that_comes_back() {
+    let mut writer = Writer::new(Tip::FIRST);
+    writer.append(&tick(1));
+    let mut spare = Vec::with_capacity(1234);
+    spare.push(9);
+    let _ = writer.seal(spare).unwrap();
+    assert_eq!(writer.pending_bytes(), 0);
+    writer.append(&tick(1));
+    assert!(writer.seal(Vec::new()).unwrap().body.capacity() >= 1234);
+}
+
+#[test]
+fn a_pending_record_is_read_and_others_are_not() {
+    let mut writer = Writer::new(Tip::FIRST);
+    let gone = writer.append(&tick(1));
+    let _ = writer.seal(Vec::new());
+    let here = writer.append(&tick(2));
+    assert_eq!(writer.read_pending(here), Some(tick(2)));
+    assert_eq!(writer.read_pending(gone), None);
+    assert_eq!(writer.read_pending(Position(here.0 + 1000)), None);
+}
+
+#[test]
+fn a_full_group_still_has_room_for_a_batch() {
+    let params = [b'x'; 16_000];
+    let mut writer = Writer::new(Tip::FIRST);
+    let record = Record::Carry {
+        at: Millis(1),
+        number: ringwell_core::PromoNumber::from_u64(2_000_000_000).unwrap(),
+        slot: 0,
+        pool: ringwell_core::PoolId(1),
+        allocated_at: Millis(1),
+        locked_until: Millis(1),
+        visitor: None,
+        params: [&params, b""],
+        origin: None,
+    };
+    while !writer.is_full() {
+        writer.append(&record);
+    }
+    assert!(writer.has_room(384 * 1024 - 17_000));
+    while writer.has_room(record.bytes_max()) {
+        writer.append(&record);
+    }
+    let group = writer.seal(Vec::new()).unwrap();
+    assert!(group.body.len() > BODY_BYTES_MAX - 17_000);
+    assert!(group.records().all(|result| result.is_ok()));
+}
+
+#[test]
+#[should_panic(expected = "shard time went backwards")]
+fn time_never_falls() {
+    let mut writer = Writer::new(Tip { last_at: Millis(5), ..Tip::FIRST });
+    writer.append(&tick(4));
+}

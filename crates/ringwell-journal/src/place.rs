@@ -1,0 +1,32 @@
+//! What the bits of a [`Position`] mean: the number of the group, and the offset in its body.
+//!
+//! Positions do not know of files: groups may lie in segments, in memory or in a replicated log.
+
+use ringwell_core::Position;
+
+/// A group's body is never longer, so that an offset takes [`OFFSET_BITS`] bits.
+pub const BODY_BYTES_MAX: usize = 1 << OFFSET_BITS;
+
+const OFFSET_BITS: u32 = 20;
+
+/// The position of the record that begins at `offset` in the body of group `n`.
+///
+/// # Panics
+/// If `offset` lies outside of every body, or `n` has more than 44 bits: the writer counts both.
+#[inline]
+#[must_use]
+pub const fn position(n: u64, offset: usize) -> Position {
+    assert!(offset < BODY_BYTES_MAX, "offset outside of a body");
+    assert!(n < 1 << (u64::BITS - OFFSET_BITS), "group number too large");
+    Position(n << OFFSET_BITS | offset as u64)
+}
+
+/// The number of the group and the offset in its body.
+#[inline]
+#[must_use]
+pub const fn position_parts(position: Position) -> (u64, usize) {
+    // The mask leaves 20 bits, which fit any usize.
+    #[expect(clippy::cast_possible_truncation, reason = "masked to 20 bits")]
+    let offset = (position.0 & (BODY_BYTES_MAX as u64 - 1)) as usize;
+    (position.0 >> OFFSET_BITS, offset)
+}

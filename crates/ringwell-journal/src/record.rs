@@ -1,0 +1,192 @@
+//! One record: something that happened to a promo number, a pool or a row, and its encoding.
+//!
+//! Kind byte, flags byte, then varints and fixed fields without alignment. Times are written as
+//! the distance from the group's first record, `previous` as the distance in groups: so an
+//! `Allocate` takes about twenty bytes before its parameters.
+//! Invariant: what [`Record::encode`] writes, [`Records`] reads back as the same record.
+//! Source: docs/spec/journal.md, "Records".
+
+mod decode;
+mod encode;
+
+pub use decode::{DecodeError, DecodeFault, Records};
+
+use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
+
+use crate::bytes::Scratch;
+
+/// Longest parameters of one record, both slices and the `&` between them.
+pub const PARAMS_BYTES_MAX: usize = 16 * 1024;
+
+/// A record takes at most this and its parameters.
+pub const RECORD_OVERHEAD_MAX: usize = Scratch::BYTES;
+
+/// One row of a batch that the client may send again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowKey {
+    /// Digest of the client's idempotency key.
+    pub batch: [u8; 16],
+    /// The row in the batch, counted from zero.
+    pub row: u16,
+}
+
+/// Something that happened in a shard, at `at` in shard time.
+///
+/// `slot` is a hint: the index of the number in the shard when the record was written. `previous`
+/// is the record before it for the same number, so that a number's history is a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// A number was handed out.
+    Allocate {
+        /// When.
+        at: Millis,
+        /// The pool that it came from.
+        pool: PoolId,
+        /// Index of the number in the shard.
+        slot: u32,
+        /// The number.
+        number: PromoNumber,
+        /// Length of the lockout that begins at `at`.
+        lockout: Millis,
+        /// The record before it for this number, or [`Position::NONE`].
+        previous: Position,
+        /// Who may ask for the same number again.
+        visitor: Option<VisitorId>,
+        /// The row that gets the same answer if it is sent again.
+        idempotency: Option<RowKey>,
+        /// Raw parameters: both slices with an `&` between them if neither is empty. Read back
+        /// as the first slice alone. At most [`PARAMS_BYTES_MAX`] in all.
+        params: [&'a [u8]; 2],
+    },
+    /// A visitor came back and keeps the number.
+    Extend {
+        /// When.
+        at: Millis,
+        /// The number.
+        number: PromoNumber,
+        /// Index of the number in the shard.
+        slot: u32,
+        /// When the lockout ends now.
+        until: Millis,
+        /// The record before it for this number.
+        previous: Position,
+    },
+    /// A lockout ended early.
+    Release {
+        /// When.
+        at: Millis,
+        /// The number.
+        number: PromoNumber,
+        /// Index of the number in the shard.
+        slot: u32,
+        /// When the lockout ends now.
+        until: Millis,
+        /// The record before it for this number.
+        previous: Position,
+    },
+    /// A row of a batch that may be sent again was answered with the overflow number.
+    Overflow {
+        /// When.
+        at: Millis,
+        /// The pool that was asked.
+        pool: PoolId,
+        /// The row.
+        idempotency: RowKey,
+    },
+    /// Copy of an allocation that still matters: its segment is about to be dropped, or it was
+    /// made by another shard.
+    Carry {
+        /// When the copy was made.
+        at: Millis,
+        /// The number.
+        number: PromoNumber,
+        /// Index of the number in the shard.
+        slot: u32,
+        /// The pool that it was handed out from.
+        pool: PoolId,
+        /// When it was handed out.
+        allocated_at: Millis,
+        /// When its lockout ends.
+        locked_until: Millis,
+        /// Who may ask for the same number again.
+        visitor: Option<VisitorId>,
+        /// Raw parameters, as in `Allocate`.
+        params: [&'a [u8]; 2],
+        /// The shard and the place in its journal where the allocation was written first; `None`
+        /// if it was this shard.
+        origin: Option<(u32, Position)>,
+    },
+    /// Nothing goes out before `until`: part of the history is in doubt.
+    Hold {
+        /// When.
+        at: Millis,
+        /// The pool, or all of the shard's.
+        pool: Option<PoolId>,
+        /// When numbers go out again.
+        until: Millis,
+    },
+    /// Time passed and nothing else happened: keeps the clock's high-water mark fresh.
+    Tick {
+        /// When.
+        at: Millis,
+    },
+}
+
+/// First byte of each record.
+mod kind {
+    pub(super) const ALLOCATE: u8 = 1;
+    pub(super) const EXTEND: u8 = 2;
+    pub(super) const RELEASE: u8 = 3;
+    pub(super) const OVERFLOW: u8 = 4;
+    pub(super) const CARRY: u8 = 5;
+    pub(super) const HOLD: u8 = 6;
+    pub(super) const TICK: u8 = 7;
+}
+
+/// Second byte of each record: which of its optional fields are there.
+mod flag {
+    pub(super) const PREVIOUS: u8 = 1;
+    pub(super) const VISITOR: u8 = 1 << 1;
+    pub(super) const IDEMPOTENCY: u8 = 1 << 2;
+    pub(super) const PARAMS: u8 = 1 << 3;
+    pub(super) const ORIGIN: u8 = 1 << 4;
+    pub(super) const POOL: u8 = 1 << 5;
+}
+
+impl Record<'_> {
+    /// When it happened, in shard time.
+    #[inline]
+    #[must_use]
+    pub fn at(&self) -> Millis {
+        match *self {
+            Self::Allocate { at, .. }
+            | Self::Extend { at, .. }
+            | Self::Release { at, .. }
+            | Self::Overflow { at, .. }
+            | Self::Carry { at, .. }
+            | Self::Hold { at, .. }
+            | Self::Tick { at } => at,
+        }
+    }
+
+    /// An upper bound of the bytes that the record takes in a body.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        let params = match self {
+            Self::Allocate { params, .. } | Self::Carry { params, .. } => params_len(*params),
+            Self::Extend { .. }
+            | Self::Release { .. }
+            | Self::Overflow { .. }
+            | Self::Hold { .. }
+            | Self::Tick { .. } => 0,
+        };
+        RECORD_OVERHEAD_MAX + params
+    }
+}
+
+fn params_len([first, second]: [&[u8]; 2]) -> usize {
+    first.len() + second.len() + usize::from(!first.is_empty() && !second.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

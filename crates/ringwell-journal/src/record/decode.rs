@@ -1,0 +1,276 @@
+//! Reading records back, with everything checked: what lies on a disk may be anything.
+
+use std::fmt;
+
+use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
+
+use super::{PARAMS_BYTES_MAX, Record, RowKey, flag, kind};
+use crate::bytes::Cursor;
+use crate::place::{BODY_BYTES_MAX, position, position_parts};
+
+/// A body that cannot be read as records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeError {
+    /// The group.
+    pub n: u64,
+    /// Where in its body the record begins that cannot be read.
+    pub offset: usize,
+    /// The rule that it breaks.
+    pub fault: DecodeFault,
+}
+
+/// The first rule that a record breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeFault {
+    /// The kind byte is none that this version knows.
+    Kind(u8),
+    /// A flag is set that this kind does not have.
+    Flags(u8),
+    /// The body ends inside of the record, or a varint is too long.
+    Short,
+    /// The time lies before the record before it, or after the end of time.
+    Time,
+    /// The number is no promo number.
+    Number,
+    /// `previous` is not before the record.
+    Previous,
+    /// The parameters are empty, or longer than [`PARAMS_BYTES_MAX`].
+    Params,
+    /// The position lies outside of every body: there is no such record.
+    Position,
+}
+
+/// The records of one body, in order. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    n: u64,
+    base: Millis,
+    body: &'a [u8],
+    offset: usize,
+    last_at: Millis,
+}
+
+impl<'a> Records<'a> {
+    /// Reads the body of group `n`, whose first record happened at `base`.
+    #[must_use]
+    pub fn new(n: u64, base: Millis, body: &'a [u8]) -> Self {
+        Self { n, base, body, offset: 0, last_at: base }
+    }
+
+    /// Reads the one record at `place`, which must lie in this group.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if no record begins there. A place that some record did not return may
+    /// lie inside of another record: its bytes are then read as what they look like.
+    pub fn at(&self, place: Position) -> Result<Record<'a>, DecodeError> {
+        let (n, offset) = position_parts(place);
+        let error = |fault| DecodeError { n, offset, fault };
+        if n != self.n || offset >= self.body.len() {
+            return Err(error(DecodeFault::Position));
+        }
+        let cursor = &mut Cursor::new(&self.body[offset..]);
+        decode(cursor, place, self.base).map_err(error)
+    }
+
+    fn next_record(&mut self) -> Result<(Position, Record<'a>), DecodeFault> {
+        if self.n == 0 || self.n >> 44 != 0 || self.offset >= BODY_BYTES_MAX {
+            return Err(DecodeFault::Position);
+        }
+        let place = position(self.n, self.offset);
+        let mut cursor = Cursor::new(&self.body[self.offset..]);
+        let record = decode(&mut cursor, place, self.base)?;
+        if record.at() < self.last_at {
+            return Err(DecodeFault::Time);
+        }
+        self.last_at = record.at();
+        self.offset = self.body.len() - cursor.remaining();
+        Ok((place, record))
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<(Position, Record<'a>), DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.offset >= self.body.len() {
+            return None;
+        }
+        let offset = self.offset;
+        let result = self.next_record();
+        Some(result.map_err(|fault| {
+            self.offset = self.body.len();
+            DecodeError { n: self.n, offset, fault }
+        }))
+    }
+}
+
+fn decode<'a>(
+    bytes: &mut Cursor<'a>,
+    place: Position,
+    base: Millis,
+) -> Result<Record<'a>, DecodeFault> {
+    let kind = bytes.byte().ok_or(DecodeFault::Short)?;
+    let flags = bytes.byte().ok_or(DecodeFault::Short)?;
+    let known = match kind {
+        kind::ALLOCATE => flag::PREVIOUS | flag::VISITOR | flag::IDEMPOTENCY | flag::PARAMS,
+        kind::EXTEND | kind::RELEASE => flag::PREVIOUS,
+        kind::CARRY => flag::VISITOR | flag::PARAMS | flag::ORIGIN,
+        kind::HOLD => flag::POOL,
+        kind::OVERFLOW | kind::TICK => 0,
+        unknown => return Err(DecodeFault::Kind(unknown)),
+    };
+    if flags & !known != 0 {
+        return Err(DecodeFault::Flags(flags));
+    }
+    let delta = bytes.varint().ok_or(DecodeFault::Short)?;
+    let at = Millis(base.0.checked_add(delta).ok_or(DecodeFault::Time)?);
+    let mut fields = Fields { bytes, place, flags };
+    match kind {
+        kind::ALLOCATE => fields.allocate(at),
+        kind::EXTEND | kind::RELEASE => fields.relock(at, kind),
+        kind::OVERFLOW => {
+            let pool = PoolId(fields.varint()?);
+            Ok(Record::Overflow { at, pool, idempotency: fields.row()? })
+        }
+        kind::CARRY => fields.carry(at),
+        kind::HOLD => {
+            let pool = fields.optional(flag::POOL, |fields| fields.varint().map(PoolId))?;
+            Ok(Record::Hold { at, pool, until: Millis(fields.varint()?) })
+        }
+        _ => Ok(Record::Tick { at }),
+    }
+}
+
+/// What follows the time.
+struct Fields<'c, 'a> {
+    bytes: &'c mut Cursor<'a>,
+    place: Position,
+    flags: u8,
+}
+
+impl<'a> Fields<'_, 'a> {
+    fn allocate(&mut self, at: Millis) -> Result<Record<'a>, DecodeFault> {
+        Ok(Record::Allocate {
+            at,
+            number: self.number()?,
+            pool: PoolId(self.varint()?),
+            slot: self.slot()?,
+            lockout: Millis(self.varint()?),
+            previous: self.previous()?,
+            visitor: self.visitor()?,
+            idempotency: self.optional(flag::IDEMPOTENCY, Self::row)?,
+            params: self.params()?,
+        })
+    }
+
+    fn relock(&mut self, at: Millis, kind: u8) -> Result<Record<'a>, DecodeFault> {
+        let number = self.number()?;
+        let slot = self.slot()?;
+        let until = Millis(self.varint()?);
+        let previous = self.previous()?;
+        Ok(if kind == kind::EXTEND {
+            Record::Extend { at, number, slot, until, previous }
+        } else {
+            Record::Release { at, number, slot, until, previous }
+        })
+    }
+
+    fn carry(&mut self, at: Millis) -> Result<Record<'a>, DecodeFault> {
+        Ok(Record::Carry {
+            at,
+            number: self.number()?,
+            pool: PoolId(self.varint()?),
+            slot: self.slot()?,
+            allocated_at: Millis(self.varint()?),
+            locked_until: Millis(self.varint()?),
+            visitor: self.visitor()?,
+            origin: self.optional(flag::ORIGIN, |fields| {
+                Ok((fields.slot()?, Position(fields.varint()?)))
+            })?,
+            params: self.params()?,
+        })
+    }
+
+    fn optional<T>(
+        &mut self,
+        flag: u8,
+        read: impl FnOnce(&mut Self) -> Result<T, DecodeFault>,
+    ) -> Result<Option<T>, DecodeFault> {
+        if self.flags & flag == 0 { Ok(None) } else { read(self).map(Some) }
+    }
+
+    fn varint(&mut self) -> Result<u64, DecodeFault> {
+        self.bytes.varint().ok_or(DecodeFault::Short)
+    }
+
+    fn slot(&mut self) -> Result<u32, DecodeFault> {
+        self.bytes.varint_u32().ok_or(DecodeFault::Short)
+    }
+
+    fn number(&mut self) -> Result<PromoNumber, DecodeFault> {
+        let value = self.bytes.uint::<5>().ok_or(DecodeFault::Short)?;
+        PromoNumber::from_u64(value).ok_or(DecodeFault::Number)
+    }
+
+    fn previous(&mut self) -> Result<Position, DecodeFault> {
+        if self.flags & flag::PREVIOUS == 0 {
+            return Ok(Position::NONE);
+        }
+        let distance = self.varint()?;
+        let offset = usize::try_from(self.varint()?).map_err(|_| DecodeFault::Previous)?;
+        let n = position_parts(self.place).0.checked_sub(distance);
+        match n {
+            Some(n) if n > 0 && offset < BODY_BYTES_MAX => {
+                let previous = position(n, offset);
+                if previous < self.place { Ok(previous) } else { Err(DecodeFault::Previous) }
+            }
+            _ => Err(DecodeFault::Previous),
+        }
+    }
+
+    fn visitor(&mut self) -> Result<Option<VisitorId>, DecodeFault> {
+        self.optional(flag::VISITOR, |fields| {
+            fields.bytes.array().map(VisitorId).ok_or(DecodeFault::Short)
+        })
+    }
+
+    fn row(&mut self) -> Result<RowKey, DecodeFault> {
+        let batch = self.bytes.array().ok_or(DecodeFault::Short)?;
+        let row = self.bytes.u16().ok_or(DecodeFault::Short)?;
+        Ok(RowKey { batch, row })
+    }
+
+    fn params(&mut self) -> Result<[&'a [u8]; 2], DecodeFault> {
+        let params = self.optional(flag::PARAMS, |fields| {
+            let len = usize::try_from(fields.varint()?).map_err(|_| DecodeFault::Params)?;
+            if len == 0 || len > PARAMS_BYTES_MAX {
+                return Err(DecodeFault::Params);
+            }
+            fields.bytes.slice(len).ok_or(DecodeFault::Short)
+        })?;
+        Ok([params.unwrap_or_default(), &[]])
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "group {}, offset {} of its body: {}", self.n, self.offset, self.fault)
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+impl fmt::Display for DecodeFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(kind) => write!(f, "record of unknown kind {kind}"),
+            Self::Flags(flags) => write!(f, "record with unknown flags {flags:#04x}"),
+            Self::Short => f.write_str("record is cut short"),
+            Self::Time => f.write_str("record is earlier than the one before it"),
+            Self::Number => f.write_str("record names no valid promo number"),
+            Self::Previous => f.write_str("record points to a predecessor that is not before it"),
+            Self::Params => f.write_str("record has parameters of an impossible length"),
+            Self::Position => f.write_str("there is no such record"),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+use super::*;
+use crate::place::position;
+use proptest::prelude::*;
+
+fn number() -> impl Strategy<Value = PromoNumber> {
+    (2_000_000_000_u64..=9_999_999_999).prop_map(|n| PromoNumber::from_u64(n).unwrap())
+}
+
+fn params() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(any::<u8>(), 0..200)
+}
+
+/// A record with its parameters apart, because a record only borrows them.
+fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
+    let ids = (any::<u64>(), any::<u32>(), number(), any::<u64>(), any::<u64>());
+    let options = (
+        proptest::option::of(any::<[u8; 16]>()),
+        proptest::option::of((any::<[u8; 16]>(), any::<u16>())),
+        proptest::option::of((any::<u32>(), any::<u64>())),
+        0..position(7, 0).0,
+    );
+    (0..7, ids, options, params(), params()).prop_map(|(kind, ids, options, first, second)| {
+        let (pool, slot, number, time, until) = ids;
+        let (visitor, row, origin, previous) = options;
+        let at = Millis(1_000 + time % 100_000);
+        let pool = PoolId(pool);
+        let until = Millis(until);
+        // Below the first group there are no records.
+        let previous =
+            if previous < position(1, 0).0 { Position::NONE } else { Position(previous) };
+        let visitor = visitor.map(VisitorId);
+        let idempotency = row.map(|(batch, row)| RowKey { batch, row });
+        let none: [&'static [u8]; 2] = [&[], &[]];
+        let record = match kind {
+            0 => Record::Allocate {
+                at,
+                pool,
+                slot,
+                number,
+                lockout: until,
+                previous,
+                visitor,
+                idempotency,
+                params: none,
+            },
+            1 => Record::Extend { at, number, slot, until, previous },
+            2 => Record::Release { at, number, slot, until, previous },
+            3 => Record::Overflow {
+                at,
+                pool,
+                idempotency: idempotency.unwrap_or(RowKey { batch: [9; 16], row: 3 }),
+            },
+            4 => Record::Carry {
+                at,
+                number,
+                slot,
+                pool,
+                allocated_at: Millis(time),
+                locked_until: until,
+                visitor,
+                params: none,
+                origin: origin.map(|(shard, place)| (shard, Position(place))),
+            },
+            5 => Record::Hold { at, pool: visitor.map(|_| pool), until },
+            _ => Record::Tick { at },
+        };
+        (record, first, second)
+    })
+}
+
+fn with_params<'a>(record: Record<'a>, with: [&'a [u8]; 2]) -> Record<'a> {
+    match record {
+        Record::Allocate {
+            at,
+            pool,
+            slot,
+            number,
+            lockout,
+            previous,
+            visitor,
+            idempotency,
+            ..
+        } => Record::Allocate {
+            at,
+            pool,
+            slot,
+            number,
+            lockout,
+            previous,
+            visitor,
+            idempotency,
+            params: with,
+        },
+        Record::Carry {
+            at,
+            number,
+            slot,
+            pool,
+            allocated_at,
+            locked_until,
+            visitor,
+            origin,
+            ..
+        } => Record::Carry {
+            at,
+            number,
+            slot,
+            pool,
+            allocated_at,
+            locked_until,
+            visitor,
+            params: with,
+            origin,
+        },
+        other => other,
+    }
+}
+
+proptest! {
+    #[test]
+    fn records_come_back_as_they_were_written(
+        mut records in proptest::collection::vec(record(), 1..20)
+    ) {
+        let n = 7;
+        records.sort_by_key(|(record, ..)| record.at());
+        let base = records[0].0.at();
+        let mut body = Vec::new();
+        let places: Vec<_> = records
+            .iter()
+            .map(|(record, first, second)| {
+                let record = with_params(*record, [first, second]);
+                let before = body.len();
+                let place = record.encode(n, base, &mut body);
+                assert!(body.len() - before <= record.bytes_max());
+                place
+            })
+            .collect();
+        let read: Result<Vec<_>, _> = Records::new(n, base, &body).collect();
+        let read = read.unwrap();
+        prop_assert_eq!(read.len(), records.len());
+        for ((place, got), ((record, first, second), written)) in
+            read.iter().zip(records.iter().zip(places))
+        {
+            let join = if first.is_empty() || second.is_empty() { &b""[..] } else { b"&" };
+            let joined = [first, join, second].concat();
+            prop_assert_eq!(*place, written);
+            prop_assert_eq!(*got, with_params(*record, [&joined, &[]]));
+            prop_assert_eq!(Records::new(n, base, &body).at(written).unwrap(), *got);
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(
+        n in any::<u64>(),
+        base in any::<u64>(),
+        body in proptest::collection::vec(any::<u8>(), 0..400),
+        offset in any::<u64>(),
+    ) {
+        let records = Records::new(n, Millis(base), &body);
+        let _ = records.at(Position(offset));
+        let _ = records.at(Position((n << 20) | (offset % 400)));
+        let _ = records.count();
+    }
+
+    #[test]
+    fn no_damage_to_a_record_makes_the_reader_panic(
+        (record, first, second) in record(),
+        at in any::<prop::sample::Index>(),
+        value in any::<u8>(),
+    ) {
+        let mut body = Vec::new();
+        let record = with_params(record, [&first, &second]);
+        record.encode(7, Millis(1_000), &mut body);
+        let index = at.index(body.len());
+        let cut = Records::new(7, Millis(1_000), &body[..index]).next();
+        prop_assert!(cut.is_none_or(|result| result.is_err()));
+        body[index] = value;
+        let _ = Records::new(7, Millis(1_000), &body).count();
+    }
+}
+
+#[test]
+fn an_allocation_takes_about_twenty_bytes_before_its_parameters() {
+    let record = Record::Allocate {
+        at: Millis(1_700_000_000_250),
+        pool: PoolId(150),
+        slot: 75_000,
+        number: PromoNumber::from_u64(8_005_550_142).unwrap(),
+        lockout: Millis(3_600_000),
+        previous: position(9_000, 20_000),
+        visitor: None,
+        idempotency: None,
+        params: [b"utm_source=x", b""],
+    };
+    let mut body = Vec::new();
+    record.encode(10_000, Millis(1_700_000_000_000), &mut body);
+    assert_eq!(body.len() - b"utm_source=x".len(), 24);
+}
+
+#[test]
+fn a_value_has_one_encoding() {
+    // A tick whose time takes two bytes where one would do.
+    let body = [kind::TICK, 0, 0x80, 0x00];
+    let error = Records::new(1, Millis(0), &body).next().unwrap().unwrap_err();
+    assert_eq!(error, DecodeError { n: 1, offset: 0, fault: DecodeFault::Short });
+}
+
+#[test]
+fn a_record_earlier_than_the_one_before_it_is_refused() {
+    let body = [kind::TICK, 0, 5, kind::TICK, 0, 4];
+    let read: Vec<_> = Records::new(1, Millis(100), &body).collect();
+    assert_eq!(read[0].unwrap().1, Record::Tick { at: Millis(105) });
+    assert_eq!(read[1].unwrap_err().fault, DecodeFault::Time);
+    assert_eq!(read.len(), 2);
+}
+
+#[test]
+fn unknown_kinds_and_flags_are_refused() {
+    let fault = |body: &[u8]| Records::new(1, Millis(0), body).next().unwrap().unwrap_err().fault;
+    assert_eq!(fault(&[0, 0, 0]), DecodeFault::Kind(0));
+    assert_eq!(fault(&[8, 0, 0]), DecodeFault::Kind(8));
+    assert_eq!(fault(&[kind::TICK, flag::POOL, 0]), DecodeFault::Flags(flag::POOL));
+    assert_eq!(fault(&[kind::ALLOCATE, 0x80, 0]), DecodeFault::Flags(0x80));
+}

@@ -1,0 +1,121 @@
+//! The head of a segment: which part of whose journal the file holds.
+//!
+//! Takes the file's first block; frames follow. Drawn anew each time a file is used.
+//! Source: docs/spec/journal.md, "Segments".
+
+use std::fmt;
+
+use ringwell_core::Millis;
+
+use crate::bytes::Cursor;
+use crate::frame::BLOCK_BYTES;
+use crate::group::Tip;
+
+/// Bytes before the first frame.
+pub const SEGMENT_HEADER_BYTES: usize = BLOCK_BYTES;
+
+/// The format that this version writes and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"RPsegmnt";
+const FIELDS_BYTES: usize = 80;
+
+/// What a segment says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// The shard whose journal it is.
+    pub shard: u32,
+    /// Drawn when the journal was created: keeps segments of two journals apart.
+    pub journal: [u8; 16],
+    /// Number of the segment, from one; also the file's name.
+    pub segno: u64,
+    /// Drawn when the file was taken into use: keeps its old and new frames apart.
+    pub salt: u64,
+    /// Where the journal ended before the first frame. `tip.next_n` is the first frame's number.
+    pub tip: Tip,
+}
+
+/// The first block is no head of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentFault {
+    /// It does not begin as one.
+    Magic,
+    /// Its checksum does not hold.
+    Checksum,
+    /// It was written by a newer version of the program.
+    Version(u32),
+}
+
+impl SegmentHeader {
+    /// The block that begins the segment.
+    #[must_use]
+    pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
+        let mut fields = Vec::with_capacity(FIELDS_BYTES + 4);
+        fields.extend_from_slice(&MAGIC);
+        fields.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        fields.extend_from_slice(&self.shard.to_le_bytes());
+        fields.extend_from_slice(&self.journal);
+        fields.extend_from_slice(&self.segno.to_le_bytes());
+        fields.extend_from_slice(&self.salt.to_le_bytes());
+        fields.extend_from_slice(&self.tip.next_n.to_le_bytes());
+        fields.extend_from_slice(&self.tip.prev_hash.to_le_bytes());
+        fields.extend_from_slice(&self.tip.epoch.to_le_bytes());
+        fields.extend_from_slice(&self.tip.last_at.0.to_le_bytes());
+        fields.extend_from_slice(&crc32c::crc32c(&fields).to_le_bytes());
+        let mut block = [0; SEGMENT_HEADER_BYTES];
+        block[..fields.len()].copy_from_slice(&fields);
+        block
+    }
+
+    /// Reads the block back.
+    ///
+    /// # Errors
+    /// [`SegmentFault`] names the first rule that it breaks.
+    pub fn decode(block: &[u8]) -> Result<Self, SegmentFault> {
+        Self::fields(block).ok_or(SegmentFault::Magic)?
+    }
+
+    /// `None` if the block is too short or begins otherwise.
+    fn fields(block: &[u8]) -> Option<Result<Self, SegmentFault>> {
+        let fields = block.get(..FIELDS_BYTES)?;
+        let mut cursor = Cursor::new(block);
+        if cursor.array()? != MAGIC {
+            return None;
+        }
+        let version = cursor.u32()?;
+        let header = Self {
+            shard: cursor.u32()?,
+            journal: cursor.array()?,
+            segno: cursor.u64()?,
+            salt: cursor.u64()?,
+            tip: Tip {
+                next_n: cursor.u64()?,
+                prev_hash: cursor.u64()?,
+                epoch: cursor.u64()?,
+                last_at: Millis(cursor.u64()?),
+            },
+        };
+        if cursor.u32()? != crc32c::crc32c(fields) {
+            return Some(Err(SegmentFault::Checksum));
+        }
+        if version != FORMAT_VERSION {
+            return Some(Err(SegmentFault::Version(version)));
+        }
+        Some(Ok(header))
+    }
+}
+
+impl fmt::Display for SegmentFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Magic => f.write_str("its first block is no head of a segment"),
+            Self::Checksum => f.write_str("the checksum of its first block does not hold"),
+            Self::Version(version) => write!(
+                f,
+                "its format has version {version}; this program reads version {FORMAT_VERSION}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SegmentFault {}
