@@ -131,7 +131,7 @@ fn stamp(salt: u64, n: u64, index: u64) -> u64 {
     (salt ^ n).wrapping_add(index.wrapping_mul(STAMP_STEP))
 }
 
-fn has_stamp(block: &[u8], salt: u64, n: u64, index: u64) -> bool {
+pub(crate) fn has_stamp(block: &[u8], salt: u64, n: u64, index: u64) -> bool {
     block.starts_with(&stamp(salt, n, index).to_le_bytes())
 }
 

@@ -15,6 +15,7 @@ mod frame;
 mod group;
 mod place;
 mod record;
+mod recover;
 mod segment;
 
 pub use durability::{Durability, UnknownDurability};
@@ -25,5 +26,9 @@ pub use group::{GROUP_FULL_BYTES, Group, GroupHeader, Tip, Writer};
 pub use place::{BODY_BYTES_MAX, position, position_parts};
 pub use record::{
     DecodeError, DecodeFault, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, Records, RowKey,
+};
+pub use recover::{
+    ChainFault, Cut, Foreign, Oldest, Plan, RecoverError, Recovered, SegmentFile, SegmentInfo,
+    Segments, SnapshotMark, Step, Verdict, Walk, recover,
 };
 pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentFault, SegmentHeader};

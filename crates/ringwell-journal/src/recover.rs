@@ -1,0 +1,378 @@
+//! Reading a journal back after a restart, and deciding whether it can be trusted.
+//!
+//! Walks the frames in order, checks that each continues the one before it, and hands them to a
+//! visitor. At the end it tells a write that never finished from damage. Never changes anything.
+//! Invariant: the visitor sees a true prefix of what was written, without gaps; what it does not
+//! see was never answered, or the verdict says that it may have been, or there is an error.
+//! Source: docs/spec/journal.md, "Recovery".
+
+mod error;
+mod walk;
+
+pub use error::{ChainFault, Foreign, Oldest, RecoverError};
+pub use walk::{Step, Walk};
+
+use ringwell_core::Millis;
+
+use crate::frame::{FrameFault, FrameHeader};
+use crate::group::{GroupHeader, Tip};
+use crate::record::DecodeError;
+use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+
+/// Where segments are read from.
+pub trait Segments {
+    /// Why something could not be read.
+    type Error: std::error::Error;
+
+    /// The segments that there are, in any order.
+    ///
+    /// # Errors
+    /// Whatever the storage says.
+    fn list(&self) -> Result<Vec<SegmentFile>, Self::Error>;
+
+    /// Reads from `offset` of a segment into `out`; returns how many bytes there were, which is
+    /// less than asked for only at the segment's end.
+    ///
+    /// # Errors
+    /// Whatever the storage says.
+    fn read_at(&self, segno: u64, offset: u64, out: &mut [u8]) -> Result<usize, Self::Error>;
+}
+
+/// One segment, as the storage knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentFile {
+    /// Its number.
+    pub segno: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// Whose journal is read, and from where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The shard.
+    pub shard: u32,
+    /// The first frame that the visitor is to see.
+    pub from: u64,
+    /// What the snapshot that was loaded says.
+    pub snapshot: Option<SnapshotMark>,
+}
+
+/// What ties a snapshot to its journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotMark {
+    /// The journal's identity.
+    pub journal: [u8; 16],
+    /// Hash of the frame before the first that is to be replayed.
+    pub prev_hash: u64,
+    /// The last frame that the snapshot may know of: the journal must reach it.
+    pub through: u64,
+}
+
+/// A journal that can be trusted, up to `tip`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// Where the journal ends.
+    pub tip: Tip,
+    /// The journal's identity; `None` if there is none yet.
+    pub journal: Option<[u8; 16]>,
+    /// What was found at the end.
+    pub verdict: Verdict,
+    /// All segments, oldest first.
+    pub segments: Vec<SegmentInfo>,
+    /// How many frames the visitor saw.
+    pub frames: u64,
+}
+
+/// What a journal ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The last frame, and nothing behind it.
+    Clean,
+    /// A frame that was never wholly written: nobody was answered. The journal ends before it.
+    Torn(Cut),
+    /// A frame that was written and has rotted. It may have been answered, so nothing may go out
+    /// of the shard's pools for one lockout: the first record of the next group must be a `Hold`.
+    Rotten(Cut),
+}
+
+/// Where a journal was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The segment.
+    pub segno: u64,
+    /// Where the bad frame begins.
+    pub offset: u64,
+    /// Its number, which the next good frame takes.
+    pub n: u64,
+}
+
+/// What is known of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Its head.
+    pub header: SegmentHeader,
+    /// Length of the file.
+    pub file_bytes: u64,
+    /// The number after its last frame.
+    pub next_n: u64,
+    /// Time of its last record, or of the one before the segment if it has none.
+    pub last_at: Millis,
+    /// Where its frames begin, and at the end where they end; `None` if it was not read.
+    pub offsets: Option<Vec<u64>>,
+}
+
+/// Reads the journal of `plan` and shows `visit` each frame from `plan.from` on.
+///
+/// Segments that end before `plan.from` are not read, only their heads. `visit` returns an error
+/// if it cannot read a record.
+///
+/// # Errors
+/// [`RecoverError`]: the shard must not start.
+pub fn recover<S: Segments>(
+    store: &S,
+    plan: &Plan,
+    visit: impl FnMut(&GroupHeader, &[u8]) -> Result<(), DecodeError>,
+) -> Result<Recovered, RecoverError<S::Error>> {
+    let segments = heads(store, plan)?;
+    let Some(first) = start(&segments, plan)? else {
+        let tip = Tip::FIRST;
+        return Ok(Recovered { tip, journal: None, verdict: Verdict::Clean, segments, frames: 0 });
+    };
+    let journal = Some(segments[first].header.journal);
+    let tip = segments[first].header.tip;
+    let mut recovery = Recovery { store, plan, segments, tip, visit, doubt: None, frames: 0 };
+    let verdict = recovery.walk_from(first)?;
+    recovery.check_end()?;
+    let Recovery { segments, tip, frames, .. } = recovery;
+    Ok(Recovered { tip, journal, verdict, segments, frames })
+}
+
+/// Reads and checks the heads of all segments.
+fn heads<S: Segments>(store: &S, plan: &Plan) -> Result<Vec<SegmentInfo>, RecoverError<S::Error>> {
+    let mut files = store.list().map_err(RecoverError::List)?;
+    files.sort_by_key(|file| file.segno);
+    let mut infos: Vec<SegmentInfo> = Vec::with_capacity(files.len());
+    let mut journal = plan.snapshot.map(|mark| mark.journal);
+    for SegmentFile { segno, bytes } in files {
+        let mut block = [0; SEGMENT_HEADER_BYTES];
+        let got = store.read_at(segno, 0, &mut block);
+        let got = got.map_err(|source| RecoverError::Read { segno, offset: 0, source })?;
+        let header = SegmentHeader::decode(&block[..got])
+            .map_err(|fault| RecoverError::Segment { segno, fault })?;
+        let why = if header.segno != segno {
+            Some(Foreign::Number(header.segno))
+        } else if header.shard != plan.shard {
+            Some(Foreign::Shard(header.shard))
+        } else if journal.is_some_and(|known| known != header.journal) {
+            Some(Foreign::Journal)
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return Err(RecoverError::Foreign { segno, why });
+        }
+        journal = Some(header.journal);
+        if let Some(before) = infos.last_mut() {
+            before.next_n = header.tip.next_n;
+            before.last_at = header.tip.last_at;
+        }
+        infos.push(SegmentInfo {
+            header,
+            file_bytes: bytes,
+            next_n: header.tip.next_n,
+            last_at: header.tip.last_at,
+            offsets: None,
+        });
+    }
+    Ok(infos)
+}
+
+/// The segment to begin with: the last that begins at `plan.from` or before.
+fn start<E>(segments: &[SegmentInfo], plan: &Plan) -> Result<Option<usize>, RecoverError<E>> {
+    let missing = |found| Err(RecoverError::Missing { expected: plan.from, found });
+    match segments {
+        // The first frame may not be there yet; any other must have had a segment.
+        [] if plan.from <= 1 => Ok(None),
+        [] => missing(Oldest::None),
+        [oldest, ..] if oldest.header.tip.next_n > plan.from => {
+            missing(Oldest::Frame(oldest.header.tip.next_n))
+        }
+        _ => Ok(segments.iter().rposition(|info| info.header.tip.next_n <= plan.from)),
+    }
+}
+
+/// Whether `header` continues a journal that ends with `tip`.
+fn continues(tip: &Tip, header: &GroupHeader) -> Result<(), ChainFault> {
+    if header.n != tip.next_n {
+        Err(ChainFault::Number(header.n))
+    } else if header.prev_hash != tip.prev_hash {
+        Err(ChainFault::Hash)
+    } else if header.epoch < tip.epoch {
+        Err(ChainFault::Epoch)
+    } else if header.at < tip.last_at {
+        Err(ChainFault::Time)
+    } else {
+        Ok(())
+    }
+}
+
+struct Recovery<'a, S, V> {
+    store: &'a S,
+    plan: &'a Plan,
+    segments: Vec<SegmentInfo>,
+    tip: Tip,
+    visit: V,
+    /// A rotten frame at which the journal was cut in an earlier start that wrote nothing yet.
+    doubt: Option<Cut>,
+    frames: u64,
+}
+
+impl<S, V> Recovery<'_, S, V>
+where
+    S: Segments,
+    V: FnMut(&GroupHeader, &[u8]) -> Result<(), DecodeError>,
+{
+    fn walk_from(&mut self, first: usize) -> Result<Verdict, RecoverError<S::Error>> {
+        for index in first..self.segments.len() {
+            let SegmentInfo { header, file_bytes, .. } = self.segments[index];
+            let segno = header.segno;
+            let file = SegmentFile { segno, bytes: file_bytes };
+            let mut walk = Walk::new(self.store, file, header.salt);
+            let mut offsets = Vec::new();
+            let (offset, fault) = loop {
+                match walk.step(self.tip.next_n)? {
+                    Step::Frame { offset, header } => {
+                        self.take(segno, offset, &header, walk.body())?;
+                        offsets.push(offset);
+                    }
+                    Step::Fault { offset, fault } => break (offset, fault),
+                }
+            };
+            offsets.push(offset);
+            let info = &mut self.segments[index];
+            info.offsets = Some(offsets);
+            info.next_n = self.tip.next_n;
+            info.last_at = self.tip.last_at;
+            let cut = Cut { segno, offset, n: self.tip.next_n };
+            if fault == FrameFault::Rotten {
+                self.doubt = Some(cut);
+            }
+            let next = self.segments.get(index + 1).map(|info| info.header);
+            if let Some(next) = next {
+                self.pass_over(cut, fault, &next)?;
+            } else {
+                return self.judge_end(cut, fault, &mut walk);
+            }
+        }
+        Ok(Verdict::Clean)
+    }
+
+    fn take(
+        &mut self,
+        segno: u64,
+        offset: u64,
+        frame: &FrameHeader,
+        body: &[u8],
+    ) -> Result<(), RecoverError<S::Error>> {
+        let n = self.tip.next_n;
+        let chain = |fault| RecoverError::Chain { segno, offset, n, fault };
+        continues(&self.tip, &frame.group).map_err(chain)?;
+        self.fits_snapshot().map_err(chain)?;
+        if n >= self.plan.from {
+            let visited = (self.visit)(&frame.group, body);
+            visited.map_err(|source| RecoverError::Record { segno, offset, source })?;
+            self.frames += 1;
+        }
+        self.tip = Tip::after(&frame.group);
+        self.doubt = None;
+        Ok(())
+    }
+
+    /// Whether the snapshot, if its first frame is the next one, follows this journal.
+    fn fits_snapshot(&self) -> Result<(), ChainFault> {
+        let mark = self.plan.snapshot.filter(|_| self.tip.next_n == self.plan.from);
+        match mark {
+            Some(mark) if mark.prev_hash != self.tip.prev_hash => Err(ChainFault::Snapshot),
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes on from the last frame of a segment to the next segment, if that continues it.
+    fn pass_over(
+        &mut self,
+        cut: Cut,
+        fault: FrameFault,
+        next: &SegmentHeader,
+    ) -> Result<(), RecoverError<S::Error>> {
+        let Cut { segno, offset, n } = cut;
+        if next.tip.next_n > n {
+            return Err(RecoverError::Damaged {
+                segno,
+                offset,
+                n,
+                fault,
+                newer_segno: next.segno,
+                newer_offset: 0,
+                newer_n: next.tip.next_n,
+            });
+        }
+        let fault = if next.tip.next_n < n {
+            ChainFault::Number(next.tip.next_n)
+        } else if next.tip.prev_hash != self.tip.prev_hash {
+            ChainFault::Hash
+        } else if next.tip.epoch < self.tip.epoch {
+            ChainFault::Epoch
+        } else if next.tip.last_at < self.tip.last_at {
+            ChainFault::Time
+        } else {
+            self.tip = next.tip;
+            return Ok(());
+        };
+        Err(RecoverError::Chain { segno: next.segno, offset: 0, n, fault })
+    }
+
+    fn judge_end(
+        &mut self,
+        cut: Cut,
+        fault: FrameFault,
+        walk: &mut Walk<'_, S>,
+    ) -> Result<Verdict, RecoverError<S::Error>> {
+        let Cut { segno, offset, n } = cut;
+        let behind = walk.scan(n)?;
+        if let Some((newer_offset, newer_n)) = behind.newer {
+            return Err(RecoverError::Damaged {
+                segno,
+                offset,
+                n,
+                fault,
+                newer_segno: segno,
+                newer_offset,
+                newer_n,
+            });
+        }
+        Ok(match (fault, self.doubt) {
+            (FrameFault::Rotten, _) => Verdict::Rotten(cut),
+            (FrameFault::NotWritten, Some(doubt)) => Verdict::Rotten(doubt),
+            (FrameFault::NotWritten, None) if behind.begun => Verdict::Torn(cut),
+            (FrameFault::NotWritten, None) => Verdict::Clean,
+        })
+    }
+
+    /// The journal must reach what the snapshot knows, or positions would be given out again.
+    fn check_end(&self) -> Result<(), RecoverError<S::Error>> {
+        let needed = self.plan.snapshot.map_or(0, |mark| mark.through);
+        let through = needed.max(self.plan.from.saturating_sub(1));
+        let (last, n) = (self.tip.next_n - 1, self.tip.next_n);
+        let end = self.segments.last();
+        let segno = end.map_or(0, |info| info.header.segno);
+        let offset = end.and_then(|info| info.offsets.as_ref()?.last().copied()).unwrap_or(0);
+        if through > last {
+            return Err(RecoverError::Behind { through, last, segno, offset });
+        }
+        self.fits_snapshot().map_err(|fault| RecoverError::Chain { segno, offset, n, fault })
+    }
+}
+
+#[cfg(test)]
+mod tests;

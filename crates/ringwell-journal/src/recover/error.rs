@@ -1,0 +1,185 @@
+//! Why a shard does not start, in words for the operator who has to decide.
+
+use std::fmt;
+
+use crate::frame::FrameFault;
+use crate::record::DecodeError;
+use crate::segment::SegmentFault;
+
+/// The journal cannot be trusted, or not be read. Nothing was changed.
+///
+/// Every variant means: this shard does not start. The text says where the damage is and what
+/// can be done.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError<E> {
+    /// The segments could not be listed.
+    #[error("cannot list the segments: {0}")]
+    List(E),
+    /// A segment could not be read.
+    #[error("cannot read segment {segno} at offset {offset}: {source}")]
+    Read {
+        /// The segment.
+        segno: u64,
+        /// Where in it.
+        offset: u64,
+        /// What the storage says.
+        source: E,
+    },
+    /// A segment does not begin as one.
+    #[error("segment {segno} is damaged: {fault}. {RESTORE}")]
+    Segment {
+        /// The segment.
+        segno: u64,
+        /// The rule that its first block breaks.
+        fault: SegmentFault,
+    },
+    /// A segment that belongs elsewhere.
+    #[error("segment {segno} does not belong here: {why}. Move it away or restore the right file")]
+    Foreign {
+        /// The segment.
+        segno: u64,
+        /// How that shows.
+        why: Foreign,
+    },
+    /// The beginning of what has to be read is gone.
+    #[error("frame {expected} is needed, but {found}. Segments are missing: {RESTORE_FILES}")]
+    Missing {
+        /// The first frame that is needed.
+        expected: u64,
+        /// What is there instead.
+        found: Oldest,
+    },
+    /// A bad frame with newer ones behind it: damage in the middle.
+    #[error(
+        "segment {segno} is damaged at offset {offset}: frame {n} is {fault}, but frame {newer_n} \
+         in segment {newer_segno} at offset {newer_offset} was written after it, so frame {n} was \
+         answered and must not be cut. {RESTORE}"
+    )]
+    Damaged {
+        /// The segment.
+        segno: u64,
+        /// Where the bad frame begins.
+        offset: u64,
+        /// Its number.
+        n: u64,
+        /// What is wrong with it.
+        fault: FrameFault,
+        /// The segment with a newer frame, or that begins with one.
+        newer_segno: u64,
+        /// Where that is.
+        newer_offset: u64,
+        /// Its number.
+        newer_n: u64,
+    },
+    /// A frame that is intact but does not continue the journal.
+    #[error(
+        "segment {segno} at offset {offset}: the frame is intact, but {fault}; frame {n} was \
+         expected. {RESTORE}"
+    )]
+    Chain {
+        /// The segment.
+        segno: u64,
+        /// Where the frame begins.
+        offset: u64,
+        /// The number that was expected.
+        n: u64,
+        /// The rule that it breaks.
+        fault: ChainFault,
+    },
+    /// An intact frame with a record that cannot be read.
+    #[error("segment {segno} at offset {offset}: the frame is intact, but {source}. {VERSION}")]
+    Record {
+        /// The segment.
+        segno: u64,
+        /// Where the frame begins.
+        offset: u64,
+        /// What is wrong with the record.
+        source: DecodeError,
+    },
+    /// The journal ends before the snapshot does.
+    #[error(
+        "the snapshot knows frames up to {through}, but the journal ends with frame {last}, in \
+         segment {segno} at offset {offset}: frames that were answered are gone. {RESTORE}"
+    )]
+    Behind {
+        /// The last frame that the snapshot may know of.
+        through: u64,
+        /// The last frame that was read.
+        last: u64,
+        /// The segment in which the journal ends.
+        segno: u64,
+        /// Where it ends.
+        offset: u64,
+    },
+}
+
+const RESTORE: &str = "Restore the file from a copy and start again; \
+     `ringwell journal verify` shows all that is wrong";
+const RESTORE_FILES: &str = "restore them from a copy and start again";
+const VERSION: &str = "Was it written by a newer version of the program?";
+
+/// How it shows that a segment belongs elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// It says that it is another segment.
+    Number(u64),
+    /// It is of another shard.
+    Shard(u32),
+    /// It is of another journal than the segments before it, or than the snapshot.
+    Journal,
+}
+
+/// What the journal begins with instead of the frame that is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oldest {
+    /// There is no segment at all.
+    None,
+    /// The oldest segment begins with this frame.
+    Frame(u64),
+}
+
+/// How an intact frame or segment does not continue the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChainFault {
+    /// It has this number.
+    Number(u64),
+    /// It names another predecessor.
+    Hash,
+    /// Its epoch is lower.
+    Epoch,
+    /// Its time is earlier.
+    Time,
+    /// The snapshot follows another predecessor.
+    Snapshot,
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(segno) => write!(f, "it says that it is segment {segno}"),
+            Self::Shard(shard) => write!(f, "it is of shard {shard}"),
+            Self::Journal => f.write_str("it is of another journal"),
+        }
+    }
+}
+
+impl fmt::Display for Oldest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("there is no segment"),
+            Self::Frame(n) => write!(f, "the oldest segment begins with frame {n}"),
+        }
+    }
+}
+
+impl fmt::Display for ChainFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(n) => write!(f, "it has number {n}"),
+            Self::Hash => f.write_str("it follows another frame than the one before it"),
+            Self::Epoch => f.write_str("its epoch is lower than the one before it"),
+            Self::Time => f.write_str("its time is earlier than the one before it"),
+            Self::Snapshot => f.write_str("the snapshot follows another frame"),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Walking through one segment, frame by frame, and scanning what lies behind a bad one.
+
+use super::{RecoverError, SegmentFile, Segments};
+use crate::frame::{
+    BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, frame_bytes, has_stamp,
+};
+use crate::place::BODY_BYTES_MAX;
+use crate::segment::SEGMENT_HEADER_BYTES;
+
+/// Read at once: a few of the largest frames, and enough for a disk to work at full speed.
+const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
+
+/// What lies at the place where the next frame should begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A frame whose checksums hold. Its body is in [`Walk::body`].
+    Frame {
+        /// Where it begins in the file.
+        offset: u64,
+        /// Its header.
+        header: FrameHeader,
+    },
+    /// No frame, or a bad one. The walk stays there.
+    Fault {
+        /// Where it should begin.
+        offset: u64,
+        /// What is wrong. At the end of the segment: not written.
+        fault: FrameFault,
+    },
+}
+
+/// What the blocks behind a bad frame say of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Behind {
+    /// Some block of the bad frame itself was written.
+    pub(super) begun: bool,
+    /// Offset and number of a frame that was written after it.
+    pub(super) newer: Option<(u64, u64)>,
+}
+
+/// Reads the frames of one segment in order.
+#[derive(Debug)]
+pub struct Walk<'s, S> {
+    window: Window<'s, S>,
+    salt: u64,
+    offset: u64,
+    body: Vec<u8>,
+}
+
+impl<'s, S: Segments> Walk<'s, S> {
+    /// Begins at the first frame of the segment.
+    pub fn new(store: &'s S, file: SegmentFile, salt: u64) -> Self {
+        let offset = SEGMENT_HEADER_BYTES as u64;
+        let window = Window { store, file, start: 0, bytes: Vec::new() };
+        Self { window, salt, offset, body: Vec::new() }
+    }
+
+    /// Reads the frame at the current place, where group `expected` should be.
+    ///
+    /// # Errors
+    /// [`RecoverError::Read`] only: damage is a [`Step`].
+    pub fn step(&mut self, expected: u64) -> Result<Step, RecoverError<S::Error>> {
+        let offset = self.offset;
+        let fault = |fault| Ok(Step::Fault { offset, fault });
+        let block = self.window.read(offset, BLOCK_BYTES)?;
+        let header = match decode_header(block, self.salt, Some(expected)) {
+            Ok(header) => header,
+            Err(found) => return fault(found),
+        };
+        let frame = self.window.read(offset, header.bytes)?;
+        if let Err(found) = decode_body(frame, self.salt, &header, &mut self.body) {
+            return fault(found);
+        }
+        self.offset += header.bytes as u64;
+        Ok(Step::Frame { offset, header })
+    }
+
+    /// The body of the frame that was read last.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Where the next frame begins, or the first bad one.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Looks at every block from the current place on, where group `n` cannot be read.
+    pub(super) fn scan(&mut self, n: u64) -> Result<Behind, RecoverError<S::Error>> {
+        let mut behind = Behind { begun: false, newer: None };
+        let blocks_max = frame_bytes(BODY_BYTES_MAX) / BLOCK_BYTES;
+        let mut offset = self.offset;
+        for index in 0_u64.. {
+            let block = self.window.read(offset, BLOCK_BYTES)?;
+            if block.len() < BLOCK_BYTES {
+                break;
+            }
+            if index < blocks_max as u64 {
+                behind.begun |= has_stamp(block, self.salt, n, index);
+            }
+            let header = decode_header(block, self.salt, None).ok();
+            // The bad frame's own header may be intact; it is no newer frame.
+            let own = |n_there: u64| index == 0 && n_there == n;
+            let newer = header.map(|header| header.group.n).filter(|&there| !own(there));
+            if let Some(there) = newer.filter(|&there| there >= n) {
+                behind.newer = Some((offset, there));
+                break;
+            }
+            behind.begun |= index == 0 && header.is_some();
+            offset += BLOCK_BYTES as u64;
+        }
+        Ok(behind)
+    }
+}
+
+/// Part of a segment in memory.
+#[derive(Debug)]
+struct Window<'s, S> {
+    store: &'s S,
+    file: SegmentFile,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<S: Segments> Window<'_, S> {
+    /// `len` bytes from `offset`, or as many as the segment has.
+    fn read(&mut self, offset: u64, len: usize) -> Result<&[u8], RecoverError<S::Error>> {
+        let held = offset.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());
+        let begin = match held {
+            Some(begin) if begin + len <= self.bytes.len() => begin,
+            _ => {
+                self.fill(offset, len.max(READ_AHEAD_BYTES))?;
+                0
+            }
+        };
+        let end = self.bytes.len().min(begin + len);
+        Ok(&self.bytes[begin..end])
+    }
+
+    fn fill(&mut self, offset: u64, len: usize) -> Result<(), RecoverError<S::Error>> {
+        let SegmentFile { segno, bytes } = self.file;
+        let left = usize::try_from(bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+        self.start = offset;
+        self.bytes.resize(len.min(left), 0);
+        let got = self.store.read_at(segno, offset, &mut self.bytes);
+        let got = got.map_err(|source| RecoverError::Read { segno, offset, source })?;
+        self.bytes.truncate(got);
+        Ok(())
+    }
+}
