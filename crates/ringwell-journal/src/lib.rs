@@ -17,6 +17,7 @@ mod place;
 mod record;
 mod recover;
 mod segment;
+mod snapshot;
 
 pub use durability::{Durability, UnknownDurability};
 pub use frame::{
@@ -32,3 +33,7 @@ pub use recover::{
     Segments, SnapshotMark, Step, Verdict, Walk, recover,
 };
 pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentFault, SegmentHeader};
+pub use snapshot::{
+    Answer, AnswerEntry, Chunk, Entries, HoldEntry, NumberEntry, SNAPSHOT_VERSION, Snapshot,
+    SnapshotError, SnapshotHeader, SnapshotReader, SnapshotWriter,
+};

@@ -1,0 +1,264 @@
+//! Reading a snapshot as a stream, with everything checked.
+
+use std::marker::PhantomData;
+
+use ringwell_core::Millis;
+
+use super::{
+    AnswerEntry, CHUNK_BYTES_MAX, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry, MAGIC,
+    NumberEntry, SNAPSHOT_VERSION, Snapshot, SnapshotHeader, kind,
+};
+use crate::bytes::Cursor;
+
+/// Bytes of the end's payload: the last frame, the number of entries, the hash.
+const END_BYTES: usize = 8 + 8 + blake3::OUT_LEN;
+
+/// Reads one snapshot from a source that fills a buffer and says how much there was (zero at the
+/// end). Whatever was loaded must be discarded if an error comes later.
+#[derive(Debug)]
+pub struct SnapshotReader<R> {
+    source: R,
+    header: SnapshotHeader,
+    hasher: blake3::Hasher,
+    payload: Vec<u8>,
+    entries: u64,
+    offset: u64,
+    end: Option<Snapshot>,
+}
+
+/// Entries of one kind.
+#[derive(Debug)]
+pub enum Chunk<'a> {
+    /// Numbers and who holds them.
+    Numbers(Entries<'a, NumberEntry>),
+    /// Answers that may be asked for again.
+    Answers(Entries<'a, AnswerEntry>),
+    /// Pools that hand out nothing.
+    Holds(Entries<'a, HoldEntry>),
+}
+
+/// The entries of a chunk, in order. The chunk's checksum holds.
+#[derive(Debug)]
+pub struct Entries<'a, E> {
+    bytes: std::slice::ChunksExact<'a, u8>,
+    entry: PhantomData<E>,
+}
+
+/// Why a snapshot cannot be used: take an older one.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError<E> {
+    /// It cannot be read.
+    #[error("cannot be read at offset {offset}: {source}")]
+    Read {
+        /// Where.
+        offset: u64,
+        /// What the storage says.
+        source: E,
+    },
+    /// It does not begin as a snapshot.
+    #[error("does not begin as a snapshot")]
+    Magic,
+    /// It was written by a newer version of the program.
+    #[error("has format version {0}; this program reads version {SNAPSHOT_VERSION}")]
+    Version(u32),
+    /// It ends too early.
+    #[error("ends early, at offset {0}")]
+    Short(u64),
+    /// A checksum does not hold, or a value is impossible.
+    #[error("is damaged in the part that begins at offset {0}")]
+    Damaged(u64),
+    /// Every part is whole, but not all of them together.
+    #[error("is damaged: the hash over everything does not hold")]
+    Hash,
+}
+
+impl<R, E> SnapshotReader<R>
+where
+    R: FnMut(&mut [u8]) -> Result<usize, E>,
+{
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]
+    pub fn new(source: R) -> Result<Self, SnapshotError<E>> {
+        let header = SnapshotHeader {
+            shard: 0,
+            journal: [0; 16],
+            replay_from: 0,
+            prev_hash: 0,
+            epoch: 0,
+            created_at: Millis::ZERO,
+            last_at: Millis::ZERO,
+            numbers: 0,
+        };
+        let mut reader = Self {
+            source,
+            header,
+            hasher: blake3::Hasher::new(),
+            payload: Vec::new(),
+            entries: 0,
+            offset: 0,
+            end: None,
+        };
+        let mut block = [0; HEADER_BYTES];
+        reader.fill(&mut block)?;
+        reader.hasher.update(&block);
+        reader.header = decode_header(&block)?;
+        Ok(reader)
+    }
+
+    /// What the snapshot says of itself.
+    #[must_use]
+    pub fn header(&self) -> &SnapshotHeader {
+        &self.header
+    }
+
+    /// What the snapshot turned out to be: there once [`Self::next_chunk`] has returned `None`.
+    #[must_use]
+    pub fn end(&self) -> Option<&Snapshot> {
+        self.end.as_ref()
+    }
+
+    /// The next entries; `None` when all were read and the hash over everything holds.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]
+    pub fn next_chunk(&mut self) -> Result<Option<Chunk<'_>>, SnapshotError<E>> {
+        if self.end.is_some() {
+            return Ok(None);
+        }
+        let offset = self.offset;
+        let damaged = SnapshotError::Damaged(offset);
+        let mut head = [0; CHUNK_HEADER_BYTES];
+        self.fill(&mut head)?;
+        let Some(chunk) = ChunkHeader::decode(&head) else { return Err(damaged) };
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.resize(chunk.len, 0);
+        let filled = self.fill(&mut payload);
+        self.payload = payload;
+        filled?;
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&head[..12]), &self.payload);
+        if crc != chunk.crc {
+            return Err(damaged);
+        }
+        if chunk.kind == kind::END {
+            self.end = Some(self.check_end(offset)?);
+            return Ok(None);
+        }
+        self.hasher.update(&head);
+        self.hasher.update(&self.payload);
+        self.entries += u64::from(chunk.entries);
+        let whole = match chunk.kind {
+            kind::NUMBERS => Entries::new(&self.payload, chunk.entries).map(Chunk::Numbers),
+            kind::ANSWERS => Entries::new(&self.payload, chunk.entries).map(Chunk::Answers),
+            kind::HOLDS => Entries::new(&self.payload, chunk.entries).map(Chunk::Holds),
+            _ => None,
+        };
+        whole.map(Some).ok_or(damaged)
+    }
+
+    fn check_end(&mut self, offset: u64) -> Result<Snapshot, SnapshotError<E>> {
+        let damaged = SnapshotError::Damaged(offset);
+        let Some((counts, hash)) = self.payload.split_at_checked(END_BYTES - blake3::OUT_LEN)
+        else {
+            return Err(damaged);
+        };
+        self.hasher.update(counts);
+        if self.hasher.finalize().as_bytes() != hash {
+            return Err(SnapshotError::Hash);
+        }
+        let mut cursor = Cursor::new(counts);
+        match (cursor.u64(), cursor.u64()) {
+            (Some(through), Some(entries)) if entries == self.entries => {
+                Ok(Snapshot { header: self.header, through, entries })
+            }
+            _ => Err(damaged),
+        }
+    }
+
+    fn fill(&mut self, mut out: &mut [u8]) -> Result<(), SnapshotError<E>> {
+        while !out.is_empty() {
+            let offset = self.offset;
+            let got = (self.source)(out)
+                .map_err(|source| SnapshotError::Read { offset, source })?
+                .min(out.len());
+            if got == 0 {
+                return Err(SnapshotError::Short(offset));
+            }
+            self.offset += got as u64;
+            out = &mut out[got..];
+        }
+        Ok(())
+    }
+}
+
+impl<'a, E: Entry> Entries<'a, E> {
+    /// `None` if `bytes` is not `count` valid entries.
+    fn new(bytes: &'a [u8], count: u32) -> Option<Self> {
+        let bytes_wanted = (count as usize).checked_mul(E::BYTES)?;
+        let mut entries = bytes.chunks_exact(E::BYTES);
+        let valid = bytes.len() == bytes_wanted && entries.all(|entry| E::decode(entry).is_some());
+        valid.then(|| Self { bytes: bytes.chunks_exact(E::BYTES), entry: PhantomData })
+    }
+}
+
+impl<E: Entry> Iterator for Entries<'_, E> {
+    type Item = E;
+
+    #[inline]
+    fn next(&mut self) -> Option<E> {
+        // `new` has decoded every entry once.
+        self.bytes.next().and_then(E::decode)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.bytes.size_hint()
+    }
+}
+
+struct ChunkHeader {
+    kind: u32,
+    entries: u32,
+    len: usize,
+    crc: u32,
+}
+
+impl ChunkHeader {
+    fn decode(head: &[u8; CHUNK_HEADER_BYTES]) -> Option<Self> {
+        let mut cursor = Cursor::new(head);
+        let (kind, entries) = (cursor.u32()?, cursor.u32()?);
+        let len = usize::try_from(cursor.u32()?).ok()?;
+        let crc = cursor.u32()?;
+        let sane = len <= CHUNK_BYTES_MAX && (kind != kind::END || len == END_BYTES);
+        sane.then_some(Self { kind, entries, len, crc })
+    }
+}
+
+fn decode_header<E>(block: &[u8; HEADER_BYTES]) -> Result<SnapshotHeader, SnapshotError<E>> {
+    let mut cursor = Cursor::new(block);
+    let damaged = SnapshotError::Damaged(0);
+    if cursor.array() != Some(MAGIC) {
+        return Err(SnapshotError::Magic);
+    }
+    let (fields, crc) = block.split_at(HEADER_BYTES - 4);
+    if Cursor::new(crc).u32() != Some(crc32c::crc32c(fields)) {
+        return Err(damaged);
+    }
+    let version = cursor.u32().unwrap_or(0);
+    if version != SNAPSHOT_VERSION {
+        return Err(SnapshotError::Version(version));
+    }
+    let read = |cursor: &mut Cursor<'_>| {
+        Some(SnapshotHeader {
+            shard: cursor.u32()?,
+            journal: cursor.array()?,
+            replay_from: cursor.u64()?,
+            prev_hash: cursor.u64()?,
+            epoch: cursor.u64()?,
+            created_at: Millis(cursor.u64()?),
+            last_at: Millis(cursor.u64()?),
+            numbers: cursor.u64()?,
+        })
+    };
+    read(&mut cursor).ok_or(damaged)
+}

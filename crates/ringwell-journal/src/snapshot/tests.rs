@@ -1,0 +1,128 @@
+use std::convert::Infallible;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const HEADER: SnapshotHeader = SnapshotHeader {
+    shard: 3,
+    journal: *b"sample journal 1",
+    replay_from: 40,
+    prev_hash: 41,
+    epoch: 2,
+    created_at: Millis(1_700_000_000_000),
+    last_at: Millis(1_700_000_000_001),
+    numbers: 12,
+};
+
+#[derive(Debug, Default, PartialEq)]
+struct Contents {
+    numbers: Vec<NumberEntry>,
+    answers: Vec<AnswerEntry>,
+    holds: Vec<HoldEntry>,
+}
+
+fn number(n: u64) -> PromoNumber {
+    PromoNumber::from_u64(2_000_000_000 + n).unwrap()
+}
+
+fn contents(count: u64) -> Contents {
+    let numbers = (0..count).map(|n| NumberEntry {
+        number: number(n),
+        pool: PoolId(n / 7),
+        allocated_at: Millis(n * 11),
+        locked_until: Millis(n * 13),
+        position: Position(n << 20 | 5),
+        visitor: (n % 3 == 0).then_some(VisitorId([n.to_le_bytes()[0]; 16])),
+    });
+    let answers = (0..count / 2).map(|n| AnswerEntry {
+        row: RowKey { batch: [n.to_le_bytes()[0]; 16], row: 9 },
+        at: Millis(n),
+        answer: if n % 2 == 0 { Answer::Number(number(n)) } else { Answer::Overflow },
+    });
+    let holds = [Some(PoolId(0)), None].map(|pool| HoldEntry { pool, until: Millis(77) });
+    Contents { numbers: numbers.collect(), answers: answers.collect(), holds: holds.into() }
+}
+
+fn write(contents: &Contents) -> Vec<u8> {
+    let mut writer = SnapshotWriter::new(&HEADER);
+    let mut out = Vec::new();
+    for entry in &contents.numbers {
+        writer.number(entry);
+        if writer.ready_bytes() > 0 {
+            out.extend(writer.take(Vec::new()));
+        }
+    }
+    contents.answers.iter().for_each(|entry| writer.answer(entry));
+    contents.holds.iter().for_each(|entry| writer.hold(entry));
+    out.extend(writer.finish(55));
+    out
+}
+
+fn read(mut bytes: &[u8]) -> Result<(Snapshot, Contents), SnapshotError<Infallible>> {
+    let mut contents = Contents::default();
+    // A source may return less than was asked for.
+    let mut reader = SnapshotReader::new(|out: &mut [u8]| {
+        let len = out.len().min(bytes.len()).min(10_000);
+        let (head, rest) = bytes.split_at(len);
+        out[..len].copy_from_slice(head);
+        bytes = rest;
+        Ok(len)
+    })?;
+    while let Some(chunk) = reader.next_chunk()? {
+        match chunk {
+            Chunk::Numbers(entries) => contents.numbers.extend(entries),
+            Chunk::Answers(entries) => contents.answers.extend(entries),
+            Chunk::Holds(entries) => contents.holds.extend(entries),
+        }
+    }
+    Ok((*reader.end().unwrap(), contents))
+}
+
+#[test]
+fn a_snapshot_comes_back_as_it_was_written() {
+    for count in [0, 1, 12, 5_000, 30_000] {
+        let written = contents(count);
+        let (snapshot, got) = read(&write(&written)).unwrap();
+        assert_eq!(got, written);
+        assert_eq!(snapshot.header, HEADER);
+        assert_eq!((snapshot.through, snapshot.entries), (55, count + count / 2 + 2));
+    }
+}
+
+#[test]
+fn damage_to_any_byte_is_found() {
+    let bytes = write(&contents(12));
+    for index in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[index] ^= 1 << (index % 8);
+        assert!(read(&damaged).is_err(), "byte {index}");
+        assert!(read(&bytes[..index]).is_err(), "length {index}");
+    }
+}
+
+#[test]
+fn chunks_that_change_places_are_found() {
+    let mut a = SnapshotWriter::new(&HEADER);
+    contents(12).numbers.iter().for_each(|entry| a.number(entry));
+    let one = contents(12).numbers.len() * NumberEntry::BYTES + CHUNK_HEADER_BYTES;
+    contents(12).answers.iter().for_each(|entry| a.answer(entry));
+    let bytes = a.finish(0);
+    let two = 6 * AnswerEntry::BYTES + CHUNK_HEADER_BYTES;
+    let [head, rest] = [&bytes[..HEADER_BYTES], &bytes[HEADER_BYTES..]];
+    let swapped = [head, &rest[one..one + two], &rest[..one], &rest[one + two..]].concat();
+    assert_eq!(swapped.len(), bytes.len());
+    assert!(matches!(read(&swapped), Err(SnapshotError::Hash)));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_reader_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        keep in 0..200_usize,
+    ) {
+        let sample = write(&contents(3));
+        let mixed = [&sample[..keep.min(sample.len())], &bytes].concat();
+        prop_assert!(read(&mixed).is_err() || mixed.starts_with(&sample));
+    }
+}

@@ -1,0 +1,138 @@
+//! Turning entries into the bytes of a snapshot, a piece at a time.
+
+use super::{
+    AnswerEntry, CHUNK_BYTES, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry, MAGIC,
+    NumberEntry, SNAPSHOT_VERSION, SnapshotHeader, kind,
+};
+
+/// Writes one snapshot. The bytes gather until they are taken.
+#[derive(Debug)]
+pub struct SnapshotWriter {
+    ready: Vec<u8>,
+    hasher: blake3::Hasher,
+    /// Payload of the chunk that is open, and the kind and number of its entries.
+    open: Vec<u8>,
+    open_kind: u32,
+    open_entries: u32,
+    entries: u64,
+}
+
+impl SnapshotWriter {
+    /// Begins a snapshot.
+    #[must_use]
+    pub fn new(header: &SnapshotHeader) -> Self {
+        let mut writer = Self {
+            ready: Vec::new(),
+            hasher: blake3::Hasher::new(),
+            open: Vec::with_capacity(CHUNK_BYTES + 64),
+            open_kind: kind::NUMBERS,
+            open_entries: 0,
+            entries: 0,
+        };
+        writer.push(&encode_header(header));
+        writer
+    }
+
+    /// Adds a number.
+    pub fn number(&mut self, entry: &NumberEntry) {
+        self.entry(entry);
+    }
+
+    /// Adds the answer of a row.
+    pub fn answer(&mut self, entry: &AnswerEntry) {
+        self.entry(entry);
+    }
+
+    /// Adds a hold.
+    pub fn hold(&mut self, entry: &HoldEntry) {
+        self.entry(entry);
+    }
+
+    /// How many bytes can be taken.
+    #[must_use]
+    pub fn ready_bytes(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Takes the bytes that are ready, to be written behind those taken before. The next ones
+    /// gather in `spare`, which is emptied and keeps its capacity.
+    #[must_use]
+    pub fn take(&mut self, mut spare: Vec<u8>) -> Vec<u8> {
+        spare.clear();
+        std::mem::replace(&mut self.ready, spare)
+    }
+
+    /// Ends the snapshot, which knows of records up to frame `through` at most; returns the last
+    /// bytes. It may be published once that frame is stored.
+    #[must_use]
+    pub fn finish(mut self, through: u64) -> Vec<u8> {
+        self.close_chunk();
+        self.open.extend_from_slice(&through.to_le_bytes());
+        self.open.extend_from_slice(&self.entries.to_le_bytes());
+        self.hasher.update(&self.open);
+        let hash = self.hasher.finalize();
+        self.open.extend_from_slice(hash.as_bytes());
+        self.open_kind = kind::END;
+        self.open_entries = 1;
+        self.close_chunk();
+        self.ready
+    }
+
+    fn entry<E: Entry>(&mut self, entry: &E) {
+        if self.open_kind != E::KIND {
+            self.close_chunk();
+            self.open_kind = E::KIND;
+        }
+        entry.encode(&mut self.open);
+        self.open_entries += 1;
+        self.entries += 1;
+        if self.open.len() >= CHUNK_BYTES {
+            self.close_chunk();
+        }
+    }
+
+    fn close_chunk(&mut self) {
+        if self.open_entries == 0 {
+            return;
+        }
+        // A chunk is closed at CHUNK_BYTES, so its length always fits.
+        let len = u32::try_from(self.open.len()).unwrap_or(u32::MAX);
+        let mut header = [0; CHUNK_HEADER_BYTES];
+        header[..4].copy_from_slice(&self.open_kind.to_le_bytes());
+        header[4..8].copy_from_slice(&self.open_entries.to_le_bytes());
+        header[8..12].copy_from_slice(&len.to_le_bytes());
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&header[..12]), &self.open);
+        header[12..].copy_from_slice(&crc.to_le_bytes());
+        self.push(&header);
+        self.hasher.update(&self.open);
+        self.ready.append(&mut self.open);
+        self.open_entries = 0;
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+        self.ready.extend_from_slice(bytes);
+    }
+}
+
+fn encode_header(header: &SnapshotHeader) -> [u8; HEADER_BYTES] {
+    let mut out = [0; HEADER_BYTES];
+    out[..8].copy_from_slice(&MAGIC);
+    out[8..12].copy_from_slice(&SNAPSHOT_VERSION.to_le_bytes());
+    out[12..16].copy_from_slice(&header.shard.to_le_bytes());
+    out[16..32].copy_from_slice(&header.journal);
+    let values = [
+        header.replay_from,
+        header.prev_hash,
+        header.epoch,
+        header.created_at.0,
+        header.last_at.0,
+        header.numbers,
+    ];
+    for (field, value) in out[32..80].chunks_exact_mut(8).zip(values) {
+        field.copy_from_slice(&value.to_le_bytes());
+    }
+    let crc = crc32c::crc32c(&out[..HEADER_BYTES - 4]);
+    out[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+    out
+}
