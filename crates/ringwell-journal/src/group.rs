@@ -174,6 +174,12 @@ impl Writer {
         self.tip.next_n
     }
 
+    /// What the group that gathers goes on from; its time is that of the newest record.
+    #[must_use]
+    pub fn tip(&self) -> Tip {
+        self.tip
+    }
+
     /// Time of the newest record, here or before.
     #[inline]
     #[must_use]

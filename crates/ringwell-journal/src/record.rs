@@ -84,17 +84,19 @@ pub enum Record<'a> {
         /// The record before it for this number.
         previous: Position,
     },
-    /// A row of a batch that may be sent again was answered with the overflow number.
-    Overflow {
+    /// A row of a batch that may be sent again was answered without an allocation of its own.
+    Answer {
         /// When.
         at: Millis,
         /// The pool that was asked.
         pool: PoolId,
         /// The row.
-        idempotency: RowKey,
+        row: RowKey,
+        /// The number that its visitor held already; `None`: the pool's overflow number.
+        number: Option<PromoNumber>,
     },
-    /// Copy of an allocation that still matters: its segment is about to be dropped, or it was
-    /// made by another shard.
+    /// Copy of an allocation that is still its number's newest: its segment is about to be
+    /// dropped.
     Carry {
         /// When the copy was made.
         at: Millis,
@@ -112,9 +114,6 @@ pub enum Record<'a> {
         visitor: Option<VisitorId>,
         /// Raw parameters, as in `Allocate`.
         params: [&'a [u8]; 2],
-        /// The shard and the place in its journal where the allocation was written first; `None`
-        /// if it was this shard.
-        origin: Option<(u32, Position)>,
     },
     /// Nothing goes out before `until`: part of the history is in doubt.
     Hold {
@@ -137,7 +136,7 @@ mod kind {
     pub(super) const ALLOCATE: u8 = 1;
     pub(super) const EXTEND: u8 = 2;
     pub(super) const RELEASE: u8 = 3;
-    pub(super) const OVERFLOW: u8 = 4;
+    pub(super) const ANSWER: u8 = 4;
     pub(super) const CARRY: u8 = 5;
     pub(super) const HOLD: u8 = 6;
     pub(super) const TICK: u8 = 7;
@@ -149,7 +148,7 @@ mod flag {
     pub(super) const VISITOR: u8 = 1 << 1;
     pub(super) const IDEMPOTENCY: u8 = 1 << 2;
     pub(super) const PARAMS: u8 = 1 << 3;
-    pub(super) const ORIGIN: u8 = 1 << 4;
+    pub(super) const NUMBER: u8 = 1 << 4;
     pub(super) const POOL: u8 = 1 << 5;
 }
 
@@ -162,7 +161,7 @@ impl Record<'_> {
             Self::Allocate { at, .. }
             | Self::Extend { at, .. }
             | Self::Release { at, .. }
-            | Self::Overflow { at, .. }
+            | Self::Answer { at, .. }
             | Self::Carry { at, .. }
             | Self::Hold { at, .. }
             | Self::Tick { at } => at,
@@ -176,7 +175,7 @@ impl Record<'_> {
             Self::Allocate { params, .. } | Self::Carry { params, .. } => params_len(*params),
             Self::Extend { .. }
             | Self::Release { .. }
-            | Self::Overflow { .. }
+            | Self::Answer { .. }
             | Self::Hold { .. }
             | Self::Tick { .. } => 0,
         };

@@ -88,7 +88,6 @@ fn a_full_group_still_has_room_for_a_batch() {
         locked_until: Millis(1),
         visitor: None,
         params: [&params, b""],
-        origin: None,
     };
     while !writer.is_full() {
         writer.append(&record);

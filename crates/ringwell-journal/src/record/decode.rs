@@ -114,9 +114,10 @@ fn decode<'a>(
     let known = match kind {
         kind::ALLOCATE => flag::PREVIOUS | flag::VISITOR | flag::IDEMPOTENCY | flag::PARAMS,
         kind::EXTEND | kind::RELEASE => flag::PREVIOUS,
-        kind::CARRY => flag::VISITOR | flag::PARAMS | flag::ORIGIN,
+        kind::CARRY => flag::VISITOR | flag::PARAMS,
+        kind::ANSWER => flag::NUMBER,
         kind::HOLD => flag::POOL,
-        kind::OVERFLOW | kind::TICK => 0,
+        kind::TICK => 0,
         unknown => return Err(DecodeFault::Kind(unknown)),
     };
     if flags & !known != 0 {
@@ -128,9 +129,10 @@ fn decode<'a>(
     match kind {
         kind::ALLOCATE => fields.allocate(at),
         kind::EXTEND | kind::RELEASE => fields.relock(at, kind),
-        kind::OVERFLOW => {
-            let pool = PoolId(fields.varint()?);
-            Ok(Record::Overflow { at, pool, idempotency: fields.row()? })
+        kind::ANSWER => {
+            let (pool, row) = (PoolId(fields.varint()?), fields.row()?);
+            let number = fields.optional(flag::NUMBER, Fields::number)?;
+            Ok(Record::Answer { at, pool, row, number })
         }
         kind::CARRY => fields.carry(at),
         kind::HOLD => {
@@ -184,9 +186,6 @@ impl<'a> Fields<'_, 'a> {
             allocated_at: Millis(self.varint()?),
             locked_until: Millis(self.varint()?),
             visitor: self.visitor()?,
-            origin: self.optional(flag::ORIGIN, |fields| {
-                Ok((fields.slot()?, Position(fields.varint()?)))
-            })?,
             params: self.params()?,
         })
     }

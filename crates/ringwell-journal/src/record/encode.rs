@@ -64,26 +64,16 @@ impl Record<'_> {
                 head.millis(until).previous(previous);
                 None
             }
-            Self::Overflow { at, pool, idempotency } => {
-                head.begin(kind::OVERFLOW, at, base).pool(pool).row(idempotency);
+            Self::Answer { at, pool, row, number } => {
+                head.begin(kind::ANSWER, at, base).pool(pool).row(row);
+                if let Some(number) = number {
+                    head.flag(flag::NUMBER).number(number);
+                }
                 None
             }
-            Self::Carry {
-                at,
-                number,
-                slot,
-                pool,
-                allocated_at,
-                locked_until,
-                visitor,
-                params,
-                origin,
-            } => {
+            Self::Carry { at, number, slot, pool, allocated_at, locked_until, visitor, params } => {
                 head.begin(kind::CARRY, at, base).number(number).pool(pool).slot(slot);
                 head.millis(allocated_at).millis(locked_until).visitor(visitor);
-                if let Some((shard, place)) = origin {
-                    head.flag(flag::ORIGIN).slot(shard).varint(place.0);
-                }
                 head.params(params)
             }
             Self::Hold { at, pool, until } => {

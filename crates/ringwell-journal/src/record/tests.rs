@@ -16,12 +16,11 @@ fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
     let options = (
         proptest::option::of(any::<[u8; 16]>()),
         proptest::option::of((any::<[u8; 16]>(), any::<u16>())),
-        proptest::option::of((any::<u32>(), any::<u64>())),
         0..position(7, 0).0,
     );
     (0..7, ids, options, params(), params()).prop_map(|(kind, ids, options, first, second)| {
         let (pool, slot, number, time, until) = ids;
-        let (visitor, row, origin, previous) = options;
+        let (visitor, row, previous) = options;
         let at = Millis(1_000 + time % 100_000);
         let pool = PoolId(pool);
         let until = Millis(until);
@@ -45,10 +44,11 @@ fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
             },
             1 => Record::Extend { at, number, slot, until, previous },
             2 => Record::Release { at, number, slot, until, previous },
-            3 => Record::Overflow {
+            3 => Record::Answer {
                 at,
                 pool,
-                idempotency: idempotency.unwrap_or(RowKey { batch: [9; 16], row: 3 }),
+                row: idempotency.unwrap_or(RowKey { batch: [9; 16], row: 3 }),
+                number: visitor.map(|_| number),
             },
             4 => Record::Carry {
                 at,
@@ -59,7 +59,6 @@ fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
                 locked_until: until,
                 visitor,
                 params: none,
-                origin: origin.map(|(shard, place)| (shard, Position(place))),
             },
             5 => Record::Hold { at, pool: visitor.map(|_| pool), until },
             _ => Record::Tick { at },
@@ -91,27 +90,18 @@ fn with_params<'a>(record: Record<'a>, with: [&'a [u8]; 2]) -> Record<'a> {
             idempotency,
             params: with,
         },
-        Record::Carry {
-            at,
-            number,
-            slot,
-            pool,
-            allocated_at,
-            locked_until,
-            visitor,
-            origin,
-            ..
-        } => Record::Carry {
-            at,
-            number,
-            slot,
-            pool,
-            allocated_at,
-            locked_until,
-            visitor,
-            params: with,
-            origin,
-        },
+        Record::Carry { at, number, slot, pool, allocated_at, locked_until, visitor, .. } => {
+            Record::Carry {
+                at,
+                number,
+                slot,
+                pool,
+                allocated_at,
+                locked_until,
+                visitor,
+                params: with,
+            }
+        }
         other => other,
     }
 }

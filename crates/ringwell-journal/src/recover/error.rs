@@ -16,7 +16,7 @@ pub enum RecoverError<E> {
     #[error("cannot list the segments: {0}")]
     List(E),
     /// A segment could not be read.
-    #[error("cannot read segment {segno} at offset {offset}: {source}")]
+    #[error("cannot read segment {segno:016} at offset {offset}: {source}")]
     Read {
         /// The segment.
         segno: u64,
@@ -26,7 +26,7 @@ pub enum RecoverError<E> {
         source: E,
     },
     /// A segment does not begin as one.
-    #[error("segment {segno} is damaged: {fault}. {RESTORE}")]
+    #[error("segment {segno:016} is damaged: {fault}. {RESTORE}")]
     Segment {
         /// The segment.
         segno: u64,
@@ -34,7 +34,9 @@ pub enum RecoverError<E> {
         fault: SegmentFault,
     },
     /// A segment that belongs elsewhere.
-    #[error("segment {segno} does not belong here: {why}. Move it away or restore the right file")]
+    #[error(
+        "segment {segno:016} does not belong here: {why}. Move it away or restore the right file"
+    )]
     Foreign {
         /// The segment.
         segno: u64,
@@ -51,8 +53,8 @@ pub enum RecoverError<E> {
     },
     /// A bad frame with newer ones behind it: damage in the middle.
     #[error(
-        "segment {segno} is damaged at offset {offset}: frame {n} is {fault}, but frame {newer_n} \
-         in segment {newer_segno} at offset {newer_offset} was written after it, so frame {n} was \
+        "segment {segno:016} is damaged at offset {offset}: frame {n} is {fault}, but frame {newer_n} \
+         in segment {newer_segno:016} at offset {newer_offset} was written after it, so frame {n} was \
          answered and must not be cut. {RESTORE}"
     )]
     Damaged {
@@ -73,7 +75,7 @@ pub enum RecoverError<E> {
     },
     /// A frame that is intact but does not continue the journal.
     #[error(
-        "segment {segno} at offset {offset}: the frame is intact, but {fault}; frame {n} was \
+        "segment {segno:016} at offset {offset}: the frame is intact, but {fault}; frame {n} was \
          expected. {RESTORE}"
     )]
     Chain {
@@ -87,7 +89,7 @@ pub enum RecoverError<E> {
         fault: ChainFault,
     },
     /// An intact frame with a record that cannot be read.
-    #[error("segment {segno} at offset {offset}: the frame is intact, but {source}. {VERSION}")]
+    #[error("segment {segno:016} at offset {offset}: the frame is intact, but {source}. {VERSION}")]
     Record {
         /// The segment.
         segno: u64,
@@ -99,7 +101,7 @@ pub enum RecoverError<E> {
     /// The journal ends before the snapshot does.
     #[error(
         "the snapshot knows frames up to {through}, but the journal ends with frame {last}, in \
-         segment {segno} at offset {offset}: frames that were answered are gone. {RESTORE}"
+         segment {segno:016} at offset {offset}: frames that were answered are gone. {RESTORE}"
     )]
     Behind {
         /// The last frame that the snapshot may know of.
@@ -156,7 +158,7 @@ pub enum ChainFault {
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Number(segno) => write!(f, "it says that it is segment {segno}"),
+            Self::Number(segno) => write!(f, "it says that it is segment {segno:016}"),
             Self::Shard(shard) => write!(f, "it is of shard {shard}"),
             Self::Journal => f.write_str("it is of another journal"),
         }

@@ -72,7 +72,6 @@ impl Author {
             locked_until: Millis(at + 1),
             visitor: None,
             params: [&params, b""],
-            origin: None,
         });
         let group = self.writer.seal(Vec::new()).unwrap();
         let bytes = frame_bytes(group.body.len());
@@ -295,7 +294,9 @@ fn damage_before_an_intact_frame_is_refused_and_says_where() {
         newer_n: 7,
     };
     assert_eq!(error.to_string(), expected.to_string());
-    assert!(error.to_string().contains("segment 3 is damaged at offset 4096: frame 6"));
+    assert!(
+        error.to_string().contains("segment 0000000000000003 is damaged at offset 4096: frame 6")
+    );
 }
 
 #[test]
