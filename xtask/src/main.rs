@@ -1,2 +1,32 @@
-//! xtask
-fn main() {}
+//! Automation of the repository: `cargo xtask ci` is the whole of CI, `cargo xtask bench` runs the
+//! benchmarks. The repository's own rules are tests: `tests/rules.rs`.
+
+mod bench;
+mod ci;
+mod shell;
+
+use clap::{Parser, Subcommand};
+
+/// Automation of the Ringwell repository.
+#[derive(Parser)]
+#[command(about)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Format, lints, tests, licences, and a smoke run of the benchmarks.
+    Ci,
+    /// Measure Ringwell against the ceiling server of the same run.
+    Bench(bench::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    std::env::set_current_dir(shell::root())?;
+    match Cli::parse().task {
+        Task::Ci => ci::run(),
+        Task::Bench(args) => bench::run(&args),
+    }
+}

@@ -1,0 +1,17 @@
+# UNTRIED: no container engine was at hand where this was written. Corrections are welcome.
+FROM rust:1.95-slim-bookworm AS build
+WORKDIR /src
+COPY . .
+RUN cargo build --release --locked --package ringwell-cli
+
+FROM debian:bookworm-slim
+RUN useradd --system --create-home --home-dir /var/lib/ringwell ringwell
+COPY --from=build /src/target/release/ringwell /usr/local/bin/ringwell
+USER ringwell
+# The journal: give it a volume on a disk of which a flush is a flush.
+VOLUME /var/lib/ringwell
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["ringwell"]
+# The demo; for real pools mount a configuration and say `serve --config PATH`.
+CMD ["demo", "--data", "/var/lib/ringwell", "--listen", "0.0.0.0:8080"]

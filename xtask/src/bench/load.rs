@@ -1,0 +1,197 @@
+//! Senders: wrk in a closed loop with a witness beside it, and the open loop.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use super::Plan;
+use super::server::{Server, pinned};
+use crate::shell::{output, root};
+
+/// Rows a batch, in every benchmark.
+pub(super) const ROWS: u32 = 40;
+/// Batches a second that the witness sends beside wrk.
+const WITNESS_RATE: u32 = 50;
+
+/// What `bulk.lua` prints in its `RESULT` line.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Wrk {
+    requests: u32,
+    seconds: f64,
+    p50_us: f64,
+    p99_us: f64,
+    max_us: f64,
+    socket_errors: u32,
+    timeouts: u32,
+    bad_status: u32,
+}
+
+/// Percentiles as `ringwell-bench` prints them, in microseconds.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the JSON")]
+pub(super) struct Latency {
+    pub(super) p50_us: f64,
+    pub(super) p90_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) p999_us: f64,
+    pub(super) max_us: f64,
+}
+
+/// What `ringwell-bench openloop --json` prints.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct OpenLoop {
+    pub(super) sent: u32,
+    pub(super) ok: u32,
+    pub(super) other_status: u32,
+    pub(super) broken: u32,
+    pub(super) rows: u32,
+    pub(super) overflow_rows: u32,
+    pub(super) error_rows: u32,
+    pub(super) latency: Latency,
+}
+
+impl OpenLoop {
+    /// What is wrong with the answers. `fixed` answers of the ceiling server hold no rows.
+    pub(super) fn problems(&self, fixed: bool) -> Vec<String> {
+        let rows = if fixed { 0 } else { self.ok * ROWS };
+        let checks = [
+            (self.sent - self.ok, "batches without a 200"),
+            (self.other_status, "answers with another status"),
+            (self.broken, "broken connections"),
+            (self.overflow_rows, "overflow rows"),
+            (self.error_rows, "error rows"),
+            (rows.abs_diff(self.rows), "rows too few or too many"),
+        ];
+        let bad = checks.iter().filter(|(count, _)| *count > 0);
+        bad.map(|(count, what)| format!("{count} {what}")).collect()
+    }
+}
+
+/// One measurement in a closed loop.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ClosedLoop {
+    pub(super) requests_per_second: f64,
+    /// User and system time of the server over the requests that it answered.
+    pub(super) cpu_us_per_request: f64,
+    /// Share of its core that the server used.
+    pub(super) busy: f64,
+    wrk: Wrk,
+    witness: OpenLoop,
+}
+
+impl ClosedLoop {
+    pub(super) fn p50_us(&self) -> f64 {
+        self.wrk.p50_us
+    }
+
+    pub(super) fn p99_us(&self) -> f64 {
+        self.wrk.p99_us
+    }
+
+    /// Rows that the witness looked into, and those of them that were overflow.
+    pub(super) fn witnessed(&self) -> (u32, u32) {
+        (self.witness.rows, self.witness.overflow_rows)
+    }
+
+    /// What is wrong with the answers.
+    pub(super) fn problems(&self, fixed: bool) -> Vec<String> {
+        let checks = [
+            (self.wrk.bad_status, "answers with another status"),
+            (self.wrk.socket_errors, "socket errors"),
+            (self.wrk.timeouts, "timeouts"),
+        ];
+        let bad = checks.iter().filter(|(count, _)| *count > 0);
+        let mut problems: Vec<_> = bad.map(|(count, what)| format!("{count} {what}")).collect();
+        problems.extend(self.witness.problems(fixed));
+        problems
+    }
+}
+
+/// Sends as fast as answers come over `connections`.
+///
+/// wrk does not look into answers: that would cost it a sixth of its rate. A witness on the same
+/// core, 50 batches a second, looks into each of its rows instead.
+///
+/// # Errors
+/// When a sender fails or prints something else.
+pub(super) fn closed_loop(
+    plan: &Plan,
+    server: &Server,
+    pools: &Path,
+    connections: u32,
+    seconds: u32,
+) -> anyhow::Result<ClosedLoop> {
+    let cores = plan.machine.load_cores.as_str();
+    let mut witness = open_loop_command(plan, server, pools, WITNESS_RATE, seconds);
+    witness.args(["--coarse", "--connections", "1"]);
+    let witness = witness.stdout(Stdio::piped()).spawn()?;
+    let before = server.cpu_seconds()?;
+    let mut wrk = pinned(cores, Path::new("wrk"));
+    wrk.arg(format!("-t{}", plan.machine.load_threads)).arg(format!("-c{connections}"));
+    wrk.arg(format!("-d{seconds}s")).args(["--timeout", "10s", "-s"]);
+    wrk.arg(root().join("bench/bulk.lua")).arg(format!("http://{}", server.address));
+    wrk.arg("--").arg(pools).arg(ROWS.to_string()).arg("0");
+    let printed = output(&mut wrk)?;
+    let cpu = server.cpu_seconds()? - before;
+    let witness = witness.wait_with_output()?;
+    let line = printed.lines().find_map(|line| line.strip_prefix("RESULT "));
+    let wrk: Wrk = serde_json::from_str(line.context("wrk printed no RESULT line")?)?;
+    let witness: OpenLoop =
+        serde_json::from_slice(&witness.stdout).context("the witness failed")?;
+    Ok(ClosedLoop {
+        requests_per_second: f64::from(wrk.requests) / wrk.seconds,
+        cpu_us_per_request: cpu * 1e6 / f64::from((wrk.requests + witness.ok).max(1)),
+        busy: cpu / wrk.seconds,
+        wrk,
+        witness,
+    })
+}
+
+/// Sends `rate` batches a second, whatever comes back.
+///
+/// # Errors
+/// When the sender fails or prints something else.
+pub(super) fn open_loop(
+    plan: &Plan,
+    server: &Server,
+    pools: &Path,
+    rate: u32,
+    seconds: u32,
+) -> anyhow::Result<OpenLoop> {
+    let printed = output(&mut open_loop_command(plan, server, pools, rate, seconds))?;
+    serde_json::from_str(&printed).context("openloop printed something else")
+}
+
+fn open_loop_command(
+    plan: &Plan,
+    server: &Server,
+    pools: &Path,
+    rate: u32,
+    seconds: u32,
+) -> Command {
+    let mut command = pinned(&plan.machine.load_cores, &plan.programs.bench);
+    command.args(["openloop", "--json", "--target", &server.address.to_string(), "--pools"]);
+    command.arg(pools).args(["--rate", &rate.to_string(), "--rows", &ROWS.to_string()]);
+    command.args(["--seconds", &seconds.to_string()]);
+    command
+}
+
+/// What `ringwell-bench flush` prints.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Flush {
+    pub(super) flushes: u32,
+    pub(super) latency: Latency,
+}
+
+/// Overwrites and flushes `bytes` once a millisecond on the disk that holds the servers' data.
+///
+/// # Errors
+/// When the disk refuses.
+pub(super) fn flush(plan: &Plan, bytes: u32, seconds: u32) -> anyhow::Result<Flush> {
+    let mut command = pinned(&plan.machine.load_cores, &plan.programs.bench);
+    command.args(["flush", "--bytes", &bytes.to_string(), "--every", "1ms", "--time"]);
+    command.arg(format!("{seconds}s")).arg("--dir").arg(&plan.programs.work);
+    serde_json::from_str(&output(&mut command)?).context("flush printed something else")
+}

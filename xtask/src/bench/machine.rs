@@ -1,0 +1,83 @@
+//! What the figures were measured on, and where they are kept.
+
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::shell::{output, root};
+
+/// The machine and the commit.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Machine {
+    cpu: String,
+    cpus: usize,
+    kernel: String,
+    commit: String,
+    profile: String,
+    /// Cores of the server, as `taskset -c` takes them.
+    pub(super) server_cores: String,
+    /// Cores of the sender.
+    pub(super) load_cores: String,
+    /// Threads of the sender: one a core.
+    pub(super) load_threads: u32,
+}
+
+impl Machine {
+    /// Looks at this machine and shares its cores out: one for the server and one for the load,
+    /// or two for each where there are four.
+    ///
+    /// # Errors
+    /// With fewer than two cores: server and load would take turns.
+    pub(super) fn look(profile: &str) -> anyhow::Result<Self> {
+        let cpus = std::thread::available_parallelism()?.get();
+        ensure!(cpus >= 2, "needs two cores: one for the server, one for the load");
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let info = read("/proc/cpuinfo");
+        let model = info.lines().find_map(|line| line.strip_prefix("model name"));
+        let dirty = !output(Command::new("git").args(["status", "--porcelain"]))?.is_empty();
+        let commit = output(Command::new("git").args(["rev-parse", "--short", "HEAD"]))?;
+        let (load_cores, load_threads) = if cpus >= 4 { ("2,3", 2) } else { ("1", 1) };
+        Ok(Self {
+            cpu: model.unwrap_or("?").trim_start_matches([':', ' ', '\t']).to_owned(),
+            cpus,
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            commit: format!("{}{}", commit.trim(), if dirty { "+" } else { "" }),
+            profile: profile.to_owned(),
+            server_cores: "0".to_owned(),
+            load_cores: load_cores.to_owned(),
+            load_threads,
+        })
+    }
+
+    /// One line for people.
+    pub(super) fn line(&self) -> String {
+        format!(
+            "{} x {}, Linux {}, commit {}, profile {}; server on core {}, load on core {}",
+            self.cpus,
+            self.cpu,
+            self.kernel,
+            self.commit,
+            self.profile,
+            self.server_cores,
+            self.load_cores
+        )
+    }
+}
+
+/// Writes the raw figures to `bench/results/DATE/TIME.json`.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(super) fn save(machine: &Machine, plan: &Value, raw: &Value) -> anyhow::Result<()> {
+    let stamp = output(Command::new("date").args(["-u", "+%Y-%m-%d %H%M%S"]))?;
+    let (date, time) = stamp.trim().split_once(' ').context("date printed something else")?;
+    let dir = root().join("bench/results").join(date);
+    std::fs::create_dir_all(&dir)?;
+    let path = dir.join(format!("{time}.json"));
+    let all = json!({"machine": machine, "plan": plan, "results": raw});
+    std::fs::write(&path, serde_json::to_string_pretty(&all)? + "\n")?;
+    println!("\nraw figures: {}", path.display());
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Runs the benchmarks: starts servers, sends load, prints ratios. `bench/README.md` explains them.
+//!
+//! Every figure is a ratio against something measured in the same run, and no run fails because of
+//! a time: it fails when an answer was wrong (a status other than 200, an error row, an overflow
+//! number, a broken connection).
+
+mod idle;
+mod latency;
+mod load;
+mod machine;
+mod server;
+mod size;
+mod table;
+mod throughput;
+
+use anyhow::{bail, ensure};
+use clap::ValueEnum;
+use serde_json::{Map, Value, json};
+
+use crate::shell::is_installed;
+use machine::Machine;
+use server::Programs;
+
+/// Flags of `cargo xtask bench`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to measure.
+    #[arg(value_enum, default_value = "all")]
+    which: Which,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 3)]
+    seconds: u32,
+    /// Rounds; variants alternate within each.
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// About a second of each, at a small size: shows that it still works, measures nothing.
+    #[arg(long)]
+    smoke: bool,
+    /// Cargo profile of both servers and senders [default: release; dev with --smoke].
+    #[arg(long)]
+    profile: Option<String>,
+    /// Write the raw figures to bench/results/.
+    #[arg(long)]
+    save: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    Throughput,
+    Durability,
+    Shards,
+    Latency,
+    Size,
+    Idle,
+    All,
+}
+
+/// What every benchmark gets.
+struct Plan {
+    programs: Programs,
+    machine: Machine,
+    seconds: u32,
+    rounds: u32,
+    smoke: bool,
+}
+
+/// What a benchmark found, beside what it printed.
+struct Findings {
+    raw: Value,
+    /// Answers that were wrong; empty when all went well.
+    problems: Vec<String>,
+}
+
+type Benchmark = fn(&Plan) -> anyhow::Result<Findings>;
+
+const BENCHMARKS: [(Which, &str, Benchmark); 6] = [
+    (Which::Throughput, "throughput", throughput::throughput),
+    (Which::Durability, "durability", throughput::durability),
+    (Which::Shards, "shards", throughput::shards),
+    (Which::Latency, "latency", latency::latency),
+    (Which::Size, "size", size::size),
+    (Which::Idle, "idle", idle::idle),
+];
+
+/// Builds, measures, prints.
+///
+/// # Errors
+/// When something is not installed, does not start, or answered wrongly.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    for program in ["wrk", "taskset", "prlimit"] {
+        ensure!(is_installed(program), "{program} is not installed (Debian: wrk, util-linux)");
+    }
+    let default = if args.smoke { "dev" } else { "release" };
+    let profile = args.profile.as_deref().unwrap_or(default);
+    let plan = Plan {
+        programs: Programs::build(profile)?,
+        machine: Machine::look(profile)?,
+        seconds: if args.smoke { 1 } else { args.seconds },
+        rounds: if args.smoke { 1 } else { args.rounds },
+        smoke: args.smoke,
+    };
+    println!("{}", plan.machine.line());
+    if args.smoke {
+        println!("Smoke run: small sizes, one second each; the figures mean nothing.");
+    }
+    let mut raw = Map::new();
+    let mut problems = Vec::new();
+    for (which, name, benchmark) in BENCHMARKS {
+        if args.which == which || args.which == Which::All {
+            let findings = benchmark(&plan)?;
+            problems.extend(findings.problems.iter().map(|problem| format!("{name}: {problem}")));
+            raw.insert(name.to_owned(), findings.raw);
+        }
+    }
+    if args.save {
+        let plan = json!({"seconds": plan.seconds, "rounds": plan.rounds, "smoke": plan.smoke});
+        machine::save(&Machine::look(profile)?, &plan, &Value::Object(raw))?;
+    }
+    if !problems.is_empty() {
+        bail!("wrong answers:\n{}", problems.join("\n"));
+    }
+    println!("\nNo wrong status, no error row, no overflow row, no broken connection.");
+    Ok(())
+}

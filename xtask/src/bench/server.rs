@@ -1,0 +1,249 @@
+//! Servers under test: started pinned to their cores, waited for, looked at, ended.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+
+use crate::shell::{cargo, run, target_dir};
+
+/// How long a server may take to be ready or to end.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Ticks a second in `/proc/PID/stat`; Linux shows 100 to programs on every machine we know.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// Open files that servers and senders may have.
+pub(super) const FILES_MAX: u32 = 25_000;
+
+/// The programs that were built.
+pub(super) struct Programs {
+    ringwell: PathBuf,
+    /// `ringwell-bench`.
+    pub(super) bench: PathBuf,
+    /// Directory for data and logs, on a real disk.
+    pub(super) work: PathBuf,
+}
+
+impl Programs {
+    /// Builds them with one profile, so that both servers have had the same optimisation.
+    ///
+    /// # Errors
+    /// When the build fails.
+    pub(super) fn build(profile: &str) -> anyhow::Result<Self> {
+        let mut build = cargo();
+        build.args(["build", "--locked", "--profile", profile, "--bins"]);
+        // The features of the whole workspace in development, so that tests and smoke runs share
+        // what they build; only those of the program itself where figures are taken.
+        if profile == "dev" {
+            build.arg("--workspace");
+        } else {
+            build.args(["-p", "ringwell-cli", "-p", "ringwell-bench"]);
+        }
+        run(&mut build)?;
+        let dir = target_dir().join(if profile == "dev" { "debug" } else { profile });
+        let work = target_dir().join("bench-work");
+        std::fs::create_dir_all(&work)?;
+        Ok(Self { ringwell: dir.join("ringwell"), bench: dir.join("ringwell-bench"), work })
+    }
+}
+
+/// How `ringwell demo` is started.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Demo {
+    /// Unique within a run; names the data directory.
+    pub(super) name: String,
+    pub(super) durability: &'static str,
+    pub(super) shards: u32,
+    pub(super) pools: u32,
+    /// Numbers a pool.
+    pub(super) numbers: u32,
+}
+
+impl Demo {
+    /// One shard, 200 pools of 500.
+    pub(super) fn usual(name: &str, durability: &'static str) -> Self {
+        Self { name: name.to_owned(), durability, shards: 1, pools: 200, numbers: 500 }
+    }
+}
+
+/// A running server. Dropping it kills the process.
+pub(super) struct Server {
+    child: Child,
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    log: PathBuf,
+    data: Option<PathBuf>,
+    /// From the start of the process to its first `/readyz`.
+    pub(super) ready_after: Duration,
+}
+
+impl Server {
+    /// Starts the fixed-bytes server.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(super) fn ceiling(programs: &Programs, cores: &str) -> anyhow::Result<Self> {
+        let address = free_address()?;
+        let mut command = pinned(cores, &programs.bench);
+        command.args(["ceiling", "--listen", &address.to_string()]);
+        Self::start(command, address, programs.work.join("ceiling.log"), None)
+    }
+
+    /// Starts `ringwell demo` in a data directory of its own, empty unless `keep`.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(super) fn demo(
+        programs: &Programs,
+        cores: &str,
+        demo: &Demo,
+        keep: bool,
+    ) -> anyhow::Result<Self> {
+        let address = free_address()?;
+        let data = programs.work.join(&demo.name);
+        if !keep && data.exists() {
+            std::fs::remove_dir_all(&data)?;
+        }
+        let mut command = pinned(cores, &programs.ringwell);
+        command.arg("demo").arg("--data").arg(&data);
+        command.args(["--listen", &address.to_string(), "--durability", demo.durability]);
+        command.args(["--shards", &demo.shards.to_string(), "--pools", &demo.pools.to_string()]);
+        command.args(["--numbers", &demo.numbers.to_string()]);
+        // So short that a small set of pools is never exhausted.
+        command.args(["--lifetime", "10ms"]);
+        let log = programs.work.join(format!("{}.log", demo.name));
+        Self::start(command, address, log, Some(data))
+    }
+
+    fn start(
+        mut command: Command,
+        address: SocketAddr,
+        log: PathBuf,
+        data: Option<PathBuf>,
+    ) -> anyhow::Result<Self> {
+        let out = File::create(&log)?;
+        command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+        let begun = Instant::now();
+        let child = command.spawn().context("cannot start prlimit")?;
+        let mut server = Self { child, address, log, data, ready_after: Duration::ZERO };
+        while !is_ready(address) {
+            if let Some(status) = server.child.try_wait()? {
+                bail!("the server ended with {status}: {}", server.log_tail());
+            }
+            if begun.elapsed() > PATIENCE {
+                bail!("not ready after {PATIENCE:?}: {}", server.log_tail());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        server.ready_after = begun.elapsed();
+        Ok(server)
+    }
+
+    /// `demo-pools.csv` of this server, if it has pools.
+    pub(super) fn pools(&self) -> Option<PathBuf> {
+        self.data.as_ref().map(|data| data.join("demo-pools.csv"))
+    }
+
+    /// Process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// User and system time so far, all threads.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()))?;
+        // The program's name, in parentheses, may hold spaces; utime and stime are 12th and 13th after.
+        let rest = stat.rsplit_once(") ").context("no name in stat")?.1;
+        let fields = rest.split(' ').skip(11).take(2);
+        let ticks: u32 = fields.map(str::parse::<u32>).sum::<Result<_, _>>()?;
+        Ok(f64::from(ticks) / TICKS_PER_SECOND)
+    }
+
+    /// Resident memory in KiB.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub(super) fn resident_kib(&self) -> anyhow::Result<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let field = line.and_then(|line| line.split_whitespace().nth(1)).context("no VmRSS")?;
+        Ok(field.parse()?)
+    }
+
+    /// Asks it to drain and waits for its end.
+    ///
+    /// # Errors
+    /// When it does not end, or not with 0.
+    pub(super) fn stop(mut self) -> anyhow::Result<Duration> {
+        let begun = Instant::now();
+        run(Command::new("kill").args(["-TERM", &self.pid().to_string()]))?;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                if !status.success() {
+                    bail!("the server ended with {status}: {}", self.log_tail());
+                }
+                return Ok(begun.elapsed());
+            }
+            if begun.elapsed() > PATIENCE {
+                bail!("still running {PATIENCE:?} after SIGTERM: {}", self.log_tail());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills it as a crash would.
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub(super) fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    fn log_tail(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        format!("{}\n{}", self.log.display(), lines[lines.len().saturating_sub(10)..].join("\n"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `program` on `cores`, allowed many open files.
+pub(super) fn pinned(cores: &str, program: &Path) -> Command {
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--nofile={FILES_MAX}:")).args(["taskset", "-c", cores]).arg(program);
+    command
+}
+
+/// An address that was free a moment ago.
+fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+fn is_ready(address: SocketAddr) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream
+            .write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        let mut head = [0; 12];
+        stream.read_exact(&mut head)?;
+        Ok(head.ends_with(b" 200"))
+    };
+    ask().unwrap_or(false)
+}

@@ -1,0 +1,54 @@
+//! Running other programs from the root of the repository.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+
+/// The repository's root.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// The cargo that runs this program.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Runs to the end with our own output.
+///
+/// # Errors
+/// When the program cannot be started or fails.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {}", text(command)))?;
+    ensure!(status.success(), "{} ended with {status}", text(command));
+    Ok(())
+}
+
+/// Runs to the end and returns standard output.
+///
+/// # Errors
+/// When the program cannot be started, fails, or prints what is not text.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    let started = command.stderr(Stdio::inherit()).output();
+    let output = started.with_context(|| format!("cannot start {}", text(command)))?;
+    ensure!(output.status.success(), "{} ended with {}", text(command), output.status);
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Whether a program of this name is installed.
+pub(crate) fn is_installed(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+}
+
+fn text(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}

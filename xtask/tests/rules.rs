@@ -1,0 +1,259 @@
+//! The repository's own rules. Each test names a rule and lists every place that breaks it.
+//!
+//! Exceptions stand in [`EXCEPTIONS`]; a test sees to it that the list only shrinks.
+
+#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+/// Rule and file of each place that may break a rule for now. Take out what no longer does.
+const EXCEPTIONS: [(&str, &str); 0] = [];
+
+/// Longest source file.
+const SOURCE_LINES_MAX: usize = 600;
+/// A decision fits on a page.
+const DECISION_LINES_MAX: usize = 70;
+
+/// Which crates of ours a crate may name. A new crate needs a line here.
+const FENCES: [(&str, &[&str]); 9] = [
+    ("ringwell-core", &[]),
+    ("ringwell-wire", &["ringwell-core"]),
+    ("ringwell-journal", &["ringwell-core"]),
+    ("ringwell-engine", &["ringwell-core", "ringwell-wire", "ringwell-journal"]),
+    ("ringwell-directory", &["ringwell-core"]),
+    (
+        "ringwell-node",
+        &[
+            "ringwell-core",
+            "ringwell-wire",
+            "ringwell-journal",
+            "ringwell-engine",
+            "ringwell-directory",
+        ],
+    ),
+    (
+        "ringwell-cli",
+        &[
+            "ringwell-core",
+            "ringwell-wire",
+            "ringwell-journal",
+            "ringwell-engine",
+            "ringwell-directory",
+            "ringwell-node",
+        ],
+    ),
+    // What measures from outside must not share code with what it measures.
+    ("ringwell-bench", &[]),
+    ("xtask", &[]),
+];
+
+#[test]
+fn source_files_have_at_most_600_lines() {
+    let long = files().into_iter().filter(|file| is_source(file));
+    check("lines", long, |_, text| {
+        let lines = text.lines().count();
+        (lines > SOURCE_LINES_MAX).then(|| format!("{lines} lines: look for the second subject"))
+    });
+}
+
+#[test]
+fn a_decision_fits_on_a_page() {
+    let decisions = files().into_iter().filter(|file| file.starts_with("docs/decisions"));
+    check("page", decisions, |_, text| {
+        let lines = text.lines().count();
+        (lines > DECISION_LINES_MAX).then(|| format!("{lines} lines"))
+    });
+}
+
+#[test]
+fn no_file_names_a_folder_of_somebody_s_machine() {
+    // In two parts, so that this file obeys its own rule.
+    let folders = [["/ho", "me/"], ["/ro", "ot/"], ["/wo", "rk/"], ["/Us", "ers/"]];
+    let folders = folders.map(|parts| parts.concat());
+    check("outside", files(), |_, text| {
+        let found = folders.iter().find(|folder| names_folder(text, folder))?;
+        Some(format!("names {found}"))
+    });
+}
+
+#[test]
+fn no_file_names_the_host_of_a_package_registry() {
+    let hosts = [
+        ["crates", ".io"],
+        ["rubygems", ".org"],
+        ["pypi", ".org"],
+        ["npmjs", ".org"],
+        ["npmjs", ".com"],
+        ["golang", ".org"],
+        ["maven", ".org"],
+        ["deb.debian", ".org"],
+    ];
+    let hosts = hosts.map(|parts| parts.concat());
+    let written = files().into_iter().filter(|file| file.extension() != Some("lock".as_ref()));
+    check("hosts", written, |_, text| {
+        let found = hosts.iter().find(|host| text.contains(host.as_str()))?;
+        Some(format!("names {found}"))
+    });
+}
+
+#[test]
+fn relative_links_in_documents_lead_somewhere() {
+    let documents = files().into_iter().filter(|file| file.extension() == Some("md".as_ref()));
+    check("links", documents, |file, text| {
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let dead = links(text).into_iter().filter(|link| !leads_somewhere(folder, link));
+        let dead: Vec<_> = dead.collect();
+        (!dead.is_empty()).then(|| format!("dead links: {}", dead.join(", ")))
+    });
+}
+
+#[test]
+fn crates_name_only_the_crates_below_them() {
+    let mut broken = Vec::new();
+    for package in packages() {
+        let name = package["name"].as_str().unwrap();
+        let Some((_, allowed)) = FENCES.iter().find(|(of, _)| *of == name) else {
+            broken.push(format!("{name} has no line in FENCES"));
+            continue;
+        };
+        let dependencies = package["dependencies"].as_array().unwrap();
+        let names = dependencies.iter().map(|dependency| dependency["name"].as_str().unwrap());
+        let ours = names.filter(|name| name.starts_with("ringwell-") || *name == "xtask");
+        let wrong = ours.filter(|other| *other != name && !allowed.contains(other));
+        broken.extend(wrong.map(|other| format!("{name} names {other}")));
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn the_core_depends_on_nothing() {
+    let packages = packages();
+    let core = packages.iter().find(|package| package["name"] == "ringwell-core").unwrap();
+    let dependencies = core["dependencies"].as_array().unwrap();
+    let needed: Vec<_> = dependencies
+        .iter()
+        .filter(|dependency| dependency["kind"] != "dev")
+        .map(|dependency| dependency["name"].as_str().unwrap())
+        .collect();
+    assert!(needed.is_empty(), "ringwell-core depends on {needed:?}");
+}
+
+#[test]
+fn every_crate_takes_the_lints_of_the_workspace() {
+    let manifests = files().into_iter().filter(|file| {
+        file.file_name() == Some("Cargo.toml".as_ref()) && file.components().count() > 1
+    });
+    check("lints", manifests, |_, text| {
+        let inherits = text.contains("[lints]\nworkspace = true\n");
+        (!inherits).then(|| "lacks [lints] workspace = true".to_owned())
+    });
+}
+
+#[test]
+fn a_clippy_toml_of_a_crate_repeats_that_of_the_root_which_it_replaces() {
+    let shared = std::fs::read_to_string(root().join("clippy.toml")).unwrap();
+    let own = files().into_iter().filter(|file| {
+        file.file_name() == Some("clippy.toml".as_ref()) && file.components().count() > 1
+    });
+    check("clippy", own, |_, text| {
+        let missing = shared.lines().find(|line| !text.lines().any(|own| own == *line))?;
+        Some(format!("lacks {missing:?}"))
+    });
+}
+
+#[test]
+fn the_list_of_exceptions_only_shrinks() {
+    for (rule, file) in EXCEPTIONS {
+        assert!(root().join(file).exists(), "{rule}: {file} is gone, take it out");
+    }
+}
+
+/// Fails with every file that breaks `rule`, and with every exception that no longer does.
+fn check(
+    rule: &str,
+    files: impl IntoIterator<Item = PathBuf>,
+    fault: impl Fn(&Path, &str) -> Option<String>,
+) {
+    let mut broken = Vec::new();
+    for file in files {
+        // What is not text is not ours to judge; a file may also have just been deleted.
+        let Ok(text) = std::fs::read_to_string(root().join(&file)) else { continue };
+        let excepted = EXCEPTIONS.iter().any(|(of, name)| *of == rule && Path::new(name) == file);
+        match fault(&file, &text) {
+            Some(_) if excepted => {}
+            Some(fault) => broken.push(format!("{}: {fault}", file.display())),
+            None if excepted => {
+                broken.push(format!("{}: take it out of EXCEPTIONS", file.display()));
+            }
+            None => {}
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// Every file that git knows or would take, relative to the root.
+fn files() -> BTreeSet<PathBuf> {
+    let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    let output = Command::new("git").args(arguments).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "git ls-files failed");
+    let names = String::from_utf8(output.stdout).unwrap();
+    names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect()
+}
+
+fn is_source(file: &Path) -> bool {
+    let sources = ["rs", "lua", "rb", "sh", "js", "py"];
+    let extension = file.extension().and_then(|extension| extension.to_str());
+    file == Path::new(".ci/run") || extension.is_some_and(|it| sources.contains(&it))
+}
+
+/// Whether an absolute path under `folder` stands in the text: not as a part of a longer one.
+fn names_folder(text: &str, folder: &str) -> bool {
+    text.match_indices(folder).any(|(start, _)| {
+        let before = text[..start].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '}' | '~'))
+    })
+}
+
+/// Targets of `[text](target)` outside code blocks that point into the repository.
+fn links(markdown: &str) -> Vec<String> {
+    let mut in_code = false;
+    let mut found = Vec::new();
+    for line in markdown.lines() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        } else if !in_code {
+            let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+            found.extend(targets.map(|(target, _)| target.to_owned()));
+        }
+    }
+    found.retain(|target| !target.contains(':') && !target.starts_with('#'));
+    found
+}
+
+fn leads_somewhere(folder: &Path, link: &str) -> bool {
+    let path = link.split('#').next().unwrap_or(link);
+    let inside = folder.join(path);
+    let climbs = |depth: usize, part: Component<'_>| match part {
+        Component::ParentDir => depth.checked_sub(1),
+        Component::Normal(_) => Some(depth + 1),
+        _ => Some(depth),
+    };
+    let stays_inside = inside.components().try_fold(0, climbs).is_some();
+    stays_inside && root().join(inside).exists()
+}
+
+/// Our packages, as cargo sees them.
+fn packages() -> Vec<serde_json::Value> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let arguments = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
+    let output = Command::new(cargo).args(arguments).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
