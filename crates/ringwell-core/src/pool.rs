@@ -117,6 +117,11 @@ impl Pool {
         self.base
     }
 
+    /// The pool's run of slots in the shard.
+    pub(crate) fn slot_range(&self) -> core::ops::Range<u32> {
+        self.base..self.base + self.count
+    }
+
     /// The first slot that the next allocation will look at; a read of it warms the cache.
     #[inline]
     pub(crate) fn head_slot(&self) -> u32 {

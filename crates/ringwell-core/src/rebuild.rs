@@ -82,6 +82,17 @@ impl Rebuild {
         }
     }
 
+    /// Takes a fact from a snapshot, which is read before any record. A number without a position
+    /// was taken over from another shard. Returns the number's slot, if it is in rotation.
+    pub fn restore(&mut self, hint: u32, fact: Fact) -> Option<u32> {
+        let slot = self.find(hint, fact.slot.number);
+        match slot {
+            Some(slot) => self.set(slot, fact),
+            None => self.learn(hint, fact),
+        }
+        slot
+    }
+
     /// The lockout of a number's newest allocation was extended or ended early.
     pub fn relock(&mut self, hint: u32, number: PromoNumber, until: Millis, position: Position) {
         let released = |until: Millis, slot: &Slot| until < slot.locked_until;
@@ -156,6 +167,9 @@ impl Rebuild {
             shard.pools.push(Pool::new(spec, base, count, &shard.slots));
             base += count;
         }
+        // A visitor whose lockout ran out got another number later: that one counts.
+        let mut visitors: Vec<(u32, VisitorId)> = visitors.into_iter().collect();
+        visitors.sort_by_key(|&(slot, _)| shard.slots[slot as usize].position);
         for (slot, visitor) in visitors {
             if let Some(pool) = shard.pool_of(slot) {
                 shard.pools[pool as usize].sticky = true;

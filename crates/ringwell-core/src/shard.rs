@@ -149,7 +149,8 @@ impl Shard {
     }
 
     /// Ends the lockout of the allocation that was made at `allocated_at`, if it is still the
-    /// newest of `slot` and still locked; `None` otherwise.
+    /// newest of `slot` and still locked; `None` otherwise. The number is free from the next
+    /// millisecond on, so that number and time of an allocation identify it.
     pub fn release(
         &mut self,
         now: Millis,
@@ -159,16 +160,17 @@ impl Shard {
     ) -> Option<Grant> {
         let pool = self.pool_of(slot)?;
         let held = self.slots.get_mut(slot as usize)?;
-        if held.allocated_at != allocated_at || held.is_free(now) {
+        let until = now + Millis(1);
+        if held.allocated_at != allocated_at || held.is_free(until) {
             return None;
         }
         let previous = held.position;
-        held.locked_until = now;
+        held.locked_until = until;
         held.position = position;
         let number = held.number;
         self.pools[pool as usize].changed(&self.slots, slot);
         self.visitors.assign(pool, slot, None);
-        Some(Grant { slot, number, locked_until: now, previous })
+        Some(Grant { slot, number, locked_until: until, previous })
     }
 
     /// Nothing goes out of `pool`, or of any pool, before `until`.
@@ -199,6 +201,24 @@ impl Shard {
             Some(slot) => Some(self.slots[slot as usize]),
             None => self.retired.get(&number).map(|retired| retired.slot),
         }
+    }
+
+    /// As [`Self::newest`]; faster if the number is in the slot that `hint` names.
+    #[must_use]
+    pub fn newest_hinted(&self, hint: u32, number: PromoNumber) -> Option<Slot> {
+        match self.slots.get(hint as usize) {
+            Some(slot) if slot.number == number => Some(*slot),
+            _ => self.newest(number),
+        }
+    }
+
+    /// The slots of a pool, counted in the shard.
+    ///
+    /// # Panics
+    /// As [`Self::pool_id`].
+    #[must_use]
+    pub fn pool_slots(&self, pool: u32) -> core::ops::Range<u32> {
+        self.pools[pool as usize].slot_range()
     }
 
     /// The pool, counted from zero, that owns `slot`.

@@ -1,0 +1,67 @@
+//! Copies what still matters out of the oldest part of the journal before it is dropped, so that
+//! the newest allocation of every number stays known. Source: docs/spec/journal.md, "Retention".
+
+use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
+use ringwell_journal::{DecodeError, Record, Records};
+
+use crate::engine::Engine;
+
+/// An allocation as an old record tells it.
+struct Old<'a> {
+    slot: u32,
+    number: PromoNumber,
+    pool: PoolId,
+    allocated_at: Millis,
+    visitor: Option<VisitorId>,
+    params: [&'a [u8]; 2],
+}
+
+impl Engine {
+    /// Appends copies of those allocations in `old` that are still the newest of their number.
+    /// Stops early where the group that gathers is full, and says so by `false`: call again with
+    /// the same iterator once the group is sealed. The original may be dropped only after the
+    /// group that gathers now is durable.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the body cannot be read; what stands before the fault has been copied.
+    pub fn carry(&mut self, now: Millis, old: &mut Records<'_>) -> Result<bool, DecodeError> {
+        while !self.writer.is_full() {
+            let Some(record) = old.next() else { return Ok(true) };
+            match record?.1 {
+                Record::Allocate { at, slot, number, pool, visitor, params, .. } => {
+                    let allocated_at = at;
+                    self.carry_one(now, &Old { slot, number, pool, allocated_at, visitor, params });
+                }
+                Record::Carry { slot, number, pool, allocated_at, visitor, params, .. } => {
+                    self.carry_one(now, &Old { slot, number, pool, allocated_at, visitor, params });
+                }
+                Record::Extend { .. }
+                | Record::Release { .. }
+                | Record::Answer { .. }
+                | Record::Hold { .. }
+                | Record::Tick { .. } => {}
+            }
+        }
+        Ok(false)
+    }
+
+    fn carry_one(&mut self, now: Millis, old: &Old<'_>) {
+        let Some(newest) = self.shard.newest_hinted(old.slot, old.number) else { return };
+        if newest.allocated_at != old.allocated_at {
+            return;
+        }
+        let position = self.writer.append(&Record::Carry {
+            at: now,
+            number: old.number,
+            slot: old.slot,
+            pool: old.pool,
+            allocated_at: old.allocated_at,
+            locked_until: newest.locked_until,
+            // Nobody comes back to a number whose lockout is over.
+            visitor: old.visitor.filter(|_| !newest.is_free(now)),
+            params: old.params,
+        });
+        self.shard.carried(old.number, position);
+        self.counts.carried += 1;
+    }
+}

@@ -1,0 +1,310 @@
+//! One shard as a state machine: what is asked goes in, answers and journal groups come out.
+//!
+//! Joins the rules (`ringwell-core`) with the journal's records. Does no I/O: whoever drives it
+//! writes the sealed groups, says when they are durable, and lets an answer out only then.
+//! Invariant: every number in an [`Outcome::Allocated`] has its record in the group that
+//! [`Engine::group`] named when the outcome was made.
+
+use ringwell_core::{Exhausted, Millis, Position, PromoNumber, Shard, VisitorId};
+use ringwell_journal::{Answer, Group, RECORD_OVERHEAD_MAX, Record, RowKey, Tip, Writer, position};
+
+use crate::answers::{Answers, answer_of, outcome_of};
+
+/// One row that asks for a number.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// The pool, counted from zero within the shard.
+    pub pool: u32,
+    /// The marketing context as it came: the query without its key, in two parts.
+    pub params: [&'a [u8]; 2],
+    /// The visitor who wants to keep the number.
+    pub visitor: Option<VisitorId>,
+    /// Which row of which batch this is, if the batch may be sent again.
+    pub retry: Option<RowKey>,
+}
+
+/// What became of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A number was handed out now.
+    Allocated {
+        /// The number.
+        number: PromoNumber,
+        /// Where it is in the shard, for [`Engine::release_slot`].
+        slot: u32,
+    },
+    /// The number that this visitor holds, or that this row of a repeated batch got before.
+    Kept {
+        /// The number.
+        number: PromoNumber,
+    },
+    /// Every number is locked out until the time given.
+    Exhausted {
+        /// When the next one comes free.
+        until: Millis,
+    },
+    /// The shard hands out nothing at the moment.
+    Refused(Refusal),
+}
+
+/// Why a shard hands out nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The journal has no room; it goes on by itself when there is some.
+    JournalFull,
+    /// A write or flush of the journal failed. Only a restart helps.
+    JournalFailed,
+    /// The answer would come after the batch's deadline.
+    Late,
+    /// The shard has more to do than it may queue.
+    Busy,
+}
+
+/// How often things happened since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Numbers handed out.
+    pub allocated: u64,
+    /// Lockouts that a returning visitor extended.
+    pub kept: u64,
+    /// Rows of repeated batches that got the answer they had before.
+    pub repeated: u64,
+    /// Rows that found every number locked.
+    pub exhausted: u64,
+    /// Lockouts ended early.
+    pub released: u64,
+    /// Current allocations whose records were copied before their segment was dropped.
+    pub carried: u64,
+}
+
+/// The state machine of one shard.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) shard: Shard,
+    pub(crate) writer: Writer,
+    pub(crate) answers: Answers,
+    pub(crate) now: Millis,
+    pub(crate) counts: Counts,
+    refusal: Option<Refusal>,
+}
+
+impl Engine {
+    pub(crate) fn new(shard: Shard, writer: Writer, answers: Answers, now: Millis) -> Self {
+        Self { shard, writer, answers, now, counts: Counts::default(), refusal: None }
+    }
+
+    /// Shard time for what happens next: `clock`, or the time of the last event if that is later.
+    pub fn at(&mut self, clock: Millis) -> Millis {
+        self.now = self.now.max(clock);
+        self.now
+    }
+
+    /// From now on rows are refused for this reason, or served again.
+    pub fn refuse(&mut self, refusal: Option<Refusal>) {
+        self.refusal = refusal;
+    }
+
+    /// Why rows are refused at the moment.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.refusal
+    }
+
+    /// See [`Shard::warm`].
+    #[inline]
+    #[must_use]
+    pub fn warm(&self, pool: u32) -> u64 {
+        self.shard.warm(pool)
+    }
+
+    /// Answers one row at `now`, which [`Engine::at`] gave.
+    #[inline]
+    pub fn allocate(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
+        if let Some(refusal) = self.refusal {
+            return Outcome::Refused(refusal);
+        }
+        if self.writer.is_full() {
+            return Outcome::Refused(Refusal::Busy);
+        }
+        if ask.retry.is_some() || ask.visitor.is_some() {
+            return self.allocate_with_memory(now, ask);
+        }
+        self.allocate_next(now, ask)
+    }
+
+    /// A row of a batch that may be repeated, or of a visitor who may come back.
+    fn allocate_with_memory(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
+        if let Some(row) = ask.retry
+            && let Some(answer) = self.answers.get(now, row)
+        {
+            self.counts.repeated += 1;
+            return outcome_of(answer);
+        }
+        let outcome = match ask.visitor.and_then(|visitor| self.keep(now, ask.pool, visitor)) {
+            Some(number) => Outcome::Kept { number },
+            None => self.allocate_next(now, ask),
+        };
+        let Some(row) = ask.retry else { return outcome };
+        if let Some(answer) = answer_of(outcome) {
+            self.answers.remember(now, row, answer);
+            // An allocation's own record carries the row's key.
+            if !matches!(outcome, Outcome::Allocated { .. }) {
+                let pool = self.shard.pool_id(ask.pool);
+                let number = match answer {
+                    Answer::Number(number) => Some(number),
+                    Answer::Overflow => None,
+                };
+                self.writer.append(&Record::Answer { at: now, pool, row, number });
+            }
+        }
+        outcome
+    }
+
+    #[inline]
+    fn allocate_next(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
+        let position = self.next_position();
+        match self.shard.allocate(now, ask.pool, ask.visitor, position) {
+            Err(Exhausted { until }) => {
+                self.counts.exhausted += 1;
+                Outcome::Exhausted { until }
+            }
+            Ok(grant) => {
+                let written = self.writer.append(&Record::Allocate {
+                    at: now,
+                    pool: self.shard.pool_id(ask.pool),
+                    slot: grant.slot,
+                    number: grant.number,
+                    lockout: grant.locked_until - now,
+                    previous: grant.previous,
+                    visitor: ask.visitor,
+                    idempotency: ask.retry,
+                    params: ask.params,
+                });
+                assert!(written == position, "a record landed elsewhere than announced");
+                self.counts.allocated += 1;
+                Outcome::Allocated { number: grant.number, slot: grant.slot }
+            }
+        }
+    }
+
+    fn keep(&mut self, now: Millis, pool: u32, visitor: VisitorId) -> Option<PromoNumber> {
+        let position = self.next_position();
+        let grant = self.shard.keep(now, pool, visitor, position)?;
+        self.writer.append(&Record::Extend {
+            at: now,
+            slot: grant.slot,
+            number: grant.number,
+            until: grant.locked_until,
+            previous: grant.previous,
+        });
+        self.counts.kept += 1;
+        Some(grant.number)
+    }
+
+    /// Ends the lockout of a number's newest allocation early; with `allocated_at`, only if that
+    /// is when it was made. Says whether there was a lockout to end.
+    pub fn release(
+        &mut self,
+        now: Millis,
+        number: PromoNumber,
+        allocated_at: Option<Millis>,
+    ) -> bool {
+        let Some(slot) = self.shard.find(number) else { return false };
+        let since = allocated_at.unwrap_or(self.shard.slots()[slot as usize].allocated_at);
+        self.release_slot(now, slot, since)
+    }
+
+    /// Ends the lockout of the allocation of `slot` that was made at `allocated_at`: its answer
+    /// never left, or its visitor has gone.
+    ///
+    /// Where the group that gathers has no room for the record, the lockout runs to its end.
+    pub fn release_slot(&mut self, now: Millis, slot: u32, allocated_at: Millis) -> bool {
+        if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
+            return false;
+        }
+        let position = self.next_position();
+        let Some(grant) = self.shard.release(now, slot, allocated_at, position) else {
+            return false;
+        };
+        self.writer.append(&Record::Release {
+            at: now,
+            slot,
+            number: grant.number,
+            until: grant.locked_until,
+            previous: grant.previous,
+        });
+        self.counts.released += 1;
+        true
+    }
+
+    /// Row `row` got an overflow number after all, because its number came too late.
+    pub fn forget_answer(&mut self, now: Millis, row: RowKey, pool: u32) {
+        if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
+            return;
+        }
+        let pool = self.shard.pool_id(pool);
+        self.answers.remember(now, row, Answer::Overflow);
+        self.writer.append(&Record::Answer { at: now, pool, row, number: None });
+    }
+
+    /// Writes down what time it is, so that a restart knows it after a quiet stretch.
+    pub fn tick(&mut self, now: Millis) {
+        if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
+            return;
+        }
+        self.writer.append(&Record::Tick { at: now });
+    }
+
+    /// The number of the group that gathers. What was asked so far is durable when this one is.
+    #[must_use]
+    pub fn group(&self) -> u64 {
+        self.writer.pending_n()
+    }
+
+    /// What the group that gathers goes on from.
+    #[must_use]
+    pub fn tip(&self) -> Tip {
+        self.writer.tip()
+    }
+
+    /// Whether records wait to be written.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.writer.pending_bytes() > 0
+    }
+
+    /// How many bytes wait to be written.
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.writer.pending_bytes()
+    }
+
+    /// Closes the group that gathers; the next one gathers in `spare`. `None` if it is empty.
+    pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
+        self.writer.seal(spare)
+    }
+
+    /// What happened how often.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The rules' state, to look at.
+    #[must_use]
+    pub fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    /// Rows of repeatable batches whose answers are remembered.
+    #[must_use]
+    pub fn answers_remembered(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// Where the next record will lie.
+    #[inline]
+    fn next_position(&self) -> Position {
+        position(self.writer.pending_n(), self.writer.pending_bytes())
+    }
+}

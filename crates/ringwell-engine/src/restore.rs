@@ -1,0 +1,163 @@
+//! A shard's way back after a stop: from snapshot and journal to an engine that serves.
+//!
+//! The driver reads the files, in order: the pieces of the newest whole snapshot, then every
+//! group after it. Source: docs/spec/allocation.md, "Recovery".
+
+use ringwell_core::{Fact, Millis, PoolSpec, Position, Rebuild, Retired, Slot};
+use ringwell_journal::{
+    Answer, AnswerEntry, DecodeError, GroupHeader, HoldEntry, NumberEntry, Record, Records, Tip,
+    Writer,
+};
+
+use crate::answers::Answers;
+use crate::engine::Engine;
+
+/// A wall clock that is further ahead of the journal than this is not believed.
+pub const CLOCK_GAP_MAX: Millis = Millis(24 * 60 * 60 * 1000);
+
+/// Collects what snapshot and journal say; [`Restore::finish`] makes the engine.
+#[derive(Debug)]
+pub struct Restore {
+    rebuild: Rebuild,
+    answers: Answers,
+    last_at: Millis,
+    lifetime_max: Millis,
+    /// A snapshot names the numbers in the order of their slots: where the next one likely is.
+    next_slot: u32,
+}
+
+/// What a restart had to do about time or damage, for the operator's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Doubts {
+    /// The clock was this far ahead of the journal: running lockouts were lengthened by it.
+    pub clock_ahead: Option<Millis>,
+    /// The clock was this far behind the journal: shard time goes on from the journal's.
+    pub clock_behind: Option<Millis>,
+    /// Answered allocations may be missing: nothing goes out before this time.
+    pub held_until: Option<Millis>,
+}
+
+impl Restore {
+    /// Starts from the directory's pools, in the order of their indices. `answer_rows_max` bounds
+    /// the rows of repeatable batches that are remembered.
+    #[must_use]
+    pub fn new(specs: Vec<PoolSpec>, answer_rows_max: usize) -> Self {
+        let lifetime_max = specs.iter().map(|spec| spec.lifetime).max().unwrap_or_default();
+        Self {
+            rebuild: Rebuild::new(specs),
+            answers: Answers::new(answer_rows_max),
+            last_at: Millis::ZERO,
+            lifetime_max,
+            next_slot: 0,
+        }
+    }
+
+    /// The time up to which the snapshot knows.
+    pub fn clock(&mut self, last_at: Millis) {
+        self.last_at = self.last_at.max(last_at);
+    }
+
+    /// A number from the snapshot.
+    pub fn number(&mut self, entry: &NumberEntry) {
+        let NumberEntry { number, pool, allocated_at, locked_until, position, visitor } = *entry;
+        let slot = Slot { number, allocated_at, locked_until, position };
+        let found = self.rebuild.restore(self.next_slot, Fact { slot, pool, visitor });
+        self.next_slot = found.map_or(self.next_slot, |slot| slot + 1);
+    }
+
+    /// A remembered answer from the snapshot.
+    pub fn answer(&mut self, entry: &AnswerEntry) {
+        self.answers.remember(entry.at, entry.row, entry.answer);
+    }
+
+    /// A hold from the snapshot.
+    pub fn hold(&mut self, entry: &HoldEntry) {
+        self.rebuild.hold(entry.pool, entry.until);
+    }
+
+    /// A group from the journal.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if its body cannot be read although its checksum is right: it was written
+    /// by a newer version, or by something else.
+    pub fn group(&mut self, header: &GroupHeader, body: &[u8]) -> Result<(), DecodeError> {
+        for record in Records::new(header.n, header.at, body) {
+            let (position, record) = record?;
+            self.record(position, &record);
+        }
+        self.clock(header.last_at);
+        Ok(())
+    }
+
+    fn record(&mut self, position: Position, record: &Record<'_>) {
+        match *record {
+            Record::Allocate { at, pool, slot, number, lockout, visitor, idempotency, .. } => {
+                if let Some(row) = idempotency {
+                    self.answers.remember(at, row, Answer::Number(number));
+                }
+                let locked_until = at + lockout;
+                let state = Slot { number, allocated_at: at, locked_until, position };
+                self.rebuild.learn(slot, Fact { slot: state, pool, visitor });
+            }
+            Record::Carry { slot, number, pool, allocated_at, locked_until, visitor, .. } => {
+                let state = Slot { number, allocated_at, locked_until, position };
+                self.rebuild.learn(slot, Fact { slot: state, pool, visitor });
+            }
+            Record::Extend { slot, number, until, .. }
+            | Record::Release { slot, number, until, .. } => {
+                self.rebuild.relock(slot, number, until, position);
+            }
+            Record::Answer { at, row, number, .. } => {
+                let answer = number.map_or(Answer::Overflow, Answer::Number);
+                self.answers.remember(at, row, answer);
+            }
+            Record::Hold { pool, until, .. } => self.rebuild.hold(pool, until),
+            Record::Tick { .. } => {}
+        }
+    }
+
+    /// Numbers with a history here that are in none of the pools any more.
+    pub fn retired(&self) -> impl Iterator<Item = &Retired> {
+        self.rebuild.retired()
+    }
+
+    /// See [`Rebuild::adopt`].
+    pub fn adopt(&mut self, from: &Retired) {
+        self.rebuild.adopt(from);
+    }
+
+    /// The engine, serving from `clock` on. `tip` is where the journal ends; `is_in_doubt` says
+    /// that its last group was damaged after it was whole.
+    ///
+    /// # Panics
+    /// Never, with the tip of the journal that was read.
+    #[must_use]
+    pub fn finish(mut self, tip: Tip, clock: Millis, is_in_doubt: bool) -> (Engine, Doubts) {
+        let known = self.last_at.max(tip.last_at);
+        let mut doubts = Doubts::default();
+        let ahead = clock.since(known);
+        if known > Millis::ZERO && ahead > CLOCK_GAP_MAX {
+            self.rebuild.prolong(known, ahead);
+            doubts.clock_ahead = Some(ahead);
+        }
+        if clock < known {
+            doubts.clock_behind = Some(known - clock);
+        }
+        let now = clock.max(known);
+        let mut engine = Engine::new(self.rebuild.finish(), Writer::new(tip), self.answers, now);
+        if is_in_doubt {
+            let until = now + self.lifetime_max;
+            engine.hold(now, until);
+            doubts.held_until = Some(until);
+        }
+        (engine, doubts)
+    }
+}
+
+impl Engine {
+    /// No pool hands anything out before `until`.
+    fn hold(&mut self, now: Millis, until: Millis) {
+        self.shard.hold(None, until);
+        self.writer.append(&Record::Hold { at: now, pool: None, until });
+    }
+}

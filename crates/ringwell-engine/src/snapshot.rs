@@ -1,0 +1,109 @@
+//! A shard's snapshot, taken in pieces between batches, so that it never stalls the shard.
+//!
+//! The pieces are of different moments. That is no harm: the journal is replayed from the group
+//! that gathered when the first piece was taken, and every number takes only newer records.
+//! The snapshot is of use once the group that gathers when the last piece is taken is durable.
+
+use ringwell_core::{Millis, PoolId, Position};
+use ringwell_journal::{AnswerEntry, HoldEntry, NumberEntry, SnapshotWriter};
+
+use crate::engine::Engine;
+
+/// Slots and answers that one piece looks at: some ten microseconds of a shard's time.
+const PIECE_ENTRIES: u32 = 1024;
+
+/// How far a snapshot has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotStep {
+    /// Begin with the numbers of this pool, from this slot on.
+    Numbers {
+        /// The pool, counted within the shard.
+        pool: u32,
+        /// The slot.
+        slot: u32,
+    },
+    /// Go on with numbers that are in no pool any more.
+    Retired,
+    /// Go on with the answers remembered, from this one on.
+    Answers(u64),
+    /// Nothing is missing.
+    Done,
+}
+
+impl SnapshotStep {
+    /// The beginning.
+    pub const FIRST: Self = Self::Numbers { pool: 0, slot: 0 };
+}
+
+impl Engine {
+    /// Writes one piece into `out`; says where the next one begins.
+    #[must_use]
+    pub fn snapshot(&self, step: SnapshotStep, out: &mut SnapshotWriter) -> SnapshotStep {
+        match step {
+            SnapshotStep::Numbers { pool, slot } => self.snapshot_numbers(pool, slot, out),
+            SnapshotStep::Retired => {
+                for retired in self.shard.retired() {
+                    let slot = &retired.slot;
+                    out.number(&NumberEntry {
+                        number: slot.number,
+                        pool: retired.pool,
+                        allocated_at: slot.allocated_at,
+                        locked_until: slot.locked_until,
+                        position: slot.position,
+                        visitor: retired.visitor,
+                    });
+                }
+                for (pool, until) in self.shard.holds(self.now) {
+                    out.hold(&HoldEntry { pool: Some(pool), until });
+                }
+                SnapshotStep::Answers(0)
+            }
+            SnapshotStep::Answers(from) => {
+                let (piece, next) = self.answers.piece(from, PIECE_ENTRIES as usize);
+                for (row, at, answer) in piece {
+                    out.answer(&AnswerEntry { row, at, answer });
+                }
+                next.map_or(SnapshotStep::Done, SnapshotStep::Answers)
+            }
+            SnapshotStep::Done => SnapshotStep::Done,
+        }
+    }
+
+    fn snapshot_numbers(
+        &self,
+        mut pool: u32,
+        mut slot: u32,
+        out: &mut SnapshotWriter,
+    ) -> SnapshotStep {
+        let slots = self.shard.slots();
+        let end = slot.saturating_add(PIECE_ENTRIES);
+        while (slot as usize) < slots.len() && slot < end {
+            while self.shard.pool_slots(pool).end <= slot {
+                pool += 1;
+            }
+            self.snapshot_number(self.shard.pool_id(pool), slot, out);
+            slot += 1;
+        }
+        if (slot as usize) < slots.len() {
+            SnapshotStep::Numbers { pool, slot }
+        } else {
+            SnapshotStep::Retired
+        }
+    }
+
+    /// Numbers that were never handed out are known from the directory.
+    fn snapshot_number(&self, pool: PoolId, index: u32, out: &mut SnapshotWriter) {
+        let slot = &self.shard.slots()[index as usize];
+        if slot.position == Position::NONE && slot.allocated_at == Millis::ZERO {
+            return;
+        }
+        out.number(&NumberEntry {
+            number: slot.number,
+            pool,
+            allocated_at: slot.allocated_at,
+            locked_until: slot.locked_until,
+            position: slot.position,
+            visitor: self.shard.visitor(index),
+        });
+    }
+}

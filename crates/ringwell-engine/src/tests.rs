@@ -1,0 +1,359 @@
+//! The engine against what it promised: replay, snapshots, history, repeated batches.
+
+use proptest::prelude::*;
+use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Slot, VisitorId};
+use ringwell_journal::{
+    Chunk, Group, Record, RowKey, SnapshotHeader, SnapshotReader, SnapshotWriter, Tip,
+    position_parts,
+};
+
+use crate::{Ask, Engine, Held, Outcome, Refusal, Restore, SnapshotStep, Step};
+
+const FIRST: u64 = 8_885_550_000;
+const START: Millis = Millis(1_700_000_000_000);
+
+fn specs() -> Vec<PoolSpec> {
+    let pool = |id: u64, size, lifetime| PoolSpec {
+        id: PoolId(id),
+        lifetime: Millis(lifetime),
+        numbers: vec![
+            NumberRange::new(PromoNumber::from_u64(FIRST + id * 100).unwrap(), size).unwrap(),
+        ],
+    };
+    vec![pool(1, 4, 40), pool(2, 2, 15), pool(3, 3, 5)]
+}
+
+/// An engine with everything that it has written.
+struct Rig {
+    engine: Engine,
+    groups: Vec<Group>,
+    now: Millis,
+    /// What was handed out: number, when, parameters.
+    history: Vec<(PromoNumber, Millis, Vec<u8>)>,
+}
+
+#[derive(Clone, Debug)]
+enum Input {
+    Wait(u64),
+    Allocate { pool: u32, visitor: Option<u8>, retry: Option<u8> },
+    Release { slot: u32 },
+    Tick,
+    Seal,
+}
+
+fn inputs() -> impl Strategy<Value = Vec<Input>> {
+    let visitor = proptest::option::weighted(0.2, 0..4_u8);
+    let retry = proptest::option::weighted(0.2, 0..6_u8);
+    let input = prop_oneof![
+        2 => (0..20_u64).prop_map(Input::Wait),
+        5 => (0..3_u32, visitor, retry)
+            .prop_map(|(pool, visitor, retry)| Input::Allocate { pool, visitor, retry }),
+        1 => (0..9_u32).prop_map(|slot| Input::Release { slot }),
+        1 => Just(Input::Tick),
+        2 => Just(Input::Seal),
+    ];
+    proptest::collection::vec(input, 1..200)
+}
+
+impl Rig {
+    fn new() -> Self {
+        let (engine, _) = Restore::new(specs(), 100).finish(Tip::FIRST.raise_epoch(), START, false);
+        Self { engine, groups: vec![], now: START, history: vec![] }
+    }
+
+    fn allocate(&mut self, pool: u32, visitor: Option<u8>, retry: Option<u8>) -> Outcome {
+        let now = self.engine.at(self.now);
+        let params = format!("m1={}", self.history.len());
+        let ask = Ask {
+            pool,
+            params: [params.as_bytes(), b""],
+            visitor: visitor.map(|v| VisitorId([v; 16])),
+            retry: retry.map(|r| RowKey { batch: [r; 16], row: u16::from(r) }),
+        };
+        let outcome = self.engine.allocate(now, &ask);
+        if let Outcome::Allocated { number, .. } = outcome {
+            self.history.push((number, now, params.into_bytes()));
+        }
+        outcome
+    }
+
+    fn apply(&mut self, input: &Input) {
+        match *input {
+            Input::Wait(ms) => self.now = self.now + Millis(ms),
+            Input::Allocate { pool, visitor, retry } => {
+                self.allocate(pool, visitor, retry);
+            }
+            Input::Release { slot } => {
+                let now = self.engine.at(self.now);
+                let since = self.engine.shard().slots()[slot as usize].allocated_at;
+                self.engine.release_slot(now, slot, since);
+            }
+            Input::Tick => {
+                let now = self.engine.at(self.now);
+                self.engine.tick(now);
+            }
+            Input::Seal => self.groups.extend(self.engine.seal(Vec::new())),
+        }
+    }
+
+    fn replay(&self, mut restore: Restore, from: u64) -> Engine {
+        for group in self.groups.iter().filter(|group| group.header.n >= from) {
+            restore.group(&group.header, &group.body).unwrap();
+        }
+        let last = self.groups.last().map_or(Tip::FIRST, |group| Tip::after(&group.header));
+        restore.finish(last.raise_epoch(), self.now, false).0
+    }
+
+    /// The holder of `number` at `at`, read from the groups.
+    fn attribution(&self, engine: &Engine, number: PromoNumber, at: Millis) -> Option<Held> {
+        let (mut walk, mut step) = engine.attribution(number, at);
+        loop {
+            let position = match step {
+                Step::Done(held) => return held,
+                Step::Read(position) => position,
+            };
+            let (n, _) = position_parts(position);
+            let group = self.groups.iter().find(|group| group.header.n == n).unwrap();
+            step = walk.feed(&group.record(position).unwrap()).unwrap();
+        }
+    }
+}
+
+/// What the engine knows, without visitors whose lockout is over.
+fn state(engine: &Engine, now: Millis) -> Vec<(Slot, Option<VisitorId>)> {
+    let slots = engine.shard().slots().iter();
+    let live = |slot: &Slot, v: Option<VisitorId>| v.filter(|_| !slot.is_free(now));
+    (0..).zip(slots).map(|(i, slot)| (*slot, live(slot, engine.shard().visitor(i)))).collect()
+}
+
+/// What the next allocations would be, whatever the structures behind them.
+fn future(rig: &mut Rig) -> Vec<Outcome> {
+    (0..60_u32)
+        .map(|i| {
+            rig.now = rig.now + Millis(3);
+            rig.allocate(i % 3, None, None)
+        })
+        .map(|outcome| match outcome {
+            Outcome::Allocated { number, .. } => Outcome::Kept { number },
+            other => other,
+        })
+        .collect()
+}
+
+fn snapshot_header(engine: &Engine) -> SnapshotHeader {
+    let tip = engine.tip();
+    SnapshotHeader {
+        shard: 0,
+        journal: [7; 16],
+        replay_from: tip.next_n,
+        prev_hash: tip.prev_hash,
+        epoch: tip.epoch,
+        created_at: tip.last_at,
+        last_at: tip.last_at,
+        numbers: 9,
+    }
+}
+
+fn load(bytes: &[u8]) -> Restore {
+    let mut rest = bytes;
+    let mut reader = SnapshotReader::new(|buffer: &mut [u8]| {
+        let count = rest.len().min(buffer.len());
+        let (head, tail) = rest.split_at(count);
+        buffer[..count].copy_from_slice(head);
+        rest = tail;
+        Ok::<_, ()>(count)
+    })
+    .unwrap();
+    let mut restore = Restore::new(specs(), 100);
+    restore.clock(reader.header().last_at);
+    while let Some(chunk) = reader.next_chunk().unwrap() {
+        match chunk {
+            Chunk::Numbers(entries) => entries.for_each(|e| restore.number(&e)),
+            Chunk::Answers(entries) => entries.for_each(|e| restore.answer(&e)),
+            Chunk::Holds(entries) => entries.for_each(|e| restore.hold(&e)),
+        }
+    }
+    restore
+}
+
+proptest! {
+    #[test]
+    fn replay_gives_the_same_state_and_the_same_future(inputs in inputs()) {
+        let mut rig = Rig::new();
+        for input in &inputs {
+            rig.apply(input);
+        }
+        rig.apply(&Input::Seal);
+        let engine = rig.replay(Restore::new(specs(), 100), 1);
+        prop_assert_eq!(state(&engine, rig.now), state(&rig.engine, rig.now));
+        let mut other =
+            Rig { engine, groups: vec![], now: rig.now, history: rig.history.clone() };
+        prop_assert_eq!(future(&mut other), future(&mut rig));
+    }
+
+    #[test]
+    fn a_snapshot_taken_while_the_shard_goes_on_and_the_tail_give_the_same_state(
+        inputs in inputs(), from in 0..100_usize, pause in 1..10_usize
+    ) {
+        let mut rig = Rig::new();
+        let from = from.min(inputs.len());
+        inputs[..from].iter().for_each(|input| rig.apply(input));
+        // The group that gathers now is the first to be replayed; seal what is older.
+        rig.apply(&Input::Seal);
+        let mut writer = SnapshotWriter::new(&snapshot_header(&rig.engine));
+        let replay_from = rig.engine.group();
+        let mut step = SnapshotStep::FIRST;
+        for (at, input) in inputs[from..].iter().enumerate() {
+            rig.apply(input);
+            if at % pause == 0 {
+                step = rig.engine.snapshot(step, &mut writer);
+            }
+        }
+        while step != SnapshotStep::Done {
+            step = rig.engine.snapshot(step, &mut writer);
+        }
+        let bytes = writer.finish(rig.engine.group());
+        rig.apply(&Input::Seal);
+        let engine = rig.replay(load(&bytes), replay_from);
+        prop_assert_eq!(state(&engine, rig.now), state(&rig.engine, rig.now));
+        prop_assert_eq!(engine.answers_remembered(), rig.engine.answers_remembered());
+    }
+
+    #[test]
+    fn every_allocation_is_attributed_until_the_number_goes_out_again(inputs in inputs()) {
+        let mut rig = Rig::new();
+        for input in &inputs {
+            rig.apply(input);
+        }
+        rig.apply(&Input::Seal);
+        for (number, at, params) in &rig.history {
+            let held = rig.attribution(&rig.engine, *number, *at).unwrap();
+            prop_assert_eq!(held.allocated_at, *at);
+            prop_assert_eq!(&held.params, params);
+            prop_assert!(held.locked_until >= *at);
+            let before = rig.attribution(&rig.engine, *number, *at - Millis(1));
+            prop_assert!(before.is_none_or(|before| before.allocated_at < *at));
+        }
+    }
+
+    #[test]
+    fn the_newest_allocation_of_each_number_outlives_the_groups_that_are_dropped(
+        inputs in inputs()
+    ) {
+        let mut rig = Rig::new();
+        for input in &inputs {
+            rig.apply(input);
+        }
+        rig.apply(&Input::Seal);
+        let now = rig.engine.at(rig.now);
+        for group in &rig.groups {
+            prop_assert!(rig.engine.carry(now, &mut group.records()).unwrap());
+        }
+        let dropped = rig.groups.len();
+        rig.apply(&Input::Seal);
+        rig.groups.drain(..dropped);
+        for slot in rig.engine.shard().slots().to_vec() {
+            let newest = rig.history.iter().rev().find(|(number, ..)| *number == slot.number);
+            let held = rig.attribution(&rig.engine, slot.number, now);
+            prop_assert_eq!(
+                held.map(|h| (h.allocated_at, h.locked_until, h.params)),
+                newest.map(|(_, at, params)| (*at, slot.locked_until, params.clone()))
+            );
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_is_sent_again_gets_the_same_answer_and_burns_no_number() {
+    let mut rig = Rig::new();
+    let first = rig.allocate(0, None, Some(1));
+    let Outcome::Allocated { number, .. } = first else { panic!("{first:?}") };
+    assert_eq!(rig.allocate(0, None, Some(1)), Outcome::Kept { number });
+    rig.apply(&Input::Seal);
+    let engine = rig.replay(Restore::new(specs(), 100), 1);
+    let mut again = Rig { engine, groups: vec![], now: rig.now, history: vec![] };
+    assert_eq!(again.allocate(0, None, Some(1)), Outcome::Kept { number });
+    assert_eq!(again.engine.counts().allocated, 0);
+}
+
+#[test]
+fn a_repeated_row_of_a_returning_visitor_is_remembered_across_a_restart() {
+    let mut rig = Rig::new();
+    let Outcome::Allocated { number, .. } = rig.allocate(0, Some(1), None) else { panic!() };
+    assert_eq!(rig.allocate(0, Some(1), Some(2)), Outcome::Kept { number });
+    rig.apply(&Input::Seal);
+    let engine = rig.replay(Restore::new(specs(), 100), 1);
+    let now = rig.now + Millis(100);
+    let mut again = Rig { engine, groups: vec![], now, history: vec![] };
+    assert_eq!(again.allocate(0, Some(1), Some(2)), Outcome::Kept { number });
+}
+
+#[test]
+fn only_as_many_rows_are_remembered_as_the_limit_says_and_the_oldest_go_first() {
+    let (engine, _) = Restore::new(specs(), 2).finish(Tip::FIRST.raise_epoch(), START, false);
+    let mut rig = Rig { engine, groups: vec![], now: START, history: vec![] };
+    for retry in 1..=3 {
+        rig.allocate(0, None, Some(retry));
+    }
+    assert_eq!(rig.engine.answers_remembered(), 2);
+    assert!(matches!(rig.allocate(0, None, Some(2)), Outcome::Kept { .. }));
+    assert!(matches!(rig.allocate(0, None, Some(1)), Outcome::Allocated { .. }));
+}
+
+#[test]
+fn a_journal_that_is_full_refuses_rows_and_serves_again_when_told() {
+    let mut rig = Rig::new();
+    rig.engine.refuse(Some(Refusal::JournalFull));
+    assert_eq!(rig.allocate(0, None, None), Outcome::Refused(Refusal::JournalFull));
+    rig.engine.refuse(None);
+    assert!(matches!(rig.allocate(0, None, None), Outcome::Allocated { .. }));
+}
+
+#[test]
+fn a_group_that_is_full_refuses_rows_until_it_is_sealed() {
+    let mut rig = Rig::new();
+    let params = vec![b'x'; 16_000];
+    let mut outcomes = Vec::new();
+    for _ in 0..60 {
+        rig.now = rig.now + Millis(20);
+        let now = rig.engine.at(rig.now);
+        let ask = Ask { pool: 1, params: [&params, b""], visitor: None, retry: None };
+        outcomes.push(rig.engine.allocate(now, &ask));
+    }
+    assert_eq!(outcomes.last(), Some(&Outcome::Refused(Refusal::Busy)));
+    rig.apply(&Input::Seal);
+    assert!(matches!(rig.allocate(1, None, None), Outcome::Allocated { .. }));
+}
+
+#[test]
+fn after_damage_to_answered_groups_nothing_goes_out_for_the_longest_lifetime() {
+    let (engine, doubts) = Restore::new(specs(), 9).finish(Tip::FIRST.raise_epoch(), START, true);
+    assert_eq!(doubts.held_until, Some(START + Millis(40)));
+    let mut rig = Rig { engine, groups: vec![], now: START + Millis(39), history: vec![] };
+    assert!(matches!(rig.allocate(2, None, None), Outcome::Exhausted { .. }));
+    rig.now = START + Millis(40);
+    assert!(matches!(rig.allocate(2, None, None), Outcome::Allocated { .. }));
+    rig.apply(&Input::Seal);
+    let hold = rig.groups[0].records().next().unwrap().unwrap().1;
+    assert!(matches!(hold, Record::Hold { pool: None, .. }));
+}
+
+#[test]
+fn a_clock_far_ahead_of_the_journal_lengthens_lockouts_and_one_behind_does_not_turn_back() {
+    let mut rig = Rig::new();
+    for _ in 0..2 {
+        rig.allocate(1, None, None);
+    }
+    rig.apply(&Input::Seal);
+    let restart = |clock: Millis| {
+        let mut restore = Restore::new(specs(), 9);
+        restore.group(&rig.groups[0].header, &rig.groups[0].body).unwrap();
+        restore.finish(Tip::after(&rig.groups[0].header).raise_epoch(), clock, false)
+    };
+    let (engine, doubts) = restart(START + Millis(2 * 86_400_000));
+    assert_eq!(doubts.clock_ahead, Some(Millis(2 * 86_400_000)));
+    assert!(engine.shard().slots()[4..6].iter().all(|slot| !slot.is_free(engine.now)));
+    let (mut engine, doubts) = restart(START - Millis(5_000));
+    assert_eq!(doubts.clock_behind, Some(Millis(5_000)));
+    assert_eq!(engine.at(START - Millis(5_000)), START);
+}
