@@ -119,7 +119,9 @@ fn crates_name_only_the_crates_below_them() {
             continue;
         };
         let dependencies = package["dependencies"].as_array().unwrap();
-        let names = dependencies.iter().map(|dependency| dependency["name"].as_str().unwrap());
+        // Tests and examples may look over the fence.
+        let built = dependencies.iter().filter(|dependency| dependency["kind"] != "dev");
+        let names = built.map(|dependency| dependency["name"].as_str().unwrap());
         let ours = names.filter(|name| name.starts_with("ringwell-") || *name == "xtask");
         let wrong = ours.filter(|other| *other != name && !allowed.contains(other));
         broken.extend(wrong.map(|other| format!("{name} names {other}")));

@@ -5,6 +5,7 @@
 //! number, a broken connection).
 
 mod idle;
+mod instructions;
 mod latency;
 mod load;
 mod machine;
@@ -52,6 +53,7 @@ enum Which {
     Latency,
     Size,
     Idle,
+    Instructions,
     All,
 }
 
@@ -73,13 +75,14 @@ struct Findings {
 
 type Benchmark = fn(&Plan) -> anyhow::Result<Findings>;
 
-const BENCHMARKS: [(Which, &str, Benchmark); 6] = [
+const BENCHMARKS: [(Which, &str, Benchmark); 7] = [
     (Which::Throughput, "throughput", throughput::throughput),
     (Which::Durability, "durability", throughput::durability),
     (Which::Shards, "shards", throughput::shards),
     (Which::Latency, "latency", latency::latency),
     (Which::Size, "size", size::size),
     (Which::Idle, "idle", idle::idle),
+    (Which::Instructions, "instructions", instructions::instructions),
 ];
 
 /// Builds, measures, prints.

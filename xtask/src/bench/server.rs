@@ -25,6 +25,7 @@ pub(super) struct Programs {
     pub(super) bench: PathBuf,
     /// Directory for data and logs, on a real disk.
     pub(super) work: PathBuf,
+    profile: String,
 }
 
 impl Programs {
@@ -46,7 +47,22 @@ impl Programs {
         let dir = target_dir().join(if profile == "dev" { "debug" } else { profile });
         let work = target_dir().join("bench-work");
         std::fs::create_dir_all(&work)?;
-        Ok(Self { ringwell: dir.join("ringwell"), bench: dir.join("ringwell-bench"), work })
+        Ok(Self {
+            ringwell: dir.join("ringwell"),
+            bench: dir.join("ringwell-bench"),
+            work,
+            profile: profile.to_owned(),
+        })
+    }
+
+    /// Builds an example of `bench/` and says where it is.
+    ///
+    /// # Errors
+    /// When the build fails.
+    pub(super) fn example(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let arguments = ["build", "--locked", "-p", "ringwell-bench", "--example", name];
+        run(cargo().args(arguments).args(["--profile", &self.profile]))?;
+        Ok(self.bench.with_file_name("examples").join(name))
     }
 }
 

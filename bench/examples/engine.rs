@@ -1,0 +1,79 @@
+//! One shard's engine alone: no HTTP, no JSON, no disk; time comes from the loop.
+//!
+//! `engine BATCHES [POOLS [NUMBERS]]` allocates that many batches of 40 rows and prints what a row took.
+//! `cargo xtask bench instructions` counts its instructions under callgrind, which does not depend
+//! on the neighbours' noise, and times it. An example, not part of `ringwell-bench`: that one
+//! shares no code with what it measures.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber};
+use ringwell_engine::{Ask, Engine, Outcome, Restore};
+use ringwell_journal::Tip;
+
+const ROWS: usize = 40;
+/// A group of the journal at 64 connections holds about this many batches.
+const BATCHES_A_GROUP: usize = 16;
+/// Shard time moves on by a millisecond after so many batches: 80,000 a second.
+const BATCHES_A_MILLISECOND: usize = 80;
+const LIFETIME: Millis = Millis(10);
+const START: Millis = Millis(1_700_000_000_000);
+/// As in `src/batch.rs`: neighbours in a batch are no neighbours in memory.
+const STRIDE: usize = 7_919;
+const PARAMS: &[u8] = b"m1=autos&m2=ford&gclid=000042&utm_medium=cpc";
+
+fn main() -> anyhow::Result<()> {
+    let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u32>());
+    let mut next = |default| numbers.next().unwrap_or(Ok(default));
+    let (batches, pools, numbers) = (next(40_000)?, next(200)?, next(500)?);
+    let mut engine = engine(pools, numbers)?;
+    let begun = Instant::now();
+    let overflow = allocate(&mut engine, usize::try_from(batches)?, usize::try_from(pools)?)?;
+    let nanos = begun.elapsed().as_secs_f64() * 1e9;
+    ensure!(overflow == 0, "{overflow} rows found their pool exhausted");
+    println!("{:.1}", nanos / f64::from(batches) / f64::from(u32::try_from(ROWS)?));
+    Ok(())
+}
+
+fn engine(pools: u32, numbers: u32) -> anyhow::Result<Engine> {
+    let mut specs = Vec::new();
+    for index in 0..pools {
+        let first = 2_000_000_000 + u64::from(index) * u64::from(numbers);
+        let first = PromoNumber::from_u64(first).context("too many numbers")?;
+        let range = NumberRange::new(first, numbers).context("too many numbers")?;
+        let id = PoolId(u64::from(index) + 1);
+        specs.push(PoolSpec { id, lifetime: LIFETIME, numbers: vec![range] });
+    }
+    Ok(Restore::new(specs, 0).finish(Tip::FIRST.raise_epoch(), START, false).0)
+}
+
+/// As a shard does it: a first pass touches the pools, a second allocates, a group is sealed now
+/// and then. Returns the rows that got no number.
+fn allocate(engine: &mut Engine, batches: usize, pools: usize) -> anyhow::Result<usize> {
+    let mut spare = Vec::new();
+    let mut exhausted = 0;
+    for batch in 0..batches {
+        let elapsed = u64::try_from(batch / BATCHES_A_MILLISECOND)?;
+        let now = engine.at(Millis(START.0 + elapsed));
+        let mut wanted = [0; ROWS];
+        for (row, pool) in wanted.iter_mut().enumerate() {
+            *pool = u32::try_from((batch * ROWS + row) * STRIDE % pools)?;
+        }
+        black_box(wanted.iter().fold(0, |warmed, pool| warmed ^ engine.warm(*pool)));
+        for pool in wanted {
+            let ask = Ask { pool, params: [PARAMS, b""], visitor: None, retry: None };
+            match black_box(engine.allocate(now, &ask)) {
+                Outcome::Allocated { .. } => {}
+                _ => exhausted += 1,
+            }
+        }
+        if batch % BATCHES_A_GROUP == 0 {
+            let sealed = engine.seal(std::mem::take(&mut spare));
+            spare = black_box(sealed).map_or_else(Vec::new, |group| group.body);
+            spare.clear();
+        }
+    }
+    Ok(exhausted)
+}

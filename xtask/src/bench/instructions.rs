@@ -1,0 +1,63 @@
+//! One shard's engine alone: instructions a row under callgrind, nanoseconds a row without.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+use serde_json::json;
+
+use super::load::ROWS;
+use super::table::median;
+use super::{Findings, Plan};
+use crate::shell::{is_installed, output};
+
+/// Two runs of different length: what the start costs is the same in both and falls out.
+const BATCHES: [u32; 2] = [200, 600];
+
+/// Runs it.
+pub(super) fn instructions(plan: &Plan) -> anyhow::Result<Findings> {
+    println!("\ninstructions: the engine alone, {ROWS} rows a batch, journal records in memory");
+    let engine = plan.programs.example("engine")?;
+    let few = nanos(plan, &engine, ["200", "500"])?;
+    println!("200 pools of 500: {few:.0} ns a row (median)");
+    let pools = if plan.smoke { "2000" } else { "100000" };
+    let many = nanos(plan, &engine, [pools, "100"])?;
+    println!("{pools} pools of 100: {many:.0} ns a row (median), {:.1} times as dear", many / few);
+    let counted = if is_installed("valgrind") {
+        let [short, long] = BATCHES.map(|batches| count(plan, &engine, batches));
+        let rows = (BATCHES[1] - BATCHES[0]) * ROWS;
+        let counted = (long? - short?) / f64::from(rows);
+        println!("200 pools of 500: {counted:.0} instructions a row");
+        Some(counted)
+    } else {
+        println!("valgrind is not installed: no instructions counted");
+        None
+    };
+    let raw = json!({"ns_few_pools": few, "ns_many_pools": many, "instructions": counted});
+    Ok(Findings { raw, problems: Vec::new() })
+}
+
+fn nanos(plan: &Plan, engine: &Path, pools: [&str; 2]) -> anyhow::Result<f64> {
+    let batches = if plan.smoke { "2000" } else { "40000" };
+    let mut values = Vec::new();
+    for _ in 0..plan.rounds {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &plan.machine.server_cores]).arg(engine).arg(batches).args(pools);
+        let printed = output(&mut command)?;
+        values.push(printed.trim().parse().context("the engine printed something else")?);
+    }
+    Ok(median(values))
+}
+
+/// Instructions of one whole run on 200 pools of 500.
+fn count(plan: &Plan, engine: &Path, batches: u32) -> anyhow::Result<f64> {
+    let file: PathBuf = plan.programs.work.join(format!("callgrind.{batches}"));
+    let mut command = Command::new("valgrind");
+    command.args(["--quiet", "--tool=callgrind"]);
+    command.arg(format!("--callgrind-out-file={}", file.display()));
+    command.arg(engine).arg(batches.to_string());
+    output(&mut command)?;
+    let profile = std::fs::read_to_string(file)?;
+    let line = profile.lines().find_map(|line| line.strip_prefix("summary: "));
+    Ok(line.context("no summary in callgrind's file")?.trim().parse()?)
+}
