@@ -12,6 +12,8 @@ mod walk;
 pub use error::{ChainFault, Foreign, Oldest, RecoverError};
 pub use walk::{Step, Walk};
 
+use std::fmt;
+
 use ringwell_core::Millis;
 
 use crate::frame::{FrameFault, FrameHeader};
@@ -94,6 +96,33 @@ pub enum Verdict {
     /// A frame that was written and has rotted. It may have been answered, so nothing may go out
     /// of the shard's pools for one lockout: the first record of the next group must be a `Hold`.
     Rotten(Cut),
+}
+
+impl Recovered {
+    /// Whether the end of the journal was answered and is lost: the engine must hold all pools
+    /// for one lockout, and that must be the first record that it appends.
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        matches!(self.verdict, Verdict::Rotten(_))
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Clean => f.write_str("clean"),
+            Self::Torn(Cut { segno, offset, n }) => write!(
+                f,
+                "cut before frame {n}, which was never wholly written (segment {segno:016}, \
+                 offset {offset})"
+            ),
+            Self::Rotten(Cut { segno, offset, n }) => write!(
+                f,
+                "cut before frame {n}, which was written, maybe answered, and is damaged (segment \
+                 {segno:016}, offset {offset})"
+            ),
+        }
+    }
 }
 
 /// Where a journal was cut.

@@ -1,0 +1,22 @@
+//! A reusable buffer that begins on a multiple of a block, as direct writes need it.
+
+use ringwell_journal::BLOCK_BYTES;
+
+/// Memory for one frame, aligned without unsafe code: a block more than needed is allocated, and
+/// the aligned part of it is used.
+#[derive(Debug, Default)]
+pub(super) struct AlignedBuffer {
+    bytes: Vec<u8>,
+}
+
+impl AlignedBuffer {
+    /// `len` aligned bytes, with whatever was in them. Allocates only to grow.
+    pub(super) fn slice(&mut self, len: usize) -> &mut [u8] {
+        if self.bytes.len() < len + BLOCK_BYTES {
+            // Room to grow into: groups vary in length.
+            self.bytes = vec![0; (len + BLOCK_BYTES).next_power_of_two()];
+        }
+        let start = self.bytes.as_ptr().align_offset(BLOCK_BYTES);
+        &mut self.bytes[start..start + len]
+    }
+}

@@ -1,0 +1,98 @@
+//! Calls on files whose errors name the file and what was tried.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+/// A call on a file that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {source}", path.display())]
+pub struct FileError {
+    /// What was tried.
+    pub action: &'static str,
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What the operating system says.
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// Whether the file system, or a quota on it, is full: trying again later can help.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let full = [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error);
+        self.source.raw_os_error().is_some_and(|code| full.contains(&code))
+    }
+}
+
+/// Names the file and the action in an error.
+pub(super) trait Context<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T, FileError>;
+}
+
+impl<T> Context<T> for io::Result<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T, FileError> {
+        self.map_err(|source| FileError { action, path: path.to_owned(), source })
+    }
+}
+
+/// Makes a directory and those above it, durably.
+pub(super) fn create_directory(path: &Path) -> Result<(), FileError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+        create_directory(above)?;
+    }
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made.context("create", path)?,
+    }
+    path.parent().map_or(Ok(()), sync_directory)
+}
+
+/// Makes what was created, renamed or removed in a directory durable.
+pub(super) fn sync_directory(path: &Path) -> Result<(), FileError> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let directory = File::open(path).context("open", path)?;
+    directory.sync_all().context("flush", path)
+}
+
+/// Makes a new file.
+pub(super) fn create(path: &Path) -> Result<File, FileError> {
+    OpenOptions::new().write(true).create_new(true).open(path).context("create", path)
+}
+
+/// Opens a file for writing in place.
+pub(super) fn open_write(path: &Path) -> Result<File, FileError> {
+    OpenOptions::new().write(true).open(path).context("open", path)
+}
+
+/// Renames a file, durably.
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
+    fs::rename(from, to).context("rename", from)?;
+    to.parent().map_or(Ok(()), sync_directory)
+}
+
+/// Removes a file, durably.
+pub(super) fn remove(path: &Path) -> Result<(), FileError> {
+    fs::remove_file(path).context("remove", path)?;
+    path.parent().map_or(Ok(()), sync_directory)
+}
+
+/// Reads from `offset` until `out` is full or the file ends; returns how much there was.
+pub(super) fn read_at(file: &File, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < out.len() {
+        match file.read_at(&mut out[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(got) => filled += got,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

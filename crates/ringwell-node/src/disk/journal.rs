@@ -1,0 +1,183 @@
+//! The handle of one shard's journal.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_journal::Group;
+
+use super::file::FileError;
+use super::flusher::Flushed;
+use super::index::{JournalReader, Kept, SegmentRef, Shared};
+use super::segments::segment_path;
+use super::snapshots::SnapshotFile;
+use super::spares::Spares;
+use super::stats::Stats;
+
+/// One shard's journal, open for storing groups.
+#[derive(Debug)]
+pub struct Journal {
+    pub(super) id: [u8; 16],
+    pub(super) shared: Arc<Shared>,
+    /// `None` if groups are kept in memory.
+    pub(super) threads: Option<Threads>,
+}
+
+/// What stores groups in files.
+#[derive(Debug)]
+pub(super) struct Threads {
+    pub(super) groups: Sender<Group>,
+    pub(super) flusher: JoinHandle<Option<u64>>,
+    pub(super) spares: Arc<Spares>,
+    pub(super) filler: JoinHandle<()>,
+    pub(super) closing: Arc<AtomicBool>,
+}
+
+/// Groups that were submitted and are not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CloseError {
+    /// The disk was full, or had failed before.
+    #[error("group {0} and those after it are not stored")]
+    Lost(u64),
+    /// A thread of the journal has panicked: see the log.
+    #[error("a thread of the journal has panicked")]
+    Panicked,
+}
+
+impl Journal {
+    /// The journal's identity, for the headers of snapshots.
+    #[must_use]
+    pub fn id(&self) -> [u8; 16] {
+        self.id
+    }
+
+    /// Hands over a group to be stored; never blocks. At most one should be on its way: the next
+    /// one gathers meanwhile.
+    ///
+    /// Returns what became of it if that is known at once: in memory, or if the journal's thread
+    /// is gone. Otherwise the function given at the start is called.
+    #[must_use]
+    pub fn submit(&self, group: Group) -> Option<Flushed> {
+        let n = group.header.n;
+        let Some(threads) = &self.threads else {
+            return Some(self.keep(group));
+        };
+        threads
+            .groups
+            .send(group)
+            .err()
+            .map(|_| Flushed::Failed { n, error: "the journal's thread has panicked".to_owned() })
+    }
+
+    /// Keeps a group in memory.
+    fn keep(&self, group: Group) -> Flushed {
+        let n = group.header.n;
+        let took = Duration::ZERO;
+        self.shared.counters.stored(group.body.len(), 0, took);
+        let spare = match &mut *self.shared.kept() {
+            Kept::Memory(memory) => memory.store(group),
+            // Without threads there is no index of files.
+            Kept::Files(_) => Vec::new(),
+        };
+        Flushed::Stored { n, spare, took }
+    }
+
+    /// Reads stored groups, also from other threads.
+    #[must_use]
+    pub fn reader(&self) -> JournalReader {
+        JournalReader { shared: Arc::clone(&self.shared) }
+    }
+
+    /// What the journal has done since it was opened.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let (segments, segment_bytes) = match &*self.shared.kept() {
+            Kept::Files(index) => (index.segments.len(), index.bytes()),
+            Kept::Memory(memory) => (0, memory.bytes()),
+        };
+        Stats { segments, segment_bytes, ..self.shared.counters.read() }
+    }
+
+    /// Begins a snapshot on which the frames from `replay_from` on will be replayed.
+    ///
+    /// # Errors
+    /// [`FileError`]; always if the journal is kept in memory.
+    pub fn create_snapshot(&self, replay_from: u64) -> Result<SnapshotFile, FileError> {
+        SnapshotFile::create(&self.shared, replay_from)
+    }
+
+    /// The oldest history, if there is more than is to be kept and no snapshot needs it. Read
+    /// its groups, carry forward what still matters, and drop it once that is stored.
+    #[must_use]
+    pub fn expired(&self, now: Millis) -> Option<SegmentRef> {
+        let settings = &self.shared.settings;
+        match &*self.shared.kept() {
+            Kept::Memory(memory) => memory.oldest(),
+            Kept::Files(index) => {
+                let oldest = index.oldest()?;
+                let too_much = index.bytes() > settings.history_bytes;
+                let too_old =
+                    settings.history_age.is_some_and(|age| now.since(oldest.last_at) > age);
+                (too_much || too_old).then_some(oldest)
+            }
+        }
+    }
+
+    /// Forgets a part of the history that [`Self::expired`] has named. Returns whether it was
+    /// there and could go.
+    ///
+    /// # Errors
+    /// [`FileError`]; the segment's file may be left over then, and is looked at again by the
+    /// next start.
+    pub fn drop_segment(&self, segment: SegmentRef) -> Result<bool, FileError> {
+        match &mut *self.shared.kept() {
+            Kept::Memory(memory) => {
+                memory.drop_before(segment.next_n);
+                return Ok(true);
+            }
+            Kept::Files(index) => {
+                if index.oldest() != Some(segment) {
+                    return Ok(false);
+                }
+                index.segments.pop_front();
+            }
+        }
+        let path = segment_path(&self.shared.directory, segment.segno);
+        match &self.threads {
+            Some(threads) => threads.spares.give(&path).map(|()| true),
+            None => Ok(true),
+        }
+    }
+
+    /// Stores what was submitted and ends the threads.
+    ///
+    /// # Errors
+    /// [`CloseError`]: some groups are not stored, and their answers must not leave.
+    pub fn close(mut self) -> Result<(), CloseError> {
+        self.threads.take().map_or(Ok(()), Threads::end)
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if let Some(threads) = self.threads.take() {
+            // Whoever wants to know what was stored calls `close`, or hears it from the callback.
+            let _ = threads.end();
+        }
+    }
+}
+
+impl Threads {
+    fn end(self) -> Result<(), CloseError> {
+        drop(self.groups);
+        self.closing.store(true, Ordering::Release);
+        self.flusher.thread().unpark();
+        let lost = self.flusher.join().map_err(|_| CloseError::Panicked);
+        self.spares.close();
+        self.filler.join().map_err(|_| CloseError::Panicked)?;
+        lost?.map_or(Ok(()), |n| Err(CloseError::Lost(n)))
+    }
+}

@@ -1,0 +1,100 @@
+//! Files: where groups are stored, read back and forgotten.
+//!
+//! Owns the data directory: its lock, the segments and snapshots of each shard's journal, and one
+//! thread a shard that stores groups one at a time. Knows nothing of allocation: what a record
+//! means is the engine's. What the bytes mean is ringwell-journal's.
+//!
+//! ```text
+//! DATA/LOCK                                 held by the one process that serves
+//! DATA/journal/<shard>/<segment:016>.rpj    segments; fixed size, used again under a new name
+//! DATA/journal/<shard>/<k:016>.spare        zero-filled or dropped segments that wait for use
+//! DATA/journal/<shard>/<frame:020>.rps      snapshots; the name is the first frame to replay
+//! ```
+//!
+//! Invariant: nothing is reported as stored before it is as durable as configured, and nothing is
+//! ever stored after a write or flush has failed for another reason than a full disk.
+//! Source: docs/spec/journal.md, "Files".
+
+mod buffer;
+mod file;
+mod flusher;
+mod index;
+mod journal;
+mod lock;
+mod memory;
+mod probe;
+mod segments;
+mod snapshots;
+mod spares;
+mod stats;
+mod store;
+
+pub use file::FileError;
+pub use flusher::{Flushed, OnFlushed};
+pub use index::{JournalReader, ReadError, SegmentRef};
+pub use journal::{CloseError, Journal};
+pub use lock::{DataLock, LockError};
+pub use probe::{Probe, probe};
+pub use ringwell_journal::Recovered;
+pub use segments::SegmentFiles;
+pub use snapshots::{SnapshotFile, SnapshotRef, SnapshotSource};
+pub use stats::Stats;
+pub use store::{OpenError, ShardStore};
+
+use std::path::PathBuf;
+
+use ringwell_core::Millis;
+use ringwell_journal::Durability;
+
+/// How frames reach the disk. Both are equally durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// Through the page cache, then `fdatasync`.
+    Buffered,
+    /// Past the page cache (`O_DIRECT|O_DSYNC`); `Buffered` where the file system refuses that.
+    Direct,
+}
+
+/// Where and how journals are kept.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The data directory.
+    pub data: PathBuf,
+    /// What must have happened before a group counts as stored.
+    pub durability: Durability,
+    /// How frames reach the disk, if `durability` is `Disk`.
+    pub write_mode: WriteMode,
+    /// Length of a segment's file.
+    pub segment_bytes: u64,
+    /// Segments that are made ahead, so that a full disk is met before a frame needs the room.
+    pub spare_segments: usize,
+    /// History beyond this many bytes may be dropped. In memory it is the bound of what is kept.
+    pub history_bytes: u64,
+    /// History older than this may be dropped.
+    pub history_age: Option<Millis>,
+}
+
+impl Settings {
+    /// The defaults: 64 MiB a segment, one ahead, 4 GiB of history of any age.
+    #[must_use]
+    pub fn new(data: PathBuf, durability: Durability) -> Self {
+        Self {
+            data,
+            durability,
+            write_mode: WriteMode::Buffered,
+            segment_bytes: 64 << 20,
+            spare_segments: 1,
+            history_bytes: 4 << 30,
+            history_age: None,
+        }
+    }
+
+    /// Where a shard's journal lies.
+    #[must_use]
+    pub fn shard_directory(&self, shard: u32) -> PathBuf {
+        self.data.join("journal").join(shard.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;

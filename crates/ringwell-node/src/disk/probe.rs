@@ -1,0 +1,91 @@
+//! Whether the disk can be believed, tried out before it is trusted.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ringwell_journal::BLOCK_BYTES;
+
+use super::file::{Context, FileError};
+
+const FLUSHES: usize = 50;
+/// No disk stores a block this fast; memory and disks that answer from a volatile cache do.
+const BELIEVABLE: Duration = Duration::from_micros(20);
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// Half of the flushes were faster.
+    pub flush_p50: Duration,
+    /// The slowest but one in a hundred.
+    pub flush_p99: Duration,
+    /// Name of the file system, where it is one that keeps no promise.
+    pub doubtful_file_system: Option<&'static str>,
+}
+
+/// Writes and flushes a few blocks of a file in `directory`, and removes it.
+///
+/// # Errors
+/// [`FileError`] if the directory cannot be written.
+pub fn probe(directory: &Path) -> Result<Probe, FileError> {
+    let path = directory.join("probe.tmp");
+    let result = measure(&path);
+    // The file is only a trial; what matters is the measurement.
+    let _ = fs::remove_file(&path);
+    let mut times = result?;
+    times.sort_unstable();
+    let statfs = rustix::fs::statfs(directory).map_err(std::io::Error::from);
+    let kind = statfs.context("look at", directory)?.f_type;
+    Ok(Probe {
+        flush_p50: times[FLUSHES / 2],
+        flush_p99: times[FLUSHES * 99 / 100],
+        doubtful_file_system: doubtful(kind),
+    })
+}
+
+impl Probe {
+    /// Sentences for the operator: why what is stored may not survive a power cut.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let Some(name) = self.doubtful_file_system {
+            warnings.push(format!(
+                "the data directory is on {name}, which does not keep files through a power cut \
+                 or does not promise to; allocations may be forgotten"
+            ));
+        }
+        if self.flush_p50 < BELIEVABLE {
+            warnings.push(format!(
+                "half of the test flushes took less than {} us: the disk probably answers before \
+                 it has stored anything, and allocations may be forgotten in a power cut",
+                self.flush_p50.as_micros().max(1)
+            ));
+        }
+        warnings
+    }
+}
+
+fn measure(path: &Path) -> Result<Vec<Duration>, FileError> {
+    let file = File::create(path).context("create", path)?;
+    let block = [0x5A; BLOCK_BYTES];
+    (0..FLUSHES)
+        .map(|index| {
+            let begun = Instant::now();
+            file.write_all_at(&block, (index * BLOCK_BYTES) as u64).context("write", path)?;
+            file.sync_data().context("flush", path)?;
+            Ok(begun.elapsed())
+        })
+        .collect()
+}
+
+/// Magic numbers as in statfs(2).
+fn doubtful(kind: rustix::fs::FsWord) -> Option<&'static str> {
+    const KINDS: [(rustix::fs::FsWord, &str); 4] = [
+        (0x0102_1994, "tmpfs"),
+        (0x8584_58f6, "ramfs"),
+        (0x794c_7630, "overlayfs"),
+        (0x6969, "NFS"),
+    ];
+    KINDS.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name)
+}

@@ -1,0 +1,82 @@
+//! What a journal counts.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// Flushes longer than this count as this long, in microseconds.
+const FLUSH_MICROS_MAX: u64 = 60_000_000;
+
+/// What a journal has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Groups that were stored.
+    pub frames: u64,
+    /// Bytes of their records.
+    pub body_bytes: u64,
+    /// Bytes that were written for them.
+    pub written_bytes: u64,
+    /// Time spent in writing and flushing them.
+    pub flush_total: Duration,
+    /// Half of the groups were stored faster.
+    pub flush_p50: Duration,
+    /// One in a hundred took longer.
+    pub flush_p99: Duration,
+    /// Segments that are kept, and their length.
+    pub segments: usize,
+    /// Length of those together.
+    pub segment_bytes: u64,
+    /// The disk is full: a group waits for room.
+    pub full: bool,
+    /// A write or flush failed: nothing more is stored.
+    pub failed: bool,
+}
+
+/// The counters behind [`Stats`].
+#[derive(Debug)]
+pub(super) struct Counters(Mutex<(Stats, Histogram<u64>)>);
+
+impl Counters {
+    pub(super) fn new() -> Self {
+        #[expect(clippy::expect_used, reason = "the bounds are constants, and a test builds one")]
+        let histogram =
+            Histogram::new_with_bounds(1, FLUSH_MICROS_MAX, 2).expect("bounds of a histogram");
+        Self(Mutex::new((Stats::default(), histogram)))
+    }
+
+    pub(super) fn stored(&self, body_bytes: usize, written_bytes: usize, took: Duration) {
+        self.with(|stats, histogram| {
+            stats.frames += 1;
+            stats.body_bytes += body_bytes as u64;
+            stats.written_bytes += written_bytes as u64;
+            stats.flush_total += took;
+            stats.full = false;
+            let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            histogram.saturating_record(micros.clamp(1, FLUSH_MICROS_MAX));
+        });
+    }
+
+    pub(super) fn full(&self) {
+        self.with(|stats, _| stats.full = true);
+    }
+
+    pub(super) fn failed(&self) {
+        self.with(|stats, _| stats.failed = true);
+    }
+
+    pub(super) fn read(&self) -> Stats {
+        self.with(|stats, histogram| Stats {
+            flush_p50: Duration::from_micros(histogram.value_at_quantile(0.5)),
+            flush_p99: Duration::from_micros(histogram.value_at_quantile(0.99)),
+            ..*stats
+        })
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Stats, &mut Histogram<u64>) -> T) -> T {
+        // Counters are whole after each step, so a panic elsewhere does not spoil them.
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stats, histogram) = &mut *guard;
+        f(stats, histogram)
+    }
+}

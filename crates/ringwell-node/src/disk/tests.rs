@@ -1,0 +1,325 @@
+//! On real files, in a directory that goes away. No test sleeps for a fixed time.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{self, Receiver};
+
+use ringwell_core::Position;
+use ringwell_journal::{
+    Chunk, Group, Record, Records, RecoverError, Recovered, SnapshotHeader, SnapshotWriter, Tip,
+    Verdict, Writer,
+};
+use tempfile::TempDir;
+
+use super::*;
+
+mod full;
+mod history;
+
+/// A shard as far as its journal is concerned.
+struct Shard {
+    journal: Journal,
+    writer: Writer,
+    flushed: Receiver<Flushed>,
+    /// What recovery showed.
+    seen: Vec<Group>,
+    verdict: Verdict,
+}
+
+fn settings(data: &Path) -> Settings {
+    Settings { segment_bytes: 128 << 10, ..Settings::new(data.to_owned(), Durability::Disk) }
+}
+
+fn recover(settings: &Settings) -> Result<(Vec<Group>, ShardStore, Recovered), OpenError> {
+    let store = ShardStore::open(settings, 0)?;
+    let snapshot = store.snapshots()?.first().map(|newest| {
+        let mut reader = store.read_snapshot(newest).unwrap();
+        while let Some(chunk) = reader.next_chunk().unwrap() {
+            assert!(matches!(chunk, Chunk::Numbers(_) | Chunk::Answers(_) | Chunk::Holds(_)));
+        }
+        *reader.end().unwrap()
+    });
+    let mut seen = Vec::new();
+    let recovered = store.recover(snapshot.as_ref(), |header, body| {
+        Records::new(header.n, header.at, body).try_for_each(|record| record.map(|_| ()))?;
+        seen.push(Group { header: *header, body: body.to_vec() });
+        Ok(())
+    })?;
+    Ok((seen, store, recovered))
+}
+
+fn open(settings: &Settings) -> Shard {
+    let (seen, store, recovered) = recover(settings).unwrap();
+    let verdict = recovered.verdict;
+    let (sender, flushed) = mpsc::channel();
+    let on_flushed = Box::new(move |result| drop(sender.send(result)));
+    let (journal, tip) = store.start(recovered, on_flushed).unwrap();
+    Shard { journal, writer: Writer::new(tip), flushed, seen, verdict }
+}
+
+impl Shard {
+    /// A group with `bytes` of parameters, on its way.
+    fn submit(&mut self, bytes: usize) -> Group {
+        let params = vec![b'x'; bytes.min(16_000)];
+        for _ in 0..bytes.div_ceil(16_000).max(1) {
+            self.writer.append(&Record::Carry {
+                at: self.writer.last_at() + Millis(1),
+                number: ringwell_core::PromoNumber::from_u64(2_000_000_000).unwrap(),
+                slot: 0,
+                pool: ringwell_core::PoolId(1),
+                allocated_at: Millis(1),
+                locked_until: Millis(2),
+                visitor: None,
+                params: [&params, b""],
+            });
+        }
+        let group = self.writer.seal(Vec::new()).unwrap();
+        assert!(self.journal.submit(group.clone()).is_none());
+        group
+    }
+
+    fn store(&mut self, bytes: usize) -> Group {
+        let group = self.submit(bytes);
+        let flushed = self.flushed.recv().unwrap();
+        assert!(matches!(flushed, Flushed::Stored { n, .. } if n == group.header.n));
+        group
+    }
+
+    /// Publishes an empty snapshot of everything so far.
+    fn snapshot(&self) {
+        let tip = self.writer.tip();
+        let header = SnapshotHeader {
+            shard: 0,
+            journal: self.journal.id(),
+            replay_from: tip.next_n,
+            prev_hash: tip.prev_hash,
+            epoch: tip.epoch,
+            created_at: tip.last_at,
+            last_at: tip.last_at,
+            numbers: 0,
+        };
+        let mut file = self.journal.create_snapshot(tip.next_n).unwrap();
+        let bytes = SnapshotWriter::new(&header).finish(tip.next_n - 1);
+        file.write(&bytes).unwrap();
+        file.publish(tip.next_n - 1).unwrap();
+    }
+
+    /// Leaves the files as a killed process would: nothing more is written or closed.
+    fn kill(self) {
+        std::mem::forget(self.journal);
+    }
+}
+
+fn names(settings: &Settings) -> Vec<String> {
+    let entries = fs::read_dir(settings.shard_directory(0)).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_was_stored_is_found_again_after_a_kill() {
+    for durability in [Durability::Disk, Durability::Os] {
+        for write_mode in [WriteMode::Buffered, WriteMode::Direct] {
+            let data = TempDir::new().unwrap();
+            let settings = Settings { durability, write_mode, ..settings(data.path()) };
+            let mut groups = Vec::new();
+            for round in 0..4 {
+                let mut shard = open(&settings);
+                assert_eq!(shard.seen, groups, "round {round}");
+                assert_eq!(shard.verdict, Verdict::Clean);
+                for bytes in [10, 5_000, 70_000, 20_000, 100] {
+                    groups.push(shard.store(bytes));
+                }
+                shard.kill();
+            }
+        }
+    }
+}
+
+#[test]
+fn each_start_raises_the_epoch_and_leaves_no_empty_segments() {
+    let data = TempDir::new().unwrap();
+    let settings = Settings { spare_segments: 0, ..settings(data.path()) };
+    for round in 1..=5 {
+        let shard = open(&settings);
+        assert_eq!(shard.writer.tip(), Tip { epoch: round, ..Tip::FIRST });
+        shard.journal.close().unwrap();
+        assert_eq!(names(&settings), [format!("{round:016}.rpj")]);
+    }
+    open(&settings).store(10);
+    assert_eq!(open(&settings).writer.tip().epoch, 7);
+    assert_eq!(names(&settings), ["0000000000000006.rpj", "0000000000000007.rpj"]);
+}
+
+#[test]
+fn a_frame_longer_than_a_segment_gets_one_of_its_own() {
+    let data = TempDir::new().unwrap();
+    let settings = settings(data.path());
+    let mut shard = open(&settings);
+    let groups = [shard.store(10), shard.store(400_000), shard.store(10), shard.store(300_000)];
+    for group in &groups {
+        assert_eq!(shard.journal.reader().read_group(group.header.n).unwrap(), *group);
+    }
+    shard.journal.close().unwrap();
+    assert_eq!(open(&settings).seen, groups);
+}
+
+#[test]
+fn a_torn_frame_is_cut_and_the_journal_goes_on() {
+    let data = TempDir::new().unwrap();
+    let settings = settings(data.path());
+    let mut shard = open(&settings);
+    let first = shard.store(100);
+    shard.store(9_000);
+    shard.journal.close().unwrap();
+    let path = settings.shard_directory(0).join("0000000000000001.rpj");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[4 * 4096..].fill(0);
+    fs::write(&path, bytes).unwrap();
+
+    let mut shard = open(&settings);
+    assert!(matches!(shard.verdict, Verdict::Torn(_)));
+    assert_eq!(shard.seen, std::slice::from_ref(&first));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 8192);
+    let second = shard.store(10);
+    assert_eq!(second.header.n, 2);
+    shard.journal.close().unwrap();
+    assert_eq!(open(&settings).seen, [first, second]);
+}
+
+#[test]
+fn damage_in_the_middle_is_refused_with_file_and_offset_and_changes_nothing() {
+    let data = TempDir::new().unwrap();
+    let settings = settings(data.path());
+    let mut shard = open(&settings);
+    shard.store(100);
+    shard.store(100);
+    shard.store(100);
+    shard.journal.close().unwrap();
+    let path = settings.shard_directory(0).join("0000000000000001.rpj");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[8192 + 80] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+
+    let error = recover(&settings).map(|_| ()).unwrap_err();
+    let OpenError::Refused { source: RecoverError::Damaged { n: 2, .. }, .. } = &error else {
+        panic!("{error}");
+    };
+    let text = error.to_string();
+    assert!(text.contains(&settings.shard_directory(0).display().to_string()), "{text}");
+    assert!(text.contains("segment 0000000000000001 is damaged at offset 8192"), "{text}");
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn a_rotten_end_is_reported_until_a_group_follows() {
+    let data = TempDir::new().unwrap();
+    let settings = settings(data.path());
+    let mut shard = open(&settings);
+    shard.store(100);
+    shard.store(100);
+    shard.journal.close().unwrap();
+    let path = settings.shard_directory(0).join("0000000000000001.rpj");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[8192 + 80] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    for _ in 0..2 {
+        let shard = open(&settings);
+        assert!(matches!(shard.verdict, Verdict::Rotten(_)));
+        assert_eq!(shard.seen.len(), 1);
+    }
+    // The damaged frame is kept for whoever looks into it.
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    open(&settings).store(10);
+    assert_eq!(open(&settings).verdict, Verdict::Clean);
+}
+
+#[test]
+fn after_a_failure_nothing_is_stored() {
+    let data = TempDir::new().unwrap();
+    let settings = Settings { spare_segments: 0, ..settings(data.path()) };
+    let mut shard = open(&settings);
+    shard.store(60_000);
+    // The next segment cannot be made.
+    fs::remove_dir_all(settings.shard_directory(0)).unwrap();
+    shard.submit(100_000);
+    let Flushed::Failed { n: 2, error } = shard.flushed.recv().unwrap() else { panic!() };
+    assert!(error.contains("0000000000000002"), "{error}");
+    shard.submit(10);
+    assert!(shard.journal.stats().failed);
+    assert_eq!(shard.journal.close(), Err(CloseError::Lost(2)));
+    assert!(shard.flushed.recv().is_err());
+}
+
+#[test]
+fn a_data_directory_serves_one_process() {
+    let data = TempDir::new().unwrap();
+    let directory = data.path().join("a/b");
+    let lock = DataLock::acquire(&directory).unwrap();
+    let error = DataLock::acquire(&directory).unwrap_err();
+    let LockError::Held { pid, .. } = &error else { panic!("{error}") };
+    assert_eq!(*pid, std::process::id().to_string());
+    assert!(error.to_string().contains(&format!("process {pid}")));
+    drop(lock);
+    DataLock::acquire(&directory).unwrap();
+}
+
+#[test]
+fn the_probe_measures_and_leaves_nothing() {
+    let data = TempDir::new().unwrap();
+    let probe = probe(data.path()).unwrap();
+    assert!(probe.flush_p50 <= probe.flush_p99);
+    assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0);
+    let doubtful = Probe { doubtful_file_system: Some("tmpfs"), ..probe };
+    assert!(doubtful.warnings()[0].contains("tmpfs"));
+}
+
+#[test]
+fn in_memory_groups_are_stored_at_once_and_nothing_survives() {
+    let data = TempDir::new().unwrap();
+    let durability = Durability::Memory;
+    let settings = Settings { durability, history_bytes: 100_000, ..settings(data.path()) };
+    let shard = open(&settings);
+    let mut writer = shard.writer;
+    for n in 1..=100 {
+        writer.append(&Record::Tick { at: Millis(n) });
+        let group = writer.seal(Vec::new()).unwrap();
+        let flushed = shard.journal.submit(group.clone());
+        assert!(matches!(flushed, Some(Flushed::Stored { n: stored, .. }) if stored == n));
+        assert_eq!(shard.journal.reader().read_group(n).unwrap(), group);
+    }
+    assert!(matches!(shard.journal.reader().read_group(101), Err(ReadError::NotYet(101))));
+    assert!(shard.journal.create_snapshot(1).is_err());
+    assert_eq!(shard.journal.expired(Millis(100)), None);
+    assert!(!settings.shard_directory(0).exists());
+    assert_eq!(open(&settings).writer.tip().next_n, 1);
+}
+
+#[test]
+fn in_memory_the_oldest_groups_expire_first() {
+    let data = TempDir::new().unwrap();
+    let durability = Durability::Memory;
+    let settings = Settings { durability, history_bytes: 400, ..settings(data.path()) };
+    let shard = open(&settings);
+    let mut writer = shard.writer;
+    let mut store = |n| {
+        for _ in 0..20 {
+            writer.append(&Record::Tick { at: Millis(n) });
+        }
+        let group = writer.seal(Vec::new()).unwrap();
+        assert_eq!(group.body.len(), 60);
+        drop(shard.journal.submit(group));
+    };
+    (1..=7).for_each(&mut store);
+    let old = shard.journal.expired(Millis(7)).unwrap();
+    assert_eq!((old.first_n, old.next_n), (1, 2));
+    assert!(shard.journal.drop_segment(old).unwrap());
+    assert!(matches!(shard.journal.reader().read_group(1), Err(ReadError::Gone(1))));
+    assert_eq!(shard.journal.expired(Millis(7)), None);
+    // Nobody drops anything: the bound holds all the same.
+    (8..=40).for_each(&mut store);
+    assert!(shard.journal.stats().segment_bytes <= 800);
+}
