@@ -1,1 +1,22 @@
-//! wire
+//! The published ring pool API: bytes in, values out, and back.
+//!
+//! Knows the shapes of requests and answers, and nothing of HTTP, of pools that there are, or of
+//! how numbers are chosen. No input makes it panic. Source: docs/spec/api.md.
+
+mod ask;
+mod batch;
+mod error_class;
+pub mod legacy;
+pub mod params;
+mod relaxed;
+mod response;
+mod route;
+mod scan;
+mod span;
+
+pub use ask::{Ask, VISITOR_BYTES_MAX};
+pub use batch::{Batch, Limits, Row};
+pub use error_class::{BodyError, InputFault, RequestError, RowError};
+pub use response::{Answer, BulkResponse, Tracking};
+pub use route::{Route, route};
+pub use span::Span;

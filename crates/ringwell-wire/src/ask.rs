@@ -1,0 +1,115 @@
+//! What a row asks for: reads `api_suffix`, and the query of a single allocation.
+//!
+//! Lenient as the published API's clients need it: `16/…`, `ring_pools/16/…`, a leading `/`, any
+//! of the three extensions, parameters escaped in any way or not at all.
+
+use memchr::memchr;
+use ringwell_core::PoolId;
+
+use crate::error_class::{InputFault, RowError};
+use crate::span::Span;
+
+/// A row that names a pool and a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The pool.
+    pub pool: PoolId,
+    /// The pool as it was written.
+    pub pool_text: Span,
+    /// The key; empty if there is none.
+    pub key: Span,
+    /// The raw query without the key: what stood before it, and after it.
+    pub params: [Span; 2],
+    /// The visitor who wants to keep the number.
+    pub visitor: Option<Span>,
+}
+
+/// Our own parameter: the visitor who wants to keep the number.
+pub(crate) const VISITOR_NAME: &[u8] = b"ringwell_visitor";
+
+/// A visitor's name may be this long; longer ones are ignored.
+pub const VISITOR_BYTES_MAX: usize = 128;
+
+const KEY_NAME: &[u8] = b"ring_pool_key";
+
+/// Reads `api_suffix`, which stands at `at` in `text`.
+pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
+    let bad = RowError::InvalidInput(InputFault::Suffix);
+    let suffix = at.of(text);
+    let mut rest = suffix.strip_prefix(b"/").unwrap_or(suffix);
+    rest = rest.strip_prefix(b"ring_pools/").unwrap_or(rest);
+    let start = at.start() + (suffix.len() - rest.len());
+    let (pool, digits) = parse_pool(rest).ok_or(bad)?;
+    rest = rest[digits..].strip_prefix(b"/allocate_number.").ok_or(bad)?;
+    let extension = [b"json".as_slice(), b"xml", b"csv"]
+        .into_iter()
+        .find(|extension| rest.starts_with(extension))
+        .ok_or(bad)?;
+    rest = &rest[extension.len()..];
+    let pool_text = Span::new(start, start + digits);
+    match rest.split_first() {
+        None => Ok(parse_query(text, Span::EMPTY, pool, pool_text)),
+        Some((b'?', query)) => {
+            let query = Span::new(at.end() - query.len(), at.end());
+            Ok(parse_query(text, query, pool, pool_text))
+        }
+        Some(_) => Err(bad),
+    }
+}
+
+/// The pool's id and how many digits it has.
+pub(crate) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
+    let mut id: u64 = 0;
+    let mut digits = 0;
+    for byte in text.iter().take_while(|byte| byte.is_ascii_digit()) {
+        id = id.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
+        digits += 1;
+    }
+    (digits > 0).then_some((PoolId(id), digits))
+}
+
+/// Reads the query that stands at `at` in `text`.
+pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) -> Ask {
+    let (key, params) = split_key(text, at);
+    Ask { pool, pool_text, key, params, visitor: None }
+}
+
+/// Takes the first `ring_pool_key` out of a query.
+#[inline]
+fn split_key(text: &[u8], at: Span) -> (Span, [Span; 2]) {
+    let (mut start, end) = (at.start(), at.end());
+    while start < end {
+        let stop = memchr(b'&', &text[start..end]).map_or(end, |length| start + length);
+        if let Some(value) = value_of(&text[start..stop], KEY_NAME) {
+            let key = Span::new(stop - value.len(), stop);
+            // Without the `&` that stands between a part and the key.
+            let before = Span::new(at.start(), start.saturating_sub(1).max(at.start()));
+            let after = Span::new((stop + 1).min(end), end);
+            return (key, [before, after]);
+        }
+        start = stop + 1;
+    }
+    (Span::EMPTY, [at, Span::EMPTY])
+}
+
+/// The value of `NAME=VALUE`.
+#[inline]
+fn value_of<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    pair.strip_prefix(name)?.strip_prefix(b"=")
+}
+
+/// Looks for the visitor among the parameters.
+pub(crate) fn find_visitor(text: &[u8], params: [Span; 2]) -> Option<Span> {
+    params.into_iter().find_map(|part| {
+        let (mut start, end) = (part.start(), part.end());
+        while start < end {
+            let stop = memchr(b'&', &text[start..end]).map_or(end, |length| start + length);
+            if let Some(value) = value_of(&text[start..stop], VISITOR_NAME) {
+                let is_usable = (1..=VISITOR_BYTES_MAX).contains(&value.len());
+                return is_usable.then(|| Span::new(stop - value.len(), stop));
+            }
+            start = stop + 1;
+        }
+        None
+    })
+}

@@ -1,0 +1,137 @@
+//! A bulk request: bytes in, rows out.
+//!
+//! The common form of body is read in one pass without copying ([`crate::scan`]); anything unusual
+//! is read again, as a whole, by the JSON library ([`crate::relaxed`]). All rows are read before
+//! any is applied. A batch is used again for the next request: it allocates only to grow.
+
+use bytes::Bytes;
+use memchr::memmem;
+
+use crate::ask::{self, Ask, VISITOR_NAME};
+use crate::error_class::{InputFault, RequestError, RowError};
+use crate::span::Span;
+use crate::{relaxed, scan};
+
+/// What a batch may be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Rows in a batch.
+    pub rows_max: usize,
+    /// Bytes of one `api_suffix`.
+    pub suffix_bytes_max: usize,
+    /// Bytes of one `request_id`, as JSON.
+    pub request_id_bytes_max: usize,
+    /// Refuse rows without a parameter beside the key.
+    pub strict_params: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            rows_max: 500,
+            suffix_bytes_max: 8192,
+            request_id_bytes_max: 256,
+            strict_params: false,
+        }
+    }
+}
+
+/// One row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The JSON value as it was sent; to be echoed as it is.
+    pub request_id: Option<Span>,
+    /// What it asks for.
+    pub ask: Result<Ask, RowError>,
+}
+
+/// A batch and the text that its rows point into.
+#[derive(Debug, Default)]
+pub struct Batch {
+    text: Bytes,
+    rows: Vec<Row>,
+}
+
+impl Batch {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`RequestError`] if it is no batch at all. What is wrong with one row stands in the row.
+    pub fn parse(&mut self, body: Bytes, limits: &Limits) -> Result<(), RequestError> {
+        self.rows.clear();
+        match scan::scan(&body, limits, &mut self.rows) {
+            scan::Verdict::Read => self.text = body,
+            scan::Verdict::TooManyRows => {
+                return Err(RequestError::TooManyRows { limit: limits.rows_max });
+            }
+            scan::Verdict::Unusual => {
+                self.rows.clear();
+                self.text = relaxed::parse(&body, limits, &mut self.rows)?;
+            }
+        }
+        if self.rows.is_empty() {
+            return Err(RequestError::NoRows);
+        }
+        self.find_visitors();
+        if limits.strict_params {
+            self.require_params();
+        }
+        Ok(())
+    }
+
+    /// What the rows' spans point into: the body, or its decoded strings.
+    #[must_use]
+    pub fn text(&self) -> &Bytes {
+        &self.text
+    }
+
+    /// The rows, in request order.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Few batches have visitors: one search tells, so that the others do not pay a row each.
+    fn find_visitors(&mut self) {
+        if memmem::find(&self.text, VISITOR_NAME).is_none() {
+            return;
+        }
+        for row in &mut self.rows {
+            if let Ok(ask) = &mut row.ask {
+                ask.visitor = ask::find_visitor(&self.text, ask.params);
+            }
+        }
+    }
+
+    fn require_params(&mut self) {
+        for row in &mut self.rows {
+            if row.ask.is_ok_and(|ask| ask.params.iter().all(|part| part.is_empty())) {
+                row.ask = Err(RowError::InvalidInput(InputFault::NoParameter));
+            }
+        }
+    }
+}
+
+/// Reads one row's suffix within the limits.
+pub(crate) fn parse_row(
+    text: &[u8],
+    request_id: Option<Span>,
+    suffix: Option<Span>,
+    limits: &Limits,
+) -> Row {
+    if request_id.is_some_and(|id| id.len() > limits.request_id_bytes_max) {
+        let ask = Err(RowError::InvalidInput(InputFault::RequestId));
+        return Row { request_id: None, ask };
+    }
+    let ask = match suffix {
+        None => Err(RowError::InvalidInput(InputFault::NoSuffix)),
+        Some(suffix) if suffix.len() > limits.suffix_bytes_max => {
+            Err(RowError::InvalidInput(InputFault::SuffixLength))
+        }
+        Some(suffix) => ask::parse_suffix(text, suffix),
+    };
+    Row { request_id, ask }
+}
+
+#[cfg(test)]
+mod tests;

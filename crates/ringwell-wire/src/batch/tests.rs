@@ -1,0 +1,320 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::response::{Answer, BulkResponse};
+use ringwell_core::{PoolId, PromoNumber};
+
+fn parse(body: &str) -> Result<Batch, RequestError> {
+    let mut batch = Batch::default();
+    batch.parse(Bytes::copy_from_slice(body.as_bytes()), &Limits::default()).map(|()| batch)
+}
+
+/// A row in words: `pool KEY before|after [visitor] id`.
+fn words(batch: &Batch, row: &Row) -> String {
+    let text = |span: Span| String::from_utf8_lossy(span.of(batch.text())).into_owned();
+    let id = row.request_id.map_or("-".to_owned(), text);
+    match row.ask {
+        Ok(ask) => format!(
+            "{} {} {}|{} {} {id}",
+            ask.pool,
+            text(ask.key),
+            text(ask.params[0]),
+            text(ask.params[1]),
+            ask.visitor.map_or("-".to_owned(), text)
+        ),
+        Err(error) => format!("{}: {} {id}", error.class(), error.message(batch.text())),
+    }
+}
+
+#[track_caller]
+fn check(body: &str, rows: &[&str]) {
+    let batch = parse(body).unwrap();
+    let got: Vec<String> = batch.rows().iter().map(|row| words(&batch, row)).collect();
+    assert_eq!(got, rows, "{body}");
+}
+
+#[track_caller]
+fn check_suffix(suffix: &str, row: &str) {
+    let body = serde_json::json!({"requests": [{"api_suffix": suffix}]}).to_string();
+    check(&body, &[row]);
+}
+
+#[test]
+fn the_documented_body_is_read() {
+    check(
+        r#"{"requests":[{"api_suffix":"16/allocate_number.json?ring_pool_key=K&m1=autos&m2=ford","request_id":"193C5F"},{"api_suffix":"17/allocate_number.json?ring_pool_key=L&a=1"}]}"#,
+        &["16 K |m1=autos&m2=ford - \"193C5F\"", "17 L |a=1 - -"],
+    );
+}
+
+#[test]
+fn a_suffix_may_begin_in_several_ways_and_have_any_of_the_extensions() {
+    for begin in ["16", "/16", "ring_pools/16", "/ring_pools/16"] {
+        for extension in ["json", "xml", "csv"] {
+            let suffix = format!("{begin}/allocate_number.{extension}?ring_pool_key=K&a=1");
+            check_suffix(&suffix, "16 K |a=1 - -");
+        }
+    }
+}
+
+#[test]
+fn the_key_may_stand_anywhere_and_the_first_one_counts() {
+    check_suffix("1/allocate_number.json?a=1&ring_pool_key=K&b=2", "1 K a=1|b=2 - -");
+    check_suffix("1/allocate_number.json?a=1&ring_pool_key=K", "1 K a=1| - -");
+    check_suffix(
+        "1/allocate_number.json?ring_pool_key=K&ring_pool_key=L",
+        "1 K |ring_pool_key=L - -",
+    );
+    check_suffix("1/allocate_number.json?xring_pool_key=K", "1  xring_pool_key=K| - -");
+    check_suffix("1/allocate_number.json", "1  | - -");
+    check_suffix("1/allocate_number.json?", "1  | - -");
+}
+
+#[test]
+fn a_key_is_compared_as_it_was_meant_and_parameters_stay_as_they_came() {
+    check_suffix("1/allocate_number.json?ring_pool_key=a%2Db&c=%zz+%20", "1 a-b |c=%zz+%20 - -");
+}
+
+#[test]
+fn a_visitor_is_found_wherever_it_stands() {
+    check_suffix(
+        "1/allocate_number.json?ring_pool_key=K&a=1&ringwell_visitor=v7&b=2",
+        "1 K |a=1&ringwell_visitor=v7&b=2 v7 -",
+    );
+    check_suffix(
+        "1/allocate_number.json?ringwell_visitor=v7&ring_pool_key=K",
+        "1 K ringwell_visitor=v7| v7 -",
+    );
+    check_suffix(
+        "1/allocate_number.json?ring_pool_key=K&ringwell_visitor=",
+        "1 K |ringwell_visitor= - -",
+    );
+}
+
+#[test]
+fn the_request_id_keeps_its_json_type() {
+    for id in ["\"a\"", "7", "-1.5e3", "true", "null", "12345678901234567890123", "\"\\u00e9\""] {
+        check(
+            &format!(
+                r#"{{"requests":[{{"request_id":{id},"api_suffix":"1/allocate_number.json?ring_pool_key=K"}}]}}"#
+            ),
+            &[&format!("1 K | - {id}")],
+        );
+    }
+}
+
+#[test]
+fn escapes_white_space_and_unknown_members_do_no_harm() {
+    check(
+        "{ \"extra\": {\"deep\": [1]}, \"requests\" : [\n\t{\"api_suffix\": \"16\\/allocate_number.json?ring_pool_key=K&a=\\u0041\", \"x\": [] }\r\n] }",
+        &["16 K |a=A - -"],
+    );
+    check(
+        r#"{"request":[{"api_suffix":"1/allocate_number.json?ring_pool_key=K"}]}"#,
+        &["1 K | - -"],
+    );
+}
+
+#[test]
+fn a_bad_row_leaves_the_others_alone() {
+    let shape = "InvalidInput: api_suffix must be <pool id>/allocate_number.json?ring_pool_key=<key>&<parameters> -";
+    check(
+        r#"{"requests":[7,{"api_suffix":7,"request_id":"a"},{"request_id":1},{"api_suffix":"x"},{"api_suffix":"1/allocate_number.json?ring_pool_key=K","request_id":{"a":1}},{"api_suffix":"1/allocate_number.json?ring_pool_key=K"}]}"#,
+        &[
+            "InvalidInput: a row is an object with api_suffix and, if wanted, request_id -",
+            "InvalidInput: a row needs api_suffix, a string \"a\"",
+            "InvalidInput: a row needs api_suffix, a string 1",
+            shape,
+            "InvalidInput: request_id must be a short string, number, true, false or null -",
+            "1 K | - -",
+        ],
+    );
+    for suffix in [
+        "",
+        "/",
+        "16",
+        "16/allocate",
+        "16/allocate_number.pdf",
+        "-1/allocate_number.json",
+        "99999999999999999999999/allocate_number.json?",
+        "16/allocate_number.jsonx",
+    ] {
+        check_suffix(suffix, shape);
+    }
+}
+
+#[test]
+fn a_body_that_is_no_batch_is_refused_with_the_reason() {
+    let deep = format!("{{\"requests\":{}1{}}}", "[".repeat(50), "]".repeat(50));
+    let many = format!("{{\"requests\":[{}]}}", ["1"; 501].join(","));
+    for (body, error) in [
+        ("", RequestError::NotJson),
+        ("{", RequestError::NotJson),
+        ("{\"requests\":[{}]} x", RequestError::NotJson),
+        ("[]", RequestError::NotABatch),
+        ("7", RequestError::NotABatch),
+        ("{}", RequestError::NotABatch),
+        ("{\"requests\":7}", RequestError::NotABatch),
+        ("{\"requests\":null}", RequestError::NotABatch),
+        ("{\"requests\":[],\"requests\":[]}", RequestError::NotABatch),
+        ("{\"requests\":[]}", RequestError::NoRows),
+        (deep.as_str(), RequestError::TooDeep),
+        (many.as_str(), RequestError::TooManyRows { limit: 500 }),
+    ] {
+        assert_eq!(parse(body).unwrap_err(), error, "{body}");
+    }
+    let mut batch = Batch::default();
+    let invalid = Bytes::from_static(b"{\"requests\":[{\"api_suffix\":\"\xff\"}]}");
+    assert_eq!(batch.parse(invalid, &Limits::default()), Err(RequestError::NotJson));
+}
+
+#[test]
+fn limits_hold_at_the_limit_and_not_beyond() {
+    let row = r#"{"api_suffix":"1/allocate_number.json?ring_pool_key=K"}"#;
+    let rows = |count: usize| format!("{{\"requests\":[{}]}}", vec![row; count].join(","));
+    assert_eq!(parse(&rows(500)).unwrap().rows().len(), 500);
+    let error = RequestError::TooManyRows { limit: 500 };
+    assert_eq!(parse(&rows(501)).unwrap_err(), error);
+    let begin = "1/allocate_number.json?ring_pool_key=K&a=";
+    let long = |bytes: usize| format!("{begin}{}", "x".repeat(bytes - begin.len()));
+    check_suffix(&long(8193), "InvalidInput: api_suffix is longer than this server takes -");
+    let body = serde_json::json!({"requests": [{"api_suffix": long(8192)}]}).to_string();
+    assert!(parse(&body).unwrap().rows()[0].ask.is_ok());
+}
+
+#[test]
+fn a_strict_server_wants_a_parameter_even_if_it_is_empty() {
+    let limits = Limits { strict_params: true, ..Limits::default() };
+    let mut batch = Batch::default();
+    let body = r#"{"requests":[{"api_suffix":"1/allocate_number.json?ring_pool_key=K"},{"api_suffix":"1/allocate_number.json?ring_pool_key=K&a="}]}"#;
+    batch.parse(Bytes::from_static(body.as_bytes()), &limits).unwrap();
+    let is_ok: Vec<bool> = batch.rows().iter().map(|row| row.ask.is_ok()).collect();
+    assert_eq!(is_ok, [false, true]);
+}
+
+#[test]
+fn the_next_batch_uses_the_same_memory() {
+    let row = r#"{"api_suffix":"1/allocate_number.json?ring_pool_key=K&a=1","request_id":"7"}"#;
+    let body = Bytes::from(format!("{{\"requests\":[{}]}}", vec![row; 40].join(",")));
+    let mut batch = Batch::default();
+    batch.parse(body.clone(), &Limits::default()).unwrap();
+    let before = (batch.rows.as_ptr(), batch.rows.capacity());
+    for _ in 0..100 {
+        batch.parse(body.clone(), &Limits::default()).unwrap();
+    }
+    assert_eq!((batch.rows.as_ptr(), batch.rows.capacity()), before);
+    assert_eq!(batch.text.as_ptr(), body.as_ptr(), "the body was copied");
+}
+
+#[test]
+fn a_response_has_its_members_in_the_documented_order() {
+    let number = PromoNumber::parse("8885550142").unwrap();
+    let batch = parse(
+        r#"{"requests":[{"request_id":"a","api_suffix":"x"},{"api_suffix":"1/allocate_number.json?ring_pool_key=\"<\\"}]}"#,
+    )
+    .unwrap();
+    let mut out = Vec::new();
+    let mut response = BulkResponse::new(&mut out, batch.text());
+    response.row(
+        batch.rows()[0].request_id,
+        &Answer::Number { number, overflow: false, tracking: None },
+    );
+    let tracking = crate::Tracking {
+        base: "http://t.example/c/1/2-3-4",
+        destination: "http://l.example/?a=b",
+    };
+    response.row(None, &Answer::Number { number, overflow: true, tracking: Some(tracking) });
+    let ask = batch.rows()[1].ask.unwrap();
+    let error = RowError::InvalidKey { key: ask.key, pool: ask.pool_text };
+    response.row(None, &Answer::Error(error));
+    let error = RowError::PoolExhausted { pool: PoolId(1), wait_ms: 1001 };
+    response.row(None, &Answer::Error(error));
+    response.finish();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        concat!(
+            r#"{"responses":[{"request_id":"a","promo_number_formatted":"888-555-0142","promo_number":"8885550142","tracking_url":""},"#,
+            r#"{"promo_number_formatted":"888-555-0142","promo_number":"8885550142","tracking_url":"http://t.example/c/1/2-3-4?us=http%3A%2F%2Fl.example%2F%3Fa%3Db%26sid%3D8885550142%26PPCPN%3D8885550142","overflow":true},"#,
+            r#"{"error_class":"InvalidKey","message":"API Key '\"<\\' is not valid for resource '1'"},"#,
+            r#"{"error_class":"PoolExhausted","message":"All numbers of ring pool 1 are in use and it has no overflow number; ask again in 2 seconds"}]}"#
+        )
+    );
+}
+
+fn pieces() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        Just("{\"requests\":["),
+        Just("{"),
+        Just("}"),
+        Just("]"),
+        Just(","),
+        Just(":"),
+        Just("\"api_suffix\":"),
+        Just("\"request_id\":"),
+        Just("\"16/allocate_number.json?ring_pool_key=KEY12345&m1=autos\""),
+        Just("\"16/allocate_number.json?m1=a&ring_pool_key=K%41\""),
+        Just("\"1\\/allocate_number.json\""),
+        Just("\"x\""),
+        Just("7"),
+        Just("01"),
+        Just("1.5"),
+        Just("true"),
+        Just("nul"),
+        Just("\""),
+        Just("\\"),
+        Just(" "),
+        Just("\n"),
+        Just("\u{1}"),
+        Just("é"),
+    ];
+    proptest::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
+}
+
+fn near_batches() -> impl Strategy<Value = String> {
+    let id = prop_oneof![Just("\"a\""), Just("7"), Just("null"), Just("0"), Just("[]")];
+    let suffix = "(/|ring_pools/)?[0-9]{0,3}/allocate_number\\.(json|xml)(\\?[a-z&=%+_]{0,20}(ring_pool_key=[A-Z%+]{0,9})?[a-z&=]{0,9})?";
+    let row = (id, suffix, any::<bool>()).prop_map(|(id, suffix, swap)| match swap {
+        false => format!(r#"{{"api_suffix":"{suffix}","request_id":{id}}}"#),
+        true => format!(r#"{{ "request_id" : {id} , "api_suffix" : "{suffix}" }}"#),
+    });
+    (proptest::collection::vec(row, 0..6), any::<prop::sample::Index>(), any::<Option<u8>>())
+        .prop_map(|(rows, at, flip)| {
+            let mut body = format!("{{\"requests\":[{}]}}", rows.join(",")).into_bytes();
+            if let Some(byte) = flip {
+                let at = at.index(body.len());
+                body[at] = byte % 128;
+            }
+            String::from_utf8(body).unwrap()
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn the_fast_way_and_the_careful_way_agree(body in prop_oneof![pieces(), near_batches()]) {
+        let limits = Limits { rows_max: 4, ..Limits::default() };
+        let mut fast = Batch::default();
+        let verdict = scan::scan(body.as_bytes(), &limits, &mut fast.rows);
+        let mut careful = Batch::default();
+        let parsed = relaxed::parse(body.as_bytes(), &limits, &mut careful.rows);
+        if verdict == scan::Verdict::Read {
+            fast.text = Bytes::copy_from_slice(body.as_bytes());
+            careful.text = parsed.unwrap();
+            let fast: Vec<String> = fast.rows.iter().map(|row| words(&fast, row)).collect();
+            let careful: Vec<String> = careful.rows.iter().map(|r| words(&careful, r)).collect();
+            prop_assert_eq!(fast, careful);
+        }
+    }
+
+    #[test]
+    fn no_body_makes_it_panic(body in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let mut batch = Batch::default();
+        let _ = batch.parse(Bytes::from(body), &Limits::default());
+    }
+
+    #[test]
+    fn no_query_makes_it_panic(query in proptest::collection::vec(any::<u8>(), 0..100)) {
+        crate::params::decode(&query);
+    }
+}

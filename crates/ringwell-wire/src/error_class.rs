@@ -1,0 +1,227 @@
+//! Error classes, HTTP statuses and messages of the API: the only place that names them.
+//!
+//! Source: docs/spec/api.md, "Errors".
+
+use std::borrow::Cow;
+
+use ringwell_core::PoolId;
+
+use crate::span::Span;
+
+/// Why one row got no number. The other rows of its batch are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowError {
+    /// The key does not open the pool, or there is no such pool: nobody learns which.
+    InvalidKey {
+        /// The key as it was sent.
+        key: Span,
+        /// The pool as it was sent.
+        pool: Span,
+    },
+    /// The row does not say what it wants.
+    InvalidInput(InputFault),
+    /// Every number is locked out, and the pool has no overflow number.
+    PoolExhausted {
+        /// The pool.
+        pool: PoolId,
+        /// When to ask again.
+        wait_ms: u64,
+    },
+    /// A fault of ours, which stands in the log under this handle.
+    InternalServiceError {
+        /// The handle.
+        handle: u64,
+    },
+}
+
+/// The first rule that a row breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputFault {
+    /// Not a JSON object, or one with a member twice.
+    NotAnObject,
+    /// `api_suffix` is missing or no string.
+    NoSuffix,
+    /// `api_suffix` is not `<pool>/allocate_number.json?…`.
+    Suffix,
+    /// `api_suffix` is longer than the server takes.
+    SuffixLength,
+    /// `request_id` is an object, an array, or longer than the server takes.
+    RequestId,
+    /// There is no parameter beside the key, and the server is strict.
+    NoParameter,
+}
+
+/// Why a whole request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestError {
+    /// The body is not JSON.
+    NotJson,
+    /// The body is JSON, but not a batch.
+    NotABatch,
+    /// There is no row.
+    NoRows,
+    /// There are more rows than the server takes.
+    TooManyRows {
+        /// As many are taken.
+        limit: usize,
+    },
+    /// The JSON is nested more deeply than the server reads.
+    TooDeep,
+    /// The body is larger than the server takes.
+    TooLarge {
+        /// As many bytes are taken.
+        limit: usize,
+    },
+    /// The body did not arrive in time.
+    TooSlow,
+    /// The body ended too early, or its chunks are malformed.
+    Broken,
+    /// The version in the path is no date.
+    BadVersion,
+    /// There is nothing at this path.
+    NotFound,
+    /// The path takes another method.
+    Method {
+        /// The one that it takes.
+        allow: &'static str,
+    },
+    /// The pool's numbers go out by the bulk endpoint only.
+    OnlyBulk,
+}
+
+/// Kept under the name that callers who only read bodies know.
+pub type BodyError = RequestError;
+
+impl RowError {
+    /// As `error_class` says it.
+    #[must_use]
+    pub const fn class(&self) -> &'static str {
+        match self {
+            Self::InvalidKey { .. } => "InvalidKey",
+            Self::InvalidInput(_) => "InvalidInput",
+            Self::PoolExhausted { .. } => "PoolExhausted",
+            Self::InternalServiceError { .. } => "InternalServiceError",
+        }
+    }
+
+    /// The status of a single allocation that failed so.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::InvalidKey { .. } => 401,
+            Self::InvalidInput(_) => 403,
+            Self::PoolExhausted { .. } => 503,
+            Self::InternalServiceError { .. } => 500,
+        }
+    }
+
+    /// In words. `text` is what the spans point into.
+    #[must_use]
+    pub fn message(&self, text: &[u8]) -> String {
+        match self {
+            Self::InvalidKey { key, pool } => format!(
+                "API Key '{}' is not valid for resource '{}'",
+                String::from_utf8_lossy(key.of(text)),
+                String::from_utf8_lossy(pool.of(text))
+            ),
+            Self::InvalidInput(fault) => fault.message().to_owned(),
+            Self::PoolExhausted { pool, wait_ms } => format!(
+                "All numbers of ring pool {pool} are in use and it has no overflow number; ask \
+                 again in {} seconds",
+                wait_ms.div_ceil(1000).max(1)
+            ),
+            Self::InternalServiceError { handle } => format!("refer to error handle {handle}"),
+        }
+    }
+}
+
+impl InputFault {
+    const fn message(self) -> &'static str {
+        match self {
+            Self::NotAnObject => "a row is an object with api_suffix and, if wanted, request_id",
+            Self::NoSuffix => "a row needs api_suffix, a string",
+            Self::Suffix => {
+                "api_suffix must be <pool id>/allocate_number.json?ring_pool_key=<key>&<parameters>"
+            }
+            Self::SuffixLength => "api_suffix is longer than this server takes",
+            Self::RequestId => "request_id must be a short string, number, true, false or null",
+            Self::NoParameter => "At least one RingPool parameter must be present",
+        }
+    }
+}
+
+impl RequestError {
+    /// The HTTP status.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::NotJson | Self::Broken | Self::BadVersion => 400,
+            Self::NotABatch
+            | Self::NoRows
+            | Self::TooManyRows { .. }
+            | Self::TooDeep
+            | Self::OnlyBulk => 403,
+            Self::NotFound => 404,
+            Self::Method { .. } => 405,
+            Self::TooSlow => 408,
+            Self::TooLarge { .. } => 413,
+        }
+    }
+
+    /// Whether the rest of the connection cannot be trusted or is not worth reading.
+    #[must_use]
+    pub const fn closes(&self) -> bool {
+        matches!(self, Self::TooLarge { .. } | Self::TooSlow | Self::Broken)
+    }
+
+    const fn class(&self) -> &'static str {
+        match self {
+            Self::NotJson
+            | Self::NotABatch
+            | Self::NoRows
+            | Self::TooManyRows { .. }
+            | Self::TooDeep
+            | Self::TooLarge { .. }
+            | Self::TooSlow
+            | Self::Broken
+            | Self::BadVersion => "InvalidInput",
+            Self::NotFound => "RecordNotFound",
+            Self::Method { .. } => "MethodNotAllowed",
+            Self::OnlyBulk => "OnlyBulkNumberAllocationAllowed",
+        }
+    }
+
+    fn message(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::NotJson => "the body is not JSON",
+            Self::NotABatch => "the body must be {\"requests\":[{\"api_suffix\":\"...\"}]}",
+            Self::NoRows => "requests must have at least one entry",
+            Self::TooManyRows { limit } => {
+                return format!("requests may have at most {limit} entries").into();
+            }
+            Self::TooDeep => "the JSON is nested too deeply",
+            Self::TooLarge { limit } => {
+                return format!("the body may have at most {limit} bytes").into();
+            }
+            Self::TooSlow => "the body did not arrive in time",
+            Self::Broken => "the body is cut short or its chunks are malformed",
+            Self::BadVersion => "the API version in the path must be a date such as 2013-07-01",
+            Self::NotFound => "there is nothing at this path",
+            Self::Method { .. } => "this path takes another method; the Allow header names it",
+            Self::OnlyBulk => "Numbers are automatically allocated by the PNAPI server",
+        })
+    }
+
+    /// The body of the answer, in the envelope of the published API.
+    #[must_use]
+    pub fn body(&self) -> Vec<u8> {
+        let (class, message) = (self.class(), self.message());
+        // The one documented body of this shape has the message first.
+        let mut out = b"{\"errors\":{\"invalid_data\":".to_vec();
+        crate::response::json_string(&mut out, message.as_bytes());
+        out.extend_from_slice(b",\"class\":\"");
+        out.extend_from_slice(class.as_bytes());
+        out.extend_from_slice(b"\"}}");
+        out
+    }
+}

@@ -1,0 +1,162 @@
+//! Answers as bytes: the bulk response, row by row.
+//!
+//! Members stand in the documented order. `overflow` is there only when true; a `request_id` only
+//! when one was sent.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use ringwell_core::PromoNumber;
+
+use crate::error_class::RowError;
+use crate::span::Span;
+
+/// What a row is answered with.
+#[derive(Clone, Copy, Debug)]
+pub enum Answer<'a> {
+    /// A number.
+    Number {
+        /// The number.
+        number: PromoNumber,
+        /// It is the pool's overflow number.
+        overflow: bool,
+        /// What its tracking URL is made of; `None` for an empty URL.
+        tracking: Option<Tracking<'a>>,
+    },
+    /// None, and why.
+    Error(RowError),
+}
+
+/// What a tracking URL is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Tracking<'a> {
+    /// The tracker's address, without a query.
+    pub base: &'a str,
+    /// The landing page.
+    pub destination: &'a str,
+}
+
+/// Everything but letters, digits and `-._~` is escaped in a query value.
+const QUERY_VALUE: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+const NUMBER_ROW: &[u8; 84] =
+    br#""promo_number_formatted":"000-000-0000","promo_number":"0000000000","tracking_url":""#;
+const FORMATTED_AT: usize = 26;
+const BARE_AT: usize = 56;
+
+impl Tracking<'_> {
+    /// `base?us=` and the landing page, which carries the number.
+    #[must_use]
+    pub fn url(&self, number: PromoNumber) -> String {
+        let Self { base, destination } = self;
+        let joint = if destination.contains('?') { '&' } else { '?' };
+        let landing = format!("{destination}{joint}sid={number}&PPCPN={number}");
+        format!("{base}?us={}", utf8_percent_encode(&landing, QUERY_VALUE))
+    }
+}
+
+/// Writes a bulk response.
+#[derive(Debug)]
+pub struct BulkResponse<'a> {
+    out: &'a mut Vec<u8>,
+    text: &'a [u8],
+    is_first: bool,
+}
+
+impl<'a> BulkResponse<'a> {
+    /// Begins one. `text` is what the rows' spans point into.
+    #[must_use]
+    pub fn new(out: &'a mut Vec<u8>, text: &'a [u8]) -> Self {
+        out.extend_from_slice(b"{\"responses\":[");
+        Self { out, text, is_first: true }
+    }
+
+    /// Adds the answer of the next row.
+    #[inline]
+    pub fn row(&mut self, request_id: Option<Span>, answer: &Answer<'_>) {
+        let out = &mut *self.out;
+        if !self.is_first {
+            out.push(b',');
+        }
+        self.is_first = false;
+        match request_id {
+            Some(id) => {
+                out.extend_from_slice(b"{\"request_id\":");
+                out.extend_from_slice(id.of(self.text));
+                out.push(b',');
+            }
+            None => out.push(b'{'),
+        }
+        match answer {
+            Answer::Number { number, overflow, tracking } => {
+                number_row(out, *number);
+                if let Some(tracking) = tracking {
+                    json_text(out, tracking.url(*number).as_bytes());
+                }
+                out.extend_from_slice(if *overflow { b"\",\"overflow\":true}" } else { b"\"}" });
+            }
+            Answer::Error(error) => {
+                out.extend_from_slice(b"\"error_class\":\"");
+                out.extend_from_slice(error.class().as_bytes());
+                out.extend_from_slice(b"\",\"message\":");
+                json_string(out, error.message(self.text).as_bytes());
+                out.push(b'}');
+            }
+        }
+    }
+
+    /// Ends it.
+    pub fn finish(self) {
+        self.out.extend_from_slice(b"]}");
+    }
+}
+
+/// The members of a number up to the opening quote of the tracking URL.
+#[inline]
+fn number_row(out: &mut Vec<u8>, number: PromoNumber) {
+    let digits = digits(number);
+    let mut row = *NUMBER_ROW;
+    row[FORMATTED_AT..FORMATTED_AT + 3].copy_from_slice(&digits[..3]);
+    row[FORMATTED_AT + 4..FORMATTED_AT + 7].copy_from_slice(&digits[3..6]);
+    row[FORMATTED_AT + 8..FORMATTED_AT + 12].copy_from_slice(&digits[6..]);
+    row[BARE_AT..BARE_AT + 10].copy_from_slice(&digits);
+    out.extend_from_slice(&row);
+}
+
+/// The ten digits.
+#[inline]
+pub(crate) fn digits(number: PromoNumber) -> [u8; 10] {
+    let mut rest = number.to_u64();
+    let mut digits = [b'0'; 10];
+    for pair in digits.rchunks_exact_mut(2) {
+        let two = (rest % 100) as u8;
+        pair[0] = b'0' + two / 10;
+        pair[1] = b'0' + two % 10;
+        rest /= 100;
+    }
+    digits
+}
+
+/// `NNN-NNN-NNNN`
+pub(crate) fn formatted(number: PromoNumber) -> String {
+    let text = number.to_string();
+    format!("{}-{}-{}", &text[..3], &text[3..6], &text[6..])
+}
+
+/// Appends a JSON string.
+pub(crate) fn json_string(out: &mut Vec<u8>, text: &[u8]) {
+    out.push(b'"');
+    json_text(out, text);
+    out.push(b'"');
+}
+
+/// Appends what stands between the quotes. What is no UTF-8 becomes replacement characters.
+fn json_text(out: &mut Vec<u8>, text: &[u8]) {
+    for byte in String::from_utf8_lossy(text).bytes() {
+        match byte {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            0..0x20 => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+            _ => out.push(byte),
+        }
+    }
+}

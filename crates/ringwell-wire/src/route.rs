@@ -1,0 +1,50 @@
+//! Which request a path of the published API means.
+
+use crate::error_class::RequestError;
+use crate::legacy::Format;
+
+/// A path under `/api/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route<'a> {
+    /// `/api/<date>/bulk.json`
+    Bulk,
+    /// `/api/<date>/ring_pools/<id>/allocate_number.<format>`
+    Allocate {
+        /// The pool as it was written.
+        pool: &'a str,
+        /// How to answer.
+        format: Format,
+    },
+}
+
+/// Reads a path.
+///
+/// # Errors
+/// [`RequestError::BadVersion`] if the second part is no date, [`RequestError::NotFound`]
+/// if there is nothing at this path.
+pub fn route(path: &str) -> Result<Route<'_>, RequestError> {
+    let rest = path.strip_prefix("/api/").ok_or(RequestError::NotFound)?;
+    let (version, rest) = rest.split_once('/').ok_or(RequestError::NotFound)?;
+    if !is_date(version.as_bytes()) {
+        return Err(RequestError::BadVersion);
+    }
+    if rest == "bulk.json" {
+        return Ok(Route::Bulk);
+    }
+    let allocate = rest.strip_prefix("ring_pools/").and_then(|rest| {
+        let (pool, action) = rest.split_once('/')?;
+        let format = Format::of_extension(action.strip_prefix("allocate_number.")?)?;
+        Some(Route::Allocate { pool, format })
+    });
+    allocate.ok_or(RequestError::NotFound)
+}
+
+/// `YYYY-MM-DD`, with a month and a day that there may be.
+fn is_date(text: &[u8]) -> bool {
+    let &[y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = text else { return false };
+    let digits = [y1, y2, y3, y4, m1, m2, d1, d2];
+    let two = |tens: u8, ones: u8| (tens - b'0') * 10 + (ones - b'0');
+    digits.iter().all(u8::is_ascii_digit)
+        && (1..=12).contains(&two(m1, m2))
+        && (1..=31).contains(&two(d1, d2))
+}

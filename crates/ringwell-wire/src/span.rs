@@ -1,0 +1,59 @@
+//! A piece of a text, by its place: rows travel between threads without their text being copied.
+
+/// Where something stands in a batch's text. Texts are shorter than 4 GiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    /// Nothing.
+    pub const EMPTY: Self = Self { start: 0, end: 0 };
+
+    /// From `start` up to and without `end`. Limits keep texts far below 4 GiB; what lay beyond
+    /// would be empty.
+    #[inline]
+    #[must_use]
+    pub fn new(start: usize, end: usize) -> Self {
+        match (u32::try_from(start), u32::try_from(end)) {
+            (Ok(start), Ok(end)) if start <= end => Self { start, end },
+            _ => Self::EMPTY,
+        }
+    }
+
+    /// The piece itself; empty if `text` is not the text that the span was made for.
+    #[inline]
+    #[must_use]
+    pub fn of(self, text: &[u8]) -> &[u8] {
+        text.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+
+    /// How many bytes.
+    #[inline]
+    #[must_use]
+    pub const fn len(self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// Whether it is nothing.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+
+    /// Where it begins.
+    #[inline]
+    #[must_use]
+    pub const fn start(self) -> usize {
+        self.start as usize
+    }
+
+    /// Where it ends.
+    #[inline]
+    #[must_use]
+    pub const fn end(self) -> usize {
+        self.end as usize
+    }
+}
