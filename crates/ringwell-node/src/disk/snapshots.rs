@@ -37,15 +37,21 @@ pub struct SnapshotFile {
     shared: Arc<Shared>,
 }
 
-/// The snapshots in a directory, newest first.
-pub(super) fn list(directory: &Path) -> Result<Vec<SnapshotRef>, FileError> {
+/// The snapshots in a shard's directory, newest first.
+///
+/// # Errors
+/// [`FileError`]
+pub fn list(directory: &Path) -> Result<Vec<SnapshotRef>, FileError> {
     let found = numbered(directory, "rps")?;
     let snapshot = |(replay_from, path)| SnapshotRef { replay_from, path };
     Ok(found.into_iter().rev().map(snapshot).collect())
 }
 
 /// Begins to read a snapshot.
-pub(super) fn read(
+///
+/// # Errors
+/// [`SnapshotError`]: take an older one.
+pub fn read(
     snapshot: &SnapshotRef,
 ) -> Result<SnapshotReader<SnapshotSource>, SnapshotError<FileError>> {
     let path = snapshot.path.clone();

@@ -11,11 +11,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::fs::{Advice, fadvise};
+
 use super::file::{Context, FileError, create, remove, rename, sync_directory};
 use super::segments::numbered;
 
 /// Written and flushed at once, so that a frame never waits behind a whole segment of zeros.
 const FILL_BYTES: usize = 1 << 20;
+/// Files of dropped segments that are kept beyond those that are wanted. Once history is as long
+/// as it may be, each new segment drops an old one, and nothing needs to be filled any more.
+const DROPPED_MAX: usize = 4;
 /// How long the thread waits before it tries again on a full disk.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -50,7 +55,7 @@ impl Spares {
         for (name, path) in numbered(directory, "spare")? {
             let bytes = fs::metadata(&path).context("look at", &path)?.len();
             state.next_name = name + 1;
-            if bytes == segment_bytes && state.ready.len() < wanted {
+            if bytes == segment_bytes && state.ready.len() < wanted + DROPPED_MAX {
                 state.ready.push(path);
             } else {
                 remove(&path)?;
@@ -89,13 +94,14 @@ impl Spares {
         self.lock().ready.push(path);
     }
 
-    /// Keeps the file of a dropped segment as a spare if one is wanted, and removes it otherwise.
+    /// Keeps the file of a dropped segment as a spare, or removes it if there are enough.
     pub(super) fn give(&self, dropped: &Path) -> Result<(), FileError> {
         let bytes = fs::metadata(dropped).context("look at", dropped)?.len();
         let name = {
             let mut state = self.lock();
-            let wanted = bytes == self.segment_bytes && state.ready.len() < self.wanted;
-            wanted.then(|| state.name(&self.directory))
+            let ready_max = self.wanted + DROPPED_MAX;
+            let fits = bytes == self.segment_bytes && state.ready.len() < ready_max;
+            fits.then(|| state.name(&self.directory))
         };
         let Some(name) = name else { return remove(dropped) };
         rename(dropped, &name)?;
@@ -160,6 +166,8 @@ impl Spares {
             offset += len as u64;
         }
         file.sync_all().context("flush", path)?;
+        // Advice only. A direct write over cached pages has to drop them first.
+        let _ = fadvise(&file, 0, None, Advice::DontNeed);
         sync_directory(&self.directory)
     }
 
