@@ -1,1 +1,32 @@
-//! node
+//! A running node: threads, HTTP, files, clock and signals around the engine.
+//!
+//! Thin on purpose: the rules are in `ringwell-core`, what a record means is in
+//! `ringwell-engine`, what goes over the wire is in `ringwell-wire`. Each shard has one thread
+//! with a current-thread runtime; threads talk by messages and share nothing that changes but a
+//! few flags.
+
+mod admin;
+mod api;
+mod bulk;
+mod clock;
+mod commit;
+mod conn;
+pub mod disk;
+mod error;
+mod gather;
+mod http;
+mod keeping;
+mod legacy;
+mod listen;
+mod lookup;
+mod mesh;
+mod node;
+mod run;
+mod shard;
+mod start;
+mod stats;
+mod writer;
+
+pub use error::ServeError;
+pub use listen::ListenError;
+pub use run::serve;

@@ -1,0 +1,187 @@
+//! `GET /v1/attributions?number=…&at=…`: who held a number when a call came in.
+//!
+//! Every shard is asked: a number may have moved between shards, and its history stays where it
+//! was written. The newest allocation that began by then is the answer.
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use jiff::Timestamp;
+use ringwell_core::{Millis, PromoNumber};
+use ringwell_engine::Held;
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
+use tokio::sync::oneshot;
+
+use super::Admin;
+use super::problem::Problem;
+use crate::mesh::Message;
+
+#[derive(Deserialize)]
+pub(crate) struct Wanted {
+    number: Option<String>,
+    at: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Attribution {
+    number: String,
+    at: String,
+    /// `allocated`, `overflow` or `none`.
+    outcome: &'static str,
+    #[serde(flatten)]
+    allocation: Option<Allocation>,
+    /// Of an overflow number: the pools that it serves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ring_pool_ids: Vec<u64>,
+}
+
+#[derive(Serialize)]
+struct Allocation {
+    ring_pool_id: Option<u64>,
+    allocated_at: String,
+    locked_until: String,
+    /// When the number was handed out again.
+    next_allocated_at: Option<String>,
+    /// The lockout was over, but nobody else had the number yet.
+    late: bool,
+    parameters: Parameters,
+}
+
+/// Name and value in the order in which they came.
+struct Parameters(Vec<(String, String)>);
+
+impl Serialize for Parameters {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+pub(crate) async fn get(
+    State(admin): State<Admin>,
+    Query(wanted): Query<Wanted>,
+) -> Result<Json<Attribution>, Problem> {
+    let number = wanted.number.as_deref().unwrap_or_default();
+    let number = PromoNumber::parse(number)
+        .map_err(|error| Problem::bad_request(format!("number: {error}")))?;
+    let at = match wanted.at.as_deref() {
+        None => Millis(u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default()),
+        Some(text) => parse_moment(text).ok_or_else(|| {
+            Problem::bad_request(
+                "at: a point in time is RFC 3339 (2026-11-21T06:30:00Z), or seconds (10 digits) \
+                 or milliseconds (13 digits) since 1970",
+            )
+        })?,
+    };
+    let directory = &admin.node.directory;
+    let held = ask_all(&admin, number, at).await?;
+    let overflow = directory.overflow_pools(number);
+    let is_known = directory.pool_by_number(number).is_some() || !overflow.is_empty();
+    if held.is_none() && !is_known {
+        return Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            "the number is in no ring pool and has no history",
+        ));
+    }
+    let outcome = match (&held, overflow.is_empty()) {
+        (Some(_), _) => "allocated",
+        (None, false) => "overflow",
+        (None, true) => "none",
+    };
+    let ring_pool_ids =
+        if held.is_some() { Vec::new() } else { overflow.iter().map(|id| id.0).collect() };
+    Ok(Json(Attribution {
+        number: number.to_string(),
+        at: moment(at),
+        outcome,
+        allocation: held.map(|held| Allocation::new(held, at)),
+        ring_pool_ids,
+    }))
+}
+
+impl Allocation {
+    fn new(held: Held, at: Millis) -> Self {
+        Self {
+            ring_pool_id: held.pool.map(|id| id.0),
+            allocated_at: moment(held.allocated_at),
+            locked_until: moment(held.locked_until),
+            next_allocated_at: held.next_allocated_at.map(moment),
+            late: at >= held.locked_until,
+            parameters: Parameters(ringwell_wire::params::decode(&held.params)),
+        }
+    }
+}
+
+/// What the shards know together.
+async fn ask_all(admin: &Admin, number: PromoNumber, at: Millis) -> Result<Option<Held>, Problem> {
+    let mut answers = Vec::new();
+    for shard in 0..admin.peers.0.len() {
+        let (reply, answer) = oneshot::channel();
+        if !admin.peers.send(shard, Message::Attribution { number, at, reply }) {
+            return Err(Problem::unavailable("a shard is busy; try again"));
+        }
+        answers.push(answer);
+    }
+    let mut newest: Option<Held> = None;
+    for answer in answers {
+        let held = answer
+            .await
+            .map_err(|_| Problem::unavailable("a shard has stopped"))?
+            .map_err(|reason| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, reason))?;
+        newest = join(newest, held);
+    }
+    Ok(newest)
+}
+
+/// The newer of two; of one allocation that two shards know, what both say together.
+fn join(one: Option<Held>, other: Option<Held>) -> Option<Held> {
+    let (Some(one), Some(other)) = (&one, &other) else { return one.or(other) };
+    let rank = |held: &Held| (held.allocated_at, held.pool.is_some());
+    let (older, newer) = if rank(one) < rank(other) { (one, other) } else { (other, one) };
+    let mut joined = newer.clone();
+    if older.allocated_at == newer.allocated_at {
+        // The shard that took the number over knows how long its lockout is now.
+        joined.next_allocated_at = joined.next_allocated_at.or(older.next_allocated_at);
+    }
+    Some(joined)
+}
+
+/// As people and programs read it, in UTC.
+fn moment(at: Millis) -> String {
+    let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
+    let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);
+    format!("{time:.3}")
+}
+
+/// RFC 3339, or seconds or milliseconds since 1970.
+pub(super) fn parse_moment(text: &str) -> Option<Millis> {
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        let value = text.parse::<u64>().ok()?;
+        return match text.len() {
+            10 => Some(Millis(value * 1000)),
+            13 => Some(Millis(value)),
+            _ => None,
+        };
+    }
+    // A `+` of an offset that was not encoded arrives as a space.
+    let time: Timestamp = text.replace(' ', "+").parse().ok()?;
+    u64::try_from(time.as_millisecond()).ok().map(Millis)
+}
+
+#[cfg(test)]
+#[test]
+fn a_moment_that_was_printed_can_be_read_back() {
+    let at = Millis(1_763_707_803_042);
+    assert_eq!(moment(at), "2025-11-21T06:50:03.042Z");
+    for text in ["2025-11-21T06:50:03.042Z", "2025-11-21T07:50:03.042 01:00", "1763707803042"] {
+        assert_eq!(parse_moment(text), Some(at), "{text}");
+    }
+    assert_eq!(parse_moment("1763707803"), Some(Millis(1_763_707_803_000)));
+    for text in ["", "yesterday", "17637078030", "-1"] {
+        assert_eq!(parse_moment(text), None, "{text}");
+    }
+}

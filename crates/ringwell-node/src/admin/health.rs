@@ -1,0 +1,56 @@
+//! `/healthz`: the process lives. `/readyz`: it belongs in the rotation.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+
+use super::Admin;
+use crate::node::{JournalState, Phase};
+
+#[derive(Serialize)]
+pub(crate) struct Health {
+    status: &'static str,
+    version: &'static str,
+    durability: String,
+    shards: u16,
+    ring_pools: usize,
+    numbers: u64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Readiness {
+    ready: bool,
+    phase: &'static str,
+    durability: String,
+    /// By shard.
+    journals: Vec<&'static str>,
+}
+
+pub(crate) async fn healthz(State(admin): State<Admin>) -> Json<Health> {
+    let directory = &admin.node.directory;
+    Json(Health {
+        status: "ok",
+        version: env!("CARGO_PKG_VERSION"),
+        durability: admin.node.durability.to_string(),
+        shards: directory.shards(),
+        ring_pools: directory.pools().len(),
+        numbers: directory.number_count(),
+    })
+}
+
+pub(crate) async fn readyz(State(admin): State<Admin>) -> (StatusCode, Json<Readiness>) {
+    let journals = admin.node.journals();
+    let phase = admin.node.phase();
+    let is_writing = journals.iter().all(|state| *state == JournalState::Writing);
+    let ready = phase == Phase::Serving && is_writing;
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let phase = match phase {
+        Phase::Starting => "starting",
+        Phase::Serving => "serving",
+        Phase::Draining => "draining",
+    };
+    let durability = admin.node.durability.to_string();
+    let journals = journals.into_iter().map(JournalState::name).collect();
+    (status, Json(Readiness { ready, phase, durability, journals }))
+}

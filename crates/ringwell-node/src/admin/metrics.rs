@@ -1,0 +1,166 @@
+//! `/metrics`: the counts of all shards, as Prometheus reads them.
+
+use std::fmt;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use hdrhistogram::Histogram;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+use tokio::sync::oneshot;
+
+use super::Admin;
+use super::problem::Problem;
+use crate::mesh::Message;
+use crate::stats::{Reason, ShardStats};
+
+/// Upper bounds of the latency buckets, in microseconds.
+const BUCKETS_US: [u64; 13] =
+    [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000];
+
+pub(crate) async fn get(State(admin): State<Admin>) -> Result<Response, Problem> {
+    let mut shards = Vec::new();
+    for shard in 0..admin.peers.0.len() {
+        let (reply, answer) = oneshot::channel();
+        if !admin.peers.send(shard, Message::Stats(reply)) {
+            return Err(Problem::unavailable("a shard is busy; try again"));
+        }
+        shards.push(answer.await.map_err(|_| Problem::unavailable("a shard has stopped"))?);
+    }
+    let mut registry = Registry::with_prefix("ringwell");
+    registry.register_collector(Box::new(Scrape { shards }));
+    let mut body = String::new();
+    text::encode(&mut body, &registry)
+        .map_err(|error| Problem::unavailable(format!("the metrics cannot be written: {error}")))?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
+}
+
+/// Buckets carry no examples.
+type NoExemplar = [(&'static str, &'static str); 0];
+
+/// The shards' counts at the moment of a scrape.
+#[derive(Debug)]
+struct Scrape {
+    shards: Vec<ShardStats>,
+}
+
+impl Scrape {
+    fn counter(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&ShardStats) -> u64,
+    ) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for shard in &self.shards {
+            let labels = [("shard", shard.shard.to_string())];
+            ConstCounter::new(value(shard)).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn gauge(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&ShardStats) -> u64,
+    ) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for shard in &self.shards {
+            let labels = [("shard", shard.shard.to_string())];
+            let value = i64::try_from(value(shard)).unwrap_or(i64::MAX);
+            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn overflow(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Rows that got no number of their own, by reason";
+        let mut family =
+            encoder.encode_descriptor("overflow_rows", help, None, MetricType::Counter)?;
+        for shard in &self.shards {
+            for (reason, count) in Reason::ALL.iter().zip(shard.overflow) {
+                let labels =
+                    [("shard", shard.shard.to_string()), ("reason", reason.name().to_owned())];
+                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Time in the server from a batch's head to its answer";
+        let mut family = encoder.encode_descriptor(
+            "batch_duration",
+            help,
+            Some(&Unit::Seconds),
+            MetricType::Histogram,
+        )?;
+        for shard in &self.shards {
+            let labels = [("shard", shard.shard.to_string())];
+            let (sum, buckets) = buckets(&shard.latency);
+            family.encode_family(&labels)?.encode_histogram::<NoExemplar>(
+                sum,
+                shard.latency.len(),
+                &buckets,
+                None,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The sum in seconds, and the counts between the bounds.
+fn buckets(latency: &Histogram<u64>) -> (f64, Vec<(f64, u64)>) {
+    let mut buckets = Vec::with_capacity(BUCKETS_US.len() + 1);
+    let mut below = 0;
+    for bound in BUCKETS_US {
+        #[expect(clippy::cast_precision_loss, reason = "the bounds are small constants")]
+        let seconds = bound as f64 / 1e6;
+        let count = latency.count_between(0, bound);
+        buckets.push((seconds, count - below));
+        below = count;
+    }
+    buckets.push((f64::MAX, latency.len() - below));
+    #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
+    let sum = latency.mean() * latency.len() as f64 / 1e6;
+    (sum, buckets)
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
+        let counters = self.shards.first().map(|shard| shard.counters.clone()).unwrap_or_default();
+        for (at, counter) in counters.iter().enumerate() {
+            self.counter(encoder, counter.0, counter.1, |shard| shard.counters[at].2)?;
+        }
+        self.overflow(encoder)?;
+        self.latency(encoder)?;
+        self.counter(encoder, "allocations", "Numbers handed out", |s| s.engine.allocated)?;
+        let help = "Lockouts that a returning visitor extended";
+        self.counter(encoder, "kept", help, |s| s.engine.kept)?;
+        let help = "Rows of repeated batches that got the answer they had";
+        self.counter(encoder, "repeated_rows", help, |s| s.engine.repeated)?;
+        self.counter(encoder, "releases", "Lockouts ended early", |s| s.engine.released)?;
+        let help = "Records copied before their segment was dropped";
+        self.counter(encoder, "carried_records", help, |s| s.engine.carried)?;
+        self.gauge(encoder, "connections", "Open connections", |s| s.connections as u64)?;
+        self.gauge(encoder, "numbers", "Numbers in rotation", |s| s.numbers as u64)?;
+        let help = "Rows of repeatable batches whose answers are remembered";
+        self.gauge(encoder, "remembered_rows", help, |s| s.answers as u64)?;
+        let help = "Groups of records brought to the journal";
+        self.counter(encoder, "journal_groups", help, |s| s.journal.groups)?;
+        let help = "Bytes brought to the journal";
+        self.counter(encoder, "journal_bytes", help, |s| s.journal.bytes)?;
+        let help = "Journal: 0 writing, 1 full, 2 failed";
+        self.gauge(encoder, "journal_state", help, |s| s.journal.state)
+    }
+}

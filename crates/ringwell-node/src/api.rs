@@ -1,0 +1,126 @@
+//! The published API under `/api/`: finds out what a request means and answers it.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use ringwell_wire::legacy::Format;
+use ringwell_wire::{RequestError, Route, route};
+
+use crate::gather::Terms;
+use crate::http::{AnswerBody, read_body, time_headers};
+use crate::shard::ShardThread;
+use crate::{bulk, legacy};
+
+/// A client may ask for its answer sooner than configured: whole milliseconds.
+const DEADLINE_HEADER: &str = "ringwell-deadline-ms";
+
+/// A batch with this header may be sent again.
+const RETRY_HEADER: &str = "idempotency-key";
+
+/// Longer keys are cut: nobody's own keys differ only beyond.
+const RETRY_KEY_BYTES_MAX: usize = 256;
+
+/// Answers a request under `/api/`.
+pub(crate) async fn answer(
+    thread: &Rc<ShardThread>,
+    request: Request<Incoming>,
+) -> Response<AnswerBody> {
+    let started = Instant::now();
+    let mut response = match dispatch(thread, request, started).await {
+        Ok(response) => response,
+        Err(error) => {
+            thread.stats.rejected.add(1);
+            refusal(&error)
+        }
+    };
+    time_headers(&mut response, started);
+    thread.stats.answered_after(started.elapsed());
+    response
+}
+
+async fn dispatch(
+    thread: &Rc<ShardThread>,
+    request: Request<Incoming>,
+    started: Instant,
+) -> Result<Response<AnswerBody>, RequestError> {
+    let (head, body) = request.into_parts();
+    match route(head.uri.path())? {
+        Route::Bulk => {
+            allow(&head.method, &Method::POST, "POST")?;
+            let body = read_body(thread, body).await?;
+            let terms = terms(thread, &head.headers, &body, started);
+            let out = bulk::answer(thread, body, &terms).await?;
+            Ok(whole(StatusCode::OK, "application/json", out))
+        }
+        Route::Allocate { pool, format } => {
+            allow(&head.method, &Method::GET, "GET")?;
+            if thread.node.config.api.bulk_only {
+                return Err(RequestError::OnlyBulk);
+            }
+            let terms = terms(thread, &head.headers, &Bytes::new(), started);
+            let query = head.uri.query().unwrap_or_default();
+            Ok(legacy::answer(thread, pool, query, format, &terms).await)
+        }
+    }
+}
+
+fn allow(method: &Method, wanted: &Method, name: &'static str) -> Result<(), RequestError> {
+    if method == wanted { Ok(()) } else { Err(RequestError::Method { allow: name }) }
+}
+
+/// Deadline and digest of a request.
+fn terms(thread: &ShardThread, headers: &HeaderMap, body: &Bytes, started: Instant) -> Terms {
+    let configured = thread.node.config.deadline;
+    let wanted = headers
+        .get(DEADLINE_HEADER)
+        .and_then(|value| value.to_str().ok()?.parse().ok())
+        .map_or(configured, Duration::from_millis);
+    let retry = headers.get(RETRY_HEADER).map(|key| {
+        let key = key.as_bytes();
+        digest(&key[..key.len().min(RETRY_KEY_BYTES_MAX)], body)
+    });
+    Terms { retry, deadline: started + wanted.min(configured) }
+}
+
+/// What a batch that may be sent again is known by: its key and its whole body.
+fn digest(key: &[u8], body: &[u8]) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&(key.len() as u64).to_le_bytes());
+    hasher.update(key);
+    hasher.update(body);
+    let mut digest = [0; 16];
+    digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    digest
+}
+
+/// An answer that is there at once.
+pub(crate) fn whole(
+    status: StatusCode,
+    content_type: &'static str,
+    body: Vec<u8>,
+) -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The answer to a request that is refused whole.
+fn refusal(error: &RequestError) -> Response<AnswerBody> {
+    let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+    let mut response = whole(status, Format::Json.content_type(), error.body());
+    if let RequestError::Method { allow } = error {
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+    }
+    if error.closes() {
+        // What follows on this connection may be the rest of the body.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}

@@ -1,0 +1,151 @@
+//! `POST /api/<date>/bulk.json`: a batch of rows in, a number for each out, in their order.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use ringwell_core::VisitorId;
+use ringwell_engine::Outcome;
+use ringwell_wire::{Answer, Ask, BulkResponse, RequestError, Row, RowError, Tracking};
+
+use crate::gather::{InFlight, Job, Owner, Plan, Terms};
+use crate::shard::ShardThread;
+use crate::stats::Reason;
+
+/// Bytes that a row's answer takes, about: room is made for all at once.
+const ROW_ANSWER_BYTES: usize = 160;
+
+/// Answers a batch.
+///
+/// # Errors
+/// [`RequestError`] if the body is no batch at all.
+pub(crate) async fn answer(
+    thread: &Rc<ShardThread>,
+    body: Bytes,
+    terms: &Terms,
+) -> Result<Vec<u8>, RequestError> {
+    let mut flight = InFlight::new(thread);
+    flight.job().batch.parse(body, &thread.node.wire_limits)?;
+    let text = flight.job().batch.text().clone();
+    let rows = flight.job().batch.rows().len() as u64;
+    let started = catch_unwind(AssertUnwindSafe(|| {
+        thread.node.fault_drill(&text);
+        flight.job().plan(thread, &text);
+        flight.start(&text, terms);
+    }));
+    if let Err(panic) = started {
+        // The batch may be half applied: what it holds is released when `flight` is dropped.
+        let handle = thread.report_panic(&panic);
+        return Ok(flight.job().render_failed(handle));
+    }
+    flight.finish(terms).await;
+    let out = flight.job().render(thread);
+    flight.answered();
+    thread.stats.batches.add(1);
+    thread.stats.rows.add(rows);
+    Ok(out)
+}
+
+/// What is to be done for one row.
+pub(crate) fn plan_row(thread: &ShardThread, text: &[u8], row: &Row) -> Plan {
+    let ask = match &row.ask {
+        Ok(ask) => ask,
+        Err(error) => return Plan::Fail(*error),
+    };
+    plan_ask(thread, text, ask)
+}
+
+/// What is to be done for a row that names a pool and a key.
+pub(crate) fn plan_ask(thread: &ShardThread, text: &[u8], ask: &Ask) -> Plan {
+    let entry = thread.directory.lookup(ask.pool);
+    let is_open = thread.directory.check_key(entry, ask.key.of(text));
+    match entry {
+        Some(entry) if is_open => Plan::Allocate {
+            owner: Owner {
+                pool: ask.pool,
+                shard: entry.shard(),
+                index: entry.index(),
+                overflow: entry.overflow(),
+                is_tracked: entry.tracking().is_some(),
+            },
+            params: ask.params,
+            visitor: ask.visitor.map(|span| visitor_id(span.of(text))),
+        },
+        // Nobody without the key learns whether the pool exists.
+        _ => Plan::Fail(RowError::InvalidKey { key: ask.key, pool: ask.pool_text }),
+    }
+}
+
+/// What a visitor is known by: no name of any visitor is kept.
+fn visitor_id(name: &[u8]) -> VisitorId {
+    let mut id = [0; 16];
+    id.copy_from_slice(&blake3::hash(name).as_bytes()[..16]);
+    VisitorId(id)
+}
+
+impl Job {
+    fn plan(&mut self, thread: &ShardThread, text: &[u8]) {
+        let Self { batch, plans, .. } = self;
+        plans.clear();
+        plans.extend(batch.rows().iter().map(|row| plan_row(thread, text, row)));
+    }
+
+    fn render(&mut self, thread: &ShardThread) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32 + ROW_ANSWER_BYTES * self.plans.len());
+        let mut writer = BulkResponse::new(&mut out, self.batch.text());
+        let rows = self.batch.rows().iter().zip(&self.plans).zip(&self.outcomes);
+        for ((row, plan), outcome) in rows {
+            writer.row(row.request_id, &row_answer(thread, plan, *outcome));
+        }
+        writer.finish();
+        out
+    }
+
+    /// Every row failed by a fault of ours.
+    fn render_failed(&mut self, handle: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut writer = BulkResponse::new(&mut out, self.batch.text());
+        for row in self.batch.rows() {
+            let error = RowError::InternalServiceError { handle };
+            writer.row(row.request_id, &Answer::Error(error));
+        }
+        writer.finish();
+        out
+    }
+}
+
+/// What a row is answered with.
+pub(crate) fn row_answer<'a>(
+    thread: &'a ShardThread,
+    plan: &Plan,
+    outcome: Outcome,
+) -> Answer<'a> {
+    let owner = match plan {
+        Plan::Fail(error) => {
+            thread.stats.row_errors.add(1);
+            return Answer::Error(*error);
+        }
+        Plan::Allocate { owner, .. } => owner,
+    };
+    let tracking = || {
+        let entry = owner.is_tracked.then(|| thread.directory.lookup(owner.pool)).flatten()?;
+        let of = entry.tracking()?;
+        Some(Tracking { base: &of.base_url, destination: &of.destination_url })
+    };
+    let (reason, until) = match outcome {
+        Outcome::Allocated { number, .. } | Outcome::Kept { number } => {
+            return Answer::Number { number, overflow: false, tracking: tracking() };
+        }
+        Outcome::Exhausted { until } => (Reason::Exhausted, Some(until)),
+        Outcome::Refused(refusal) => (refusal.into(), None),
+    };
+    thread.stats.overflow(reason);
+    match owner.overflow {
+        Some(number) => Answer::Number { number, overflow: true, tracking: tracking() },
+        None => {
+            thread.stats.row_errors.add(1);
+            let wait = until.map_or(0, |until| until.since(thread.now()).0);
+            Answer::Error(RowError::PoolExhausted { pool: owner.pool, wait_ms: wait })
+        }
+    }
+}

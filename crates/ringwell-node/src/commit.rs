@@ -1,0 +1,74 @@
+//! Which groups of a shard's journal are durable, and who waits for one.
+//!
+//! Lives on the shard's thread. Waiters are woken when their group is durable, or when the journal
+//! refuses: then their rows become overflow, whatever happens to the group later.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+use ringwell_engine::Refusal;
+
+/// Progress of one shard's journal.
+#[derive(Debug, Default)]
+pub(crate) struct Commit {
+    /// Groups up to this one are durable; with `durability = "memory"` all are at once.
+    durable: Cell<u64>,
+    /// How often waiters were turned away, and why the last time.
+    refusals: Cell<(u64, Option<Refusal>)>,
+    waiters: RefCell<Vec<(u64, Waker)>>,
+}
+
+impl Commit {
+    /// A journal whose last durable group is `durable`.
+    pub(crate) fn new(durable: u64) -> Self {
+        Self { durable: Cell::new(durable), ..Self::default() }
+    }
+
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.get()
+    }
+
+    /// Everything up to `group` is durable.
+    pub(crate) fn advance(&self, group: u64) {
+        self.durable.set(self.durable.get().max(group));
+        let durable = self.durable.get();
+        for (_, waker) in self.waiters.borrow_mut().extract_if(.., |(group, _)| *group <= durable) {
+            waker.wake();
+        }
+    }
+
+    /// Turns away everybody who waits now.
+    pub(crate) fn refuse(&self, why: Refusal) {
+        self.refusals.set((self.refusals.get().0 + 1, Some(why)));
+        for (_, waker) in self.waiters.borrow_mut().drain(..) {
+            waker.wake();
+        }
+    }
+
+    /// Waits until `group` is durable.
+    ///
+    /// # Errors
+    /// The reason why the journal turned the waiters away.
+    pub(crate) async fn wait(&self, group: u64) -> Result<(), Refusal> {
+        let before = self.refusals.get().0;
+        let mut registered = false;
+        poll_fn(|cx| {
+            if self.durable.get() >= group {
+                return Poll::Ready(Ok(()));
+            }
+            if let (count, Some(why)) = self.refusals.get()
+                && count != before
+            {
+                return Poll::Ready(Err(why));
+            }
+            // A task keeps its waker while it waits here, so once is enough.
+            if !registered {
+                self.waiters.borrow_mut().push((group, cx.waker().clone()));
+                registered = true;
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}

@@ -1,0 +1,47 @@
+//! Why a node does not start, in words for the operator.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::disk;
+use crate::listen::ListenError;
+
+/// Why a node does not start, or stopped with something unsaved.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Another process serves this data.
+    #[error(transparent)]
+    Lock(#[from] disk::LockError),
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// A journal or snapshot cannot be opened.
+    #[error(transparent)]
+    Open(#[from] disk::OpenError),
+    /// The data directory cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    Data {
+        /// What was read.
+        path: PathBuf,
+        /// Why it failed.
+        error: io::Error,
+    },
+    /// A file of the journal cannot be used.
+    #[error(transparent)]
+    File(#[from] disk::FileError),
+    /// A thread or runtime could not be made.
+    #[error("cannot start a shard's thread: {0}")]
+    Thread(io::Error),
+    /// A fault of ours while a journal was read.
+    #[error("reading a journal failed by a fault of the program; the log has the place")]
+    ReaderPanicked,
+    /// A fault of ours while serving.
+    #[error("a shard's thread ended by a fault of the program; the log has the place")]
+    ShardPanicked,
+    /// A shard could not bring its last records to the disk.
+    #[error("shard {shard} stopped with records that are not on the disk; their numbers were not answered")]
+    Unsaved {
+        /// The shard.
+        shard: u16,
+    },
+}

@@ -1,0 +1,278 @@
+//! The rows of one batch on their way: from the plan, through their owners, to the outcomes.
+//!
+//! The shard that took the batch in asks the other owners first, so that they work at the same
+//! time, then serves its own rows, then waits for the journal and the others, at most until the
+//! batch's deadline. What is missing then becomes overflow; the batch never fails as a whole.
+//! Invariant: a number whose answer does not leave is released.
+
+use std::hint::black_box;
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
+use ringwell_engine::{Ask, Outcome, Refusal, RowKey};
+use ringwell_wire::{RowError, Span};
+use tokio::sync::oneshot;
+
+use crate::mesh::{Message, PeerAnswer, PeerRow, PeerRows, Unanswered};
+use crate::shard::ShardThread;
+
+/// What is to be done for a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Plan {
+    /// Answer with this error.
+    Fail(RowError),
+    /// Ask the owner for a number.
+    Allocate { owner: Owner, params: [Span; 2], visitor: Option<VisitorId> },
+}
+
+/// What the directory says of the pool that a row asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    pub(crate) pool: PoolId,
+    pub(crate) shard: u16,
+    /// The pool, counted within its shard.
+    pub(crate) index: u32,
+    pub(crate) overflow: Option<PromoNumber>,
+    /// Its answers have a tracking URL.
+    pub(crate) is_tracked: bool,
+}
+
+/// Room for one batch's rows, used again by the next.
+#[derive(Debug, Default)]
+pub(crate) struct Job {
+    pub(crate) batch: ringwell_wire::Batch,
+    pub(crate) plans: Vec<Plan>,
+    /// Row for row; what no owner has answered yet is late.
+    pub(crate) outcomes: Vec<Outcome>,
+    remote: Vec<Remote>,
+}
+
+/// Rows that another shard was asked for.
+#[derive(Debug)]
+struct Remote {
+    shard: usize,
+    rows: Vec<u16>,
+    /// When the owner took them up, once it has answered.
+    answered_at: Option<Millis>,
+    reply: Option<oneshot::Receiver<PeerAnswer>>,
+}
+
+/// A batch that is being answered. Dropped before [`InFlight::answered`], it releases its numbers.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    thread: Rc<ShardThread>,
+    job: Option<Box<Job>>,
+    now: Millis,
+    is_answered: bool,
+}
+
+/// What distinguishes this batch from others with the same rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) retry: Option<[u8; 16]>,
+    pub(crate) deadline: Instant,
+}
+
+impl InFlight {
+    pub(crate) fn new(thread: &Rc<ShardThread>) -> Self {
+        let job = thread.take_job();
+        let thread = Rc::clone(thread);
+        Self { thread, job: Some(job), now: Millis::ZERO, is_answered: false }
+    }
+
+    /// The rows. There is a job from `new` to the drop.
+    #[allow(clippy::expect_used, reason = "the option is emptied by drop alone")]
+    pub(crate) fn job(&mut self) -> &mut Job {
+        self.job.as_mut().expect("a batch in flight has a job")
+    }
+
+    /// Asks every owner for its rows. `text` is what the spans point into.
+    pub(crate) fn start(&mut self, text: &Bytes, terms: &Terms) {
+        let thread = Rc::clone(&self.thread);
+        let job = self.job();
+        job.outcomes.clear();
+        job.outcomes.resize(job.plans.len(), Outcome::Refused(Refusal::Late));
+        if thread.peers.0.len() > 1 {
+            ask_others(&thread, job, text, terms);
+        }
+        self.now = serve_own(&thread, self.job(), text, terms);
+    }
+
+    /// Waits until all rows are answered and durable, or the deadline has passed.
+    pub(crate) async fn finish(&mut self, terms: &Terms) {
+        let thread = Rc::clone(&self.thread);
+        let group = thread.engine.borrow().group();
+        let waits_for_journal = self.has_own_numbers() && thread.commit.durable() < group;
+        if !waits_for_journal && self.job().remote.is_empty() {
+            return;
+        }
+        let mut journal = Ok(());
+        let deadline = tokio::time::Instant::from_std(terms.deadline);
+        let in_time = tokio::time::timeout_at(deadline, async {
+            if waits_for_journal {
+                journal = Err(Refusal::Late);
+                journal = thread.commit.wait(group).await;
+            }
+            self.collect().await;
+        })
+        .await;
+        if in_time.is_err() {
+            thread.stats.deadlines_missed.add(1);
+        }
+        if let Err(refusal) = journal {
+            self.give_up_own(refusal, terms);
+        }
+    }
+
+    /// The answer is about to leave: the numbers are the clients' now.
+    pub(crate) fn answered(&mut self) {
+        self.is_answered = true;
+    }
+
+    fn has_own_numbers(&mut self) -> bool {
+        let is_own = |o: &Outcome| matches!(o, Outcome::Allocated { .. } | Outcome::Kept { .. });
+        self.job().outcomes.iter().any(is_own)
+    }
+
+    /// Takes the other owners' answers.
+    async fn collect(&mut self) {
+        let job = self.job();
+        for remote in &mut job.remote {
+            let Some(reply) = remote.reply.as_mut() else { continue };
+            let Ok(answer) = reply.await else { continue };
+            remote.answered_at = Some(answer.at);
+            for (row, outcome) in remote.rows.iter().zip(answer.outcomes) {
+                job.outcomes[usize::from(*row)] = outcome;
+            }
+        }
+    }
+
+    /// The journal did not take this shard's rows in time: they become overflow.
+    fn give_up_own(&mut self, refusal: Refusal, terms: &Terms) {
+        let thread = Rc::clone(&self.thread);
+        let now = self.now;
+        let mut engine = thread.engine.borrow_mut();
+        let later = engine.at(thread.clock.now());
+        let own = thread.id;
+        for (row, pool, outcome) in self.job().rows_of(own) {
+            if let Outcome::Allocated { slot, .. } = *outcome {
+                engine.release_slot(later, slot, now);
+                if let Some(batch) = terms.retry {
+                    engine.forget_answer(later, RowKey { batch, row }, pool);
+                }
+            }
+            if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
+                *outcome = Outcome::Refused(refusal);
+            }
+        }
+        drop(engine);
+        thread.commit_soon();
+    }
+
+    /// Releases every number that was handed out for this batch.
+    fn release_all(&mut self) {
+        let thread = Rc::clone(&self.thread);
+        let now = self.now;
+        let own = thread.id;
+        let job = self.job();
+        let mut own_slots = Vec::new();
+        for (_, _, outcome) in job.rows_of(own) {
+            if let Outcome::Allocated { slot, .. } = *outcome {
+                own_slots.push(Unanswered { slot, allocated_at: now });
+            }
+        }
+        for remote in &job.remote {
+            let Some(allocated_at) = remote.answered_at else { continue };
+            let slots = remote.rows.iter().filter_map(|row| match job.outcomes[usize::from(*row)] {
+                Outcome::Allocated { slot, .. } => Some(Unanswered { slot, allocated_at }),
+                _ => None,
+            });
+            thread.peers.send(remote.shard, Message::Unanswered(slots.collect()));
+        }
+        thread.release(&own_slots);
+    }
+}
+
+impl Job {
+    /// This shard's rows: row, pool within the shard, outcome.
+    fn rows_of(&mut self, shard: u16) -> impl Iterator<Item = (u16, u32, &mut Outcome)> {
+        let rows = (0..).zip(&self.plans).zip(&mut self.outcomes);
+        rows.filter_map(move |((row, plan), outcome)| match plan {
+            Plan::Fail(_) => None,
+            Plan::Allocate { owner, .. } => {
+                (owner.shard == shard).then_some((row, owner.index, outcome))
+            }
+        })
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.release_all();
+        }
+        if let Some(mut job) = self.job.take() {
+            job.remote.clear();
+            self.thread.give_job(job);
+        }
+    }
+}
+
+/// Sends each other owner its rows. An owner whose queue is full is busy: its rows overflow now.
+fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) {
+    for shard in 0..thread.peers.0.len() {
+        if shard == usize::from(thread.id) {
+            continue;
+        }
+        let mut rows = Vec::new();
+        for (row, plan) in (0..).zip(&job.plans) {
+            let Plan::Allocate { owner, params, visitor } = *plan else { continue };
+            if usize::from(owner.shard) == shard {
+                rows.push(PeerRow { pool: owner.index, row, params, visitor });
+            }
+        }
+        if rows.is_empty() {
+            continue;
+        }
+        let numbers: Vec<u16> = rows.iter().map(|row| row.row).collect();
+        let (reply, receiver) = oneshot::channel();
+        let Terms { retry, deadline } = *terms;
+        let message = PeerRows { text: text.clone(), rows, retry, deadline, reply };
+        if thread.peers.send(shard, Message::Rows(message)) {
+            let (answered_at, reply) = (None, Some(receiver));
+            job.remote.push(Remote { shard, rows: numbers, answered_at, reply });
+        } else {
+            for row in numbers {
+                job.outcomes[usize::from(row)] = Outcome::Refused(Refusal::Busy);
+            }
+        }
+    }
+}
+
+/// Serves this shard's rows; says at what time.
+fn serve_own(thread: &ShardThread, job: &mut Job, text: &[u8], terms: &Terms) -> Millis {
+    let mut engine = thread.engine.borrow_mut();
+    let now = engine.at(thread.clock.now());
+    let own = thread.id;
+    // All cache misses of the batch at once; the sum only keeps the reads alive.
+    let mut warmed = 0;
+    for (_, pool, _) in job.rows_of(own) {
+        warmed ^= engine.warm(pool);
+    }
+    black_box(warmed);
+    let rows = (0..).zip(&job.plans).zip(&mut job.outcomes);
+    for ((row, plan), outcome) in rows {
+        let Plan::Allocate { owner, params, visitor } = *plan else { continue };
+        if owner.shard != own {
+            continue;
+        }
+        let params = params.map(|span| span.of(text));
+        let retry = terms.retry.map(|batch| RowKey { batch, row });
+        *outcome = engine.allocate(now, &Ask { pool: owner.index, params, visitor, retry });
+    }
+    drop(engine);
+    thread.commit_soon();
+    now
+}

@@ -1,0 +1,261 @@
+//! HTTP on a shard's thread: accepts connections, reads bodies within their limits, and brings
+//! each request to the path that answers it.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::{self, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use ringwell_wire::RequestError;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tower::ServiceExt;
+
+use crate::api;
+use crate::conn::{Open, Order, Phase, Watched};
+use crate::listen::Listener;
+use crate::shard::ShardThread;
+
+/// After the kernel refused a new connection (no descriptors left), wait this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a client over the limit of connections gets, before its connection is closed.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
+    connection: close\r\nretry-after: 1\r\ncontent-length: 84\r\n\r\n\
+    {\"errors\":{\"class\":\"ServiceUnavailable\",\"invalid_data\":\"too many open connections\"}} ";
+
+/// An answer's body: made here at once, or by the management API.
+#[derive(Debug)]
+pub(crate) enum AnswerBody {
+    /// All bytes, until they are taken.
+    Whole(Option<Bytes>),
+    /// From axum.
+    Admin(axum::body::Body),
+}
+
+impl From<Vec<u8>> for AnswerBody {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Whole(Some(bytes.into()))
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Admin(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::Admin(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Self::Admin(body) => body.size_hint(),
+        }
+    }
+}
+
+/// Accepts connections until the task is ended.
+pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, admin: Router) {
+    let listener = match Accept::new(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(shard = thread.id, %error, "a listener cannot be used");
+            return;
+        }
+    };
+    loop {
+        let accepted = match &listener {
+            Accept::Tcp(tcp) => tcp.accept().await.map(|(socket, _)| {
+                // Answers are written whole: waiting for more to send only costs time.
+                let _ = socket.set_nodelay(true);
+                welcome(&thread, socket, &admin);
+            }),
+            Accept::Unix(unix) => {
+                unix.accept().await.map(|(socket, _)| welcome(&thread, socket, &admin))
+            }
+        };
+        if let Err(error) = accepted {
+            tracing::warn!(shard = thread.id, %error, "a connection could not be accepted");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
+    }
+}
+
+/// A listener on the shard's runtime.
+enum Accept {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+impl Accept {
+    fn new(listener: Listener) -> io::Result<Self> {
+        match listener {
+            Listener::Tcp(tcp) => tokio::net::TcpListener::from_std(tcp).map(Self::Tcp),
+            Listener::Unix(unix) => tokio::net::UnixListener::from_std(unix).map(Self::Unix),
+        }
+    }
+}
+
+/// Serves a new connection on a task of its own, if there is room for it.
+fn welcome<S>(thread: &Rc<ShardThread>, mut socket: S, admin: &Router)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let shards = usize::from(thread.directory.shards());
+    let room = thread.node.config.limits.connections.div_ceil(shards);
+    if thread.connections.count() >= room {
+        thread.stats.connections_refused.add(1);
+        tokio::task::spawn_local(async move {
+            // Who does not read it in time has no claim to it.
+            let _ = tokio::time::timeout(ACCEPT_PAUSE, socket.write_all(FULL)).await;
+        });
+        return;
+    }
+    thread.stats.connections_opened.add(1);
+    let open = thread.connections.open();
+    tokio::task::spawn_local(serve(Rc::clone(thread), socket, open, admin.clone()));
+}
+
+async fn serve<S>(thread: Rc<ShardThread>, socket: S, open: Open, admin: Router)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let watch = Rc::clone(&open.watch);
+    let service = service_fn(|request: Request<Incoming>| {
+        watch.enter(Phase::Service);
+        let (thread, watch, admin) = (Rc::clone(&thread), Rc::clone(&watch), admin.clone());
+        async move {
+            let response = answer(&thread, request, admin).await;
+            watch.enter(Phase::Write);
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let limits = &thread.node.config.limits;
+    let io = TokioIo::new(Watched { socket, watch: Rc::clone(&open.watch) });
+    let connection = http1::Builder::new()
+        .half_close(true)
+        .pipeline_flush(true)
+        .max_headers(limits.headers)
+        .max_buf_size(limits.header_bytes.max(HYPER_BUFFER_MIN))
+        .serve_connection(io, service);
+    let mut connection = pin!(connection);
+    let mut is_finishing = false;
+    poll_fn(|cx| {
+        watch.remember(cx.waker());
+        match watch.order() {
+            Order::Cut => return Poll::Ready(()),
+            Order::Finish if !is_finishing => {
+                is_finishing = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            Order::Finish | Order::Serve => {}
+        }
+        // A broken connection is the client's affair: there is nobody left to tell.
+        connection.as_mut().poll(cx).map(|_| ())
+    })
+    .await;
+}
+
+/// The HTTP library takes no smaller buffer.
+const HYPER_BUFFER_MIN: usize = 8192;
+
+/// Answers one request.
+async fn answer(
+    thread: &Rc<ShardThread>,
+    request: Request<Incoming>,
+    admin: Router,
+) -> Response<AnswerBody> {
+    if request.uri().path().starts_with("/api/") {
+        return api::answer(thread, request).await;
+    }
+    let limit = thread.node.config.limits.body_bytes;
+    let request = request.map(|body| axum::body::Body::new(http_body_util::Limited::new(body, limit)));
+    let mut response = match admin.oneshot(request).await {
+        Ok(response) => response.map(AnswerBody::Admin),
+        Err(never) => match never {},
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Reads a body within the limits of size and time.
+///
+/// # Errors
+/// [`RequestError`] says which limit it broke; the connection must then be closed.
+pub(crate) async fn read_body(thread: &ShardThread, body: Incoming) -> Result<Bytes, RequestError> {
+    let limits = &thread.node.config.limits;
+    if body.size_hint().lower() > limits.body_bytes as u64 {
+        return Err(RequestError::TooLarge { limit: limits.body_bytes });
+    }
+    let mut read = pin!(collect(body, limits.body_bytes));
+    // Most bodies have arrived with their head: those get no timer.
+    if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await {
+        return done;
+    }
+    match tokio::time::timeout(limits.body_timeout, read).await {
+        Ok(done) => done,
+        Err(_) => Err(RequestError::TooSlow),
+    }
+}
+
+async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, RequestError> {
+    // Nearly every body is one frame, which is passed on as it is.
+    let mut first = Bytes::new();
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| RequestError::Broken)?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len().max(all.len()) + data.len() > limit {
+            return Err(RequestError::TooLarge { limit });
+        }
+        if first.is_empty() {
+            first = data;
+        } else {
+            if all.is_empty() {
+                all.extend_from_slice(&first);
+            }
+            all.extend_from_slice(&data);
+        }
+    }
+    Ok(if all.is_empty() { first } else { all.freeze() })
+}
+
+/// Milliseconds since the request's head was read, whole and with decimals.
+pub(crate) fn time_headers(response: &mut Response<AnswerBody>, started: Instant) {
+    let us = started.elapsed().as_micros();
+    let headers = response.headers_mut();
+    headers.insert("processing-time", HeaderValue::from(u64::try_from(us / 1000).unwrap_or(0)));
+    let timing = format!("total;dur={}.{:03}", us / 1000, us % 1000);
+    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(timing)) {
+        headers.insert("server-timing", value);
+    }
+}

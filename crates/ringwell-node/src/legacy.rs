@@ -1,0 +1,68 @@
+//! `GET /api/<date>/ring_pools/<id>/allocate_number.{json,xml,csv}`: one number.
+//!
+//! A batch of one row with another form of answer. Numbers that overflow go out unmarked.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use hyper::header::{self, HeaderValue};
+use hyper::{Response, StatusCode};
+use ringwell_wire::legacy::{Format, Single, parse};
+use ringwell_wire::{Answer, RowError};
+
+use crate::api::whole;
+use crate::bulk;
+use crate::gather::{InFlight, Plan, Terms};
+use crate::http::AnswerBody;
+use crate::shard::ShardThread;
+
+/// Answers a single allocation.
+pub(crate) async fn answer(
+    thread: &Rc<ShardThread>,
+    pool: &str,
+    query: &str,
+    format: Format,
+    terms: &Terms,
+) -> Response<AnswerBody> {
+    thread.stats.legacy.add(1);
+    let Single { text, ask } = parse(pool, query, thread.node.config.api.strict_params);
+    let text = Bytes::from(text);
+    let mut flight = InFlight::new(thread);
+    let started = catch_unwind(AssertUnwindSafe(|| {
+        thread.node.fault_drill(&text);
+        let plan = match &ask {
+            Ok(ask) => bulk::plan_ask(thread, &text, ask),
+            Err(error) => Plan::Fail(*error),
+        };
+        let job = flight.job();
+        job.plans.clear();
+        job.plans.push(plan);
+        // A repeated GET is another allocation: it has no body that would tell it apart.
+        flight.start(&text, &Terms { retry: None, ..*terms });
+    }));
+    if let Err(panic) = started {
+        let error = RowError::InternalServiceError { handle: thread.report_panic(&panic) };
+        return failed(format, &error, &text);
+    }
+    flight.finish(terms).await;
+    let job = flight.job();
+    let response = match bulk::row_answer(thread, &job.plans[0], job.outcomes[0]) {
+        Answer::Number { number, tracking, .. } => {
+            whole(StatusCode::OK, format.content_type(), format.number(number, tracking))
+        }
+        Answer::Error(error) => failed(format, &error, &text),
+    };
+    flight.answered();
+    response
+}
+
+fn failed(format: Format, error: &RowError, text: &[u8]) -> Response<AnswerBody> {
+    let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+    let mut response = whole(status, format.error_content_type(), format.error(error, text));
+    if let RowError::PoolExhausted { wait_ms, .. } = error {
+        let seconds = wait_ms.div_ceil(1000).max(1);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}

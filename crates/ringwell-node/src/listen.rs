@@ -1,0 +1,130 @@
+//! Sockets that clients connect to: one TCP listener a shard on each address, or a unix socket
+//! that all shards accept from.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Connections that the kernel may queue for us before it refuses more.
+const BACKLOG: i32 = 4096;
+
+/// A listener of one shard, not yet tied to a runtime.
+#[derive(Debug)]
+pub enum Listener {
+    /// host:port
+    Tcp(std::net::TcpListener),
+    /// A path in the file system.
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// Why an address could not be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {reason}")]
+pub struct ListenError {
+    address: String,
+    reason: String,
+}
+
+/// All listeners: `shards[i]` holds those of shard i. Unix sockets are unlinked at the end.
+#[derive(Debug)]
+pub struct Listeners {
+    /// By shard.
+    pub shards: Vec<Vec<Listener>>,
+    /// What was bound, as clients would write it.
+    pub addresses: Vec<String>,
+    paths: Vec<PathBuf>,
+}
+
+impl Listeners {
+    /// Binds each address once for each shard.
+    ///
+    /// # Errors
+    /// [`ListenError`] names the address and what to do.
+    pub fn bind(addresses: &[impl fmt::Display], shards: usize) -> Result<Self, ListenError> {
+        let mut all =
+            Self { shards: (0..shards).map(|_| Vec::new()).collect(), addresses: vec![], paths: vec![] };
+        for address in addresses {
+            let address = address.to_string();
+            all.add(&address).map_err(|error| ListenError {
+                reason: explain(&error),
+                address,
+            })?;
+        }
+        Ok(all)
+    }
+
+    fn add(&mut self, address: &str) -> io::Result<()> {
+        if let Some(path) = address.strip_prefix("unix:") {
+            let listener = bind_unix(Path::new(path))?;
+            self.paths.push(PathBuf::from(path));
+            self.addresses.push(address.to_owned());
+            for shard in &mut self.shards {
+                shard.push(Listener::Unix(listener.try_clone()?));
+            }
+            return Ok(());
+        }
+        let wanted = address
+            .to_socket_addrs()?
+            .next()
+            .ok_or_else(|| io::Error::other("the name has no address"))?;
+        // SO_REUSEPORT would let a second server of the same user share the port in silence:
+        // a first socket without it fails if anyone listens there.
+        let exclusive = tcp_socket(wanted)?;
+        exclusive.bind(&wanted.into())?;
+        let bound = exclusive
+            .local_addr()?
+            .as_socket()
+            .ok_or_else(|| io::Error::other("not an internet address"))?;
+        drop(exclusive);
+        for shard in &mut self.shards {
+            let socket = tcp_socket(bound)?;
+            socket.set_reuse_port(true)?;
+            socket.bind(&bound.into())?;
+            socket.listen(BACKLOG)?;
+            shard.push(Listener::Tcp(socket.into()));
+        }
+        self.addresses.push(bound.to_string());
+        Ok(())
+    }
+}
+
+impl Drop for Listeners {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            // A socket file left behind does no harm: the next start removes it.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Binds a unix socket, over a socket file that nobody listens on any more.
+fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+        std::fs::remove_file(path)?;
+    }
+    let listener = std::os::unix::net::UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn explain(error: &io::Error) -> String {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => "; another program listens there: stop it or choose another address with --listen",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 and foreign directories need more rights",
+        io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
+        _ => "",
+    };
+    format!("{error}{advice}")
+}

@@ -1,0 +1,110 @@
+//! What all threads of the process share: configuration, directory, and how the node is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use ringwell_directory::{Config, Directory};
+use ringwell_journal::Durability;
+use ringwell_wire::Limits;
+
+/// Where the node is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Not in rotation yet.
+    Starting,
+    /// In rotation.
+    Serving,
+    /// Out of rotation: answers what has begun.
+    Draining,
+}
+
+/// How a shard's journal is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JournalState {
+    Writing,
+    Full,
+    Failed,
+}
+
+impl JournalState {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Writing => "writing",
+            Self::Full => "full",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Shared by all threads.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) config: Config,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) durability: Durability,
+    pub(crate) wire_limits: Limits,
+    /// A drill for tests: a request that contains this text fails by a panic.
+    panic_on: Option<Vec<u8>>,
+    phase: AtomicU8,
+    journals: Vec<AtomicU8>,
+}
+
+impl Node {
+    pub(crate) fn new(config: Config, directory: Directory, durability: Durability) -> Self {
+        let journals = (0..directory.shards()).map(|_| AtomicU8::new(0)).collect();
+        let wire_limits = Limits {
+            rows_max: config.limits.rows,
+            suffix_bytes_max: config.limits.suffix_bytes,
+            request_id_bytes_max: config.limits.request_id_bytes,
+            strict_params: config.api.strict_params,
+        };
+        Self {
+            config,
+            directory: Arc::new(directory),
+            durability,
+            wire_limits,
+            panic_on: std::env::var("RINGWELL_DRILL_PANIC_ON").ok().map(String::into_bytes),
+            phase: AtomicU8::new(0),
+            journals,
+        }
+    }
+
+    /// Panics if this request is the one that a test has chosen (`RINGWELL_DRILL_PANIC_ON`).
+    pub(crate) fn fault_drill(&self, text: &[u8]) {
+        if let Some(wanted) = &self.panic_on {
+            let is_here = text.windows(wanted.len().max(1)).any(|window| window == wanted);
+            assert!(!is_here, "a drill: this request was to fail");
+        }
+    }
+
+    /// Whether answers wait for the journal.
+    pub(crate) fn answers_wait(&self) -> bool {
+        self.durability != Durability::Memory
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Starting,
+            1 => Phase::Serving,
+            _ => Phase::Draining,
+        }
+    }
+
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_journal(&self, shard: u16, state: JournalState) {
+        self.journals[usize::from(shard)].store(state as u8, Ordering::Relaxed);
+    }
+
+    /// The states of the journals, by shard.
+    pub(crate) fn journals(&self) -> Vec<JournalState> {
+        let state = |value| match value {
+            0 => JournalState::Writing,
+            1 => JournalState::Full,
+            _ => JournalState::Failed,
+        };
+        self.journals.iter().map(|shard| state(shard.load(Ordering::Relaxed))).collect()
+    }
+}

@@ -1,0 +1,338 @@
+//! The life of a node: start, serve, drain, stop.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use ringwell_directory::{Config, Directory};
+use ringwell_journal::Durability;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::LocalSet;
+
+use crate::clock::Clock;
+use crate::disk::{self, DataLock, Journal};
+use crate::listen::{Listener, Listeners};
+use crate::mesh::{Message, Peers, QUEUE_MESSAGES_MAX};
+use crate::node::{JournalState, Node, Phase};
+use crate::shard::ShardThread;
+use crate::start::{Started, start};
+use crate::stats::{JournalStats, ShardStats};
+use crate::{ServeError, admin, http, keeping, lookup, writer};
+
+/// What the shards are told, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Course {
+    Serve,
+    /// Take nothing new; answer what has begun.
+    Drain,
+    /// Nobody asks any more: save and end.
+    Stop,
+}
+
+/// Requests in flight get this long when the node stops.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// Called once with the addresses that were bound, when requests are answered.
+pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
+
+/// Serves until SIGTERM or SIGINT, then drains. A second signal ends the process at once.
+///
+/// # Errors
+/// [`ServeError`] if the node cannot start, or could not save everything.
+pub fn serve(config: Config, directory: Directory, on_ready: OnReady) -> Result<(), ServeError> {
+    let durability: Durability = config.durability.parse().unwrap_or_default();
+    let settings = disk_settings(&config, durability);
+    let _lock = match durability {
+        Durability::Memory => None,
+        Durability::Disk | Durability::Os => Some(DataLock::acquire(&config.data)?),
+    };
+    warn_of_disk(&config, durability);
+    let rows_max = config.limits.idempotency_rows;
+    let (started, clock) = start(&directory, &settings, rows_max, Clock::start())?;
+    let mut listeners = Listeners::bind(&config.listen, started.len())?;
+    let node = Arc::new(Node::new(config, directory, durability));
+    let (course, told) = watch::channel(Course::Serve);
+    let (reports, mut reported) = mpsc::unbounded_channel();
+    let (senders, queues): (Vec<_>, Vec<_>) =
+        started.iter().map(|_| mpsc::channel(QUEUE_MESSAGES_MAX)).unzip();
+    let peers = Peers(senders);
+    let mut threads = Vec::new();
+    let bound = std::mem::take(&mut listeners.shards);
+    for ((id, started), (listeners, queue)) in (0..).zip(started).zip(bound.into_iter().zip(queues)) {
+        let plan = ShardPlan {
+            id,
+            node: Arc::clone(&node),
+            clock,
+            peers: peers.clone(),
+            started,
+            listeners,
+            queue,
+            told: told.clone(),
+            reports: reports.clone(),
+        };
+        threads.push(spawn(plan)?);
+    }
+    drop(reports);
+    let runtime = current_thread()?;
+    runtime.block_on(async {
+        let mut signals = Signals::new()?;
+        if wait_for(&mut reported, threads.len()).await {
+            node.enter(Phase::Serving);
+            tracing::info!(
+                addresses = ?listeners.addresses,
+                shards = threads.len(),
+                %durability,
+                ring_pools = node.directory.pools().len(),
+                numbers = node.directory.number_count(),
+                "serving"
+            );
+            on_ready(&listeners.addresses);
+            tokio::select! {
+                name = signals.next() => tracing::info!(signal = name, "draining"),
+                _ = reported.recv() => tracing::error!("a shard's thread has ended; stopping"),
+            }
+        }
+        node.enter(Phase::Draining);
+        signals.exit_at_once_on_the_next();
+        course.send_replace(Course::Drain);
+        wait_for(&mut reported, threads.len()).await;
+        course.send_replace(Course::Stop);
+        Ok::<_, ServeError>(())
+    })?;
+    join(threads)?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Waits until every shard has reported; `false` if one has ended before.
+async fn wait_for(reported: &mut mpsc::UnboundedReceiver<u16>, shards: usize) -> bool {
+    for _ in 0..shards {
+        if reported.recv().await.is_none() {
+            return false;
+        }
+    }
+    true
+}
+
+fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeError> {
+    let ends = threads.into_iter().map(|thread| {
+        thread.join().unwrap_or(Err(ServeError::ShardPanicked))
+    });
+    // All are joined before the first trouble is told.
+    ends.collect::<Vec<_>>().into_iter().collect()
+}
+
+fn disk_settings(config: &Config, durability: Durability) -> disk::Settings {
+    let mut settings = disk::Settings::new(config.data.clone(), durability);
+    settings.segment_bytes = config.journal.segment_bytes;
+    settings.spare_segments = config.journal.spare_segments;
+    settings.history_bytes = config.journal.history_bytes;
+    settings.history_age = Some(config.journal.history_age);
+    settings
+}
+
+/// Says what makes the disk look less durable than configured.
+fn warn_of_disk(config: &Config, durability: Durability) {
+    if durability != Durability::Disk {
+        tracing::warn!(%durability, "answers do not wait for the disk: a crash can forget allocations");
+        return;
+    }
+    match disk::probe(&config.data) {
+        Ok(probe) => {
+            for warning in probe.warnings() {
+                tracing::warn!("{warning}");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the disk could not be probed"),
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, ServeError> {
+        let of = |kind| signal(kind).map_err(ServeError::Thread);
+        Ok(Self { terminate: of(SignalKind::terminate())?, interrupt: of(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    fn exit_at_once_on_the_next(mut self) {
+        tokio::spawn(async move {
+            let name = self.next().await;
+            tracing::warn!(signal = name, "second signal: ending at once");
+            // As a shell tells of a process that a signal has ended.
+            std::process::exit(if name == "SIGTERM" { 143 } else { 130 });
+        });
+    }
+}
+
+/// All that a shard's thread begins with.
+struct ShardPlan {
+    id: u16,
+    node: Arc<Node>,
+    clock: Clock,
+    peers: Peers,
+    started: Started,
+    listeners: Vec<Listener>,
+    queue: mpsc::Receiver<Message>,
+    told: watch::Receiver<Course>,
+    reports: mpsc::UnboundedSender<u16>,
+}
+
+fn current_thread() -> Result<Runtime, ServeError> {
+    Builder::new_current_thread().enable_all().build().map_err(ServeError::Thread)
+}
+
+fn spawn(plan: ShardPlan) -> Result<JoinHandle<Result<(), ServeError>>, ServeError> {
+    let name = format!("shard-{}", plan.id);
+    std::thread::Builder::new()
+        .name(name)
+        .spawn(move || {
+            let runtime = current_thread()?;
+            runtime.block_on(LocalSet::new().run_until(live(plan)))
+        })
+        .map_err(ServeError::Thread)
+}
+
+/// A shard's life on its thread.
+async fn live(plan: ShardPlan) -> Result<(), ServeError> {
+    let ShardPlan { id, node, clock, peers, started, listeners, queue, mut told, reports } = plan;
+    let Started { engine, journal, flushed } = started;
+    let admin = admin::router(Arc::clone(&node), peers.clone());
+    let thread = Rc::new(ShardThread::new(id, node, engine, clock, peers));
+    let journal = Rc::new(journal);
+    let tasks = [
+        tokio::task::spawn_local(writer::run(Rc::clone(&thread), Rc::clone(&journal), flushed)),
+        tokio::task::spawn_local(serve_messages(Rc::clone(&thread), Rc::clone(&journal), queue)),
+        tokio::task::spawn_local(keeping::run(Rc::clone(&thread), Rc::clone(&journal))),
+    ];
+    // Files that once failed to flush cannot vouch for themselves: a fresh snapshot can.
+    save(&thread, &journal).await;
+    let accepting = accept_all(&thread, listeners, &admin);
+    let _ = reports.send(id);
+    wait_until(&mut told, Course::Drain).await;
+    accepting.iter().for_each(tokio::task::JoinHandle::abort);
+    drain(&thread).await;
+    let _ = reports.send(id);
+    wait_until(&mut told, Course::Stop).await;
+    let is_saved = save(&thread, &journal).await;
+    for task in tasks {
+        task.abort();
+        // Its share of the journal goes with it.
+        let _ = task.await;
+    }
+    let is_closed = Rc::into_inner(journal).is_none_or(|journal| journal.close().is_ok());
+    if is_saved && is_closed { Ok(()) } else { Err(ServeError::Unsaved { shard: id }) }
+}
+
+fn accept_all(
+    thread: &Rc<ShardThread>,
+    listeners: Vec<Listener>,
+    admin: &Router,
+) -> Vec<tokio::task::JoinHandle<()>> {
+    let accept = |listener| {
+        tokio::task::spawn_local(http::accept(Rc::clone(thread), listener, admin.clone()))
+    };
+    listeners.into_iter().map(accept).collect()
+}
+
+async fn wait_until(told: &mut watch::Receiver<Course>, course: Course) {
+    // An error means that nobody is left to tell: the same as the end.
+    let _ = told.wait_for(|now| *now >= course).await;
+}
+
+/// Lets the open connections answer what they have begun.
+async fn drain(thread: &ShardThread) {
+    let until = Instant::now() + DRAIN_MAX;
+    thread.connections.drain();
+    while thread.connections.count() > 0 && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Flushes the journal and takes a snapshot. `false` if records could not be stored.
+async fn save(thread: &Rc<ShardThread>, journal: &Rc<Journal>) -> bool {
+    if !thread.node.answers_wait() {
+        return true;
+    }
+    match keeping::snapshot(thread, journal).await {
+        Ok(()) => true,
+        Err(trouble) => {
+            tracing::error!(shard = thread.id, trouble, "no snapshot could be taken");
+            !thread.engine.borrow().is_pending()
+        }
+    }
+}
+
+/// Serves what other threads ask of this shard.
+async fn serve_messages(
+    thread: Rc<ShardThread>,
+    journal: Rc<Journal>,
+    mut queue: mpsc::Receiver<Message>,
+) {
+    while let Some(message) = queue.recv().await {
+        match message {
+            Message::Rows(rows) => thread.serve_peer(rows),
+            Message::Unanswered(numbers) => thread.release(&numbers),
+            Message::Release { number, allocated_at, reply } => {
+                let now = thread.now();
+                let released = thread.engine.borrow_mut().release(now, number, allocated_at);
+                thread.commit_soon();
+                let group = thread.engine.borrow().group();
+                let thread = Rc::clone(&thread);
+                tokio::task::spawn_local(async move {
+                    let durable = if released { thread.commit.wait(group).await } else { Ok(()) };
+                    let _ = reply.send(durable.map(|()| released));
+                });
+            }
+            Message::Attribution { number, at, reply } => {
+                let looked = lookup::attribution(Rc::clone(&thread), journal.reader(), number, at);
+                tokio::task::spawn_local(async move {
+                    let _ = reply.send(looked.await);
+                });
+            }
+            Message::Stats(reply) => {
+                let _ = reply.send(stats(&thread, &journal));
+            }
+        }
+    }
+}
+
+fn stats(thread: &ShardThread, journal: &Journal) -> ShardStats {
+    let engine = thread.engine.borrow();
+    let stored = journal.stats();
+    let state = thread.node.journals()[usize::from(thread.id)];
+    ShardStats {
+        shard: thread.id,
+        counters: thread.stats.counters(),
+        overflow: thread.stats.overflow_counts(),
+        latency: thread.stats.latency(),
+        connections: thread.connections.count(),
+        engine: engine.counts(),
+        answers: engine.answers_remembered(),
+        numbers: engine.shard().slots().len(),
+        journal: JournalStats {
+            groups: stored.frames,
+            bytes: stored.body_bytes,
+            state: match state {
+                JournalState::Writing => 0,
+                JournalState::Full => 1,
+                JournalState::Failed => 2,
+            },
+        },
+    }
+}

@@ -1,0 +1,211 @@
+//! One shard's thread: the engine and all that is done around it on that thread.
+//!
+//! Everything here is single-threaded; `RefCell`s are borrowed for a few lines and never across
+//! an `await`.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ringwell_core::Millis;
+use ringwell_directory::Directory;
+use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey};
+use tokio::sync::{Notify, oneshot};
+
+use crate::clock::Clock;
+use crate::commit::Commit;
+use crate::conn::Connections;
+use crate::gather::Job;
+use crate::mesh::{PeerAnswer, PeerRows, Peers, Unanswered};
+use crate::node::{JournalState, Node};
+use crate::stats::Stats;
+
+/// Idle room for batches that a shard keeps; more than are ever in flight at once on most days.
+const JOBS_KEPT_MAX: usize = 1024;
+
+/// With `durability = "memory"` groups are sealed when they have this size.
+const MEMORY_GROUP_BYTES: usize = 256 * 1024;
+
+/// What the tasks of a shard's thread share.
+#[derive(Debug)]
+pub(crate) struct ShardThread {
+    pub(crate) id: u16,
+    pub(crate) node: Arc<Node>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) clock: Clock,
+    pub(crate) engine: RefCell<Engine>,
+    pub(crate) commit: Commit,
+    pub(crate) peers: Peers,
+    pub(crate) connections: Rc<Connections>,
+    pub(crate) stats: Stats,
+    /// Told when records wait to be written.
+    pub(crate) pending: Notify,
+    jobs: RefCell<Vec<Box<Job>>>,
+    /// Answers to other shards that wait for a group, oldest first.
+    promised: RefCell<VecDeque<Promised>>,
+}
+
+/// An answer to another shard that waits for a group to be durable.
+#[derive(Debug)]
+struct Promised {
+    group: u64,
+    answer: PeerAnswer,
+    reply: oneshot::Sender<PeerAnswer>,
+}
+
+impl ShardThread {
+    pub(crate) fn new(id: u16, node: Arc<Node>, engine: Engine, clock: Clock, peers: Peers) -> Self {
+        // With durability "memory" nothing is waited for.
+        let durable = if node.answers_wait() { engine.group() - 1 } else { u64::MAX };
+        Self {
+            id,
+            directory: Arc::clone(&node.directory),
+            node,
+            clock,
+            engine: RefCell::new(engine),
+            commit: Commit::new(durable),
+            peers,
+            connections: Rc::default(),
+            stats: Stats::default(),
+            pending: Notify::new(),
+            jobs: RefCell::default(),
+            promised: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn take_job(&self) -> Box<Job> {
+        self.jobs.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_job(&self, job: Box<Job>) {
+        let mut jobs = self.jobs.borrow_mut();
+        if jobs.len() < JOBS_KEPT_MAX {
+            jobs.push(job);
+        }
+    }
+
+    /// Has what the engine has written since brought to the disk.
+    pub(crate) fn commit_soon(&self) {
+        let bytes = self.engine.borrow().pending_bytes();
+        let enough = if self.node.answers_wait() { 1 } else { MEMORY_GROUP_BYTES };
+        if bytes >= enough {
+            self.pending.notify_one();
+        }
+    }
+
+    /// Serves rows of a batch that another shard took in.
+    pub(crate) fn serve_peer(&self, ask: PeerRows) {
+        if Instant::now() > ask.deadline || ask.reply.is_closed() {
+            self.stats.peer_rows_late.add(ask.rows.len() as u64);
+            return;
+        }
+        let answer = self.allocate_for_peer(&ask);
+        let group = self.engine.borrow().group();
+        let has_numbers = answer.outcomes.iter().any(|outcome| {
+            matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. })
+        });
+        let promised = Promised { group, answer, reply: ask.reply };
+        if has_numbers && self.commit.durable() < group {
+            self.promised.borrow_mut().push_back(promised);
+        } else {
+            self.deliver(promised);
+        }
+        self.commit_soon();
+    }
+
+    fn allocate_for_peer(&self, ask: &PeerRows) -> PeerAnswer {
+        let mut engine = self.engine.borrow_mut();
+        let at = engine.at(self.clock.now());
+        let outcomes = ask.rows.iter().map(|row| {
+            let params = row.params.map(|span| span.of(&ask.text));
+            let retry = ask.retry.map(|batch| RowKey { batch, row: row.row });
+            engine.allocate(at, &Ask { pool: row.pool, params, visitor: row.visitor, retry })
+        });
+        PeerAnswer { at, outcomes: outcomes.collect() }
+    }
+
+    /// Sends an answer; if nobody waits any more, its numbers are released.
+    fn deliver(&self, promised: Promised) {
+        if let Err(answer) = promised.reply.send(promised.answer) {
+            self.release(&unanswered(&answer));
+        }
+    }
+
+    /// Ends the lockouts of numbers that no client has seen.
+    pub(crate) fn release(&self, numbers: &[Unanswered]) {
+        if numbers.is_empty() {
+            return;
+        }
+        let mut engine = self.engine.borrow_mut();
+        let now = engine.at(self.clock.now());
+        for number in numbers {
+            engine.release_slot(now, number.slot, number.allocated_at);
+        }
+        drop(engine);
+        self.stats.unanswered.add(numbers.len() as u64);
+        self.commit_soon();
+    }
+
+    /// Everything up to `group` is durable.
+    pub(crate) fn stored(&self, group: u64) {
+        if self.engine.borrow().refusal() == Some(Refusal::JournalFull) {
+            self.engine.borrow_mut().refuse(None);
+            self.node.set_journal(self.id, JournalState::Writing);
+            tracing::info!(shard = self.id, "the journal has room again: numbers go out");
+        }
+        self.commit.advance(group);
+        while let Some(promised) = self.next_promised(group) {
+            self.deliver(promised);
+        }
+    }
+
+    fn next_promised(&self, group: u64) -> Option<Promised> {
+        self.promised.borrow_mut().pop_front_if(|promised| promised.group <= group)
+    }
+
+    /// The journal takes nothing: rows become overflow, those that wait too.
+    pub(crate) fn refuse(&self, why: Refusal) {
+        self.engine.borrow_mut().refuse(Some(why));
+        self.commit.refuse(why);
+        while let Some(mut promised) = self.next_promised(u64::MAX) {
+            self.release(&unanswered(&promised.answer));
+            for outcome in &mut promised.answer.outcomes {
+                if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
+                    *outcome = Outcome::Refused(why);
+                }
+            }
+            self.deliver(promised);
+        }
+    }
+
+    /// Notes a panic of ours; the handle stands in the answer and in the log.
+    pub(crate) fn report_panic(&self, panic: &(dyn Any + Send)) -> u64 {
+        self.stats.panics.add(1);
+        // Unique enough to be found in a log, and an integer as the API wants it.
+        let handle = self.clock.now().0 * 1000 + self.stats.panics.get() % 1000;
+        let message = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        tracing::error!(shard = self.id, handle, message, "a request failed by a fault of ours");
+        handle
+    }
+
+    /// Shard time now.
+    pub(crate) fn now(&self) -> Millis {
+        self.engine.borrow_mut().at(self.clock.now())
+    }
+}
+
+fn unanswered(answer: &PeerAnswer) -> Vec<Unanswered> {
+    let allocated_at = answer.at;
+    let slots = answer.outcomes.iter().filter_map(|outcome| match *outcome {
+        Outcome::Allocated { slot, .. } => Some(Unanswered { slot, allocated_at }),
+        Outcome::Kept { .. } | Outcome::Exhausted { .. } | Outcome::Refused(_) => None,
+    });
+    slots.collect()
+}

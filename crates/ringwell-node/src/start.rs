@@ -1,0 +1,174 @@
+//! From files to engines: reads every shard's snapshot and journal, lets numbers that changed
+//! shards take their lockouts along, and opens the journals for writing.
+
+use std::path::Path;
+use std::time::Instant;
+
+use ringwell_core::{Millis, PoolSpec};
+use ringwell_directory::{Directory, RingPool};
+use ringwell_engine::{Engine, Restore};
+use ringwell_journal::{Chunk, Durability, Recovered, Snapshot};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::ServeError;
+use crate::clock::Clock;
+use crate::disk::{self, Flushed, Journal, ShardStore};
+
+/// A shard that can serve.
+pub(crate) struct Started {
+    pub(crate) engine: Engine,
+    pub(crate) journal: Journal,
+    pub(crate) flushed: UnboundedReceiver<Flushed>,
+}
+
+/// A shard whose files have been read and not yet changed.
+struct Read {
+    shard: u16,
+    store: ShardStore,
+    restore: Restore,
+    recovered: Recovered,
+}
+
+/// Opens all shards of the directory. Shards that the journals know and the directory does not
+/// any more only give their lockouts to those that own the numbers now.
+///
+/// # Errors
+/// [`ServeError`] if a journal is damaged or cannot be read; nothing has been changed then.
+pub(crate) fn start(
+    directory: &Directory,
+    settings: &disk::Settings,
+    answer_rows_max: usize,
+    clock: Clock,
+) -> Result<(Vec<Started>, Clock), ServeError> {
+    let shards = directory.shards();
+    let known = if settings.durability == Durability::Memory {
+        shards
+    } else {
+        shards.max(shards_on_disk(&settings.data)?)
+    };
+    let mut reads = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..known)
+            .map(|shard| {
+                scope.spawn(move || {
+                    read(shard, specs(directory.pools_of(shard)), settings, answer_rows_max)
+                })
+            })
+            .collect();
+        readers
+            .into_iter()
+            .map(|reader| reader.join().unwrap_or_else(|_| Err(ServeError::ReaderPanicked)))
+            .collect::<Result<Vec<_>, _>>()
+    })?;
+    adopt(&mut reads);
+    let newest = reads.iter().map(|read| read.recovered.tip.last_at).max().unwrap_or_default();
+    let wall = clock.now();
+    let clock = clock.not_before(newest);
+    reads.truncate(usize::from(shards));
+    let started = reads.into_iter().map(|read| open(read, wall)).collect::<Result<Vec<_>, _>>()?;
+    Ok((started, clock))
+}
+
+/// How many shards have files.
+fn shards_on_disk(data: &Path) -> Result<u16, ServeError> {
+    let entries = match std::fs::read_dir(data.join("journal")) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(ServeError::Data { path: data.to_owned(), error }),
+    };
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u16>().ok());
+    Ok(numbers.max().map_or(0, |last| last + 1))
+}
+
+fn specs(pools: &[RingPool]) -> Vec<PoolSpec> {
+    let spec = |pool: &RingPool| PoolSpec {
+        id: pool.id(),
+        lifetime: pool.lifetime(),
+        numbers: pool.numbers().to_vec(),
+    };
+    pools.iter().map(spec).collect()
+}
+
+/// Reads one shard's newest whole snapshot and the journal after it.
+fn read(
+    shard: u16,
+    specs: Vec<PoolSpec>,
+    settings: &disk::Settings,
+    answer_rows_max: usize,
+) -> Result<Read, ServeError> {
+    let began = Instant::now();
+    let store = ShardStore::open(settings, u32::from(shard))?;
+    let mut restore = Restore::new(specs.clone(), answer_rows_max);
+    let mut newest = None;
+    for reference in store.snapshots()? {
+        match load(&store, &reference, &mut restore) {
+            Ok(snapshot) => {
+                newest = Some(snapshot);
+                break;
+            }
+            Err(error) => {
+                tracing::warn!(shard, error, "a snapshot cannot be used; trying the one before");
+                restore = Restore::new(specs.clone(), answer_rows_max);
+            }
+        }
+    }
+    let recovered =
+        store.recover(newest.as_ref(), |header, body| restore.group(header, body))?;
+    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    tracing::info!(
+        shard,
+        took_ms,
+        snapshot = newest.is_some(),
+        groups = recovered.frames,
+        verdict = %recovered.verdict,
+        "read the journal"
+    );
+    Ok(Read { shard, store, restore, recovered })
+}
+
+fn load(
+    store: &ShardStore,
+    reference: &disk::SnapshotRef,
+    restore: &mut Restore,
+) -> Result<Snapshot, String> {
+    let mut reader = store.read_snapshot(reference).map_err(|error| error.to_string())?;
+    restore.clock(reader.header().last_at);
+    while let Some(chunk) = reader.next_chunk().map_err(|error| error.to_string())? {
+        match chunk {
+            Chunk::Numbers(entries) => entries.for_each(|entry| restore.number(&entry)),
+            Chunk::Answers(entries) => entries.for_each(|entry| restore.answer(&entry)),
+            Chunk::Holds(entries) => entries.for_each(|entry| restore.hold(&entry)),
+        }
+    }
+    reader.end().copied().ok_or_else(|| "it has no end".to_owned())
+}
+
+/// Gives every lockout to the shard that owns its number now.
+fn adopt(reads: &mut [Read]) {
+    let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
+    for number in &retired {
+        for read in reads.iter_mut() {
+            read.restore.adopt(number);
+        }
+    }
+}
+
+/// Opens a shard's journal for writing and makes its engine.
+fn open(read: Read, wall: Millis) -> Result<Started, ServeError> {
+    let Read { shard, store, restore, recovered } = read;
+    let (sender, flushed) = unbounded_channel();
+    let is_in_doubt = recovered.is_in_doubt();
+    // The shard's thread has ended if nobody listens.
+    let tell = Box::new(move |told| drop(sender.send(told)));
+    let (journal, tip) = store.start(recovered, tell)?;
+    let (engine, doubts) = restore.finish(tip, wall, is_in_doubt);
+    if let Some(ahead) = doubts.clock_ahead {
+        tracing::warn!(shard, ahead_ms = ahead.0, "the clock is far ahead of the journal: running lockouts were lengthened by that");
+    }
+    if let Some(behind) = doubts.clock_behind {
+        tracing::warn!(shard, behind_ms = behind.0, "the clock is behind the journal: shard time goes on from the journal's newest record");
+    }
+    if let Some(until) = doubts.held_until {
+        tracing::error!(shard, until_ms = until.0, "the journal's end is damaged: all pools of the shard answer with overflow numbers for one lockout");
+    }
+    Ok(Started { engine, journal, flushed })
+}

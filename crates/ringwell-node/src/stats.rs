@@ -1,0 +1,169 @@
+//! What a shard's thread counts. Plain cells: nobody else writes them, and a scrape asks the
+//! thread for a copy.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use ringwell_engine::{Counts, Refusal};
+
+/// Longest time that the histogram tells apart, in microseconds.
+const LATENCY_MAX_US: u64 = 60_000_000;
+
+/// A count that only goes up.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(Cell<u64>);
+
+impl Counter {
+    pub(crate) fn add(&self, count: u64) {
+        self.0.set(self.0.get() + count);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// Why an overflow number went out, or none at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    Exhausted,
+    Late,
+    Busy,
+    JournalFull,
+    JournalFailed,
+}
+
+impl Reason {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Exhausted, Self::Late, Self::Busy, Self::JournalFull, Self::JournalFailed];
+
+    /// As metrics call it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Exhausted => "exhausted",
+            Self::Late => "late",
+            Self::Busy => "busy",
+            Self::JournalFull => "journal_full",
+            Self::JournalFailed => "journal_failed",
+        }
+    }
+}
+
+impl From<Refusal> for Reason {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::JournalFull => Self::JournalFull,
+            Refusal::JournalFailed => Self::JournalFailed,
+            Refusal::Late => Self::Late,
+            Refusal::Busy => Self::Busy,
+        }
+    }
+}
+
+/// The counts of one shard's thread.
+#[derive(Debug)]
+pub(crate) struct Stats {
+    pub(crate) batches: Counter,
+    pub(crate) rows: Counter,
+    pub(crate) row_errors: Counter,
+    pub(crate) legacy: Counter,
+    pub(crate) rejected: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) deadlines_missed: Counter,
+    pub(crate) peer_rows_late: Counter,
+    pub(crate) unanswered: Counter,
+    pub(crate) connections_opened: Counter,
+    pub(crate) connections_refused: Counter,
+    pub(crate) connections_cut: Counter,
+    overflow: [Counter; Reason::ALL.len()],
+    latency: RefCell<Histogram<u64>>,
+}
+
+impl Default for Stats {
+    #[expect(clippy::expect_used, reason = "the bounds are constants; a test makes one")]
+    fn default() -> Self {
+        let latency = Histogram::new_with_bounds(1, LATENCY_MAX_US, 2).expect("constant bounds");
+        Self {
+            batches: Counter::default(),
+            rows: Counter::default(),
+            row_errors: Counter::default(),
+            legacy: Counter::default(),
+            rejected: Counter::default(),
+            panics: Counter::default(),
+            deadlines_missed: Counter::default(),
+            peer_rows_late: Counter::default(),
+            unanswered: Counter::default(),
+            connections_opened: Counter::default(),
+            connections_refused: Counter::default(),
+            connections_cut: Counter::default(),
+            overflow: Default::default(),
+            latency: RefCell::new(latency),
+        }
+    }
+}
+
+impl Stats {
+    /// One row got an overflow number, or none, for this reason.
+    pub(crate) fn overflow(&self, reason: Reason) {
+        self.overflow[reason as usize].add(1);
+    }
+
+    /// One batch was answered after this time.
+    pub(crate) fn answered_after(&self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.latency.borrow_mut().saturating_record(us.max(1));
+    }
+}
+
+/// A copy of a shard's counts, for `/metrics`.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardStats {
+    pub(crate) shard: u16,
+    /// Name, help, value.
+    pub(crate) counters: Vec<(&'static str, &'static str, u64)>,
+    pub(crate) overflow: [u64; Reason::ALL.len()],
+    pub(crate) latency: Histogram<u64>,
+    pub(crate) connections: usize,
+    pub(crate) engine: Counts,
+    pub(crate) answers: usize,
+    pub(crate) numbers: usize,
+    pub(crate) journal: JournalStats,
+}
+
+/// How a shard's journal does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct JournalStats {
+    pub(crate) groups: u64,
+    pub(crate) bytes: u64,
+    /// 0 writing, 1 full, 2 failed.
+    pub(crate) state: u64,
+}
+
+impl Stats {
+    /// The counters: name, help, value.
+    pub(crate) fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
+        vec![
+            ("batches", "Bulk requests answered", self.batches.get()),
+            ("rows", "Rows answered, whatever with", self.rows.get()),
+            ("row_errors", "Rows answered with an error", self.row_errors.get()),
+            ("legacy_requests", "Single allocations answered", self.legacy.get()),
+            ("rejected_requests", "Requests under /api/ refused whole", self.rejected.get()),
+            ("panics", "Requests that failed by a fault of ours", self.panics.get()),
+            ("deadlines_missed", "Batches not whole by their deadline", self.deadlines_missed.get()),
+            ("peer_rows_late", "Rows taken up too late to serve", self.peer_rows_late.get()),
+            ("unanswered_released", "Numbers released unseen", self.unanswered.get()),
+            ("connections_opened", "Connections accepted", self.connections_opened.get()),
+            ("connections_refused", "Connections over the limit", self.connections_refused.get()),
+            ("connections_cut", "Connections cut for slowness", self.connections_cut.get()),
+        ]
+    }
+
+    pub(crate) fn overflow_counts(&self) -> [u64; Reason::ALL.len()] {
+        self.overflow.each_ref().map(Counter::get)
+    }
+
+    pub(crate) fn latency(&self) -> Histogram<u64> {
+        self.latency.borrow().clone()
+    }
+}

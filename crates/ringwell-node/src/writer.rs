@@ -1,0 +1,75 @@
+//! The shard's task that brings groups to the journal, one at a time, and lets answers go.
+
+use std::rc::Rc;
+
+use ringwell_engine::Refusal;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::disk::{Flushed, Journal};
+use crate::node::JournalState;
+use crate::shard::ShardThread;
+
+/// Writes groups until the thread ends. While one is being stored the next one gathers.
+pub(crate) async fn run(
+    thread: Rc<ShardThread>,
+    journal: Rc<Journal>,
+    mut flushed: UnboundedReceiver<Flushed>,
+) {
+    let mut spare = Vec::new();
+    loop {
+        thread.pending.notified().await;
+        // Requests that have arrived meanwhile join the group.
+        tokio::task::yield_now().await;
+        while let Some(group) = next_group(&thread, &mut spare) {
+            let at_once = journal.submit(group);
+            match stored(&thread, at_once, &mut flushed).await {
+                Some(emptied) => spare = emptied,
+                // The journal has failed: groups gather in vain until the restart.
+                None => return,
+            }
+        }
+    }
+}
+
+fn next_group(thread: &ShardThread, spare: &mut Vec<u8>) -> Option<ringwell_journal::Group> {
+    let mut engine = thread.engine.borrow_mut();
+    engine.is_pending().then(|| engine.seal(std::mem::take(spare)))?
+}
+
+/// Waits until the group in flight is stored; returns its emptied buffer.
+async fn stored(
+    thread: &ShardThread,
+    mut at_once: Option<Flushed>,
+    flushed: &mut UnboundedReceiver<Flushed>,
+) -> Option<Vec<u8>> {
+    loop {
+        let told = match at_once.take() {
+            Some(told) => told,
+            None => flushed.recv().await?,
+        };
+        match told {
+            Flushed::Stored { n, spare, .. } => {
+                thread.stored(n);
+                return Some(spare);
+            }
+            Flushed::Full { .. } => {
+                tracing::error!(
+                    shard = thread.id,
+                    "the disk is full: this shard's rows get overflow numbers until there is room"
+                );
+                thread.node.set_journal(thread.id, JournalState::Full);
+                thread.refuse(Refusal::JournalFull);
+            }
+            Flushed::Failed { error, .. } => {
+                tracing::error!(
+                    shard = thread.id,
+                    error,
+                    "the journal failed: this shard's rows get overflow numbers until a restart"
+                );
+                thread.node.set_journal(thread.id, JournalState::Failed);
+                thread.refuse(Refusal::JournalFailed);
+                return None;
+            }
+        }
+    }
+}
