@@ -1,1 +1,24 @@
-//! directory
+//! Which ring pools there are, which keys open them, which shard owns them, and how a server is
+//! configured.
+//!
+//! Reads files and nothing else of the operating system: variables, flags and random bytes come in
+//! as arguments. Knows nothing of HTTP, of journals and of which numbers are free.
+
+mod check;
+mod config;
+mod config;
+mod directory;
+mod fault;
+mod key;
+mod placement;
+mod pool;
+mod token;
+
+pub use config::Config;
+pub use config::{Api, Config, Durability, Journal, Limits, Listen, Log, LogFormat, Management};
+pub use directory::{Directory, Entry};
+pub use fault::Fault;
+pub use key::{KeyError, RingPoolKey};
+pub use placement::{BUCKETS, Placement, SHARDS_MAX, bucket};
+pub use pool::{PoolFault, PoolFields, RingPool, Tracking};
+pub use token::{Token, TokenHash, TokenHashError};

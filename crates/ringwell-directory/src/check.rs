@@ -1,0 +1,111 @@
+//! What ring pools must fulfil together.
+//!
+//! Owns the rules between pools: ids and numbers are unique, and an overflow number is in nobody's
+//! rotation. Knows nothing of where pools come from: it names them by their place in a list.
+
+use ringwell_core::PoolId;
+
+use crate::RingPool;
+
+/// A rule between pools that is broken.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Clash {
+    /// The later of the two pools, as its place in the list that was checked.
+    pub(crate) pool: usize,
+    /// The field that breaks the rule.
+    pub(crate) field: &'static str,
+    pub(crate) message: String,
+    pub(crate) hint: &'static str,
+}
+
+/// Numbers in a row, and whose they are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    /// A place in the list of pools. Lists are shorter than 2^32: `Directory::POOLS_MAX`.
+    pub(crate) pool: u32,
+}
+
+/// Every rule between `pools` that is broken, in the order of the pools.
+pub(crate) fn clashes(pools: &[RingPool]) -> Vec<Clash> {
+    let mut found = Vec::new();
+    same_ids(pools, &mut found);
+    let runs = runs(pools);
+    shared_numbers(pools, &runs, &mut found);
+    overflow_in_rotation(pools, &runs, &mut found);
+    found.sort_by_key(|clash| clash.pool);
+    found
+}
+
+/// The ranges of all pools, by their first number.
+pub(crate) fn runs(pools: &[RingPool]) -> Vec<Run> {
+    let mut runs: Vec<Run> = (0..)
+        .zip(pools)
+        .flat_map(|(pool, ring_pool)| {
+            let run = move |range: &ringwell_core::NumberRange| Run {
+                first: range.first().to_u64(),
+                last: range.last().to_u64(),
+                pool,
+            };
+            ring_pool.numbers().iter().map(run)
+        })
+        .collect();
+    runs.sort_unstable_by_key(|run| (run.first, run.pool));
+    runs
+}
+
+/// Whose rotation `number` is in, if `runs` do not overlap.
+pub(crate) fn owner(runs: &[Run], number: u64) -> Option<u32> {
+    let after = runs.partition_point(|run| run.first <= number);
+    let run = runs[..after].last()?;
+    (number <= run.last).then_some(run.pool)
+}
+
+fn same_ids(pools: &[RingPool], found: &mut Vec<Clash>) {
+    let mut ids: Vec<(PoolId, usize)> =
+        pools.iter().enumerate().map(|(place, pool)| (pool.id(), place)).collect();
+    ids.sort_unstable();
+    found.extend(ids.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| Clash {
+        pool: pair[1].1,
+        field: "id",
+        message: format!("another pool has the id {} already", pair[1].0),
+        hint: "give each pool an id of its own",
+    }));
+}
+
+fn shared_numbers(pools: &[RingPool], runs: &[Run], found: &mut Vec<Clash>) {
+    // The run that reaches furthest so far: whatever starts before its end shares a number with it.
+    let mut furthest: Option<Run> = None;
+    for &run in runs {
+        if let Some(other) = furthest.filter(|other| run.first <= other.last) {
+            let later = run.pool.max(other.pool) as usize;
+            let earlier = run.pool.min(other.pool) as usize;
+            found.push(Clash {
+                pool: later,
+                field: "numbers",
+                message: format!("{} is in ring pool {} too", run.first, pools[earlier].id()),
+                hint: "a number can be in one pool only",
+            });
+        }
+        if furthest.is_none_or(|other| run.last > other.last) {
+            furthest = Some(run);
+        }
+    }
+}
+
+fn overflow_in_rotation(pools: &[RingPool], runs: &[Run], found: &mut Vec<Clash>) {
+    for (place, pool) in pools.iter().enumerate() {
+        let Some(overflow) = pool.overflow() else { continue };
+        let Some(other) = owner(runs, overflow.to_u64()) else { continue };
+        found.push(Clash {
+            pool: place,
+            field: "overflow_number",
+            message: format!(
+                "{overflow} is in the rotation of ring pool {}",
+                pools[other as usize].id()
+            ),
+            hint: "an overflow number belongs to no single visitor: take it out of rotation",
+        });
+    }
+}

@@ -1,0 +1,202 @@
+//! The configuration of a server.
+//!
+//! Owns its fields, their defaults and their limits; how they are read lies in the modules below.
+//! Precedence: defaults, then the file, then `RINGWELL_*` variables, then flags.
+//! Invariant: nothing that `Debug` shows of a [`Config`] is secret.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::TokenHash;
+
+/// How a server is to run. Each field says its default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where journals and snapshots lie. No default: a server that starts from another working
+    /// directory must not forget what it answered.
+    pub data: PathBuf,
+    /// Where to listen: `127.0.0.1:8080`.
+    pub listen: Vec<Listen>,
+    /// How many shards, 1 to 256: one a core.
+    pub shards: u16,
+    /// What must have happened to an allocation before it is answered: [`Durability::Disk`].
+    pub durability: Durability,
+    /// In which time a batch is answered, 1 ms to 60 s: 100 ms.
+    pub deadline: Duration,
+    /// Who may use `/v1/`.
+    pub management: Management,
+    /// What a client may demand.
+    pub limits: Limits,
+    /// How the journal uses the disk.
+    pub journal: Journal,
+    /// Where the published API leaves a choice.
+    pub api: Api,
+    /// What is logged, and how.
+    pub log: Log,
+}
+
+/// Who may use `/v1/`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Management {
+    /// Hashes of the tokens that are accepted: none.
+    pub token_sha256: Vec<TokenHash>,
+}
+
+/// What a client may demand. All lengths in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest body: 256 KiB.
+    pub body_bytes: usize,
+    /// The most rows of a batch: 500.
+    pub rows: usize,
+    /// The longest `api_suffix`, unescaped: 8 KiB.
+    pub suffix_bytes: usize,
+    /// The longest `request_id`, as sent: 256.
+    pub request_id_bytes: usize,
+    /// The longest head of a request: 16 KiB.
+    pub header_bytes: usize,
+    /// The most header fields: 64.
+    pub headers: usize,
+    /// The longest path and query: 8 KiB.
+    pub uri_bytes: usize,
+    /// The most open connections of all shards together: 12,000.
+    pub connections: usize,
+    /// How long a client may take to send the head of a request: 5 s.
+    pub head_timeout: Duration,
+    /// How long a client may take to send a body: 10 s.
+    pub body_timeout: Duration,
+    /// How long a connection may be idle between two requests: 60 s.
+    pub idle_timeout: Duration,
+    /// How long a client may take to receive an answer: 10 s.
+    pub write_timeout: Duration,
+    /// The most rows that each shard remembers for `Idempotency-Key`: 1,000,000.
+    pub idempotency_rows: usize,
+}
+
+/// How the journal uses the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Journal {
+    /// The size of a segment, 1 MiB to 1 GiB: 64 MiB.
+    pub segment_bytes: u64,
+    /// How many segments each shard keeps prepared: 1.
+    pub spare_segments: u32,
+    /// After how much journal a snapshot is taken: 256 MiB.
+    pub snapshot_every_bytes: u64,
+    /// How long allocations can be looked up: 30 days.
+    pub history_age: Duration,
+    /// How much disk that history may take, for each shard: 8 GiB.
+    pub history_bytes: u64,
+}
+
+/// Where the published API leaves a choice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Api {
+    /// Whether a row without any parameter is an error: no.
+    pub strict_params: bool,
+    /// Whether the legacy request for one number is refused: no.
+    pub bulk_only: bool,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// The form: [`LogFormat::Auto`].
+    pub format: LogFormat,
+    /// A level, or directives such as `info,ringwell_node=debug`: `info`.
+    pub level: String,
+}
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// TCP.
+    Tcp {
+        /// A name or an IP address, IPv6 without brackets.
+        host: String,
+        /// 0 lets the system choose.
+        port: u16,
+    },
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// What must have happened to an allocation before it is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// It is on the disk (`fdatasync`): nothing that was answered is forgotten.
+    #[default]
+    Disk,
+    /// The operating system has it: survives the process, not the machine.
+    Os,
+    /// Nothing: it is forgotten when the process ends.
+    Memory,
+}
+
+/// The form of the logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Text on a terminal, JSON otherwise.
+    #[default]
+    Auto,
+    /// Lines for people.
+    Text,
+    /// Lines for machines.
+    Json,
+}
+
+impl Config {
+    /// The defaults for a server that keeps its data in `data` and has `cores` processor cores.
+    #[must_use]
+    pub fn new(data: PathBuf, cores: u16) -> Self {
+        Self {
+            data,
+            listen: vec![Listen::Tcp { host: "127.0.0.1".to_owned(), port: 8080 }],
+            shards: cores.clamp(1, crate::SHARDS_MAX),
+            durability: Durability::default(),
+            deadline: Duration::from_millis(100),
+            management: Management::default(),
+            limits: Limits::default(),
+            journal: Journal::default(),
+            api: Api::default(),
+            log: Log::default(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 256 << 10,
+            rows: 500,
+            suffix_bytes: 8 << 10,
+            request_id_bytes: 256,
+            header_bytes: 16 << 10,
+            headers: 64,
+            uri_bytes: 8 << 10,
+            connections: 12_000,
+            head_timeout: Duration::from_secs(5),
+            body_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(10),
+            idempotency_rows: 1_000_000,
+        }
+    }
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 << 20,
+            spare_segments: 1,
+            snapshot_every_bytes: 256 << 20,
+            history_age: Duration::from_hours(30 * 24),
+            history_bytes: 8 << 30,
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: LogFormat::default(), level: "info".to_owned() }
+    }
+}

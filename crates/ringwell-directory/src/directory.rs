@@ -1,0 +1,260 @@
+//! The directory: which ring pools there are, what they ask for, and which shard owns them.
+//!
+//! Owns an immutable snapshot that every shard reads and none changes; a change makes another one.
+//! Knows nothing of which numbers are free. Ranges of numbers stay ranges: what it takes of memory
+//! grows with the pools, not with their numbers.
+//! Invariant: no two pools share an id or a number, and no overflow number is in rotation.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ringwell_core::{Millis, PoolId, PromoNumber};
+
+use crate::check::{self, Run};
+use crate::key::Presented;
+use crate::placement::SHARDS_MAX;
+use crate::{Fault, Placement, RingPool, RingPoolKey, Tracking};
+
+/// What the path of a request needs to know of one ring pool, in 104 bytes.
+///
+/// The second key lies elsewhere: few pools have one, and two of them would take a third cache
+/// line.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    key: RingPoolKey,
+    next_key: Option<Box<RingPoolKey>>,
+    tracking: Option<Arc<Tracking>>,
+    lifetime: Millis,
+    /// As an integer, 0 for none: `Option<PromoNumber>` would take twice the room.
+    overflow: u64,
+    index: u32,
+    shard: u16,
+}
+
+impl Entry {
+    /// The shard that owns the pool.
+    #[inline]
+    #[must_use]
+    pub const fn shard(&self) -> u16 {
+        self.shard
+    }
+
+    /// The pool's place among its shard's pools, counted from 0 without gaps.
+    #[inline]
+    #[must_use]
+    pub const fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// How long an allocation is guaranteed.
+    #[inline]
+    #[must_use]
+    pub const fn lifetime(&self) -> Millis {
+        self.lifetime
+    }
+
+    /// Goes out when no number is free; `None` forbids overflow.
+    #[inline]
+    #[must_use]
+    pub const fn overflow(&self) -> Option<PromoNumber> {
+        PromoNumber::from_u64(self.overflow)
+    }
+
+    /// What tracking URLs are made of; `None` for an empty URL.
+    #[inline]
+    #[must_use]
+    pub fn tracking(&self) -> Option<&Tracking> {
+        self.tracking.as_deref()
+    }
+}
+
+/// A snapshot of all ring pools.
+#[derive(Debug)]
+pub struct Directory {
+    version: u64,
+    placement: Placement,
+    /// By shard, then by id.
+    pools: Box<[RingPool]>,
+    /// Where each shard's pools start in `pools`, and where the last one's end.
+    starts: Box<[usize]>,
+    entries: HashMap<PoolId, Entry, foldhash::fast::FixedState>,
+    /// The ranges in rotation, by their first number; they do not overlap.
+    runs: Box<[Run]>,
+    /// Overflow numbers with their pools, in rising order.
+    overflow: Box<[(PromoNumber, PoolId)]>,
+    numbers: u64,
+    /// Compared with whatever is presented for a pool that does not exist.
+    nobody: RingPoolKey,
+}
+
+impl Directory {
+    /// The most pools.
+    pub const POOLS_MAX: usize = 4_000_000;
+
+    /// Makes a snapshot of `pools`, spread evenly over `shards` shards.
+    ///
+    /// # Errors
+    /// Every rule that the pools break together; `ring_pool[7]` is the eighth of them.
+    pub fn new(version: u64, pools: Vec<RingPool>, shards: u16) -> Result<Self, Vec<Fault>> {
+        let faults: Vec<Fault> = check::clashes(&pools)
+            .into_iter()
+            .map(|clash| Fault {
+                field: format!("ring_pool[{}].{}", clash.pool, clash.field),
+                message: clash.message,
+                hint: Some(clash.hint.to_owned()),
+                ..Fault::default()
+            })
+            .collect();
+        if faults.is_empty() { Self::assemble(version, pools, shards) } else { Err(faults) }
+    }
+
+    /// As [`Directory::new`], for pools that have been checked against each other.
+    pub(crate) fn assemble(
+        version: u64,
+        mut pools: Vec<RingPool>,
+        shards: u16,
+    ) -> Result<Self, Vec<Fault>> {
+        let placement = Placement::even(shards).ok_or_else(|| vec![shards_fault(shards)])?;
+        if pools.len() > Self::POOLS_MAX {
+            return Err(vec![pools_fault(pools.len())]);
+        }
+        pools.sort_by_cached_key(|pool| (placement.shard(pool.id()), pool.id()));
+        let starts: Box<[usize]> = (0..=shards)
+            .map(|shard| pools.partition_point(|pool| placement.shard(pool.id()) < shard))
+            .collect();
+        let mut entries = HashMap::with_capacity_and_hasher(
+            pools.len(),
+            foldhash::fast::FixedState::with_seed(SEED),
+        );
+        for (shard, bounds) in (0..).zip(starts.windows(2)) {
+            for (index, pool) in (0..).zip(&pools[bounds[0]..bounds[1]]) {
+                entries.insert(pool.id(), entry(pool, shard, index));
+            }
+        }
+        let mut overflow: Vec<_> =
+            pools.iter().filter_map(|pool| Some((pool.overflow()?, pool.id()))).collect();
+        overflow.sort_unstable();
+        Ok(Self {
+            version,
+            placement,
+            starts,
+            entries,
+            runs: check::runs(&pools).into(),
+            overflow: overflow.into(),
+            numbers: pools.iter().map(RingPool::number_count).sum(),
+            nobody: RingPoolKey::NOBODY,
+            pools: pools.into(),
+        })
+    }
+
+    /// What the path of a request needs to know of `pool`; `None` if there is none.
+    #[inline]
+    #[must_use]
+    pub fn lookup(&self, pool: PoolId) -> Option<&Entry> {
+        self.entries.get(&pool)
+    }
+
+    /// Whether `key` opens the pool that a look-up found. Takes as long if it found none, so that
+    /// the time does not tell whether a pool exists.
+    #[inline]
+    #[must_use]
+    pub fn check_key(&self, entry: Option<&Entry>, key: &[u8]) -> bool {
+        let presented = Presented::new(key);
+        let first = entry.map_or(&self.nobody, |entry| &entry.key);
+        let second = entry.and_then(|entry| entry.next_key.as_deref()).unwrap_or(first);
+        let equal = first.equals(&presented) | second.equals(&presented);
+        bool::from(equal) & entry.is_some()
+    }
+
+    /// Which state of the directory this is; later ones have greater versions.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Which shard owns which bucket.
+    #[must_use]
+    pub const fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// How many shards there are.
+    #[must_use]
+    pub const fn shards(&self) -> u16 {
+        self.placement.shards()
+    }
+
+    /// All pools, by shard, then by id.
+    #[must_use]
+    pub fn pools(&self) -> &[RingPool] {
+        &self.pools
+    }
+
+    /// How many numbers are in rotation, in all pools together.
+    #[must_use]
+    pub const fn number_count(&self) -> u64 {
+        self.numbers
+    }
+
+    /// The pools of `shard` in the order of [`Entry::index`]; none if there is no such shard.
+    #[must_use]
+    pub fn pools_of(&self, shard: u16) -> &[RingPool] {
+        match self.starts.get(usize::from(shard)..usize::from(shard) + 2) {
+            Some(bounds) => &self.pools[bounds[0]..bounds[1]],
+            None => &[],
+        }
+    }
+
+    /// The pool with everything that the directory knows of it.
+    #[must_use]
+    pub fn pool(&self, id: PoolId) -> Option<&RingPool> {
+        let entry = self.lookup(id)?;
+        self.pools_of(entry.shard).get(usize::try_from(entry.index).ok()?)
+    }
+
+    /// The pool in whose rotation `number` is.
+    #[must_use]
+    pub fn pool_by_number(&self, number: PromoNumber) -> Option<PoolId> {
+        let place = check::owner(&self.runs, number.to_u64())?;
+        Some(self.pools[usize::try_from(place).ok()?].id())
+    }
+
+    /// The pools whose overflow number is `number`, by their ids.
+    #[must_use]
+    pub fn overflow_pools(&self, number: PromoNumber) -> Vec<PoolId> {
+        let first = self.overflow.partition_point(|(other, _)| *other < number);
+        let rest = &self.overflow[first..];
+        rest.iter().take_while(|(other, _)| *other == number).map(|(_, pool)| *pool).collect()
+    }
+}
+
+/// Pool ids come from the configuration, never from a stranger: a fixed seed cannot be abused.
+const SEED: u64 = 0x5269_6E67_7765_6C6C;
+
+fn entry(pool: &RingPool, shard: u16, index: u32) -> Entry {
+    Entry {
+        key: *pool.key(),
+        next_key: pool.next_key().copied().map(Box::new),
+        tracking: pool.tracking().cloned(),
+        lifetime: pool.lifetime(),
+        overflow: pool.overflow().map_or(0, PromoNumber::to_u64),
+        index,
+        shard,
+    }
+}
+
+fn shards_fault(shards: u16) -> Fault {
+    Fault {
+        field: "shards".to_owned(),
+        message: format!("must be 1 to {SHARDS_MAX}, is {shards}"),
+        ..Fault::default()
+    }
+}
+
+fn pools_fault(count: usize) -> Fault {
+    Fault {
+        field: "ring_pool".to_owned(),
+        message: format!("are {count}, and may be {} at most", Directory::POOLS_MAX),
+        ..Fault::default()
+    }
+}

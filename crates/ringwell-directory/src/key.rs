@@ -1,0 +1,118 @@
+//! Ring pool keys: the secret that a request must name to get a number of a pool.
+//!
+//! Owns their form, their masking and their comparison. Knows nothing of pools.
+//! Invariant: a key is never shown by `Debug` or `Display`, and comparing it takes the same time
+//! whatever was presented, so that neither logs nor response times give it away.
+
+use std::fmt;
+
+use subtle::{Choice, ConstantTimeEq};
+
+/// One ring pool key: 8 to 64 bytes of printable ASCII without space, `&`, `%` and `+`.
+///
+/// The bytes left out are those that a URL query cannot carry as they are; so a key reads the same
+/// raw and decoded.
+#[derive(Clone, Copy)]
+pub struct RingPoolKey {
+    /// Zeros after the key; no key contains a zero.
+    padded: [u8; Self::BYTES_MAX],
+    bytes: u8,
+}
+
+/// The first rule that a text breaks which should have been a ring pool key. Shows none of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// Too short to be a secret, or too long.
+    #[error("a ring pool key has 8 to 64 bytes, not {bytes}")]
+    Length {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// Something that a URL query cannot carry as it is.
+    #[error("a ring pool key is printable ASCII without space, `&`, `%` and `+`")]
+    Character,
+}
+
+impl RingPoolKey {
+    /// The shortest key.
+    pub const BYTES_MIN: usize = 8;
+    /// The longest key.
+    pub const BYTES_MAX: usize = 64;
+
+    /// Reads a key.
+    ///
+    /// # Errors
+    /// [`KeyError`] names the first rule that `text` breaks.
+    pub fn parse(text: &str) -> Result<Self, KeyError> {
+        let bytes = text.len();
+        if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&bytes) {
+            return Err(KeyError::Length { bytes });
+        }
+        if !text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'&' | b'%' | b'+')) {
+            return Err(KeyError::Character);
+        }
+        Ok(Presented::new(text.as_bytes()).0)
+    }
+
+    /// Whether `presented` is this key. For two keys at a time see `Directory::check_key`.
+    #[inline]
+    #[must_use]
+    pub fn matches(&self, presented: &[u8]) -> bool {
+        self.equals(&Presented::new(presented)).into()
+    }
+
+    /// The key itself, for files and requests that must carry it. Never for logs.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        // Only ASCII got past `parse`; what is not text would be shown as no key at all.
+        str::from_utf8(&self.padded[..usize::from(self.bytes)]).unwrap_or_default()
+    }
+
+    /// In the place of a key where there is none: what is compared with it is refused anyway.
+    pub(crate) const NOBODY: Self = Self { padded: [0; Self::BYTES_MAX], bytes: u8::MAX };
+
+    #[inline]
+    pub(crate) fn equals(&self, presented: &Presented) -> Choice {
+        let other = &presented.0;
+        let mut difference = u64::from(self.bytes ^ other.bytes);
+        let words = self.padded.as_chunks().0.iter().zip(other.padded.as_chunks().0);
+        for (ours, theirs) in words {
+            difference |= u64::from_ne_bytes(*ours) ^ u64::from_ne_bytes(*theirs);
+        }
+        difference.ct_eq(&0)
+    }
+}
+
+/// What a request presented as a key, brought into the form in which keys compare fast.
+pub(crate) struct Presented(RingPoolKey);
+
+impl Presented {
+    #[inline]
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let mut padded = [0; RingPoolKey::BYTES_MAX];
+        // What is too long keeps a length that no key has.
+        let kept = bytes.len().min(RingPoolKey::BYTES_MAX);
+        padded[..kept].copy_from_slice(&bytes[..kept]);
+        Self(RingPoolKey { padded, bytes: u8::try_from(bytes.len()).unwrap_or(u8::MAX) })
+    }
+}
+
+impl PartialEq for RingPoolKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.equals(&Presented(*other)).into()
+    }
+}
+
+impl Eq for RingPoolKey {}
+
+impl fmt::Debug for RingPoolKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Display for RingPoolKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}

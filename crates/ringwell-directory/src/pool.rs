@@ -1,0 +1,219 @@
+//! Ring pools as the directory knows them.
+//!
+//! Owns what one pool must fulfil on its own; what several pools must fulfil together is
+//! `check.rs`. Knows nothing of files, shards or which numbers are free.
+//! Invariant: a [`RingPool`] fulfils every rule of [`PoolFields`].
+
+use std::sync::Arc;
+
+use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber};
+
+use crate::RingPoolKey;
+
+/// What a ring pool is made of, not yet checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolFields {
+    /// The id in the published API.
+    pub id: PoolId,
+    /// What people call it.
+    pub name: Option<String>,
+    /// The key that requests must name.
+    pub key: RingPoolKey,
+    /// A second key that is as good as the first, while clients move from one to the other.
+    pub next_key: Option<RingPoolKey>,
+    /// How long an allocation is guaranteed: 1 ms to 400 days.
+    pub lifetime: Millis,
+    /// The numbers in rotation: 1 to 100,000, none twice.
+    pub numbers: Vec<NumberRange>,
+    /// Goes out when none is free; not in rotation. `None` forbids overflow.
+    pub overflow: Option<PromoNumber>,
+    /// What tracking URLs are made of; without it they are empty.
+    pub tracking: Option<Arc<Tracking>>,
+}
+
+/// What the tracking URL of an allocation is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracking {
+    /// The URL that counts the click, as in `http://example.org/c/1/16-2-3`.
+    pub base_url: String,
+    /// The landing page, to which the number is added.
+    pub destination_url: String,
+}
+
+/// A ring pool that fulfils every rule of [`PoolFields`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingPool(PoolFields);
+
+/// A rule that a pool breaks on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolFault {
+    /// Too short or too long.
+    #[error("must be at least 1 ms and at most 400 days")]
+    Lifetime,
+    /// None at all, or too many.
+    #[error("must be 1 to 100,000 numbers, are {0}")]
+    NumberCount(u64),
+    /// One number is in two of the pool's ranges.
+    #[error("{0} is there twice")]
+    NumberTwice(PromoNumber),
+    /// The overflow number is in the pool's own rotation.
+    #[error("{0} is in the pool's rotation too, and would be attributed to one visitor")]
+    OverflowInRotation(PromoNumber),
+    /// Two equal keys are no rotation.
+    #[error("is the same as ring_pool_key")]
+    SameKey,
+    /// Not a URL.
+    #[error("must be a URL that starts with http:// or https://, of at most 2,048 bytes")]
+    BaseUrl,
+    /// Not a URL.
+    #[error("must be a URL that starts with http:// or https://, of at most 2,048 bytes")]
+    DestinationUrl,
+}
+
+impl PoolFault {
+    /// The field of the configuration that breaks the rule.
+    #[must_use]
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::Lifetime => "lifetime",
+            Self::NumberCount(_) | Self::NumberTwice(_) => "numbers",
+            Self::OverflowInRotation(_) => "overflow_number",
+            Self::SameKey => "next_ring_pool_key",
+            Self::BaseUrl => "tracking_url",
+            Self::DestinationUrl => "destination_url",
+        }
+    }
+
+    /// What to write instead, where an example helps.
+    #[must_use]
+    pub const fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Lifetime => Some("write e.g. \"30m\""),
+            Self::NumberCount(_) => Some("write e.g. [\"8885550100-8885550149\"]"),
+            Self::BaseUrl => Some("write e.g. \"http://example.org/c/1/16-2-3\""),
+            Self::DestinationUrl => Some("write e.g. \"https://example.org/landing\""),
+            Self::NumberTwice(_) | Self::OverflowInRotation(_) | Self::SameKey => None,
+        }
+    }
+}
+
+impl RingPool {
+    /// The longest lifetime: 400 days.
+    pub const LIFETIME_MAX: Millis = Millis(400 * 24 * 60 * 60 * 1000);
+    /// The most numbers of one pool. Ten times what the largest published pools have.
+    pub const NUMBERS_MAX: u64 = 100_000;
+    const URL_BYTES_MAX: usize = 2048;
+
+    /// Checks the rules that a pool must fulfil on its own.
+    ///
+    /// # Errors
+    /// Every rule that `fields` breaks, in the order of the fields.
+    pub fn new(fields: PoolFields) -> Result<Self, Vec<PoolFault>> {
+        let mut faults = Vec::new();
+        if fields.next_key.as_ref() == Some(&fields.key) {
+            faults.push(PoolFault::SameKey);
+        }
+        if fields.lifetime == Millis::ZERO || fields.lifetime > Self::LIFETIME_MAX {
+            faults.push(PoolFault::Lifetime);
+        }
+        let count = count(&fields.numbers);
+        if !(1..=Self::NUMBERS_MAX).contains(&count) {
+            faults.push(PoolFault::NumberCount(count));
+        }
+        faults.extend(number_twice(&fields.numbers).map(PoolFault::NumberTwice));
+        if let Some(overflow) = fields.overflow
+            && fields.numbers.iter().any(|range| range.contains(overflow))
+        {
+            faults.push(PoolFault::OverflowInRotation(overflow));
+        }
+        if let Some(tracking) = &fields.tracking {
+            if !is_url(&tracking.base_url) {
+                faults.push(PoolFault::BaseUrl);
+            }
+            if !is_url(&tracking.destination_url) {
+                faults.push(PoolFault::DestinationUrl);
+            }
+        }
+        if faults.is_empty() { Ok(Self(fields)) } else { Err(faults) }
+    }
+
+    /// The id in the published API.
+    #[must_use]
+    pub const fn id(&self) -> PoolId {
+        self.0.id
+    }
+
+    /// What people call it.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    /// The key that requests must name.
+    #[must_use]
+    pub const fn key(&self) -> &RingPoolKey {
+        &self.0.key
+    }
+
+    /// The second valid key, if keys are being rotated.
+    #[must_use]
+    pub const fn next_key(&self) -> Option<&RingPoolKey> {
+        self.0.next_key.as_ref()
+    }
+
+    /// How long an allocation is guaranteed.
+    #[must_use]
+    pub const fn lifetime(&self) -> Millis {
+        self.0.lifetime
+    }
+
+    /// The numbers in rotation, as ranges in the order given.
+    #[must_use]
+    pub fn numbers(&self) -> &[NumberRange] {
+        &self.0.numbers
+    }
+
+    /// How many numbers are in rotation.
+    #[must_use]
+    pub fn number_count(&self) -> u64 {
+        count(&self.0.numbers)
+    }
+
+    /// Goes out when no number is free; `None` forbids overflow.
+    #[must_use]
+    pub const fn overflow(&self) -> Option<PromoNumber> {
+        self.0.overflow
+    }
+
+    /// What tracking URLs are made of.
+    #[must_use]
+    pub const fn tracking(&self) -> Option<&Arc<Tracking>> {
+        self.0.tracking.as_ref()
+    }
+
+    /// What the pool's shard needs to know of it.
+    #[must_use]
+    pub fn spec(&self) -> PoolSpec {
+        PoolSpec { id: self.id(), lifetime: self.lifetime(), numbers: self.0.numbers.clone() }
+    }
+}
+
+fn count(ranges: &[NumberRange]) -> u64 {
+    ranges.iter().map(|range| u64::from(range.count())).sum()
+}
+
+/// A number that is in two of `ranges`.
+fn number_twice(ranges: &[NumberRange]) -> Option<PromoNumber> {
+    let mut sorted = ranges.to_vec();
+    sorted.sort_unstable_by_key(|range| range.first());
+    let mut pairs = sorted.windows(2);
+    pairs.find(|pair| pair[0].last() >= pair[1].first()).map(|pair| pair[1].first())
+}
+
+fn is_url(text: &str) -> bool {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'<' | b'>' | b'\\');
+    text.len() <= RingPool::URL_BYTES_MAX
+        && text.bytes().all(plain)
+        && rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+}

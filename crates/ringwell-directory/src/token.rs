@@ -1,0 +1,104 @@
+//! Management tokens: the secret that requests under `/v1/` must carry.
+//!
+//! The configuration holds only their hashes. Owns both forms; knows no randomness.
+//! Invariant: a token is never shown by `Debug`.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConstantTimeEq};
+
+/// A management token: `rw_` and 64 hexadecimal digits, or whatever a file held.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+/// The SHA-256 of a management token. As tokens are random, it needs no salt and no slow hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenHash([u8; 32]);
+
+/// Not 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the SHA-256 of a token has 64 hexadecimal digits")]
+pub struct TokenHashError;
+
+impl Token {
+    /// The shortest token that [`Token::parse`] takes, in bytes.
+    pub const BYTES_MIN: usize = 16;
+    /// The longest token, in bytes.
+    pub const BYTES_MAX: usize = 256;
+
+    /// The token of 32 random bytes.
+    #[must_use]
+    pub fn from_random(bytes: [u8; 32]) -> Self {
+        Self(format!("rw_{}", hex(&bytes)))
+    }
+
+    /// A token that was written down: 16 to 256 bytes of printable ASCII without spaces.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let fits = (Self::BYTES_MIN..=Self::BYTES_MAX).contains(&text.len());
+        (fits && text.bytes().all(|b| b.is_ascii_graphic())).then(|| Self(text.to_owned()))
+    }
+
+    /// The token itself, for its owner. Never for logs.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// What the configuration holds of it.
+    #[must_use]
+    pub fn hash(&self) -> TokenHash {
+        TokenHash::of(self.0.as_bytes())
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl TokenHash {
+    /// Reads 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`TokenHashError`] if `text` is something else.
+    pub fn parse(text: &str) -> Result<Self, TokenHashError> {
+        if text.len() != 64 {
+            return Err(TokenHashError);
+        }
+        let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().as_chunks::<2>().0) {
+            let (high, low) = (digit(pair[0]), digit(pair[1]));
+            *byte = high.ok_or(TokenHashError)? << 4 | low.ok_or(TokenHashError)?;
+        }
+        Ok(Self(bytes))
+    }
+
+    /// Whether one of `hashes` is that of `presented`. Takes the same time whichever it is, or
+    /// none.
+    #[must_use]
+    pub fn any_matches(hashes: &[Self], presented: &[u8]) -> bool {
+        let hash = Self::of(presented);
+        let none = Choice::from(0);
+        hashes.iter().fold(none, |found, other| found | other.0[..].ct_eq(&hash.0[..])).into()
+    }
+
+    fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl fmt::Display for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+/// `bytes` as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digit = |value| char::from_digit(u32::from(value), 16);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).flatten().collect()
+}
