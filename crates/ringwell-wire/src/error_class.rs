@@ -89,9 +89,6 @@ pub enum RequestError {
     OnlyBulk,
 }
 
-/// Kept under the name that callers who only read bodies know.
-pub type BodyError = RequestError;
-
 impl RowError {
     /// As `error_class` says it.
     #[must_use]

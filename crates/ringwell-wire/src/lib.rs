@@ -16,7 +16,7 @@ mod span;
 
 pub use ask::{Ask, VISITOR_BYTES_MAX};
 pub use batch::{Batch, Limits, Row};
-pub use error_class::{BodyError, InputFault, RequestError, RowError};
+pub use error_class::{InputFault, RequestError, RowError};
 pub use response::{Answer, BulkResponse, Tracking};
 pub use route::{Route, route};
 pub use span::Span;
