@@ -176,7 +176,7 @@ impl Default for Limits {
             connections: 12_000,
             head_timeout: Duration::from_secs(5),
             body_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_mins(1),
             write_timeout: Duration::from_secs(10),
             idempotency_rows: 1_000_000,
         }

@@ -6,7 +6,6 @@
 
 mod check;
 mod config;
-mod config;
 mod directory;
 mod fault;
 mod key;
@@ -14,7 +13,6 @@ mod placement;
 mod pool;
 mod token;
 
-pub use config::Config;
 pub use config::{Api, Config, Durability, Journal, Limits, Listen, Log, LogFormat, Management};
 pub use directory::{Directory, Entry};
 pub use fault::Fault;
