@@ -7,6 +7,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ringwell_core::Millis;
+
 use crate::TokenHash;
 
 /// How a server is to run. Each field says its default.
@@ -83,7 +85,7 @@ pub struct Journal {
     /// After how much journal a snapshot is taken: 256 MiB.
     pub snapshot_every_bytes: u64,
     /// How long allocations can be looked up: 30 days.
-    pub history_age: Duration,
+    pub history_age: Millis,
     /// How much disk that history may take, for each shard: 8 GiB.
     pub history_bytes: u64,
 }
@@ -189,7 +191,7 @@ impl Default for Journal {
             segment_bytes: 64 << 20,
             spare_segments: 1,
             snapshot_every_bytes: 256 << 20,
-            history_age: Duration::from_hours(30 * 24),
+            history_age: Millis(30 * 24 * 60 * 60 * 1000),
             history_bytes: 8 << 30,
         }
     }
