@@ -4,11 +4,18 @@
 //! Precedence: defaults, then the file, then `RINGWELL_*` variables, then flags.
 //! Invariant: nothing that `Debug` shows of a [`Config`] is secret.
 
+mod limits;
+mod overrides;
+mod values;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ringwell_core::Millis;
 
+pub use self::overrides::{Overrides, VARIABLES, parse_deadline, parse_shards};
+pub(crate) use self::values::format_seconds;
+pub use self::values::{ValueError, parse_duration, parse_lifetime};
 use crate::TokenHash;
 
 /// How a server is to run. Each field says its default.
@@ -153,7 +160,7 @@ impl Config {
         Self {
             data,
             listen: vec![Listen::Tcp { host: "127.0.0.1".to_owned(), port: 8080 }],
-            shards: cores.clamp(1, crate::SHARDS_MAX),
+            shards: overrides::one_a_core(cores),
             durability: Durability::default(),
             deadline: Duration::from_millis(100),
             management: Management::default(),

@@ -6,6 +6,7 @@
 
 mod check;
 mod config;
+mod demo;
 mod directory;
 mod fault;
 mod key;
@@ -13,7 +14,11 @@ mod placement;
 mod pool;
 mod token;
 
-pub use config::{Api, Config, Durability, Journal, Limits, Listen, Log, LogFormat, Management};
+pub use config::{
+    Api, Config, Durability, Journal, Limits, Listen, Log, LogFormat, Management, Overrides,
+    VARIABLES, ValueError, parse_deadline, parse_duration, parse_lifetime, parse_shards,
+};
+pub use demo::{DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv};
 pub use directory::{Directory, Entry};
 pub use fault::Fault;
 pub use key::{KeyError, RingPoolKey};

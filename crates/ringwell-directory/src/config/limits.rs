@@ -1,0 +1,56 @@
+//! What the fields of a configuration may be: one place for the least and the greatest of each.
+
+use std::fmt::Debug;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::values::ValueError;
+
+/// The values that a field may have, and how people read them.
+#[derive(Clone, Debug)]
+pub(super) struct Bounds<T> {
+    range: RangeInclusive<T>,
+    text: &'static str,
+}
+
+impl<T: PartialOrd> Bounds<T> {
+    const fn new(range: RangeInclusive<T>, text: &'static str) -> Self {
+        Self { range, text }
+    }
+
+    pub(super) fn check(&self, value: T) -> Result<T, ValueError> {
+        if self.range.contains(&value) { Ok(value) } else { Err(self.fault()) }
+    }
+
+    pub(super) fn fault(&self) -> ValueError {
+        ValueError::new(format!("must be {}", self.text))
+    }
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+pub(super) const SHARDS: Bounds<u16> =
+    Bounds::new(0..=crate::SHARDS_MAX, "0 to 256, 0 for one a core");
+pub(super) const DEADLINE: Bounds<Duration> =
+    Bounds::new(Duration::from_millis(1)..=Duration::from_mins(1), "1ms to 60s");
+pub(super) const BODY_BYTES: Bounds<u64> = Bounds::new(KIB..=64 * MIB, "1KiB to 64MiB");
+pub(super) const ROWS: Bounds<u64> = Bounds::new(1..=10_000, "1 to 10000");
+/// A row's parameters must fit a record of the journal, which holds 16 KiB.
+pub(super) const SUFFIX_BYTES: Bounds<u64> = Bounds::new(64..=16 * KIB, "64 bytes to 16KiB");
+pub(super) const REQUEST_ID_BYTES: Bounds<u64> = Bounds::new(8..=4 * KIB, "8 bytes to 4KiB");
+pub(super) const HEADER_BYTES: Bounds<u64> = Bounds::new(KIB..=MIB, "1KiB to 1MiB");
+pub(super) const HEADERS: Bounds<u64> = Bounds::new(8..=1000, "8 to 1000");
+pub(super) const URI_BYTES: Bounds<u64> = Bounds::new(256..=64 * KIB, "256 bytes to 64KiB");
+pub(super) const CONNECTIONS: Bounds<u64> = Bounds::new(1..=1_000_000, "1 to 1000000");
+pub(super) const TIMEOUT: Bounds<Duration> =
+    Bounds::new(Duration::from_millis(10)..=Duration::from_hours(1), "10ms to 1h");
+pub(super) const IDEMPOTENCY_ROWS: Bounds<u64> = Bounds::new(0..=100_000_000, "0 to 100000000");
+pub(super) const SEGMENT_BYTES: Bounds<u64> = Bounds::new(MIB..=GIB, "1MiB to 1GiB");
+pub(super) const SPARE_SEGMENTS: Bounds<u32> = Bounds::new(0..=16, "0 to 16");
+pub(super) const SNAPSHOT_EVERY_BYTES: Bounds<u64> = Bounds::new(MIB..=1024 * GIB, "1MiB to 1TiB");
+pub(super) const HISTORY_AGE: Bounds<Duration> =
+    Bounds::new(Duration::from_hours(1)..=Duration::from_hours(3650 * 24), "1h to 3650 days");
+pub(super) const HISTORY_BYTES: Bounds<u64> =
+    Bounds::new(4 * MIB..=1024 * 1024 * GIB, "4MiB to 1048576GiB");

@@ -1,0 +1,151 @@
+//! What stands above the file: `RINGWELL_*` variables, and flags above them.
+//!
+//! Variables of other names are left alone, also where they start with `RINGWELL_`: Kubernetes
+//! sets `RINGWELL_PORT` and more of the kind wherever a service has our name.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::limits::{DEADLINE, SHARDS};
+use super::values::{ValueError, parse_duration, parse_path};
+use super::{Config, Durability, Listen, LogFormat};
+use crate::{Fault, TokenHash};
+
+/// The variables that are read, with what each of them sets.
+pub const VARIABLES: [(&str, &str); 8] = [
+    ("RINGWELL_DATA", "where journals and snapshots lie"),
+    ("RINGWELL_LISTEN", "where to listen; several addresses separated by commas"),
+    ("RINGWELL_SHARDS", "how many shards; 0 for one a core"),
+    ("RINGWELL_DURABILITY", "disk, os or memory"),
+    ("RINGWELL_DEADLINE", "in which time a batch is answered, e.g. 100ms"),
+    ("RINGWELL_TOKEN_SHA256", "hashes of management tokens, separated by commas"),
+    ("RINGWELL_LOG_FORMAT", "auto, text or json"),
+    ("RINGWELL_LOG_LEVEL", "error, warn, info, debug or trace"),
+];
+
+/// Settings that replace those of the file, where they are given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// Where journals and snapshots lie.
+    pub data: Option<PathBuf>,
+    /// Where to listen.
+    pub listen: Option<Vec<Listen>>,
+    /// How many shards; 0 for one a core.
+    pub shards: Option<u16>,
+    /// What must have happened to an allocation before it is answered.
+    pub durability: Option<Durability>,
+    /// In which time a batch is answered.
+    pub deadline: Option<Duration>,
+    /// Who may use `/v1/`.
+    pub token_sha256: Option<Vec<TokenHash>>,
+    /// The form of the logs.
+    pub log_format: Option<LogFormat>,
+    /// Which log lines are written.
+    pub log_level: Option<String>,
+}
+
+impl Overrides {
+    /// Reads variables. `get` gives the value of one; an empty value counts as none.
+    ///
+    /// # Errors
+    /// A fault for each variable that does not hold what it should.
+    pub fn from_variables(get: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<Fault>> {
+        let mut read = Variables { get, faults: Vec::new() };
+        let overrides = Self {
+            data: read.one("RINGWELL_DATA", parse_path),
+            listen: read.list("RINGWELL_LISTEN", str::parse),
+            shards: read.one("RINGWELL_SHARDS", parse_shards),
+            durability: read.one("RINGWELL_DURABILITY", str::parse),
+            deadline: read.one("RINGWELL_DEADLINE", parse_deadline),
+            token_sha256: read.list("RINGWELL_TOKEN_SHA256", parse_token_hash),
+            log_format: read.one("RINGWELL_LOG_FORMAT", str::parse),
+            log_level: read.one("RINGWELL_LOG_LEVEL", parse_level),
+        };
+        if read.faults.is_empty() { Ok(overrides) } else { Err(read.faults) }
+    }
+
+    /// Puts what is given into `config`, on a machine of `cores` processor cores.
+    pub fn apply(self, config: &mut Config, cores: u16) {
+        let put_shards = |shards| if shards == 0 { one_a_core(cores) } else { shards };
+        replace(&mut config.data, self.data);
+        replace(&mut config.listen, self.listen);
+        replace(&mut config.shards, self.shards.map(put_shards));
+        replace(&mut config.durability, self.durability);
+        replace(&mut config.deadline, self.deadline);
+        replace(&mut config.management.token_sha256, self.token_sha256);
+        replace(&mut config.log.format, self.log_format);
+        replace(&mut config.log.level, self.log_level);
+    }
+}
+
+/// Reads a number of shards: 0 to 256.
+///
+/// # Errors
+/// [`ValueError`] if `text` is none.
+pub fn parse_shards(text: &str) -> Result<u16, ValueError> {
+    SHARDS.check(text.parse().map_err(|_| SHARDS.fault())?)
+}
+
+/// Reads a batch's deadline: 1 ms to 60 s.
+///
+/// # Errors
+/// [`ValueError`] if `text` is none.
+pub fn parse_deadline(text: &str) -> Result<Duration, ValueError> {
+    DEADLINE.check(parse_duration(text)?)
+}
+
+pub(super) fn one_a_core(cores: u16) -> u16 {
+    cores.clamp(1, crate::SHARDS_MAX)
+}
+
+pub(super) fn parse_token_hash(text: &str) -> Result<TokenHash, ValueError> {
+    let hint = "print one with `ringwell token`";
+    TokenHash::parse(text).map_err(|error| ValueError::new(error.to_string()).hint(hint))
+}
+
+pub(super) fn parse_level(text: &str) -> Result<String, ValueError> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_:,=[]{}".contains(&b);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        return Ok(text.to_owned());
+    }
+    Err(ValueError::new("must be error, warn, info, debug or trace, or directives")
+        .hint("write e.g. \"info\" or \"warn,ringwell_node=debug\""))
+}
+
+fn replace<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+struct Variables<G> {
+    get: G,
+    faults: Vec<Fault>,
+}
+
+impl<G: Fn(&str) -> Option<String>> Variables<G> {
+    fn one<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, ValueError>) -> Option<T> {
+        let text = (self.get)(name).filter(|text| !text.is_empty())?;
+        let value = read(&text);
+        self.keep(name, value)
+    }
+
+    fn list<T>(
+        &mut self,
+        name: &str,
+        read: impl Fn(&str) -> Result<T, ValueError>,
+    ) -> Option<Vec<T>> {
+        self.one(name, |text| text.split(',').map(|part| read(part.trim())).collect())
+    }
+
+    fn keep<T>(&mut self, name: impl Display, value: Result<T, ValueError>) -> Option<T> {
+        let fault = |error: ValueError| Fault {
+            field: name.to_string(),
+            message: error.message,
+            hint: error.hint,
+            ..Fault::default()
+        };
+        value.map_err(|error| self.faults.push(fault(error))).ok()
+    }
+}
