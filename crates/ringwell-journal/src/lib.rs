@@ -37,3 +37,6 @@ pub use snapshot::{
     Answer, AnswerEntry, Chunk, Entries, HoldEntry, NumberEntry, SNAPSHOT_VERSION, Snapshot,
     SnapshotError, SnapshotHeader, SnapshotReader, SnapshotWriter,
 };
+
+#[cfg(test)]
+mod tests;

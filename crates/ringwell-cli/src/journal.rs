@@ -1,0 +1,129 @@
+//! `ringwell journal`: looking at journals without changing them.
+//!
+//! Opens every file for reading only. Knows the records, not the rules: `replay` keeps its own
+//! small account of the numbers, so that it can be held against what a server says.
+
+mod inspect;
+mod replay;
+mod verify;
+
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use ringwell_core::Millis;
+use ringwell_journal::{SEGMENT_HEADER_BYTES, SegmentHeader, Segments};
+use ringwell_node::disk::SegmentFiles;
+
+/// Look at journals without changing them.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Show segments, frames and records.
+    Inspect(inspect::Options),
+    /// Check every frame and snapshot; exit with 1 if something is wrong.
+    Verify(verify::Options),
+    /// Show what the records amount to: each number's newest allocation, and a hash of all.
+    Replay(replay::Options),
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// If there is no journal, or it cannot be read; what is wrong with its contents is output.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let result = match &args.command {
+        Command::Inspect(options) => inspect::run(options, &mut out),
+        Command::Verify(options) => verify::run(options, &mut out),
+        Command::Replay(options) => replay::run(options, &mut out),
+    };
+    let flushed = out.flush().map_err(anyhow::Error::from);
+    match result.and_then(|code| flushed.map(|()| code)) {
+        // Whoever reads the output has seen enough.
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        other => other,
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<io::Error>();
+    cause.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// The files of one shard.
+#[derive(Debug)]
+struct ShardFiles {
+    directory: PathBuf,
+    shard: u32,
+    segments: SegmentFiles,
+}
+
+/// The shards of a data directory, or the one shard whose directory `path` is.
+fn shards_in(path: &Path) -> anyhow::Result<Vec<ShardFiles>> {
+    let mut directories = Vec::new();
+    for parent in [path.join("journal"), path.to_owned()] {
+        if directories.is_empty() && parent.is_dir() {
+            directories = numbered_directories(&parent)?;
+        }
+    }
+    if directories.is_empty() {
+        directories.push(path.to_owned());
+    }
+    let shards: Vec<_> = directories.iter().map(|directory| shard(directory)).collect();
+    let mut found: Vec<ShardFiles> =
+        shards.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect();
+    if found.is_empty() {
+        bail!("there is no journal in {}", path.display());
+    }
+    found.sort_by_key(|files| files.shard);
+    Ok(found)
+}
+
+fn numbered_directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let cannot_list = || format!("cannot list {}", parent.display());
+    let mut found = Vec::new();
+    for entry in fs::read_dir(parent).with_context(cannot_list)? {
+        let path = entry.with_context(cannot_list)?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if path.is_dir() && name.is_some_and(|name| name.parse::<u32>().is_ok()) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// `None` if the directory holds no segments. The shard's number is the one that the first
+/// segment names: a directory may have been copied elsewhere.
+fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
+    let segments = SegmentFiles::new(directory.to_owned());
+    let Some(first) = segments.list()?.into_iter().min_by_key(|file| file.segno) else {
+        return Ok(None);
+    };
+    let mut block = [0; SEGMENT_HEADER_BYTES];
+    let got = segments.read_at(first.segno, 0, &mut block)?;
+    let name = || directory.file_name()?.to_str()?.parse().ok();
+    let shard = SegmentHeader::decode(&block[..got]).map_or_else(
+        // Damaged: whoever reads on will say so.
+        |_| name().unwrap_or(0),
+        |header| header.shard,
+    );
+    Ok(Some(ShardFiles { directory: directory.to_owned(), shard, segments }))
+}
+
+/// A time for people: UTC, or the bare number where it lies beyond all calendars.
+fn readable(time: Millis) -> String {
+    let millis = i64::try_from(time.0).ok();
+    let stamp = millis.and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok());
+    stamp.map_or_else(|| time.to_string(), |stamp| format!("{stamp:.3}"))
+}
+
+#[cfg(test)]
+mod tests;

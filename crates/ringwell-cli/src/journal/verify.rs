@@ -1,0 +1,108 @@
+//! `ringwell journal verify`: every frame, the chain, the snapshots, and a verdict.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ringwell_journal::{
+    GroupHeader, Plan, Records, Segments, Snapshot, SnapshotError, Verdict, recover,
+};
+use ringwell_node::disk::{FileError, SnapshotRef, list_snapshots, read_snapshot};
+
+use super::replay::first_frame;
+use super::{ShardFiles, readable, shards_in};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// A data directory, or one shard's directory in it.
+    directory: PathBuf,
+}
+
+pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let mut sound = true;
+    for files in shards_in(&options.directory)? {
+        sound &= shard(&files, out)?;
+    }
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A snapshot that is whole, and whether the journal's frame fits it.
+struct Whole {
+    file: SnapshotRef,
+    snapshot: Snapshot,
+    fits: bool,
+}
+
+fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
+    writeln!(out, "shard {} in {}", files.shard, files.directory.display())?;
+    let mut sound = true;
+    let mut snapshots = Vec::new();
+    for file in list_snapshots(&files.directory)? {
+        match read_whole(&file) {
+            Ok(snapshot) => snapshots.push(Whole { file, snapshot, fits: false }),
+            Err(error) => {
+                sound = false;
+                writeln!(out, "  snapshot {}: {error}", file.path.display())?;
+            }
+        }
+    }
+    let plan = Plan { shard: files.shard, from: first_frame(files)?, snapshot: None };
+    let mut records = 0_u64;
+    let checked = recover(&files.segments, &plan, |header, body| {
+        for record in Records::new(header.n, header.at, body) {
+            record?;
+            records += 1;
+        }
+        compare(&mut snapshots, header);
+        Ok(())
+    });
+    let recovered = match checked {
+        Ok(recovered) => recovered,
+        Err(error) => {
+            writeln!(out, "  REFUSED: {error}")?;
+            return Ok(false);
+        }
+    };
+    let bytes: u64 = files.segments.list()?.iter().map(|file| file.bytes).sum();
+    writeln!(
+        out,
+        "  {} segments of {bytes} bytes, frames {} to {}, {records} records up to {}",
+        recovered.segments.len(),
+        plan.from,
+        recovered.tip.next_n - 1,
+        readable(recovered.tip.last_at)
+    )?;
+    for Whole { file, snapshot, fits } in &snapshots {
+        let is_next = snapshot.header.replay_from == recovered.tip.next_n;
+        let fits =
+            if is_next { snapshot.header.prev_hash == recovered.tip.prev_hash } else { *fits };
+        let journal = Some(snapshot.header.journal) == recovered.journal;
+        let fits = fits && journal && snapshot.through < recovered.tip.next_n;
+        sound &= fits;
+        let verdict = if fits { "fits the journal" } else { "DOES NOT FIT the journal" };
+        writeln!(
+            out,
+            "  snapshot {}: {} entries, {verdict}",
+            file.path.display(),
+            snapshot.entries
+        )?;
+    }
+    writeln!(out, "  verdict: {}", recovered.verdict)?;
+    // A torn end is what a power cut leaves: nobody was answered.
+    Ok(sound && !matches!(recovered.verdict, Verdict::Rotten(_)))
+}
+
+/// Marks the snapshots that follow the same frame as the one with `header`.
+fn compare(snapshots: &mut [Whole], header: &GroupHeader) {
+    for Whole { snapshot, fits, .. } in snapshots {
+        let said = &snapshot.header;
+        *fits |= said.replay_from == header.n && said.prev_hash == header.prev_hash;
+    }
+}
+
+fn read_whole(file: &SnapshotRef) -> Result<Snapshot, SnapshotError<FileError>> {
+    let mut reader = read_snapshot(file)?;
+    while reader.next_chunk()?.is_some() {}
+    // There is an end: `next_chunk` has just said so.
+    reader.end().copied().ok_or(SnapshotError::Hash)
+}

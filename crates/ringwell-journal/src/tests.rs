@@ -1,0 +1,223 @@
+//! The committed journal in `fixtures/journal/v1`: what was written once stays readable, and this
+//! version still writes the same bytes.
+
+use std::convert::Infallible;
+
+use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
+
+use crate::*;
+
+const SEGMENT_BYTES: usize = 64 * 1024;
+const JOURNAL: [u8; 16] = *b"fixture journal1";
+const AT: u64 = 1_790_000_000_000;
+const BATCH: [u8; 16] = [0xB7; 16];
+
+const SEGMENTS: [&[u8]; 2] = [
+    include_bytes!("../../../fixtures/journal/v1/0/0000000000000001.rpj"),
+    include_bytes!("../../../fixtures/journal/v1/0/0000000000000002.rpj"),
+];
+const SNAPSHOT: &[u8] = include_bytes!("../../../fixtures/journal/v1/0/00000000000000000004.rps");
+
+struct Fixture;
+
+impl Segments for Fixture {
+    type Error = Infallible;
+
+    fn list(&self) -> Result<Vec<SegmentFile>, Infallible> {
+        let numbered = (1..).zip(SEGMENTS);
+        Ok(numbered.map(|(segno, f)| SegmentFile { segno, bytes: f.len() as u64 }).collect())
+    }
+
+    fn read_at(&self, segno: u64, offset: u64, out: &mut [u8]) -> Result<usize, Infallible> {
+        let file = SEGMENTS[usize::try_from(segno).unwrap() - 1];
+        let rest = file.get(usize::try_from(offset).unwrap()..).unwrap_or_default();
+        let len = rest.len().min(out.len());
+        out[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+}
+
+fn number(last: u64) -> PromoNumber {
+    PromoNumber::from_u64(8_005_550_100 + last).unwrap()
+}
+
+fn allocate(at: u64, last: u64, previous: Position) -> Record<'static> {
+    Record::Allocate {
+        at: Millis(AT + at),
+        pool: PoolId(150),
+        slot: u32::try_from(last).unwrap(),
+        number: number(last),
+        lockout: Millis(30_000),
+        previous,
+        visitor: None,
+        idempotency: None,
+        params: [b"utm_source=fixture", b"x=1"],
+    }
+}
+
+/// The groups of the fixture: every kind of record, with and without its optional parts.
+fn groups() -> Vec<Group> {
+    let mut writer = Writer::new(Tip::FIRST.raise_epoch());
+    let mut groups = Vec::new();
+    let first = writer.append(&allocate(0, 1, Position::NONE));
+    let second = writer.append(&allocate(5, 2, Position::NONE));
+    let row = |row| RowKey { batch: BATCH, row };
+    let (at, pool) = (Millis(AT + 6), PoolId(150));
+    writer.append(&Record::Answer { at, pool, row: row(1), number: None });
+    groups.extend(writer.seal(Vec::new()));
+
+    let until = Millis(AT + 40_000);
+    let extend = Record::Extend { at, number: number(1), slot: 1, until, previous: first };
+    let extended = writer.append(&extend);
+    let release = Record::Release { at, number: number(2), slot: 2, until: at, previous: second };
+    let released = writer.append(&release);
+    writer.append(&Record::Answer { at, pool, row: row(2), number: Some(number(1)) });
+    writer.append(&Record::Tick { at: Millis(AT + 5_000) });
+    groups.extend(writer.seal(Vec::new()));
+
+    let long = [b'p'; 9_000];
+    let (visitor, idempotency) = (Some(VisitorId([0x5A; 16])), Some(row(0)));
+    writer.append(&Record::Allocate {
+        at: Millis(AT + 50_000),
+        pool,
+        slot: 1,
+        number: number(1),
+        lockout: Millis(30_000),
+        previous: extended,
+        visitor,
+        idempotency,
+        params: [&long, b""],
+    });
+    writer.append(&allocate(50_001, 2, released));
+    groups.extend(writer.seal(Vec::new()));
+
+    let mut writer = Writer::new(writer.tip().raise_epoch());
+    let at = Millis(AT + 60_000);
+    writer.append(&Record::Hold { at, pool: None, until: Millis(AT + 90_000) });
+    writer.append(&Record::Hold { at, pool: Some(pool), until: Millis(AT + 95_000) });
+    groups.extend(writer.seal(Vec::new()));
+    writer.append(&Record::Carry {
+        at: Millis(AT + 60_001),
+        number: number(3),
+        slot: 3,
+        pool,
+        allocated_at: Millis(AT),
+        locked_until: Millis(AT + 3_600_000),
+        visitor,
+        params: [b"carried=1", b""],
+    });
+    groups.extend(writer.seal(Vec::new()));
+    groups
+}
+
+fn segments() -> [Vec<u8>; 2] {
+    let groups = groups();
+    let third = Tip::after(&groups[2].header);
+    let segment = |segno, salt, tip: Tip, groups: &[Group]| {
+        let tip = tip.raise_epoch();
+        let header = SegmentHeader { shard: 0, journal: JOURNAL, segno, salt, tip };
+        let mut file = header.encode().to_vec();
+        for group in groups {
+            let begin = file.len();
+            file.resize(begin + frame_bytes(group.body.len()), 0);
+            encode_frame(group, salt, &mut file[begin..]);
+        }
+        file
+    };
+    let mut first = segment(1, 0x0102_0304_0506_0708, Tip::FIRST, &groups[..3]);
+    first.resize(SEGMENT_BYTES, 0);
+    let second = segment(2, 0x1112_1314_1516_1718, third, &groups[3..]);
+    [first, second]
+}
+
+/// What the third group, the last before the snapshot, says of its two numbers.
+fn numbers() -> Vec<NumberEntry> {
+    let group = &groups()[2];
+    let entry = |read: Result<(Position, Record<'_>), DecodeError>| match read.unwrap() {
+        (position, Record::Allocate { at, pool, number, lockout, visitor, .. }) => NumberEntry {
+            number,
+            pool,
+            allocated_at: at,
+            locked_until: at + lockout,
+            position,
+            visitor,
+        },
+        other => panic!("{other:?}"),
+    };
+    group.records().map(entry).collect()
+}
+
+fn answers() -> [AnswerEntry; 2] {
+    [(0, Answer::Number(number(1))), (1, Answer::Overflow)].map(|(row, answer)| AnswerEntry {
+        row: RowKey { batch: BATCH, row },
+        at: Millis(AT + 6),
+        answer,
+    })
+}
+
+fn snapshot() -> Vec<u8> {
+    let tip = Tip::after(&groups()[2].header);
+    let mut writer = SnapshotWriter::new(&SnapshotHeader {
+        shard: 0,
+        journal: JOURNAL,
+        replay_from: tip.next_n,
+        prev_hash: tip.prev_hash,
+        epoch: tip.epoch,
+        created_at: tip.last_at,
+        last_at: tip.last_at,
+        numbers: 2,
+    });
+    for entry in &numbers() {
+        writer.number(entry);
+    }
+    for entry in &answers() {
+        writer.answer(entry);
+    }
+    writer.hold(&HoldEntry { pool: Some(PoolId(7)), until: Millis(AT + 1) });
+    writer.finish(4)
+}
+
+#[test]
+fn this_version_writes_the_bytes_of_the_committed_journal() {
+    assert!(segments() == SEGMENTS, "segments differ from fixtures/journal/v1");
+    assert!(snapshot() == SNAPSHOT, "the snapshot differs from fixtures/journal/v1");
+}
+
+#[test]
+fn the_committed_journal_is_read_back() {
+    let mut seen = Vec::new();
+    let plan = Plan { shard: 0, from: 1, snapshot: None };
+    let recovered = recover(&Fixture, &plan, |header, body| {
+        for record in Records::new(header.n, header.at, body) {
+            record?;
+        }
+        seen.push(Group { header: *header, body: body.to_vec() });
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(seen, groups());
+    assert_eq!((recovered.verdict, recovered.tip.next_n), (Verdict::Clean, 6));
+    assert_eq!(recovered.tip.epoch, 2);
+}
+
+#[test]
+fn the_committed_snapshot_is_read_back_and_fits_its_journal() {
+    let mut rest = SNAPSHOT;
+    let mut reader = SnapshotReader::new(|out: &mut [u8]| -> Result<usize, Infallible> {
+        let (head, tail) = rest.split_at(out.len().min(rest.len()));
+        out[..head.len()].copy_from_slice(head);
+        rest = tail;
+        Ok(head.len())
+    })
+    .unwrap();
+    let Some(Chunk::Numbers(read)) = reader.next_chunk().unwrap() else { panic!() };
+    assert!(read.eq(numbers()));
+    let Some(Chunk::Answers(read)) = reader.next_chunk().unwrap() else { panic!() };
+    assert!(read.eq(answers()));
+    let Some(Chunk::Holds(read)) = reader.next_chunk().unwrap() else { panic!() };
+    assert_eq!(read.count(), 1);
+    assert!(reader.next_chunk().unwrap().is_none());
+    let end = *reader.end().unwrap();
+    let plan = Plan { shard: 0, from: 4, snapshot: Some(end.mark()) };
+    assert_eq!(recover(&Fixture, &plan, |_, _| Ok(())).unwrap().frames, 2);
+}
