@@ -222,7 +222,7 @@ impl Drop for InFlight {
 
 /// Sends each other owner its rows. An owner whose queue is full is busy: its rows overflow now.
 fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) {
-    for shard in 0..thread.peers.0.len() {
+    for shard in 0..usize::from(thread.directory.shards()) {
         if shard == usize::from(thread.id) {
             continue;
         }

@@ -1,12 +1,12 @@
 //! Sockets that clients connect to: one TCP listener a shard on each address, or a unix socket
 //! that all shards accept from.
 
-use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use ringwell_directory::Listen;
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Connections that the kernel may queue for us before it refuses more.
@@ -44,30 +44,31 @@ impl Listeners {
     ///
     /// # Errors
     /// [`ListenError`] names the address and what to do.
-    pub fn bind(addresses: &[impl fmt::Display], shards: usize) -> Result<Self, ListenError> {
+    pub fn bind(addresses: &[Listen], shards: usize) -> Result<Self, ListenError> {
         let mut all =
             Self { shards: (0..shards).map(|_| Vec::new()).collect(), addresses: vec![], paths: vec![] };
         for address in addresses {
-            let address = address.to_string();
-            all.add(&address).map_err(|error| ListenError {
-                reason: explain(&error),
-                address,
-            })?;
+            let (text, added) = match address {
+                Listen::Unix(path) => (format!("unix:{}", path.display()), all.add_unix(path)),
+                Listen::Tcp { host, port } => (format!("{host}:{port}"), all.add_tcp(host, *port)),
+            };
+            added.map_err(|error| ListenError { reason: explain(&error), address: text })?;
         }
         Ok(all)
     }
 
-    fn add(&mut self, address: &str) -> io::Result<()> {
-        if let Some(path) = address.strip_prefix("unix:") {
-            let listener = bind_unix(Path::new(path))?;
-            self.paths.push(PathBuf::from(path));
-            self.addresses.push(address.to_owned());
-            for shard in &mut self.shards {
-                shard.push(Listener::Unix(listener.try_clone()?));
-            }
-            return Ok(());
+    fn add_unix(&mut self, path: &Path) -> io::Result<()> {
+        let listener = bind_unix(path)?;
+        self.paths.push(path.to_owned());
+        self.addresses.push(format!("unix:{}", path.display()));
+        for shard in &mut self.shards {
+            shard.push(Listener::Unix(listener.try_clone()?));
         }
-        let wanted = address
+        Ok(())
+    }
+
+    fn add_tcp(&mut self, host: &str, port: u16) -> io::Result<()> {
+        let wanted = (host, port)
             .to_socket_addrs()?
             .next()
             .ok_or_else(|| io::Error::other("the name has no address"))?;

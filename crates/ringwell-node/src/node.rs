@@ -50,8 +50,13 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(config: Config, directory: Directory, durability: Durability) -> Self {
-        let journals = (0..directory.shards()).map(|_| AtomicU8::new(0)).collect();
+    pub(crate) fn new(
+        config: Config,
+        directory: Directory,
+        durability: Durability,
+        journals: usize,
+    ) -> Self {
+        let journals = (0..journals).map(|_| AtomicU8::new(0)).collect();
         let wire_limits = Limits {
             rows_max: config.limits.rows,
             suffix_bytes_max: config.limits.suffix_bytes,

@@ -44,7 +44,11 @@ pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
 /// # Errors
 /// [`ServeError`] if the node cannot start, or could not save everything.
 pub fn serve(config: Config, directory: Directory, on_ready: OnReady) -> Result<(), ServeError> {
-    let durability: Durability = config.durability.parse().unwrap_or_default();
+    let durability = match config.durability {
+        ringwell_directory::Durability::Disk => Durability::Disk,
+        ringwell_directory::Durability::Os => Durability::Os,
+        ringwell_directory::Durability::Memory => Durability::Memory,
+    };
     let settings = disk_settings(&config, durability);
     let _lock = match durability {
         Durability::Memory => None,
@@ -53,15 +57,17 @@ pub fn serve(config: Config, directory: Directory, on_ready: OnReady) -> Result<
     warn_of_disk(&config, durability);
     let rows_max = config.limits.idempotency_rows;
     let (started, clock) = start(&directory, &settings, rows_max, Clock::start())?;
-    let mut listeners = Listeners::bind(&config.listen, started.len())?;
-    let node = Arc::new(Node::new(config, directory, durability));
+    let mut listeners = Listeners::bind(&config.listen, usize::from(directory.shards()))?;
+    let node = Arc::new(Node::new(config, directory, durability, started.len()));
     let (course, told) = watch::channel(Course::Serve);
     let (reports, mut reported) = mpsc::unbounded_channel();
     let (senders, queues): (Vec<_>, Vec<_>) =
         started.iter().map(|_| mpsc::channel(QUEUE_MESSAGES_MAX)).unzip();
     let peers = Peers(senders);
     let mut threads = Vec::new();
-    let bound = std::mem::take(&mut listeners.shards);
+    // A shard without pools is there for its history alone.
+    let mut bound = std::mem::take(&mut listeners.shards);
+    bound.resize_with(started.len(), Vec::new);
     for ((id, started), (listeners, queue)) in (0..).zip(started).zip(bound.into_iter().zip(queues)) {
         let plan = ShardPlan {
             id,
@@ -84,7 +90,7 @@ pub fn serve(config: Config, directory: Directory, on_ready: OnReady) -> Result<
             node.enter(Phase::Serving);
             tracing::info!(
                 addresses = ?listeners.addresses,
-                shards = threads.len(),
+                shards = node.directory.shards(),
                 %durability,
                 ring_pools = node.directory.pools().len(),
                 numbers = node.directory.number_count(),
@@ -129,7 +135,7 @@ fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeErr
 fn disk_settings(config: &Config, durability: Durability) -> disk::Settings {
     let mut settings = disk::Settings::new(config.data.clone(), durability);
     settings.segment_bytes = config.journal.segment_bytes;
-    settings.spare_segments = config.journal.spare_segments;
+    settings.spare_segments = usize::try_from(config.journal.spare_segments).unwrap_or(1);
     settings.history_bytes = config.journal.history_bytes;
     settings.history_age = Some(config.journal.history_age);
     settings

@@ -29,8 +29,8 @@ struct Read {
     recovered: Recovered,
 }
 
-/// Opens all shards of the directory. Shards that the journals know and the directory does not
-/// any more only give their lockouts to those that own the numbers now.
+/// Opens all shards of the directory. Shards that only the journals know have no pools any more:
+/// they give their lockouts to those that own the numbers now, and keep answering for history.
 ///
 /// # Errors
 /// [`ServeError`] if a journal is damaged or cannot be read; nothing has been changed then.
@@ -40,11 +40,11 @@ pub(crate) fn start(
     answer_rows_max: usize,
     clock: Clock,
 ) -> Result<(Vec<Started>, Clock), ServeError> {
-    let shards = directory.shards();
-    let known = if settings.durability == Durability::Memory {
-        shards
-    } else {
-        shards.max(shards_on_disk(&settings.data)?)
+    let known = match settings.durability {
+        Durability::Memory => directory.shards(),
+        Durability::Disk | Durability::Os => {
+            directory.shards().max(shards_on_disk(&settings.data)?)
+        }
     };
     let mut reads = std::thread::scope(|scope| {
         let readers: Vec<_> = (0..known)
@@ -63,7 +63,6 @@ pub(crate) fn start(
     let newest = reads.iter().map(|read| read.recovered.tip.last_at).max().unwrap_or_default();
     let wall = clock.now();
     let clock = clock.not_before(newest);
-    reads.truncate(usize::from(shards));
     let started = reads.into_iter().map(|read| open(read, wall)).collect::<Result<Vec<_>, _>>()?;
     Ok((started, clock))
 }
