@@ -27,11 +27,12 @@ pub struct SnapshotRef {
 /// Feeds a [`SnapshotReader`] from a file.
 pub type SnapshotSource = Box<dyn FnMut(&mut [u8]) -> Result<usize, FileError> + Send>;
 
-/// A snapshot that is being written. Dropped without [`Self::publish`] it leaves an unfinished
-/// file, which the next start removes.
+/// A snapshot that is being written. Dropped without [`Self::publish`] its file is removed; after
+/// a kill the next start does that.
 #[derive(Debug)]
 pub struct SnapshotFile {
     file: File,
+    is_published: bool,
     unfinished: PathBuf,
     replay_from: u64,
     shared: Arc<Shared>,
@@ -85,7 +86,7 @@ impl SnapshotFile {
             _ => {}
         }
         let file = create(&unfinished)?;
-        Ok(Self { file, unfinished, replay_from, shared: Arc::clone(shared) })
+        Ok(Self { file, is_published: false, unfinished, replay_from, shared: Arc::clone(shared) })
     }
 
     /// Appends bytes that the snapshot writer has made.
@@ -102,7 +103,7 @@ impl SnapshotFile {
     ///
     /// # Errors
     /// [`FileError`]; the older snapshots are still there then.
-    pub fn publish(self, through: u64) -> Result<(), FileError> {
+    pub fn publish(mut self, through: u64) -> Result<(), FileError> {
         if self.shared.kept().next_n() <= through {
             let refused = Err(io::Error::other(format!("group {through} is not stored yet")));
             return refused.context("publish", &self.unfinished);
@@ -111,6 +112,7 @@ impl SnapshotFile {
         self.sync_journal()?;
         let directory = &self.shared.directory;
         rename(&self.unfinished, &directory.join(format!("{:020}.rps", self.replay_from)))?;
+        self.is_published = true;
         let mut snapshots = list(directory)?;
         for old in snapshots.iter().skip(KEPT) {
             remove(&old.path)?;
@@ -140,5 +142,14 @@ impl SnapshotFile {
             open_write(&path)?.sync_data().context("flush", &path)?;
         }
         Ok(())
+    }
+}
+
+impl Drop for SnapshotFile {
+    fn drop(&mut self) {
+        if !self.is_published {
+            // Its room may be what is missing. If this fails, the next start removes it.
+            let _ = fs::remove_file(&self.unfinished);
+        }
     }
 }
