@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let default = if args.smoke { "dev" } else { "release" };
     let profile = args.profile.as_deref().unwrap_or(default);
     let plan = Plan {
-        programs: Programs::build(profile)?,
+        programs: Programs::build(profile, args.smoke)?,
         machine: Machine::look(profile)?,
         seconds: if args.smoke { 1 } else { args.seconds },
         rounds: if args.smoke { 1 } else { args.rounds },

@@ -26,6 +26,8 @@ pub(super) struct Programs {
     /// Directory for data and logs, on a real disk.
     pub(super) work: PathBuf,
     profile: String,
+    /// The deadline of a batch, if not the server's own.
+    deadline: Option<&'static str>,
 }
 
 impl Programs {
@@ -33,7 +35,7 @@ impl Programs {
     ///
     /// # Errors
     /// When the build fails.
-    pub(super) fn build(profile: &str) -> anyhow::Result<Self> {
+    pub(super) fn build(profile: &str, smoke: bool) -> anyhow::Result<Self> {
         let mut build = cargo();
         build.args(["build", "--locked", "--profile", profile, "--bins"]);
         // The features of the whole workspace in development, so that tests and smoke runs share
@@ -47,11 +49,14 @@ impl Programs {
         let dir = target_dir().join(if profile == "dev" { "debug" } else { profile });
         let work = target_dir().join("bench-work");
         std::fs::create_dir_all(&work)?;
+        // A smoke run shares its cores with whatever else CI does; late rows would be overflow.
+        let deadline = smoke.then_some("5s");
         Ok(Self {
             ringwell: dir.join("ringwell"),
             bench: dir.join("ringwell-bench"),
             work,
             profile: profile.to_owned(),
+            deadline,
         })
     }
 
@@ -130,6 +135,9 @@ impl Server {
         command.args(["--numbers", &demo.numbers.to_string()]);
         // So short that a small set of pools is never exhausted.
         command.args(["--lifetime", "10ms"]);
+        if let Some(deadline) = programs.deadline {
+            command.args(["--deadline", deadline]);
+        }
         let log = programs.work.join(format!("{}.log", demo.name));
         Self::start(command, address, log, Some(data))
     }
