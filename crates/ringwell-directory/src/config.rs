@@ -4,8 +4,13 @@
 //! Precedence: defaults, then the file, then `RINGWELL_*` variables, then flags.
 //! Invariant: nothing that `Debug` shows of a [`Config`] is secret.
 
+mod csv;
+mod file;
 mod limits;
+mod load;
 mod overrides;
+mod pools;
+mod section;
 mod values;
 
 use std::path::PathBuf;
@@ -13,6 +18,7 @@ use std::time::Duration;
 
 use ringwell_core::Millis;
 
+pub use self::load::load;
 pub use self::overrides::{Overrides, VARIABLES, parse_deadline, parse_shards};
 pub(crate) use self::values::format_seconds;
 pub use self::values::{ValueError, parse_duration, parse_lifetime};

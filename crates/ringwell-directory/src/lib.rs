@@ -16,7 +16,7 @@ mod token;
 
 pub use config::{
     Api, Config, Durability, Journal, Limits, Listen, Log, LogFormat, Management, Overrides,
-    VARIABLES, ValueError, parse_deadline, parse_duration, parse_lifetime, parse_shards,
+    VARIABLES, ValueError, load, parse_deadline, parse_duration, parse_lifetime, parse_shards,
 };
 pub use demo::{DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv};
 pub use directory::{Directory, Entry};

@@ -1,0 +1,181 @@
+//! Ring pools from a CSV file: one a line, for those who have many.
+//!
+//! Owns its columns; a file that `ringwell demo` wrote is one too. Columns may stand in any order.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use csv::{Reader, StringRecord};
+use ringwell_core::{NumberRange, PoolId};
+
+use super::pools::{Found, Place, parse_key};
+use super::section::Source;
+use super::values::{ValueError, parse_number, parse_range, parse_seconds};
+use crate::{Fault, PoolFields, RingPool};
+
+const REQUIRED: [&str; 4] = ["id", "ring_pool_key", "lifetime_seconds", "numbers"];
+const OPTIONAL: [&str; 3] = ["next_ring_pool_key", "overflow_number", "first_number"];
+
+/// Reads the pools of the file at `path`, and adds what is wrong to `faults`.
+pub(super) fn read(path: &Path, found: &mut Found, faults: &mut Vec<Fault>) {
+    let source = Source::new(path.display().to_string(), "");
+    match Reader::from_path(path) {
+        Ok(reader) => read_lines(reader, &source, found),
+        Err(error) => source.fault(None, String::new(), cannot_read(&error)),
+    }
+    faults.extend(source.into_faults());
+}
+
+fn read_lines<R: std::io::Read>(mut reader: Reader<R>, source: &Source, found: &mut Found) {
+    let header = match reader.headers() {
+        Ok(header) => header.clone(),
+        Err(error) => return source.fault(Some(1), String::new(), cannot_read(&error)),
+    };
+    if !check_header(&header, source) {
+        return;
+    }
+    let file = Arc::from(source.name.as_str());
+    for record in reader.records() {
+        match record {
+            Ok(record) => read_line(&Line::new(&header, &record, source), &file, found),
+            Err(error) => {
+                let line = error.position().map(|position| line(position.line()));
+                source.fault(line, String::new(), cannot_read(&error));
+            }
+        }
+    }
+}
+
+fn check_header(header: &StringRecord, source: &Source) -> bool {
+    let mut fits = true;
+    let mut fault = |field: &str, message: &str, hint| {
+        fits = false;
+        source.fault(Some(1), field.to_owned(), ValueError { message: message.to_owned(), hint });
+    };
+    for name in REQUIRED {
+        if !header.iter().any(|column| column == name) {
+            fault(name, "the column is missing", None);
+        }
+    }
+    for (place, column) in header.iter().enumerate() {
+        if !REQUIRED.contains(&column) && !OPTIONAL.contains(&column) {
+            let columns = [&REQUIRED[..], &OPTIONAL[..]].concat().join(", ");
+            fault(column, "there is no such column", Some(format!("there are {columns}")));
+        }
+        if header.iter().take(place).any(|earlier| earlier == column) {
+            fault(column, "the column is there twice", None);
+        }
+    }
+    fits
+}
+
+fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
+    let id = line.read("id", |text| {
+        let fault = |_| ValueError::new("must be a whole number").hint("write e.g. 16");
+        text.parse().map(PoolId).map_err(fault)
+    });
+    let key = line.read("ring_pool_key", parse_key);
+    let lifetime = line.read("lifetime_seconds", parse_seconds);
+    let numbers = numbers(line);
+    let next_key = line.read_if_any("next_ring_pool_key", parse_key);
+    let overflow = line.read_if_any("overflow_number", parse_number);
+    let (Some(id), Some(key), Some(lifetime), Some(numbers)) = (id, key, lifetime, numbers) else {
+        return;
+    };
+    let fields =
+        PoolFields { id, name: None, key, next_key, lifetime, numbers, overflow, tracking: None };
+    match RingPool::new(fields) {
+        Ok(pool) => {
+            found.pools.push(pool);
+            let (id_line, file) = (line.number, Arc::clone(file));
+            let (numbers_line, overflow_line) = (id_line, id_line);
+            let path = String::new();
+            found.places.push(Place { file, path, id_line, numbers_line, overflow_line });
+        }
+        Err(pool_faults) => {
+            for fault in pool_faults {
+                let is_lifetime = fault == crate::PoolFault::Lifetime;
+                let field = if is_lifetime { "lifetime_seconds" } else { fault.field() };
+                let error = ValueError { message: fault.to_string(), hint: None };
+                line.fault(field, error);
+            }
+        }
+    }
+}
+
+/// Ranges separated by semicolons; or, beside a first number, how many there are.
+fn numbers(line: &Line<'_>) -> Option<Vec<NumberRange>> {
+    if line.get("first_number").is_none() {
+        let hint = "write e.g. 8885550100-8885550149;8885550200";
+        return line.read("numbers", |text| {
+            let ranges = text.split(';').map(|range| parse_range(range.trim()));
+            ranges.collect::<Result<_, _>>().map_err(|error| error.hint(hint))
+        });
+    }
+    let first = line.read("first_number", parse_number);
+    let fault = || ValueError::new("must be how many numbers follow the first");
+    let count = line.read("numbers", |text| text.parse::<u32>().map_err(|_| fault()));
+    let (first, count) = (first?, count?);
+    let range = NumberRange::new(first, count);
+    if range.is_none() {
+        line.fault("numbers", fault());
+    }
+    Some(vec![range?])
+}
+
+/// One line with its columns.
+struct Line<'a> {
+    header: &'a StringRecord,
+    record: &'a StringRecord,
+    source: &'a Source,
+    number: u32,
+}
+
+impl<'a> Line<'a> {
+    fn new(header: &'a StringRecord, record: &'a StringRecord, source: &'a Source) -> Self {
+        let number = record.position().map_or(0, |position| line(position.line()));
+        Self { header, record, source, number }
+    }
+
+    fn get(&self, column: &str) -> Option<&'a str> {
+        let place = self.header.iter().position(|name| name == column)?;
+        self.record.get(place).map(str::trim)
+    }
+
+    fn read<T>(&self, column: &str, read: impl Fn(&str) -> Result<T, ValueError>) -> Option<T> {
+        let value = match self.get(column).unwrap_or_default() {
+            "" => Err(ValueError::new("is missing")),
+            text => read(text),
+        };
+        value.map_err(|error| self.fault(column, error)).ok()
+    }
+
+    fn read_if_any<T>(
+        &self,
+        column: &str,
+        read: impl Fn(&str) -> Result<T, ValueError>,
+    ) -> Option<T> {
+        self.get(column).filter(|text| !text.is_empty())?;
+        self.read(column, read)
+    }
+
+    fn fault(&self, column: &str, error: ValueError) {
+        self.source.fault(Some(self.number), column.to_owned(), error);
+    }
+}
+
+fn line(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Says what is wrong with the file, without what it holds.
+fn cannot_read(error: &csv::Error) -> ValueError {
+    match error.kind() {
+        csv::ErrorKind::Io(error) => ValueError::new(format!("cannot be read: {error}")),
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            ValueError::new(format!("has {len} columns, the header has {expected_len}"))
+        }
+        csv::ErrorKind::Utf8 { .. } => ValueError::new("is not UTF-8"),
+        _ => ValueError::new("is not CSV"),
+    }
+}

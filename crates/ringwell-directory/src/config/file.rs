@@ -1,0 +1,145 @@
+//! The sections of the configuration file, all but the ring pools.
+//!
+//! Owns which fields there are and which of them belong together. Knows no variables and flags.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use toml::de::DeValue;
+
+use super::limits::{self, Bounds};
+use super::overrides::{one_a_core, parse_level, parse_token_hash};
+use super::section::{Section, wrong_type};
+use super::values::{ValueError, parse_duration, parse_path, parse_size};
+use super::{Api, Config, Journal, Limits, Log};
+
+/// Reads everything but the pools into `config`. Relative paths start at `base`. Says whether
+/// the file names a place for data.
+pub(super) fn read(
+    file: &mut Section<'_, '_>,
+    base: &Path,
+    cores: u16,
+    config: &mut Config,
+) -> bool {
+    file.set(&mut config.data, "data", text(|path| Ok(base.join(parse_path(path)?))));
+    if let Some(listen) = file.take_list("listen", text(str::parse)) {
+        if listen.is_empty() {
+            let hint = "write e.g. [\"127.0.0.1:8080\"]";
+            file.fault("listen", ValueError::new("must be at least one address").hint(hint));
+        }
+        config.listen = listen;
+    }
+    let shards = |shards| if shards == 0 { one_a_core(cores) } else { shards };
+    file.set(&mut config.shards, "shards", |value| whole(&limits::SHARDS)(value).map(shards));
+    file.set(&mut config.durability, "durability", text(str::parse));
+    file.set(&mut config.deadline, "deadline", duration(&limits::DEADLINE));
+
+    let mut management = file.section("management");
+    if let Some(hashes) = management.take_list("token_sha256", text(parse_token_hash)) {
+        config.management.token_sha256 = hashes;
+    }
+    management.finish();
+    read_limits(file.section("limits"), &mut config.limits);
+    read_journal(file.section("journal"), &mut config.journal);
+    read_api(file.section("api"), &mut config.api);
+    read_log(file.section("log"), &mut config.log);
+    file.has("data")
+}
+
+fn read_limits(mut section: Section<'_, '_>, into: &mut Limits) {
+    section.set(&mut into.body_bytes, "body_bytes", size(&limits::BODY_BYTES));
+    section.set(&mut into.rows, "rows", whole(&limits::ROWS));
+    section.set(&mut into.suffix_bytes, "suffix_bytes", size(&limits::SUFFIX_BYTES));
+    section.set(&mut into.request_id_bytes, "request_id_bytes", size(&limits::REQUEST_ID_BYTES));
+    section.set(&mut into.header_bytes, "header_bytes", size(&limits::HEADER_BYTES));
+    section.set(&mut into.headers, "headers", whole(&limits::HEADERS));
+    section.set(&mut into.uri_bytes, "uri_bytes", size(&limits::URI_BYTES));
+    section.set(&mut into.connections, "connections", whole(&limits::CONNECTIONS));
+    section.set(&mut into.head_timeout, "head_timeout", duration(&limits::TIMEOUT));
+    section.set(&mut into.body_timeout, "body_timeout", duration(&limits::TIMEOUT));
+    section.set(&mut into.idle_timeout, "idle_timeout", duration(&limits::TIMEOUT));
+    section.set(&mut into.write_timeout, "write_timeout", duration(&limits::TIMEOUT));
+    section.set(&mut into.idempotency_rows, "idempotency_rows", whole(&limits::IDEMPOTENCY_ROWS));
+    section.finish();
+}
+
+fn read_journal(mut section: Section<'_, '_>, into: &mut Journal) {
+    section.set(&mut into.segment_bytes, "segment_bytes", size(&limits::SEGMENT_BYTES));
+    section.set(&mut into.spare_segments, "spare_segments", whole(&limits::SPARE_SEGMENTS));
+    let every = size(&limits::SNAPSHOT_EVERY_BYTES);
+    section.set(&mut into.snapshot_every_bytes, "snapshot_every_bytes", every);
+    let age = |value: &DeValue<'_>| {
+        let age = duration(&limits::HISTORY_AGE)(value)?;
+        Ok(Millis(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)))
+    };
+    section.set(&mut into.history_age, "history_age", age);
+    section.set(&mut into.history_bytes, "history_bytes", size(&limits::HISTORY_BYTES));
+    section.finish();
+}
+
+fn read_api(mut section: Section<'_, '_>, into: &mut Api) {
+    section.set(&mut into.strict_params, "strict_params", truth);
+    section.set(&mut into.bulk_only, "bulk_only", truth);
+    section.finish();
+}
+
+fn read_log(mut section: Section<'_, '_>, into: &mut Log) {
+    section.set(&mut into.format, "format", text(str::parse));
+    section.set(&mut into.level, "level", text(parse_level));
+    section.finish();
+}
+
+/// Reads text by `parse`.
+pub(super) fn text<T>(
+    parse: impl Fn(&str) -> Result<T, ValueError>,
+) -> impl Fn(&DeValue<'_>) -> Result<T, ValueError> {
+    move |value| match value {
+        DeValue::String(text) => parse(text),
+        other => Err(wrong_type("text", other).hint("write it in quotes")),
+    }
+}
+
+/// Reads `true` or `false`.
+pub(super) fn truth(value: &DeValue<'_>) -> Result<bool, ValueError> {
+    value.as_bool().ok_or_else(|| wrong_type("true or false", value))
+}
+
+/// Reads a whole number.
+pub(super) fn whole<T, U>(bounds: &Bounds<T>) -> impl Fn(&DeValue<'_>) -> Result<U, ValueError>
+where
+    T: PartialOrd + TryFrom<i128>,
+    U: TryFrom<T>,
+{
+    move |value| {
+        let DeValue::Integer(number) = value else {
+            return Err(wrong_type("a whole number", value));
+        };
+        let number = i128::from_str_radix(number.as_str(), number.radix()).ok();
+        let number = number.and_then(|number| T::try_from(number).ok());
+        let number = bounds.check(number.ok_or_else(|| bounds.fault())?)?;
+        U::try_from(number).map_err(|_| bounds.fault())
+    }
+}
+
+/// Reads a size, as a number of bytes or as text with a unit.
+fn size<U: TryFrom<u64>>(bounds: &Bounds<u64>) -> impl Fn(&DeValue<'_>) -> Result<U, ValueError> {
+    move |value| {
+        let bytes = match value {
+            DeValue::String(text) => bounds.check(parse_size(text)?)?,
+            DeValue::Integer(_) => whole(bounds)(value)?,
+            other => {
+                return Err(wrong_type("a size", other).hint("write e.g. 65536 or \"64KiB\""));
+            }
+        };
+        U::try_from(bytes).map_err(|_| bounds.fault())
+    }
+}
+
+fn duration(bounds: &Bounds<Duration>) -> impl Fn(&DeValue<'_>) -> Result<Duration, ValueError> {
+    move |value| match value {
+        DeValue::String(text) => bounds.check(parse_duration(text)?),
+        other => Err(wrong_type("a length of time", other)
+            .hint("write it with its unit in quotes, e.g. \"30m\"")),
+    }
+}

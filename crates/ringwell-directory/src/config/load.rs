@@ -1,0 +1,118 @@
+//! Bringing defaults, file, variables and flags together.
+//!
+//! Owns their order and the promise that every fault is found in one go, save that faults between
+//! pools are found among those pools only that have none of their own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use toml::de::DeTable;
+
+use super::pools::Found;
+use super::section::{Section, Source};
+use super::values::{ValueError, parse_path};
+use super::{Config, Overrides, csv, file, pools};
+use crate::{Directory, Fault, check};
+
+/// Reads the file at `path` for a machine of `cores` processor cores; puts variables, whose
+/// values `get` gives, and `flags` above it.
+///
+/// Relative paths in the file start where the file is.
+///
+/// # Errors
+/// Everything that is wrong, in the order of files and lines.
+pub fn load(
+    path: &Path,
+    get: impl Fn(&str) -> Option<String>,
+    flags: Overrides,
+    cores: u16,
+) -> Result<(Config, Directory), Vec<Fault>> {
+    let mut faults = Vec::new();
+    let variables = Overrides::from_variables(get).unwrap_or_else(|found| {
+        faults = found;
+        Overrides::default()
+    });
+    let mut config = Config::new(PathBuf::new(), cores);
+    let mut found = Found::default();
+    let has_data = flags.data.is_some() || variables.data.is_some();
+    let name = path.display().to_string();
+    match std::fs::read(path) {
+        Ok(bytes) => {
+            let of_file = read(path, &bytes, cores, has_data, &mut config, &mut found);
+            faults.extend(of_file);
+        }
+        Err(error) => faults.push(Fault {
+            file: Some(name),
+            message: format!("cannot be read: {error}"),
+            ..Fault::default()
+        }),
+    }
+    faults.extend(check::clashes(&found.pools).into_iter().filter_map(|clash| found.fault(clash)));
+    // Stable: variables come first, as they have no file, and a line keeps its order.
+    faults.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    variables.apply(&mut config, cores);
+    flags.apply(&mut config, cores);
+    let directory = Directory::assemble(1, found.pools, config.shards)?;
+    Ok((config, directory))
+}
+
+/// Reads a whole file and the CSV file that it names.
+fn read(
+    path: &Path,
+    bytes: &[u8],
+    cores: u16,
+    has_data: bool,
+    config: &mut Config,
+    found: &mut Found,
+) -> Vec<Fault> {
+    let name = path.display().to_string();
+    let Ok(text) = str::from_utf8(bytes) else {
+        let message = "is not UTF-8".to_owned();
+        return vec![Fault { file: Some(name), message, ..Fault::default() }];
+    };
+    let source = Source::new(name, text);
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        // What could be read in spite of them would only bring up faults that are none.
+        return errors.iter().map(|error| syntax_fault(&source, error)).collect();
+    }
+    let base = path.parent().unwrap_or(Path::new(""));
+    let mut faults = Vec::new();
+    let mut top = Section::new(&source, String::new(), 0, table.into_inner());
+    let names_data = file::read(&mut top, base, cores, config);
+    if !names_data && !has_data {
+        let hint = "write e.g. data = \"/var/lib/ringwell\", or use --data";
+        source.fault(None, "data".to_owned(), ValueError::new("is missing").hint(hint));
+    }
+    let file: Arc<str> = Arc::from(source.name.as_str());
+    let tables = top.sections("ring_pool");
+    let has_tables = !tables.is_empty();
+    for table in tables {
+        pools::read(table, &file, found);
+    }
+    let csv_path = top.take("ring_pools", file::text(parse_path));
+    if let Some(csv_path) = csv_path {
+        csv::read(&base.join(csv_path), found, &mut faults);
+    }
+    if !has_tables && !top.has("ring_pools") {
+        let hint = "add a table [[ring_pool]], or write e.g. ring_pools = \"pools.csv\"";
+        source.fault(None, "ring_pool".to_owned(), ValueError::new("is missing").hint(hint));
+    }
+    top.finish();
+    faults.extend(source.into_faults());
+    faults
+}
+
+fn syntax_fault(source: &Source, error: &toml::de::Error) -> Fault {
+    let start = error.span().map(|span| span.start);
+    Fault {
+        file: Some(source.name.clone()),
+        line: start.map(|start| source.line(start)),
+        column: start.map(|start| source.column(start)),
+        message: format!("is not TOML: {}", error.message()),
+        ..Fault::default()
+    }
+}

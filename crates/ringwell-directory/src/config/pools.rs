@@ -1,0 +1,191 @@
+//! The ring pools of the configuration file.
+//!
+//! Owns the fields of `[[ring_pool]]`, and where each pool stands, so that faults between pools
+//! can be placed too. Knows nothing of CSV files; those add to the same list.
+
+use std::sync::Arc;
+
+use ringwell_core::{Millis, NumberRange, PoolId};
+use toml::de::DeValue;
+
+use super::file::{text, truth};
+use super::section::{Section, wrong_type};
+use super::values::{ValueError, parse_lifetime, parse_number, parse_range, parse_seconds};
+use crate::check::Clash;
+use crate::{Fault, PoolFault, PoolFields, RingPool, RingPoolKey, Tracking};
+
+/// Pools without a fault of their own, and where they stand.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) pools: Vec<RingPool>,
+    pub(super) places: Vec<Place>,
+}
+
+/// Where a pool stands.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) file: Arc<str>,
+    /// `ring_pool[2]`, or nothing where a line is a pool.
+    pub(super) path: String,
+    pub(super) id_line: u32,
+    pub(super) numbers_line: u32,
+    pub(super) overflow_line: u32,
+}
+
+impl Found {
+    /// The fault that a clash between pools is, in its place.
+    pub(super) fn fault(&self, clash: Clash) -> Option<Fault> {
+        let place = self.places.get(clash.pool)?;
+        let line = match clash.field {
+            "numbers" => place.numbers_line,
+            "overflow_number" => place.overflow_line,
+            _ => place.id_line,
+        };
+        let dot = if place.path.is_empty() { "" } else { "." };
+        Some(Fault {
+            file: Some(place.file.to_string()),
+            line: Some(line),
+            column: None,
+            field: format!("{}{dot}{}", place.path, clash.field),
+            message: clash.message,
+            hint: Some(clash.hint.to_owned()),
+        })
+    }
+}
+
+/// Reads the table of one pool.
+pub(super) fn read(mut section: Section<'_, '_>, file: &Arc<str>, found: &mut Found) {
+    let fields = fields(&mut section);
+    let pool = fields.and_then(|fields| {
+        let tell = |fault: &PoolFault| section.fault(field_of(*fault, &section), fault.into());
+        RingPool::new(fields).map_err(|faults| faults.iter().for_each(tell)).ok()
+    });
+    if let Some(pool) = pool {
+        found.pools.push(pool);
+        found.places.push(Place {
+            file: Arc::clone(file),
+            path: section.full_name("").trim_end_matches('.').to_owned(),
+            id_line: section.line_of("id"),
+            numbers_line: section.line_of("numbers"),
+            overflow_line: section.line_of("overflow_number"),
+        });
+    }
+    section.finish();
+}
+
+fn fields(section: &mut Section<'_, '_>) -> Option<PoolFields> {
+    let id = required(section, "id", "write e.g. id = 16", pool_id);
+    let name = section.take("name", text(|name| Ok(name.to_owned())));
+    let hint = "write 8 to 64 random characters";
+    let key = required(section, "ring_pool_key", hint, text(parse_key));
+    let next_key = section.take("next_ring_pool_key", text(parse_key));
+    let lifetime = lifetime(section);
+    let numbers = numbers(section);
+    let overflow = overflow(section);
+    let tracking = tracking(section);
+    Some(PoolFields {
+        id: id?,
+        name,
+        key: key?,
+        next_key,
+        lifetime: lifetime?,
+        numbers: numbers?,
+        overflow,
+        tracking,
+    })
+}
+
+fn required<'i, T>(
+    section: &mut Section<'_, 'i>,
+    field: &'static str,
+    hint: &str,
+    read: impl FnOnce(&DeValue<'i>) -> Result<T, ValueError>,
+) -> Option<T> {
+    let value = section.take(field, read);
+    if !section.has(field) {
+        section.fault(field, ValueError::new("is missing").hint(hint));
+    }
+    value
+}
+
+fn lifetime(section: &mut Section<'_, '_>) -> Option<Millis> {
+    let lifetime = section.take("lifetime", text(parse_lifetime));
+    let seconds = section.take("lifetime_seconds", |value| match value {
+        DeValue::Integer(number) => parse_seconds(number.as_str()),
+        DeValue::Float(number) => parse_seconds(number.as_str()),
+        other => Err(wrong_type("a number", other).hint("write e.g. 1800")),
+    });
+    match (section.has("lifetime"), section.has("lifetime_seconds")) {
+        (true, true) => {
+            let error = ValueError::new("is there beside lifetime").hint("leave out one of them");
+            section.fault("lifetime_seconds", error);
+        }
+        (false, false) => {
+            section.fault("lifetime", ValueError::new("is missing").hint("write e.g. \"30m\""));
+        }
+        _ => {}
+    }
+    lifetime.or(seconds)
+}
+
+fn numbers(section: &mut Section<'_, '_>) -> Option<Vec<NumberRange>> {
+    let numbers = section.take_list("numbers", text(parse_range));
+    if !section.has("numbers") {
+        let hint = "write e.g. [\"8885550100-8885550149\"]";
+        section.fault("numbers", ValueError::new("is missing").hint(hint));
+    }
+    numbers
+}
+
+/// The overflow number: needed unless overflow is forbidden.
+fn overflow(section: &mut Section<'_, '_>) -> Option<ringwell_core::PromoNumber> {
+    let number = section.take("overflow_number", text(parse_number));
+    let allowed = section.take("allow_overflow", truth).unwrap_or(true);
+    if allowed && !section.has("overflow_number") {
+        let hint = "write a number that is not in rotation, or allow_overflow = false";
+        section.fault("overflow_number", ValueError::new("is missing").hint(hint));
+    }
+    if !allowed && section.has("overflow_number") {
+        let error = ValueError::new("is there although allow_overflow is false");
+        section.fault("overflow_number", error.hint("leave out one of them"));
+    }
+    number
+}
+
+fn tracking(section: &mut Section<'_, '_>) -> Option<Arc<Tracking>> {
+    let url = || text(|url| Ok(url.to_owned()));
+    let base_url = section.take("tracking_url", url());
+    let destination_url = section.take("destination_url", url());
+    for (field, other) in [("tracking_url", "destination_url"), ("destination_url", "tracking_url")]
+    {
+        if section.has(field) && !section.has(other) {
+            let error = ValueError::new(format!("is of no use without {other}"));
+            section.fault(field, error.hint("write both, or none"));
+        }
+    }
+    Some(Arc::new(Tracking { base_url: base_url?, destination_url: destination_url? }))
+}
+
+fn pool_id(value: &DeValue<'_>) -> Result<PoolId, ValueError> {
+    let DeValue::Integer(number) = value else {
+        return Err(wrong_type("a whole number", value));
+    };
+    let id = u64::from_str_radix(number.as_str(), number.radix());
+    id.map(PoolId).map_err(|_| ValueError::new("must be a whole number from 0 to 2^63 - 1"))
+}
+
+pub(super) fn parse_key(text: &str) -> Result<RingPoolKey, ValueError> {
+    RingPoolKey::parse(text).map_err(|error| ValueError::new(error.to_string()))
+}
+
+/// The field to name in a fault: a pool has its lifetime from one of two.
+fn field_of(fault: PoolFault, section: &Section<'_, '_>) -> &'static str {
+    let is_seconds = fault == PoolFault::Lifetime && section.has("lifetime_seconds");
+    if is_seconds { "lifetime_seconds" } else { fault.field() }
+}
+
+impl From<&PoolFault> for ValueError {
+    fn from(fault: &PoolFault) -> Self {
+        Self { message: fault.to_string(), hint: fault.hint().map(str::to_owned) }
+    }
+}
