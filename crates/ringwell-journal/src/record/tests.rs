@@ -212,3 +212,49 @@ fn unknown_kinds_and_flags_are_refused() {
     assert_eq!(fault(&[kind::TICK, flag::POOL, 0]), DecodeFault::Flags(flag::POOL));
     assert_eq!(fault(&[kind::ALLOCATE, 0x80, 0]), DecodeFault::Flags(0x80));
 }
+
+#[test]
+fn impossible_values_are_refused() {
+    let fault = |rest: &[u8]| {
+        // An allocation at the base time, of number 2000000000 in pool 1, slot 0, lockout 0.
+        let head = [kind::ALLOCATE, flag::PREVIOUS, 0, 0x00, 0x94, 0x35, 0x77, 0x00, 1, 0, 0];
+        let body = [&head, rest].concat();
+        let read = Records::new(3, Millis(0), &body).next().unwrap();
+        read.map(|_| ()).map_err(|error| error.fault)
+    };
+    assert!(fault(&[1, 5]).is_ok(), "offset 5 of the group before");
+    assert_eq!(fault(&[0, 0]), Err(DecodeFault::Previous), "the record itself");
+    assert_eq!(fault(&[0, 5]), Err(DecodeFault::Previous), "inside of the record");
+    assert_eq!(fault(&[3, 5]), Err(DecodeFault::Previous), "group 0");
+    assert_eq!(fault(&[1, 0x80, 0x80, 0x40]), Err(DecodeFault::Previous), "outside of a body");
+}
+
+#[test]
+fn parameters_of_impossible_lengths_are_refused() {
+    let fault = |len: &[u8]| {
+        let head = [kind::ALLOCATE, flag::PARAMS, 0, 0x00, 0x94, 0x35, 0x77, 0x00, 1, 0, 0];
+        let body = [&head, len, &vec![b'x'; PARAMS_BYTES_MAX + 1]].concat();
+        let read = Records::new(3, Millis(0), &body).next().unwrap();
+        read.map(|_| ()).map_err(|error| error.fault)
+    };
+    assert_eq!(fault(&[0]), Err(DecodeFault::Params));
+    assert!(fault(&[0x80, 0x80, 0x01]).is_ok(), "16,384");
+    assert_eq!(fault(&[0x81, 0x80, 0x01]), Err(DecodeFault::Params), "16,385");
+}
+
+#[test]
+fn a_number_of_more_than_64_bits_is_refused() {
+    let until = |record: &Record<'_>| match *record {
+        Record::Hold { until, .. } => until,
+        ref other => panic!("{other:?}"),
+    };
+    let hold = |last: u8| {
+        let mut body = vec![kind::HOLD, 0, 0];
+        body.extend([0xFF; 9]);
+        body.push(last);
+        let read = Records::new(1, Millis(0), &body).next().unwrap();
+        read.map(|(_, record)| until(&record)).map_err(|error| error.fault)
+    };
+    assert_eq!(hold(1), Ok(Millis(u64::MAX)));
+    assert_eq!(hold(2), Err(DecodeFault::Short));
+}

@@ -360,10 +360,49 @@ fn the_journal_must_fit_and_reach_its_snapshot() {
 }
 
 #[test]
-fn an_intact_frame_that_follows_another_is_refused() {
+fn an_intact_frame_that_does_not_continue_the_journal_is_refused() {
+    let fault = |tip: Tip, at: u64| {
+        let mut author = sample();
+        author.writer = Writer::new(tip);
+        author.group(at, 10);
+        match recovered(&author.files, &PLAN).unwrap_err() {
+            RecoverError::Chain { segno: 3, n: 8, fault, .. } => fault,
+            other => panic!("{other}"),
+        }
+    };
+    let tip = sample().tip();
+    assert_eq!(fault(Tip { prev_hash: 1, ..tip }, 17), ChainFault::Hash);
+    assert_eq!(fault(Tip { next_n: 9, ..tip }, 17), ChainFault::Number(9));
+    assert_eq!(fault(Tip { epoch: 0, ..tip }, 17), ChainFault::Epoch);
+    assert_eq!(fault(Tip { last_at: Millis(0), ..tip }, 15), ChainFault::Time);
+}
+
+#[test]
+fn a_segment_that_does_not_continue_the_journal_is_refused() {
+    let fault = |tip: Tip| {
+        let mut author = sample();
+        author.files.0.remove(&3);
+        author.segno = 2;
+        author.segment(tip, None);
+        match recovered(&author.files, &PLAN).unwrap_err() {
+            RecoverError::Chain { segno: 3, offset: 0, n: 6, fault } => fault,
+            other => panic!("{other}"),
+        }
+    };
+    let tip = Tip::after(&sample().groups[4].header);
+    assert_eq!(fault(Tip { prev_hash: 1, ..tip }), ChainFault::Hash);
+    assert_eq!(fault(Tip { next_n: 5, ..tip }), ChainFault::Number(5));
+    assert_eq!(fault(Tip { epoch: 0, ..tip }), ChainFault::Epoch);
+    assert_eq!(fault(Tip { last_at: Millis(0), ..tip }), ChainFault::Time);
+}
+
+#[test]
+fn a_newer_frame_is_found_however_far_behind_the_bad_one() {
     let mut author = sample();
-    author.writer = Writer::new(Tip { prev_hash: 1, ..author.tip() });
     author.group(17, 10);
+    let file = author.files.0.get_mut(&3).unwrap();
+    // Frames 6 and 7, four blocks in all, are gone; frame 8 is not.
+    file[SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + 4 * BLOCK_BYTES].fill(0);
     let error = recovered(&author.files, &PLAN).unwrap_err();
-    assert!(matches!(error, RecoverError::Chain { fault: ChainFault::Hash, n: 8, .. }));
+    assert!(matches!(error, RecoverError::Damaged { n: 6, newer_n: 8, newer_offset: 20_480, .. }));
 }
