@@ -1,0 +1,145 @@
+//! The command line: what `ringwell` understands, and what it says about itself.
+//!
+//! Owns names, defaults and help texts. Knows nothing of what the commands do.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use ringwell_core::Millis;
+use ringwell_directory::{
+    DEMO_NUMBERS, DEMO_POOLS, Durability, Listen, LogFormat, Overrides, parse_deadline,
+    parse_lifetime, parse_shards,
+};
+
+use crate::journal;
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 done, 1 failed, 2 wrong usage.
+
+Start with
+  ringwell demo
+which makes ring pools, serves them on 127.0.0.1:8080, and prints a request to try.";
+
+const SERVE_HELP: &str = "\
+Settings come from the file, above it from RINGWELL_DATA, RINGWELL_LISTEN (addresses separated by
+commas), RINGWELL_SHARDS, RINGWELL_DURABILITY, RINGWELL_DEADLINE, RINGWELL_TOKEN_SHA256,
+RINGWELL_LOG_FORMAT and RINGWELL_LOG_LEVEL, and above those from flags.
+
+Examples:
+  ringwell serve --config ringwell.toml --check
+  ringwell serve --config ringwell.toml --listen 0.0.0.0:8080 --listen unix:/run/ringwell.sock";
+
+const DEMO_HELP: &str = "\
+Examples:
+  ringwell demo
+  ringwell demo --pools 1000 --numbers 100 --shards 2 --durability memory
+  ringwell demo --lifetime 10ms      numbers come free at once, for benchmarks";
+
+/// Ring Pool API server: hands out phone numbers that nobody else holds, and remembers for whom.
+#[derive(Debug, Parser)]
+#[command(name = "ringwell", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub(crate) struct Ringwell {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve the ring pools of a configuration
+    #[command(after_help = SERVE_HELP)]
+    Serve(Serve),
+    /// Make ring pools to play with, and serve them
+    #[command(after_help = DEMO_HELP)]
+    Demo(Demo),
+    /// Look at journals without changing them
+    Journal(journal::Args),
+    /// Make a management token: prints it, and the line for the configuration
+    Token,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell that is to complete `ringwell`
+        shell: Shell,
+    },
+    /// Print the manual page (roff)
+    Man,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The configuration
+    #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
+    pub(crate) config: PathBuf,
+    /// Only say what is wrong with the configuration
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Where journals and snapshots lie
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Where journals and snapshots lie, the list of pools and the management token
+    /// [default: ./demo-data]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// How many ring pools
+    #[arg(long, value_name = "N", default_value_t = DEMO_POOLS)]
+    pub(crate) pools: u32,
+    /// How many numbers each pool has
+    #[arg(long, value_name = "N", default_value_t = DEMO_NUMBERS)]
+    pub(crate) numbers: u32,
+    /// How long an allocation is guaranteed
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
+    pub(crate) lifetime: Millis,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// What `serve` and `demo` share.
+#[derive(Debug, Args)]
+pub(crate) struct Server {
+    /// Where to listen: HOST:PORT or unix:PATH; may be repeated
+    #[arg(long, value_name = "ADDRESS", value_parser = str::parse::<Listen>)]
+    listen: Vec<Listen>,
+    /// How many shards; 0 for one a core
+    #[arg(long, value_name = "N", value_parser = parse_shards)]
+    shards: Option<u16>,
+    /// What must have happened to an allocation before it is answered
+    #[arg(long, value_name = "WHERE", value_parser = durability())]
+    durability: Option<Durability>,
+    /// In which time a batch is answered, e.g. 100ms
+    #[arg(long, value_name = "DURATION", value_parser = parse_deadline)]
+    deadline: Option<Duration>,
+    /// The form of the logs: auto is text on a terminal and JSON otherwise
+    #[arg(long, value_name = "FORMAT", value_parser = log_format())]
+    log_format: Option<LogFormat>,
+}
+
+impl Server {
+    /// The flags as settings that stand above all others.
+    pub(crate) fn overrides(self, data: Option<PathBuf>) -> Overrides {
+        Overrides {
+            data,
+            listen: (!self.listen.is_empty()).then_some(self.listen),
+            shards: self.shards,
+            durability: self.durability,
+            deadline: self.deadline,
+            log_format: self.log_format,
+            ..Overrides::default()
+        }
+    }
+}
+
+fn durability() -> impl TypedValueParser<Value = Durability> {
+    PossibleValuesParser::new(["disk", "os", "memory"]).try_map(|text| text.parse::<Durability>())
+}
+
+fn log_format() -> impl TypedValueParser<Value = LogFormat> {
+    PossibleValuesParser::new(["auto", "text", "json"]).try_map(|text| text.parse::<LogFormat>())
+}

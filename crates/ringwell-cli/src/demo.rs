@@ -1,0 +1,85 @@
+//! `ringwell demo`: ring pools to play with, and a server for them.
+//!
+//! Writes `demo-pools.csv` and `demo-token` into the data directory; an existing token is kept,
+//! so that what was pasted yesterday works today.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use ringwell_directory::{Config, Directory, Overrides, Token, demo_pools, write_demo_csv};
+
+use crate::args::Demo;
+use crate::serve::{cores, show, variable};
+use crate::story::Story;
+use crate::{logs, texts};
+
+/// Makes the pools, serves them until a signal ends it, and prints requests to try.
+///
+/// # Errors
+/// If there cannot be such pools, files cannot be written, or the server does not start or end
+/// well.
+pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
+    let pools = demo_pools(args.pools, args.numbers, args.lifetime)?;
+    let mut config = Config::new(PathBuf::from("demo-data"), cores());
+    match Overrides::from_variables(variable) {
+        Ok(variables) => variables.apply(&mut config, cores()),
+        Err(faults) => return Ok(show(&faults)),
+    }
+    args.server.overrides(args.data).apply(&mut config, cores());
+    logs::start(&config.log)?;
+
+    let data = config.data.clone();
+    fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
+    write_whole(&data.join("demo-pools.csv"), 0o644, |out| write_demo_csv(&pools, out))?;
+    config.management.token_sha256.push(keep_token(&data.join("demo-token"))?.hash());
+
+    let story = Story::new(&pools, &config);
+    let directory = match Directory::new(1, pools, config.shards) {
+        Ok(directory) => directory,
+        Err(faults) => return Ok(show(&faults)),
+    };
+    let tell = move |addresses: &[String]| {
+        // The server is up; that nobody reads what it says is no reason to stop it.
+        let _ = io::stdout().lock().write_all(story.tell(addresses).as_bytes());
+    };
+    ringwell_node::serve(config, directory, Box::new(tell))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The token that `path` holds, or a new one that it holds from now on.
+fn keep_token(path: &Path) -> anyhow::Result<Token> {
+    match fs::read_to_string(path) {
+        Ok(text) => match Token::parse(text.trim_end()) {
+            Some(token) => Ok(token),
+            None => bail!("{} holds no token; delete it to get a new one", path.display()),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let token = texts::new_token()?;
+            write_whole(path, 0o600, |out| writeln!(out, "{}", token.reveal()))?;
+            Ok(token)
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// Writes a file so that a crash leaves the old one or the new one.
+fn write_whole(
+    path: &Path,
+    mode: u32,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let new = path.with_extension("new");
+    let attempt = || -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(mode);
+        let mut out = BufWriter::new(options.open(&new)?);
+        write(&mut out)?;
+        out.into_inner()?.sync_all()?;
+        fs::rename(&new, path)
+    };
+    attempt().with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,128 @@
+//! What the demo says of itself: what it made, where it listens, and requests to try.
+//!
+//! Invariant: each command in it can be pasted into a shell as it is.
+
+use std::time::Duration;
+
+use ringwell_directory::{Config, RingPool};
+
+/// Everything but the addresses, which are known only once the server listens.
+#[derive(Debug)]
+pub(crate) struct Story {
+    made: String,
+    kept: String,
+    shards: u16,
+    /// A batch of two rows.
+    body: String,
+    /// The first number of the first pool: what the first row of a new demo gets.
+    number: String,
+    token_file: String,
+}
+
+impl Story {
+    pub(crate) fn new(pools: &[RingPool], config: &Config) -> Self {
+        let data = config.data.display();
+        let first = pools.first();
+        let numbers = first.map_or(0, RingPool::number_count);
+        let lifetime = first.map_or(0, |pool| pool.lifetime().0);
+        let lifetime = humantime::format_duration(Duration::from_millis(lifetime));
+        let number = first.and_then(|pool| pool.numbers().first());
+        let durability = config.durability;
+        Self {
+            made: format!("{} ring pools of {numbers} numbers, lifetime {lifetime}", pools.len()),
+            kept: format!("{data}, durability {durability}; keys in {data}/demo-pools.csv"),
+            shards: config.shards,
+            body: body(pools),
+            number: number.map_or(String::new(), |range| range.first().to_string()),
+            token_file: quoted(&config.data.join("demo-token").display().to_string()),
+        }
+    }
+
+    /// The text, with a final newline.
+    pub(crate) fn tell(&self, addresses: &[String]) -> String {
+        let (options, base) = curl_target(addresses.first().map_or("", String::as_str));
+        let Self { made, kept, shards, body, number, token_file } = self;
+        let shards = if *shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };
+        let addresses = addresses.join(", ");
+        format!(
+            "\
+Ringwell demo
+  made    {made}
+  data    {kept}
+  serves  {addresses}, {shards}
+
+Two numbers, please:
+  curl {options}-d '{body}' {base}/api/2013-07-01/bulk.json
+
+Who got number {number}?
+  curl {options}-H \"Authorization: Bearer $(cat {token_file})\" \
+'{base}/v1/attributions?number={number}'
+
+Ctrl-C ends it.
+"
+        )
+    }
+}
+
+/// A batch of two rows, for the first two pools.
+fn body(pools: &[RingPool]) -> String {
+    let row = |pool: &RingPool, parameters: &str, request: &str| {
+        let (id, key) = (pool.id(), pool.key().reveal());
+        let suffix = format!("{id}/allocate_number.json?ring_pool_key={key}&{parameters}");
+        format!(r#"{{"api_suffix":"{suffix}","request_id":"{request}"}}"#)
+    };
+    let first = pools.first().map(|pool| row(pool, "m1=autos&m2=ford", "A1"));
+    let second = pools.get(1).or(pools.first()).map(|pool| row(pool, "m1=homes", "B2"));
+    let rows: Vec<String> = first.into_iter().chain(second).collect();
+    format!(r#"{{"requests":[{}]}}"#, rows.join(","))
+}
+
+/// Options, and how URLs start, to reach `address` with curl from the same machine.
+fn curl_target(address: &str) -> (String, String) {
+    if let Some(path) = address.strip_prefix("unix:") {
+        return (format!("--unix-socket {} ", quoted(path)), "http://localhost".to_owned());
+    }
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, "80"));
+    // A server that listens on all addresses is not reached by the address for all.
+    let host = match host {
+        "0.0.0.0" => "127.0.0.1",
+        "[::]" => "[::1]",
+        host => host,
+    };
+    // curl takes brackets for a pattern.
+    let options = if host.starts_with('[') { "-g " } else { "" };
+    (options.to_owned(), format!("http://{host}:{port}"))
+}
+
+/// `text` as one word of a shell.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_on_all_addresses_is_asked_on_the_loopback() {
+        assert_eq!(curl_target("0.0.0.0:8080"), (String::new(), "http://127.0.0.1:8080".into()));
+        assert_eq!(curl_target("[::]:80"), ("-g ".into(), "http://[::1]:80".into()));
+    }
+
+    #[test]
+    fn a_unix_socket_is_asked_by_its_path() {
+        let (options, base) = curl_target("unix:/run/ring well.sock");
+        assert_eq!(options, "--unix-socket '/run/ring well.sock' ");
+        assert_eq!(base, "http://localhost");
+    }
+
+    #[test]
+    fn quotes_survive_the_shell() {
+        assert_eq!(quoted("demo-data/demo-token"), "demo-data/demo-token");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}
