@@ -17,6 +17,10 @@ const ROUND: Duration = Duration::from_secs(1);
 /// A quiet shard writes down what time it is this often.
 const TICK: Millis = Millis(5_000);
 
+/// Old segments that are given up in a round. Where most of what they hold must be kept, giving
+/// them up frees nothing: the bound keeps that from becoming all that the shard does.
+const SEGMENTS_A_ROUND: usize = 4;
+
 /// Bytes of a snapshot that gather before they are written.
 const SNAPSHOT_WRITE_BYTES: usize = 1 << 20;
 
@@ -122,7 +126,8 @@ async fn write(
 
 /// Gives up segments beyond the limits of age and size, after copying what still matters.
 async fn drop_old(thread: &Rc<ShardThread>, journal: &Rc<Journal>) -> Result<(), Trouble> {
-    while let Some(old) = journal.expired(thread.now()) {
+    for _ in 0..SEGMENTS_A_ROUND {
+        let Some(old) = journal.expired(thread.now()) else { break };
         carry_segment(thread, journal, &old).await?;
         // A rename: short enough for the shard's thread.
         if !journal.drop_segment(old).map_err(|e| e.to_string())? {

@@ -36,6 +36,10 @@ enum Course {
 /// Requests in flight get this long when the node stops.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
+/// With `durability = "memory"` a shard keeps so much history, and the newest allocation of each
+/// number beyond it.
+const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
+
 /// Called once with the addresses that were bound, when requests are answered.
 pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
 
@@ -136,7 +140,10 @@ fn disk_settings(config: &Config, durability: Durability) -> disk::Settings {
     let mut settings = disk::Settings::new(config.data.clone(), durability);
     settings.segment_bytes = config.journal.segment_bytes;
     settings.spare_segments = usize::try_from(config.journal.spare_segments).unwrap_or(1);
-    settings.history_bytes = config.journal.history_bytes;
+    settings.history_bytes = match durability {
+        Durability::Memory => MEMORY_HISTORY_BYTES.min(config.journal.history_bytes),
+        Durability::Disk | Durability::Os => config.journal.history_bytes,
+    };
     settings.history_age = Some(config.journal.history_age);
     settings
 }

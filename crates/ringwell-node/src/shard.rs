@@ -89,11 +89,15 @@ impl ShardThread {
 
     /// Has what the engine has written since brought to the disk.
     pub(crate) fn commit_soon(&self) {
-        let bytes = self.engine.borrow().pending_bytes();
-        let enough = if self.node.answers_wait() { 1 } else { MEMORY_GROUP_BYTES };
-        if bytes >= enough {
+        if self.has_group() {
             self.pending.notify_one();
         }
+    }
+
+    /// Whether there is enough for a group.
+    pub(crate) fn has_group(&self) -> bool {
+        let enough = if self.node.answers_wait() { 1 } else { MEMORY_GROUP_BYTES };
+        self.engine.borrow().pending_bytes() >= enough
     }
 
     /// Serves rows of a batch that another shard took in.

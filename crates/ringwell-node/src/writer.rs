@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use ringwell_engine::Refusal;
+use ringwell_journal::Group;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::disk::{Flushed, Journal};
@@ -23,7 +24,7 @@ pub(crate) async fn run(
         while let Some(group) = next_group(&thread, &mut spare) {
             let at_once = journal.submit(group);
             match stored(&thread, at_once, &mut flushed).await {
-                Some(emptied) => spare = emptied,
+                Some(emptied) => spare = forget_oldest(&thread, &journal).unwrap_or(emptied),
                 // The journal has failed: groups gather in vain until the restart.
                 None => return,
             }
@@ -31,9 +32,27 @@ pub(crate) async fn run(
     }
 }
 
-fn next_group(thread: &ShardThread, spare: &mut Vec<u8>) -> Option<ringwell_journal::Group> {
+fn next_group(thread: &ShardThread, spare: &mut Vec<u8>) -> Option<Group> {
+    let has_group = thread.has_group();
+    has_group.then(|| thread.engine.borrow_mut().seal(std::mem::take(spare)))?
+}
+
+/// In memory: gives up the oldest group for the one that was added, after copying what still
+/// matters; its buffer is used again.
+fn forget_oldest(thread: &ShardThread, journal: &Journal) -> Option<Vec<u8>> {
+    let oldest = journal.take_oldest()?;
+    let now = thread.now();
     let mut engine = thread.engine.borrow_mut();
-    engine.is_pending().then(|| engine.seal(std::mem::take(spare)))?
+    let before = engine.pending_bytes();
+    // A group and what it carries fit into the next one.
+    if let Err(error) = engine.carry(now, &mut oldest.records()) {
+        tracing::error!(shard = thread.id, %error, "a group in memory cannot be read");
+    }
+    let carried = engine.pending_bytes() - before;
+    if carried > oldest.body.len() / 2 {
+        journal.keep_more(oldest.body.len() as u64);
+    }
+    Some(oldest.body)
 }
 
 /// Waits until the group in flight is stored; returns its emptied buffer.

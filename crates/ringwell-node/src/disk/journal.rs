@@ -77,12 +77,11 @@ impl Journal {
         let n = group.header.n;
         let took = Duration::ZERO;
         self.shared.counters.stored(group.body.len(), 0, took);
-        let spare = match &mut *self.shared.kept() {
-            Kept::Memory(memory) => memory.store(group),
-            // Without threads there is no index of files.
-            Kept::Files(_) => Vec::new(),
-        };
-        Flushed::Stored { n, spare, took }
+        // Without threads there is no index of files.
+        if let Kept::Memory(memory) = &mut *self.shared.kept() {
+            memory.store(group);
+        }
+        Flushed::Stored { n, spare: Vec::new(), took }
     }
 
     /// Reads stored groups, also from other threads.
@@ -109,13 +108,13 @@ impl Journal {
         SnapshotFile::create(&self.shared, replay_from)
     }
 
-    /// The oldest history, if there is more than is to be kept and no snapshot needs it. Read
+    /// The oldest segment, if there is more than is to be kept and no snapshot needs it. Read
     /// its groups, carry forward what still matters, and drop it once that is stored.
     #[must_use]
     pub fn expired(&self, now: Millis) -> Option<SegmentRef> {
         let settings = &self.shared.settings;
         match &*self.shared.kept() {
-            Kept::Memory(memory) => memory.oldest(),
+            Kept::Memory(_) => None,
             Kept::Files(index) => {
                 let oldest = index.oldest()?;
                 let too_much = index.bytes() > settings.history_bytes;
@@ -123,6 +122,23 @@ impl Journal {
                     settings.history_age.is_some_and(|age| now.since(oldest.last_at) > age);
                 (too_much || too_old).then_some(oldest)
             }
+        }
+    }
+
+    /// In memory: takes the oldest group out, if more is kept than should be. The caller carries
+    /// forward what still matters in it.
+    #[must_use]
+    pub fn take_oldest(&self) -> Option<Group> {
+        match &mut *self.shared.kept() {
+            Kept::Memory(memory) => memory.take_oldest(),
+            Kept::Files(_) => None,
+        }
+    }
+
+    /// In memory: keeps more from now on, because most of what was taken out had to be carried.
+    pub fn keep_more(&self, bytes: u64) {
+        if let Kept::Memory(memory) = &mut *self.shared.kept() {
+            memory.keep_more(bytes);
         }
     }
 
@@ -134,10 +150,7 @@ impl Journal {
     /// next start.
     pub fn drop_segment(&self, segment: SegmentRef) -> Result<bool, FileError> {
         match &mut *self.shared.kept() {
-            Kept::Memory(memory) => {
-                memory.drop_before(segment.next_n);
-                return Ok(true);
-            }
+            Kept::Memory(_) => return Ok(false),
             Kept::Files(index) => {
                 if index.oldest() != Some(segment) {
                     return Ok(false);
