@@ -189,6 +189,14 @@ impl Server {
         Ok(f64::from(ticks) / TICKS_PER_SECOND)
     }
 
+    /// Why the server gave overflow numbers since it started, by its own count; empty if it did not.
+    pub(super) fn overflow_reasons(&self) -> String {
+        let metrics = get(self.address, "/metrics").unwrap_or_default();
+        let counts = metrics.lines().filter(|line| line.starts_with("ringwell_overflow_rows"));
+        let some = counts.filter(|line| !line.ends_with(" 0"));
+        some.collect::<Vec<_>>().join(", ")
+    }
+
     /// Resident memory in KiB.
     ///
     /// # Errors
@@ -268,14 +276,15 @@ fn free_address() -> anyhow::Result<SocketAddr> {
 }
 
 fn is_ready(address: SocketAddr) -> bool {
-    let ask = || -> std::io::Result<bool> {
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-        stream
-            .write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
-        let mut head = [0; 12];
-        stream.read_exact(&mut head)?;
-        Ok(head.ends_with(b" 200"))
-    };
-    ask().unwrap_or(false)
+    get(address, "/readyz").is_ok_and(|answer| answer.split(' ').nth(1) == Some("200"))
+}
+
+/// The whole answer to a GET, head included.
+fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }

@@ -60,9 +60,10 @@ fn compare(plan: &Plan, large: &Demo) -> anyhow::Result<(serde_json::Value, Vec<
         rate(many) / rate(few)
     );
     let mut problems = Vec::new();
-    for (demo, _, samples) in &servers {
+    for (demo, server, samples) in &servers {
+        let reasons = server.overflow_reasons();
         let found = samples.iter().flat_map(|sample| sample.problems(false));
-        problems.extend(found.map(|problem| format!("{} pools: {problem}", demo.pools)));
+        problems.extend(found.map(|problem| format!("{} pools: {problem} {reasons}", demo.pools)));
     }
     let raw = servers.iter().map(|(demo, server, samples)| {
         json!({"demo": demo, "rss_kib": server.resident_kib().ok(), "samples": samples})
@@ -91,7 +92,9 @@ fn restarts(plan: &Plan, demo: &Demo) -> anyhow::Result<(serde_json::Value, Vec<
     let mut load = |server: &Server| -> anyhow::Result<()> {
         let pools = server.pools().context("no pools")?;
         let sample = closed_loop(plan, server, &pools, CONNECTIONS, plan.seconds)?;
-        problems.extend(sample.problems(false).iter().map(|it| format!("on disk: {it}")));
+        let reasons = server.overflow_reasons();
+        let found = sample.problems(false);
+        problems.extend(found.iter().map(|it| format!("on disk: {it} {reasons}")));
         Ok(())
     };
     let first = start(false)?;

@@ -185,7 +185,8 @@ fn problems(variants: &[Variant<'_>]) -> Vec<String> {
         let found = variant.samples.iter().flat_map(|sample| sample.problems(variant.is_ceiling()));
         problems.extend(found.map(|problem| {
             let Variant { name, durability, connections, .. } = variant;
-            format!("{name} ({durability}, {connections} connections): {problem}")
+            let reasons = variant.server.overflow_reasons();
+            format!("{name} ({durability}, {connections} connections): {problem} {reasons}")
         }));
     }
     problems
