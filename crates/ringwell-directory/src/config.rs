@@ -215,3 +215,6 @@ impl Default for Log {
         Self { format: LogFormat::default(), level: "info".to_owned() }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,8 +43,12 @@ pub enum DemoError {
         numbers: u32,
     },
     /// No ring pool can be so.
-    #[error("numbers or lifetime {0}")]
-    Pool(#[from] PoolFault),
+    #[error("{}: {fault}", .fault.field())]
+    Pool {
+        /// The rule that they would break.
+        #[from]
+        fault: PoolFault,
+    },
     /// Our own keys are valid; said rather than asserted.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -81,7 +85,7 @@ pub fn demo_pools(pools: u32, numbers: u32, lifetime: Millis) -> Result<Vec<Ring
                 tracking: None,
             };
             RingPool::new(fields).map_err(|faults| match faults.first() {
-                Some(fault) => DemoError::Pool(*fault),
+                Some(fault) => DemoError::from(*fault),
                 None => too_many.clone(),
             })
         })
@@ -109,3 +113,6 @@ fn key(id: PoolId) -> Result<RingPoolKey, KeyError> {
     let digest = Sha256::digest(format!("ringwell demo pool {id}"));
     RingPoolKey::parse(&hex(&digest[..16]))
 }
+
+#[cfg(test)]
+mod tests;

@@ -258,3 +258,6 @@ fn pools_fault(count: usize) -> Fault {
         ..Fault::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -116,3 +116,6 @@ impl fmt::Display for RingPoolKey {
         f.write_str("***")
     }
 }
+
+#[cfg(test)]
+mod tests;

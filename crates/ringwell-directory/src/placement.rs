@@ -64,3 +64,6 @@ impl Placement {
         self.owners[usize::from(bucket(pool))]
     }
 }
+
+#[cfg(test)]
+mod tests;

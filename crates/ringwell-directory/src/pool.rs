@@ -217,3 +217,6 @@ fn is_url(text: &str) -> bool {
         && text.bytes().all(plain)
         && rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
 }
+
+#[cfg(test)]
+mod tests;

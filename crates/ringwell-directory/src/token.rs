@@ -102,3 +102,6 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |value| char::from_digit(u32::from(value), 16);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).flatten().collect()
 }
+
+#[cfg(test)]
+mod tests;

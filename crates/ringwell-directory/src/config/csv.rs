@@ -8,7 +8,7 @@ use std::sync::Arc;
 use csv::{Reader, StringRecord};
 use ringwell_core::{NumberRange, PoolId};
 
-use super::pools::{Found, Place, parse_key};
+use super::pools::{Found, Place, describe, parse_key};
 use super::section::Source;
 use super::values::{ValueError, parse_number, parse_range, parse_seconds};
 use crate::{Fault, PoolFields, RingPool};
@@ -94,9 +94,7 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
         }
         Err(pool_faults) => {
             for fault in pool_faults {
-                let is_lifetime = fault == crate::PoolFault::Lifetime;
-                let field = if is_lifetime { "lifetime_seconds" } else { fault.field() };
-                let error = ValueError { message: fault.to_string(), hint: None };
+                let (field, error) = describe(fault, true);
                 line.fault(field, error);
             }
         }
@@ -179,3 +177,6 @@ fn cannot_read(error: &csv::Error) -> ValueError {
         _ => ValueError::new("is not CSV"),
     }
 }
+
+#[cfg(test)]
+mod tests;

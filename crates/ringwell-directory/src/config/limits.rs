@@ -53,4 +53,4 @@ pub(super) const SNAPSHOT_EVERY_BYTES: Bounds<u64> = Bounds::new(MIB..=1024 * GI
 pub(super) const HISTORY_AGE: Bounds<Duration> =
     Bounds::new(Duration::from_hours(1)..=Duration::from_hours(3650 * 24), "1h to 3650 days");
 pub(super) const HISTORY_BYTES: Bounds<u64> =
-    Bounds::new(4 * MIB..=1024 * 1024 * GIB, "4MiB to 1048576GiB");
+    Bounds::new(4 * MIB..=1024 * 1024 * GIB, "4MiB to 1PiB");

@@ -88,16 +88,14 @@ fn read(
         source.fault(None, "data".to_owned(), ValueError::new("is missing").hint(hint));
     }
     let file: Arc<str> = Arc::from(source.name.as_str());
-    let tables = top.sections("ring_pool");
-    let has_tables = !tables.is_empty();
-    for table in tables {
+    for table in top.sections("ring_pool") {
         pools::read(table, &file, found);
     }
     let csv_path = top.take("ring_pools", file::text(parse_path));
     if let Some(csv_path) = csv_path {
         csv::read(&base.join(csv_path), found, &mut faults);
     }
-    if !has_tables && !top.has("ring_pools") {
+    if !top.has("ring_pool") && !top.has("ring_pools") {
         let hint = "add a table [[ring_pool]], or write e.g. ring_pools = \"pools.csv\"";
         source.fault(None, "ring_pool".to_owned(), ValueError::new("is missing").hint(hint));
     }

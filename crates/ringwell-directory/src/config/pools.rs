@@ -57,7 +57,10 @@ impl Found {
 pub(super) fn read(mut section: Section<'_, '_>, file: &Arc<str>, found: &mut Found) {
     let fields = fields(&mut section);
     let pool = fields.and_then(|fields| {
-        let tell = |fault: &PoolFault| section.fault(field_of(*fault, &section), fault.into());
+        let tell = |fault: &PoolFault| {
+            let (field, error) = describe(*fault, section.has("lifetime_seconds"));
+            section.fault(field, error);
+        };
         RingPool::new(fields).map_err(|faults| faults.iter().for_each(tell)).ok()
     });
     if let Some(pool) = pool {
@@ -178,14 +181,17 @@ pub(super) fn parse_key(text: &str) -> Result<RingPoolKey, ValueError> {
     RingPoolKey::parse(text).map_err(|error| ValueError::new(error.to_string()))
 }
 
-/// The field to name in a fault: a pool has its lifetime from one of two.
-fn field_of(fault: PoolFault, section: &Section<'_, '_>) -> &'static str {
-    let is_seconds = fault == PoolFault::Lifetime && section.has("lifetime_seconds");
-    if is_seconds { "lifetime_seconds" } else { fault.field() }
-}
-
-impl From<&PoolFault> for ValueError {
-    fn from(fault: &PoolFault) -> Self {
-        Self { message: fault.to_string(), hint: fault.hint().map(str::to_owned) }
+/// What a fault of a pool is called where its lifetime may have come from `lifetime_seconds`.
+pub(super) fn describe(fault: PoolFault, in_seconds: bool) -> (&'static str, ValueError) {
+    let error = ValueError::new(fault.to_string());
+    match (fault, fault.hint()) {
+        (PoolFault::Lifetime, _) if in_seconds => {
+            ("lifetime_seconds", error.hint("write e.g. 1800"))
+        }
+        (_, Some(hint)) => (fault.field(), error.hint(hint)),
+        (_, None) => (fault.field(), error),
     }
 }
+
+#[cfg(test)]
+mod tests;

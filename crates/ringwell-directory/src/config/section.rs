@@ -105,7 +105,7 @@ impl<'s, 'i> Section<'s, 'i> {
         }
     }
 
-    /// The values of a list, without those that are wrong.
+    /// The values of a list; `None` if it is missing or one of them is wrong.
     pub(super) fn take_list<T>(
         &mut self,
         field: &'static str,
@@ -119,7 +119,8 @@ impl<'s, 'i> Section<'s, 'i> {
                 return None;
             }
         };
-        let mut list = Vec::new();
+        let count = values.len();
+        let mut list = Vec::with_capacity(count);
         for (place, value) in values.into_iter().enumerate() {
             match read(value.get_ref()) {
                 Ok(value) => list.push(value),
@@ -129,7 +130,7 @@ impl<'s, 'i> Section<'s, 'i> {
                 }
             }
         }
-        Some(list)
+        (list.len() == count).then_some(list)
     }
 
     /// The table of that name, empty if there is none.

@@ -196,3 +196,6 @@ pub(super) fn parse_range(text: &str) -> Result<NumberRange, ValueError> {
 pub(super) fn parse_path(text: &str) -> Result<PathBuf, ValueError> {
     if text.is_empty() { Err(ValueError::new("must not be empty")) } else { Ok(text.into()) }
 }
+
+#[cfg(test)]
+mod tests;

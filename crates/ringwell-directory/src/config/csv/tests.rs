@@ -1,0 +1,90 @@
+//! Ring pools as people write them in CSV, and what they are told of them.
+
+use ringwell_core::{Millis, PoolId};
+
+use super::super::Overrides;
+use super::super::tests::{check, lines, load_files};
+
+#[track_caller]
+fn check_csv(csv: &str, said: &str) {
+    let toml = "data = \"/data\"\nring_pools = \"pools.csv\"";
+    let faults = load_files(toml, csv, &[], Overrides::default()).err().unwrap_or_default();
+    assert_eq!(lines(&faults), said);
+}
+
+#[test]
+fn pools_come_from_csv_with_ranges() {
+    let csv = "\
+id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,numbers
+1,key-of-pool-1,next-key-of-1,8885550199,1800,8885550100-8885550149;8885550160
+2,key-of-pool-2,,,0.5, 8885550170
+";
+    let toml = "data = \"/data\"\nring_pools = \"pools.csv\"";
+    let (_, directory) = load_files(toml, csv, &[], Overrides::default()).unwrap();
+    let pool = |id| directory.pool(PoolId(id)).unwrap();
+    assert_eq!((pool(1).number_count(), pool(2).number_count()), (51, 1));
+    assert_eq!((pool(1).lifetime(), pool(2).lifetime()), (Millis(1_800_000), Millis(500)));
+    assert_eq!((pool(1).next_key().is_some(), pool(2).next_key().is_some()), (true, false));
+    assert_eq!((pool(1).overflow().is_some(), pool(2).overflow().is_some()), (true, false));
+}
+
+#[test]
+fn the_list_that_the_demo_writes_is_read_back() {
+    let pools = crate::demo_pools(20, 30, Millis(10)).unwrap();
+    let mut csv = Vec::new();
+    crate::write_demo_csv(&pools, &mut csv).unwrap();
+    let toml = "data = \"/data\"\nring_pools = \"pools.csv\"";
+    let csv = String::from_utf8(csv).unwrap();
+    let (_, directory) = load_files(toml, &csv, &[], Overrides::default()).unwrap();
+    for pool in &pools {
+        let read = directory.pool(pool.id()).unwrap();
+        assert_eq!(read.key(), pool.key());
+        assert_eq!(read.spec(), pool.spec());
+        assert_eq!(read.overflow(), pool.overflow());
+    }
+}
+
+#[test]
+fn faults_in_csv_are_placed_by_line_and_column_name() {
+    check_csv(
+        "\
+id,ring_pool_key,overflow_number,lifetime_seconds,numbers
+x,secret,1,1h,8885550100-
+2,key-of-pool-2,,0,8885550100
+3,key-of-pool-3,,,
+4,key-of-pool-4,1800
+5,key-of-pool-5,,10,8885550100
+6,key-of-pool-6,,10,8885550100
+",
+        "\
+pools.csv:2: id: must be a whole number; write e.g. 16
+pools.csv:2: ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
+pools.csv:2: lifetime_seconds: must be seconds with at most three decimals; write e.g. 1800
+pools.csv:2: numbers: a promo number has ten digits without punctuation, not 0 bytes; write e.g. 8885550100-8885550149;8885550200
+pools.csv:2: overflow_number: a promo number has ten digits without punctuation, not 1 bytes; write e.g. \"8885550142\"
+pools.csv:3: lifetime_seconds: must be at least 1 ms and at most 400 days; write e.g. 1800
+pools.csv:4: lifetime_seconds: is missing
+pools.csv:4: numbers: is missing
+pools.csv:5: has 3 columns, the header has 5
+pools.csv:7: numbers: 8885550100 is in ring pool 5 too; a number can be in one pool only
+",
+    );
+}
+
+#[test]
+fn a_csv_file_has_the_columns_that_it_needs_and_no_others() {
+    check_csv(
+        "id,id,ring_pool_key,lifetime,numbers\n",
+        "\
+pools.csv:1: lifetime_seconds: the column is missing
+pools.csv:1: id: the column is there twice
+pools.csv:1: lifetime: there is no such column; there are id, ring_pool_key, lifetime_seconds, numbers, next_ring_pool_key, overflow_number, first_number
+",
+    );
+    check_csv(
+        "id,ring_pool_key,lifetime_seconds,first_number,numbers\n1,key-of-pool-1,1,8885550100,0\n",
+        "pools.csv:2: numbers: must be how many numbers follow the first\n",
+    );
+    let toml = "data = \"/data\"\nring_pools = \"other.csv\"";
+    check(toml, "other.csv: cannot be read: No such file or directory (os error 2)\n");
+}
