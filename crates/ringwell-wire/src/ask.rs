@@ -3,10 +3,11 @@
 //! Lenient as the published API's clients need it: `16/…`, `ring_pools/16/…`, a leading `/`, any
 //! of the three extensions, parameters escaped in any way or not at all.
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 use ringwell_core::PoolId;
 
 use crate::error_class::{InputFault, RowError};
+use crate::params;
 use crate::span::Span;
 
 /// A row that names a pool and a key.
@@ -24,15 +25,39 @@ pub struct Ask {
     pub visitor: Option<Span>,
 }
 
+impl Ask {
+    /// Makes the key what it means, if it was escaped: its text is then at the end of `text`.
+    pub(crate) fn decode_key(&mut self, text: &mut Vec<u8>) {
+        let raw = self.key.of(text);
+        if memchr2(b'%', b'+', raw).is_some() {
+            let decoded = params::decode_bytes(raw);
+            let start = text.len();
+            text.extend_from_slice(&decoded);
+            self.key = Span::new(start, text.len());
+        }
+    }
+
+    /// Whether there is any parameter beside the keys and our own.
+    pub(crate) fn has_params(&self, text: &[u8]) -> bool {
+        let pairs = |part: &Span| part.of(text).split(|byte| *byte == b'&');
+        let is_param = |pair: &[u8]| {
+            let is_ours = [KEY_NAME, VISITOR_NAME].map(|name| value_of(pair, name).is_some());
+            !pair.is_empty() && is_ours == [false; 2]
+        };
+        self.params.iter().flat_map(pairs).any(is_param)
+    }
+}
+
 /// Our own parameter: the visitor who wants to keep the number.
 pub(crate) const VISITOR_NAME: &[u8] = b"ringwell_visitor";
 
 /// A visitor's name may be this long; longer ones are ignored.
 pub const VISITOR_BYTES_MAX: usize = 128;
 
-const KEY_NAME: &[u8] = b"ring_pool_key";
+pub(crate) const KEY_NAME: &[u8] = b"ring_pool_key";
 
 /// Reads `api_suffix`, which stands at `at` in `text`.
+#[inline]
 pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
     let bad = RowError::InvalidInput(InputFault::Suffix);
     let suffix = at.of(text);
@@ -58,6 +83,7 @@ pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
 }
 
 /// The pool's id and how many digits it has.
+#[inline]
 pub(crate) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     let mut id: u64 = 0;
     let mut digits = 0;
@@ -69,6 +95,7 @@ pub(crate) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
 }
 
 /// Reads the query that stands at `at` in `text`.
+#[inline]
 pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) -> Ask {
     let (key, params) = split_key(text, at);
     Ask { pool, pool_text, key, params, visitor: None }

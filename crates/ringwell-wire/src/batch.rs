@@ -4,13 +4,15 @@
 //! is read again, as a whole, by the JSON library ([`crate::relaxed`]). All rows are read before
 //! any is applied. A batch is used again for the next request: it allocates only to grow.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
-use memchr::memmem;
+use memchr::memmem::Finder;
 
 use crate::ask::{self, Ask, VISITOR_NAME};
 use crate::error_class::{InputFault, RequestError, RowError};
 use crate::span::Span;
-use crate::{relaxed, scan};
+use crate::{legacy, relaxed, scan};
 
 /// What a batch may be like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,15 +61,11 @@ impl Batch {
     /// [`RequestError`] if it is no batch at all. What is wrong with one row stands in the row.
     pub fn parse(&mut self, body: Bytes, limits: &Limits) -> Result<(), RequestError> {
         self.rows.clear();
-        match scan::scan(&body, limits, &mut self.rows) {
-            scan::Verdict::Read => self.text = body,
-            scan::Verdict::TooManyRows => {
-                return Err(RequestError::TooManyRows { limit: limits.rows_max });
-            }
-            scan::Verdict::Unusual => {
-                self.rows.clear();
-                self.text = relaxed::parse(&body, limits, &mut self.rows)?;
-            }
+        if scan::scan(&body, limits, &mut self.rows).is_some() {
+            self.text = body;
+        } else {
+            self.rows.clear();
+            self.text = relaxed::parse(&body, limits, &mut self.rows)?;
         }
         if self.rows.is_empty() {
             return Err(RequestError::NoRows);
@@ -77,6 +75,14 @@ impl Batch {
             self.require_params();
         }
         Ok(())
+    }
+
+    /// Reads the pool and the query of a single allocation as a batch of one row.
+    pub fn parse_single(&mut self, pool: &str, query: &str, strict_params: bool) {
+        let (text, ask) = legacy::parse(pool, query, strict_params);
+        self.text = text.into();
+        self.rows.clear();
+        self.rows.push(Row { request_id: None, ask });
     }
 
     /// What the rows' spans point into: the body, or its decoded strings.
@@ -93,7 +99,8 @@ impl Batch {
 
     /// Few batches have visitors: one search tells, so that the others do not pay a row each.
     fn find_visitors(&mut self) {
-        if memmem::find(&self.text, VISITOR_NAME).is_none() {
+        static VISITOR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(VISITOR_NAME));
+        if VISITOR.find(&self.text).is_none() {
             return;
         }
         for row in &mut self.rows {
@@ -105,7 +112,7 @@ impl Batch {
 
     fn require_params(&mut self) {
         for row in &mut self.rows {
-            if row.ask.is_ok_and(|ask| ask.params.iter().all(|part| part.is_empty())) {
+            if row.ask.is_ok_and(|ask| !ask.has_params(&self.text)) {
                 row.ask = Err(RowError::InvalidInput(InputFault::NoParameter));
             }
         }
@@ -113,6 +120,7 @@ impl Batch {
 }
 
 /// Reads one row's suffix within the limits.
+#[inline]
 pub(crate) fn parse_row(
     text: &[u8],
     request_id: Option<Span>,

@@ -3,6 +3,7 @@
 //! Source: docs/spec/api.md, "Errors".
 
 use std::borrow::Cow;
+use std::fmt;
 
 use ringwell_core::PoolId;
 
@@ -69,6 +70,11 @@ pub enum RequestError {
     TooDeep,
     /// The body is larger than the server takes.
     TooLarge {
+        /// As many bytes are taken.
+        limit: usize,
+    },
+    /// Path and query are longer than the server takes.
+    UriTooLong {
         /// As many bytes are taken.
         limit: usize,
     },
@@ -162,6 +168,7 @@ impl RequestError {
             Self::Method { .. } => 405,
             Self::TooSlow => 408,
             Self::TooLarge { .. } => 413,
+            Self::UriTooLong { .. } => 414,
         }
     }
 
@@ -179,6 +186,7 @@ impl RequestError {
             | Self::TooManyRows { .. }
             | Self::TooDeep
             | Self::TooLarge { .. }
+            | Self::UriTooLong { .. }
             | Self::TooSlow
             | Self::Broken
             | Self::BadVersion => "InvalidInput",
@@ -200,6 +208,9 @@ impl RequestError {
             Self::TooLarge { limit } => {
                 return format!("the body may have at most {limit} bytes").into();
             }
+            Self::UriTooLong { limit } => {
+                return format!("path and query may have at most {limit} bytes").into();
+            }
             Self::TooSlow => "the body did not arrive in time",
             Self::Broken => "the body is cut short or its chunks are malformed",
             Self::BadVersion => "the API version in the path must be a date such as 2013-07-01",
@@ -215,10 +226,18 @@ impl RequestError {
         let (class, message) = (self.class(), self.message());
         // The one documented body of this shape has the message first.
         let mut out = b"{\"errors\":{\"invalid_data\":".to_vec();
-        crate::response::json_string(&mut out, message.as_bytes());
+        crate::response::json_string(&mut out, &message);
         out.extend_from_slice(b",\"class\":\"");
         out.extend_from_slice(class.as_bytes());
         out.extend_from_slice(b"\"}}");
         out
     }
 }
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())
+    }
+}
+
+impl std::error::Error for RequestError {}

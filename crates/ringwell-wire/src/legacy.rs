@@ -3,13 +3,12 @@
 //! Its answers have no mark for an overflow number: the call succeeds with it. Errors are XML, or
 //! plain text for the other two formats.
 
-use percent_encoding::percent_decode;
+use ringwell_core::{PoolId, PromoNumber};
 
 use crate::ask::{self, Ask};
 use crate::error_class::{InputFault, RowError};
 use crate::response::{Tracking, formatted, json_string};
 use crate::span::Span;
-use ringwell_core::PromoNumber;
 
 /// How to answer a single allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +60,7 @@ impl Format {
                 let mut out =
                     format!("{{\"promo_number_formatted\":\"{formatted}\",\"tracking_url\":")
                         .into_bytes();
-                json_string(&mut out, url.as_bytes());
+                json_string(&mut out, &url);
                 out.extend_from_slice(format!(",\"promo_number\":\"{number}\"}}").as_bytes());
                 out
             }
@@ -71,9 +70,9 @@ impl Format {
                 xml_text(&url)
             )
             .into_bytes(),
-            // The URL is escaped: it has no comma and no quote.
             Self::Csv => format!(
-                "PromoNumberFormatted,PromoNumber,TrackingUrl\n{formatted},{number},{url}\n"
+                "PromoNumberFormatted,PromoNumber,TrackingUrl\n{formatted},{number},{}\n",
+                csv_text(url)
             )
             .into_bytes(),
         }
@@ -96,45 +95,34 @@ impl Format {
 
 const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
-/// A single allocation and the text that its spans point into.
-#[derive(Clone, Debug)]
-pub struct Single {
-    /// Pool and query.
-    pub text: Vec<u8>,
-    /// What it asks for.
-    pub ask: Result<Ask, RowError>,
-}
+/// The longest query of a single allocation: what a row of a batch may have, if nothing else is
+/// configured. Longer parameters fit into no record of the journal.
+pub const QUERY_BYTES_MAX: usize = 8192;
 
-/// Reads pool and query of a single allocation.
-#[must_use]
-pub fn parse(pool: &str, query: &str, strict_params: bool) -> Single {
+/// Reads pool and query of a single allocation; gives the text that the spans point into, too.
+pub(crate) fn parse(
+    pool: &str,
+    query: &str,
+    strict_params: bool,
+) -> (Vec<u8>, Result<Ask, RowError>) {
     let mut text = [pool, query].concat().into_bytes();
     let pool_text = Span::new(0, pool.len());
-    let ask = match ask::parse_pool(pool.as_bytes()) {
-        Some((id, digits)) if digits == pool.len() => {
-            let query = Span::new(pool.len(), text.len());
-            let mut ask = ask::parse_query(&text, query, id, pool_text);
-            ask.visitor = ask::find_visitor(&text, ask.params);
-            ask.key = decoded(ask.key, &mut text);
-            if strict_params && ask.params.iter().all(|part| part.is_empty()) {
-                Err(RowError::InvalidInput(InputFault::NoParameter))
-            } else {
-                Ok(ask)
-            }
-        }
-        _ => Err(RowError::InvalidKey { key: Span::EMPTY, pool: pool_text }),
+    let id = ask::parse_pool(pool.as_bytes()).filter(|(_, digits)| *digits == pool.len());
+    // A pool that is no number is as unknown as one that does not exist.
+    let at = Span::new(pool.len(), text.len());
+    let mut wanted = ask::parse_query(&text, at, id.map_or(PoolId(0), |(id, _)| id), pool_text);
+    wanted.visitor = ask::find_visitor(&text, wanted.params);
+    wanted.decode_key(&mut text);
+    let ask = if query.len() > QUERY_BYTES_MAX {
+        Err(RowError::InvalidInput(InputFault::SuffixLength))
+    } else if id.is_none() {
+        Err(RowError::InvalidKey { key: wanted.key, pool: pool_text })
+    } else if strict_params && !wanted.has_params(&text) {
+        Err(RowError::InvalidInput(InputFault::NoParameter))
+    } else {
+        Ok(wanted)
     };
-    Single { text, ask }
-}
-
-fn decoded(key: Span, text: &mut Vec<u8>) -> Span {
-    let decoded: Vec<u8> = percent_decode(key.of(text)).collect();
-    if decoded == key.of(text) {
-        return key;
-    }
-    let start = text.len();
-    text.extend_from_slice(&decoded);
-    Span::new(start, text.len())
+    (text, ask)
 }
 
 fn xml_text(text: &str) -> String {
@@ -145,9 +133,18 @@ fn xml_text(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             // XML 1.0 has no such characters.
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }
     out
 }
+
+/// Only the tracker's own address can have a comma or a quote: what follows it is escaped.
+fn csv_text(text: String) -> String {
+    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+#[cfg(test)]
+mod tests;

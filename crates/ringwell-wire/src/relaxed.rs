@@ -2,7 +2,6 @@
 //! for what is wrong.
 
 use bytes::Bytes;
-use percent_encoding::percent_decode;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -44,11 +43,16 @@ pub(crate) fn parse(
     if depth(body) > DEPTH_MAX {
         return Err(RequestError::TooDeep);
     }
-    let parsed: Body<'_> =
-        serde_json::from_slice(body).map_err(|error| match error.classify() {
-            serde_json::error::Category::Data => RequestError::NotABatch,
-            _ => RequestError::NotJson,
-        })?;
+    let body = std::str::from_utf8(body).map_err(|_| RequestError::NotJson)?;
+    let parsed: Result<Body<'_>, _> = serde_json::from_str(body);
+    let parsed = parsed.map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => RequestError::NotABatch,
+        _ => RequestError::NotJson,
+    })?;
+    // The library would also take `[[row, row], null]`: the members in a row, without their names.
+    if !body.trim_start().starts_with('{') {
+        return Err(RequestError::NotABatch);
+    }
     let requests = parsed.requests.or(parsed.request).ok_or(RequestError::NotABatch)?;
     if requests.len() > limits.rows_max {
         return Err(RequestError::TooManyRows { limit: limits.rows_max });
@@ -72,6 +76,9 @@ type RowText = (Option<Span>, Option<Span>);
 
 /// Copies a row's `request_id` as it is, and its `api_suffix` decoded.
 fn row_text(raw: &str, text: &mut Vec<u8>) -> Result<RowText, InputFault> {
+    if !raw.starts_with('{') {
+        return Err(InputFault::NotAnObject);
+    }
     let row: RawRow<'_> = serde_json::from_str(raw).map_err(|_| InputFault::NotAnObject)?;
     let request_id = match row.request_id {
         None => None,
@@ -86,13 +93,7 @@ fn row_text(raw: &str, text: &mut Vec<u8>) -> Result<RowText, InputFault> {
 /// Keys are compared as they are meant, not as they were escaped.
 fn decode_key(mut row: Row, text: &mut Vec<u8>) -> Row {
     if let Ok(ask) = &mut row.ask {
-        let raw = ask.key.of(text);
-        if raw.iter().any(|byte| matches!(byte, b'%' | b'+')) {
-            let spaced: Vec<u8> =
-                raw.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
-            let decoded: Vec<u8> = percent_decode(&spaced).collect();
-            ask.key = append(text, &decoded);
-        }
+        ask.decode_key(text);
     }
     row
 }

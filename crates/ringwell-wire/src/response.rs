@@ -43,14 +43,39 @@ const NUMBER_ROW: &[u8; 84] =
 const FORMATTED_AT: usize = 26;
 const BARE_AT: usize = 56;
 
-impl Tracking<'_> {
+impl<'a> Tracking<'a> {
     /// `base?us=` and the landing page, which carries the number.
     #[must_use]
     pub fn url(&self, number: PromoNumber) -> String {
-        let Self { base, destination } = self;
-        let joint = if destination.contains('?') { '&' } else { '?' };
-        let landing = format!("{destination}{joint}sid={number}&PPCPN={number}");
-        format!("{base}?us={}", utf8_percent_encode(&landing, QUERY_VALUE))
+        let mut url = String::new();
+        self.write(number, |piece| url.push_str(piece));
+        url
+    }
+
+    /// Gives the URL's pieces to `put`, in their order.
+    fn write(&self, number: PromoNumber, mut put: impl FnMut(&str)) {
+        let (page, fragment) = self.landing();
+        let digits = digits(number);
+        // Digits are text.
+        let digits = str::from_utf8(&digits).unwrap_or_default();
+        put(self.base);
+        put("?us=");
+        utf8_percent_encode(page, QUERY_VALUE).for_each(&mut put);
+        put(match page.find('?') {
+            None => "%3F",
+            Some(_) if page.ends_with(['?', '&']) => "",
+            Some(_) => "%26",
+        });
+        for piece in ["sid%3D", digits, "%26PPCPN%3D", digits] {
+            put(piece);
+        }
+        utf8_percent_encode(fragment, QUERY_VALUE).for_each(put);
+    }
+
+    /// The landing page up to its fragment, and the fragment: a query stands before it.
+    fn landing(&self) -> (&'a str, &'a str) {
+        let cut = self.destination.find('#').unwrap_or(self.destination.len());
+        self.destination.split_at(cut)
     }
 }
 
@@ -90,7 +115,7 @@ impl<'a> BulkResponse<'a> {
             Answer::Number { number, overflow, tracking } => {
                 number_row(out, *number);
                 if let Some(tracking) = tracking {
-                    json_text(out, tracking.url(*number).as_bytes());
+                    tracking.write(*number, |piece| json_text(out, piece));
                 }
                 out.extend_from_slice(if *overflow { b"\",\"overflow\":true}" } else { b"\"}" });
             }
@@ -98,7 +123,7 @@ impl<'a> BulkResponse<'a> {
                 out.extend_from_slice(b"\"error_class\":\"");
                 out.extend_from_slice(error.class().as_bytes());
                 out.extend_from_slice(b"\",\"message\":");
-                json_string(out, error.message(self.text).as_bytes());
+                json_string(out, &error.message(self.text));
                 out.push(b'}');
             }
         }
@@ -143,15 +168,15 @@ pub(crate) fn formatted(number: PromoNumber) -> String {
 }
 
 /// Appends a JSON string.
-pub(crate) fn json_string(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn json_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     json_text(out, text);
     out.push(b'"');
 }
 
-/// Appends what stands between the quotes. What is no UTF-8 becomes replacement characters.
-fn json_text(out: &mut Vec<u8>, text: &[u8]) {
-    for byte in String::from_utf8_lossy(text).bytes() {
+/// Appends what stands between the quotes.
+fn json_text(out: &mut Vec<u8>, text: &str) {
+    for byte in text.bytes() {
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),
             b'\\' => out.extend_from_slice(b"\\\\"),
@@ -160,3 +185,6 @@ fn json_text(out: &mut Vec<u8>, text: &[u8]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

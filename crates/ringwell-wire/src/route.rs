@@ -48,3 +48,6 @@ fn is_date(text: &[u8]) -> bool {
         && (1..=12).contains(&two(m1, m2))
         && (1..=31).contains(&two(d1, d2))
 }
+
+#[cfg(test)]
+mod tests;
