@@ -1,11 +1,12 @@
 //! Promo numbers: the telephone numbers that are handed out.
 
 use core::fmt;
+use core::num::NonZeroU64;
 
 /// Telephone number shown to one visitor: ten digits, the first from 2 to 9.
 /// Holding one proves that the check was made. Source: docs/glossary.md, "promo number".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PromoNumber(u64);
+pub struct PromoNumber(NonZeroU64);
 
 /// The first rule that a text breaks which should have been a promo number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,20 +39,27 @@ impl PromoNumber {
             }
             digits if !digits.iter().all(u8::is_ascii_digit) => Err(NumberError::NotADigit),
             [b'0' | b'1', ..] => Err(NumberError::AreaCode),
-            digits => Ok(Self(digits.iter().fold(0, |n, d| n * 10 + u64::from(d - b'0')))),
+            digits => {
+                let value = digits.iter().fold(0, |n, d| n * 10 + u64::from(d - b'0'));
+                // Ten digits, the first from 2 to 9: always a promo number.
+                Self::from_u64(value).ok_or(NumberError::AreaCode)
+            }
         }
     }
 
     /// The promo number whose digits, read as one integer, are `value`; `None` if there is none.
     #[must_use]
     pub const fn from_u64(value: u64) -> Option<Self> {
-        if value >= Self::FIRST && value <= Self::LAST { Some(Self(value)) } else { None }
+        match NonZeroU64::new(value) {
+            Some(number) if value >= Self::FIRST && value <= Self::LAST => Some(Self(number)),
+            _ => None,
+        }
     }
 
     /// The ten digits read as one integer.
     #[must_use]
     pub const fn to_u64(self) -> u64 {
-        self.0
+        self.0.get()
     }
 }
 
@@ -99,7 +107,11 @@ impl NumberRange {
     /// The highest number.
     #[must_use]
     pub const fn last(self) -> PromoNumber {
-        PromoNumber(self.first.0 + self.count as u64 - 1)
+        // `new` has seen that this is a number.
+        match PromoNumber::from_u64(self.first.to_u64() + self.count as u64 - 1) {
+            Some(last) => last,
+            None => self.first,
+        }
     }
 
     /// How many numbers: at least one.
@@ -116,6 +128,6 @@ impl NumberRange {
 
     /// The numbers in rising order.
     pub fn iter(self) -> impl Iterator<Item = PromoNumber> + Clone {
-        (self.first.0..=self.last().0).map(PromoNumber)
+        (self.first.to_u64()..=self.last().to_u64()).filter_map(PromoNumber::from_u64)
     }
 }

@@ -17,6 +17,12 @@ struct Old<'a> {
 }
 
 impl Engine {
+    /// Whether [`Self::carry`] may find something in a group; if not, it need not be read.
+    #[must_use]
+    pub fn needs_group(&self, n: u64) -> bool {
+        self.live.may_hold_any(n)
+    }
+
     /// Appends copies of those allocations in `old` that are still the newest of their number.
     /// Stops early where the group that gathers is full, and says so by `false`: call again with
     /// the same iterator once the group is sealed. The original may be dropped only after the
@@ -62,6 +68,7 @@ impl Engine {
             params: old.params,
         });
         self.shard.carried(old.number, position);
+        self.live.moved(newest.position, position, false);
         self.counts.carried += 1;
     }
 }

@@ -9,6 +9,7 @@ use ringwell_core::{Exhausted, Millis, Position, PromoNumber, Shard, VisitorId};
 use ringwell_journal::{Answer, Group, RECORD_OVERHEAD_MAX, Record, RowKey, Tip, Writer, position};
 
 use crate::answers::{Answers, answer_of, outcome_of};
+use crate::live::Live;
 
 /// One row that asks for a number.
 #[derive(Clone, Copy, Debug)]
@@ -85,12 +86,14 @@ pub struct Engine {
     pub(crate) answers: Answers,
     pub(crate) now: Millis,
     pub(crate) counts: Counts,
+    pub(crate) live: Live,
     refusal: Option<Refusal>,
 }
 
 impl Engine {
     pub(crate) fn new(shard: Shard, writer: Writer, answers: Answers, now: Millis) -> Self {
-        Self { shard, writer, answers, now, counts: Counts::default(), refusal: None }
+        let live = Live::new(writer.pending_n());
+        Self { shard, writer, answers, now, counts: Counts::default(), live, refusal: None }
     }
 
     /// Shard time for what happens next: `clock`, or the time of the last event if that is later.
@@ -181,6 +184,7 @@ impl Engine {
                     params: ask.params,
                 });
                 assert!(written == position, "a record landed elsewhere than announced");
+                self.live.moved(grant.previous, position, true);
                 self.counts.allocated += 1;
                 Outcome::Allocated { number: grant.number, slot: grant.slot }
             }
@@ -197,6 +201,7 @@ impl Engine {
             until: grant.locked_until,
             previous: grant.previous,
         });
+        self.live.moved(grant.previous, position, false);
         self.counts.kept += 1;
         Some(grant.number)
     }
@@ -233,6 +238,7 @@ impl Engine {
             until: grant.locked_until,
             previous: grant.previous,
         });
+        self.live.moved(grant.previous, position, false);
         self.counts.released += 1;
         true
     }

@@ -8,6 +8,7 @@ mod answers;
 mod attribution;
 mod carry;
 mod engine;
+mod live;
 mod restore;
 mod snapshot;
 #[cfg(test)]

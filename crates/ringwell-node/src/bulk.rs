@@ -4,9 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use ringwell_core::VisitorId;
 use ringwell_engine::Outcome;
-use ringwell_wire::{Answer, Ask, BulkResponse, RequestError, Row, RowError, Tracking};
+use ringwell_wire::{Answer, BulkResponse, RequestError, Row, RowError, Tracking};
 
 use crate::gather::{InFlight, Job, Owner, Plan, Terms};
 use crate::shard::ShardThread;
@@ -47,44 +46,29 @@ pub(crate) async fn answer(
 }
 
 /// What is to be done for one row.
-pub(crate) fn plan_row(thread: &ShardThread, text: &[u8], row: &Row) -> Plan {
+#[inline]
+fn plan_row(thread: &ShardThread, text: &[u8], row: &Row) -> Plan {
     let ask = match &row.ask {
         Ok(ask) => ask,
         Err(error) => return Plan::Fail(*error),
     };
-    plan_ask(thread, text, ask)
-}
-
-/// What is to be done for a row that names a pool and a key.
-pub(crate) fn plan_ask(thread: &ShardThread, text: &[u8], ask: &Ask) -> Plan {
     let entry = thread.directory.lookup(ask.pool);
     let is_open = thread.directory.check_key(entry, ask.key.of(text));
     match entry {
-        Some(entry) if is_open => Plan::Allocate {
-            owner: Owner {
-                pool: ask.pool,
-                shard: entry.shard(),
-                index: entry.index(),
-                overflow: entry.overflow(),
-                is_tracked: entry.tracking().is_some(),
-            },
-            params: ask.params,
-            visitor: ask.visitor.map(|span| visitor_id(span.of(text))),
-        },
+        Some(entry) if is_open => Plan::Allocate(Owner {
+            shard: entry.shard(),
+            index: entry.index(),
+            overflow: entry.overflow(),
+            is_tracked: entry.tracking().is_some(),
+        }),
         // Nobody without the key learns whether the pool exists.
         _ => Plan::Fail(RowError::InvalidKey { key: ask.key, pool: ask.pool_text }),
     }
 }
 
-/// What a visitor is known by: no name of any visitor is kept.
-fn visitor_id(name: &[u8]) -> VisitorId {
-    let mut id = [0; 16];
-    id.copy_from_slice(&blake3::hash(name).as_bytes()[..16]);
-    VisitorId(id)
-}
-
 impl Job {
-    fn plan(&mut self, thread: &ShardThread, text: &[u8]) {
+    /// Decides what is to be done for each row.
+    pub(crate) fn plan(&mut self, thread: &ShardThread, text: &[u8]) {
         let Self { batch, plans, .. } = self;
         plans.clear();
         plans.extend(batch.rows().iter().map(|row| plan_row(thread, text, row)));
@@ -95,7 +79,7 @@ impl Job {
         let mut writer = BulkResponse::new(&mut out, self.batch.text());
         let rows = self.batch.rows().iter().zip(&self.plans).zip(&self.outcomes);
         for ((row, plan), outcome) in rows {
-            writer.row(row.request_id, &row_answer(thread, plan, *outcome));
+            writer.row(row.request_id, &row_answer(thread, row, plan, *outcome));
         }
         writer.finish();
         out
@@ -117,18 +101,19 @@ impl Job {
 /// What a row is answered with.
 pub(crate) fn row_answer<'a>(
     thread: &'a ShardThread,
+    row: &Row,
     plan: &Plan,
     outcome: Outcome,
 ) -> Answer<'a> {
-    let owner = match plan {
-        Plan::Fail(error) => {
+    let (owner, pool) = match (plan, &row.ask) {
+        (Plan::Allocate(owner), Ok(ask)) => (owner, ask.pool),
+        (Plan::Fail(error), _) | (_, Err(error)) => {
             thread.stats.row_errors.add(1);
             return Answer::Error(*error);
         }
-        Plan::Allocate { owner, .. } => owner,
     };
     let tracking = || {
-        let entry = owner.is_tracked.then(|| thread.directory.lookup(owner.pool)).flatten()?;
+        let entry = owner.is_tracked.then(|| thread.directory.lookup(pool)).flatten()?;
         let of = entry.tracking()?;
         Some(Tracking { base: &of.base_url, destination: &of.destination_url })
     };
@@ -145,7 +130,7 @@ pub(crate) fn row_answer<'a>(
         None => {
             thread.stats.row_errors.add(1);
             let wait = until.map_or(0, |until| until.since(thread.now()).0);
-            Answer::Error(RowError::PoolExhausted { pool: owner.pool, wait_ms: wait })
+            Answer::Error(RowError::PoolExhausted { pool, wait_ms: wait })
         }
     }
 }

@@ -39,7 +39,9 @@ pub enum ServeError {
     #[error("a shard's thread ended by a fault of the program; the log has the place")]
     ShardPanicked,
     /// A shard could not bring its last records to the disk.
-    #[error("shard {shard} stopped with records that are not on the disk; their numbers were not answered")]
+    #[error(
+        "shard {shard} stopped with records that are not on the disk; their numbers were not answered"
+    )]
     Unsaved {
         /// The shard.
         shard: u16,

@@ -10,9 +10,9 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
+use ringwell_core::{Millis, PromoNumber, VisitorId};
 use ringwell_engine::{Ask, Outcome, Refusal, RowKey};
-use ringwell_wire::{RowError, Span};
+use ringwell_wire::RowError;
 use tokio::sync::oneshot;
 
 use crate::mesh::{Message, PeerAnswer, PeerRow, PeerRows, Unanswered};
@@ -23,14 +23,13 @@ use crate::shard::ShardThread;
 pub(crate) enum Plan {
     /// Answer with this error.
     Fail(RowError),
-    /// Ask the owner for a number.
-    Allocate { owner: Owner, params: [Span; 2], visitor: Option<VisitorId> },
+    /// Ask the owner for a number, with what the row says.
+    Allocate(Owner),
 }
 
 /// What the directory says of the pool that a row asks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
-    pub(crate) pool: PoolId,
     pub(crate) shard: u16,
     /// The pool, counted within its shard.
     pub(crate) index: u32,
@@ -185,10 +184,11 @@ impl InFlight {
         }
         for remote in &job.remote {
             let Some(allocated_at) = remote.answered_at else { continue };
-            let slots = remote.rows.iter().filter_map(|row| match job.outcomes[usize::from(*row)] {
-                Outcome::Allocated { slot, .. } => Some(Unanswered { slot, allocated_at }),
-                _ => None,
-            });
+            let slots =
+                remote.rows.iter().filter_map(|row| match job.outcomes[usize::from(*row)] {
+                    Outcome::Allocated { slot, .. } => Some(Unanswered { slot, allocated_at }),
+                    _ => None,
+                });
             thread.peers.send(remote.shard, Message::Unanswered(slots.collect()));
         }
         thread.release(&own_slots);
@@ -201,9 +201,7 @@ impl Job {
         let rows = (0..).zip(&self.plans).zip(&mut self.outcomes);
         rows.filter_map(move |((row, plan), outcome)| match plan {
             Plan::Fail(_) => None,
-            Plan::Allocate { owner, .. } => {
-                (owner.shard == shard).then_some((row, owner.index, outcome))
-            }
+            Plan::Allocate(owner) => (owner.shard == shard).then_some((row, owner.index, outcome)),
         })
     }
 }
@@ -220,6 +218,13 @@ impl Drop for InFlight {
     }
 }
 
+/// What a visitor is known by: no name of any visitor is kept.
+fn visitor_id(name: &[u8]) -> VisitorId {
+    let mut id = [0; 16];
+    id.copy_from_slice(&blake3::hash(name).as_bytes()[..16]);
+    VisitorId(id)
+}
+
 /// Sends each other owner its rows. An owner whose queue is full is busy: its rows overflow now.
 fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) {
     for shard in 0..usize::from(thread.directory.shards()) {
@@ -227,10 +232,11 @@ fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) 
             continue;
         }
         let mut rows = Vec::new();
-        for (row, plan) in (0..).zip(&job.plans) {
-            let Plan::Allocate { owner, params, visitor } = *plan else { continue };
+        for ((row, plan), asked) in (0..).zip(&job.plans).zip(job.batch.rows()) {
+            let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
             if usize::from(owner.shard) == shard {
-                rows.push(PeerRow { pool: owner.index, row, params, visitor });
+                let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
+                rows.push(PeerRow { pool: owner.index, row, params: ask.params, visitor });
             }
         }
         if rows.is_empty() {
@@ -262,13 +268,14 @@ fn serve_own(thread: &ShardThread, job: &mut Job, text: &[u8], terms: &Terms) ->
         warmed ^= engine.warm(pool);
     }
     black_box(warmed);
-    let rows = (0..).zip(&job.plans).zip(&mut job.outcomes);
-    for ((row, plan), outcome) in rows {
-        let Plan::Allocate { owner, params, visitor } = *plan else { continue };
+    let rows = (0..).zip(&job.plans).zip(job.batch.rows()).zip(&mut job.outcomes);
+    for (((row, plan), asked), outcome) in rows {
+        let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
         if owner.shard != own {
             continue;
         }
-        let params = params.map(|span| span.of(text));
+        let params = ask.params.map(|span| span.of(text));
+        let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
         let retry = terms.retry.map(|batch| RowKey { batch, row });
         *outcome = engine.allocate(now, &Ask { pool: owner.index, params, visitor, retry });
     }

@@ -196,7 +196,8 @@ async fn answer(
         return api::answer(thread, request).await;
     }
     let limit = thread.node.config.limits.body_bytes;
-    let request = request.map(|body| axum::body::Body::new(http_body_util::Limited::new(body, limit)));
+    let request =
+        request.map(|body| axum::body::Body::new(http_body_util::Limited::new(body, limit)));
     let mut response = match admin.oneshot(request).await {
         Ok(response) => response.map(AnswerBody::Admin),
         Err(never) => match never {},

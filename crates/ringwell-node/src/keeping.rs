@@ -143,6 +143,9 @@ async fn carry_segment(
     old: &SegmentRef,
 ) -> Result<(), Trouble> {
     for n in old.first_n..old.next_n {
+        if !thread.engine.borrow().needs_group(n) {
+            continue;
+        }
         let reader = journal.reader();
         let read = tokio::task::spawn_blocking(move || reader.read_group(n)).await;
         let group = read.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;

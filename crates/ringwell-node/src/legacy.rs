@@ -5,15 +5,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use bytes::Bytes;
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
-use ringwell_wire::legacy::{Format, Single, parse};
+use ringwell_wire::legacy::Format;
 use ringwell_wire::{Answer, RowError};
 
 use crate::api::whole;
 use crate::bulk;
-use crate::gather::{InFlight, Plan, Terms};
+use crate::gather::{InFlight, Terms};
 use crate::http::AnswerBody;
 use crate::shard::ShardThread;
 
@@ -26,18 +25,12 @@ pub(crate) async fn answer(
     terms: &Terms,
 ) -> Response<AnswerBody> {
     thread.stats.legacy.add(1);
-    let Single { text, ask } = parse(pool, query, thread.node.config.api.strict_params);
-    let text = Bytes::from(text);
     let mut flight = InFlight::new(thread);
+    flight.job().batch.parse_single(pool, query, thread.node.config.api.strict_params);
+    let text = flight.job().batch.text().clone();
     let started = catch_unwind(AssertUnwindSafe(|| {
         thread.node.fault_drill(&text);
-        let plan = match &ask {
-            Ok(ask) => bulk::plan_ask(thread, &text, ask),
-            Err(error) => Plan::Fail(*error),
-        };
-        let job = flight.job();
-        job.plans.clear();
-        job.plans.push(plan);
+        flight.job().plan(thread, &text);
         // A repeated GET is another allocation: it has no body that would tell it apart.
         flight.start(&text, &Terms { retry: None, ..*terms });
     }));
@@ -47,7 +40,8 @@ pub(crate) async fn answer(
     }
     flight.finish(terms).await;
     let job = flight.job();
-    let response = match bulk::row_answer(thread, &job.plans[0], job.outcomes[0]) {
+    let row = &job.batch.rows()[0];
+    let response = match bulk::row_answer(thread, row, &job.plans[0], job.outcomes[0]) {
         Answer::Number { number, tracking, .. } => {
             whole(StatusCode::OK, format.content_type(), format.number(number, tracking))
         }

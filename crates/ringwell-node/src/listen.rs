@@ -45,8 +45,11 @@ impl Listeners {
     /// # Errors
     /// [`ListenError`] names the address and what to do.
     pub fn bind(addresses: &[Listen], shards: usize) -> Result<Self, ListenError> {
-        let mut all =
-            Self { shards: (0..shards).map(|_| Vec::new()).collect(), addresses: vec![], paths: vec![] };
+        let mut all = Self {
+            shards: (0..shards).map(|_| Vec::new()).collect(),
+            addresses: vec![],
+            paths: vec![],
+        };
         for address in addresses {
             let (text, added) = match address {
                 Listen::Unix(path) => (format!("unix:{}", path.display()), all.add_unix(path)),
@@ -122,8 +125,12 @@ fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
 
 fn explain(error: &io::Error) -> String {
     let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => "; another program listens there: stop it or choose another address with --listen",
-        io::ErrorKind::PermissionDenied => "; ports below 1024 and foreign directories need more rights",
+        io::ErrorKind::AddrInUse => {
+            "; another program listens there: stop it or choose another address with --listen"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 and foreign directories need more rights"
+        }
         io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
         _ => "",
     };

@@ -72,7 +72,8 @@ pub fn serve(config: Config, directory: Directory, on_ready: OnReady) -> Result<
     // A shard without pools is there for its history alone.
     let mut bound = std::mem::take(&mut listeners.shards);
     bound.resize_with(started.len(), Vec::new);
-    for ((id, started), (listeners, queue)) in (0..).zip(started).zip(bound.into_iter().zip(queues)) {
+    for ((id, started), (listeners, queue)) in (0..).zip(started).zip(bound.into_iter().zip(queues))
+    {
         let plan = ShardPlan {
             id,
             node: Arc::clone(&node),
@@ -129,9 +130,8 @@ async fn wait_for(reported: &mut mpsc::UnboundedReceiver<u16>, shards: usize) ->
 }
 
 fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeError> {
-    let ends = threads.into_iter().map(|thread| {
-        thread.join().unwrap_or(Err(ServeError::ShardPanicked))
-    });
+    let ends =
+        threads.into_iter().map(|thread| thread.join().unwrap_or(Err(ServeError::ShardPanicked)));
     // All are joined before the first trouble is told.
     ends.collect::<Vec<_>>().into_iter().collect()
 }
@@ -173,7 +173,10 @@ struct Signals {
 impl Signals {
     fn new() -> Result<Self, ServeError> {
         let of = |kind| signal(kind).map_err(ServeError::Thread);
-        Ok(Self { terminate: of(SignalKind::terminate())?, interrupt: of(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: of(SignalKind::terminate())?,
+            interrupt: of(SignalKind::interrupt())?,
+        })
     }
 
     async fn next(&mut self) -> &'static str {

@@ -57,7 +57,13 @@ struct Promised {
 }
 
 impl ShardThread {
-    pub(crate) fn new(id: u16, node: Arc<Node>, engine: Engine, clock: Clock, peers: Peers) -> Self {
+    pub(crate) fn new(
+        id: u16,
+        node: Arc<Node>,
+        engine: Engine,
+        clock: Clock,
+        peers: Peers,
+    ) -> Self {
         // With durability "memory" nothing is waited for.
         let durable = if node.answers_wait() { engine.group() - 1 } else { u64::MAX };
         Self {
@@ -108,9 +114,10 @@ impl ShardThread {
         }
         let answer = self.allocate_for_peer(&ask);
         let group = self.engine.borrow().group();
-        let has_numbers = answer.outcomes.iter().any(|outcome| {
-            matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. })
-        });
+        let has_numbers = answer
+            .outcomes
+            .iter()
+            .any(|outcome| matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }));
         let promised = Promised { group, answer, reply: ask.reply };
         if has_numbers && self.commit.durable() < group {
             self.promised.borrow_mut().push_back(promised);

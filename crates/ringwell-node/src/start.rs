@@ -110,8 +110,7 @@ fn read(
             }
         }
     }
-    let recovered =
-        store.recover(newest.as_ref(), |header, body| restore.group(header, body))?;
+    let recovered = store.recover(newest.as_ref(), |header, body| restore.group(header, body))?;
     let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::info!(
         shard,
@@ -161,13 +160,25 @@ fn open(read: Read, wall: Millis) -> Result<Started, ServeError> {
     let (journal, tip) = store.start(recovered, tell)?;
     let (engine, doubts) = restore.finish(tip, wall, is_in_doubt);
     if let Some(ahead) = doubts.clock_ahead {
-        tracing::warn!(shard, ahead_ms = ahead.0, "the clock is far ahead of the journal: running lockouts were lengthened by that");
+        tracing::warn!(
+            shard,
+            ahead_ms = ahead.0,
+            "the clock is far ahead of the journal: running lockouts were lengthened by that"
+        );
     }
     if let Some(behind) = doubts.clock_behind {
-        tracing::warn!(shard, behind_ms = behind.0, "the clock is behind the journal: shard time goes on from the journal's newest record");
+        tracing::warn!(
+            shard,
+            behind_ms = behind.0,
+            "the clock is behind the journal: shard time goes on from the journal's newest record"
+        );
     }
     if let Some(until) = doubts.held_until {
-        tracing::error!(shard, until_ms = until.0, "the journal's end is damaged: all pools of the shard answer with overflow numbers for one lockout");
+        tracing::error!(
+            shard,
+            until_ms = until.0,
+            "the journal's end is damaged: all pools of the shard answer with overflow numbers for one lockout"
+        );
     }
     Ok(Started { engine, journal, flushed })
 }

@@ -150,7 +150,11 @@ impl Stats {
             ("legacy_requests", "Single allocations answered", self.legacy.get()),
             ("rejected_requests", "Requests under /api/ refused whole", self.rejected.get()),
             ("panics", "Requests that failed by a fault of ours", self.panics.get()),
-            ("deadlines_missed", "Batches not whole by their deadline", self.deadlines_missed.get()),
+            (
+                "deadlines_missed",
+                "Batches not whole by their deadline",
+                self.deadlines_missed.get(),
+            ),
             ("peer_rows_late", "Rows taken up too late to serve", self.peer_rows_late.get()),
             ("unanswered_released", "Numbers released unseen", self.unanswered.get()),
             ("connections_opened", "Connections accepted", self.connections_opened.get()),

@@ -43,6 +43,9 @@ fn forget_oldest(thread: &ShardThread, journal: &Journal) -> Option<Vec<u8>> {
     let oldest = journal.take_oldest()?;
     let now = thread.now();
     let mut engine = thread.engine.borrow_mut();
+    if !engine.needs_group(oldest.header.n) {
+        return Some(oldest.body);
+    }
     let before = engine.pending_bytes();
     // A group and what it carries fit into the next one.
     if let Err(error) = engine.carry(now, &mut oldest.records()) {

@@ -21,7 +21,9 @@ pub(crate) async fn require_token(
         .and_then(|value| value.as_bytes().split_at_checked("Bearer ".len()))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer "))
         .map(|(_, token)| token);
-    let is_known = presented.is_some_and(|token| TokenHash::any_matches(&admin.node.config.management.token_sha256, token));
+    let is_known = presented.is_some_and(|token| {
+        TokenHash::any_matches(&admin.node.config.management.token_sha256, token)
+    });
     if is_known {
         return next.run(request).await;
     }

@@ -62,4 +62,3 @@ pub(crate) async fn post(
         }
     }
 }
-

@@ -1,0 +1,58 @@
+//! Which groups still hold a number's newest record, so that the others can be given up unread.
+//!
+//! Counts for the newest groups only; of older ones, and of those from before the start, nothing
+//! is known, and they have to be looked through. Counts may be too high, never too low.
+
+use std::collections::VecDeque;
+
+use ringwell_core::Position;
+use ringwell_journal::position_parts;
+
+/// Groups that are counted: four bytes each.
+const GROUPS_MAX: usize = 1 << 16;
+
+#[derive(Debug)]
+pub(crate) struct Live {
+    /// The group of the first count.
+    first: u64,
+    counts: VecDeque<u32>,
+}
+
+impl Live {
+    /// Begins to count at the group that gathers.
+    pub(crate) fn new(gathering: u64) -> Self {
+        Self { first: gathering, counts: VecDeque::new() }
+    }
+
+    /// A number's newest record is at `newest` now. The one before is not needed any more if it
+    /// `is_replaced`; a keep-alive or release leaves the allocation's own record in use.
+    #[inline]
+    pub(crate) fn moved(&mut self, previous: Position, newest: Position, is_replaced: bool) {
+        if is_replaced && let Some(count) = self.count(position_parts(previous).0) {
+            *count = count.saturating_sub(1);
+        }
+        let (group, _) = position_parts(newest);
+        while self.first + self.counts.len() as u64 <= group {
+            if self.counts.len() == GROUPS_MAX {
+                self.counts.pop_front();
+                self.first += 1;
+            }
+            self.counts.push_back(0);
+        }
+        if let Some(count) = self.count(group) {
+            *count += 1;
+        }
+    }
+
+    /// Whether some number's newest record may be in `group`.
+    pub(crate) fn may_hold_any(&self, group: u64) -> bool {
+        let index = group.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        index.and_then(|index| self.counts.get(index)).is_none_or(|count| *count > 0)
+    }
+
+    #[inline]
+    fn count(&mut self, group: u64) -> Option<&mut u32> {
+        let index = usize::try_from(group.checked_sub(self.first)?).ok()?;
+        self.counts.get_mut(index)
+    }
+}
