@@ -11,7 +11,6 @@ use std::sync::Arc;
 use ringwell_core::{Millis, PoolId, PromoNumber};
 
 use crate::check::{self, Run};
-use crate::key::Presented;
 use crate::placement::SHARDS_MAX;
 use crate::{Fault, Placement, RingPool, RingPoolKey, Tracking};
 
@@ -159,11 +158,11 @@ impl Directory {
     #[inline]
     #[must_use]
     pub fn check_key(&self, entry: Option<&Entry>, key: &[u8]) -> bool {
-        let presented = Presented::new(key);
         let first = entry.map_or(&self.nobody, |entry| &entry.key);
         let second = entry.and_then(|entry| entry.next_key.as_deref()).unwrap_or(first);
-        let equal = first.equals(&presented) | second.equals(&presented);
-        bool::from(equal) & entry.is_some()
+        // Both are compared in full before either is judged.
+        let differences = (first.difference(key), second.difference(key));
+        (differences.0 == 0 || differences.1 == 0) && entry.is_some()
     }
 
     /// Which state of the directory this is; later ones have greater versions.

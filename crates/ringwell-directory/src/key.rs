@@ -6,8 +6,6 @@
 
 use std::fmt;
 
-use subtle::{Choice, ConstantTimeEq};
-
 /// One ring pool key: 8 to 64 bytes of printable ASCII without space, `&`, `%` and `+`.
 ///
 /// The bytes left out are those that a URL query cannot carry as they are; so a key reads the same
@@ -45,20 +43,22 @@ impl RingPoolKey {
     /// [`KeyError`] names the first rule that `text` breaks.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let bytes = text.len();
-        if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&bytes) {
-            return Err(KeyError::Length { bytes });
-        }
+        let fits = (Self::BYTES_MIN..=Self::BYTES_MAX).contains(&bytes);
+        let length = u8::try_from(bytes).ok().filter(|_| fits);
+        let length = length.ok_or(KeyError::Length { bytes })?;
         if !text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'&' | b'%' | b'+')) {
             return Err(KeyError::Character);
         }
-        Ok(Presented::new(text.as_bytes()).0)
+        let mut padded = [0; Self::BYTES_MAX];
+        padded[..bytes].copy_from_slice(text.as_bytes());
+        Ok(Self { padded, bytes: length })
     }
 
-    /// Whether `presented` is this key. For two keys at a time see `Directory::check_key`.
+    /// Whether `presented` is this key. For both keys of a pool see `Directory::check_key`.
     #[inline]
     #[must_use]
     pub fn matches(&self, presented: &[u8]) -> bool {
-        self.equals(&Presented::new(presented)).into()
+        self.difference(presented) == 0
     }
 
     /// The key itself, for files and requests that must carry it. Never for logs.
@@ -71,35 +71,28 @@ impl RingPoolKey {
     /// In the place of a key where there is none: what is compared with it is refused anyway.
     pub(crate) const NOBODY: Self = Self { padded: [0; Self::BYTES_MAX], bytes: u8::MAX };
 
+    /// Zero if `presented` is this key. Every word is looked at, whatever the ones before it were;
+    /// so the time depends on the length of what was presented, and on nothing that is secret.
     #[inline]
-    pub(crate) fn equals(&self, presented: &Presented) -> Choice {
-        let other = &presented.0;
-        let mut difference = u64::from(self.bytes ^ other.bytes);
-        let words = self.padded.as_chunks().0.iter().zip(other.padded.as_chunks().0);
-        for (ours, theirs) in words {
+    pub(crate) fn difference(&self, presented: &[u8]) -> u64 {
+        let (words, rest) = presented.as_chunks();
+        let (ours, _) = self.padded.as_chunks();
+        let mut difference = u64::from(presented.len() != usize::from(self.bytes));
+        for (ours, theirs) in ours.iter().zip(words) {
             difference |= u64::from_ne_bytes(*ours) ^ u64::from_ne_bytes(*theirs);
         }
-        difference.ct_eq(&0)
-    }
-}
-
-/// What a request presented as a key, brought into the form in which keys compare fast.
-pub(crate) struct Presented(RingPoolKey);
-
-impl Presented {
-    #[inline]
-    pub(crate) fn new(bytes: &[u8]) -> Self {
-        let mut padded = [0; RingPoolKey::BYTES_MAX];
-        // What is too long keeps a length that no key has.
-        let kept = bytes.len().min(RingPoolKey::BYTES_MAX);
-        padded[..kept].copy_from_slice(&bytes[..kept]);
-        Self(RingPoolKey { padded, bytes: u8::try_from(bytes.len()).unwrap_or(u8::MAX) })
+        // What is too long has no counterpart here; its length has made the difference.
+        let ours = self.padded.get(words.len() * 8..).unwrap_or_default();
+        for (ours, theirs) in ours.iter().zip(rest) {
+            difference |= u64::from(ours ^ theirs);
+        }
+        difference
     }
 }
 
 impl PartialEq for RingPoolKey {
     fn eq(&self, other: &Self) -> bool {
-        self.equals(&Presented(*other)).into()
+        self.matches(&other.padded[..usize::from(other.bytes)])
     }
 }
 
