@@ -144,6 +144,14 @@ fn help_has_examples() {
     }
 }
 
+#[test]
+fn the_help_of_serve_names_every_variable() {
+    let help = stdout(&run(&["serve", "--help"]));
+    for (name, _) in ringwell_directory::VARIABLES {
+        assert!(help.contains(name), "{name}");
+    }
+}
+
 /// Starts a demo, and gives what it printed up to its last line.
 fn demo(data: &Path) -> String {
     let data = data.to_str().unwrap();
