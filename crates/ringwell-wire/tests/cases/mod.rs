@@ -1,0 +1,147 @@
+//! Reads the cases under `fixtures/api/` and compares answers with them.
+//!
+//! Shared by the tests of this crate, which know only the codec, and those of the program, which
+//! send the same bytes over a socket. The format is described in `fixtures/api/README.md`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// One directory of `fixtures/api/`.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    /// What is sent, in order, and what must come back.
+    pub(crate) exchanges: Vec<(Request, Response)>,
+    /// Lines to put into the configuration, before the pools.
+    pub(crate) settings: Option<String>,
+    /// Variables of the server's environment.
+    pub(crate) environment: Vec<(String, String)>,
+}
+
+pub(crate) struct Request {
+    pub(crate) method: String,
+    /// Path and query.
+    pub(crate) target: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    /// Templates: see [`matches`].
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// `fixtures/api/`.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/api")
+}
+
+/// The ring pools that every case starts with, as tables of a configuration.
+pub(crate) fn pools() -> String {
+    fs::read_to_string(folder().join("pools.toml")).expect("the pools of all cases")
+}
+
+/// All cases, by name.
+pub(crate) fn all() -> Vec<Case> {
+    let entries = fs::read_dir(folder()).expect("the folder of all cases");
+    let paths = entries.map(|entry| entry.expect("an entry of the folder").path());
+    let mut cases: Vec<Case> = paths.filter(|path| path.is_dir()).map(|path| read(&path)).collect();
+    cases.sort_by(|a, b| a.name.cmp(&b.name));
+    assert!(cases.len() > 50, "only {} cases: is this the right folder?", cases.len());
+    cases
+}
+
+fn read(folder: &Path) -> Case {
+    let name = folder.file_name().expect("a folder has a name").to_string_lossy().into_owned();
+    let file = |name: &str| fs::read(folder.join(name)).ok();
+    let exchange = |turn: usize| {
+        let suffix = if turn == 1 { String::new() } else { format!("-{turn}") };
+        let request = file(&format!("request{suffix}.http"))?;
+        let response = file(&format!("response{suffix}.http"))
+            .unwrap_or_else(|| panic!("{name}: request {turn} has no response"));
+        Some((request_of(&request), response_of(&response)))
+    };
+    let exchanges: Vec<_> = (1..).map_while(exchange).collect();
+    assert!(!exchanges.is_empty(), "{name}: no request.http");
+    let text = |name: &str| file(name).map(|bytes| String::from_utf8(bytes).expect("text"));
+    let environment = text("environment").unwrap_or_default();
+    let environment = environment.lines().filter_map(|line| line.split_once('='));
+    let environment =
+        environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Case { settings: text("settings.toml"), environment, exchanges, name }
+}
+
+fn request_of(file: &[u8]) -> Request {
+    let (first, headers, body) = split(file);
+    let mut words = first.split(' ');
+    let mut word = || words.next().expect("a method, a target and a version").to_owned();
+    Request { method: word(), target: word(), headers, body }
+}
+
+fn response_of(file: &[u8]) -> Response {
+    let (first, headers, body) = split(file);
+    let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Response { status: status.expect("a status"), headers, body }
+}
+
+/// The first line, the headers, and the body: all that follows the first empty line.
+fn split(file: &[u8]) -> (String, Vec<(String, String)>, Vec<u8>) {
+    let end = file.windows(2).position(|pair| pair == b"\n\n").expect("an empty line");
+    let head = str::from_utf8(&file[..end]).expect("a head is text");
+    let mut lines = head.lines();
+    let first = lines.next().expect("a first line").to_owned();
+    let header = |line: &str| {
+        let (name, value) = line.split_once(": ").expect("a name and a value");
+        (name.to_owned(), value.to_owned())
+    };
+    (first, lines.map(header).collect(), file[end + 2..].to_vec())
+}
+
+/// Whether `text` is what `template` says. `{{integer}}` stands for one or more digits,
+/// `{{decimal}}` for digits with a point among them.
+fn matches(template: &[u8], text: &[u8]) -> bool {
+    const PLACES: [(&[u8], &[u8]); 2] =
+        [(b"{{integer}}", b"0123456789"), (b"{{decimal}}", b"0123456789.")];
+    let (mut template, mut text) = (template, text);
+    while let Some((first, rest)) = template.split_first() {
+        if let Some((place, allowed)) = PLACES.iter().find(|(place, _)| template.starts_with(place))
+        {
+            let length = text.iter().take_while(|byte| allowed.contains(byte)).count();
+            if length == 0 {
+                return false;
+            }
+            (template, text) = (&template[place.len()..], &text[length..]);
+        } else if text.first() == Some(first) {
+            (template, text) = (rest, &text[1..]);
+        } else {
+            return false;
+        }
+    }
+    text.is_empty()
+}
+
+/// Says what differs from what `case` expects, for a person to read.
+pub(crate) fn compare(
+    case: &str,
+    wanted: &Response,
+    status: u16,
+    header: impl Fn(&str) -> Option<String>,
+    body: &[u8],
+) -> Vec<String> {
+    let mut faults = Vec::new();
+    if status != wanted.status {
+        faults.push(format!("{case}: status {status}, not {}", wanted.status));
+    }
+    for (name, template) in &wanted.headers {
+        let value = header(name);
+        if !value.as_ref().is_some_and(|value| matches(template.as_bytes(), value.as_bytes())) {
+            faults.push(format!("{case}: {name} is {value:?}, not {template:?}"));
+        }
+    }
+    if !matches(&wanted.body, body) {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        faults.push(format!("{case}: body\n  {}\nnot\n  {}", text(body), text(&wanted.body)));
+    }
+    faults
+}
