@@ -273,6 +273,12 @@ impl Engine {
         self.writer.tip()
     }
 
+    /// Whether the group that gathers takes no further rows: they wait, or are refused as busy.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.writer.is_full()
+    }
+
     /// Whether records wait to be written.
     #[must_use]
     pub fn is_pending(&self) -> bool {

@@ -37,8 +37,9 @@ pub(crate) async fn answer(
             refusal(&error)
         }
     };
-    time_headers(&mut response, started);
-    thread.stats.answered_after(started.elapsed());
+    let took = started.elapsed();
+    time_headers(&mut response, took);
+    thread.stats.answered_after(took);
     response
 }
 

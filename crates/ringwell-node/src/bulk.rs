@@ -25,6 +25,7 @@ pub(crate) async fn answer(
 ) -> Result<Vec<u8>, RequestError> {
     let mut flight = InFlight::new(thread);
     flight.job().batch.parse(body, &thread.node.wire_limits)?;
+    thread.wait_for_room(terms.deadline).await;
     let text = flight.job().batch.text().clone();
     let rows = flight.job().batch.rows().len() as u64;
     let started = catch_unwind(AssertUnwindSafe(|| {
@@ -125,12 +126,10 @@ pub(crate) fn row_answer<'a>(
         Outcome::Refused(refusal) => (refusal.into(), None),
     };
     thread.stats.overflow(reason);
-    match owner.overflow {
-        Some(number) => Answer::Number { number, overflow: true, tracking: tracking() },
-        None => {
-            thread.stats.row_errors.add(1);
-            let wait = until.map_or(0, |until| until.since(thread.now()).0);
-            Answer::Error(RowError::PoolExhausted { pool, wait_ms: wait })
-        }
+    if let Some(number) = owner.overflow {
+        return Answer::Number { number, overflow: true, tracking: tracking() };
     }
+    thread.stats.row_errors.add(1);
+    let wait_ms = until.map_or(0, |until| until.since(thread.now()).0);
+    Answer::Error(RowError::PoolExhausted { pool, wait_ms })
 }

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Reads shard time. All shards of a process share one.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub(crate) struct Clock {
     anchor: Millis,
     started: Duration,
 }
@@ -19,27 +19,37 @@ pub struct Clock {
 impl Clock {
     /// Takes the wall clock as it is now.
     #[must_use]
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { anchor: millis(wall), started: boot_time() }
     }
 
     /// The same clock, moved forward if it is behind `known`: the newest time in a journal.
     #[must_use]
-    pub fn not_before(self, known: Millis) -> Self {
+    pub(crate) fn not_before(self, known: Millis) -> Self {
         let behind = known.since(self.now());
         Self { anchor: self.anchor + behind, ..self }
     }
 
     /// Shard time now.
     #[must_use]
-    pub fn now(&self) -> Millis {
+    pub(crate) fn now(&self) -> Millis {
         self.anchor + millis(boot_time().saturating_sub(self.started))
     }
 }
 
+/// Time that has passed since some moment, to a few milliseconds: enough for limits of seconds,
+/// and a fifth of the price of an exact reading.
+pub(crate) fn coarse_time() -> Duration {
+    read(ClockId::MonotonicCoarse)
+}
+
 fn boot_time() -> Duration {
-    let now = clock_gettime(ClockId::Boottime);
+    read(ClockId::Boottime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
     let nanos = u32::try_from(now.tv_nsec).unwrap_or_default();
     Duration::new(seconds, nanos)

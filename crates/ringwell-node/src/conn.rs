@@ -10,9 +10,11 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::clock::coarse_time;
 
 /// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +51,13 @@ pub(crate) enum Order {
 /// Phase and orders of one connection, shared with the sweep.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    phase: Cell<(Phase, Instant)>,
+    phase: Cell<(Phase, Duration)>,
     order: Cell<Order>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl Watch {
-    fn new(now: Instant) -> Self {
+    fn new(now: Duration) -> Self {
         // A client that connects and says nothing is one that does not finish its head.
         Self {
             phase: Cell::new((Phase::Head, now)),
@@ -66,7 +68,7 @@ impl Watch {
 
     /// Enters a phase; time counts from here.
     pub(crate) fn enter(&self, phase: Phase) {
-        self.phase.set((phase, Instant::now()));
+        self.phase.set((phase, coarse_time()));
     }
 
     pub(crate) fn order(&self) -> Order {
@@ -90,7 +92,7 @@ impl Watch {
         }
     }
 
-    fn is_overdue(&self, now: Instant, limits: &PhaseLimits) -> bool {
+    fn is_overdue(&self, now: Duration, limits: &PhaseLimits) -> bool {
         let (phase, since) = self.phase.get();
         let limit = match phase {
             Phase::Idle => limits.idle,
@@ -98,7 +100,7 @@ impl Watch {
             Phase::Write => limits.write,
             Phase::Service => return false,
         };
-        now.saturating_duration_since(since) > limit
+        now.saturating_sub(since) > limit
     }
 }
 
@@ -114,7 +116,7 @@ impl Connections {
     /// A new connection; the guard takes it off the list.
     pub(crate) fn open(self: &Rc<Self>) -> Open {
         let id = self.next.replace(self.next.get() + 1);
-        let watch = Rc::new(Watch::new(Instant::now()));
+        let watch = Rc::new(Watch::new(coarse_time()));
         if self.draining.get() {
             watch.tell(Order::Finish);
         }
@@ -128,7 +130,7 @@ impl Connections {
 
     /// Cuts the connections that have been in one phase for too long; says how many.
     pub(crate) fn sweep(&self, limits: &PhaseLimits) -> u64 {
-        let now = Instant::now();
+        let now = coarse_time();
         let open = self.open.borrow();
         let overdue = open.values().filter(|watch| watch.is_overdue(now, limits));
         overdue.map(|watch| watch.tell(Order::Cut)).count() as u64

@@ -62,7 +62,7 @@ struct Remote {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     thread: Rc<ShardThread>,
-    job: Option<Box<Job>>,
+    job: Option<Job>,
     now: Millis,
     is_answered: bool,
 }

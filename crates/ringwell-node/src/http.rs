@@ -7,7 +7,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use bytes::{Bytes, BytesMut};
@@ -161,7 +161,6 @@ where
     let io = TokioIo::new(Watched { socket, watch: Rc::clone(&open.watch) });
     let connection = http1::Builder::new()
         .half_close(true)
-        .pipeline_flush(true)
         .max_headers(limits.headers)
         .max_buf_size(limits.header_bytes.max(HYPER_BUFFER_MIN))
         .serve_connection(io, service);
@@ -251,8 +250,8 @@ async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, RequestError
 }
 
 /// Milliseconds since the request's head was read, whole and with decimals.
-pub(crate) fn time_headers(response: &mut Response<AnswerBody>, started: Instant) {
-    let us = started.elapsed().as_micros();
+pub(crate) fn time_headers(response: &mut Response<AnswerBody>, took: Duration) {
+    let us = took.as_micros();
     let headers = response.headers_mut();
     headers.insert("processing-time", HeaderValue::from(u64::try_from(us / 1000).unwrap_or(0)));
     let timing = format!("total;dur={}.{:03}", us / 1000, us % 1000);

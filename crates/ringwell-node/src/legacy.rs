@@ -27,6 +27,7 @@ pub(crate) async fn answer(
     thread.stats.legacy.add(1);
     let mut flight = InFlight::new(thread);
     flight.job().batch.parse_single(pool, query, thread.node.config.api.strict_params);
+    thread.wait_for_room(terms.deadline).await;
     let text = flight.job().batch.text().clone();
     let started = catch_unwind(AssertUnwindSafe(|| {
         thread.node.fault_drill(&text);

@@ -29,4 +29,4 @@ mod writer;
 
 pub use error::ServeError;
 pub use listen::ListenError;
-pub use run::serve;
+pub use run::{OnReady, serve};

@@ -14,7 +14,7 @@ const BACKLOG: i32 = 4096;
 
 /// A listener of one shard, not yet tied to a runtime.
 #[derive(Debug)]
-pub enum Listener {
+pub(crate) enum Listener {
     /// host:port
     Tcp(std::net::TcpListener),
     /// A path in the file system.
@@ -31,11 +31,11 @@ pub struct ListenError {
 
 /// All listeners: `shards[i]` holds those of shard i. Unix sockets are unlinked at the end.
 #[derive(Debug)]
-pub struct Listeners {
+pub(crate) struct Listeners {
     /// By shard.
-    pub shards: Vec<Vec<Listener>>,
+    pub(crate) shards: Vec<Vec<Listener>>,
     /// What was bound, as clients would write it.
-    pub addresses: Vec<String>,
+    pub(crate) addresses: Vec<String>,
     paths: Vec<PathBuf>,
 }
 
@@ -44,7 +44,7 @@ impl Listeners {
     ///
     /// # Errors
     /// [`ListenError`] names the address and what to do.
-    pub fn bind(addresses: &[Listen], shards: usize) -> Result<Self, ListenError> {
+    pub(crate) fn bind(addresses: &[Listen], shards: usize) -> Result<Self, ListenError> {
         let mut all = Self {
             shards: (0..shards).map(|_| Vec::new()).collect(),
             addresses: vec![],

@@ -29,14 +29,12 @@ pub(crate) async fn attribution(
             Step::Read(position) => position,
         };
         let pending = thread.engine.borrow().pending_record(position).map(|r| walk.feed(&r));
-        let fed = match pending {
-            Some(fed) => fed,
-            None => {
-                // Older history than is kept ends the walk.
-                let Some(group) = read(&thread, &reader, position).await? else { return Ok(None) };
-                let record = group.record(position).map_err(|error| error.to_string())?;
-                walk.feed(&record)
-            }
+        let fed = if let Some(fed) = pending {
+            fed
+        } else {
+            // Older history than is kept ends the walk.
+            let Some(group) = read(&thread, &reader, position).await? else { return Ok(None) };
+            walk.feed(&group.record(position).map_err(|error| error.to_string())?)
         };
         step = fed.map_err(|broken| {
             format!("the history of {} leads to a record of another number", broken.number)

@@ -302,7 +302,7 @@ async fn serve_messages(
 ) {
     while let Some(message) = queue.recv().await {
         match message {
-            Message::Rows(rows) => thread.serve_peer(rows),
+            Message::Rows(rows) => thread.serve_peer(rows).await,
             Message::Unanswered(numbers) => thread.release(&numbers),
             Message::Release { number, allocated_at, reply } => {
                 let now = thread.now();

@@ -43,7 +43,9 @@ pub(crate) struct ShardThread {
     pub(crate) stats: Stats,
     /// Told when records wait to be written.
     pub(crate) pending: Notify,
-    jobs: RefCell<Vec<Box<Job>>>,
+    /// Told when a full group has been sealed and another gathers.
+    pub(crate) room: Notify,
+    jobs: RefCell<Vec<Job>>,
     /// Answers to other shards that wait for a group, oldest first.
     promised: RefCell<VecDeque<Promised>>,
 }
@@ -77,16 +79,17 @@ impl ShardThread {
             connections: Rc::default(),
             stats: Stats::default(),
             pending: Notify::new(),
+            room: Notify::new(),
             jobs: RefCell::default(),
             promised: RefCell::default(),
         }
     }
 
-    pub(crate) fn take_job(&self) -> Box<Job> {
+    pub(crate) fn take_job(&self) -> Job {
         self.jobs.borrow_mut().pop().unwrap_or_default()
     }
 
-    pub(crate) fn give_job(&self, job: Box<Job>) {
+    pub(crate) fn give_job(&self, job: Job) {
         let mut jobs = self.jobs.borrow_mut();
         if jobs.len() < JOBS_KEPT_MAX {
             jobs.push(job);
@@ -100,6 +103,21 @@ impl ShardThread {
         }
     }
 
+    /// Waits while the group that gathers is full, at most until `deadline`.
+    pub(crate) async fn wait_for_room(&self, deadline: Instant) {
+        let is_full = || {
+            let engine = self.engine.borrow();
+            engine.is_full() && engine.refusal().is_none()
+        };
+        while is_full() {
+            self.pending.notify_one();
+            let sealed = self.room.notified();
+            if tokio::time::timeout_at(deadline.into(), sealed).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Whether there is enough for a group.
     pub(crate) fn has_group(&self) -> bool {
         let enough = if self.node.answers_wait() { 1 } else { MEMORY_GROUP_BYTES };
@@ -107,7 +125,8 @@ impl ShardThread {
     }
 
     /// Serves rows of a batch that another shard took in.
-    pub(crate) fn serve_peer(&self, ask: PeerRows) {
+    pub(crate) async fn serve_peer(&self, ask: PeerRows) {
+        self.wait_for_room(ask.deadline).await;
         if Instant::now() > ask.deadline || ask.reply.is_closed() {
             self.stats.peer_rows_late.add(ask.rows.len() as u64);
             return;

@@ -41,7 +41,16 @@ pub(crate) fn start(
     clock: Clock,
 ) -> Result<(Vec<Started>, Clock), ServeError> {
     let known = match settings.durability {
-        Durability::Memory => directory.shards(),
+        Durability::Memory => {
+            if shards_on_disk(&settings.data)? > 0 {
+                tracing::warn!(
+                    data = %settings.data.display(),
+                    "durability memory passes over the journal that is there: numbers that are \
+                     still locked out may go out again"
+                );
+            }
+            directory.shards()
+        }
         Durability::Disk | Durability::Os => {
             directory.shards().max(shards_on_disk(&settings.data)?)
         }
@@ -50,13 +59,13 @@ pub(crate) fn start(
         let readers: Vec<_> = (0..known)
             .map(|shard| {
                 scope.spawn(move || {
-                    read(shard, specs(directory.pools_of(shard)), settings, answer_rows_max)
+                    read(shard, &specs(directory.pools_of(shard)), settings, answer_rows_max)
                 })
             })
             .collect();
         readers
             .into_iter()
-            .map(|reader| reader.join().unwrap_or_else(|_| Err(ServeError::ReaderPanicked)))
+            .map(|reader| reader.join().unwrap_or(Err(ServeError::ReaderPanicked)))
             .collect::<Result<Vec<_>, _>>()
     })?;
     adopt(&mut reads);
@@ -90,13 +99,13 @@ fn specs(pools: &[RingPool]) -> Vec<PoolSpec> {
 /// Reads one shard's newest whole snapshot and the journal after it.
 fn read(
     shard: u16,
-    specs: Vec<PoolSpec>,
+    specs: &[PoolSpec],
     settings: &disk::Settings,
     answer_rows_max: usize,
 ) -> Result<Read, ServeError> {
     let began = Instant::now();
     let store = ShardStore::open(settings, u32::from(shard))?;
-    let mut restore = Restore::new(specs.clone(), answer_rows_max);
+    let mut restore = Restore::new(specs.to_vec(), answer_rows_max);
     let mut newest = None;
     for reference in store.snapshots()? {
         match load(&store, &reference, &mut restore) {
@@ -106,7 +115,7 @@ fn read(
             }
             Err(error) => {
                 tracing::warn!(shard, error, "a snapshot cannot be used; trying the one before");
-                restore = Restore::new(specs.clone(), answer_rows_max);
+                restore = Restore::new(specs.to_vec(), answer_rows_max);
             }
         }
     }

@@ -34,7 +34,9 @@ pub(crate) async fn run(
 
 fn next_group(thread: &ShardThread, spare: &mut Vec<u8>) -> Option<Group> {
     let has_group = thread.has_group();
-    has_group.then(|| thread.engine.borrow_mut().seal(std::mem::take(spare)))?
+    let group = has_group.then(|| thread.engine.borrow_mut().seal(std::mem::take(spare)))?;
+    thread.room.notify_waiters();
+    group
 }
 
 /// In memory: gives up the oldest group for the one that was added, after copying what still

@@ -98,13 +98,13 @@ pub(crate) async fn get(
         number: number.to_string(),
         at: moment(at),
         outcome,
-        allocation: held.map(|held| Allocation::new(held, at)),
+        allocation: held.as_ref().map(|held| Allocation::new(held, at)),
         ring_pool_ids,
     }))
 }
 
 impl Allocation {
-    fn new(held: Held, at: Millis) -> Self {
+    fn new(held: &Held, at: Millis) -> Self {
         Self {
             ring_pool_id: held.pool.map(|id| id.0),
             allocated_at: moment(held.allocated_at),

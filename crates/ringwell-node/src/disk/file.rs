@@ -2,9 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 /// A call on a file that failed.
@@ -69,6 +70,19 @@ pub(super) fn create(path: &Path) -> Result<File, FileError> {
 /// Opens a file for writing in place.
 pub(super) fn open_write(path: &Path) -> Result<File, FileError> {
     OpenOptions::new().write(true).open(path).context("open", path)
+}
+
+/// Opens a file for writing past the page cache (`O_DIRECT|O_DSYNC`): a write is on the disk when
+/// it returns. Memory, offset and length must be aligned to blocks.
+pub(super) fn open_direct(path: &Path) -> io::Result<File> {
+    let flags = OFlags::DIRECT | OFlags::DSYNC;
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    OpenOptions::new().write(true).custom_flags(flags).open(path)
+}
+
+/// Whether a file system opens files for direct writes and then does not do them.
+pub(super) fn refuses_direct(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }
 
 /// Renames a file, durably.

@@ -4,8 +4,8 @@
 //! tried again; after any other failure nothing is stored any more, because nobody knows what the
 //! disk has: the pages of a failed flush count as clean, so that a second flush would lie.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,10 @@ use ringwell_journal::{
     Durability, Group, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, Tip, encode_frame,
     frame_bytes,
 };
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::buffer::AlignedBuffer;
-use super::file::{Context, FileError, open_write, rename};
+use super::file::{Context, FileError, open_direct, open_write, refuses_direct, rename};
 use super::index::{Kept, Shared};
 use super::segments::segment_path;
 use super::spares::Spares;
@@ -222,10 +221,7 @@ impl Segment {
 
     fn write(&mut self, frame: &[u8], durability: Durability) -> Result<(), FileError> {
         let mut written = self.file.write_all_at(frame, self.used);
-        let refused =
-            |error: &std::io::Error| error.raw_os_error() == Some(Errno::INVAL.raw_os_error());
-        if self.direct && written.as_ref().is_err_and(refused) {
-            // The file system opens files for direct writes and then does not do them.
+        if self.direct && written.as_ref().is_err_and(refuses_direct) {
             self.file = open_write(&self.path)?;
             self.direct = false;
             written = self.file.write_all_at(frame, self.used);
@@ -239,10 +235,7 @@ impl Segment {
 
     /// Writes past the page cache from now on, if the file system can.
     fn go_direct(&mut self) {
-        let flags = OFlags::DIRECT | OFlags::DSYNC;
-        let flags = i32::try_from(flags.bits()).unwrap_or_default();
-        let opened = OpenOptions::new().write(true).custom_flags(flags).open(&self.path);
-        if let Ok(file) = opened {
+        if let Ok(file) = open_direct(&self.path) {
             self.file = file;
             self.direct = true;
         }

@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise};
 
-use super::file::{Context, FileError, create, remove, rename, sync_directory};
+use super::buffer::AlignedBuffer;
+use super::file::{
+    Context, FileError, create, open_direct, refuses_direct, remove, rename, sync_directory,
+};
 use super::segments::numbered;
 
 /// Written and flushed at once, so that a frame never waits behind a whole segment of zeros.
@@ -153,7 +156,10 @@ impl Spares {
 
     fn fill(&self, path: &Path) -> Result<(), FileError> {
         let file: File = create(path)?;
-        let zeros = vec![0; FILL_BYTES];
+        // Past the page cache, where that can be done: nobody reads what is written here.
+        let mut direct = open_direct(path).ok();
+        let mut buffer = AlignedBuffer::default();
+        let zeros = buffer.slice(FILL_BYTES);
         let mut offset = 0;
         while offset < self.segment_bytes {
             if self.lock().closing {
@@ -161,8 +167,18 @@ impl Spares {
             }
             let left = usize::try_from(self.segment_bytes - offset).unwrap_or(usize::MAX);
             let len = left.min(FILL_BYTES);
-            file.write_all_at(&zeros[..len], offset).context("fill", path)?;
-            file.sync_data().context("flush", path)?;
+            if let Some(past_cache) = &direct {
+                match past_cache.write_all_at(&zeros[..len], offset) {
+                    Err(error) if refuses_direct(&error) => {
+                        direct = None;
+                        continue;
+                    }
+                    written => written.context("fill", path)?,
+                }
+            } else {
+                file.write_all_at(&zeros[..len], offset).context("fill", path)?;
+                file.sync_data().context("flush", path)?;
+            }
             offset += len as u64;
         }
         file.sync_all().context("flush", path)?;
