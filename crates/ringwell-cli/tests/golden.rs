@@ -11,7 +11,7 @@
 #[path = "../../ringwell-wire/tests/cases/mod.rs"]
 mod cases;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const CONFIGURATION: &str = "shards = 2\ndeadline = \"10s\"\n[journal]\nsegment_bytes = \"1MiB\"\n";
 
 #[test]
-fn every_case_is_answered_as_itsfiles_say() {
+fn every_case_is_answered_as_its_files_say() {
     let faults: Vec<String> = cases::all().iter().flat_map(run).collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
@@ -63,9 +63,8 @@ impl Server {
         let path = files.path().join("ringwell.toml");
         let listen = format!("data = \"data\"\nlisten = [\"127.0.0.1:{port}\"]\n");
         let settings = case.settings.clone().unwrap_or_default();
-        let configuration =
-            [&listen, CONFIGURATION, &settings, &cases::pools()].map(String::as_str);
-        std::fs::write(&path, configuration.concat()).unwrap();
+        let configuration = [&listen, CONFIGURATION, &settings, &cases::pools()].concat();
+        std::fs::write(&path, configuration).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_ringwell"));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RINGWELL_")) {
             command.env_remove(name);
