@@ -75,7 +75,7 @@ impl Server {
         let log = std::fs::File::create(files.path().join("log")).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let program = command.spawn().unwrap();
-        let mut server = Self { program, port, files: files };
+        let mut server = Self { program, port, files };
         server.wait(&case.name);
         server
     }
