@@ -102,8 +102,8 @@ impl InFlight {
     /// Waits until all rows are answered and durable, or the deadline has passed.
     pub(crate) async fn finish(&mut self, terms: &Terms) {
         let thread = Rc::clone(&self.thread);
-        let group = thread.engine.borrow().group();
-        let waits_for_journal = self.has_own_numbers() && thread.commit.durable() < group;
+        let group = thread.last_group();
+        let waits_for_journal = self.has_own_promise(terms) && thread.commit.durable() < group;
         if !waits_for_journal && self.job().remote.is_empty() {
             return;
         }
@@ -130,9 +130,8 @@ impl InFlight {
         self.is_answered = true;
     }
 
-    fn has_own_numbers(&mut self) -> bool {
-        let is_own = |o: &Outcome| matches!(o, Outcome::Allocated { .. } | Outcome::Kept { .. });
-        self.job().outcomes.iter().any(is_own)
+    fn has_own_promise(&mut self, terms: &Terms) -> bool {
+        self.job().outcomes.iter().any(|outcome| is_promise(outcome, terms.retry.is_some()))
     }
 
     /// Takes the other owners' answers.
@@ -215,6 +214,16 @@ impl Drop for InFlight {
             job.remote.clear();
             self.thread.give_job(job);
         }
+    }
+}
+
+/// Whether an answer says what must not be forgotten: a number, or, in a batch that may be sent
+/// again, that there was none.
+pub(crate) fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
+    match outcome {
+        Outcome::Allocated { .. } | Outcome::Kept { .. } => true,
+        Outcome::Exhausted { .. } => is_repeatable,
+        Outcome::Refused(_) => false,
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::clock::Clock;
 use crate::commit::Commit;
 use crate::conn::Connections;
-use crate::gather::Job;
+use crate::gather::{Job, is_promise};
 use crate::mesh::{PeerAnswer, PeerRows, Peers, Unanswered};
 use crate::node::{JournalState, Node};
 use crate::stats::Stats;
@@ -132,18 +132,23 @@ impl ShardThread {
             return;
         }
         let answer = self.allocate_for_peer(&ask);
-        let group = self.engine.borrow().group();
-        let has_numbers = answer
-            .outcomes
-            .iter()
-            .any(|outcome| matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }));
+        let group = self.last_group();
+        let is_promise = |outcome| is_promise(outcome, ask.retry.is_some());
+        let has_promise = answer.outcomes.iter().any(is_promise);
         let promised = Promised { group, answer, reply: ask.reply };
-        if has_numbers && self.commit.durable() < group {
+        if has_promise && self.commit.durable() < group {
             self.promised.borrow_mut().push_back(promised);
         } else {
             self.deliver(promised);
         }
         self.commit_soon();
+    }
+
+    /// What was asked so far is durable when this group is. It is not the one that gathers while
+    /// that is empty: a repeated answer adds nothing to it.
+    pub(crate) fn last_group(&self) -> u64 {
+        let engine = self.engine.borrow();
+        if engine.is_pending() { engine.group() } else { engine.group() - 1 }
     }
 
     fn allocate_for_peer(&self, ask: &PeerRows) -> PeerAnswer {
