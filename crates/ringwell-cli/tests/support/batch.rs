@@ -1,0 +1,79 @@
+//! Requests as a client makes them: batches and their rows, look-ups, readiness.
+
+use std::io;
+
+use serde_json::{Value, json};
+
+use super::client::{Answer, Client};
+use super::site::{Pool, TOKEN};
+
+/// Where batches go.
+pub(crate) const BULK: &str = "/api/2013-07-01/bulk.json";
+
+/// One row that a client asks for. Its id stands in its parameters and as its `request_id`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    pub(crate) pool: u64,
+    pub(crate) id: String,
+}
+
+/// One row that came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) id: String,
+    /// 0 where the row is an error.
+    pub(crate) number: u64,
+    pub(crate) overflow: bool,
+}
+
+/// The body of a batch; `pools[i]` has the id i + 1.
+pub(crate) fn body(asks: &[Ask], pools: &[Pool]) -> String {
+    let row = |ask: &Ask| {
+        let pool = pools.iter().find(|pool| pool.id == ask.pool).unwrap();
+        json!({"api_suffix": pool.suffix(&format!("id={}", ask.id)), "request_id": ask.id})
+    };
+    json!({"requests": asks.iter().map(row).collect::<Vec<_>>()}).to_string()
+}
+
+/// The rows of an answer.
+pub(crate) fn rows(answer: &Answer) -> Vec<Row> {
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let json = answer.json();
+    let rows = json["responses"].as_array().unwrap_or_else(|| panic!("{}", answer.body));
+    let number = |row: &Value| row["promo_number"].as_str().and_then(|text| text.parse().ok());
+    rows.iter()
+        .map(|row| Row {
+            id: row["request_id"].as_str().unwrap_or_default().to_owned(),
+            number: number(row).unwrap_or(0),
+            overflow: row["overflow"] == true,
+        })
+        .collect()
+}
+
+/// Asks for one number of `pool`.
+pub(crate) fn one(client: &mut Client, pool: &Pool, id: &str) -> Row {
+    let asks = [Ask { pool: pool.id, id: id.to_owned() }];
+    let answer = client.post(BULK, &[], &body(&asks, std::slice::from_ref(pool))).unwrap();
+    rows(&answer).remove(0)
+}
+
+fn authorization() -> String {
+    format!("Bearer {TOKEN}")
+}
+
+/// Who held `number` at `at_ms` since 1970.
+pub(crate) fn attribution(client: &mut Client, number: u64, at_ms: u64) -> io::Result<Value> {
+    let path = format!("/v1/attributions?number={number}&at={at_ms}");
+    let answer = client.get(&path, &[("authorization", &authorization())])?;
+    Ok(answer.json())
+}
+
+/// Ends the lockout of `number`; says whether there was one.
+pub(crate) fn release(client: &mut Client, number: u64) -> bool {
+    let body = json!({"number": number.to_string()}).to_string();
+    let headers = [("authorization", authorization())];
+    let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let answer = client.post("/v1/releases", &headers, &body).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    answer.json()["released"] == true
+}

@@ -1,0 +1,107 @@
+//! An HTTP/1.1 client that blocks: one kept connection, one request at a time.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// No test waits longer for bytes.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A kept connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// The body as JSON; `null` if it is none.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_default()
+    }
+
+    fn header(&self, wanted: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+impl Client {
+    pub(crate) fn connect(address: &str) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    pub(crate) fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> io::Result<Answer> {
+        self.send(request("GET", path, headers, "").as_bytes())?;
+        self.receive()
+    }
+
+    pub(crate) fn post(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> io::Result<Answer> {
+        self.send(request("POST", path, headers, body).as_bytes())?;
+        self.receive()
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.get_mut().write_all(bytes)
+    }
+
+    /// Reads one answer.
+    pub(crate) fn receive(&mut self) -> io::Result<Answer> {
+        let status_line = self.line()?;
+        let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| io::Error::other(format!("status {status_line:?}")))?;
+        let mut answer = Answer { status, headers: Vec::new(), body: String::new() };
+        loop {
+            let line = self.line()?;
+            let Some((name, value)) = line.split_once(':') else { break };
+            answer.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        let length = answer.header("content-length").and_then(|length| length.parse().ok());
+        let mut body = vec![0; length.ok_or_else(|| io::Error::other("no content-length"))?];
+        self.stream.read_exact(&mut body)?;
+        answer.body = String::from_utf8(body).map_err(io::Error::other)?;
+        Ok(answer)
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        if line.ends_with("\r\n") {
+            line.truncate(line.len() - 2);
+            return Ok(line);
+        }
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+/// The bytes of a request.
+pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    if method == "POST" {
+        head += &format!("content-length: {}\r\n", body.len());
+    }
+    format!("{head}\r\n{body}")
+}

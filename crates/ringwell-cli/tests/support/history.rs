@@ -1,0 +1,224 @@
+//! Checks what clients saw of a server against what it promises. Knows nothing of the server.
+//!
+//! All times are as wide as they can be: a row was served somewhere between the first byte that
+//! was sent for it and the last byte that came back. So there are no false alarms: what is told
+//! here is wrong however the time between is read.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::support::batch::{Ask, Row};
+use crate::support::site::Pool;
+
+/// Milliseconds by which the server's wall clock and ours may be read apart.
+const CLOCK_SLACK_MS: u64 = 5;
+
+/// Shard time counts whole milliseconds, from a wall clock that is rounded once more at each
+/// start: a lockout may be short by so much, and no more.
+const ROUNDING_NS: u64 = 2_000_000;
+
+/// A number that a client got for itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) number: u64,
+    pub(crate) pool: u64,
+    /// What the client wrote into the parameters, and nobody else did.
+    pub(crate) id: String,
+    /// Nanoseconds of one monotonic clock: before the first byte was sent.
+    pub(crate) invoked_ns: u64,
+    /// After the last byte had come.
+    pub(crate) returned_ns: u64,
+    /// The same two moments by the wall clock, in milliseconds since 1970.
+    pub(crate) invoked_ms: u64,
+    pub(crate) returned_ms: u64,
+}
+
+/// Pairs of events that gave one number to two rows within its lockout.
+pub(crate) fn doubles(events: &[Event], pools: &BTreeMap<u64, Pool>) -> Vec<String> {
+    let mut by_number: BTreeMap<u64, Vec<&Event>> = BTreeMap::new();
+    for event in events {
+        by_number.entry(event.number).or_default().push(event);
+    }
+    let mut found = Vec::new();
+    for same in by_number.values_mut() {
+        same.sort_by_key(|event| event.invoked_ns);
+        for (place, first) in same.iter().enumerate() {
+            let lifetime = u64::try_from(pools[&first.pool].lifetime.as_nanos()).unwrap();
+            let lockout = lifetime - ROUNDING_NS;
+            for second in &same[place + 1..] {
+                if second.invoked_ns >= first.invoked_ns + lockout {
+                    break;
+                }
+                // Which came first is unknown where they overlap: neither order may be right.
+                let forward = second.returned_ns.saturating_sub(first.invoked_ns);
+                let backward = first.returned_ns.saturating_sub(second.invoked_ns);
+                if forward < lockout && backward < lockout {
+                    found.push(tell_double(first, second, lifetime));
+                }
+            }
+        }
+    }
+    found
+}
+
+fn tell_double(first: &Event, second: &Event, lockout_ns: u64) -> String {
+    let ms = |ns: u64| ns / 1_000_000;
+    let tell = |event: &Event| {
+        let Event { pool, id, invoked_ns, returned_ns, .. } = event;
+        let (from, to) = (ms(*invoked_ns), ms(*returned_ns));
+        format!("to {id:?} (pool {pool}) between {from} ms and {to} ms")
+    };
+    format!(
+        "{} went {}, and again {}, within its lockout of {} ms",
+        first.number,
+        tell(first),
+        tell(second),
+        ms(lockout_ns)
+    )
+}
+
+/// What is wrong with the rows of one answered batch.
+pub(crate) fn rows(asks: &[Ask], rows: &[Row], pools: &BTreeMap<u64, Pool>) -> Vec<String> {
+    if asks.len() != rows.len() {
+        return vec![format!("{} rows were asked, {} came back", asks.len(), rows.len())];
+    }
+    let mut wrong = Vec::new();
+    for (place, (ask, row)) in asks.iter().zip(rows).enumerate() {
+        let pool = &pools[&ask.pool];
+        let range = pool.first..pool.first + pool.numbers;
+        if ask.id != row.id {
+            wrong.push(format!("row {place} was {:?}, and {:?} came back", ask.id, row.id));
+        } else if row.overflow && row.number != pool.overflow {
+            wrong.push(format!("{:?} got {} as overflow of pool {}", row.id, row.number, pool.id));
+        } else if !row.overflow && !range.contains(&row.number) {
+            wrong.push(format!("{:?} got {}, not of pool {}", row.id, row.number, pool.id));
+        }
+    }
+    wrong
+}
+
+/// What is wrong with the attribution that the server gives for an event, if anything.
+pub(crate) fn attributed(
+    event: &Event,
+    found: &Value,
+    pools: &BTreeMap<u64, Pool>,
+) -> Option<String> {
+    let Event { number, pool, id, invoked_ms, returned_ms, .. } = event;
+    let wrong = |what: &str| {
+        Some(format!(
+            "{number} went to {id:?} (pool {pool}) between {invoked_ms} and {returned_ms}, \
+             but {what}: {found}"
+        ))
+    };
+    if found["outcome"] != "allocated" {
+        return wrong("it is lost");
+    }
+    if found["parameters"]["id"] != id.as_str() {
+        return wrong("it is said to be another's");
+    }
+    if found["ring_pool_id"] != *pool {
+        return wrong("another pool is named");
+    }
+    let (Some(at), Some(until)) = (moment(&found["allocated_at"]), moment(&found["locked_until"]))
+    else {
+        return wrong("its times cannot be read");
+    };
+    if at + CLOCK_SLACK_MS < *invoked_ms || at > returned_ms + CLOCK_SLACK_MS {
+        return wrong("at another time");
+    }
+    if u128::from(until.saturating_sub(at)) < pools[pool].lifetime.as_millis() {
+        return wrong("its lockout is too short");
+    }
+    None
+}
+
+/// Milliseconds since 1970 of a point in time in RFC 3339.
+fn moment(text: &Value) -> Option<u64> {
+    let time: jiff::Timestamp = text.as_str()?.parse().ok()?;
+    u64::try_from(time.as_millisecond()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn pools() -> BTreeMap<u64, Pool> {
+        [Pool::new(1, 10, Duration::from_secs(2)), Pool::new(2, 10, Duration::from_secs(2))]
+            .into_iter()
+            .map(|pool| (pool.id, pool))
+            .collect()
+    }
+
+    fn event(id: &str, number: u64, invoked_ms: u64, returned_ms: u64) -> Event {
+        let (invoked_ns, returned_ns) = (invoked_ms * 1_000_000, returned_ms * 1_000_000);
+        let id = id.to_owned();
+        Event { number, pool: 1, id, invoked_ns, returned_ns, invoked_ms, returned_ms }
+    }
+
+    #[test]
+    fn a_number_that_went_out_twice_within_its_lockout_is_told() {
+        let twice = [event("b", 7, 1_000, 1_900), event("x", 8, 0, 1), event("a", 7, 0, 1)];
+        let told = doubles(&twice, &pools());
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("7 went to \"a\" (pool 1) between 0 ms and 1 ms"), "{told:?}");
+    }
+
+    #[test]
+    fn every_pair_is_compared_not_only_neighbours() {
+        // The second one may be as early or as late as it likes; the first and third clash.
+        let three = [event("a", 7, 0, 1), event("b", 7, 1, 9_000), event("c", 7, 500, 600)];
+        assert_eq!(doubles(&three, &pools()).len(), 1);
+    }
+
+    #[test]
+    fn numbers_that_may_have_waited_long_enough_are_not_told() {
+        let late = [event("a", 7, 0, 1), event("b", 7, 100, 2_000), event("c", 7, 4_000, 4_001)];
+        assert_eq!(doubles(&late, &pools()), Vec::<String>::new());
+        let unsure_order = [event("a", 7, 0, 5_000), event("b", 7, 100, 200)];
+        assert_eq!(doubles(&unsure_order, &pools()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn rows_in_the_wrong_order_or_of_the_wrong_pool_are_told() {
+        let ask = |id: &str| Ask { pool: 1, id: id.to_owned() };
+        let row = |id: &str, number, overflow| Row { id: id.to_owned(), number, overflow };
+        let check = |ids: [Row; 2]| rows(&[ask("a"), ask("b")], &ids, &pools()).len();
+        let (n, of) = (pools()[&1].first, pools()[&1].overflow);
+        assert_eq!(check([row("a", n, false), row("b", of, true)]), 0);
+        assert_eq!(check([row("b", n, false), row("a", n + 1, false)]), 2, "wrong order");
+        assert_eq!(check([row("a", n + 10, false), row("b", of, true)]), 1, "not of the pool");
+        assert_eq!(check([row("a", of, false), row("b", of, true)]), 1, "overflow as number");
+        assert_eq!(check([row("a", n, false), row("b", of + 1, true)]), 1, "foreign overflow");
+        assert_eq!(rows(&[ask("a")], &[], &pools()).len(), 1, "a row is missing");
+    }
+
+    #[test]
+    fn a_lost_allocation_is_told() {
+        let held = event("a", 7, 1_000, 1_010);
+        let good = json!({
+            "outcome": "allocated", "ring_pool_id": 1, "parameters": {"id": "a"},
+            "allocated_at": "1970-01-01T00:00:01.005Z", "locked_until": "1970-01-01T00:00:03.005Z",
+        });
+        assert_eq!(attributed(&held, &good, &pools()), None);
+        let bad = [
+            ("outcome", json!("none")),
+            ("parameters", json!({"id": "b"})),
+            ("parameters", json!({})),
+            ("ring_pool_id", json!(2)),
+            ("allocated_at", json!("1970-01-01T00:00:00.900Z")),
+            ("allocated_at", json!("1970-01-01T00:00:01.100Z")),
+            ("locked_until", json!("1970-01-01T00:00:02.900Z")),
+            ("locked_until", json!(null)),
+        ];
+        for (field, value) in bad {
+            let mut found = good.clone();
+            found[field] = value;
+            assert!(attributed(&held, &found, &pools()).is_some(), "{found}");
+        }
+    }
+}

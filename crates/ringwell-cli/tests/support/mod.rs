@@ -1,0 +1,11 @@
+//! What the tests with real processes share: the server as a process, a small HTTP client, and
+//! the configuration that they are run with.
+//!
+//! Uses nothing of the server's own code, so that it cannot share the server's mistakes.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+pub(crate) mod batch;
+pub(crate) mod client;
+pub(crate) mod server;
+pub(crate) mod site;

@@ -1,0 +1,163 @@
+//! The program `ringwell` as a process: start, signals, end, and what it logs.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::client::Client;
+
+/// A start that takes longer has failed.
+const START_MAX: Duration = Duration::from_secs(30);
+
+/// The program, with no settings but those given.
+pub(crate) fn ringwell(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringwell"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RINGWELL_")) {
+        command.env_remove(name);
+    }
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// A server that is ready. Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    address: String,
+    log: Log,
+}
+
+/// A server that ended before it was ready.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) code: Option<i32>,
+    pub(crate) log: String,
+}
+
+/// What a process writes to stderr, read by a thread of its own.
+#[derive(Debug)]
+struct Log {
+    text: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts `command`, which is `serve` or `demo` on one port of 127.0.0.1 that the system
+    /// chooses, with logs in JSON; returns when it serves.
+    pub(crate) fn try_start(mut command: Command) -> Result<Self, Refused> {
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (mut log, addresses) = Log::follow(child.stderr.take().unwrap());
+        match addresses.recv_timeout(START_MAX) {
+            Ok(address) => Ok(Self { child, address, log }),
+            Err(RecvTimeoutError::Disconnected) => {
+                let code = child.wait().unwrap().code();
+                Err(Refused { code, log: log.end() })
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("the server was not ready after {START_MAX:?}:\n{}", log.end());
+            }
+        }
+    }
+
+    pub(crate) fn start(command: Command) -> Self {
+        Self::try_start(command)
+            .unwrap_or_else(|it| panic!("the server ended with {:?}:\n{}", it.code, it.log))
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(&self.address).unwrap()
+    }
+
+    /// What it has logged by now.
+    pub(crate) fn log(&self) -> String {
+        self.log.text.lock().unwrap().clone()
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        assert!(status.success(), "kill -TERM {pid}: {status}");
+    }
+
+    /// Waits for the end.
+    pub(crate) fn wait(&mut self, limit: Duration) -> ExitStatus {
+        let until = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < until, "still there after {limit:?}:\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// SIGTERM, and the end as it should be.
+    pub(crate) fn stop(mut self) -> String {
+        self.terminate();
+        let status = self.wait(Duration::from_secs(5));
+        let log = self.log.end();
+        assert_eq!(status.code(), Some(0), "{log}");
+        log
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Errors mean that it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Log {
+    /// Reads `stderr` to its end; the receiver gets the address when the server says it.
+    fn follow(stderr: impl Read + Send + 'static) -> (Self, Receiver<String>) {
+        let text = Arc::new(Mutex::new(String::new()));
+        let (sender, receiver) = channel();
+        let into = Arc::clone(&text);
+        let reader = thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if let Some(address) = address_of(&line) {
+                    let _ = sender.send(address);
+                }
+                let mut text = into.lock().unwrap();
+                text.push_str(&line);
+                text.push('\n');
+            }
+        });
+        (Self { text, reader: Some(reader) }, receiver)
+    }
+
+    /// All of it, after the process has ended.
+    fn end(&mut self) -> String {
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        self.text.lock().unwrap().clone()
+    }
+}
+
+/// The first address, if this line of the log says that the server serves.
+fn address_of(line: &str) -> Option<String> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    let addresses = (line["message"] == "serving").then(|| line["addresses"].as_str())??;
+    serde_json::from_str::<Vec<String>>(addresses).ok()?.into_iter().next()
+}

@@ -1,0 +1,102 @@
+//! A data directory with a configuration of ring pools for a test.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::server::ringwell;
+
+/// The management token of all tests, and what the configuration knows of it.
+pub(crate) const TOKEN: &str = "a-token-of-the-tests-0123456789";
+const TOKEN_SHA256: &str = "af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952";
+
+/// A ring pool as a test sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    pub(crate) id: u64,
+    pub(crate) key: String,
+    pub(crate) first: u64,
+    pub(crate) numbers: u64,
+    pub(crate) overflow: u64,
+    pub(crate) lifetime: Duration,
+}
+
+impl Pool {
+    pub(crate) fn new(id: u64, numbers: u64, lifetime: Duration) -> Self {
+        // Apart from each other for any id and size that tests use.
+        let first = 2_000_000_000 + id * 100_000;
+        Self {
+            id,
+            key: format!("key-of-{id:05}"),
+            first,
+            numbers,
+            overflow: 9_990_000_000 + id,
+            lifetime,
+        }
+    }
+
+    /// The `api_suffix` of a row, with more parameters.
+    pub(crate) fn suffix(&self, parameters: &str) -> String {
+        format!("{}/allocate_number.json?ring_pool_key={}&{parameters}", self.id, self.key)
+    }
+
+    fn toml(&self) -> String {
+        let last = self.first + self.numbers - 1;
+        format!(
+            "\n[[ring_pool]]\nid = {}\nring_pool_key = \"{}\"\nlifetime = \"{}ms\"\n\
+             numbers = [\"{}-{last}\"]\noverflow_number = \"{}\"\n",
+            self.id,
+            self.key,
+            self.lifetime.as_millis(),
+            self.first,
+            self.overflow
+        )
+    }
+}
+
+/// A folder for one test: `data`, and `ringwell.toml` beside it.
+#[derive(Debug)]
+pub(crate) struct Site {
+    folder: TempDir,
+    data: PathBuf,
+    pub(crate) pools: Vec<Pool>,
+}
+
+impl Site {
+    /// A site with these pools; `more` is added to the configuration.
+    pub(crate) fn new(pools: Vec<Pool>, more: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let data = folder.path().join("data");
+        Self::with_data(folder, data, pools, more)
+    }
+
+    /// A site with its data elsewhere.
+    pub(crate) fn with_data(folder: TempDir, data: PathBuf, pools: Vec<Pool>, more: &str) -> Self {
+        let mut toml = format!(
+            "data = \"{}\"\nlisten = [\"127.0.0.1:0\"]\n\
+             management.token_sha256 = [\"{TOKEN_SHA256}\"]\nlog.format = \"json\"\n{more}\n",
+            data.display()
+        );
+        for pool in &pools {
+            toml.write_str(&pool.toml()).unwrap();
+        }
+        fs::write(folder.path().join("ringwell.toml"), toml).unwrap();
+        Self { folder, data, pools }
+    }
+
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// `ringwell serve` with more flags.
+    pub(crate) fn serve(&self, flags: &[&str]) -> Command {
+        let config = self.folder.path().join("ringwell.toml");
+        let mut command = ringwell(&["serve", "--config", config.to_str().unwrap()]);
+        command.args(flags);
+        command
+    }
+}
