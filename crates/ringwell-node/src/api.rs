@@ -32,10 +32,7 @@ pub(crate) async fn answer(
     let started = Instant::now();
     let mut response = match dispatch(thread, request, started).await {
         Ok(response) => response,
-        Err(error) => {
-            thread.stats.rejected.add(1);
-            refusal(&error)
-        }
+        Err(error) => refuse(thread, &error),
     };
     let took = started.elapsed();
     time_headers(&mut response, took);
@@ -113,7 +110,8 @@ pub(crate) fn whole(
 }
 
 /// The answer to a request that is refused whole.
-fn refusal(error: &RequestError) -> Response<AnswerBody> {
+pub(crate) fn refuse(thread: &ShardThread, error: &RequestError) -> Response<AnswerBody> {
+    thread.stats.rejected.add(1);
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
     let mut response = whole(status, Format::Json.content_type(), error.body());
     if let RequestError::Method { allow } = error {

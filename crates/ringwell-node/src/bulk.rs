@@ -133,3 +133,6 @@ pub(crate) fn row_answer<'a>(
     let wait_ms = until.map_or(0, |until| until.since(thread.now()).0);
     Answer::Error(RowError::PoolExhausted { pool, wait_ms })
 }
+
+#[cfg(test)]
+mod tests;

@@ -191,7 +191,13 @@ async fn answer(
     request: Request<Incoming>,
     admin: Router,
 ) -> Response<AnswerBody> {
-    if request.uri().path().starts_with("/api/") {
+    let uri = request.uri();
+    let uri_bytes = uri.path().len() + uri.query().map_or(0, |query| query.len() + 1);
+    if uri_bytes > thread.node.config.limits.uri_bytes {
+        let limit = thread.node.config.limits.uri_bytes;
+        return api::refuse(thread, &RequestError::UriTooLong { limit });
+    }
+    if uri.path().starts_with("/api/") {
         return api::answer(thread, request).await;
     }
     let limit = thread.node.config.limits.body_bytes;
