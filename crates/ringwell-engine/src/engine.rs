@@ -2,8 +2,8 @@
 //!
 //! Joins the rules (`ringwell-core`) with the journal's records. Does no I/O: whoever drives it
 //! writes the sealed groups, says when they are durable, and lets an answer out only then.
-//! Invariant: every number in an [`Outcome::Allocated`] has its record in the group that
-//! [`Engine::group`] named when the outcome was made.
+//! Invariant: the record of every number in an outcome lies in [`Engine::newest_group`], as it is
+//! when the outcome is made, or in a group before it.
 
 use ringwell_core::{Exhausted, Millis, Position, PromoNumber, Shard, VisitorId};
 use ringwell_journal::{Answer, Group, RECORD_OVERHEAD_MAX, Record, RowKey, Tip, Writer, position};
@@ -261,10 +261,17 @@ impl Engine {
         self.writer.append(&Record::Tick { at: now });
     }
 
-    /// The number of the group that gathers. What was asked so far is durable when this one is.
+    /// The number of the group that gathers.
     #[must_use]
     pub fn group(&self) -> u64 {
         self.writer.pending_n()
+    }
+
+    /// The last group that holds records: when it is durable, everything so far is. An empty
+    /// group may gather for seconds; nobody must wait for it.
+    #[must_use]
+    pub fn newest_group(&self) -> u64 {
+        if self.is_pending() { self.group() } else { self.group() - 1 }
     }
 
     /// What the group that gathers goes on from.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use ringwell_wire::legacy::Format;
 use ringwell_wire::{RequestError, Route, route};
@@ -16,10 +16,10 @@ use crate::shard::ShardThread;
 use crate::{bulk, legacy};
 
 /// A client may ask for its answer sooner than configured: whole milliseconds.
-const DEADLINE_HEADER: &str = "ringwell-deadline-ms";
+const DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-ms");
 
 /// A batch with this header may be sent again.
-const RETRY_HEADER: &str = "idempotency-key";
+const RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Longer keys are cut: nobody's own keys differ only beyond.
 const RETRY_KEY_BYTES_MAX: usize = 256;

@@ -109,7 +109,10 @@ pub(crate) async fn snapshot(
         if engine.is_pending() { engine.group() } else { engine.group() - 1 }
     };
     thread.commit_soon();
-    thread.commit.wait(through).await.map_err(|_| "the journal takes no writes".to_owned())?;
+    // Who comes while the journal refuses is not told so again, and must not wait for room.
+    let refuses = thread.engine.borrow().refusal().is_some();
+    let stored = if refuses { Err(()) } else { thread.commit.wait(through).await.map_err(drop) };
+    stored.map_err(|()| "the journal takes no writes".to_owned())?;
     let file = write(file, writer.finish(through)).await?;
     let publish = tokio::task::spawn_blocking(move || file.publish(through)).await;
     publish.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
