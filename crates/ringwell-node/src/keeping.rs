@@ -104,10 +104,7 @@ pub(crate) async fn snapshot(
         tokio::task::yield_now().await;
     }
     // What the snapshot knows must be in the journal before it counts.
-    let through = {
-        let engine = thread.engine.borrow();
-        if engine.is_pending() { engine.group() } else { engine.group() - 1 }
-    };
+    let through = thread.engine.borrow().newest_group();
     thread.commit_soon();
     // Who comes while the journal refuses is not told so again, and must not wait for room.
     let refuses = thread.engine.borrow().refusal().is_some();
@@ -154,9 +151,7 @@ async fn carry_segment(
         let group = read.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
         carry_group(thread, &group).await?;
     }
-    let group = thread.engine.borrow().group();
-    let is_pending = thread.engine.borrow().is_pending();
-    let last = if is_pending { group } else { group - 1 };
+    let last = thread.engine.borrow().newest_group();
     thread.commit_soon();
     thread.commit.wait(last).await.map_err(|_| "the journal takes no writes".to_owned())
 }
