@@ -33,12 +33,10 @@ const SAMPLE_AT_END: usize = 2_000;
 /// Answered batches of a round that are sent again, beside the last ones.
 const SENT_AGAIN: usize = 10;
 
-/// Segments and snapshots so small that crashes hit their changes too; a deadline so long that
-/// a slow disk does not turn into overflow numbers.
+/// Segments and snapshots so small that crashes hit their changes too.
 const SETTINGS: &str = "\
 shards = 2
 durability = \"disk\"
-deadline = \"10s\"
 journal.segment_bytes = \"1MiB\"
 journal.snapshot_every_bytes = \"1MiB\"";
 

@@ -80,6 +80,10 @@ impl Server {
         Client::connect(&self.address).unwrap()
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has logged by now.
     pub(crate) fn log(&self) -> String {
         self.log.text.lock().unwrap().clone()

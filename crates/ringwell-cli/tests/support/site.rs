@@ -67,7 +67,8 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// A site with these pools; `more` is added to the configuration.
+    /// A site with these pools; `more` is added to the configuration. The deadline is so long
+    /// that a slow disk does not turn into overflow numbers.
     pub(crate) fn new(pools: Vec<Pool>, more: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let data = folder.path().join("data");
@@ -77,7 +78,7 @@ impl Site {
     /// A site with its data elsewhere.
     pub(crate) fn with_data(folder: TempDir, data: PathBuf, pools: Vec<Pool>, more: &str) -> Self {
         let mut toml = format!(
-            "data = \"{}\"\nlisten = [\"127.0.0.1:0\"]\n\
+            "data = \"{}\"\nlisten = [\"127.0.0.1:0\"]\ndeadline = \"10s\"\n\
              management.token_sha256 = [\"{TOKEN_SHA256}\"]\nlog.format = \"json\"\n{more}\n",
             data.display()
         );

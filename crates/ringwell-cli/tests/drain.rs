@@ -1,0 +1,119 @@
+//! How the real program goes down: what has begun is answered, nothing new is taken.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::batch::{self, Ask, BULK};
+use support::client::{Client, request};
+use support::server::Server;
+use support::site::{Pool, Site};
+
+const SOON: Duration = Duration::from_secs(5);
+
+fn site() -> Site {
+    Site::new(vec![Pool::new(1, 10, Duration::from_mins(1))], "shards = 2")
+}
+
+/// A batch of one row, as the bytes of a request.
+fn bytes(site: &Site, id: &str) -> Vec<u8> {
+    let asks = [Ask { pool: 1, id: id.to_owned() }];
+    request("POST", BULK, &[], &batch::body(&asks, &site.pools)).into_bytes()
+}
+
+/// Waits until a new client is turned away: by `/readyz`, or by a refused connection.
+fn wait_until_out_of_rotation(server: &Server) {
+    let until = Instant::now() + SOON;
+    loop {
+        let ready = Client::connect(server.address()).and_then(|mut c| c.get("/readyz", &[]));
+        if ready.map_or(true, |answer| answer.status == 503) {
+            return;
+        }
+        assert!(Instant::now() < until, "still in rotation:\n{}", server.log());
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_request_that_was_half_sent_is_answered_and_kept() {
+    let site = site();
+    let mut server = Server::start(site.serve(&[]));
+    let mut idle = server.client();
+    assert_eq!(batch::one(&mut idle, &site.pools[0], "before").number, site.pools[0].first);
+    let mut slow = server.client();
+    let bytes = bytes(&site, "slow");
+    let (head, rest) = bytes.split_at(bytes.len() - 20);
+    slow.send(head).unwrap();
+    // The server has read it when it answers somebody who came later.
+    thread::sleep(Duration::from_millis(50));
+
+    server.terminate();
+    wait_until_out_of_rotation(&server);
+    let is_closed = idle.receive().is_err();
+    assert!(is_closed, "a connection without a request is closed");
+    slow.send(rest).unwrap();
+    let answer = slow.receive().unwrap();
+    let row = batch::rows(&answer).remove(0);
+    assert_eq!((row.number, row.overflow), (site.pools[0].first + 1, false));
+    assert!(slow.receive().is_err(), "its connection is closed after the answer");
+    assert_eq!(server.wait(SOON).code(), Some(0), "{}", server.log());
+
+    let server = Server::start(site.serve(&[]));
+    let found = batch::attribution(&mut server.client(), row.number, 4_000_000_000_000).unwrap();
+    assert_eq!(found["parameters"]["id"], "slow", "{found}");
+}
+
+#[test]
+fn nothing_that_a_busy_server_answered_while_it_stopped_is_forgotten() {
+    let site = Site::new(vec![Pool::new(1, 100_000, Duration::from_mins(1))], "shards = 2");
+    let server = Server::start(site.serve(&[]));
+    let clients: Vec<_> = (0..4)
+        .map(|name| {
+            let (mut client, pool) = (server.client(), site.pools[0].clone());
+            thread::spawn(move || {
+                let mut got = Vec::new();
+                for number in 0.. {
+                    let id = format!("{name}-{number}");
+                    let asks = [Ask { pool: 1, id: id.clone() }];
+                    let body = batch::body(&asks, std::slice::from_ref(&pool));
+                    let Ok(answer) = client.post(BULK, &[], &body) else { break };
+                    got.push(batch::rows(&answer).remove(0));
+                }
+                got
+            })
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(200));
+    server.stop();
+    let answered = clients.into_iter().flat_map(|client| client.join().unwrap());
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    let mut count = 0;
+    for row in answered.filter(|row| !row.overflow) {
+        let found = batch::attribution(&mut client, row.number, 4_000_000_000_000).unwrap();
+        assert_eq!(found["parameters"]["id"], row.id.as_str(), "{found}");
+        count += 1;
+    }
+    assert!(count > 50, "only {count} were answered");
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let site = site();
+    let mut server = Server::start(site.serve(&[]));
+    let mut slow = server.client();
+    let bytes = bytes(&site, "slow");
+    slow.send(&bytes[..bytes.len() - 1]).unwrap();
+    thread::sleep(Duration::from_millis(50));
+    server.terminate();
+    wait_until_out_of_rotation(&server);
+    let began = Instant::now();
+    server.terminate();
+    assert_eq!(server.wait(SOON).code(), Some(143), "{}", server.log());
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(TcpStream::connect(server.address()).is_err());
+}

@@ -1,0 +1,222 @@
+//! The real program on a disk that becomes full: overflow numbers instead of errors, said aloud,
+//! and numbers again as soon as there is room.
+//!
+//! Needs the right to mount a small file system; where that is missing the test says so and is
+//! over.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::batch::{self, Ask, BULK, Row};
+use support::client::Client;
+use support::server::Server;
+use support::site::{Pool, Site};
+use tempfile::TempDir;
+
+const SETTINGS: &str = "\
+shards = 2
+durability = \"disk\"
+journal.segment_bytes = \"1MiB\"
+journal.snapshot_every_bytes = \"1MiB\"";
+
+/// Room for a few segments of two shards, and a snapshot.
+const DISK: &str = "size=24m";
+const ROWS: usize = 20;
+const LATER: u64 = 4_000_000_000_000;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A small file system, unmounted at the end.
+#[derive(Debug)]
+struct Disk {
+    at: PathBuf,
+}
+
+impl Disk {
+    /// Mounts one in `folder`; nothing where that is not permitted.
+    fn mount(folder: &Path) -> Option<Self> {
+        let at = folder.join("disk");
+        fs::create_dir(&at).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", DISK, "ringwell-test"]).arg(&at);
+        mount.output().is_ok_and(|done| done.status.success()).then_some(Self { at })
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.at.join("ballast")
+    }
+
+    /// Takes all the room there is.
+    fn fill(&self) {
+        let mut file = OpenOptions::new().create(true).append(true).open(self.ballast()).unwrap();
+        for size in [1 << 16, 1 << 12] {
+            while file.write_all(&vec![1; size]).is_ok() {}
+        }
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.ballast()).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily: a process that a failing test has left may still look at it.
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+    }
+}
+
+/// A client that notes what it was given.
+#[derive(Debug)]
+struct Visitors<'a> {
+    site: &'a Site,
+    client: Client,
+    count: usize,
+    given: Vec<Row>,
+}
+
+impl Visitors<'_> {
+    /// One batch; says how many of its rows were overflow numbers. None is an error.
+    fn ask(&mut self) -> usize {
+        let ask = |row: usize| Ask {
+            pool: self.site.pools[row % self.site.pools.len()].id,
+            id: format!("v{}-{row}", self.count),
+        };
+        let asks: Vec<Ask> = (0..ROWS).map(ask).collect();
+        self.count += 1;
+        let body = batch::body(&asks, &self.site.pools);
+        let rows = batch::rows(&self.client.post(BULK, &[], &body).unwrap());
+        for (ask, row) in asks.iter().zip(&rows) {
+            assert_eq!(ask.id, row.id);
+            let pool = self.site.pools.iter().find(|pool| pool.id == ask.pool).unwrap();
+            let is_good = if row.overflow {
+                row.number == pool.overflow
+            } else {
+                (pool.first..pool.first + pool.numbers).contains(&row.number)
+            };
+            assert!(is_good, "{row:?}");
+        }
+        let (overflow, given): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|r| r.overflow);
+        self.given.extend(given);
+        overflow.len()
+    }
+
+    /// Asks until a batch has this many overflow numbers.
+    fn ask_until(&mut self, overflow: usize) {
+        let until = Instant::now() + PATIENCE;
+        while self.ask() != overflow {
+            assert!(Instant::now() < until, "no batch has {overflow} overflow numbers");
+            if overflow == 0 {
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
+    fn readiness(&mut self) -> (u16, String) {
+        let answer = self.client.get("/readyz", &[]).unwrap();
+        (answer.status, answer.body)
+    }
+
+    /// Everything that was given is attributed to whom it was given, and to nobody else.
+    fn check(&mut self) {
+        let mut numbers: Vec<u64> = self.given.iter().map(|row| row.number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), self.given.len(), "a number went out twice");
+        for row in &self.given {
+            let found = batch::attribution(&mut self.client, row.number, LATER).unwrap();
+            assert_eq!(found["parameters"]["id"], row.id.as_str(), "{row:?}: {found}");
+        }
+    }
+}
+
+/// How many rows overflowed because the journal was full, in all shards.
+fn overflow_of_full(client: &mut Client) -> u64 {
+    let metrics = client.get("/metrics", &[]).unwrap().body;
+    let lines = metrics.lines().filter(|line| {
+        line.starts_with("ringwell_overflow_rows_total") && line.contains("journal_full")
+    });
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+#[test]
+fn a_full_disk_costs_numbers_and_nothing_else() {
+    let folder = TempDir::new().unwrap();
+    let Some(disk) = Disk::mount(folder.path()) else {
+        println!("SKIPPED: no right to mount a small file system here");
+        return;
+    };
+    // Lockouts outlast the test: each number goes out once.
+    let pools = (1..=20).map(|id| Pool::new(id, 5_000, Duration::from_mins(30))).collect();
+    let site = Site::with_data(folder, disk.at.join("data"), pools, SETTINGS);
+
+    let server = Server::start(site.serve(&[]));
+    let client = server.client();
+    let mut visitors = Visitors { site: &site, client, count: 0, given: Vec::new() };
+    for _ in 0..20 {
+        assert_eq!(visitors.ask(), 0, "there is room");
+    }
+    disk.fill();
+    visitors.ask_until(ROWS);
+    let (status, body) = visitors.readiness();
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains(r#""journals":["full","full"]"#), "{body}");
+    assert!(overflow_of_full(&mut visitors.client) >= ROWS as u64);
+    assert_eq!(visitors.client.get("/healthz", &[]).unwrap().status, 200, "it lives");
+    assert!(server.log().contains("the disk is full"), "{}", server.log());
+    visitors.check();
+
+    // Room again: it goes on by itself.
+    disk.make_room();
+    visitors.ask_until(0);
+    let (status, body) = visitors.readiness();
+    assert_eq!(status, 200, "{body}");
+    assert!(server.log().contains("the journal has room again"), "{}", server.log());
+
+    // Full again, and killed: what was answered is there, and nothing goes out twice.
+    disk.fill();
+    visitors.ask_until(ROWS);
+    server.kill();
+    disk.make_room();
+    let server = Server::start(site.serve(&[]));
+    visitors.client = server.client();
+    visitors.check();
+    for _ in 0..20 {
+        assert_eq!(visitors.ask(), 0, "there is room");
+    }
+    visitors.check();
+
+    // Stopped while full: it ends well, or says why; either way nothing is lost.
+    disk.fill();
+    visitors.ask_until(ROWS);
+    server.terminate();
+    let mut server = server;
+    let code = server.wait(Duration::from_secs(15)).code();
+    println!("stopped on a full disk: {code:?}\n{}", server.log());
+    assert!(matches!(code, Some(0 | 1)), "{}", server.log());
+    // A start on the full disk, too, must not lose anything.
+    let full = Server::try_start(site.serve(&[]));
+    match full {
+        Ok(server) => {
+            visitors.client = server.client();
+            println!("started on a full disk: {:?}", visitors.readiness());
+            visitors.check();
+            visitors.ask();
+            server.kill();
+        }
+        Err(refused) => println!("refused on a full disk: {}", refused.log),
+    }
+    disk.make_room();
+    let server = Server::start(site.serve(&[]));
+    visitors.client = server.client();
+    visitors.ask_until(0);
+    visitors.check();
+    server.stop();
+}

@@ -1,0 +1,242 @@
+//! Stopping and starting the real program: what it keeps, and when it refuses to start.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::batch::{self, Ask, BULK};
+use support::client::Client;
+use support::server::{Refused, Server};
+use support::site::{Pool, Site};
+
+const LONG: Duration = Duration::from_mins(1);
+/// Later than any moment of a test.
+const LATER: u64 = 4_000_000_000_000;
+
+fn pools(count: u64, numbers: u64, lifetime: Duration) -> Vec<Pool> {
+    (1..=count).map(|id| Pool::new(id, numbers, lifetime)).collect()
+}
+
+/// Who has `number` now, by the id in the parameters.
+fn holder(client: &mut Client, number: u64) -> Value {
+    batch::attribution(client, number, LATER).unwrap()["parameters"]["id"].clone()
+}
+
+fn refused(site: &Site, flags: &[&str]) -> Refused {
+    match Server::try_start(site.serve(flags)) {
+        Ok(server) => panic!("it started:\n{}", server.log()),
+        Err(refused) => refused,
+    }
+}
+
+#[test]
+fn a_clean_stop_keeps_everything_and_the_next_start_reads_snapshots_alone() {
+    let site = Site::new(pools(4, 3, LONG), "shards = 2");
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    for pool in &site.pools {
+        assert_eq!(batch::one(&mut client, pool, &format!("a{}", pool.id)).number, pool.first);
+    }
+    let gone = site.pools[0].first;
+    assert!(batch::release(&mut client, gone));
+    let log = server.stop();
+    assert!(log.contains("draining") && log.contains("stopped"), "{log}");
+
+    let server = Server::start(site.serve(&[]));
+    let log = server.log();
+    let reads: Vec<&str> = log.lines().filter(|line| line.contains("read the journal")).collect();
+    assert_eq!(reads.len(), 2, "{log}");
+    for read in reads {
+        assert!(read.contains(r#""snapshot":true,"groups":0,"verdict":"clean""#), "{read}");
+    }
+    let mut client = server.client();
+    for pool in &site.pools {
+        assert_eq!(holder(&mut client, pool.first), format!("a{}", pool.id));
+        assert_eq!(batch::one(&mut client, pool, "b").number, pool.first + 1);
+        assert_eq!(batch::one(&mut client, pool, "c").number, pool.first + 2);
+        let is_released = pool.first == gone;
+        let last = batch::one(&mut client, pool, "d");
+        assert_eq!(last.number == pool.first, is_released, "{last:?}");
+        assert_eq!(last.overflow, !is_released, "{last:?}");
+    }
+    server.stop();
+}
+
+#[test]
+fn another_number_of_shards_changes_no_lockout_and_no_attribution() {
+    let site = Site::new(pools(24, 3, LONG), "");
+    let mut handed_out = Vec::new();
+    for (shards, id) in [("2", "a"), ("1", "b"), ("3", "c"), ("2", "d")] {
+        let server = Server::start(site.serve(&["--shards", shards]));
+        let mut client = server.client();
+        for (number, id) in &handed_out {
+            assert_eq!(holder(&mut client, *number), *id, "{number} with {shards} shards");
+        }
+        for pool in &site.pools {
+            let row = batch::one(&mut client, pool, &format!("{id}{}", pool.id));
+            let is_known = handed_out.iter().any(|(number, _)| *number == row.number);
+            assert!(!is_known, "{row:?} was locked, {shards} shards");
+            assert_eq!(row.overflow, id == "d", "{row:?}, {shards} shards");
+            if !row.overflow {
+                handed_out.push((row.number, row.id));
+            }
+        }
+        // The ways down alternate: both keep everything.
+        if shards == "1" { server.kill() } else { drop(server.stop()) }
+    }
+}
+
+#[test]
+fn a_batch_that_is_sent_again_gets_the_same_rows_also_after_a_restart() {
+    let site = Site::new(pools(6, 1, LONG), "shards = 2");
+    let asks = (0..12).map(|row| Ask { pool: row % 6 + 1, id: format!("row{row}") });
+    let body = batch::body(&asks.collect::<Vec<_>>(), &site.pools);
+    let key = [("idempotency-key", "once")];
+    let mut first = None;
+    for is_killed in [true, false, false] {
+        let server = Server::start(site.serve(&[]));
+        let mut client = server.client();
+        // On a quiet server too: nobody else's records push an answer out.
+        for _ in 0..2 {
+            let began = Instant::now();
+            let answer = client.post(BULK, &key, &body).unwrap();
+            assert_eq!(answer.body, *first.get_or_insert(answer.body.clone()));
+            assert!(began.elapsed() < Duration::from_secs(5), "it waited for its deadline");
+        }
+        if is_killed { server.kill() } else { drop(server.stop()) }
+    }
+    let overflow = first.unwrap().matches(r#""overflow":true"#).count();
+    assert_eq!(overflow, 6, "half of the rows found their pool exhausted");
+}
+
+#[test]
+fn a_second_process_on_the_same_data_is_refused() {
+    let site = Site::new(pools(1, 1, LONG), "");
+    let server = Server::start(site.serve(&[]));
+    let refused = refused(&site, &[]);
+    assert_eq!(refused.code, Some(1), "{}", refused.log);
+    let data = site.data().to_str().unwrap();
+    assert!(refused.log.contains(data), "{}", refused.log);
+    let said = format!("is in use by process {}: stop that first", server.pid());
+    assert!(refused.log.contains(&said), "{}", refused.log);
+    // The first one is none the worse for it.
+    assert_eq!(batch::one(&mut server.client(), &site.pools[0], "a").number, site.pools[0].first);
+    server.kill();
+    Server::start(site.serve(&[])).stop();
+}
+
+#[test]
+fn a_port_in_use_is_refused_by_its_name() {
+    let site = Site::new(pools(1, 1, LONG), "");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let holder = TcpListener::bind(taken).unwrap();
+    let refused = refused(&site, &["--listen", &taken.to_string()]);
+    assert_eq!(refused.code, Some(1), "{}", refused.log);
+    assert!(refused.log.contains(&format!("cannot listen on {taken}")), "{}", refused.log);
+    assert!(refused.log.contains("another program listens there"), "{}", refused.log);
+    drop(holder);
+    // Also when it is one of our own, which shares its port among its shards.
+    let ours = Server::start(site.serve(&[]));
+    let other = Site::new(pools(1, 1, LONG), "");
+    let refused = self::refused(&other, &["--listen", ours.address()]);
+    assert!(refused.log.contains("another program listens there"), "{}", refused.log);
+}
+
+#[test]
+fn durability_is_said_where_operators_look() {
+    for durability in ["disk", "os", "memory"] {
+        let site = Site::new(pools(1, 1, LONG), "");
+        let server = Server::start(site.serve(&["--durability", durability]));
+        let mut client = server.client();
+        for path in ["/healthz", "/readyz"] {
+            let answer = client.get(path, &[]).unwrap();
+            assert_eq!((answer.status, &answer.json()["durability"]), (200, &durability.into()));
+        }
+        let log = server.stop();
+        assert!(log.contains(&format!("\"durability\":\"{durability}\"")), "{log}");
+        let warns = log.contains("a crash can forget allocations");
+        assert_eq!(warns, durability != "disk", "{log}");
+    }
+}
+
+#[test]
+fn memory_forgets_and_the_system_remembers_when_the_process_is_killed() {
+    for (durability, is_kept) in [("os", true), ("memory", false)] {
+        let site = Site::new(pools(1, 2, LONG), "");
+        let flags = ["--durability", durability];
+        let server = Server::start(site.serve(&flags));
+        let row = batch::one(&mut server.client(), &site.pools[0], "a");
+        server.kill();
+        let server = Server::start(site.serve(&flags));
+        let is_there = holder(&mut server.client(), row.number) == "a";
+        assert_eq!(is_there, is_kept, "{durability}");
+    }
+}
+
+/// Asks until the only number of `pool` goes out; says how long after `since` that was: at most,
+/// and at least.
+fn until_free(client: &mut Client, pool: &Pool, since: (Instant, Instant)) -> (Duration, Duration) {
+    let (invoked, returned) = since;
+    loop {
+        let began = Instant::now();
+        if !batch::one(client, pool, "again").overflow {
+            return (invoked.elapsed(), began.saturating_duration_since(returned));
+        }
+        assert!(returned.elapsed() < Duration::from_secs(10), "it does not come back");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn take(client: &mut Client, pool: &Pool) -> (Instant, Instant) {
+    let invoked = Instant::now();
+    assert!(!batch::one(client, pool, "first").overflow);
+    (invoked, Instant::now())
+}
+
+/// What whole milliseconds of shard time and the next question after it may take away or add.
+const EARLY: Duration = Duration::from_millis(2);
+const LATE: Duration = Duration::from_millis(250);
+
+#[test]
+fn a_number_returns_after_its_lockout_and_not_before() {
+    let lifetime = Duration::from_millis(300);
+    let site = Site::new(pools(1, 1, lifetime), "");
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    for _ in 0..3 {
+        let since = take(&mut client, &site.pools[0]);
+        let (at_most, at_least) = until_free(&mut client, &site.pools[0], since);
+        assert!(at_most >= lifetime.checked_sub(EARLY).unwrap(), "after {at_most:?}");
+        assert!(at_least <= lifetime + LATE, "after {at_least:?}");
+        assert!(batch::release(&mut client, site.pools[0].first));
+        // It is free from the next millisecond on.
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_restart_neither_ends_nor_lengthens_a_lockout() {
+    let lifetime = Duration::from_secs(3);
+    let site = Site::new(pools(1, 1, lifetime), "");
+    for is_killed in [true, false] {
+        let server = Server::start(site.serve(&[]));
+        let since = take(&mut server.client(), &site.pools[0]);
+        if is_killed {
+            server.kill()
+        } else {
+            drop(server.stop())
+        }
+        let server = Server::start(site.serve(&[]));
+        let mut client = server.client();
+        let (at_most, at_least) = until_free(&mut client, &site.pools[0], since);
+        assert!(at_most >= lifetime.checked_sub(EARLY).unwrap(), "after {at_most:?}");
+        assert!(at_least <= lifetime + LATE, "after {at_least:?}");
+        assert!(batch::release(&mut client, site.pools[0].first));
+        server.stop();
+    }
+}
