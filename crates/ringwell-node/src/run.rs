@@ -308,7 +308,7 @@ async fn serve_messages(
                 let now = thread.now();
                 let released = thread.engine.borrow_mut().release(now, number, allocated_at);
                 thread.commit_soon();
-                let group = thread.engine.borrow().group();
+                let group = thread.engine.borrow().newest_group();
                 let thread = Rc::clone(&thread);
                 tokio::task::spawn_local(async move {
                     let durable = if released { thread.commit.wait(group).await } else { Ok(()) };

@@ -3,7 +3,7 @@
 //! Lenient as the published API's clients need it: `16/…`, `ring_pools/16/…`, a leading `/`, any
 //! of the three extensions, parameters escaped in any way or not at all.
 
-use memchr::{memchr, memchr2};
+use memchr::{memchr, memchr3};
 use ringwell_core::PoolId;
 
 use crate::error_class::{InputFault, RowError};
@@ -23,17 +23,19 @@ pub struct Ask {
     pub params: [Span; 2],
     /// The visitor who wants to keep the number.
     pub visitor: Option<Span>,
+    /// Has `%` or `+`: the key must be decoded before anyone compares it.
+    pub(crate) key_is_escaped: bool,
 }
 
 impl Ask {
     /// Makes the key what it means, if it was escaped: its text is then at the end of `text`.
     pub(crate) fn decode_key(&mut self, text: &mut Vec<u8>) {
-        let raw = self.key.of(text);
-        if memchr2(b'%', b'+', raw).is_some() {
-            let decoded = params::decode_bytes(raw);
+        if self.key_is_escaped {
+            let decoded = params::decode_bytes(self.key.of(text));
             let start = text.len();
             text.extend_from_slice(&decoded);
             self.key = Span::new(start, text.len());
+            self.key_is_escaped = false;
         }
     }
 
@@ -57,7 +59,8 @@ pub const VISITOR_BYTES_MAX: usize = 128;
 pub(crate) const KEY_NAME: &[u8] = b"ring_pool_key";
 
 /// Reads `api_suffix`, which stands at `at` in `text`.
-#[inline]
+#[expect(clippy::inline_always, reason = "measured: a call copies what was read, 4 ns of 43")]
+#[inline(always)]
 pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
     let bad = RowError::InvalidInput(InputFault::Suffix);
     let suffix = at.of(text);
@@ -66,11 +69,11 @@ pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
     let start = at.start() + (suffix.len() - rest.len());
     let (pool, digits) = parse_pool(rest).ok_or(bad)?;
     rest = rest[digits..].strip_prefix(b"/allocate_number.").ok_or(bad)?;
-    let extension = [b"json".as_slice(), b"xml", b"csv"]
-        .into_iter()
-        .find(|extension| rest.starts_with(extension))
+    rest = rest
+        .strip_prefix(b"json")
+        .or_else(|| rest.strip_prefix(b"xml"))
+        .or_else(|| rest.strip_prefix(b"csv"))
         .ok_or(bad)?;
-    rest = &rest[extension.len()..];
     let pool_text = Span::new(start, start + digits);
     match rest.split_first() {
         None => Ok(parse_query(text, Span::EMPTY, pool, pool_text)),
@@ -94,32 +97,40 @@ pub(crate) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     (digits > 0).then_some((PoolId(id), digits))
 }
 
-/// Reads the query that stands at `at` in `text`.
-#[inline]
+/// Reads the query that stands at `at` in `text`: takes the first `ring_pool_key` out of it.
+#[expect(clippy::inline_always, reason = "measured: a call copies what was read, 12 ns of 43")]
+#[inline(always)]
 pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) -> Ask {
-    let (key, params) = split_key(text, at);
-    Ask { pool, pool_text, key, params, visitor: None }
-}
-
-/// Takes the first `ring_pool_key` out of a query.
-#[inline]
-fn split_key(text: &[u8], at: Span) -> (Span, [Span; 2]) {
+    let no_key = Ask {
+        pool,
+        pool_text,
+        key: Span::EMPTY,
+        params: [at, Span::EMPTY],
+        visitor: None,
+        key_is_escaped: false,
+    };
     let (mut start, end) = (at.start(), at.end());
     while start < end {
-        let stop = memchr(b'&', &text[start..end]).map_or(end, |length| start + length);
-        if let Some(value) = value_of(&text[start..stop], KEY_NAME) {
-            let key = Span::new(stop - value.len(), stop);
-            // Without the `&` that stands between a part and the key.
-            let before = Span::new(at.start(), start.saturating_sub(1).max(at.start()));
-            let after = Span::new((stop + 1).min(end), end);
-            return (key, [before, after]);
-        }
-        start = stop + 1;
+        let pair = &text[start..end];
+        let Some(value) = value_of(pair, KEY_NAME) else {
+            start += memchr(b'&', pair).map_or(pair.len(), |length| length + 1);
+            continue;
+        };
+        let from = end - value.len();
+        // One search finds the end of nearly every key, and that it need not be decoded.
+        let stop = memchr3(b'&', b'%', b'+', value);
+        let key_is_escaped = stop.is_some_and(|stop| value[stop] != b'&');
+        let stop = if key_is_escaped { memchr(b'&', value) } else { stop };
+        let stop = stop.map_or(end, |length| from + length);
+        // Without the `&` that stands between a part and the key.
+        let before = Span::new(at.start(), start.saturating_sub(1).max(at.start()));
+        let params = [before, Span::new((stop + 1).min(end), end)];
+        return Ask { key: Span::new(from, stop), params, key_is_escaped, ..no_key };
     }
-    (Span::EMPTY, [at, Span::EMPTY])
+    no_key
 }
 
-/// The value of `NAME=VALUE`.
+/// What follows `NAME=`.
 #[inline]
 fn value_of<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     pair.strip_prefix(name)?.strip_prefix(b"=")

@@ -120,7 +120,8 @@ impl Batch {
 }
 
 /// Reads one row's suffix within the limits.
-#[inline]
+#[expect(clippy::inline_always, reason = "measured: a call copies the row, 7 ns of 43")]
+#[inline(always)]
 pub(crate) fn parse_row(
     text: &[u8],
     request_id: Option<Span>,

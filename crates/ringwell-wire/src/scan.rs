@@ -10,9 +10,8 @@ use memchr::memchr2;
 use crate::batch::{Limits, Row, parse_row};
 use crate::span::Span;
 
-/// The usual beginnings of a row's members.
-const SUFFIX: &[u8] = br#""api_suffix":"#;
-const REQUEST_ID: &[u8] = br#""request_id":"#;
+/// What is less must be escaped in a JSON string.
+const FIRST_TEXT: u8 = 0x20;
 
 struct Scanner<'a> {
     body: &'a [u8],
@@ -30,14 +29,17 @@ enum Name {
 
 /// Reads `body` into `rows`; `None` if it is not for this reader, with some rows read perhaps.
 pub(crate) fn scan(body: &[u8], limits: &Limits, rows: &mut Vec<Row>) -> Option<()> {
-    let is_text = body.is_ascii() || std::str::from_utf8(body).is_ok();
-    let mut scanner = Scanner { body, at: 0, has_control: has_control(body) };
-    is_text.then(|| scanner.body(limits, rows))?
+    let (least, greatest) = extremes(body);
+    if !greatest.is_ascii() && std::str::from_utf8(body).is_err() {
+        return None;
+    }
+    Scanner { body, at: 0, has_control: least < FIRST_TEXT }.body(limits, rows)
 }
 
-/// Without an early end, so that many bytes are looked at at once.
-fn has_control(text: &[u8]) -> bool {
-    text.iter().fold(u8::MAX, |least, byte| least.min(*byte)) < 0x20
+/// The least and the greatest byte. Without an early end, so that many are looked at at once.
+fn extremes(text: &[u8]) -> (u8, u8) {
+    text.iter()
+        .fold((u8::MAX, 0), |(least, greatest), byte| (least.min(*byte), greatest.max(*byte)))
 }
 
 /// Where a string ends, or its first escape begins. Short strings are over before the wide search
@@ -71,8 +73,9 @@ impl Scanner<'_> {
                     self.rows(limits, rows)?;
                     has_rows = true;
                 }
+                b"requests" | b"request" => return None,
                 // One stranger cannot be there twice.
-                name if name != b"request" && !has_other => {
+                _ if !has_other => {
                     self.scalar()?;
                     has_other = true;
                 }
@@ -92,7 +95,7 @@ impl Scanner<'_> {
             if rows.len() == limits.rows_max {
                 return None;
             }
-            rows.push(self.row(limits)?);
+            self.row(limits, rows)?;
             if !self.goes_on(b']')? {
                 return Some(());
             }
@@ -100,7 +103,48 @@ impl Scanner<'_> {
     }
 
     #[inline]
-    fn row(&mut self, limits: &Limits) -> Option<Row> {
+    fn row(&mut self, limits: &Limits, rows: &mut Vec<Row>) -> Option<()> {
+        let (suffix, request_id) = match self.usual_row() {
+            Some((suffix, request_id)) => (Some(suffix), request_id),
+            None => self.any_row()?,
+        };
+        let row = parse_row(self.body, request_id, suffix, limits);
+        let is_escaped = row.ask.as_ref().is_ok_and(|ask| ask.key_is_escaped);
+        rows.push(row);
+        (!is_escaped).then_some(())
+    }
+
+    /// A row as nearly every client writes it: `{"api_suffix":"…","request_id":"…"}`, the latter
+    /// perhaps left out. Stays where it is if it is another.
+    #[inline]
+    fn usual_row(&mut self) -> Option<(Span, Option<Span>)> {
+        let start = self.body.get(self.at..)?.strip_prefix(br#"{"api_suffix":""#)?;
+        let (suffix, rest) = self.split_text(start, memchr2(b'"', b'\\', start)?)?;
+        let Some(start) = rest.strip_prefix(br#","request_id":""#) else {
+            self.at = self.place(rest.strip_prefix(b"}")?);
+            return Some((suffix, None));
+        };
+        let (id, rest) = self.split_text(start, find_end(start)?)?;
+        self.at = self.place(rest.strip_prefix(b"}")?);
+        Some((suffix, Some(Span::new(id.start() - 1, id.end() + 1))))
+    }
+
+    /// Cuts off a string of `length` bytes and its closing quote.
+    #[inline]
+    fn split_text<'a>(&self, from: &'a [u8], length: usize) -> Option<(Span, &'a [u8])> {
+        let (text, rest) = from.split_at_checked(length)?;
+        let start = self.place(from);
+        let is_clean = !(self.has_control && extremes(text).0 < FIRST_TEXT);
+        is_clean.then_some((Span::new(start, start + length), rest.strip_prefix(b"\"")?))
+    }
+
+    /// Where the rest of the body begins.
+    #[inline]
+    fn place(&self, rest: &[u8]) -> usize {
+        self.body.len() - rest.len()
+    }
+
+    fn any_row(&mut self) -> Option<(Option<Span>, Option<Span>)> {
         self.expect(b'{')?;
         let (mut suffix, mut request_id, mut has_other) = (None, None, false);
         loop {
@@ -115,29 +159,13 @@ impl Scanner<'_> {
                 _ => return None,
             }
             if !self.goes_on(b'}')? {
-                break;
+                return Some((suffix, request_id));
             }
         }
-        let row = parse_row(self.body, request_id, suffix, limits);
-        // A key that must be decoded before it can be compared.
-        let key = row.ask.as_ref().map_or(Span::EMPTY, |ask| ask.key);
-        memchr2(b'%', b'+', key.of(self.body)).is_none().then_some(row)
     }
 
-    /// The name of a row's member, with its colon. The two that there should be, as nearly everyone
-    /// writes them, are recognised at once.
-    #[inline]
+    /// The name of a row's member, with its colon.
     fn name(&mut self) -> Option<Name> {
-        self.next()?;
-        let rest = self.body.get(self.at..)?;
-        if rest.starts_with(SUFFIX) {
-            self.at += SUFFIX.len();
-            return Some(Name::Suffix);
-        }
-        if rest.starts_with(REQUEST_ID) {
-            self.at += REQUEST_ID.len();
-            return Some(Name::RequestId);
-        }
         let name = self.string()?;
         self.expect(b':')?;
         Some(match name.of(self.body) {
@@ -192,7 +220,7 @@ impl Scanner<'_> {
         let rest = &self.body[start..];
         let length = find_end(rest)?;
         let text = &rest[..length];
-        if rest[length] == b'\\' || (self.has_control && has_control(text)) {
+        if rest[length] == b'\\' || (self.has_control && extremes(text).0 < FIRST_TEXT) {
             return None;
         }
         let end = start + length;

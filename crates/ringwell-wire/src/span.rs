@@ -16,10 +16,8 @@ impl Span {
     #[inline]
     #[must_use]
     pub fn new(start: usize, end: usize) -> Self {
-        match (u32::try_from(start), u32::try_from(end)) {
-            (Ok(start), Ok(end)) if start <= end => Self { start, end },
-            _ => Self::EMPTY,
-        }
+        let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        Self { start: place(start), end: place(end) }
     }
 
     /// The piece itself; empty if `text` is not the text that the span was made for.
@@ -33,14 +31,14 @@ impl Span {
     #[inline]
     #[must_use]
     pub const fn len(self) -> usize {
-        (self.end - self.start) as usize
+        self.end.saturating_sub(self.start) as usize
     }
 
     /// Whether it is nothing.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {
-        self.start == self.end
+        self.start >= self.end
     }
 
     /// Where it begins.

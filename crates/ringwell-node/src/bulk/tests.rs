@@ -49,7 +49,7 @@ fn body(thread: &ShardThread, rows: usize) -> Bytes {
 /// Answers a batch and says how often memory was allocated. Its answer must have a number a row.
 fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
-    let terms = Terms { retry: None, deadline: Instant::now() + Duration::from_secs(60) };
+    let terms = Terms { retry: None, deadline: Instant::now() + Duration::from_mins(1) };
     let body = body(thread, rows);
     let mut answer = Vec::new();
     let count = allocation_counter::measure(|| {

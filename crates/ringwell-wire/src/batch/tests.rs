@@ -175,6 +175,8 @@ fn a_body_that_is_no_batch_is_refused_with_the_reason() {
         ("{\"requests\":7}", RequestError::NotABatch),
         ("{\"requests\":null}", RequestError::NotABatch),
         ("{\"requests\":[],\"requests\":[]}", RequestError::NotABatch),
+        ("{\"requests\":[{\"api_suffix\":\"x\"}],\"requests\":7}", RequestError::NotABatch),
+        ("{\"requests\":[{\"api_suffix\":\"x\"}],\"request\":7}", RequestError::NotABatch),
         ("{\"requests\":[]}", RequestError::NoRows),
         (deep.as_str(), RequestError::TooDeep),
         (many.as_str(), RequestError::TooManyRows { limit: 500 }),
@@ -300,15 +302,26 @@ fn near_batches() -> impl Strategy<Value = String> {
         2 => format!(r#"{{"api_suffix":"{suffix}","x":{id},"request_id":7}}"#),
         _ => format!(r#"{{"api_suffix":"{suffix}","x":{id},"y":true}}"#),
     });
-    (proptest::collection::vec(row, 0..6), any::<prop::sample::Index>(), any::<Option<u8>>())
-        .prop_map(|(rows, at, flip)| {
-            let mut body = format!("{{\"requests\":[{}]}}", rows.join(",")).into_bytes();
+    let rows = proptest::collection::vec(row, 0..6);
+    let around = prop_oneof![
+        4 => Just(("", "")),
+        1 => Just(("\"x\":7,", "")),
+        1 => Just(("", " ,\"x\":null")),
+        1 => Just(("\"x\":7,", ",\"x\":8")),
+        1 => Just(("", ",\"requests\":7")),
+        1 => Just(("\"request\":[],", "")),
+    ];
+    (rows, around, any::<prop::sample::Index>(), any::<Option<u8>>()).prop_map(
+        |(rows, (before, after), at, flip)| {
+            let rows = rows.join(",");
+            let mut body = format!("{{{before}\"requests\":[{rows}]{after}}}").into_bytes();
             if let Some(byte) = flip {
                 let at = at.index(body.len());
                 body[at] = byte % 128;
             }
             String::from_utf8(body).unwrap()
-        })
+        },
+    )
 }
 
 proptest! {
