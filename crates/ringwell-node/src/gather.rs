@@ -102,7 +102,7 @@ impl InFlight {
     /// Waits until all rows are answered and durable, or the deadline has passed.
     pub(crate) async fn finish(&mut self, terms: &Terms) {
         let thread = Rc::clone(&self.thread);
-        let group = thread.last_group();
+        let group = thread.engine.borrow().newest_group();
         let waits_for_journal = self.has_own_promise(terms) && thread.commit.durable() < group;
         if !waits_for_journal && self.job().remote.is_empty() {
             return;
@@ -119,6 +119,7 @@ impl InFlight {
         .await;
         if in_time.is_err() {
             thread.stats.deadlines_missed.add(1);
+            self.job().take_arrived();
         }
         if let Err(refusal) = journal {
             self.give_up_own(refusal, terms);
@@ -139,10 +140,10 @@ impl InFlight {
         let job = self.job();
         for remote in &mut job.remote {
             let Some(reply) = remote.reply.as_mut() else { continue };
-            let Ok(answer) = reply.await else { continue };
-            remote.answered_at = Some(answer.at);
-            for (row, outcome) in remote.rows.iter().zip(answer.outcomes) {
-                job.outcomes[usize::from(*row)] = outcome;
+            let answer = reply.await;
+            remote.reply = None;
+            if let Ok(answer) = answer {
+                remote.take(answer, &mut job.outcomes);
             }
         }
     }
@@ -175,6 +176,7 @@ impl InFlight {
         let now = self.now;
         let own = thread.id;
         let job = self.job();
+        job.take_arrived();
         let mut own_slots = Vec::new();
         for (_, _, outcome) in job.rows_of(own) {
             if let Outcome::Allocated { slot, .. } = *outcome {
@@ -194,7 +196,26 @@ impl InFlight {
     }
 }
 
+impl Remote {
+    fn take(&mut self, answer: PeerAnswer, outcomes: &mut [Outcome]) {
+        self.answered_at = Some(answer.at);
+        for (row, outcome) in self.rows.iter().zip(answer.outcomes) {
+            outcomes[usize::from(*row)] = outcome;
+        }
+    }
+}
+
 impl Job {
+    /// Takes answers that have come and that nobody has looked at: their owners count on us.
+    fn take_arrived(&mut self) {
+        for remote in &mut self.remote {
+            if let Some(Ok(answer)) = remote.reply.as_mut().map(oneshot::Receiver::try_recv) {
+                remote.reply = None;
+                remote.take(answer, &mut self.outcomes);
+            }
+        }
+    }
+
     /// This shard's rows: row, pool within the shard, outcome.
     fn rows_of(&mut self, shard: u16) -> impl Iterator<Item = (u16, u32, &mut Outcome)> {
         let rows = (0..).zip(&self.plans).zip(&mut self.outcomes);

@@ -16,16 +16,16 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use ringwell_wire::RequestError;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tower::ServiceExt;
 
-use crate::api;
 use crate::conn::{Open, Order, Phase, Watched};
 use crate::listen::Listener;
 use crate::shard::ShardThread;
+use crate::{admin, api};
 
 /// After the kernel refused a new connection (no descriptors left), wait this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -162,6 +162,7 @@ where
     let connection = http1::Builder::new()
         .half_close(true)
         .max_headers(limits.headers)
+        .max_header_size(limits.header_bytes)
         .max_buf_size(limits.header_bytes.max(HYPER_BUFFER_MIN))
         .serve_connection(io, service);
     let mut connection = pin!(connection);
@@ -191,6 +192,10 @@ async fn answer(
     request: Request<Incoming>,
     admin: Router,
 ) -> Response<AnswerBody> {
+    if is_ambiguous(&request) {
+        thread.stats.rejected.add(1);
+        return malformed();
+    }
     let uri = request.uri();
     let uri_bytes = uri.path().len() + uri.query().map_or(0, |query| query.len() + 1);
     if uri_bytes > thread.node.config.limits.uri_bytes {
@@ -200,16 +205,38 @@ async fn answer(
     if uri.path().starts_with("/api/") {
         return api::answer(thread, request).await;
     }
-    let limit = thread.node.config.limits.body_bytes;
-    let request =
-        request.map(|body| axum::body::Body::new(http_body_util::Limited::new(body, limit)));
-    let mut response = match admin.oneshot(request).await {
+    let (head, body) = request.into_parts();
+    let answered = match read_body(thread, body).await {
+        Ok(body) => admin.oneshot(Request::from_parts(head, axum::body::Body::from(body))).await,
+        Err(error) => Ok(admin::unreadable(&error)),
+    };
+    let mut response = match answered {
         Ok(response) => response.map(AnswerBody::Admin),
         Err(never) => match never {},
     };
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Whether a server in front of this one could see another host in the request, or another end of
+/// its body. The HTTP library is more lenient, but closes after a request with both lengths.
+fn is_ambiguous(request: &Request<Incoming>) -> bool {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let has_host = hosts.next().is_some() || request.version() < Version::HTTP_11;
+    let is_sized = request.body().size_hint().exact().is_some();
+    let mut codings = request.headers().get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    let is_framed = is_sized || (codings.next().is_some_and(is_chunked) && codings.next().is_none());
+    !has_host || hosts.next().is_some() || !is_framed
+}
+
+/// As the HTTP library answers heads that it cannot read.
+fn malformed() -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::from(Vec::new()));
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

@@ -132,7 +132,7 @@ impl ShardThread {
             return;
         }
         let answer = self.allocate_for_peer(&ask);
-        let group = self.last_group();
+        let group = self.engine.borrow().newest_group();
         let is_promise = |outcome| is_promise(outcome, ask.retry.is_some());
         let has_promise = answer.outcomes.iter().any(is_promise);
         let promised = Promised { group, answer, reply: ask.reply };
@@ -142,13 +142,6 @@ impl ShardThread {
             self.deliver(promised);
         }
         self.commit_soon();
-    }
-
-    /// What was asked so far is durable when this group is. It is not the one that gathers while
-    /// that is empty: a repeated answer adds nothing to it.
-    pub(crate) fn last_group(&self) -> u64 {
-        let engine = self.engine.borrow();
-        if engine.is_pending() { engine.group() } else { engine.group() - 1 }
     }
 
     fn allocate_for_peer(&self, ask: &PeerRows) -> PeerAnswer {

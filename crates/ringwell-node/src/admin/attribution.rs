@@ -4,6 +4,7 @@
 //! was written. The newest allocation that began by then is the answer.
 
 use axum::Json;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use jiff::Timestamp;
@@ -63,8 +64,10 @@ impl Serialize for Parameters {
 
 pub(crate) async fn get(
     State(admin): State<Admin>,
-    Query(wanted): Query<Wanted>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Json<Attribution>, Problem> {
+    let Query(wanted) = wanted
+        .map_err(|_| Problem::bad_request("the query is number=8885550142, with at once or not"))?;
     let number = wanted.number.as_deref().unwrap_or_default();
     let number = PromoNumber::parse(number)
         .map_err(|error| Problem::bad_request(format!("number: {error}")))?;

@@ -13,8 +13,12 @@ mod release;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use ringwell_wire::RequestError;
 
+use self::problem::Problem;
 use crate::mesh::Peers;
 use crate::node::Node;
 
@@ -42,4 +46,12 @@ pub(crate) fn router(node: Arc<Node>, peers: Peers) -> Router {
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::method_not_allowed)
         .with_state(admin)
+}
+
+/// The answer to a request whose body could not be read.
+pub(crate) fn unreadable(error: &RequestError) -> Response {
+    let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+    let mut response = Problem::new(status, error.to_string()).into_response();
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
