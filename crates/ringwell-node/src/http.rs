@@ -33,7 +33,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What a client over the limit of connections gets, before its connection is closed.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
     connection: close\r\nretry-after: 1\r\ncontent-length: 84\r\n\r\n\
-    {\"errors\":{\"class\":\"ServiceUnavailable\",\"invalid_data\":\"too many open connections\"}} ";
+    {\"errors\":{\"invalid_data\":\"too many open connections\",\"class\":\"ServiceUnavailable\"}}";
 
 /// An answer's body: made here at once, or by the management API.
 #[derive(Debug)]
@@ -228,7 +228,8 @@ fn is_ambiguous(request: &Request<Incoming>) -> bool {
     let is_sized = request.body().size_hint().exact().is_some();
     let mut codings = request.headers().get_all(header::TRANSFER_ENCODING).iter();
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
-    let is_framed = is_sized || (codings.next().is_some_and(is_chunked) && codings.next().is_none());
+    let is_framed =
+        is_sized || (codings.next().is_some_and(is_chunked) && codings.next().is_none());
     !has_host || hosts.next().is_some() || !is_framed
 }
 

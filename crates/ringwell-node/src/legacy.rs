@@ -55,6 +55,9 @@ pub(crate) async fn answer(
 fn failed(format: Format, error: &RowError, text: &[u8]) -> Response<AnswerBody> {
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
     let mut response = whole(status, format.error_content_type(), format.error(error, text));
+    // The text has words of the client's.
+    let nosniff = HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     if let RowError::PoolExhausted { wait_ms, .. } = error {
         let seconds = wait_ms.div_ceil(1000).max(1);
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
