@@ -1,8 +1,9 @@
 //! The real program under load, killed with -9 again and again: nothing that it answered is
 //! forgotten, and no number goes out twice within its lockout.
 //!
-//! Each round: start on the same data, load from several clients at once, check what the round
-//! before left behind while the load runs, kill at a random moment.
+//! Each round: start on the same data (sometimes killed half-way and repeated), load from several
+//! clients at once, check what the round before left behind while the load runs, kill at a random
+//! moment.
 //! `RINGWELL_CRASH_ROUNDS` (default 20) and `RINGWELL_CRASH_SEED` vary the run.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -32,6 +33,9 @@ const SAMPLE: usize = 300;
 const SAMPLE_AT_END: usize = 2_000;
 /// Answered batches of a round that are sent again, beside the last ones.
 const SENT_AGAIN: usize = 10;
+
+/// About how long a start takes; some are killed in their midst.
+const STARTING_MS: u64 = 250;
 
 /// Segments and snapshots so small that crashes hit their changes too.
 const SETTINGS: &str = "\
@@ -326,13 +330,18 @@ fn what_was_answered_survives_kill_9_and_no_number_goes_out_twice() {
         again: 0,
         wrong: Vec::new(),
     };
-    let mut seen = Vec::new();
+    let mut before = Vec::new();
     for round in 0..rounds {
-        seen = run.round(Server::start(site.serve(&[])), round, &seen);
+        if run.dice.below(4) == 0 {
+            // A crash while it reads its journal, or writes the first snapshot.
+            let moment = Duration::from_millis(run.dice.below(STARTING_MS));
+            Server::start_and_kill(site.serve(&[]), moment);
+        }
+        before = run.round(Server::start(site.serve(&[])), round, &before);
         run.assert_good(&format!("round {round}"));
     }
     let server = Server::start(site.serve(&[]));
-    run.check_round(&server, &seen);
+    run.check_round(&server, &before);
     let all = std::mem::take(&mut run.events);
     let sample: Vec<Event> = run.dice.pick(&all, SAMPLE_AT_END).into_iter().cloned().collect();
     run.look_up(&mut server.client(), sample.iter());

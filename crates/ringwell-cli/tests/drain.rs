@@ -68,6 +68,23 @@ fn a_request_that_was_half_sent_is_answered_and_kept() {
 }
 
 #[test]
+fn a_request_whose_head_has_not_come_is_cut_and_costs_nothing() {
+    let site = site();
+    let mut server = Server::start(site.serve(&[]));
+    let mut slow = server.client();
+    assert_eq!(batch::one(&mut slow, &site.pools[0], "before").number, site.pools[0].first);
+    slow.send(&bytes(&site, "slow")[..20]).unwrap();
+    thread::sleep(Duration::from_millis(50));
+    server.terminate();
+    // Its client sees the connection closed without an answer, and may send it elsewhere.
+    assert!(slow.receive().is_err());
+    assert_eq!(server.wait(SOON).code(), Some(0), "{}", server.log());
+    let server = Server::start(site.serve(&[]));
+    let next = batch::one(&mut server.client(), &site.pools[0], "next");
+    assert_eq!(next.number, site.pools[0].first + 1, "no number was spent on it");
+}
+
+#[test]
 fn nothing_that_a_busy_server_answered_while_it_stopped_is_forgotten() {
     let site = Site::new(vec![Pool::new(1, 100_000, Duration::from_mins(1))], "shards = 2");
     let server = Server::start(site.serve(&[]));

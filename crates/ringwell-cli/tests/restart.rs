@@ -87,7 +87,7 @@ fn another_number_of_shards_changes_no_lockout_and_no_attribution() {
             }
         }
         // The ways down alternate: both keep everything.
-        if shards == "1" { server.kill() } else { drop(server.stop()) }
+        server.end(shards == "1");
     }
 }
 
@@ -108,7 +108,7 @@ fn a_batch_that_is_sent_again_gets_the_same_rows_also_after_a_restart() {
             assert_eq!(answer.body, *first.get_or_insert(answer.body.clone()));
             assert!(began.elapsed() < Duration::from_secs(5), "it waited for its deadline");
         }
-        if is_killed { server.kill() } else { drop(server.stop()) }
+        server.end(is_killed);
     }
     let overflow = first.unwrap().matches(r#""overflow":true"#).count();
     assert_eq!(overflow, 6, "half of the rows found their pool exhausted");
@@ -226,11 +226,7 @@ fn a_restart_neither_ends_nor_lengthens_a_lockout() {
     for is_killed in [true, false] {
         let server = Server::start(site.serve(&[]));
         let since = take(&mut server.client(), &site.pools[0]);
-        if is_killed {
-            server.kill()
-        } else {
-            drop(server.stop())
-        }
+        server.end(is_killed);
         let server = Server::start(site.serve(&[]));
         let mut client = server.client();
         let (at_most, at_least) = until_free(&mut client, &site.pools[0], since);

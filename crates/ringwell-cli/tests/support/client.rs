@@ -96,12 +96,11 @@ impl Client {
 
 /// The bytes of a request.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
-    for (name, value) in headers {
-        head += &format!("{name}: {value}\r\n");
-    }
-    if method == "POST" {
-        head += &format!("content-length: {}\r\n", body.len());
-    }
-    format!("{head}\r\n{body}")
+    let more: String =
+        headers.iter().flat_map(|(name, value)| [name, ": ", value, "\r\n"]).collect();
+    let length = match method {
+        "POST" => format!("content-length: {}\r\n", body.len()),
+        _ => String::new(),
+    };
+    format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{more}{length}\r\n{body}")
 }

@@ -155,9 +155,15 @@ mod tests {
     }
 
     fn event(id: &str, number: u64, invoked_ms: u64, returned_ms: u64) -> Event {
-        let (invoked_ns, returned_ns) = (invoked_ms * 1_000_000, returned_ms * 1_000_000);
-        let id = id.to_owned();
-        Event { number, pool: 1, id, invoked_ns, returned_ns, invoked_ms, returned_ms }
+        Event {
+            number,
+            pool: 1,
+            id: id.to_owned(),
+            invoked_ns: invoked_ms * 1_000_000,
+            returned_ns: returned_ms * 1_000_000,
+            invoked_ms,
+            returned_ms,
+        }
     }
 
     #[test]

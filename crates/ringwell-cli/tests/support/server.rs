@@ -72,6 +72,14 @@ impl Server {
             .unwrap_or_else(|it| panic!("the server ended with {:?}:\n{}", it.code, it.log))
     }
 
+    /// Starts `command` and kills it so much later, wherever it is then.
+    pub(crate) fn start_and_kill(mut command: Command, after: Duration) {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        thread::sleep(after);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -93,6 +101,15 @@ impl Server {
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// `kill -9`, or a stop as it should be.
+    pub(crate) fn end(self, is_killed: bool) {
+        if is_killed {
+            self.kill();
+        } else {
+            self.stop();
+        }
     }
 
     pub(crate) fn terminate(&self) {
