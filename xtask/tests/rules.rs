@@ -21,7 +21,7 @@ const FENCES: [(&str, &[&str]); 9] = [
     ("ringwell-core", &[]),
     ("ringwell-wire", &["ringwell-core"]),
     ("ringwell-journal", &["ringwell-core"]),
-    ("ringwell-engine", &["ringwell-core", "ringwell-wire", "ringwell-journal"]),
+    ("ringwell-engine", &["ringwell-core", "ringwell-journal"]),
     ("ringwell-directory", &["ringwell-core"]),
     (
         "ringwell-node",

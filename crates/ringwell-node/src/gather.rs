@@ -248,7 +248,7 @@ pub(crate) fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
     }
 }
 
-/// What a visitor is known by: no name of any visitor is kept.
+/// What a visitor is known by in memory and in snapshots.
 fn visitor_id(name: &[u8]) -> VisitorId {
     let mut id = [0; 16];
     id.copy_from_slice(&blake3::hash(name).as_bytes()[..16]);

@@ -1,4 +1,5 @@
-//! The path of a batch without sockets: what it costs in memory.
+//! The path of a batch without sockets: what it costs in memory, and what becomes of its numbers
+//! when the journal, another shard or the client does not wait.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ringwell_core::Millis;
-use ringwell_directory::{Config, Directory, demo_pools};
+use ringwell_directory::{Config, Directory, RingPool, demo_pools};
 use ringwell_engine::Restore;
 use ringwell_journal::{Durability, Tip};
 use tokio::runtime::Builder;
@@ -14,28 +15,57 @@ use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::gather::Terms;
-use crate::mesh::Peers;
+use crate::mesh::{Message, Peers};
 use crate::node::Node;
 use crate::shard::ShardThread;
 
 const POOLS: u32 = 100;
 
-/// A shard's thread without a journal: nothing is waited for.
-fn shard_thread() -> Rc<ShardThread> {
-    let pools = demo_pools(POOLS, 200, Millis(1)).unwrap();
-    let directory = Directory::new(1, pools, 1).unwrap();
-    let specs = directory.pools_of(0).iter().map(ringwell_directory::RingPool::spec).collect();
+/// Shard threads without their tasks: nobody writes what they seal, nobody reads their queues.
+fn shard_threads(
+    shards: u16,
+    lifetime: Millis,
+    durability: Durability,
+) -> Vec<(Rc<ShardThread>, mpsc::Receiver<Message>)> {
+    let pools = demo_pools(POOLS, 200, lifetime).unwrap();
+    let directory = Directory::new(1, pools, shards).unwrap();
     let config = Config::new("unused".into(), 1);
-    let node = Arc::new(Node::new(config, directory, Durability::Memory, 1));
-    let tip = Tip::FIRST.raise_epoch();
-    let (engine, _) = Restore::new(specs, 0).finish(tip, Clock::start().now(), false);
-    let (sender, _) = mpsc::channel(1);
-    Rc::new(ShardThread::new(0, node, engine, Clock::start(), Peers(vec![sender])))
+    let count = usize::from(shards);
+    let node = Arc::new(Node::new(config, directory, durability, count));
+    let (senders, queues): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(4)).unzip();
+    let peers = Peers(senders);
+    let thread = |(id, queue)| {
+        let specs = node.directory.pools_of(id).iter().map(RingPool::spec).collect();
+        let tip = Tip::FIRST.raise_epoch();
+        let (engine, _) = Restore::new(specs, 0).finish(tip, Clock::start().now(), false);
+        let node = Arc::clone(&node);
+        (Rc::new(ShardThread::new(id, node, engine, Clock::start(), peers.clone())), queue)
+    };
+    (0..shards).zip(queues).map(thread).collect()
+}
+
+/// One shard that waits for nothing.
+fn shard_thread() -> Rc<ShardThread> {
+    shard_threads(1, Millis(1), Durability::Memory).remove(0).0
+}
+
+fn locked(thread: &ShardThread) -> usize {
+    let now = thread.now() + Millis(2);
+    let engine = thread.engine.borrow();
+    engine.shard().slots().iter().filter(|slot| !slot.is_free(now)).count()
+}
+
+fn soon(ms: u64) -> Terms {
+    Terms { retry: None, deadline: Instant::now() + Duration::from_millis(ms) }
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
 }
 
 fn body(thread: &ShardThread, rows: usize) -> Bytes {
     let pools = thread.directory.pools().iter().cycle().take(rows);
-    let row = |(at, pool): (usize, &ringwell_directory::RingPool)| {
+    let row = |(at, pool): (usize, &RingPool)| {
         format!(
             r#"{{"api_suffix":"{}/allocate_number.json?ring_pool_key={}&m1=autos&m2=ford","request_id":"{at}"}}"#,
             pool.id(),
@@ -49,7 +79,7 @@ fn body(thread: &ShardThread, rows: usize) -> Bytes {
 /// Answers a batch and says how often memory was allocated. Its answer must have a number a row.
 fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
-    let terms = Terms { retry: None, deadline: Instant::now() + Duration::from_mins(1) };
+    let terms = soon(60_000);
     let body = body(thread, rows);
     let mut answer = Vec::new();
     let count = allocation_counter::measure(|| {
@@ -72,4 +102,71 @@ fn a_row_allocates_no_memory_in_the_steady_state() {
     let (many, few) = (least(400), least(10));
     assert_eq!(many, few, "390 more rows cost more allocations");
     assert!(few < Some(10), "a batch allocates {few:?} times");
+}
+
+#[test]
+fn rows_that_the_journal_does_not_take_in_time_overflow_and_their_numbers_are_released() {
+    let (thread, _queue) = shard_threads(1, Millis(60_000), Durability::Disk).remove(0);
+    let body = body(&thread, 40);
+    let answer = run(super::answer(&thread, body, &soon(20))).unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    assert_eq!(answer.matches("\"overflow\":true").count(), 40, "{answer}");
+    assert_eq!(thread.engine.borrow().counts().allocated, 40);
+    assert_eq!(locked(&thread), 0);
+}
+
+#[test]
+fn a_client_that_hangs_up_leaves_its_numbers_free() {
+    let (thread, _queue) = shard_threads(1, Millis(60_000), Durability::Disk).remove(0);
+    let body = body(&thread, 40);
+    run(async {
+        let terms = soon(60_000);
+        let waiting = super::answer(&thread, body, &terms);
+        // The journal never answers; the client goes after a moment.
+        assert!(tokio::time::timeout(Duration::from_millis(20), waiting).await.is_err());
+    });
+    assert_eq!(thread.engine.borrow().counts().allocated, 40);
+    assert_eq!(locked(&thread), 0);
+}
+
+#[test]
+fn a_shard_that_does_not_answer_costs_its_own_rows_their_numbers_and_no_others() {
+    let mut shards = shard_threads(2, Millis(60_000), Durability::Memory);
+    let (other, mut queue) = shards.remove(1);
+    let (thread, _queue) = shards.remove(0);
+    let body = body(&thread, 100);
+    let begun = Instant::now();
+    let answer = run(super::answer(&thread, body.clone(), &soon(30))).unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(30), "it did not wait for the other shard");
+    let answer = String::from_utf8(answer).unwrap();
+    let own = thread.directory.pools_of(0).len();
+    assert_eq!(answer.matches("\"overflow\":true").count(), 100 - own);
+    assert_eq!(locked(&thread), own);
+    // It takes the rows up too late, and hands nothing out.
+    let Ok(Message::Rows(rows)) = queue.try_recv() else { panic!("it was not asked") };
+    run(other.serve_peer(rows));
+    assert_eq!(other.engine.borrow().counts().allocated, 0);
+    // A queue that is full is known to be slow: no waiting.
+    for _ in 0..4 {
+        drop(run(super::answer(&thread, body.clone(), &soon(1))));
+    }
+    let begun = Instant::now();
+    drop(run(super::answer(&thread, body, &soon(5_000))));
+    assert!(begun.elapsed() < Duration::from_secs(4), "it waited for a shard that was not asked");
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_any_more_is_released_by_its_owner() {
+    let mut shards = shard_threads(2, Millis(60_000), Durability::Memory);
+    let (other, mut queue) = shards.remove(1);
+    let (thread, _queue) = shards.remove(0);
+    let body = body(&thread, 100);
+    run(async {
+        let terms = soon(60_000);
+        let waiting = super::answer(&thread, body, &terms);
+        assert!(tokio::time::timeout(Duration::from_millis(10), waiting).await.is_err());
+        let Ok(Message::Rows(rows)) = queue.try_recv() else { panic!("it was not asked") };
+        other.serve_peer(rows).await;
+    });
+    assert_eq!((locked(&thread), locked(&other)), (0, 0));
 }
