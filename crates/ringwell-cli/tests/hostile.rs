@@ -1,0 +1,22 @@
+//! Bad input against the real program, over raw sockets: every vector with the answer that
+//! `docs/spec/http.md` names, and a good request behind it.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+#[path = "hostile/bodies.rs"]
+mod bodies;
+#[path = "hostile/connections.rs"]
+mod connections;
+#[path = "hostile/faults.rs"]
+mod faults;
+#[path = "hostile/framing.rs"]
+mod framing;
+#[path = "hostile/heads.rs"]
+mod heads;
+#[path = "hostile/management.rs"]
+mod management;
+#[path = "hostile/metrics.rs"]
+mod metrics;
+#[path = "hostile/raw.rs"]
+mod raw;
+mod support;

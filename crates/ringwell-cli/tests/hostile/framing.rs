@@ -1,0 +1,149 @@
+//! Where a body ends: lengths and chunks, alone, together, and wrong. A server in front that sees
+//! another end than ours would let one client write the beginning of another's request.
+
+use super::metrics;
+use super::raw::{Vector, check, closed, good_body, kept, malformed, start};
+use super::support::batch::BULK;
+use super::support::site::Pool;
+
+/// What would be served if the body ended too early.
+const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n";
+
+const CHUNKED: &str = "transfer-encoding: chunked\r\n";
+
+fn post(fields: &str, rest: &str) -> String {
+    format!("POST {BULK} HTTP/1.1\r\nhost: x\r\n{fields}\r\n{rest}")
+}
+
+/// `body` as one chunk, with an extension and trailer fields.
+fn chunks(body: &str, extension: &str, trailer: &str) -> String {
+    format!("{:x}{extension}\r\n{body}\r\n0\r\n{trailer}\r\n", body.len())
+}
+
+fn lengths(pool: &Pool) -> Vec<Vector> {
+    let body = good_body(pool);
+    let bytes = body.len();
+    let with = |fields: &str| post(fields, &body);
+    let length = |value: &str| with(&format!("content-length: {value}\r\n"));
+    let two = |one: usize, other: usize| {
+        with(&format!("content-length: {one}\r\ncontent-length: {other}\r\n"))
+    };
+    vec![
+        kept("the same length twice", two(bytes, bytes), &[200], "promo_number"),
+        malformed("two lengths", two(bytes, bytes + 1)),
+        malformed("two lengths, the shorter one last", two(bytes, bytes - 1)),
+        malformed("a list of lengths", length(&format!("{bytes}, {bytes}"))),
+        malformed("a length with a sign", length(&format!("+{bytes}"))),
+        malformed("a negative length", length("-1")),
+        malformed("a hexadecimal length", length("0x10")),
+        malformed("a length with a decimal", length("1.0")),
+        malformed("an empty length", length("")),
+        malformed("a length of more than 64 bits", length("99999999999999999999999")),
+        closed("the greatest length", length(&u64::MAX.to_string()), &[431], ""),
+        closed("a length far over the limit", length(&(u64::MAX - 2).to_string()), &[413], ""),
+        kept("nothing at all", post("", ""), &[400], "not JSON"),
+    ]
+}
+
+fn codings(pool: &Pool) -> Vec<Vector> {
+    let body = good_body(pool);
+    let with = |fields: &str| post(fields, &(chunks(&body, "", "") + SMUGGLED));
+    let coding = |value: &str| with(&format!("transfer-encoding: {value}\r\n"));
+    let close = "connection: close";
+    vec![
+        closed(
+            "a length, then chunks",
+            with(&format!("content-length: 5\r\n{CHUNKED}")),
+            &[200],
+            close,
+        ),
+        closed(
+            "chunks, then a length",
+            with(&format!("{CHUNKED}content-length: 5\r\n")),
+            &[200],
+            close,
+        ),
+        closed(
+            "chunks and no length",
+            with(&format!("{CHUNKED}content-length: 0\r\n")),
+            &[200],
+            close,
+        ),
+        malformed("chunked twice", with(&format!("{CHUNKED}{CHUNKED}"))),
+        malformed("chunked twice in one field", coding("chunked, chunked")),
+        malformed("gzip", coding("gzip")),
+        malformed("gzip, then chunked", coding("gzip, chunked")),
+        malformed("chunked, then identity", coding("chunked, identity")),
+        malformed("identity", coding("identity")),
+        malformed("another word", coding("xchunked")),
+        malformed("a quoted word", coding("\"chunked\"")),
+        malformed("a vertical tab before it", coding("\x0bchunked")),
+        malformed("an empty coding", coding("")),
+        malformed("chunks in HTTP/1.0", with(CHUNKED).replacen("HTTP/1.1", "HTTP/1.0", 1)),
+        malformed("a space before the colon", with("transfer-encoding : chunked\r\n")),
+        malformed("a folded coding", with("transfer-encoding:\r\n chunked\r\n")),
+    ]
+}
+
+fn chunked_bodies(pool: &Pool) -> Vec<Vector> {
+    let body = good_body(pool);
+    let with = |rest: &str| post(CHUNKED, rest);
+    let broken = |name, rest: &str| closed(name, with(rest), &[400], "its chunks are malformed");
+    let number = "promo_number";
+    let bytes: String = body.chars().map(|c| format!("1\r\n{c}\r\n")).collect();
+    vec![
+        kept("one chunk", with(&chunks(&body, "", "")), &[200], number),
+        kept("a chunk for each byte", with(&(bytes + "0\r\n\r\n")), &[200], number),
+        kept("no chunk", with("0\r\n\r\n"), &[400], "not JSON"),
+        kept(
+            "capitals",
+            post("Transfer-Encoding: CHUNKED\r\n", &chunks(&body, "", "")),
+            &[200],
+            number,
+        ),
+        kept(
+            "a size with zeros before it",
+            with(&format!("000{}", chunks(&body, "", ""))),
+            &[200],
+            number,
+        ),
+        kept("an extension", with(&chunks(&body, ";a=b", "")), &[200], number),
+        kept("a trailer", with(&chunks(&body, "", "x-sum: 1\r\n")), &[200], number),
+        kept(
+            "chunks after a continue",
+            post(&format!("expect: 100-continue\r\n{CHUNKED}"), &chunks(&body, "", "")),
+            &[100, 200],
+            number,
+        ),
+        broken("a long extension", &chunks(&body, &format!(";a={}", "b".repeat(20_000)), "")),
+        broken("many trailers", &chunks(&body, "", &"x-t: 1\r\n".repeat(2_000))),
+        broken("a size that is none", "zz\r\nhello\r\n0\r\n\r\n"),
+        broken("a size with 0x", "0x5\r\nhello\r\n0\r\n\r\n"),
+        broken("a size with a sign", "+5\r\nhello\r\n0\r\n\r\n"),
+        broken("a negative size", "-5\r\nhello\r\n0\r\n\r\n"),
+        broken("a size of more than 64 bits", "fffffffffffffffff\r\nhello\r\n0\r\n\r\n"),
+        broken("a size that ends with LF alone", "5\nhello\r\n0\r\n\r\n"),
+        broken("an extension that ends with LF alone", "5;a\nhello\r\n0\r\n\r\n"),
+        broken("no line end after a chunk", "5\r\nhelloXX0\r\n\r\n"),
+        broken("an empty size", "\r\nhello\r\n0\r\n\r\n"),
+    ]
+}
+
+#[test]
+fn lengths_that_leave_a_doubt_are_refused_and_the_connection_closed() {
+    let (site, server) = start("");
+    check(&server, &site.pools[0], &lengths(&site.pools[0]));
+}
+
+#[test]
+fn a_request_behind_an_ambiguous_body_is_never_served() {
+    let (site, server) = start("");
+    check(&server, &site.pools[0], &codings(&site.pools[0]));
+}
+
+#[test]
+fn chunked_bodies_are_taken_when_they_are_whole() {
+    let (site, server) = start("");
+    check(&server, &site.pools[0], &chunked_bodies(&site.pools[0]));
+    metrics::wait_until_nobody_is_connected(&server);
+}

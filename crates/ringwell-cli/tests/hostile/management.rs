@@ -1,0 +1,130 @@
+//! The management API against clients without a token, and with one but without sense.
+
+use super::raw::{good, start};
+use super::support::client::{Answer, Client};
+use super::support::server::Server;
+use super::support::site::TOKEN;
+
+const LOOK_UP: &str = "/v1/attributions?number=2000100000";
+
+fn bearer() -> String {
+    format!("Bearer {TOKEN}")
+}
+
+/// The status, after a look at the form: problem details, and nothing of what the client sent.
+fn problem(answer: &Answer, sent: &str) -> u16 {
+    let kind = answer.headers.iter().find(|(name, _)| name == "content-type").unwrap();
+    assert_eq!(kind.1, "application/problem+json", "{sent}: {}", answer.body);
+    let json = answer.json();
+    assert_eq!(json["status"], answer.status, "{sent}: {}", answer.body);
+    assert!(json["title"].is_string() && json["detail"].is_string(), "{sent}: {}", answer.body);
+    assert!(!answer.body.contains("planted"), "{sent}: {}", answer.body);
+    answer.status
+}
+
+fn client(server: &Server) -> Client {
+    server.client()
+}
+
+#[test]
+fn without_the_token_nothing_under_v1_is_told() {
+    let (_site, server) = start("");
+    let mut client = client(&server);
+    let bare = TOKEN.to_owned();
+    let short = format!("Bearer {}", &TOKEN[..TOKEN.len() - 1]);
+    let long = format!("Bearer {TOKEN}x");
+    let spaced = format!("Bearer  {TOKEN}");
+    let basic = format!("Basic {TOKEN}");
+    let wrong = ["", "Bearer", "Bearer ", "Bearer planted", &bare, &short, &long, &spaced, &basic];
+    for value in wrong {
+        for path in [LOOK_UP, "/v1/attributions", "/v1/nope"] {
+            let answer = client.get(path, &[("authorization", value)]).unwrap();
+            assert_eq!(problem(&answer, value), 401, "{value:?} {path}");
+            assert!(
+                answer
+                    .headers
+                    .iter()
+                    .any(|field| *field == ("www-authenticate".to_owned(), "Bearer".to_owned()))
+            );
+        }
+        let answer = client.post("/v1/releases", &[("authorization", value)], "{}").unwrap();
+        assert_eq!(problem(&answer, value), 401);
+    }
+    let in_query = format!("{LOOK_UP}&oauth_token={TOKEN}");
+    assert_eq!(client.get(&in_query, &[]).unwrap().status, 401);
+    // The first of two counts.
+    let two = [("authorization", "Bearer planted"), ("authorization", bearer().leak() as &str)];
+    assert_eq!(client.get(LOOK_UP, &two).unwrap().status, 401);
+}
+
+#[test]
+fn bad_attribution_requests_are_told_what_is_wrong() {
+    let (_site, server) = start("");
+    let mut client = client(&server);
+    let token = bearer();
+    let mut ask = |query: &str| {
+        let path = format!("/v1/attributions{query}");
+        client.get(&path, &[("authorization", token.as_str())]).unwrap()
+    };
+    for query in [
+        "",
+        "?",
+        "?number",
+        "?number=",
+        "?number=planted",
+        "?number=200010000",
+        "?number=20001000001",
+        "?number=1000100000",
+        "?number=%2B12000100000",
+        "?number=%ff%ff",
+        "?number=%zz",
+        "?number=2000100000&number=2000100001",
+        "?number=2000100000&at=",
+        "?number=2000100000&at=planted",
+        "?number=2000100000&at=-1",
+        "?number=2000100000&at=99999999999",
+        "?number=2000100000&at=2026-13-01T00:00:00Z",
+        "?number=2000100000&at=99999999999999999999999999",
+    ] {
+        assert_eq!(problem(&ask(query), query), 400, "{query}");
+    }
+    assert_eq!(problem(&ask("?number=8885550142"), "a foreign number"), 404);
+    let known = ask("?number=2000100000&more=planted");
+    assert_eq!((known.status, known.json()["outcome"].as_str()), (200, Some("none")));
+    assert_eq!(ask("?number=2000100000&at=1000000000").json()["outcome"], "none");
+}
+
+#[test]
+fn bad_releases_are_told_what_is_wrong() {
+    let (site, server) = start("limits.body_bytes = \"1KiB\"");
+    let mut client = client(&server);
+    client.send(good(&site.pools[0]).as_bytes()).unwrap();
+    client.receive().unwrap();
+    let token = bearer();
+    let headers = [("authorization", token.as_str())];
+    for body in [
+        "",
+        "planted",
+        "[]",
+        "{}",
+        "{\"number\":2000100000}",
+        "{\"number\":\"planted\"}",
+        "{\"number\":\"2000100000\",\"planted\":1}",
+        "{\"number\":\"2000100000\",\"number\":\"2000100000\"}",
+        "{\"number\":\"2000100000\",\"allocated_at\":\"planted\"}",
+        "{\"number\":\"2000100000\",\"allocated_at\":5}",
+        "{\"number\":\"2000100000\"} x",
+    ] {
+        let answer = client.post("/v1/releases", &headers, body).unwrap();
+        assert_eq!(problem(&answer, body), 400, "{body}");
+    }
+    let foreign = client.post("/v1/releases", &headers, "{\"number\":\"8885550142\"}").unwrap();
+    assert_eq!(problem(&foreign, "a foreign number"), 404);
+    let method = client.get("/v1/releases", &headers).unwrap();
+    assert_eq!(problem(&method, "another method"), 405);
+    let number = "{\"number\":\"2000100000\"}";
+    let released = client.post("/v1/releases", &headers, number).unwrap();
+    assert_eq!(released.json()["released"], true, "none of them had released it");
+    let large = client.post("/v1/releases", &headers, &" ".repeat(1025)).unwrap();
+    assert_eq!(problem(&large, "a large body"), 413);
+}
