@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::metrics;
-use super::raw::{Raw, good, good_body, start};
+use super::raw::{Raw, good, good_body, start, wait_until_nobody_is_connected};
 use super::support::batch::BULK;
 use super::support::client::request;
 use super::support::site::TOKEN;
@@ -15,6 +15,10 @@ const CUT_WITHIN: Duration = Duration::from_secs(4);
 /// What the rest of a request that never comes would belong to.
 fn head_of_a_batch(path: &str, more: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nhost: x\r\n{more}content-length: 500\r\n\r\n{{\"requests\"")
+}
+
+fn chunked_head(rest: &str) -> String {
+    format!("POST {BULK} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n{rest}")
 }
 
 #[test]
@@ -56,7 +60,8 @@ fn slow_clients_are_cut_and_the_others_served() {
             head_of_a_batch(BULK, "expect: 100-continue\r\n"),
             head_of_a_batch("/v1/releases", &token),
             head_of_a_batch("/nope", ""),
-            format!("POST {BULK} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab"),
+            chunked_head("5\r\nab"),
+            chunked_head("ffffffffff\r\nab"),
         ] {
             let mut raw = Raw::connect(&server);
             scope.spawn(move || {
@@ -78,7 +83,7 @@ fn slow_clients_are_cut_and_the_others_served() {
         });
     });
     assert!(begun.elapsed() < CUT_WITHIN, "{:?}", begun.elapsed());
-    metrics::wait_until_nobody_is_connected(&server);
+    wait_until_nobody_is_connected(&server);
     assert!(metrics::sum(&server, "ringwell_connections_cut_total") >= 4);
 }
 
@@ -93,7 +98,7 @@ fn a_client_that_does_not_read_its_answers_is_cut() {
         assert!(begun.elapsed() < CUT_WITHIN, "still there");
         thread::sleep(Duration::from_millis(20));
     }
-    metrics::wait_until_nobody_is_connected(&server);
+    wait_until_nobody_is_connected(&server);
     deaf.rest();
     let answer = server.client().post(BULK, &[], &good_body(&site.pools[0])).unwrap();
     assert_eq!(answer.status, 200);
@@ -104,10 +109,7 @@ fn a_request_that_stops_after_any_byte_leaves_nothing_behind() {
     let (site, server) = start("");
     let pool = &site.pools[0];
     let body = good_body(pool);
-    let chunked = format!(
-        "POST {BULK} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
-        body.len()
-    );
+    let chunked = chunked_head(&format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()));
     for whole in [good(pool), chunked] {
         let body_at = whole.find("\r\n\r\n").unwrap() + 4;
         for cut in 0..whole.len() {
@@ -125,7 +127,7 @@ fn a_request_that_stops_after_any_byte_leaves_nothing_behind() {
             assert_eq!(done.rest(), 0, "cut at {cut}");
         }
     }
-    metrics::wait_until_nobody_is_connected(&server);
+    wait_until_nobody_is_connected(&server);
     assert_eq!(metrics::sum(&server, "ringwell_allocations_total"), 0, "nothing was handed out");
 }
 
@@ -142,7 +144,7 @@ fn a_client_that_has_sent_all_still_gets_its_answers() {
         }
         assert_eq!(raw.rest(), 0, "then it is closed");
     }
-    metrics::wait_until_nobody_is_connected(&server);
+    wait_until_nobody_is_connected(&server);
 }
 
 #[test]

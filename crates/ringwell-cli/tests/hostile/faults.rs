@@ -45,7 +45,8 @@ fn a_panic_costs_one_batch_and_nothing_else() {
         let handle: u64 = handle.unwrap().parse().unwrap();
         for (id, row) in (1..).zip(&rows) {
             let message = format!("refer to error handle {handle}");
-            let wanted = json!({"request_id": id, "error_class": "InternalServiceError", "message": message});
+            let class = "InternalServiceError";
+            let wanted = json!({"request_id": id, "error_class": class, "message": message});
             assert_eq!(*row, wanted);
         }
         assert_eq!(metrics::sum(&server, "ringwell_panics_total"), round);

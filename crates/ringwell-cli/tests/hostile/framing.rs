@@ -1,8 +1,9 @@
 //! Where a body ends: lengths and chunks, alone, together, and wrong. A server in front that sees
 //! another end than ours would let one client write the beginning of another's request.
 
-use super::metrics;
-use super::raw::{Vector, check, closed, good_body, kept, malformed, start};
+use super::raw::{
+    Vector, check, closed, good_body, kept, malformed, start, wait_until_nobody_is_connected,
+};
 use super::support::batch::BULK;
 use super::support::site::Pool;
 
@@ -90,7 +91,7 @@ fn chunked_bodies(pool: &Pool) -> Vec<Vector> {
     let with = |rest: &str| post(CHUNKED, rest);
     let broken = |name, rest: &str| closed(name, with(rest), &[400], "its chunks are malformed");
     let number = "promo_number";
-    let bytes: String = body.chars().map(|c| format!("1\r\n{c}\r\n")).collect();
+    let bytes: String = body.chars().flat_map(|c| ['1', '\r', '\n', c, '\r', '\n']).collect();
     vec![
         kept("one chunk", with(&chunks(&body, "", "")), &[200], number),
         kept("a chunk for each byte", with(&(bytes + "0\r\n\r\n")), &[200], number),
@@ -145,5 +146,5 @@ fn a_request_behind_an_ambiguous_body_is_never_served() {
 fn chunked_bodies_are_taken_when_they_are_whole() {
     let (site, server) = start("");
     check(&server, &site.pools[0], &chunked_bodies(&site.pools[0]));
-    metrics::wait_until_nobody_is_connected(&server);
+    wait_until_nobody_is_connected(&server);
 }

@@ -1,8 +1,7 @@
 //! The management API against clients without a token, and with one but without sense.
 
 use super::raw::{good, start};
-use super::support::client::{Answer, Client};
-use super::support::server::Server;
+use super::support::client::Answer;
 use super::support::site::TOKEN;
 
 const LOOK_UP: &str = "/v1/attributions?number=2000100000";
@@ -22,14 +21,10 @@ fn problem(answer: &Answer, sent: &str) -> u16 {
     answer.status
 }
 
-fn client(server: &Server) -> Client {
-    server.client()
-}
-
 #[test]
 fn without_the_token_nothing_under_v1_is_told() {
     let (_site, server) = start("");
-    let mut client = client(&server);
+    let mut client = server.client();
     let bare = TOKEN.to_owned();
     let short = format!("Bearer {}", &TOKEN[..TOKEN.len() - 1]);
     let long = format!("Bearer {TOKEN}x");
@@ -60,7 +55,7 @@ fn without_the_token_nothing_under_v1_is_told() {
 #[test]
 fn bad_attribution_requests_are_told_what_is_wrong() {
     let (_site, server) = start("");
-    let mut client = client(&server);
+    let mut client = server.client();
     let token = bearer();
     let mut ask = |query: &str| {
         let path = format!("/v1/attributions{query}");
@@ -97,7 +92,7 @@ fn bad_attribution_requests_are_told_what_is_wrong() {
 #[test]
 fn bad_releases_are_told_what_is_wrong() {
     let (site, server) = start("limits.body_bytes = \"1KiB\"");
-    let mut client = client(&server);
+    let mut client = server.client();
     client.send(good(&site.pools[0]).as_bytes()).unwrap();
     client.receive().unwrap();
     let token = bearer();

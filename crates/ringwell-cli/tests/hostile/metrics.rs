@@ -1,7 +1,5 @@
 //! Figures of `/metrics`.
 
-use std::time::{Duration, Instant};
-
 use super::support::server::Server;
 
 /// The sum over all shards of the lines that begin with `name` and have `label`.
@@ -16,17 +14,4 @@ pub(crate) fn labelled(server: &Server, name: &str, label: &str) -> u64 {
 /// The sum over all shards.
 pub(crate) fn sum(server: &Server, name: &str) -> u64 {
     labelled(server, name, "")
-}
-
-/// Waits until no connection is open but the one that asks.
-pub(crate) fn wait_until_nobody_is_connected(server: &Server) {
-    let until = Instant::now() + Duration::from_secs(5);
-    loop {
-        let open = sum(server, "ringwell_connections");
-        if open == 1 {
-            return;
-        }
-        assert!(Instant::now() < until, "{open} connections are still open");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

@@ -2,8 +2,9 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::metrics;
 use super::support::batch::BULK;
 use super::support::client::request;
 use super::support::server::Server;
@@ -84,7 +85,7 @@ impl Raw {
     /// Reads to the end of the connection; how many bytes there still were.
     pub(crate) fn rest(&mut self) -> usize {
         let mut rest = 0;
-        let mut buffer = [0; 65536];
+        let mut buffer = [0; 8192];
         loop {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return rest,
@@ -209,5 +210,18 @@ fn run(server: &Server, pool: &Pool, vector: &Vector) -> Result<(), String> {
     match fresh.send(good(pool).as_bytes()).and_then(|()| fresh.receive()) {
         Ok(answer) if answer.body.contains("promo_number") => Ok(()),
         other => Err(format!("{name}: the next connection got {other:?}")),
+    }
+}
+
+/// Waits until no connection is open but the one that asks.
+pub(crate) fn wait_until_nobody_is_connected(server: &Server) {
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        let open = metrics::sum(server, "ringwell_connections");
+        if open == 1 {
+            return;
+        }
+        assert!(Instant::now() < until, "{open} connections are still open");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
