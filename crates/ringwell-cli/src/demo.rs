@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use ringwell_directory::{Config, Directory, Overrides, Token, demo_pools, write_demo_csv};
+use ringwell_node::disk::DataLock;
 
 use crate::args::Demo;
 use crate::serve::{cores, show, variable};
@@ -34,6 +35,8 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
 
     let data = config.data.clone();
     fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
+    // Refuses now what the server would refuse later, before another demo's list is written over.
+    drop(DataLock::acquire(&data)?);
     write_whole(&data.join("demo-pools.csv"), 0o644, |out| write_demo_csv(&pools, out))?;
     config.management.token_sha256.push(keep_token(&data.join("demo-token"))?.hash());
 

@@ -92,14 +92,14 @@ fn another_number_of_shards_changes_no_lockout_and_no_attribution() {
 }
 
 #[test]
-fn a_batch_that_is_sent_again_gets_the_same_rows_also_after_a_restart() {
+fn a_batch_that_is_sent_again_gets_the_same_rows_also_after_a_restart_with_other_shards() {
     let site = Site::new(pools(6, 1, LONG), "shards = 2");
     let asks = (0..12).map(|row| Ask { pool: row % 6 + 1, id: format!("row{row}") });
     let body = batch::body(&asks.collect::<Vec<_>>(), &site.pools);
     let key = [("idempotency-key", "once")];
     let mut first = None;
-    for is_killed in [true, false, false] {
-        let server = Server::start(site.serve(&[]));
+    for (shards, is_killed) in [("2", true), ("2", false), ("1", true), ("3", false), ("2", true)] {
+        let server = Server::start(site.serve(&["--shards", shards]));
         let mut client = server.client();
         // On a quiet server too: nobody else's records push an answer out.
         for _ in 0..2 {
@@ -198,8 +198,7 @@ fn take(client: &mut Client, pool: &Pool) -> (Instant, Instant) {
     (invoked, Instant::now())
 }
 
-/// What whole milliseconds of shard time and the next question after it may take away or add.
-const EARLY: Duration = Duration::from_millis(2);
+/// What the next question after a lockout's end may add.
 const LATE: Duration = Duration::from_millis(250);
 
 #[test]
@@ -211,7 +210,7 @@ fn a_number_returns_after_its_lockout_and_not_before() {
     for _ in 0..3 {
         let since = take(&mut client, &site.pools[0]);
         let (at_most, at_least) = until_free(&mut client, &site.pools[0], since);
-        assert!(at_most >= lifetime.checked_sub(EARLY).unwrap(), "after {at_most:?}");
+        assert!(at_most >= lifetime, "after {at_most:?}");
         assert!(at_least <= lifetime + LATE, "after {at_least:?}");
         assert!(batch::release(&mut client, site.pools[0].first));
         // It is free from the next millisecond on.
@@ -230,7 +229,7 @@ fn a_restart_neither_ends_nor_lengthens_a_lockout() {
         let server = Server::start(site.serve(&[]));
         let mut client = server.client();
         let (at_most, at_least) = until_free(&mut client, &site.pools[0], since);
-        assert!(at_most >= lifetime.checked_sub(EARLY).unwrap(), "after {at_most:?}");
+        assert!(at_most >= lifetime, "after {at_most:?}");
         assert!(at_least <= lifetime + LATE, "after {at_least:?}");
         assert!(batch::release(&mut client, site.pools[0].first));
         server.stop();

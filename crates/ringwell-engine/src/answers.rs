@@ -70,6 +70,11 @@ impl Answers {
         }
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.by_row.clear();
+        self.oldest.clear();
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_row.len()
     }

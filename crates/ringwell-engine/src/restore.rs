@@ -121,6 +121,20 @@ impl Restore {
         self.rebuild.retired()
     }
 
+    /// The answers of repeatable batches that are remembered, oldest first.
+    pub fn answers(&self) -> impl Iterator<Item = AnswerEntry> {
+        let (all, _) = self.answers.piece(0, usize::MAX);
+        all.map(|(row, at, answer)| AnswerEntry { row, at, answer })
+    }
+
+    /// Remembers these answers, oldest first, instead of its own; they should be among them.
+    pub fn know_answers(&mut self, all: &[AnswerEntry]) {
+        self.answers.clear();
+        for answer in all {
+            self.answer(answer);
+        }
+    }
+
     /// See [`Rebuild::adopt`].
     pub fn adopt(&mut self, from: &Retired) {
         self.rebuild.adopt(from);

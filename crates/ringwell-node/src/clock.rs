@@ -12,7 +12,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// Reads shard time. All shards of a process share one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    anchor: Millis,
+    /// The wall clock then, with the part of a millisecond: rounding happens once.
+    anchor: Duration,
     started: Duration,
 }
 
@@ -21,20 +22,20 @@ impl Clock {
     #[must_use]
     pub(crate) fn start() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { anchor: millis(wall), started: boot_time() }
+        Self { anchor: wall, started: boot_time() }
     }
 
     /// The same clock, moved forward if it is behind `known`: the newest time in a journal.
     #[must_use]
     pub(crate) fn not_before(self, known: Millis) -> Self {
         let behind = known.since(self.now());
-        Self { anchor: self.anchor + behind, ..self }
+        Self { anchor: self.anchor + Duration::from_millis(behind.0), ..self }
     }
 
     /// Shard time now.
     #[must_use]
     pub(crate) fn now(&self) -> Millis {
-        self.anchor + millis(boot_time().saturating_sub(self.started))
+        millis(self.anchor + boot_time().saturating_sub(self.started))
     }
 }
 

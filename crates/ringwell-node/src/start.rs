@@ -87,12 +87,12 @@ fn shards_on_disk(data: &Path) -> Result<u16, ServeError> {
     Ok(numbers.max().map_or(0, |last| last + 1))
 }
 
+/// Lifetimes are guaranteed in true time. Shard time is in whole milliseconds, rounded down: a
+/// lockout of as many could be short by a part of one.
+const ROUNDING: Millis = Millis(1);
+
 fn specs(pools: &[RingPool]) -> Vec<PoolSpec> {
-    let spec = |pool: &RingPool| PoolSpec {
-        id: pool.id(),
-        lifetime: pool.lifetime(),
-        numbers: pool.numbers().to_vec(),
-    };
+    let spec = |pool: &RingPool| PoolSpec { lifetime: pool.lifetime() + ROUNDING, ..pool.spec() };
     pools.iter().map(spec).collect()
 }
 
@@ -149,13 +149,23 @@ fn load(
     reader.end().copied().ok_or_else(|| "it has no end".to_owned())
 }
 
-/// Gives every lockout to the shard that owns its number now.
+/// Gives every lockout to the shard that owns its number now. If there are any, the directory or
+/// the number of shards has changed: then every shard gets to know all answers of repeatable
+/// batches, because it may own their pools now.
 fn adopt(reads: &mut [Read]) {
     let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
+    if retired.is_empty() {
+        return;
+    }
     for number in &retired {
         for read in reads.iter_mut() {
             read.restore.adopt(number);
         }
+    }
+    let mut answers: Vec<_> = reads.iter().flat_map(|read| read.restore.answers()).collect();
+    answers.sort_by_key(|answer| (answer.at, answer.row));
+    for read in reads {
+        read.restore.know_answers(&answers);
     }
 }
 

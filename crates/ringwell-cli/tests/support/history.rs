@@ -14,10 +14,6 @@ use crate::support::site::Pool;
 /// Milliseconds by which the server's wall clock and ours may be read apart.
 const CLOCK_SLACK_MS: u64 = 5;
 
-/// Shard time counts whole milliseconds, from a wall clock that is rounded once more at each
-/// start: a lockout may be short by so much, and no more.
-const ROUNDING_NS: u64 = 2_000_000;
-
 /// A number that a client got for itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
@@ -44,8 +40,7 @@ pub(crate) fn doubles(events: &[Event], pools: &BTreeMap<u64, Pool>) -> Vec<Stri
     for same in by_number.values_mut() {
         same.sort_by_key(|event| event.invoked_ns);
         for (place, first) in same.iter().enumerate() {
-            let lifetime = u64::try_from(pools[&first.pool].lifetime.as_nanos()).unwrap();
-            let lockout = lifetime - ROUNDING_NS;
+            let lockout = u64::try_from(pools[&first.pool].lifetime.as_nanos()).unwrap();
             for second in &same[place + 1..] {
                 if second.invoked_ns >= first.invoked_ns + lockout {
                     break;
