@@ -49,7 +49,7 @@ pub(crate) fn doubles(events: &[Event], pools: &BTreeMap<u64, Pool>) -> Vec<Stri
                 let forward = second.returned_ns.saturating_sub(first.invoked_ns);
                 let backward = first.returned_ns.saturating_sub(second.invoked_ns);
                 if forward < lockout && backward < lockout {
-                    found.push(tell_double(first, second, lifetime));
+                    found.push(tell_double(first, second, lockout));
                 }
             }
         }
