@@ -154,21 +154,45 @@ fn a_released_number_goes_out_again() {
 
 #[test]
 fn a_client_may_ask_for_its_answer_sooner_but_not_later() {
-    let (site, server) = start(&[(3, HALF_AN_HOUR)], "");
+    let (site, server) = start(&[(60, HALF_AN_HOUR)], "");
     let mut client = server.client();
     let body = batch(&[site.pools[0].suffix("a=1")]);
-    let mut with = |value: &str| {
+    let mut is_overflow = |value: &str| {
         let answer = ask(&mut client, &[("ringwell-deadline-ms", value)], &body);
-        answer.json()["responses"][0].clone()
+        answer.json()["responses"][0]["overflow"] == true
     };
-    assert_eq!(with("0")["overflow"], true, "nothing is on the disk at once");
-    assert_eq!(metrics::labelled(&server, "ringwell_overflow_rows_total", "\"late\""), 1);
-    // The number that came too late is free again: all three go out.
-    for value in ["600000", "soon", "-1"] {
-        assert_eq!(with(value)["overflow"], Value::Null, "{value}");
+    // Now and then the disk is faster than a timer.
+    let late = (0..50).filter(|_| is_overflow("0")).count() as u64;
+    assert!(late > 0, "nothing is on the disk at once");
+    let overflow = |reason| metrics::labelled(&server, "ringwell_overflow_rows_total", reason);
+    assert_eq!((overflow("\"late\""), overflow("\"exhausted\"")), (late, 0));
+    // The numbers that came too late are free again: all others go out.
+    let free = 60 - (50 - late);
+    for (_, value) in (0..free).zip(["600000", "soon", "-1", "9999"].iter().cycle()) {
+        assert!(!is_overflow(value), "{value}");
     }
-    assert_eq!(with("5000")["overflow"], true, "now they are used up");
-    assert_eq!(metrics::labelled(&server, "ringwell_overflow_rows_total", "\"exhausted\""), 1);
+    assert!(is_overflow("9999"), "now they are used up");
+    assert_eq!((overflow("\"late\""), overflow("\"exhausted\"")), (late, 1));
+}
+
+#[test]
+fn the_deadline_counts_from_the_last_byte_of_the_request() {
+    let (site, server) = start(&[(3, HALF_AN_HOUR)], "");
+    let bytes = request(
+        "POST",
+        BULK,
+        &[("ringwell-deadline-ms", "400")],
+        &batch(&[site.pools[0].suffix("a=1")]),
+    );
+    let mut client = server.client();
+    let (head, rest) = bytes.as_bytes().split_at(bytes.len() - 20);
+    client.send(head).unwrap();
+    sleep(Duration::from_millis(600));
+    client.send(rest).unwrap();
+    let answer = client.receive().unwrap();
+    assert!(!answer.body.contains("overflow"), "a slow line costs nobody a number: {answer:?}");
+    let took: u64 = header(&answer, "processing-time").parse().unwrap();
+    assert!(took < 400, "the line's time is not the server's: {took} ms");
 }
 
 #[test]
@@ -218,9 +242,13 @@ fn a_pool_without_overflow_says_when_to_ask_again() {
     assert_eq!(number(&rows[1]), site.pools[0].first.to_string());
     assert_eq!(rows[2]["error_class"], "PoolExhausted");
     assert_eq!(rows[2]["promo_number"], Value::Null);
-    assert!(rows[2]["message"].as_str().unwrap().contains("ask again in 1800 seconds"), "{rows}");
+    // The clocks of two shards may be a millisecond apart, and the rest is rounded up.
+    let is_full = |seconds: &str| ["1800", "1801"].contains(&seconds);
+    let message = rows[2]["message"].as_str().unwrap();
+    let seconds = message.split("ask again in ").nth(1).unwrap().strip_suffix(" seconds");
+    assert!(is_full(seconds.unwrap()), "{rows}");
     let single = client.get(&format!("/api/2013-07-01/ring_pools/{nine}"), &[]).unwrap();
-    assert_eq!((single.status, header(&single, "retry-after")), (503, "1800"));
+    assert!(single.status == 503 && is_full(header(&single, "retry-after")), "{single:?}");
 }
 
 #[test]
@@ -264,6 +292,20 @@ fn a_call_is_attributed_to_who_held_the_number_then() {
     assert_eq!(attribution(&mut client, &mine, &format!("&at={before}"))["outcome"], "none");
 }
 
+/// What it said it listens on.
+fn addresses(server: &Server) -> Vec<String> {
+    loop {
+        // The line may be a moment later than the first address in it.
+        let log = server.log();
+        let serving = log.lines().find(|line| line.contains("\"serving\""));
+        if let Some(line) = serving {
+            let line: Value = serde_json::from_str(line).unwrap();
+            return serde_json::from_str(line["addresses"].as_str().unwrap()).unwrap();
+        }
+        sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_server_listens_on_several_addresses_and_sockets_at_once() {
     let site = Site::new(vec![Pool::new(1, 9, HALF_AN_HOUR)], SETTINGS);
@@ -271,11 +313,7 @@ fn a_server_listens_on_several_addresses_and_sockets_at_once() {
     let unix = format!("unix:{}", path.display());
     let listen = ["--listen", "127.0.0.1:0", "--listen", &unix, "--listen", "127.0.0.1:0"];
     let server = Server::start(site.serve(&listen));
-    let log = server.log();
-    let serving = log.lines().find(|line| line.contains("\"serving\"")).unwrap();
-    let serving: Value = serde_json::from_str(serving).unwrap();
-    let addresses: Vec<String> =
-        serde_json::from_str(serving["addresses"].as_str().unwrap()).unwrap();
+    let addresses = addresses(&server);
     assert_eq!((addresses.len(), &addresses[1]), (3, &unix));
     assert_ne!(addresses[0], addresses[2]);
 

@@ -13,7 +13,7 @@ use axum::Router;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
@@ -183,6 +183,9 @@ where
     .await;
 }
 
+const PROCESSING_TIME: HeaderName = HeaderName::from_static("processing-time");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
 /// The HTTP library takes no smaller buffer.
 const HYPER_BUFFER_MIN: usize = 8192;
 
@@ -205,6 +208,16 @@ async fn answer(
     if uri.path().starts_with("/api/") {
         return api::answer(thread, request).await;
     }
+    // On the heap: the future of every request would be as large as this rare one.
+    Box::pin(manage(thread, request, admin)).await
+}
+
+/// Answers a request of the management API.
+async fn manage(
+    thread: &Rc<ShardThread>,
+    request: Request<Incoming>,
+    admin: Router,
+) -> Response<AnswerBody> {
     let (head, body) = request.into_parts();
     let answered = match read_body(thread, body).await {
         Ok(body) => admin.oneshot(Request::from_parts(head, axum::body::Body::from(body))).await,
@@ -283,13 +296,13 @@ async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, RequestError
     Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
-/// Milliseconds since the request's head was read, whole and with decimals.
+/// Milliseconds since the whole request was there, as an integer and with decimals.
 pub(crate) fn time_headers(response: &mut Response<AnswerBody>, took: Duration) {
     let us = took.as_micros();
     let headers = response.headers_mut();
-    headers.insert("processing-time", HeaderValue::from(u64::try_from(us / 1000).unwrap_or(0)));
+    headers.insert(PROCESSING_TIME, HeaderValue::from(u64::try_from(us / 1000).unwrap_or(0)));
     let timing = format!("total;dur={}.{:03}", us / 1000, us % 1000);
     if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(timing)) {
-        headers.insert("server-timing", value);
+        headers.insert(SERVER_TIMING, value);
     }
 }

@@ -97,7 +97,7 @@ impl Scrape {
     }
 
     fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Time in the server from a batch's head to its answer";
+        let help = "Time in the server from a request's last byte to its answer";
         let mut family = encoder.encode_descriptor(
             "batch_duration",
             help,
