@@ -104,6 +104,8 @@ fn request_lines() -> Vec<Vector> {
         malformed("every byte", all_bytes),
         malformed("garbage", b"\xde\xad\xbe\xef".repeat(100)),
         closed("the preface of HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[], ""),
+        malformed("HTTP/1.0 with two hosts", "GET /healthz HTTP/1.0\r\nhost: x\r\nhost: y\r\n\r\n"),
+        malformed("the absolute form without a host", "GET http://x/healthz HTTP/1.1\r\n\r\n"),
         closed("HTTP/1.0", "GET /healthz HTTP/1.0\r\n\r\n", &[200], "ok"),
         kept(
             "HTTP/1.0 kept alive",
@@ -219,6 +221,12 @@ fn a_body_that_nobody_wants_is_read_and_thrown_away() {
         format!("{line} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     };
     let vectors = [
+        closed(
+            "a wrong method with a body that does not come",
+            format!("PUT {BULK} HTTP/1.1\r\nhost: x\r\ncontent-length: 5000\r\n\r\nhello"),
+            &[405],
+            "allow: POST",
+        ),
         kept("GET with a body", with_body("GET /healthz"), &[200], "ok"),
         kept("an unknown path with a body", with_body("POST /nope"), &[404], ""),
         kept(

@@ -42,8 +42,10 @@ fn without_the_token_nothing_under_v1_is_told() {
                     .any(|field| *field == ("www-authenticate".to_owned(), "Bearer".to_owned()))
             );
         }
-        let answer = client.post("/v1/releases", &[("authorization", value)], "{}").unwrap();
-        assert_eq!(problem(&answer, value), 401);
+        for path in ["/v1/releases", "/v1/attributions", "/v1/nope"] {
+            let answer = client.post(path, &[("authorization", value)], "{}").unwrap();
+            assert_eq!(problem(&answer, value), 401, "{value:?} {path}");
+        }
     }
     let in_query = format!("{LOOK_UP}&oauth_token={TOKEN}");
     assert_eq!(client.get(&in_query, &[]).unwrap().status, 401);
