@@ -130,7 +130,8 @@ pub(crate) fn row_answer<'a>(
         return Answer::Number { number, overflow: true, tracking: tracking() };
     }
     thread.stats.row_errors.add(1);
-    let wait_ms = until.map_or(0, |until| until.since(thread.now()).0);
+    // Lockouts are a millisecond longer than the lifetime: nobody wants to read 1801 seconds.
+    let wait_ms = until.map_or(0, |until| until.since(thread.now()).0.saturating_sub(1));
     Answer::Error(RowError::PoolExhausted { pool, wait_ms })
 }
 
