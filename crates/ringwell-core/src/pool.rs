@@ -117,6 +117,11 @@ impl Pool {
         self.base
     }
 
+    /// Whether the ring was broken.
+    pub(crate) fn has_order(&self) -> bool {
+        self.order.is_some()
+    }
+
     /// The pool's run of slots in the shard.
     pub(crate) fn slot_range(&self) -> core::ops::Range<u32> {
         self.base..self.base + self.count

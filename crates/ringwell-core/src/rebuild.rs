@@ -160,6 +160,7 @@ impl Rebuild {
             by_number,
             visitors: Visitors::default(),
             retired,
+            has_orders: false,
         };
         let mut base = 0;
         for spec in &specs {
@@ -167,6 +168,7 @@ impl Rebuild {
             shard.pools.push(Pool::new(spec, base, count, &shard.slots));
             base += count;
         }
+        shard.has_orders = shard.pools.iter().any(Pool::has_order);
         // A visitor whose lockout ran out got another number later: that one counts.
         let mut visitors: Vec<(u32, VisitorId)> = visitors.into_iter().collect();
         visitors.sort_by_key(|&(slot, _)| shard.slots[slot as usize].position);

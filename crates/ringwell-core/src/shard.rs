@@ -23,6 +23,8 @@ pub struct Shard {
     pub(crate) by_number: Vec<u32>,
     pub(crate) visitors: Visitors,
     pub(crate) retired: BTreeMap<PromoNumber, Retired>,
+    /// Some pool's ring was broken, so that it has an order of its own.
+    pub(crate) has_orders: bool,
 }
 
 /// A number that is in none of the shard's pools any more. It keeps its history.
@@ -145,6 +147,7 @@ impl Shard {
         slot.position = position;
         let (number, locked_until) = (slot.number, slot.locked_until);
         owner.changed(&self.slots, kept);
+        self.has_orders = true;
         Some(Grant { slot: kept, number, locked_until, previous })
     }
 
@@ -169,6 +172,7 @@ impl Shard {
         held.position = position;
         let number = held.number;
         self.pools[pool as usize].changed(&self.slots, slot);
+        self.has_orders = true;
         self.visitors.assign(pool, slot, None);
         Some(Grant { slot, number, locked_until: until, previous })
     }
@@ -206,9 +210,16 @@ impl Shard {
     /// As [`Self::newest`]; faster if the number is in the slot that `hint` names.
     #[must_use]
     pub fn newest_hinted(&self, hint: u32, number: PromoNumber) -> Option<Slot> {
+        match self.find_hinted(hint, number) {
+            Some(slot) => Some(self.slots[slot as usize]),
+            None => self.retired.get(&number).map(|retired| retired.slot),
+        }
+    }
+
+    fn find_hinted(&self, hint: u32, number: PromoNumber) -> Option<u32> {
         match self.slots.get(hint as usize) {
-            Some(slot) if slot.number == number => Some(*slot),
-            _ => self.newest(number),
+            Some(slot) if slot.number == number => Some(hint),
+            _ => self.find(number),
         }
     }
 
@@ -250,15 +261,19 @@ impl Shard {
 
     /// The record of the number's newest allocation was copied to `position`: it points there
     /// from now on. Among numbers that came free in the same millisecond it moves to the end.
-    pub fn carried(&mut self, number: PromoNumber, position: Position) {
-        let Some(slot) = self.find(number) else {
+    /// `hint` is where the number was when the record was written.
+    pub fn carried(&mut self, hint: u32, number: PromoNumber, position: Position) {
+        let Some(slot) = self.find_hinted(hint, number) else {
             if let Some(retired) = self.retired.get_mut(&number) {
                 retired.slot.position = position;
             }
             return;
         };
         self.slots[slot as usize].position = position;
-        if let Some(pool) = self.pool_of(slot) {
+        // Rings do not look at positions, and to find a number's pool takes a search.
+        if self.has_orders
+            && let Some(pool) = self.pool_of(slot)
+        {
             self.pools[pool as usize].reposition(&self.slots, slot);
         }
     }

@@ -67,7 +67,7 @@ impl Engine {
             visitor: old.visitor.filter(|_| !newest.is_free(now)),
             params: old.params,
         });
-        self.shard.carried(old.number, position);
+        self.shard.carried(old.slot, old.number, position);
         self.live.moved(newest.position, position, false);
         self.counts.carried += 1;
     }
