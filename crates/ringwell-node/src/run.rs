@@ -36,9 +36,13 @@ enum Course {
 /// Requests in flight get this long when the node stops.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// With `durability = "memory"` a shard keeps so much history, and the newest allocation of each
-/// number beyond it.
+/// With `durability = "memory"` a shard keeps at least so much history, and the newest allocation
+/// of each number beyond it.
 const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
+
+/// Room for twice the newest allocation of each number: where less is kept, giving up old groups
+/// means copying most of what they hold.
+const MEMORY_NUMBER_BYTES: u64 = 128;
 
 /// Called once with the addresses that were bound, when requests are answered.
 pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
@@ -53,7 +57,7 @@ pub fn serve(config: Config, directory: Directory, on_ready: OnReady) -> Result<
         ringwell_directory::Durability::Os => Durability::Os,
         ringwell_directory::Durability::Memory => Durability::Memory,
     };
-    let settings = disk_settings(&config, durability);
+    let settings = disk_settings(&config, &directory, durability);
     let _lock = match durability {
         Durability::Memory => None,
         Durability::Disk | Durability::Os => Some(DataLock::acquire(&config.data)?),
@@ -136,12 +140,19 @@ fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeErr
     ends.collect::<Vec<_>>().into_iter().collect()
 }
 
-fn disk_settings(config: &Config, durability: Durability) -> disk::Settings {
+fn disk_settings(
+    config: &Config,
+    directory: &Directory,
+    durability: Durability,
+) -> disk::Settings {
     let mut settings = disk::Settings::new(config.data.clone(), durability);
     settings.segment_bytes = config.journal.segment_bytes;
     settings.spare_segments = usize::try_from(config.journal.spare_segments).unwrap_or(1);
     settings.history_bytes = match durability {
-        Durability::Memory => MEMORY_HISTORY_BYTES.min(config.journal.history_bytes),
+        Durability::Memory => {
+            let numbers = directory.number_count() / u64::from(directory.shards());
+            MEMORY_HISTORY_BYTES.max(numbers * MEMORY_NUMBER_BYTES)
+        }
         Durability::Disk | Durability::Os => config.journal.history_bytes,
     };
     settings.history_age = Some(config.journal.history_age);
