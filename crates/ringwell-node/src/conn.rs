@@ -104,6 +104,9 @@ impl Watch {
     }
 }
 
+/// Connections that are looked at in one go: requests do not wait for a sweep over thousands.
+const SWEEP_CONNECTIONS: usize = 128;
+
 /// The open connections of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
@@ -128,12 +131,16 @@ impl Connections {
         self.open.borrow().len()
     }
 
-    /// Cuts the connections that have been in one phase for too long; says how many.
-    pub(crate) fn sweep(&self, limits: &PhaseLimits) -> u64 {
+    /// Cuts the connections that have been in one phase for too long, among the next few from
+    /// `from` on; says how many were cut, and where to go on if there are more.
+    pub(crate) fn sweep(&self, from: u64, limits: &PhaseLimits) -> (u64, Option<u64>) {
         let now = coarse_time();
         let open = self.open.borrow();
-        let overdue = open.values().filter(|watch| watch.is_overdue(now, limits));
-        overdue.map(|watch| watch.tell(Order::Cut)).count() as u64
+        let mut some = open.range(from..);
+        let overdue = some.by_ref().take(SWEEP_CONNECTIONS);
+        let overdue = overdue.filter(|(_, watch)| watch.is_overdue(now, limits));
+        let cut = overdue.map(|(_, watch)| watch.tell(Order::Cut)).count() as u64;
+        (cut, some.next().map(|(id, _)| *id))
     }
 
     /// Lets every connection answer what it has begun and close.

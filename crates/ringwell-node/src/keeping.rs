@@ -41,7 +41,7 @@ pub(crate) async fn run(thread: Rc<ShardThread>, journal: Rc<Journal>) {
     round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         round.tick().await;
-        thread.stats.connections_cut.add(thread.connections.sweep(&phases));
+        sweep(&thread, &phases).await;
         tick(&thread);
         let written = journal.stats().body_bytes;
         if thread.node.answers_wait() && written - snapshot_at >= snapshot_every {
@@ -55,6 +55,17 @@ pub(crate) async fn run(thread: Rc<ShardThread>, journal: Rc<Journal>) {
 fn report(thread: &ShardThread, what: &str, outcome: Result<(), Trouble>) {
     if let Err(trouble) = outcome {
         tracing::warn!(shard = thread.id, trouble, "{what}: will be tried again");
+    }
+}
+
+/// Looks at all connections, a few at a time.
+async fn sweep(thread: &ShardThread, phases: &PhaseLimits) {
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let (cut, more) = thread.connections.sweep(from, phases);
+        thread.stats.connections_cut.add(cut);
+        next = more;
+        tokio::task::yield_now().await;
     }
 }
 
