@@ -7,6 +7,7 @@
 mod metrics;
 mod support;
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread::sleep;
@@ -99,6 +100,31 @@ fn a_batch_that_is_sent_again_gets_its_answer_and_burns_no_numbers() {
     assert_ne!(ask(&mut client, &key, &other_body).body, first.body);
     assert_ne!(ask(&mut client, &[], &body).body, first.body);
     assert_eq!(metrics::sum(&server, ALLOCATIONS), 40);
+}
+
+#[test]
+fn a_number_that_came_too_late_stays_with_its_row_if_the_batch_may_be_sent_again() {
+    // With one shard every row is taken up, however late.
+    let site = Site::new(vec![Pool::new(1, 20, HALF_AN_HOUR)], "shards = 1");
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    let body = batch(&[site.pools[0].suffix("a=1")]);
+    let keys: Vec<String> = (0..20).map(|i| format!("order-{i}")).collect();
+    for key in &keys {
+        let headers = [("idempotency-key", key.as_str()), ("ringwell-deadline-ms", "0")];
+        ask(&mut client, &headers, &body);
+    }
+    let overflow = |reason| metrics::labelled(&server, "ringwell_overflow_rows_total", reason);
+    assert!(overflow("\"late\"") > 0, "nothing is on the disk at once");
+    let somebody = ask(&mut client, &[], &body).json();
+    assert_eq!(somebody["responses"][0]["overflow"], true, "all numbers are spoken for");
+    let given: BTreeSet<String> = keys
+        .iter()
+        .map(|key| ask(&mut client, &[("idempotency-key", key)], &body).json())
+        .map(|answer| number(&answer["responses"][0]))
+        .collect();
+    assert_eq!(given.len(), 20, "{given:?}");
+    assert!(!given.contains(&site.pools[0].overflow.to_string()));
 }
 
 #[test]

@@ -122,14 +122,18 @@ impl Rebuild {
         *held = until.max(*held);
     }
 
-    /// Takes over a number that another shard handed out last: it was in that shard's pools
-    /// before the directory or the number of shards changed. Its record stays in the other
-    /// journal, so the number has no position here.
+    /// Takes over what another shard knows of a number that is in rotation here: it was in that
+    /// shard's pools before the directory or the number of shards changed. The newer allocation
+    /// and the later end of its lockout count. The record stays in the other journal, so the
+    /// number keeps the position of what was recorded here, if anything was.
     pub fn adopt(&mut self, from: &Retired) {
-        let Some(slot) = self.find(u32::MAX, from.slot.number) else { return };
-        if from.slot.allocated_at > self.slots[slot as usize].allocated_at {
-            let fact = Slot { position: Position::NONE, ..from.slot };
-            self.set(slot, Fact { slot: fact, pool: from.pool, visitor: from.visitor });
+        let Some(index) = self.find(u32::MAX, from.slot.number) else { return };
+        let known = self.slots[index as usize];
+        let rank = |slot: &Slot| (slot.allocated_at, slot.locked_until);
+        if rank(&from.slot) > rank(&known) {
+            let locked_until = from.slot.locked_until.max(known.locked_until);
+            let slot = Slot { locked_until, position: known.position, ..from.slot };
+            self.set(index, Fact { slot, pool: from.pool, visitor: from.visitor });
         }
     }
 
@@ -171,7 +175,10 @@ impl Rebuild {
         shard.has_orders = shard.pools.iter().any(Pool::has_order);
         // A visitor whose lockout ran out got another number later: that one counts.
         let mut visitors: Vec<(u32, VisitorId)> = visitors.into_iter().collect();
-        visitors.sort_by_key(|&(slot, _)| shard.slots[slot as usize].position);
+        visitors.sort_by_key(|&(slot, _)| {
+            let slot = &shard.slots[slot as usize];
+            (slot.allocated_at, slot.position)
+        });
         for (slot, visitor) in visitors {
             if let Some(pool) = shard.pool_of(slot) {
                 shard.pools[pool as usize].sticky = true;

@@ -8,6 +8,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use crate::pool::{Exhausted, Pool};
 use crate::slot::Slot;
@@ -245,9 +246,10 @@ impl Shard {
         self.visitors.visitor(slot)
     }
 
-    /// Numbers that are in none of the pools any more, in rising order.
-    pub fn retired(&self) -> impl Iterator<Item = &Retired> {
-        self.retired.values()
+    /// Numbers that are in none of the pools any more, in rising order, from those after `after`.
+    pub fn retired_after(&self, after: Option<PromoNumber>) -> impl Iterator<Item = &Retired> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.retired.range((from, Bound::Unbounded)).map(|(_, retired)| retired)
     }
 
     /// How many numbers of `pool` are locked out at `now`.

@@ -164,6 +164,38 @@ fn a_number_that_left_its_pool_stays_known_and_goes_locked_to_its_new_shard() {
 }
 
 #[test]
+fn a_lockout_that_another_shard_extended_comes_back_with_the_number() {
+    let number = PromoNumber::from_u64(FIRST).unwrap();
+    let known = |allocated_at, until, position, visitor| {
+        let slot = crate::Slot {
+            number,
+            allocated_at: Millis(allocated_at),
+            locked_until: Millis(until),
+            position: Position(position),
+        };
+        (slot, Fact { slot, pool: PoolId(1), visitor: Some(VisitorId([visitor; 16])) })
+    };
+    let adopted = |here, there| {
+        let mut own = Rebuild::new(vec![spec(1, FIRST, 1, 10)]);
+        own.learn(0, here);
+        let mut other = Rebuild::new(vec![]);
+        other.learn(0, there);
+        other.retired().for_each(|retired| own.adopt(retired));
+        own.finish().slots()[0]
+    };
+    let (short, here) = known(100, 150, 7, 1);
+    // The same allocation, kept alive by its visitor over there.
+    let (_, there) = known(100, 170, 3, 1);
+    assert_eq!(adopted(here, there), crate::Slot { locked_until: Millis(170), ..short });
+    assert_eq!(adopted(there, here).locked_until, Millis(170));
+    // A later one: what was recorded here before can still be found.
+    let (_, there) = known(160, 165, 3, 2);
+    let (at, until) = (Millis(160), Millis(165));
+    let slot = crate::Slot { allocated_at: at, locked_until: until, ..short };
+    assert_eq!(adopted(here, there), slot);
+}
+
+#[test]
 fn time_in_doubt_lengthens_the_lockouts_that_ran_and_no_others() {
     let mut state = Rebuild::new(vec![spec(1, FIRST, 2, 10)]);
     for (hint, until) in [(0, 50), (1, 150)] {

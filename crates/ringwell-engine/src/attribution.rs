@@ -11,8 +11,8 @@ use crate::engine::Engine;
 /// An allocation that held a number at the moment asked for, or was the last one before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The pool that the number was handed out from; `None` if this shard only took over the
-    /// lockout and another one has the record.
+    /// The pool that the number was handed out from; `None` if another shard has the record, and
+    /// this one took over the lockout.
     pub pool: Option<PoolId>,
     /// When it was handed out.
     pub allocated_at: Millis,
@@ -29,6 +29,9 @@ pub struct Held {
 pub struct Walk {
     number: PromoNumber,
     at: Millis,
+    /// The newest allocation, as the shard's state has it, until its record is met. The record of
+    /// one that was taken over from another shard is in that shard's journal.
+    newest: Option<Slot>,
     /// The end of the lockout, if a newer record than the allocation's own has set it.
     locked_until: Option<Millis>,
     next_allocated_at: Option<Millis>,
@@ -54,9 +57,9 @@ impl Engine {
     /// Begins to look for the holder of `number` at `at`.
     #[must_use]
     pub fn attribution(&self, number: PromoNumber, at: Millis) -> (Walk, Step) {
-        let walk = Walk { number, at, locked_until: None, next_allocated_at: None };
         let newest = self.shard.newest(number).filter(|slot| slot.allocated_at > Millis::ZERO);
-        (walk, newest.map_or(Step::Done(None), |slot| walk.first(&slot)))
+        let walk = Walk { number, at, newest, locked_until: None, next_allocated_at: None };
+        (walk, newest.map_or(Step::Done(None), |slot| walk.back(slot.position)))
     }
 
     /// The record at `position`, if it is in the group that still gathers.
@@ -67,20 +70,6 @@ impl Engine {
 }
 
 impl Walk {
-    fn first(&self, slot: &Slot) -> Step {
-        if slot.position != Position::NONE {
-            return Step::Read(slot.position);
-        }
-        // Taken over from another shard, which has the record.
-        Step::Done((slot.allocated_at <= self.at).then(|| Held {
-            pool: None,
-            allocated_at: slot.allocated_at,
-            locked_until: slot.locked_until,
-            params: Vec::new(),
-            next_allocated_at: None,
-        }))
-    }
-
     /// Takes the record that was asked for.
     ///
     /// # Errors
@@ -88,12 +77,15 @@ impl Walk {
     pub fn feed(&mut self, record: &Record<'_>) -> Result<Step, BrokenChain> {
         let broken = BrokenChain { number: self.number };
         match *record {
-            Record::Extend { number, until, previous, .. }
-            | Record::Release { number, until, previous, .. }
+            Record::Extend { number, at, until, previous, .. }
+            | Record::Release { number, at, until, previous, .. }
                 if number == self.number =>
             {
-                self.locked_until.get_or_insert(until);
-                Ok(Self::back(previous))
+                // The shard's state knows what the newest allocation's lockout has become.
+                if self.newest.is_none_or(|newest| at < newest.allocated_at) {
+                    self.locked_until.get_or_insert(until);
+                }
+                Ok(self.back(previous))
             }
             Record::Allocate { number, at, pool, lockout, previous, params, .. }
                 if number == self.number =>
@@ -109,6 +101,18 @@ impl Walk {
         }
     }
 
+    /// The record that was asked for is not kept any more: what is known without it.
+    #[must_use]
+    pub fn end(&self) -> Option<Held> {
+        self.newest.filter(|newest| newest.allocated_at <= self.at).map(|newest| Held {
+            pool: None,
+            allocated_at: newest.allocated_at,
+            locked_until: newest.locked_until,
+            params: Vec::new(),
+            next_allocated_at: None,
+        })
+    }
+
     fn allocation(
         &mut self,
         allocated_at: Millis,
@@ -117,7 +121,17 @@ impl Walk {
         params: [&[u8]; 2],
         previous: Position,
     ) -> Step {
-        let locked_until = self.locked_until.take().unwrap_or(locked_until);
+        let mut locked_until = self.locked_until.take().unwrap_or(locked_until);
+        if let Some(newest) = self.newest {
+            if newest.allocated_at == allocated_at {
+                locked_until = newest.locked_until;
+            } else if newest.allocated_at <= self.at {
+                return Step::Done(self.end());
+            } else {
+                self.next_allocated_at = Some(newest.allocated_at);
+            }
+            self.newest = None;
+        }
         if allocated_at <= self.at {
             return Step::Done(Some(Held {
                 pool: Some(pool),
@@ -128,10 +142,10 @@ impl Walk {
             }));
         }
         self.next_allocated_at = Some(allocated_at);
-        Self::back(previous)
+        self.back(previous)
     }
 
-    fn back(previous: Position) -> Step {
-        if previous == Position::NONE { Step::Done(None) } else { Step::Read(previous) }
+    fn back(&self, previous: Position) -> Step {
+        if previous == Position::NONE { Step::Done(self.end()) } else { Step::Read(previous) }
     }
 }

@@ -27,14 +27,16 @@ pub struct Ask<'a> {
 /// What became of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A number was handed out now.
+    /// A number was handed out now. Nobody can ask for it again: if the answer does not leave, the
+    /// number may be released.
     Allocated {
         /// The number.
         number: PromoNumber,
         /// Where it is in the shard, for [`Engine::release_slot`].
         slot: u32,
     },
-    /// The number that this visitor holds, or that this row of a repeated batch got before.
+    /// A number, new or not, that stays with who asked: the visitor holds it, or the row gets it
+    /// again when its batch is sent again. So it is never released because an answer did not leave.
     Kept {
         /// The number.
         number: PromoNumber,
@@ -143,15 +145,16 @@ impl Engine {
             self.counts.repeated += 1;
             return outcome_of(answer);
         }
-        let outcome = match ask.visitor.and_then(|visitor| self.keep(now, ask.pool, visitor)) {
-            Some(number) => Outcome::Kept { number },
-            None => self.allocate_next(now, ask),
+        let held = ask.visitor.and_then(|visitor| self.keep(now, ask.pool, visitor));
+        let outcome = match held.map_or_else(|| self.allocate_next(now, ask), kept) {
+            Outcome::Allocated { number, .. } => kept(number),
+            other => other,
         };
         let Some(row) = ask.retry else { return outcome };
         if let Some(answer) = answer_of(outcome) {
             self.answers.remember(now, row, answer);
             // An allocation's own record carries the row's key.
-            if !matches!(outcome, Outcome::Allocated { .. }) {
+            if held.is_some() || answer == Answer::Overflow {
                 let pool = self.shard.pool_id(ask.pool);
                 let number = match answer {
                     Answer::Number(number) => Some(number),
@@ -243,16 +246,6 @@ impl Engine {
         true
     }
 
-    /// Row `row` got an overflow number after all, because its number came too late.
-    pub fn forget_answer(&mut self, now: Millis, row: RowKey, pool: u32) {
-        if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
-            return;
-        }
-        let pool = self.shard.pool_id(pool);
-        self.answers.remember(now, row, Answer::Overflow);
-        self.writer.append(&Record::Answer { at: now, pool, row, number: None });
-    }
-
     /// Writes down what time it is, so that a restart knows it after a quiet stretch.
     pub fn tick(&mut self, now: Millis) {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
@@ -326,4 +319,8 @@ impl Engine {
     fn next_position(&self) -> Position {
         position(self.writer.pending_n(), self.writer.pending_bytes())
     }
+}
+
+fn kept(number: PromoNumber) -> Outcome {
+    Outcome::Kept { number }
 }

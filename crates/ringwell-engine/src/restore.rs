@@ -52,7 +52,7 @@ impl Restore {
         }
     }
 
-    /// The time up to which the snapshot knows.
+    /// A time that has certainly come: of the snapshot, or of another shard's journal.
     pub fn clock(&mut self, last_at: Millis) {
         self.last_at = self.last_at.max(last_at);
     }

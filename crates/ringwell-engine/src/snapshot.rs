@@ -4,7 +4,7 @@
 //! that gathered when the first piece was taken, and every number takes only newer records.
 //! The snapshot is of use once the group that gathers when the last piece is taken is durable.
 
-use ringwell_core::{Millis, PoolId, Position};
+use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot};
 use ringwell_journal::{AnswerEntry, HoldEntry, NumberEntry, SnapshotWriter};
 
 use crate::engine::Engine;
@@ -22,8 +22,10 @@ pub enum SnapshotStep {
         /// The slot.
         slot: u32,
     },
-    /// Go on with numbers that are in no pool any more.
-    Retired,
+    /// Go on with numbers that are in no pool any more, from those after this one on.
+    Retired(Option<PromoNumber>),
+    /// Go on with the holds.
+    Holds,
     /// Go on with the answers remembered, from this one on.
     Answers(u64),
     /// Nothing is missing.
@@ -41,18 +43,8 @@ impl Engine {
     pub fn snapshot(&self, step: SnapshotStep, out: &mut SnapshotWriter) -> SnapshotStep {
         match step {
             SnapshotStep::Numbers { pool, slot } => self.snapshot_numbers(pool, slot, out),
-            SnapshotStep::Retired => {
-                for retired in self.shard.retired() {
-                    let slot = &retired.slot;
-                    out.number(&NumberEntry {
-                        number: slot.number,
-                        pool: retired.pool,
-                        allocated_at: slot.allocated_at,
-                        locked_until: slot.locked_until,
-                        position: slot.position,
-                        visitor: retired.visitor,
-                    });
-                }
+            SnapshotStep::Retired(after) => self.snapshot_retired(after, out),
+            SnapshotStep::Holds => {
                 for (pool, until) in self.shard.holds(self.now) {
                     out.hold(&HoldEntry { pool: Some(pool), until });
                 }
@@ -87,8 +79,30 @@ impl Engine {
         if (slot as usize) < slots.len() {
             SnapshotStep::Numbers { pool, slot }
         } else {
-            SnapshotStep::Retired
+            SnapshotStep::Retired(None)
         }
+    }
+
+    fn snapshot_retired(
+        &self,
+        after: Option<PromoNumber>,
+        out: &mut SnapshotWriter,
+    ) -> SnapshotStep {
+        let mut last = None;
+        for retired in self.shard.retired_after(after).take(PIECE_ENTRIES as usize) {
+            let Retired { slot, pool, visitor } = *retired;
+            let Slot { number, allocated_at, locked_until, position } = slot;
+            out.number(&NumberEntry {
+                number,
+                pool,
+                allocated_at,
+                locked_until,
+                position,
+                visitor,
+            });
+            last = Some(number);
+        }
+        last.map_or(SnapshotStep::Holds, |last| SnapshotStep::Retired(Some(last)))
     }
 
     /// Numbers that were never handed out are known from the directory.

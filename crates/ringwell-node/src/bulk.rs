@@ -71,7 +71,6 @@ impl Job {
     /// Decides what is to be done for each row.
     pub(crate) fn plan(&mut self, thread: &ShardThread, text: &[u8]) {
         let Self { batch, plans, .. } = self;
-        plans.clear();
         plans.extend(batch.rows().iter().map(|row| plan_row(thread, text, row)));
     }
 
@@ -130,9 +129,14 @@ pub(crate) fn row_answer<'a>(
         return Answer::Number { number, overflow: true, tracking: tracking() };
     }
     thread.stats.row_errors.add(1);
-    // Lockouts are a millisecond longer than the lifetime: nobody wants to read 1801 seconds.
-    let wait_ms = until.map_or(0, |until| until.since(thread.now()).0.saturating_sub(1));
-    Answer::Error(RowError::PoolExhausted { pool, wait_ms })
+    Answer::Error(match until {
+        None => RowError::Unavailable { pool },
+        Some(until) => {
+            // Lockouts are a millisecond longer than the lifetime: nobody wants to read 1801 seconds.
+            let wait_ms = until.since(thread.now()).0.saturating_sub(1);
+            RowError::PoolExhausted { pool, wait_ms }
+        }
+    })
 }
 
 #[cfg(test)]

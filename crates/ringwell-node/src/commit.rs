@@ -1,7 +1,8 @@
 //! Which groups of a shard's journal are durable, and who waits for one.
 //!
 //! Lives on the shard's thread. Waiters are woken when their group is durable, or when the journal
-//! refuses: then their rows become overflow, whatever happens to the group later.
+//! refuses: then their rows become overflow, whatever happens to the group later. While it refuses
+//! nobody waits.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -14,7 +15,7 @@ use ringwell_engine::Refusal;
 pub(crate) struct Commit {
     /// Groups up to this one are durable; with `durability = "memory"` all are at once.
     durable: Cell<u64>,
-    /// How often waiters were turned away, and why the last time.
+    /// How often waiters were turned away, and why, while the journal still refuses.
     refusals: Cell<(u64, Option<Refusal>)>,
     waiters: RefCell<Vec<(u64, Waker)>>,
 }
@@ -31,6 +32,7 @@ impl Commit {
 
     /// Everything up to `group` is durable.
     pub(crate) fn advance(&self, group: u64) {
+        self.refusals.set((self.refusals.get().0, None));
         self.durable.set(self.durable.get().max(group));
         let durable = self.durable.get();
         for (_, waker) in self.waiters.borrow_mut().extract_if(.., |(group, _)| *group <= durable) {
@@ -38,7 +40,7 @@ impl Commit {
         }
     }
 
-    /// Turns away everybody who waits now.
+    /// Turns away everybody who waits, until [`Self::advance`].
     pub(crate) fn refuse(&self, why: Refusal) {
         self.refusals.set((self.refusals.get().0 + 1, Some(why)));
         for (_, waker) in self.waiters.borrow_mut().drain(..) {
@@ -49,26 +51,28 @@ impl Commit {
     /// Waits until `group` is durable.
     ///
     /// # Errors
-    /// The reason why the journal turned the waiters away.
+    /// The reason why the journal takes nothing.
     pub(crate) async fn wait(&self, group: u64) -> Result<(), Refusal> {
-        let before = self.refusals.get().0;
-        let mut registered = false;
+        let mut registered = None;
         poll_fn(|cx| {
             if self.durable.get() >= group {
                 return Poll::Ready(Ok(()));
             }
-            if let (count, Some(why)) = self.refusals.get()
-                && count != before
-            {
+            let (count, refusal) = self.refusals.get();
+            if let Some(why) = refusal {
                 return Poll::Ready(Err(why));
             }
-            // A task keeps its waker while it waits here, so once is enough.
-            if !registered {
+            // A task keeps its waker while it waits here, so once is enough, until the list is
+            // emptied by a refusal that is over before this task has its turn.
+            if registered != Some(count) {
                 self.waiters.borrow_mut().push((group, cx.waker().clone()));
-                registered = true;
+                registered = Some(count);
             }
             Poll::Pending
         })
         .await
     }
 }
+
+#[cfg(test)]
+mod tests;

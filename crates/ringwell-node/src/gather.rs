@@ -3,7 +3,8 @@
 //! The shard that took the batch in asks the other owners first, so that they work at the same
 //! time, then serves its own rows, then waits for the journal and the others, at most until the
 //! batch's deadline. What is missing then becomes overflow; the batch never fails as a whole.
-//! Invariant: a number whose answer does not leave is released.
+//! Invariant: a number whose answer does not leave is released, unless somebody can ask for it
+//! again.
 
 use std::hint::black_box;
 use std::rc::Rc;
@@ -91,7 +92,6 @@ impl InFlight {
     pub(crate) fn start(&mut self, text: &Bytes, terms: &Terms) {
         let thread = Rc::clone(&self.thread);
         let job = self.job();
-        job.outcomes.clear();
         job.outcomes.resize(job.plans.len(), Outcome::Refused(Refusal::Late));
         if thread.peers.0.len() > 1 {
             ask_others(&thread, job, text, terms);
@@ -122,7 +122,7 @@ impl InFlight {
             self.job().take_arrived();
         }
         if let Err(refusal) = journal {
-            self.give_up_own(refusal, terms);
+            self.give_up_own(refusal);
         }
     }
 
@@ -149,25 +149,19 @@ impl InFlight {
     }
 
     /// The journal did not take this shard's rows in time: they become overflow.
-    fn give_up_own(&mut self, refusal: Refusal, terms: &Terms) {
+    fn give_up_own(&mut self, refusal: Refusal) {
         let thread = Rc::clone(&self.thread);
-        let now = self.now;
-        let mut engine = thread.engine.borrow_mut();
-        let later = engine.at(thread.clock.now());
-        let own = thread.id;
-        for (row, pool, outcome) in self.job().rows_of(own) {
+        let allocated_at = self.now;
+        let mut unanswered = Vec::new();
+        for outcome in self.job().outcomes_of(thread.id) {
             if let Outcome::Allocated { slot, .. } = *outcome {
-                engine.release_slot(later, slot, now);
-                if let Some(batch) = terms.retry {
-                    engine.forget_answer(later, RowKey { batch, row }, pool);
-                }
+                unanswered.push(Unanswered { slot, allocated_at });
             }
             if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
                 *outcome = Outcome::Refused(refusal);
             }
         }
-        drop(engine);
-        thread.commit_soon();
+        thread.release(&unanswered);
     }
 
     /// Releases every number that was handed out for this batch.
@@ -178,7 +172,7 @@ impl InFlight {
         let job = self.job();
         job.take_arrived();
         let mut own_slots = Vec::new();
-        for (_, _, outcome) in job.rows_of(own) {
+        for outcome in job.outcomes_of(own) {
             if let Outcome::Allocated { slot, .. } = *outcome {
                 own_slots.push(Unanswered { slot, allocated_at: now });
             }
@@ -216,13 +210,21 @@ impl Job {
         }
     }
 
-    /// This shard's rows: row, pool within the shard, outcome.
-    fn rows_of(&mut self, shard: u16) -> impl Iterator<Item = (u16, u32, &mut Outcome)> {
-        let rows = (0..).zip(&self.plans).zip(&mut self.outcomes);
-        rows.filter_map(move |((row, plan), outcome)| match plan {
+    /// What became of a shard's rows.
+    fn outcomes_of(&mut self, shard: u16) -> impl Iterator<Item = &mut Outcome> {
+        let rows = self.plans.iter().zip(&mut self.outcomes);
+        rows.filter_map(move |(plan, outcome)| match plan {
             Plan::Fail(_) => None,
-            Plan::Allocate(owner) => (owner.shard == shard).then_some((row, owner.index, outcome)),
+            Plan::Allocate(owner) => (owner.shard == shard).then_some(outcome),
         })
+    }
+
+    /// Forgets the batch; keeps the room.
+    fn clear(&mut self) {
+        self.batch.clear();
+        self.plans.clear();
+        self.outcomes.clear();
+        self.remote.clear();
     }
 }
 
@@ -232,7 +234,7 @@ impl Drop for InFlight {
             self.release_all();
         }
         if let Some(mut job) = self.job.take() {
-            job.remote.clear();
+            job.clear();
             self.thread.give_job(job);
         }
     }
@@ -294,8 +296,12 @@ fn serve_own(thread: &ShardThread, job: &mut Job, text: &[u8], terms: &Terms) ->
     let own = thread.id;
     // All cache misses of the batch at once; the sum only keeps the reads alive.
     let mut warmed = 0;
-    for (_, pool, _) in job.rows_of(own) {
-        warmed ^= engine.warm(pool);
+    for plan in &job.plans {
+        if let Plan::Allocate(owner) = plan
+            && owner.shard == own
+        {
+            warmed ^= engine.warm(owner.index);
+        }
     }
     black_box(warmed);
     let rows = (0..).zip(&job.plans).zip(job.batch.rows()).zip(&mut job.outcomes);

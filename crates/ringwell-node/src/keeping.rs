@@ -27,6 +27,8 @@ const SNAPSHOT_WRITE_BYTES: usize = 1 << 20;
 /// Why something beside answering failed. The shard goes on without it.
 type Trouble = String;
 
+const NO_WRITES: &str = "the journal takes no writes";
+
 /// Runs until the thread ends.
 pub(crate) async fn run(thread: Rc<ShardThread>, journal: Rc<Journal>) {
     let limits = &thread.node.config.limits;
@@ -117,10 +119,7 @@ pub(crate) async fn snapshot(
     // What the snapshot knows must be in the journal before it counts.
     let through = thread.engine.borrow().newest_group();
     thread.commit_soon();
-    // Who comes while the journal refuses is not told so again, and must not wait for room.
-    let refuses = thread.engine.borrow().refusal().is_some();
-    let stored = if refuses { Err(()) } else { thread.commit.wait(through).await.map_err(drop) };
-    stored.map_err(|()| "the journal takes no writes".to_owned())?;
+    thread.commit.wait(through).await.map_err(|_| NO_WRITES)?;
     let file = write(file, writer.finish(through)).await?;
     let publish = tokio::task::spawn_blocking(move || file.publish(through)).await;
     publish.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
@@ -164,7 +163,7 @@ async fn carry_segment(
     }
     let last = thread.engine.borrow().newest_group();
     thread.commit_soon();
-    thread.commit.wait(last).await.map_err(|_| "the journal takes no writes".to_owned())
+    thread.commit.wait(last).await.map_err(|_| NO_WRITES.to_owned())
 }
 
 async fn carry_group(thread: &Rc<ShardThread>, group: &Group) -> Result<(), Trouble> {
@@ -174,7 +173,7 @@ async fn carry_group(thread: &Rc<ShardThread>, group: &Group) -> Result<(), Trou
         let (is_done, gathering) = {
             let mut engine = thread.engine.borrow_mut();
             if engine.refusal().is_some() {
-                return Err("the journal takes no writes".to_owned());
+                return Err(NO_WRITES.to_owned());
             }
             let carried = engine.carry(now, &mut records);
             (carried.map_err(|e| e.to_string())?, engine.group())
@@ -184,7 +183,6 @@ async fn carry_group(thread: &Rc<ShardThread>, group: &Group) -> Result<(), Trou
             tokio::task::yield_now().await;
             return Ok(());
         }
-        let stored = thread.commit.wait(gathering).await;
-        stored.map_err(|_| "the journal takes no writes".to_owned())?;
+        thread.commit.wait(gathering).await.map_err(|_| NO_WRITES)?;
     }
 }

@@ -58,8 +58,7 @@ fn failed(format: Format, error: &RowError, text: &[u8]) -> Response<AnswerBody>
     // The text has words of the client's.
     let nosniff = HeaderValue::from_static("nosniff");
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
-    if let RowError::PoolExhausted { wait_ms, .. } = error {
-        let seconds = wait_ms.div_ceil(1000).max(1);
+    if let Some(seconds) = error.retry_after_s() {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response

@@ -33,7 +33,8 @@ pub(crate) async fn attribution(
             fed
         } else {
             // Older history than is kept ends the walk.
-            let Some(group) = read(&thread, &reader, position).await? else { return Ok(None) };
+            let group = read(&thread, &reader, position).await?;
+            let Some(group) = group else { return Ok(walk.end()) };
             walk.feed(&group.record(position).map_err(|error| error.to_string())?)
         };
         step = fed.map_err(|broken| {

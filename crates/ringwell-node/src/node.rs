@@ -45,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) wire_limits: Limits,
     /// A drill for tests: a request that contains this text fails by a panic.
     panic_on: Option<Vec<u8>>,
+    /// The same for rows that another shard owns, on that shard.
+    panic_at_owner_on: Option<Vec<u8>>,
     phase: AtomicU8,
     journals: Vec<AtomicU8>,
 }
@@ -68,7 +70,8 @@ impl Node {
             directory: Arc::new(directory),
             durability,
             wire_limits,
-            panic_on: std::env::var("RINGWELL_DRILL_PANIC_ON").ok().map(String::into_bytes),
+            panic_on: drill("RINGWELL_DRILL_PANIC_ON"),
+            panic_at_owner_on: drill("RINGWELL_DRILL_PANIC_AT_OWNER_ON"),
             phase: AtomicU8::new(0),
             journals,
         }
@@ -76,10 +79,13 @@ impl Node {
 
     /// Panics if this request is the one that a test has chosen (`RINGWELL_DRILL_PANIC_ON`).
     pub(crate) fn fault_drill(&self, text: &[u8]) {
-        if let Some(wanted) = &self.panic_on {
-            let is_here = text.windows(wanted.len().max(1)).any(|window| window == wanted);
-            assert!(!is_here, "a drill: this request was to fail");
-        }
+        panic_if(self.panic_on.as_deref(), text);
+    }
+
+    /// As [`Self::fault_drill`], for rows that came from another shard
+    /// (`RINGWELL_DRILL_PANIC_AT_OWNER_ON`).
+    pub(crate) fn owner_fault_drill(&self, text: &[u8]) {
+        panic_if(self.panic_at_owner_on.as_deref(), text);
     }
 
     /// Whether answers wait for the journal.
@@ -111,5 +117,16 @@ impl Node {
             _ => JournalState::Failed,
         };
         self.journals.iter().map(|shard| state(shard.load(Ordering::Relaxed))).collect()
+    }
+}
+
+fn drill(variable: &str) -> Option<Vec<u8>> {
+    std::env::var(variable).ok().map(String::into_bytes)
+}
+
+fn panic_if(wanted: Option<&[u8]>, text: &[u8]) {
+    if let Some(wanted) = wanted {
+        let is_here = text.windows(wanted.len().max(1)).any(|window| window == wanted);
+        assert!(!is_here, "a drill: this request was to fail");
     }
 }

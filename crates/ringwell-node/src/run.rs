@@ -11,7 +11,7 @@ use ringwell_journal::Durability;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tokio::task::LocalSet;
+use tokio::task::{JoinSet, LocalSet};
 
 use crate::clock::Clock;
 use crate::disk::{self, DataLock, Journal};
@@ -31,6 +31,24 @@ enum Course {
     Drain,
     /// Nobody asks any more: save and end.
     Stop,
+}
+
+/// What a shard tells, in this order; the end may come at any time, by a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Report {
+    Ready,
+    Drained,
+    Ended,
+}
+
+/// Tells of the end of a shard's thread, however it comes.
+struct EndReport(mpsc::UnboundedSender<Report>);
+
+impl Drop for EndReport {
+    fn drop(&mut self) {
+        // At the end of the node nobody listens.
+        let _ = self.0.send(Report::Ended);
+    }
 }
 
 /// Requests in flight get this long when the node stops.
@@ -95,7 +113,7 @@ pub fn serve(config: Config, directory: Directory, on_ready: OnReady) -> Result<
     let runtime = current_thread()?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;
-        if wait_for(&mut reported, threads.len()).await {
+        if wait_for(&mut reported, Report::Ready, threads.len()).await {
             node.enter(Phase::Serving);
             tracing::info!(
                 addresses = ?listeners.addresses,
@@ -108,13 +126,14 @@ pub fn serve(config: Config, directory: Directory, on_ready: OnReady) -> Result<
             on_ready(&listeners.addresses);
             tokio::select! {
                 name = signals.next() => tracing::info!(signal = name, "draining"),
+                // Nothing else is reported now.
                 _ = reported.recv() => tracing::error!("a shard's thread has ended; stopping"),
             }
         }
         node.enter(Phase::Draining);
         signals.exit_at_once_on_the_next();
         course.send_replace(Course::Drain);
-        wait_for(&mut reported, threads.len()).await;
+        wait_for(&mut reported, Report::Drained, threads.len()).await;
         course.send_replace(Course::Stop);
         Ok::<_, ServeError>(())
     })?;
@@ -123,14 +142,17 @@ pub fn serve(config: Config, directory: Directory, on_ready: OnReady) -> Result<
     Ok(())
 }
 
-/// Waits until every shard has reported; `false` if one has ended before.
-async fn wait_for(reported: &mut mpsc::UnboundedReceiver<u16>, shards: usize) -> bool {
+/// Waits until every shard has reported this, or its end; `false` if one has ended.
+async fn wait_for(
+    reported: &mut mpsc::UnboundedReceiver<Report>,
+    wanted: Report,
+    shards: usize,
+) -> bool {
+    let mut all_there = true;
     for _ in 0..shards {
-        if reported.recv().await.is_none() {
-            return false;
-        }
+        all_there &= reported.recv().await == Some(wanted);
     }
-    true
+    all_there
 }
 
 fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeError> {
@@ -213,7 +235,7 @@ struct ShardPlan {
     listeners: Vec<Listener>,
     queue: mpsc::Receiver<Message>,
     told: watch::Receiver<Course>,
-    reports: mpsc::UnboundedSender<u16>,
+    reports: mpsc::UnboundedSender<Report>,
 }
 
 fn current_thread() -> Result<Runtime, ServeError> {
@@ -225,6 +247,7 @@ fn spawn(plan: ShardPlan) -> Result<JoinHandle<Result<(), ServeError>>, ServeErr
     std::thread::Builder::new()
         .name(name)
         .spawn(move || {
+            let _end = EndReport(plan.reports.clone());
             let runtime = current_thread()?;
             runtime.block_on(LocalSet::new().run_until(live(plan)))
         })
@@ -238,28 +261,37 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     let admin = admin::router(Arc::clone(&node), peers.clone());
     let thread = Rc::new(ShardThread::new(id, node, engine, clock, peers));
     let journal = Rc::new(journal);
-    let tasks = [
-        tokio::task::spawn_local(writer::run(Rc::clone(&thread), Rc::clone(&journal), flushed)),
-        tokio::task::spawn_local(serve_messages(Rc::clone(&thread), Rc::clone(&journal), queue)),
-        tokio::task::spawn_local(keeping::run(Rc::clone(&thread), Rc::clone(&journal))),
-    ];
+    let mut tasks = JoinSet::new();
+    tasks.spawn_local(writer::run(Rc::clone(&thread), Rc::clone(&journal), flushed));
+    tasks.spawn_local(serve_messages(Rc::clone(&thread), Rc::clone(&journal), queue));
+    tasks.spawn_local(keeping::run(Rc::clone(&thread), Rc::clone(&journal)));
     // Files that once failed to flush cannot vouch for themselves: a fresh snapshot can.
     save(&thread, &journal).await;
     let accepting = accept_all(&thread, listeners, &admin);
-    let _ = reports.send(id);
-    wait_until(&mut told, Course::Drain).await;
+    let _ = reports.send(Report::Ready);
+    tokio::select! {
+        () = wait_until(&mut told, Course::Drain) => {}
+        () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
+    }
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     drain(&thread).await;
-    let _ = reports.send(id);
+    let _ = reports.send(Report::Drained);
     wait_until(&mut told, Course::Stop).await;
     let is_saved = save(&thread, &journal).await;
-    for task in tasks {
-        task.abort();
-        // Its share of the journal goes with it.
-        let _ = task.await;
-    }
+    // Their shares of the journal go with them.
+    tasks.shutdown().await;
     let is_closed = Rc::into_inner(journal).is_none_or(|journal| journal.close().is_ok());
     if is_saved && is_closed { Ok(()) } else { Err(ServeError::Unsaved { shard: id }) }
+}
+
+/// Returns when one of the shard's own tasks has panicked: the shard cannot go on without it.
+async fn any_panics(tasks: &mut JoinSet<()>) {
+    while let Some(end) = tasks.join_next().await {
+        if end.is_err() {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 fn accept_all(
@@ -359,3 +391,6 @@ fn stats(thread: &ShardThread, journal: &Journal) -> ShardStats {
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -131,7 +132,15 @@ impl ShardThread {
             self.stats.peer_rows_late.add(ask.rows.len() as u64);
             return;
         }
-        let answer = self.allocate_for_peer(&ask);
+        let allocated = catch_unwind(AssertUnwindSafe(|| self.allocate_for_peer(&ask)));
+        let answer = match allocated {
+            Ok(answer) => answer,
+            Err(panic) => {
+                // Nobody answers: the rows overflow at the batch's deadline.
+                self.report_panic(&panic);
+                return;
+            }
+        };
         let group = self.engine.borrow().newest_group();
         let is_promise = |outcome| is_promise(outcome, ask.retry.is_some());
         let has_promise = answer.outcomes.iter().any(is_promise);
@@ -145,6 +154,7 @@ impl ShardThread {
     }
 
     fn allocate_for_peer(&self, ask: &PeerRows) -> PeerAnswer {
+        self.node.owner_fault_drill(&ask.text);
         let mut engine = self.engine.borrow_mut();
         let at = engine.at(self.clock.now());
         let outcomes = ask.rows.iter().map(|row| {

@@ -70,6 +70,10 @@ pub(crate) fn start(
     })?;
     adopt(&mut reads);
     let newest = reads.iter().map(|read| read.recovered.tip.last_at).max().unwrap_or_default();
+    for read in &mut reads {
+        // What one shard knows of the time is true for those that take over its lockouts.
+        read.restore.clock(newest);
+    }
     let wall = clock.now();
     let clock = clock.not_before(newest);
     let started = reads.into_iter().map(|read| open(read, wall)).collect::<Result<Vec<_>, _>>()?;

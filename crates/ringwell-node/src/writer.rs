@@ -48,12 +48,21 @@ fn forget_oldest(thread: &ShardThread, journal: &Journal) -> Option<Vec<u8>> {
     if !engine.needs_group(oldest.header.n) {
         return Some(oldest.body);
     }
-    let before = engine.pending_bytes();
-    // A group and what it carries fit into the next one.
-    if let Err(error) = engine.carry(now, &mut oldest.records()) {
-        tracing::error!(shard = thread.id, %error, "a group in memory cannot be read");
+    let mut carried = 0;
+    let mut records = oldest.records();
+    loop {
+        let before = engine.pending_bytes();
+        let is_done = engine.carry(now, &mut records).unwrap_or_else(|error| {
+            tracing::error!(shard = thread.id, %error, "a group in memory cannot be read");
+            true
+        });
+        carried += engine.pending_bytes() - before;
+        if is_done {
+            break;
+        }
+        // Memory stores a group at once.
+        let _ = engine.seal(Vec::new()).map(|group| journal.submit(group));
     }
-    let carried = engine.pending_bytes() - before;
     if carried > oldest.body.len() / 2 {
         journal.keep_more(oldest.body.len() as u64);
     }

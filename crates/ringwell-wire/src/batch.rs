@@ -97,6 +97,12 @@ impl Batch {
         &self.rows
     }
 
+    /// Lets go of the text; keeps the room for rows.
+    pub fn clear(&mut self) {
+        self.text = Bytes::new();
+        self.rows.clear();
+    }
+
     /// Few batches have visitors: one search tells, so that the others do not pay a row each.
     fn find_visitors(&mut self) {
         static VISITOR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(VISITOR_NAME));

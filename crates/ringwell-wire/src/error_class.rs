@@ -28,6 +28,11 @@ pub enum RowError {
         /// When to ask again.
         wait_ms: u64,
     },
+    /// The pool's shard could not be asked in time, and the pool has no overflow number.
+    Unavailable {
+        /// The pool.
+        pool: PoolId,
+    },
     /// A fault of ours, which stands in the log under this handle.
     InternalServiceError {
         /// The handle.
@@ -103,6 +108,7 @@ impl RowError {
             Self::InvalidKey { .. } => "InvalidKey",
             Self::InvalidInput(_) => "InvalidInput",
             Self::PoolExhausted { .. } => "PoolExhausted",
+            Self::Unavailable { .. } => "ServiceUnavailable",
             Self::InternalServiceError { .. } => "InternalServiceError",
         }
     }
@@ -113,8 +119,20 @@ impl RowError {
         match self {
             Self::InvalidKey { .. } => 401,
             Self::InvalidInput(_) => 403,
-            Self::PoolExhausted { .. } => 503,
+            Self::PoolExhausted { .. } | Self::Unavailable { .. } => 503,
             Self::InternalServiceError { .. } => 500,
+        }
+    }
+
+    /// When to ask again, in seconds, if asking again may help.
+    #[must_use]
+    pub const fn retry_after_s(&self) -> Option<u64> {
+        match self {
+            Self::PoolExhausted { wait_ms, .. } => Some(seconds(*wait_ms)),
+            Self::Unavailable { .. } => Some(1),
+            Self::InvalidKey { .. } | Self::InvalidInput(_) | Self::InternalServiceError { .. } => {
+                None
+            }
         }
     }
 
@@ -131,11 +149,21 @@ impl RowError {
             Self::PoolExhausted { pool, wait_ms } => format!(
                 "All numbers of ring pool {pool} are in use and it has no overflow number; ask \
                  again in {} seconds",
-                wait_ms.div_ceil(1000).max(1)
+                seconds(*wait_ms)
+            ),
+            Self::Unavailable { pool } => format!(
+                "Ring pool {pool} cannot hand out numbers at the moment and has no overflow \
+                 number; ask again in a second"
             ),
             Self::InternalServiceError { handle } => format!("refer to error handle {handle}"),
         }
     }
+}
+
+/// Whole seconds to wait: at least one.
+const fn seconds(wait_ms: u64) -> u64 {
+    let seconds = wait_ms.div_ceil(1000);
+    if seconds == 0 { 1 } else { seconds }
 }
 
 impl InputFault {

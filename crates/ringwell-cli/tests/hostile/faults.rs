@@ -18,6 +18,7 @@ fn site(settings: &str) -> Site {
 fn drilled(site: &Site) -> Server {
     let mut command = site.serve(&[]);
     command.env("RINGWELL_DRILL_PANIC_ON", "BOOM");
+    command.env("RINGWELL_DRILL_PANIC_AT_OWNER_ON", "BANG");
     Server::start(command)
 }
 
@@ -73,6 +74,44 @@ fn a_panic_costs_one_batch_and_nothing_else() {
     for handle in handles {
         assert!(log.contains(&handle.to_string()), "{handle} is not in the log:\n{log}");
     }
+}
+
+#[test]
+fn a_panic_in_the_owner_of_a_row_costs_that_row_and_nothing_else() {
+    let site = site("");
+    let server = drilled(&site);
+    let mut client = server.client();
+    let count =
+        |body: &str| (body.matches("promo_number\"").count(), body.matches("overflow").count());
+    // Pools 1 and 2 have different owners, so one of them is not the shard that takes the batch.
+    let panicked = client.post(BULK, &[], &batch(&site, ["a=1", "b=BANG", "c=3"])).unwrap().body;
+    let (rows, overflow) = count(&panicked);
+    assert_eq!(rows, 3, "{panicked}");
+    assert!((1..=2).contains(&overflow), "{panicked}");
+    assert_eq!(metrics::sum(&server, "ringwell_panics_total"), 1);
+    let after = client.post(BULK, &[], &batch(&site, ["a=1", "b=2", "c=3"])).unwrap().body;
+    assert_eq!(count(&after), (3, 0), "{after}");
+}
+
+#[test]
+fn a_late_row_of_a_pool_without_overflow_does_not_say_that_its_numbers_are_in_use() {
+    let site = site(
+        "[[ring_pool]]\nid = 9\nring_pool_key = \"key-of-nine\"\nlifetime = \"30m\"\n\
+         numbers = [\"8885550100\"]\nallow_overflow = false",
+    );
+    let server = drilled(&site);
+    let suffix = "9/allocate_number.json?ring_pool_key=key-of-nine&a=BANG";
+    let body = json!({"requests": [{"api_suffix": suffix}]}).to_string();
+    // Until a connection is taken by the shard that does not own the pool.
+    let late = (0..64).find_map(|_| {
+        let answer = server.client().post(BULK, &[], &body).unwrap().json();
+        let row = answer["responses"][0].clone();
+        (row["error_class"] == "ServiceUnavailable").then_some(row)
+    });
+    let late = late.expect("another shard owns the pool");
+    let message = "Ring pool 9 cannot hand out numbers at the moment and has no overflow number; \
+                   ask again in a second";
+    assert_eq!(late["message"], message);
 }
 
 #[test]

@@ -148,8 +148,11 @@ fn join(one: Option<Held>, other: Option<Held>) -> Option<Held> {
     let mut joined = newer.clone();
     if older.allocated_at == newer.allocated_at {
         // The shard that took the number over knows how long its lockout is now.
-        joined.next_allocated_at = joined.next_allocated_at.or(older.next_allocated_at);
+        joined.locked_until = joined.locked_until.max(older.locked_until);
     }
+    // Each names the first allocation of its own that came after.
+    joined.next_allocated_at =
+        [joined.next_allocated_at, older.next_allocated_at].into_iter().flatten().min();
     Some(joined)
 }
 
