@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber};
-use ringwell_engine::{Ask, Engine, Outcome, Restore};
+use ringwell_engine::{Ask, Engine, Outcome, Refusal, Restore};
 use ringwell_journal::Tip;
 
 const ROWS: usize = 40;
@@ -64,9 +64,10 @@ fn allocate(engine: &mut Engine, batches: usize, pools: usize) -> anyhow::Result
         black_box(wanted.iter().fold(0, |warmed, pool| warmed ^ engine.warm(*pool)));
         for pool in wanted {
             let ask = Ask { pool, params: [PARAMS, b""], visitor: None, retry: None };
-            match black_box(engine.allocate(now, &ask)) {
-                Outcome::Allocated { .. } => {}
-                _ => exhausted += 1,
+            let mut outcome = Outcome::Refused(Refusal::Late);
+            engine.allocate(now, &ask, &mut outcome);
+            if !matches!(black_box(outcome), Outcome::Allocated { .. }) {
+                exhausted += 1;
             }
         }
         if batch % BATCHES_A_GROUP == 0 {

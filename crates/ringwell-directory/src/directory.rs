@@ -158,11 +158,11 @@ impl Directory {
     #[inline]
     #[must_use]
     pub fn check_key(&self, entry: Option<&Entry>, key: &[u8]) -> bool {
-        let first = entry.map_or(&self.nobody, |entry| &entry.key);
-        let second = entry.and_then(|entry| entry.next_key.as_deref()).unwrap_or(first);
-        // Both are compared in full before either is judged.
-        let differences = (first.difference(key), second.difference(key));
-        (differences.0 == 0 || differences.1 == 0) && entry.is_some()
+        let first = entry.map_or(&self.nobody, |entry| &entry.key).difference(key);
+        let next = entry.and_then(|entry| entry.next_key.as_deref());
+        // Where there are two, both are compared in full before either is judged.
+        let second = next.map_or(first, |next| next.difference(key));
+        (first == 0 || second == 0) && entry.is_some()
     }
 
     /// Which state of the directory this is; later ones have greater versions.

@@ -122,22 +122,23 @@ impl Engine {
         self.shard.warm(pool)
     }
 
-    /// Answers one row at `now`, which [`Engine::at`] gave.
+    /// Answers one row at `now`, which [`Engine::at`] gave. The outcome is written where it
+    /// stays: returned, it would go through memory twice.
     #[inline]
-    pub fn allocate(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
+    pub fn allocate(&mut self, now: Millis, ask: &Ask<'_>, outcome: &mut Outcome) {
         if let Some(refusal) = self.refusal {
-            return Outcome::Refused(refusal);
+            *outcome = Outcome::Refused(refusal);
+        } else if self.writer.is_full() {
+            *outcome = Outcome::Refused(Refusal::Busy);
+        } else if ask.retry.is_some() || ask.visitor.is_some() {
+            *outcome = self.allocate_with_memory(now, ask);
+        } else {
+            self.allocate_next(now, ask, None, outcome);
         }
-        if self.writer.is_full() {
-            return Outcome::Refused(Refusal::Busy);
-        }
-        if ask.retry.is_some() || ask.visitor.is_some() {
-            return self.allocate_with_memory(now, ask);
-        }
-        self.allocate_next(now, ask)
     }
 
     /// A row of a batch that may be repeated, or of a visitor who may come back.
+    #[cold]
     fn allocate_with_memory(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
         if let Some(row) = ask.retry
             && let Some(answer) = self.answers.get(now, row)
@@ -146,10 +147,7 @@ impl Engine {
             return outcome_of(answer);
         }
         let held = ask.visitor.and_then(|visitor| self.keep(now, ask.pool, visitor));
-        let outcome = match held.map_or_else(|| self.allocate_next(now, ask), kept) {
-            Outcome::Allocated { number, .. } => kept(number),
-            other => other,
-        };
+        let outcome = held.map_or_else(|| self.allocate_kept(now, ask), kept);
         let Some(row) = ask.retry else { return outcome };
         if let Some(answer) = answer_of(outcome) {
             self.answers.remember(now, row, answer);
@@ -166,13 +164,28 @@ impl Engine {
         outcome
     }
 
+    fn allocate_kept(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
+        let mut outcome = Outcome::Refused(Refusal::Late);
+        self.allocate_next(now, ask, ask.visitor, &mut outcome);
+        match outcome {
+            Outcome::Allocated { number, .. } => kept(number),
+            other => other,
+        }
+    }
+
     #[inline]
-    fn allocate_next(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
+    fn allocate_next(
+        &mut self,
+        now: Millis,
+        ask: &Ask<'_>,
+        visitor: Option<VisitorId>,
+        outcome: &mut Outcome,
+    ) {
         let position = self.next_position();
-        match self.shard.allocate(now, ask.pool, ask.visitor, position) {
+        match self.shard.allocate(now, ask.pool, visitor, position) {
             Err(Exhausted { until }) => {
                 self.counts.exhausted += 1;
-                Outcome::Exhausted { until }
+                *outcome = Outcome::Exhausted { until };
             }
             Ok(grant) => {
                 let written = self.writer.append(&Record::Allocate {
@@ -182,14 +195,14 @@ impl Engine {
                     number: grant.number,
                     lockout: grant.locked_until - now,
                     previous: grant.previous,
-                    visitor: ask.visitor,
+                    visitor,
                     idempotency: ask.retry,
                     params: ask.params,
                 });
                 assert!(written == position, "a record landed elsewhere than announced");
                 self.live.moved(grant.previous, position, true);
                 self.counts.allocated += 1;
-                Outcome::Allocated { number: grant.number, slot: grant.slot }
+                *outcome = Outcome::Allocated { number: grant.number, slot: grant.slot };
             }
         }
     }

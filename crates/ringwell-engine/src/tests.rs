@@ -73,7 +73,8 @@ impl Rig {
             retry: retry.map(|r| RowKey { batch: [r; 16], row: u16::from(r) }),
         };
         let before = self.engine.counts().allocated;
-        let outcome = self.engine.allocate(now, &ask);
+        let mut outcome = Outcome::Refused(Refusal::Late);
+        self.engine.allocate(now, &ask, &mut outcome);
         if let Outcome::Allocated { number, .. } | Outcome::Kept { number } = outcome
             && self.engine.counts().allocated > before
         {
@@ -408,7 +409,8 @@ fn a_group_that_is_full_refuses_rows_until_it_is_sealed() {
         rig.now = rig.now + Millis(20);
         let now = rig.engine.at(rig.now);
         let ask = Ask { pool: 1, params: [&params, b""], visitor: None, retry: None };
-        outcomes.push(rig.engine.allocate(now, &ask));
+        outcomes.push(Outcome::Refused(Refusal::Late));
+        rig.engine.allocate(now, &ask, outcomes.last_mut().unwrap());
     }
     assert_eq!(outcomes.last(), Some(&Outcome::Refused(Refusal::Busy)));
     rig.apply(&Input::Seal);

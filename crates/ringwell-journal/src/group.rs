@@ -133,7 +133,8 @@ impl Writer {
     /// # Panics
     /// If the record's time lies before that of the one before it, if it breaks another rule of
     /// the format ([`Record`]), or if the group has no room: see [`Self::has_room`].
-    #[inline]
+    #[expect(clippy::inline_always, reason = "measured: see `record::encode`")]
+    #[inline(always)]
     pub fn append(&mut self, record: &Record<'_>) -> Position {
         let at = record.at();
         assert!(at >= self.tip.last_at, "shard time went backwards");

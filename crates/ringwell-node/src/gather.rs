@@ -313,7 +313,7 @@ fn serve_own(thread: &ShardThread, job: &mut Job, text: &[u8], terms: &Terms) ->
         let params = ask.params.map(|span| span.of(text));
         let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
         let retry = terms.retry.map(|batch| RowKey { batch, row });
-        *outcome = engine.allocate(now, &Ask { pool: owner.index, params, visitor, retry });
+        engine.allocate(now, &Ask { pool: owner.index, params, visitor, retry }, outcome);
     }
     drop(engine);
     thread.commit_soon();

@@ -157,12 +157,14 @@ impl ShardThread {
         self.node.owner_fault_drill(&ask.text);
         let mut engine = self.engine.borrow_mut();
         let at = engine.at(self.clock.now());
-        let outcomes = ask.rows.iter().map(|row| {
+        let mut outcomes = vec![Outcome::Refused(Refusal::Late); ask.rows.len()];
+        for (row, outcome) in ask.rows.iter().zip(&mut outcomes) {
             let params = row.params.map(|span| span.of(&ask.text));
             let retry = ask.retry.map(|batch| RowKey { batch, row: row.row });
-            engine.allocate(at, &Ask { pool: row.pool, params, visitor: row.visitor, retry })
-        });
-        PeerAnswer { at, outcomes: outcomes.collect() }
+            let ask = Ask { pool: row.pool, params, visitor: row.visitor, retry };
+            engine.allocate(at, &ask, outcome);
+        }
+        PeerAnswer { at, outcomes }
     }
 
     /// Sends an answer; if nobody waits any more, its numbers are released.

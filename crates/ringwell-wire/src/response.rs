@@ -139,26 +139,47 @@ impl<'a> BulkResponse<'a> {
 #[inline]
 fn number_row(out: &mut Vec<u8>, number: PromoNumber) {
     let digits = digits(number);
-    let mut row = *NUMBER_ROW;
+    let start = out.len();
+    // Changed where it stays: copying what has just been changed waits for the changes.
+    out.extend_from_slice(NUMBER_ROW);
+    let row = &mut out[start..start + NUMBER_ROW.len()];
     row[FORMATTED_AT..FORMATTED_AT + 3].copy_from_slice(&digits[..3]);
     row[FORMATTED_AT + 4..FORMATTED_AT + 7].copy_from_slice(&digits[3..6]);
     row[FORMATTED_AT + 8..FORMATTED_AT + 12].copy_from_slice(&digits[6..]);
     row[BARE_AT..BARE_AT + 10].copy_from_slice(&digits);
-    out.extend_from_slice(&row);
 }
 
 /// The ten digits.
 #[inline]
 pub(crate) fn digits(number: PromoNumber) -> [u8; 10] {
-    let mut rest = number.to_u64();
+    let number = number.to_u64();
     let mut digits = [b'0'; 10];
-    for pair in digits.rchunks_exact_mut(2) {
-        let two = (rest % 100) as u8;
-        pair[0] = b'0' + two / 10;
-        pair[1] = b'0' + two % 10;
-        rest /= 100;
-    }
+    digits[..2].copy_from_slice(&PAIRS[(number / 100_000_000 % 100) as usize]);
+    digits[2..].copy_from_slice(&eight_digits(number % 100_000_000).to_le_bytes());
     digits
+}
+
+/// All pairs of digits.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let mut value = 0;
+    while value < 100 {
+        pairs[value as usize] = [b'0' + value / 10, b'0' + value % 10];
+        value += 1;
+    }
+    pairs
+};
+
+/// Eight digits as text, the first in the lowest byte: halves, then pairs, then digits, each step
+/// for all parts of the word at once. Division is by multiplication: exact for so few digits.
+#[inline]
+const fn eight_digits(value: u64) -> u64 {
+    let halves = (value / 10_000) | ((value % 10_000) << 32);
+    let hundreds = ((halves * 10_486) >> 20) & 0x7F_0000_007F;
+    let pairs = hundreds | (halves - hundreds * 100) << 16;
+    let tens = ((pairs * 103) >> 10) & 0x000F_000F_000F_000F;
+    let digits = tens | (pairs - tens * 10) << 8;
+    digits | 0x3030_3030_3030_3030
 }
 
 /// `NNN-NNN-NNNN`

@@ -1,4 +1,9 @@
-//! Writing records: a header on the stack, then the parameters behind it.
+//! Writing records: a header, then the parameters behind it.
+//!
+//! Inlined by force: where the kind of record is known, most of this is known too. Measured with
+//! the whole path of a batch, that is 12 of 134 ns a row.
+
+#![expect(clippy::inline_always, reason = "measured: see above")]
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
@@ -16,25 +21,47 @@ impl Record<'_> {
     /// # Panics
     /// If the record breaks a rule of the format (happened before `base`, `previous` not before
     /// it, parameters too long): asserted before anything is written, as it could not be read.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn encode(&self, n: u64, base: Millis, body: &mut Vec<u8>) -> Position {
         let place = position(n, body.len());
-        let mut head = Head { scratch: Scratch::new(), place };
+        self.check(base, place);
+        let start = body.len();
+        body.extend_from_slice(&[0; Scratch::BYTES]);
+        let mut head = Head { scratch: Scratch::new(&mut body[start..]), flags: 0, place };
         let params = self.encode_head(base, &mut head);
-        body.extend_from_slice(head.scratch.as_slice());
+        let end = start + head.end();
+        body.truncate(end);
         if let Some([first, second]) = params {
-            body.extend_from_slice(first);
-            if !first.is_empty() && !second.is_empty() {
-                body.push(b'&');
+            if !first.is_empty() {
+                body.extend_from_slice(first);
+                if !second.is_empty() {
+                    body.push(b'&');
+                }
             }
             body.extend_from_slice(second);
         }
         place
     }
 
+    #[inline(always)]
+    fn check(&self, base: Millis, place: Position) {
+        assert!(self.at() >= base, "a record happened before its group");
+        if let Self::Allocate { previous, .. }
+        | Self::Extend { previous, .. }
+        | Self::Release { previous, .. } = *self
+        {
+            assert!(previous < place, "the record before it is not before it");
+            let is_none = previous == Position::NONE;
+            assert!(is_none || position_parts(previous).0 > 0, "groups are counted from one");
+        }
+        if let Self::Allocate { params, .. } | Self::Carry { params, .. } = *self {
+            assert!(params_len(params) <= PARAMS_BYTES_MAX, "parameters are too long for a record");
+        }
+    }
+
     /// Everything but the parameters, which are returned if there are any.
-    #[inline]
-    fn encode_head(&self, base: Millis, head: &mut Head) -> Option<[&[u8]; 2]> {
+    #[inline(always)]
+    fn encode_head(&self, base: Millis, head: &mut Head<'_>) -> Option<[&[u8]; 2]> {
         match *self {
             Self::Allocate {
                 at,
@@ -92,67 +119,72 @@ impl Record<'_> {
     }
 }
 
-struct Head {
-    scratch: Scratch,
+struct Head<'a> {
+    scratch: Scratch<'a>,
+    flags: u8,
     place: Position,
 }
 
-impl Head {
-    #[inline]
+impl Head<'_> {
+    #[inline(always)]
     fn begin(&mut self, kind: u8, at: Millis, base: Millis) -> &mut Self {
-        assert!(at >= base, "a record happened before its group");
         self.scratch.byte(kind);
         self.scratch.byte(0);
         self.varint(at.0 - base.0)
     }
 
-    #[inline]
+    /// Writes the flags; says how long the head is.
+    #[inline(always)]
+    fn end(mut self) -> usize {
+        self.scratch.set(FLAGS, self.flags);
+        self.scratch.len()
+    }
+
+    #[inline(always)]
     fn flag(&mut self, flag: u8) -> &mut Self {
-        self.scratch.set_bits(FLAGS, flag);
+        self.flags |= flag;
         self
     }
 
-    #[inline]
+    #[inline(always)]
     fn varint(&mut self, value: u64) -> &mut Self {
         self.scratch.varint(value);
         self
     }
 
-    #[inline]
+    #[inline(always)]
     fn pool(&mut self, PoolId(pool): PoolId) -> &mut Self {
         self.varint(pool)
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&mut self, slot: u32) -> &mut Self {
         self.varint(u64::from(slot))
     }
 
-    #[inline]
+    #[inline(always)]
     fn millis(&mut self, Millis(millis): Millis) -> &mut Self {
         self.varint(millis)
     }
 
     /// Five bytes hold ten digits with room to spare: 2^40 is more than 10^12.
-    #[inline]
+    #[inline(always)]
     fn number(&mut self, number: PromoNumber) -> &mut Self {
         self.scratch.slice(&number.to_u64().to_le_bytes()[..5]);
         self
     }
 
-    #[inline]
+    #[inline(always)]
     fn previous(&mut self, previous: Position) -> &mut Self {
         if previous == Position::NONE {
             return self;
         }
-        assert!(previous < self.place, "the record before it is not before it");
         let (n, _) = position_parts(self.place);
         let (previous_n, offset) = position_parts(previous);
-        assert!(previous_n > 0, "groups are counted from one");
         self.flag(flag::PREVIOUS).varint(n - previous_n).varint(offset as u64)
     }
 
-    #[inline]
+    #[inline(always)]
     fn visitor(&mut self, visitor: Option<VisitorId>) -> &mut Self {
         if let Some(VisitorId(id)) = visitor {
             self.flag(flag::VISITOR).scratch.slice(&id);
@@ -160,17 +192,16 @@ impl Head {
         self
     }
 
-    #[inline]
+    #[inline(always)]
     fn row(&mut self, RowKey { batch, row }: RowKey) -> &mut Self {
         self.scratch.slice(&batch);
         self.scratch.slice(&row.to_le_bytes());
         self
     }
 
-    #[inline]
+    #[inline(always)]
     fn params<'a>(&mut self, params: [&'a [u8]; 2]) -> Option<[&'a [u8]; 2]> {
         let len = params_len(params);
-        assert!(len <= PARAMS_BYTES_MAX, "parameters are too long for a record");
         if len == 0 {
             return None;
         }

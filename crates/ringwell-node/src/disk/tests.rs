@@ -82,7 +82,7 @@ impl Shard {
     fn store(&mut self, bytes: usize) -> Group {
         let group = self.submit(bytes);
         let flushed = self.flushed.recv().unwrap();
-        assert!(matches!(flushed, Flushed::Stored { n, .. } if n == group.header.n));
+        assert!(matches!(flushed, Flushed::Stored { n, .. } if n == group.header.n), "{flushed:?}");
         group
     }
 

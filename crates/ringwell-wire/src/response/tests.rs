@@ -50,3 +50,12 @@ proptest! {
         prop_assert_eq!(&json["responses"][1]["error_class"], "InvalidKey");
     }
 }
+
+#[test]
+fn all_numbers_are_written_with_their_ten_digits() {
+    let step = 1_234_567;
+    let numbers = (0..10_000_000_000_u64).step_by(step).chain(9_999_999_000..10_000_000_000);
+    for number in numbers.filter_map(PromoNumber::from_u64) {
+        assert_eq!(super::digits(number), format!("{:010}", number.to_u64()).as_bytes());
+    }
+}
