@@ -26,7 +26,9 @@ pub struct PoolSpec {
     pub numbers: Vec<NumberRange>,
 }
 
+/// A cache line, as what a row needs of its pool is not to lie across two.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Pool {
     pub(crate) id: PoolId,
     pub(crate) lifetime: Millis,

@@ -4,8 +4,9 @@ use crate::{Millis, Position, PromoNumber};
 
 /// A promo number in rotation: its newest allocation and until when it is locked out.
 ///
-/// Thirty-two bytes, two to a cache line: a batch touches one slot a row.
+/// Thirty-two bytes, two to a cache line and none across two: a batch touches one slot a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(32))]
 pub struct Slot {
     /// The number itself.
     pub number: PromoNumber,
