@@ -1,0 +1,1 @@
+//! The frames of the link protocol.

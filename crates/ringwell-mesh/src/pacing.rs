@@ -1,0 +1,1 @@
+//! Pacing of one link: how many rows may be on their way to an owner.
