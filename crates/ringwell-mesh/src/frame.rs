@@ -1,1 +1,381 @@
-//! The frames of the link protocol.
+//! The frames that shards of different processes exchange, and what is checked of them.
+//!
+//! Owns the bytes of version 1. Knows nothing of HTTP, which carries the frames, of connections and
+//! their secret, or of who owns a pool.
+//! Invariants: no bytes make a reader panic, and none make it allocate more than a small multiple
+//! of their own length; a value has one encoding; a frame that is cut short is refused.
+//! Source: docs/spec/link.md.
+
+use core::ops::Range;
+
+use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
+
+mod bytes;
+mod error;
+
+pub use error::FrameError;
+
+use bytes::{NUMBER_BYTES, Reader, put_number, put_start, put_varint};
+
+/// The version that is written and read here: a frame's first byte.
+pub const VERSION: u8 = 1;
+
+/// Second byte of a frame.
+mod kind {
+    pub(super) const ASK: u8 = 1;
+    pub(super) const ANSWER: u8 = 2;
+    pub(super) const UNANSWERED: u8 = 3;
+    pub(super) const PING: u8 = 4;
+}
+
+/// Bits that say which optional fields are there.
+mod flag {
+    /// Of an ask: its batch may be sent again.
+    pub(super) const RETRY: u8 = 1;
+    /// Of a row: the visitor may ask for the same number again.
+    pub(super) const VISITOR: u8 = 1;
+}
+
+/// First byte of a row's answer.
+mod outcome {
+    pub(super) const ALLOCATED: u8 = 1;
+    pub(super) const KEPT: u8 = 2;
+    pub(super) const EXHAUSTED: u8 = 3;
+    pub(super) const JOURNAL_FULL: u8 = 4;
+    pub(super) const JOURNAL_FAILED: u8 = 5;
+    pub(super) const LATE: u8 = 6;
+    pub(super) const BUSY: u8 = 7;
+    pub(super) const MOVED: u8 = 8;
+}
+
+/// A `u64` as varint.
+const VARINT_BYTES_MAX: usize = 10;
+/// Version, kind, and up to four fields before the rows.
+const HEAD_BYTES_MAX: usize = 64;
+/// Flags, pool, row, and the lengths of two parts.
+const ROW_BYTES_MIN: usize = 5;
+/// Those, the visitor, and rows and lengths that fit 32 bits.
+const ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX + 3 + 2 * 5 + 16;
+/// The answer's kind alone.
+const ANSWER_ROW_BYTES_MIN: usize = 1;
+/// The answer's kind and a time.
+const ANSWER_ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX;
+
+/// What a frame may hold at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Rows, or numbers.
+    pub rows_max: usize,
+    /// Parameters of one row: both parts, and the `&` between them if neither is empty.
+    pub params_bytes_max: usize,
+}
+
+/// Asks a shard for the rows of one batch that it owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Whom it is for.
+    pub shard: u16,
+    /// After this many milliseconds nobody waits for the answer any more. A length, not a point
+    /// of time: clocks of two machines need not agree.
+    pub remaining_ms: u32,
+    /// The map of buckets by which the caller chose this shard.
+    pub map_version: u64,
+    /// Digest of a batch that may be sent again.
+    pub retry: Option<[u8; 16]>,
+}
+
+/// One row of an [`Ask`] that is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskRow<'a> {
+    /// The pool that a number is wanted from.
+    pub pool: PoolId,
+    /// Its number in the batch; rises from row to row.
+    pub row: u16,
+    /// The parameters as the client sent them, in two parts, as `&` belongs between them.
+    pub params: [&'a [u8]; 2],
+    /// Who may ask for the same number again.
+    pub visitor: Option<VisitorId>,
+}
+
+/// One row of an [`Ask`] that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadRow {
+    /// As in [`AskRow`].
+    pub pool: PoolId,
+    /// As in [`AskRow`].
+    pub row: u16,
+    /// Where in the frame the two parts of the parameters lie.
+    pub params: [Range<usize>; 2],
+    /// As in [`AskRow`].
+    pub visitor: Option<VisitorId>,
+}
+
+/// What became of one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowAnswer {
+    /// A number was handed out now, and nobody can ask for it again: a caller that does not pass
+    /// it on says so with [`Unanswered`].
+    Allocated {
+        /// The number.
+        number: PromoNumber,
+    },
+    /// A number, new or not, that stays with who asked.
+    Kept {
+        /// The number.
+        number: PromoNumber,
+    },
+    /// Every number is locked out.
+    Exhausted {
+        /// When the next one comes free, in the owner's time.
+        until: Millis,
+    },
+    /// The owner's journal has no room at the moment.
+    JournalFull,
+    /// The owner's journal failed; only a restart helps.
+    JournalFailed,
+    /// The row's time was up before it was served.
+    Late,
+    /// The owner has more to do than it may queue.
+    Busy,
+    /// This shard does not own the pool: one of the two has an old map.
+    Moved,
+}
+
+/// Answers an [`Ask`], row for row and in its order, or a ping, without rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// When the owner took the rows up, in its time.
+    pub at: Millis,
+    /// The map that the owner goes by.
+    pub map_version: u64,
+    /// The rows.
+    pub rows: Vec<RowAnswer>,
+}
+
+/// Allocations of one answer that never reached a client: the owner may end their lockouts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unanswered {
+    /// Who handed them out.
+    pub shard: u16,
+    /// The answer's [`Answer::at`].
+    pub allocated_at: Millis,
+    /// The numbers.
+    pub numbers: Vec<PromoNumber>,
+}
+
+/// Appends an ask to `out`. `rows` must be as long as it says, and no more than the owner takes:
+/// it refuses the frame otherwise.
+pub fn write_ask<'a>(
+    out: &mut Vec<u8>,
+    ask: &Ask,
+    rows: impl ExactSizeIterator<Item = AskRow<'a>>,
+) {
+    put_start(out, kind::ASK);
+    out.push(if ask.retry.is_some() { flag::RETRY } else { 0 });
+    put_varint(out, u64::from(ask.shard));
+    put_varint(out, u64::from(ask.remaining_ms));
+    put_varint(out, ask.map_version);
+    if let Some(retry) = &ask.retry {
+        out.extend_from_slice(retry);
+    }
+    put_varint(out, rows.len() as u64);
+    for row in rows {
+        put_row(out, &row);
+    }
+}
+
+/// Reads an ask.
+///
+/// # Errors
+/// [`FrameError`]: the first rule that `bytes` break. [`FrameError::Version`] is found first.
+pub fn read_ask(bytes: &[u8], limits: &Limits) -> Result<(Ask, Vec<ReadRow>), FrameError> {
+    let mut frame = Reader::open(bytes, kind::ASK)?;
+    let flags = frame.flags("flags", flag::RETRY)?;
+    let ask = Ask {
+        shard: frame.int("shard")?,
+        remaining_ms: frame.int("remaining time")?,
+        map_version: frame.int("map version")?,
+        retry: frame.optional(flags & flag::RETRY, "retry key")?,
+    };
+    let count = frame.rows(limits.rows_max, ROW_BYTES_MIN)?;
+    let mut rows: Vec<ReadRow> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let row = read_row(&mut frame, limits)?;
+        if rows.last().is_some_and(|before| before.row >= row.row) {
+            return Err(frame.out_of_range("row number"));
+        }
+        rows.push(row);
+    }
+    frame.close()?;
+    Ok((ask, rows))
+}
+
+/// Appends an answer to `out`.
+pub fn write_answer(out: &mut Vec<u8>, answer: &Answer) {
+    put_start(out, kind::ANSWER);
+    put_varint(out, answer.at.0);
+    put_varint(out, answer.map_version);
+    put_varint(out, answer.rows.len() as u64);
+    for row in &answer.rows {
+        put_row_answer(out, *row);
+    }
+}
+
+/// Reads the answer to an ask for `rows_wanted` rows; of a ping, for none.
+///
+/// # Errors
+/// [`FrameError`]: the first rule that `bytes` break. Another number of rows is one.
+pub fn read_answer(bytes: &[u8], rows_wanted: usize) -> Result<Answer, FrameError> {
+    let mut frame = Reader::open(bytes, kind::ANSWER)?;
+    let at = Millis(frame.int("time")?);
+    let map_version = frame.int("map version")?;
+    let count = frame.rows_exactly(rows_wanted, ANSWER_ROW_BYTES_MIN)?;
+    let mut rows = Vec::with_capacity(count);
+    for _ in 0..count {
+        rows.push(read_row_answer(&mut frame)?);
+    }
+    frame.close()?;
+    Ok(Answer { at, map_version, rows })
+}
+
+/// Appends to `out` that allocations reached nobody.
+pub fn write_unanswered(out: &mut Vec<u8>, unanswered: &Unanswered) {
+    put_start(out, kind::UNANSWERED);
+    put_varint(out, u64::from(unanswered.shard));
+    put_varint(out, unanswered.allocated_at.0);
+    put_varint(out, unanswered.numbers.len() as u64);
+    for number in &unanswered.numbers {
+        put_number(out, *number);
+    }
+}
+
+/// Reads which allocations reached nobody.
+///
+/// # Errors
+/// [`FrameError`]: the first rule that `bytes` break.
+pub fn read_unanswered(bytes: &[u8], limits: &Limits) -> Result<Unanswered, FrameError> {
+    let mut frame = Reader::open(bytes, kind::UNANSWERED)?;
+    let shard = frame.int("shard")?;
+    let allocated_at = Millis(frame.int("time of allocation")?);
+    let count = frame.rows(limits.rows_max, NUMBER_BYTES)?;
+    let mut numbers = Vec::with_capacity(count);
+    for _ in 0..count {
+        numbers.push(frame.number()?);
+    }
+    frame.close()?;
+    Ok(Unanswered { shard, allocated_at, numbers })
+}
+
+/// Appends to `out` the question how `shard` is. It goes the way of its rows, and the answer is an
+/// [`Answer`] without rows.
+pub fn write_ping(out: &mut Vec<u8>, shard: u16) {
+    put_start(out, kind::PING);
+    put_varint(out, u64::from(shard));
+}
+
+/// Reads which shard is asked how it is.
+///
+/// # Errors
+/// [`FrameError`]: the first rule that `bytes` break.
+pub fn read_ping(bytes: &[u8]) -> Result<u16, FrameError> {
+    let mut frame = Reader::open(bytes, kind::PING)?;
+    let shard = frame.int("shard")?;
+    frame.close()?;
+    Ok(shard)
+}
+
+impl Limits {
+    /// No frame that an owner takes is longer: the limit for a request's body.
+    #[must_use]
+    pub const fn frame_bytes_max(&self) -> usize {
+        let row = self.params_bytes_max.saturating_add(ROW_BYTES_MAX);
+        self.rows_max.saturating_mul(row).saturating_add(HEAD_BYTES_MAX)
+    }
+}
+
+impl Default for Limits {
+    /// 500 rows, as many as a batch may have, and 16 KiB a row, as much as a record of the journal
+    /// holds.
+    fn default() -> Self {
+        Self { rows_max: 500, params_bytes_max: 16 * 1024 }
+    }
+}
+
+impl Answer {
+    /// No answer of so many rows is longer: the limit for an answer's body.
+    #[must_use]
+    pub const fn bytes_max(rows: usize) -> usize {
+        rows.saturating_mul(ANSWER_ROW_BYTES_MAX).saturating_add(HEAD_BYTES_MAX)
+    }
+}
+
+fn put_row(out: &mut Vec<u8>, row: &AskRow) {
+    out.push(if row.visitor.is_some() { flag::VISITOR } else { 0 });
+    put_varint(out, row.pool.0);
+    put_varint(out, u64::from(row.row));
+    if let Some(VisitorId(id)) = &row.visitor {
+        out.extend_from_slice(id);
+    }
+    for part in row.params {
+        put_varint(out, part.len() as u64);
+    }
+    for part in row.params {
+        out.extend_from_slice(part);
+    }
+}
+
+fn read_row(frame: &mut Reader, limits: &Limits) -> Result<ReadRow, FrameError> {
+    let flags = frame.flags("flags of a row", flag::VISITOR)?;
+    let pool = PoolId(frame.int("pool")?);
+    let row = frame.int("row number")?;
+    let visitor = frame.optional(flags & flag::VISITOR, "visitor")?.map(VisitorId);
+    let first: u64 = frame.int("length of parameters")?;
+    let second: u64 = frame.int("length of parameters")?;
+    let join = u64::from(first > 0 && second > 0);
+    let bytes = first.saturating_add(second).saturating_add(join);
+    let bytes_max = limits.params_bytes_max;
+    if bytes > bytes_max as u64 {
+        return Err(FrameError::ParamsTooLong { row, bytes, bytes_max });
+    }
+    let params = [frame.range(first, "parameters")?, frame.range(second, "parameters")?];
+    Ok(ReadRow { pool, row, params, visitor })
+}
+
+fn put_row_answer(out: &mut Vec<u8>, row: RowAnswer) {
+    match row {
+        RowAnswer::Allocated { number } => {
+            out.push(outcome::ALLOCATED);
+            put_number(out, number);
+        }
+        RowAnswer::Kept { number } => {
+            out.push(outcome::KEPT);
+            put_number(out, number);
+        }
+        RowAnswer::Exhausted { until } => {
+            out.push(outcome::EXHAUSTED);
+            put_varint(out, until.0);
+        }
+        RowAnswer::JournalFull => out.push(outcome::JOURNAL_FULL),
+        RowAnswer::JournalFailed => out.push(outcome::JOURNAL_FAILED),
+        RowAnswer::Late => out.push(outcome::LATE),
+        RowAnswer::Busy => out.push(outcome::BUSY),
+        RowAnswer::Moved => out.push(outcome::MOVED),
+    }
+}
+
+fn read_row_answer(frame: &mut Reader) -> Result<RowAnswer, FrameError> {
+    Ok(match frame.byte("answer of a row")? {
+        outcome::ALLOCATED => RowAnswer::Allocated { number: frame.number()? },
+        outcome::KEPT => RowAnswer::Kept { number: frame.number()? },
+        outcome::EXHAUSTED => RowAnswer::Exhausted { until: Millis(frame.int("time")?) },
+        outcome::JOURNAL_FULL => RowAnswer::JournalFull,
+        outcome::JOURNAL_FAILED => RowAnswer::JournalFailed,
+        outcome::LATE => RowAnswer::Late,
+        outcome::BUSY => RowAnswer::Busy,
+        outcome::MOVED => RowAnswer::Moved,
+        _ => return Err(frame.out_of_range("answer of a row")),
+    })
+}
+
+#[cfg(test)]
+mod tests;

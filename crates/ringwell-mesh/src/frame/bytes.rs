@@ -1,0 +1,174 @@
+//! Appending values to a buffer and reading them from a slice, with every bound checked.
+//!
+//! Integers are LEB128 varints: seven bits a byte, lowest first. A reader takes the shortest form
+//! only, so that a value has one encoding.
+
+use core::ops::Range;
+
+use ringwell_core::PromoNumber;
+
+use super::{FrameError, VERSION};
+
+/// A promo number: its ten digits as one integer, lowest byte first.
+pub(super) const NUMBER_BYTES: usize = 5;
+
+pub(super) fn put_start(out: &mut Vec<u8>, kind: u8) {
+    out.extend_from_slice(&[VERSION, kind]);
+}
+
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value & 0x7F) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push((value & 0x7F) as u8);
+}
+
+pub(super) fn put_number(out: &mut Vec<u8>, number: PromoNumber) {
+    out.extend_from_slice(&number.to_u64().to_le_bytes()[..NUMBER_BYTES]);
+}
+
+/// Reads on through a frame. After an error nothing more is to be read.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Checks version and kind.
+    pub(super) fn open(bytes: &'a [u8], wanted: u8) -> Result<Self, FrameError> {
+        let mut frame = Self { bytes, rest: bytes };
+        let version = frame.byte("version")?;
+        if version != VERSION {
+            return Err(FrameError::Version { found: version });
+        }
+        let found = frame.byte("kind")?;
+        if found == wanted { Ok(frame) } else { Err(FrameError::Kind { found, wanted }) }
+    }
+
+    /// Checks that everything was read.
+    pub(super) fn close(self) -> Result<(), FrameError> {
+        match self.rest.len() {
+            0 => Ok(()),
+            bytes => Err(FrameError::LeftOver { bytes }),
+        }
+    }
+
+    /// That what was just read cannot be.
+    pub(super) fn out_of_range(&self, field: &'static str) -> FrameError {
+        FrameError::OutOfRange { field, offset: self.offset() }
+    }
+
+    pub(super) fn byte(&mut self, field: &'static str) -> Result<u8, FrameError> {
+        self.array(field).map(|[byte]| byte)
+    }
+
+    /// An integer that fits its type.
+    pub(super) fn int<T: TryFrom<u64>>(&mut self, field: &'static str) -> Result<T, FrameError> {
+        let value = self.varint(field)?;
+        T::try_from(value).map_err(|_| self.out_of_range(field))
+    }
+
+    /// A byte that has no other bits than those of `known`.
+    pub(super) fn flags(&mut self, field: &'static str, known: u8) -> Result<u8, FrameError> {
+        let flags = self.byte(field)?;
+        if flags & !known == 0 { Ok(flags) } else { Err(self.out_of_range(field)) }
+    }
+
+    /// Bytes that are there if `flag` is set.
+    pub(super) fn optional<const N: usize>(
+        &mut self,
+        flag: u8,
+        field: &'static str,
+    ) -> Result<Option<[u8; N]>, FrameError> {
+        if flag == 0 { Ok(None) } else { self.array(field).map(Some) }
+    }
+
+    pub(super) fn number(&mut self) -> Result<PromoNumber, FrameError> {
+        let mut wide = [0; 8];
+        wide[..NUMBER_BYTES].copy_from_slice(&self.array::<NUMBER_BYTES>("promo number")?);
+        PromoNumber::from_u64(u64::from_le_bytes(wide))
+            .ok_or_else(|| self.out_of_range("promo number"))
+    }
+
+    /// The next `len` bytes: where in the frame they lie.
+    pub(super) fn range(
+        &mut self,
+        len: u64,
+        field: &'static str,
+    ) -> Result<Range<usize>, FrameError> {
+        let start = self.offset();
+        let len = usize::try_from(len).map_err(|_| self.cut_short(field))?;
+        let (_, rest) = self.rest.split_at_checked(len).ok_or_else(|| self.cut_short(field))?;
+        self.rest = rest;
+        Ok(start..start + len)
+    }
+
+    /// How many rows follow: at most `rows_max`, and no more than the rest of the frame can hold,
+    /// so that room for them can be made at once.
+    pub(super) fn rows(
+        &mut self,
+        rows_max: usize,
+        row_bytes_min: usize,
+    ) -> Result<usize, FrameError> {
+        let rows = self.varint("number of rows")?;
+        match usize::try_from(rows) {
+            Ok(count) if count <= rows_max => self.with_room(count, row_bytes_min),
+            _ => Err(FrameError::TooManyRows { rows, rows_max }),
+        }
+    }
+
+    /// The same for a number of rows that is known.
+    pub(super) fn rows_exactly(
+        &mut self,
+        wanted: usize,
+        row_bytes_min: usize,
+    ) -> Result<usize, FrameError> {
+        let found = self.varint("number of rows")?;
+        if found != wanted as u64 {
+            return Err(FrameError::RowCount { found, wanted });
+        }
+        self.with_room(wanted, row_bytes_min)
+    }
+
+    fn with_room(&self, count: usize, row_bytes_min: usize) -> Result<usize, FrameError> {
+        if count <= self.rest.len() / row_bytes_min {
+            Ok(count)
+        } else {
+            Err(self.cut_short("rows"))
+        }
+    }
+
+    fn varint(&mut self, field: &'static str) -> Result<u64, FrameError> {
+        let mut value = 0_u64;
+        for index in 0..10 {
+            let byte = self.byte(field)?;
+            let bits = u64::from(byte & 0x7F);
+            // The tenth byte has room for one bit.
+            if index == 9 && bits > 1 {
+                break;
+            }
+            value |= bits << (7 * index);
+            if byte & 0x80 == 0 {
+                let is_shortest = index == 0 || byte != 0;
+                return if is_shortest { Ok(value) } else { Err(self.out_of_range(field)) };
+            }
+        }
+        Err(self.out_of_range(field))
+    }
+
+    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], FrameError> {
+        let (head, rest) = self.rest.split_first_chunk().ok_or_else(|| self.cut_short(field))?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    fn offset(&self) -> usize {
+        self.bytes.len() - self.rest.len()
+    }
+
+    fn cut_short(&self, field: &'static str) -> FrameError {
+        FrameError::CutShort { bytes: self.bytes.len(), field }
+    }
+}

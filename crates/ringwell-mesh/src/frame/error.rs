@@ -1,0 +1,74 @@
+//! Why a frame was refused.
+
+use super::VERSION;
+
+/// The first rule that a frame breaks. The texts are for an operator's log; they show nothing of
+/// what clients sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Another release wrote it. Nothing after the first byte was looked at.
+    #[error(
+        "frame of link version {found}, but this release speaks version {VERSION} only: upgrade the \
+         older of the two nodes"
+    )]
+    Version {
+        /// What the frame says.
+        found: u8,
+    },
+    /// It has another purpose.
+    #[error("frame of kind {found} where kind {wanted} belongs")]
+    Kind {
+        /// What the frame says.
+        found: u8,
+        /// What was to be read.
+        wanted: u8,
+    },
+    /// It ends too early.
+    #[error("frame is cut short: it ends after {bytes} bytes, within or before: {field}")]
+    CutShort {
+        /// How long it is.
+        bytes: usize,
+        /// What could not be read.
+        field: &'static str,
+    },
+    /// More rows, or numbers, than are taken.
+    #[error("frame of {rows} rows, where at most {rows_max} are taken")]
+    TooManyRows {
+        /// What the frame says.
+        rows: u64,
+        /// The limit.
+        rows_max: usize,
+    },
+    /// A row's parameters are longer than is taken.
+    #[error("row {row} has {bytes} bytes of parameters, where at most {bytes_max} are taken")]
+    ParamsTooLong {
+        /// The row's number in its batch.
+        row: u16,
+        /// Both parts and what joins them.
+        bytes: u64,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// A value that the field cannot have, or another encoding of it than the one that it has.
+    #[error("frame has an impossible value before byte {offset}: {field}")]
+    OutOfRange {
+        /// What was read.
+        field: &'static str,
+        /// Where it ends.
+        offset: usize,
+    },
+    /// Something follows after its end.
+    #[error("frame has {bytes} bytes too many")]
+    LeftOver {
+        /// How many.
+        bytes: usize,
+    },
+    /// An answer to something else than was asked.
+    #[error("answer of {found} rows to a request of {wanted}")]
+    RowCount {
+        /// What the frame says.
+        found: u64,
+        /// How many were asked for.
+        wanted: usize,
+    },
+}
