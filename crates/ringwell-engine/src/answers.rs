@@ -18,9 +18,7 @@ pub const ANSWER_AGE: Millis = Millis(25 * 60 * 60 * 1000);
 /// What to remember of an outcome; nothing if the shard could not tell: it may, next time.
 pub(crate) fn answer_of(outcome: Outcome) -> Option<Answer> {
     match outcome {
-        Outcome::Allocated { number, .. } | Outcome::Kept { number } => {
-            Some(Answer::Number(number))
-        }
+        Outcome::Allocated { number } | Outcome::Kept { number } => Some(Answer::Number(number)),
         Outcome::Exhausted { .. } => Some(Answer::Overflow),
         Outcome::Refused(_) => None,
     }

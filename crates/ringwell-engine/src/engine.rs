@@ -32,8 +32,6 @@ pub enum Outcome {
     Allocated {
         /// The number.
         number: PromoNumber,
-        /// Where it is in the shard, for [`Engine::release_slot`].
-        slot: u32,
     },
     /// A number, new or not, that stays with who asked: the visitor holds it, or the row gets it
     /// again when its batch is sent again. So it is never released because an answer did not leave.
@@ -50,7 +48,7 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
-/// Why a shard hands out nothing.
+/// Why a shard hands out nothing, or was not asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The journal has no room; it goes on by itself when there is some.
@@ -61,6 +59,12 @@ pub enum Refusal {
     Late,
     /// The shard has more to do than it may queue.
     Busy,
+    /// The link to the shard lets nothing through at the moment, because it was slow.
+    Paced,
+    /// The shard's node could not be reached, or did not answer as it should.
+    Unreachable,
+    /// The shard that was asked does not own the pool: the two nodes have different maps.
+    Moved,
 }
 
 /// How often things happened since the start.
@@ -168,7 +172,7 @@ impl Engine {
         let mut outcome = Outcome::Refused(Refusal::Late);
         self.allocate_next(now, ask, ask.visitor, &mut outcome);
         match outcome {
-            Outcome::Allocated { number, .. } => kept(number),
+            Outcome::Allocated { number } => kept(number),
             other => other,
         }
     }
@@ -202,7 +206,7 @@ impl Engine {
                 assert!(written == position, "a record landed elsewhere than announced");
                 self.live.moved(grant.previous, position, true);
                 self.counts.allocated += 1;
-                *outcome = Outcome::Allocated { number: grant.number, slot: grant.slot };
+                *outcome = Outcome::Allocated { number: grant.number };
             }
         }
     }

@@ -75,7 +75,7 @@ impl Rig {
         let before = self.engine.counts().allocated;
         let mut outcome = Outcome::Refused(Refusal::Late);
         self.engine.allocate(now, &ask, &mut outcome);
-        if let Outcome::Allocated { number, .. } | Outcome::Kept { number } = outcome
+        if let Outcome::Allocated { number } | Outcome::Kept { number } = outcome
             && self.engine.counts().allocated > before
         {
             self.history.push((number, now, params.into_bytes()));
@@ -140,7 +140,7 @@ fn future(rig: &mut Rig) -> Vec<Outcome> {
             rig.allocate(i % 3, None, None)
         })
         .map(|outcome| match outcome {
-            Outcome::Allocated { number, .. } => Outcome::Kept { number },
+            Outcome::Allocated { number } => Outcome::Kept { number },
             other => other,
         })
         .collect()
@@ -305,7 +305,7 @@ fn a_snapshot_holds_all_numbers_that_are_in_no_pool_any_more_in_several_pieces()
 #[test]
 fn the_history_of_a_number_that_moved_between_shards_is_found_in_both() {
     let mut rig = Rig::new();
-    let Outcome::Allocated { number, .. } = rig.allocate(2, None, None) else { panic!() };
+    let Outcome::Allocated { number } = rig.allocate(2, None, None) else { panic!() };
     rig.apply(&Input::Seal);
     let (first_at, first_until) = (rig.now, rig.now + Millis(5));
     let elsewhere = |allocated_at, until| {

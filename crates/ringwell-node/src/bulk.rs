@@ -118,7 +118,7 @@ pub(crate) fn row_answer<'a>(
         Some(Tracking { base: &of.base_url, destination: &of.destination_url })
     };
     let (reason, until) = match outcome {
-        Outcome::Allocated { number, .. } | Outcome::Kept { number } => {
+        Outcome::Allocated { number } | Outcome::Kept { number } => {
             return Answer::Number { number, overflow: false, tracking: tracking() };
         }
         Outcome::Exhausted { until } => (Reason::Exhausted, Some(until)),

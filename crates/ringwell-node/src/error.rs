@@ -26,6 +26,21 @@ pub enum ServeError {
         /// Why it failed.
         error: io::Error,
     },
+    /// The data directory was made by a node that had other shards.
+    #[error(
+        "{} has the journal of shard {shard}, which the cluster file does not give to node {node}: \
+         lockouts that it knows would be lost. Start with the map that the data was made with, or \
+         name another data directory",
+        data.display()
+    )]
+    ForeignShard {
+        /// The shard.
+        shard: u16,
+        /// The data directory.
+        data: PathBuf,
+        /// This node.
+        node: String,
+    },
     /// A file of the journal cannot be used.
     #[error(transparent)]
     File(#[from] disk::FileError),

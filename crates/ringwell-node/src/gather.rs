@@ -52,7 +52,7 @@ pub(crate) struct Job {
 /// Rows that another shard was asked for.
 #[derive(Debug)]
 struct Remote {
-    shard: usize,
+    shard: u16,
     rows: Vec<u16>,
     /// When the owner took them up, once it has answered.
     answered_at: Option<Millis>,
@@ -93,7 +93,7 @@ impl InFlight {
         let thread = Rc::clone(&self.thread);
         let job = self.job();
         job.outcomes.resize(job.plans.len(), Outcome::Refused(Refusal::Late));
-        if thread.peers.0.len() > 1 {
+        if thread.peers.are_several() {
             ask_others(&thread, job, text, terms);
         }
         self.now = serve_own(&thread, self.job(), text, terms);
@@ -154,8 +154,8 @@ impl InFlight {
         let allocated_at = self.now;
         let mut unanswered = Vec::new();
         for outcome in self.job().outcomes_of(thread.id) {
-            if let Outcome::Allocated { slot, .. } = *outcome {
-                unanswered.push(Unanswered { slot, allocated_at });
+            if let Outcome::Allocated { number } = *outcome {
+                unanswered.push(Unanswered { number, allocated_at });
             }
             if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
                 *outcome = Outcome::Refused(refusal);
@@ -171,22 +171,18 @@ impl InFlight {
         let own = thread.id;
         let job = self.job();
         job.take_arrived();
-        let mut own_slots = Vec::new();
-        for outcome in job.outcomes_of(own) {
-            if let Outcome::Allocated { slot, .. } = *outcome {
-                own_slots.push(Unanswered { slot, allocated_at: now });
-            }
-        }
+        let unseen = |outcome: &Outcome, allocated_at| match *outcome {
+            Outcome::Allocated { number } => Some(Unanswered { number, allocated_at }),
+            Outcome::Kept { .. } | Outcome::Exhausted { .. } | Outcome::Refused(_) => None,
+        };
+        let own: Vec<_> = job.outcomes_of(own).filter_map(|o| unseen(o, now)).collect();
         for remote in &job.remote {
             let Some(allocated_at) = remote.answered_at else { continue };
-            let slots =
-                remote.rows.iter().filter_map(|row| match job.outcomes[usize::from(*row)] {
-                    Outcome::Allocated { slot, .. } => Some(Unanswered { slot, allocated_at }),
-                    _ => None,
-                });
-            thread.peers.send(remote.shard, Message::Unanswered(slots.collect()));
+            let outcomes = remote.rows.iter().map(|row| &job.outcomes[usize::from(*row)]);
+            let numbers = outcomes.filter_map(|outcome| unseen(outcome, allocated_at));
+            thread.peers.send(remote.shard, Message::Unanswered(numbers.collect()));
         }
-        thread.release(&own_slots);
+        thread.release(&own);
     }
 }
 
@@ -259,14 +255,14 @@ fn visitor_id(name: &[u8]) -> VisitorId {
 
 /// Sends each other owner its rows. An owner whose queue is full is busy: its rows overflow now.
 fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) {
-    for shard in 0..usize::from(thread.directory.shards()) {
-        if shard == usize::from(thread.id) {
+    for shard in 0..thread.directory.shards() {
+        if shard == thread.id {
             continue;
         }
         let mut rows = Vec::new();
         for ((row, plan), asked) in (0..).zip(&job.plans).zip(job.batch.rows()) {
             let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
-            if usize::from(owner.shard) == shard {
+            if owner.shard == shard {
                 let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
                 rows.push(PeerRow { pool: owner.index, row, params: ask.params, visitor });
             }

@@ -25,7 +25,7 @@ use tower::ServiceExt;
 use crate::conn::{Open, Order, Phase, Watched};
 use crate::listen::Listener;
 use crate::shard::ShardThread;
-use crate::{admin, api};
+use crate::{admin, api, link};
 
 /// After the kernel refused a new connection (no descriptors left), wait this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -81,8 +81,17 @@ impl Body for AnswerBody {
     }
 }
 
+/// Who connects to a listener.
+#[derive(Clone, Debug)]
+pub(crate) enum Who {
+    /// Anybody: the published API and the management API.
+    Clients(Router),
+    /// Other nodes of the cluster.
+    Nodes,
+}
+
 /// Accepts connections until the task is ended.
-pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, admin: Router) {
+pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, who: Who) {
     let listener = match Accept::new(listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -95,10 +104,10 @@ pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, admin: R
             Accept::Tcp(tcp) => tcp.accept().await.map(|(socket, _)| {
                 // Answers are written whole: waiting for more to send only costs time.
                 let _ = socket.set_nodelay(true);
-                welcome(&thread, socket, &admin);
+                welcome(&thread, socket, &who);
             }),
             Accept::Unix(unix) => {
-                unix.accept().await.map(|(socket, _)| welcome(&thread, socket, &admin))
+                unix.accept().await.map(|(socket, _)| welcome(&thread, socket, &who))
             }
         };
         if let Err(error) = accepted {
@@ -124,12 +133,11 @@ impl Accept {
 }
 
 /// Serves a new connection on a task of its own, if there is room for it.
-fn welcome<S>(thread: &Rc<ShardThread>, mut socket: S, admin: &Router)
+fn welcome<S>(thread: &Rc<ShardThread>, mut socket: S, who: &Who)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let shards = usize::from(thread.directory.shards());
-    let room = thread.node.config.limits.connections.div_ceil(shards);
+    let room = thread.node.config.limits.connections.div_ceil(thread.node.shards().count());
     if thread.connections.count() >= room {
         thread.stats.connections_refused.add(1);
         tokio::task::spawn_local(async move {
@@ -140,19 +148,23 @@ where
     }
     thread.stats.connections_opened.add(1);
     let open = thread.connections.open();
-    tokio::task::spawn_local(serve(Rc::clone(thread), socket, open, admin.clone()));
+    tokio::task::spawn_local(serve(Rc::clone(thread), socket, open, who.clone()));
 }
 
-async fn serve<S>(thread: Rc<ShardThread>, socket: S, open: Open, admin: Router)
+async fn serve<S>(thread: Rc<ShardThread>, socket: S, open: Open, who: Who)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let watch = Rc::clone(&open.watch);
     let service = service_fn(|request: Request<Incoming>| {
         watch.enter(Phase::Service);
-        let (thread, watch, admin) = (Rc::clone(&thread), Rc::clone(&watch), admin.clone());
+        let (thread, watch, who) = (Rc::clone(&thread), Rc::clone(&watch), who.clone());
         async move {
-            let response = answer(&thread, request, admin).await;
+            let response = match who {
+                Who::Clients(admin) => answer(&thread, request, admin).await,
+                // On the heap: other requests need not carry its state.
+                Who::Nodes => Box::pin(link::serve::answer(&thread, request)).await,
+            };
             watch.enter(Phase::Write);
             Ok::<_, Infallible>(response)
         }
@@ -259,11 +271,23 @@ fn malformed() -> Response<AnswerBody> {
 /// # Errors
 /// [`RequestError`] says which limit it broke; the connection must then be closed.
 pub(crate) async fn read_body(thread: &ShardThread, body: Incoming) -> Result<Bytes, RequestError> {
+    read_frame(thread, body, thread.node.config.limits.body_bytes).await
+}
+
+/// As [`read_body`], with another limit of size.
+///
+/// # Errors
+/// As [`read_body`].
+pub(crate) async fn read_frame(
+    thread: &ShardThread,
+    body: Incoming,
+    limit: usize,
+) -> Result<Bytes, RequestError> {
     let limits = &thread.node.config.limits;
-    if body.size_hint().lower() > limits.body_bytes as u64 {
-        return Err(RequestError::TooLarge { limit: limits.body_bytes });
+    if body.size_hint().lower() > limit as u64 {
+        return Err(RequestError::TooLarge { limit });
     }
-    let mut read = pin!(collect(body, limits.body_bytes));
+    let mut read = pin!(collect(body, limit));
     // Most bodies have arrived with their head: those get no timer.
     if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await {
         return done;

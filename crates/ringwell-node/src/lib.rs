@@ -17,8 +17,10 @@ mod gather;
 mod http;
 mod keeping;
 mod legacy;
+mod link;
 mod listen;
 mod lookup;
+mod membership;
 mod mesh;
 mod node;
 mod run;
@@ -29,4 +31,5 @@ mod writer;
 
 pub use error::ServeError;
 pub use listen::ListenError;
+pub use membership::{Membership, Neighbour, Secret};
 pub use run::{OnReady, serve};

@@ -1,6 +1,7 @@
-//! Messages between the shards of a process, and what the management API asks of one.
+//! Messages between shards, and what the management API asks of one.
 //!
-//! A queue to each shard, bounded: where it is full the rows become overflow, nothing grows.
+//! A queue to each shard, bounded: where it is full the rows become overflow, nothing grows. What
+//! is in the queue of a shard of another node goes on over a link ([`crate::link`]).
 
 use std::time::Instant;
 
@@ -50,7 +51,7 @@ pub(crate) struct PeerAnswer {
 /// An allocation whose answer never left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unanswered {
-    pub(crate) slot: u32,
+    pub(crate) number: PromoNumber,
     pub(crate) allocated_at: Millis,
 }
 
@@ -75,15 +76,36 @@ pub(crate) enum Message {
     },
     /// How it goes.
     Stats(oneshot::Sender<ShardStats>),
+    /// What time it is: a sign of life through the queue that rows go through.
+    Ping(oneshot::Sender<Millis>),
 }
 
-/// The ways to all shards of the process, by shard.
-#[derive(Clone, Debug)]
-pub(crate) struct Peers(pub(crate) Vec<mpsc::Sender<Message>>);
+/// The ways to all shards, by shard: to those of this process their queues, to others the queues
+/// of this thread's links. Shards that are neither are `None`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Peers(Vec<Option<mpsc::Sender<Message>>>);
 
 impl Peers {
+    /// Adds the way to `shard`.
+    pub(crate) fn add(&mut self, shard: u16, way: mpsc::Sender<Message>) {
+        let place = usize::from(shard);
+        self.0.resize(self.0.len().max(place + 1), None);
+        self.0[place] = Some(way);
+    }
+
     /// Hands `message` to `shard` if its queue has room.
-    pub(crate) fn send(&self, shard: usize, message: Message) -> bool {
-        self.0[shard].try_send(message).is_ok()
+    pub(crate) fn send(&self, shard: u16, message: Message) -> bool {
+        let way = self.0.get(usize::from(shard)).and_then(Option::as_ref);
+        way.is_some_and(|way| way.try_send(message).is_ok())
+    }
+
+    /// All shards that there is a way to.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = u16> {
+        (0..).zip(&self.0).filter(|(_, way)| way.is_some()).map(|(shard, _)| shard)
+    }
+
+    /// Whether there is more than one shard.
+    pub(crate) fn are_several(&self) -> bool {
+        self.0.len() > 1
     }
 }

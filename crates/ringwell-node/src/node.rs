@@ -7,6 +7,8 @@ use ringwell_directory::{Config, Directory};
 use ringwell_journal::Durability;
 use ringwell_wire::Limits;
 
+use crate::Membership;
+
 /// Where the node is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -41,6 +43,7 @@ impl JournalState {
 pub(crate) struct Node {
     pub(crate) config: Config,
     pub(crate) directory: Arc<Directory>,
+    pub(crate) membership: Option<Membership>,
     pub(crate) durability: Durability,
     pub(crate) wire_limits: Limits,
     /// A drill for tests: a request that contains this text fails by a panic.
@@ -48,7 +51,8 @@ pub(crate) struct Node {
     /// The same for rows that another shard owns, on that shard.
     panic_at_owner_on: Option<Vec<u8>>,
     phase: AtomicU8,
-    journals: Vec<AtomicU8>,
+    /// The shards of this process, in rising order, and how their journals are.
+    journals: Vec<(u16, AtomicU8)>,
 }
 
 impl Node {
@@ -56,9 +60,10 @@ impl Node {
         config: Config,
         directory: Directory,
         durability: Durability,
-        journals: usize,
+        shards: &[u16],
+        membership: Option<Membership>,
     ) -> Self {
-        let journals = (0..journals).map(|_| AtomicU8::new(0)).collect();
+        let journals = shards.iter().map(|shard| (*shard, AtomicU8::new(0))).collect();
         let wire_limits = Limits {
             rows_max: config.limits.rows,
             suffix_bytes_max: config.limits.suffix_bytes,
@@ -68,6 +73,7 @@ impl Node {
         Self {
             config,
             directory: Arc::new(directory),
+            membership,
             durability,
             wire_limits,
             panic_on: drill("RINGWELL_DRILL_PANIC_ON"),
@@ -106,17 +112,26 @@ impl Node {
     }
 
     pub(crate) fn set_journal(&self, shard: u16, state: JournalState) {
-        self.journals[usize::from(shard)].store(state as u8, Ordering::Relaxed);
+        if let Some((_, known)) = self.journals.iter().find(|(id, _)| *id == shard) {
+            known.store(state as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// The shards of this process, in rising order.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = u16> {
+        self.journals.iter().map(|(shard, _)| *shard)
     }
 
     /// The states of the journals, by shard.
-    pub(crate) fn journals(&self) -> Vec<JournalState> {
-        let state = |value| match value {
-            0 => JournalState::Writing,
-            1 => JournalState::Full,
-            _ => JournalState::Failed,
-        };
-        self.journals.iter().map(|shard| state(shard.load(Ordering::Relaxed))).collect()
+    pub(crate) fn journals(&self) -> impl Iterator<Item = (u16, JournalState)> {
+        self.journals.iter().map(|(shard, state)| {
+            let state = match state.load(Ordering::Relaxed) {
+                0 => JournalState::Writing,
+                1 => JournalState::Full,
+                _ => JournalState::Failed,
+            };
+            (*shard, state)
+        })
     }
 }
 

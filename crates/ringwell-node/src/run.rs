@@ -15,13 +15,14 @@ use tokio::task::{JoinSet, LocalSet};
 
 use crate::clock::Clock;
 use crate::disk::{self, DataLock, Journal};
+use crate::http::Who;
 use crate::listen::{Listener, Listeners};
 use crate::mesh::{Message, Peers, QUEUE_MESSAGES_MAX};
 use crate::node::{JournalState, Node, Phase};
 use crate::shard::ShardThread;
 use crate::start::{Started, start};
 use crate::stats::{JournalStats, ShardStats};
-use crate::{ServeError, admin, http, keeping, lookup, writer};
+use crate::{Membership, ServeError, admin, http, keeping, link, lookup, writer};
 
 /// What the shards are told, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +70,12 @@ pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
 ///
 /// # Errors
 /// [`ServeError`] if the node cannot start, or could not save everything.
-pub fn serve(config: Config, directory: Directory, on_ready: OnReady) -> Result<(), ServeError> {
+pub fn serve(
+    config: Config,
+    directory: Directory,
+    membership: Option<Membership>,
+    on_ready: OnReady,
+) -> Result<(), ServeError> {
     let durability = match config.durability {
         ringwell_directory::Durability::Disk => Durability::Disk,
         ringwell_directory::Durability::Os => Durability::Os,
@@ -81,35 +87,12 @@ pub fn serve(config: Config, directory: Directory, on_ready: OnReady) -> Result<
         Durability::Disk | Durability::Os => Some(DataLock::acquire(&config.data)?),
     };
     warn_of_disk(&config, durability);
-    let rows_max = config.limits.idempotency_rows;
-    let (started, clock) = start(&directory, &settings, rows_max, Clock::start())?;
-    let mut listeners = Listeners::bind(&config.listen, usize::from(directory.shards()))?;
-    let node = Arc::new(Node::new(config, directory, durability, started.len()));
     let (course, told) = watch::channel(Course::Serve);
     let (reports, mut reported) = mpsc::unbounded_channel();
-    let (senders, queues): (Vec<_>, Vec<_>) =
-        started.iter().map(|_| mpsc::channel(QUEUE_MESSAGES_MAX)).unzip();
-    let peers = Peers(senders);
-    let mut threads = Vec::new();
-    // A shard without pools is there for its history alone.
-    let mut bound = std::mem::take(&mut listeners.shards);
-    bound.resize_with(started.len(), Vec::new);
-    for ((id, started), (listeners, queue)) in (0..).zip(started).zip(bound.into_iter().zip(queues))
-    {
-        let plan = ShardPlan {
-            id,
-            node: Arc::clone(&node),
-            clock,
-            peers: peers.clone(),
-            started,
-            listeners,
-            queue,
-            told: told.clone(),
-            reports: reports.clone(),
-        };
-        threads.push(spawn(plan)?);
-    }
-    drop(reports);
+    let tells = Tells { told, reports };
+    let Running { node, threads, listeners, links: _links } =
+        start_threads(config, directory, membership, &settings, &tells)?;
+    drop(tells);
     let runtime = current_thread()?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;
@@ -140,6 +123,67 @@ pub fn serve(config: Config, directory: Directory, on_ready: OnReady) -> Result<
     join(threads)?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The node's threads, and the sockets that are theirs.
+struct Running {
+    node: Arc<Node>,
+    threads: Vec<JoinHandle<Result<(), ServeError>>>,
+    listeners: Listeners,
+    links: Listeners,
+}
+
+/// How the node and its shards talk about its life.
+struct Tells {
+    told: watch::Receiver<Course>,
+    reports: mpsc::UnboundedSender<Report>,
+}
+
+/// Reads the journals, binds the addresses, and starts a thread for each shard.
+fn start_threads(
+    config: Config,
+    directory: Directory,
+    membership: Option<Membership>,
+    settings: &disk::Settings,
+    tells: &Tells,
+) -> Result<Running, ServeError> {
+    let rows_max = config.limits.idempotency_rows;
+    let (started, clock) =
+        start(&directory, settings, rows_max, Clock::start(), membership.as_ref())?;
+    let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
+    // A shard without pools is there for its history alone.
+    let serving = shards.iter().filter(|shard| **shard < directory.shards()).count();
+    let mut listeners = Listeners::bind(&config.listen, serving)?;
+    let link = membership.as_ref().map(|membership| membership.link.clone());
+    let mut links = Listeners::bind(link.as_slice(), serving)?;
+    let node = Node::new(config, directory, settings.durability, &shards, membership);
+    let node = Arc::new(node);
+    let mut peers = Peers::default();
+    let mut queues = Vec::new();
+    for shard in shards {
+        let (way, queue) = mpsc::channel(QUEUE_MESSAGES_MAX);
+        peers.add(shard, way);
+        queues.push(queue);
+    }
+    let mut threads = Vec::new();
+    let mut bound = listeners.shards.drain(..);
+    let mut bound_links = links.shards.drain(..);
+    for (started, queue) in started.into_iter().zip(queues) {
+        let plan = ShardPlan {
+            node: Arc::clone(&node),
+            clock,
+            peers: peers.clone(),
+            started,
+            listeners: bound.next().unwrap_or_default(),
+            links: bound_links.next().unwrap_or_default(),
+            queue,
+            told: tells.told.clone(),
+            reports: tells.reports.clone(),
+        };
+        threads.push(spawn(plan)?);
+    }
+    drop((bound, bound_links));
+    Ok(Running { node, threads, listeners, links })
 }
 
 /// Waits until every shard has reported this, or its end; `false` if one has ended.
@@ -227,12 +271,12 @@ impl Signals {
 
 /// All that a shard's thread begins with.
 struct ShardPlan {
-    id: u16,
     node: Arc<Node>,
     clock: Clock,
     peers: Peers,
     started: Started,
     listeners: Vec<Listener>,
+    links: Vec<Listener>,
     queue: mpsc::Receiver<Message>,
     told: watch::Receiver<Course>,
     reports: mpsc::UnboundedSender<Report>,
@@ -243,7 +287,7 @@ fn current_thread() -> Result<Runtime, ServeError> {
 }
 
 fn spawn(plan: ShardPlan) -> Result<JoinHandle<Result<(), ServeError>>, ServeError> {
-    let name = format!("shard-{}", plan.id);
+    let name = format!("shard-{}", plan.started.shard);
     std::thread::Builder::new()
         .name(name)
         .spawn(move || {
@@ -256,10 +300,13 @@ fn spawn(plan: ShardPlan) -> Result<JoinHandle<Result<(), ServeError>>, ServeErr
 
 /// A shard's life on its thread.
 async fn live(plan: ShardPlan) -> Result<(), ServeError> {
-    let ShardPlan { id, node, clock, peers, started, listeners, queue, mut told, reports } = plan;
-    let Started { engine, journal, flushed } = started;
+    let ShardPlan { node, clock, mut peers, started, listeners, links, queue, mut told, reports } =
+        plan;
+    let Started { shard, engine, journal, flushed } = started;
+    let ways = link::to_others(&node, shard, &mut peers);
     let admin = admin::router(Arc::clone(&node), peers.clone());
-    let thread = Rc::new(ShardThread::new(id, node, engine, clock, peers));
+    let links_out = ways.iter().map(|way| Rc::clone(&way.link)).collect();
+    let thread = Rc::new(ShardThread::new(shard, node, engine, clock, peers, links_out));
     let journal = Rc::new(journal);
     let mut tasks = JoinSet::new();
     tasks.spawn_local(writer::run(Rc::clone(&thread), Rc::clone(&journal), flushed));
@@ -267,7 +314,10 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     tasks.spawn_local(keeping::run(Rc::clone(&thread), Rc::clone(&journal)));
     // Files that once failed to flush cannot vouch for themselves: a fresh snapshot can.
     save(&thread, &journal).await;
-    let accepting = accept_all(&thread, listeners, &admin);
+    for way in ways {
+        tasks.spawn_local(way.run());
+    }
+    let accepting = accept_all(&thread, listeners, links, &admin);
     let _ = reports.send(Report::Ready);
     tokio::select! {
         () = wait_until(&mut told, Course::Drain) => {}
@@ -281,7 +331,7 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     // Their shares of the journal go with them.
     tasks.shutdown().await;
     let is_closed = Rc::into_inner(journal).is_none_or(|journal| journal.close().is_ok());
-    if is_saved && is_closed { Ok(()) } else { Err(ServeError::Unsaved { shard: id }) }
+    if is_saved && is_closed { Ok(()) } else { Err(ServeError::Unsaved { shard }) }
 }
 
 /// Returns when one of the shard's own tasks has panicked: the shard cannot go on without it.
@@ -297,12 +347,17 @@ async fn any_panics(tasks: &mut JoinSet<()>) {
 fn accept_all(
     thread: &Rc<ShardThread>,
     listeners: Vec<Listener>,
+    links: Vec<Listener>,
     admin: &Router,
 ) -> Vec<tokio::task::JoinHandle<()>> {
-    let accept = |listener| {
-        tokio::task::spawn_local(http::accept(Rc::clone(thread), listener, admin.clone()))
-    };
-    listeners.into_iter().map(accept).collect()
+    let clients = listeners.into_iter().map(|listener| (listener, Who::Clients(admin.clone())));
+    let nodes = links.into_iter().map(|listener| (listener, Who::Nodes));
+    clients
+        .chain(nodes)
+        .map(|(listener, who)| {
+            tokio::task::spawn_local(http::accept(Rc::clone(thread), listener, who))
+        })
+        .collect()
 }
 
 async fn wait_until(told: &mut watch::Receiver<Course>, course: Course) {
@@ -363,6 +418,9 @@ async fn serve_messages(
             Message::Stats(reply) => {
                 let _ = reply.send(stats(&thread, &journal));
             }
+            Message::Ping(reply) => {
+                let _ = reply.send(thread.now());
+            }
         }
     }
 }
@@ -370,12 +428,14 @@ async fn serve_messages(
 fn stats(thread: &ShardThread, journal: &Journal) -> ShardStats {
     let engine = thread.engine.borrow();
     let stored = journal.stats();
-    let state = thread.node.journals()[usize::from(thread.id)];
+    let mut journals = thread.node.journals();
+    let state = journals.find(|(shard, _)| *shard == thread.id).map(|(_, state)| state);
     ShardStats {
         shard: thread.id,
         counters: thread.stats.counters(),
         overflow: thread.stats.overflow_counts(),
         latency: thread.stats.latency(),
+        links: thread.links.iter().map(|link| link.stats()).collect(),
         connections: thread.connections.count(),
         engine: engine.counts(),
         answers: engine.answers_remembered(),
@@ -383,11 +443,7 @@ fn stats(thread: &ShardThread, journal: &Journal) -> ShardStats {
         journal: JournalStats {
             groups: stored.frames,
             bytes: stored.body_bytes,
-            state: match state {
-                JournalState::Writing => 0,
-                JournalState::Full => 1,
-                JournalState::Failed => 2,
-            },
+            state: state.unwrap_or(JournalState::Failed) as u64,
         },
     }
 }

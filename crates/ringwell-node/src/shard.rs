@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::commit::Commit;
 use crate::conn::Connections;
 use crate::gather::{Job, is_promise};
+use crate::link::Link;
 use crate::mesh::{PeerAnswer, PeerRows, Peers, Unanswered};
 use crate::node::{JournalState, Node};
 use crate::stats::Stats;
@@ -40,6 +41,8 @@ pub(crate) struct ShardThread {
     pub(crate) engine: RefCell<Engine>,
     pub(crate) commit: Commit,
     pub(crate) peers: Peers,
+    /// To the shards of other nodes.
+    pub(crate) links: Vec<Rc<Link>>,
     pub(crate) connections: Rc<Connections>,
     pub(crate) stats: Stats,
     /// Told when records wait to be written.
@@ -66,6 +69,7 @@ impl ShardThread {
         engine: Engine,
         clock: Clock,
         peers: Peers,
+        links: Vec<Rc<Link>>,
     ) -> Self {
         // With durability "memory" nothing is waited for.
         let durable = if node.answers_wait() { engine.group() - 1 } else { u64::MAX };
@@ -77,6 +81,7 @@ impl ShardThread {
             engine: RefCell::new(engine),
             commit: Commit::new(durable),
             peers,
+            links,
             connections: Rc::default(),
             stats: Stats::default(),
             pending: Notify::new(),
@@ -182,7 +187,7 @@ impl ShardThread {
         let mut engine = self.engine.borrow_mut();
         let now = engine.at(self.clock.now());
         for number in numbers {
-            engine.release_slot(now, number.slot, number.allocated_at);
+            engine.release(now, number.number, Some(number.allocated_at));
         }
         drop(engine);
         self.stats.unanswered.add(numbers.len() as u64);
@@ -241,11 +246,12 @@ impl ShardThread {
     }
 }
 
-fn unanswered(answer: &PeerAnswer) -> Vec<Unanswered> {
+/// The numbers of an answer that may be released.
+pub(crate) fn unanswered(answer: &PeerAnswer) -> Vec<Unanswered> {
     let allocated_at = answer.at;
-    let slots = answer.outcomes.iter().filter_map(|outcome| match *outcome {
-        Outcome::Allocated { slot, .. } => Some(Unanswered { slot, allocated_at }),
+    let numbers = answer.outcomes.iter().filter_map(|outcome| match *outcome {
+        Outcome::Allocated { number } => Some(Unanswered { number, allocated_at }),
         Outcome::Kept { .. } | Outcome::Exhausted { .. } | Outcome::Refused(_) => None,
     });
-    slots.collect()
+    numbers.collect()
 }

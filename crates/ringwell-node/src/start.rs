@@ -1,6 +1,7 @@
 //! From files to engines: reads every shard's snapshot and journal, lets numbers that changed
 //! shards take their lockouts along, and opens the journals for writing.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Instant;
 
@@ -10,12 +11,13 @@ use ringwell_engine::{Engine, Restore};
 use ringwell_journal::{Chunk, Durability, Recovered, Snapshot};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::ServeError;
 use crate::clock::Clock;
 use crate::disk::{self, Flushed, Journal, ShardStore};
+use crate::{Membership, ServeError};
 
 /// A shard that can serve.
 pub(crate) struct Started {
+    pub(crate) shard: u16,
     pub(crate) engine: Engine,
     pub(crate) journal: Journal,
     pub(crate) flushed: UnboundedReceiver<Flushed>,
@@ -39,24 +41,37 @@ pub(crate) fn start(
     settings: &disk::Settings,
     answer_rows_max: usize,
     clock: Clock,
+    membership: Option<&Membership>,
 ) -> Result<(Vec<Started>, Clock), ServeError> {
-    let known = match settings.durability {
+    let own: Vec<u16> = match membership {
+        Some(membership) => membership.shards.clone(),
+        None => (0..directory.shards()).collect(),
+    };
+    let on_disk = shards_on_disk(&settings.data)?;
+    let shards = match settings.durability {
         Durability::Memory => {
-            if shards_on_disk(&settings.data)? > 0 {
+            if !on_disk.is_empty() {
                 tracing::warn!(
                     data = %settings.data.display(),
                     "durability memory passes over the journal that is there: numbers that are \
                      still locked out may go out again"
                 );
             }
-            directory.shards()
+            own
         }
         Durability::Disk | Durability::Os => {
-            directory.shards().max(shards_on_disk(&settings.data)?)
+            let foreign = on_disk.iter().find(|shard| !own.contains(shard));
+            if let (Some(membership), Some(&shard)) = (membership, foreign) {
+                let (data, node) = (settings.data.clone(), membership.node.clone());
+                return Err(ServeError::ForeignShard { shard, data, node });
+            }
+            let known = own.iter().chain(&on_disk).max().map_or(0, |last| last + 1);
+            if membership.is_some() { own } else { (0..known).collect() }
         }
     };
     let mut reads = std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..known)
+        let readers: Vec<_> = shards
+            .into_iter()
             .map(|shard| {
                 scope.spawn(move || {
                     read(shard, &specs(directory.pools_of(shard)), settings, answer_rows_max)
@@ -80,15 +95,15 @@ pub(crate) fn start(
     Ok((started, clock))
 }
 
-/// How many shards have files.
-fn shards_on_disk(data: &Path) -> Result<u16, ServeError> {
+/// The shards that have files.
+fn shards_on_disk(data: &Path) -> Result<Vec<u16>, ServeError> {
     let entries = match std::fs::read_dir(data.join("journal")) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(ServeError::Data { path: data.to_owned(), error }),
     };
-    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u16>().ok());
-    Ok(numbers.max().map_or(0, |last| last + 1))
+    let number = |name: &OsStr| name.to_str()?.parse().ok();
+    Ok(entries.filter_map(|entry| number(&entry.ok()?.file_name())).collect())
 }
 
 /// Lifetimes are guaranteed in true time. Shard time is in whole milliseconds, rounded down: a
@@ -203,5 +218,5 @@ fn open(read: Read, wall: Millis) -> Result<Started, ServeError> {
             "the journal's end is damaged: all pools of the shard answer with overflow numbers for one lockout"
         );
     }
-    Ok(Started { engine, journal, flushed })
+    Ok(Started { shard, engine, journal, flushed })
 }

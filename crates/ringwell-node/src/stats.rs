@@ -32,11 +32,22 @@ pub(crate) enum Reason {
     Busy,
     JournalFull,
     JournalFailed,
+    Paced,
+    Unreachable,
+    Moved,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Exhausted, Self::Late, Self::Busy, Self::JournalFull, Self::JournalFailed];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Exhausted,
+        Self::Late,
+        Self::Busy,
+        Self::JournalFull,
+        Self::JournalFailed,
+        Self::Paced,
+        Self::Unreachable,
+        Self::Moved,
+    ];
 
     /// As metrics call it.
     pub(crate) const fn name(self) -> &'static str {
@@ -46,6 +57,9 @@ impl Reason {
             Self::Busy => "busy",
             Self::JournalFull => "journal_full",
             Self::JournalFailed => "journal_failed",
+            Self::Paced => "paced",
+            Self::Unreachable => "unreachable",
+            Self::Moved => "moved",
         }
     }
 }
@@ -57,6 +71,9 @@ impl From<Refusal> for Reason {
             Refusal::JournalFailed => Self::JournalFailed,
             Refusal::Late => Self::Late,
             Refusal::Busy => Self::Busy,
+            Refusal::Paced => Self::Paced,
+            Refusal::Unreachable => Self::Unreachable,
+            Refusal::Moved => Self::Moved,
         }
     }
 }
@@ -80,10 +97,14 @@ pub(crate) struct Stats {
     latency: RefCell<Histogram<u64>>,
 }
 
+/// Times of up to a minute, in microseconds.
+#[expect(clippy::expect_used, reason = "the bounds are constants; a test makes one")]
+pub(crate) fn latency_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX_US, 2).expect("constant bounds")
+}
+
 impl Default for Stats {
-    #[expect(clippy::expect_used, reason = "the bounds are constants; a test makes one")]
     fn default() -> Self {
-        let latency = Histogram::new_with_bounds(1, LATENCY_MAX_US, 2).expect("constant bounds");
         Self {
             batches: Counter::default(),
             rows: Counter::default(),
@@ -98,7 +119,7 @@ impl Default for Stats {
             connections_refused: Counter::default(),
             connections_cut: Counter::default(),
             overflow: Default::default(),
-            latency: RefCell::new(latency),
+            latency: RefCell::new(latency_histogram()),
         }
     }
 }
@@ -124,11 +145,35 @@ pub(crate) struct ShardStats {
     pub(crate) counters: Vec<(&'static str, &'static str, u64)>,
     pub(crate) overflow: [u64; Reason::ALL.len()],
     pub(crate) latency: Histogram<u64>,
+    /// Of this thread to the shards of other nodes.
+    pub(crate) links: Vec<LinkStats>,
     pub(crate) connections: usize,
     pub(crate) engine: Counts,
     pub(crate) answers: usize,
     pub(crate) numbers: usize,
     pub(crate) journal: JournalStats,
+}
+
+/// How a thread's link to a shard of another node does.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkStats {
+    /// The shard that is asked.
+    pub(crate) shard: u16,
+    /// Its node.
+    pub(crate) node: String,
+    pub(crate) window: f64,
+    pub(crate) in_flight: u32,
+    pub(crate) waiting: u32,
+    pub(crate) is_shut: bool,
+    pub(crate) last_ping: Option<Duration>,
+    pub(crate) connections: u32,
+    pub(crate) connects: u64,
+    pub(crate) batches: u64,
+    pub(crate) slow: u64,
+    pub(crate) lost: u64,
+    pub(crate) paced_rows: u64,
+    pub(crate) late_released: u64,
+    pub(crate) latency: Histogram<u64>,
 }
 
 /// How a shard's journal does.

@@ -122,7 +122,7 @@ impl Allocation {
 /// What the shards know together.
 async fn ask_all(admin: &Admin, number: PromoNumber, at: Millis) -> Result<Option<Held>, Problem> {
     let mut answers = Vec::new();
-    for shard in 0..admin.peers.0.len() {
+    for shard in admin.peers.shards() {
         let (reply, answer) = oneshot::channel();
         if !admin.peers.send(shard, Message::Attribution { number, at, reply }) {
             return Err(Problem::unavailable("a shard is busy; try again"));

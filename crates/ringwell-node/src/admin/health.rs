@@ -40,9 +40,8 @@ pub(crate) async fn healthz(State(admin): State<Admin>) -> Json<Health> {
 }
 
 pub(crate) async fn readyz(State(admin): State<Admin>) -> (StatusCode, Json<Readiness>) {
-    let journals = admin.node.journals();
     let phase = admin.node.phase();
-    let is_writing = journals.iter().all(|state| *state == JournalState::Writing);
+    let is_writing = admin.node.journals().all(|(_, state)| state == JournalState::Writing);
     let ready = phase == Phase::Serving && is_writing;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let phase = match phase {
@@ -51,6 +50,6 @@ pub(crate) async fn readyz(State(admin): State<Admin>) -> (StatusCode, Json<Read
         Phase::Draining => "draining",
     };
     let durability = admin.node.durability.to_string();
-    let journals = journals.into_iter().map(JournalState::name).collect();
+    let journals = admin.node.journals().map(|(_, state)| state.name()).collect();
     (status, Json(Readiness { ready, phase, durability, journals }))
 }

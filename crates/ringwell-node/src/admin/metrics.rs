@@ -12,26 +12,17 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use tokio::sync::oneshot;
 
 use super::Admin;
 use super::problem::Problem;
-use crate::mesh::Message;
-use crate::stats::{Reason, ShardStats};
+use crate::stats::{LinkStats, Reason, ShardStats};
 
 /// Upper bounds of the latency buckets, in microseconds.
 const BUCKETS_US: [u64; 13] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000];
 
 pub(crate) async fn get(State(admin): State<Admin>) -> Result<Response, Problem> {
-    let mut shards = Vec::new();
-    for shard in 0..admin.peers.0.len() {
-        let (reply, answer) = oneshot::channel();
-        if !admin.peers.send(shard, Message::Stats(reply)) {
-            return Err(Problem::unavailable("a shard is busy; try again"));
-        }
-        shards.push(answer.await.map_err(|_| Problem::unavailable("a shard has stopped"))?);
-    }
+    let shards = super::stats(&admin).await?;
     let mut registry = Registry::with_prefix("ringwell");
     registry.register_collector(Box::new(Scrape { shards }));
     let mut body = String::new();
@@ -78,6 +69,81 @@ impl Scrape {
             let labels = [("shard", shard.shard.to_string())];
             let value = i64::try_from(value(shard)).unwrap_or(i64::MAX);
             ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    /// One value for each link of each shard's thread.
+    fn link(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        (name, help, kind): (&str, &str, MetricType),
+        value: impl Fn(&LinkStats) -> f64,
+    ) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for shard in &self.shards {
+            for link in &shard.links {
+                let labels = [
+                    ("shard", shard.shard.to_string()),
+                    ("to_shard", link.shard.to_string()),
+                    ("to_node", link.node.clone()),
+                ];
+                let family = family.encode_family(&labels)?;
+                match kind {
+                    MetricType::Counter => ConstCounter::new(value(link)).encode(family)?,
+                    _ => ConstGauge::new(value(link)).encode(family)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if self.shards.iter().all(|shard| shard.links.is_empty()) {
+            return Ok(());
+        }
+        #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
+        let count = |count: u64| count as f64;
+        let gauge = |name, help| (name, help, MetricType::Gauge);
+        let counter = |name, help| (name, help, MetricType::Counter);
+        let of = gauge("link_window", "Batches that may be on their way; 0 when shut");
+        self.link(encoder, of, |link| link.window)?;
+        let of = gauge("link_in_flight", "Batches on their way");
+        self.link(encoder, of, |link| f64::from(link.in_flight))?;
+        let of = gauge("link_waiting", "Batches that wait for a place in the window");
+        self.link(encoder, of, |link| f64::from(link.waiting))?;
+        let of = gauge("link_connections", "Open connections");
+        self.link(encoder, of, |link| f64::from(link.connections))?;
+        let of = gauge("link_ping_seconds", "How long the last ping of a shut link took");
+        self.link(encoder, of, |link| link.last_ping.unwrap_or_default().as_secs_f64())?;
+        let of = counter("link_connects", "Connections made");
+        self.link(encoder, of, |link| count(link.connects))?;
+        let of = counter("link_batches", "Batches sent");
+        self.link(encoder, of, |link| count(link.batches))?;
+        let of = counter("link_slow", "Batches whose answer was slow");
+        self.link(encoder, of, |link| count(link.slow))?;
+        let of = counter("link_lost", "Batches without an answer in time");
+        self.link(encoder, of, |link| count(link.lost))?;
+        let of = counter("link_overflow_rows", "Rows that pacing answered with overflow");
+        self.link(encoder, of, |link| count(link.paced_rows))?;
+        let of = counter("link_released_late", "Numbers given back because they came too late");
+        self.link(encoder, of, |link| count(link.late_released))?;
+        self.link_latency(encoder)
+    }
+
+    fn link_latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Time from a batch's request over a link to its answer";
+        let (unit, kind) = (Some(&Unit::Seconds), MetricType::Histogram);
+        let mut family = encoder.encode_descriptor("link_duration", help, unit, kind)?;
+        for shard in &self.shards {
+            for link in &shard.links {
+                let labels =
+                    [("shard", shard.shard.to_string()), ("to_shard", link.shard.to_string())];
+                let (sum, buckets) = buckets(&link.latency);
+                let count = link.latency.len();
+                let family = &mut family.encode_family(&labels)?;
+                family.encode_histogram::<NoExemplar>(sum, count, &buckets, None)?;
+            }
         }
         Ok(())
     }
@@ -144,6 +210,7 @@ impl Collector for Scrape {
         }
         self.overflow(encoder)?;
         self.latency(encoder)?;
+        self.links(encoder)?;
         self.counter(encoder, "allocations", "Numbers handed out", |s| s.engine.allocated)?;
         let help = "Lockouts that a returning visitor extended";
         self.counter(encoder, "kept", help, |s| s.engine.kept)?;

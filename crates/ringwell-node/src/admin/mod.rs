@@ -1,4 +1,4 @@
-//! What operators and their programs ask: health, metrics, attribution, release.
+//! What operators and their programs ask: health, metrics, shards, attribution, release.
 //!
 //! Runs on axum beside the data path and talks to the shards by messages only. Everything under
 //! `/v1/` needs the management token.
@@ -9,6 +9,7 @@ mod health;
 mod metrics;
 mod problem;
 mod release;
+mod shards;
 
 use std::sync::Arc;
 
@@ -17,10 +18,12 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use ringwell_wire::RequestError;
+use tokio::sync::oneshot;
 
 use self::problem::Problem;
-use crate::mesh::Peers;
+use crate::mesh::{Message, Peers};
 use crate::node::Node;
+use crate::stats::ShardStats;
 
 /// What the handlers share.
 #[derive(Clone, Debug)]
@@ -35,6 +38,7 @@ pub(crate) fn router(node: Arc<Node>, peers: Peers) -> Router {
     let v1 = Router::new()
         .route("/attributions", get(attribution::get))
         .route("/releases", post(release::post))
+        .route("/shards", get(shards::get))
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(admin.clone(), auth::require_token));
@@ -46,6 +50,19 @@ pub(crate) fn router(node: Arc<Node>, peers: Peers) -> Router {
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::method_not_allowed)
         .with_state(admin)
+}
+
+/// Asks the shards of this node how they are.
+async fn stats(admin: &Admin) -> Result<Vec<ShardStats>, Problem> {
+    let mut shards = Vec::new();
+    for shard in admin.node.shards() {
+        let (reply, answer) = oneshot::channel();
+        if !admin.peers.send(shard, Message::Stats(reply)) {
+            return Err(Problem::unavailable("a shard is busy; try again"));
+        }
+        shards.push(answer.await.map_err(|_| Problem::unavailable("a shard has stopped"))?);
+    }
+    Ok(shards)
 }
 
 /// The answer to a request whose body could not be read.

@@ -52,7 +52,7 @@ pub(crate) async fn post(
     };
     let (reply, answer) = oneshot::channel();
     let message = Message::Release { number, allocated_at, reply };
-    if !admin.peers.send(usize::from(owner.shard()), message) {
+    if !admin.peers.send(owner.shard(), message) {
         return Err(Problem::unavailable("the shard is busy; try again"));
     }
     match answer.await {

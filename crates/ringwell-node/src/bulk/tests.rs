@@ -31,15 +31,18 @@ fn shard_threads(
     let directory = Directory::new(1, pools, shards).unwrap();
     let config = Config::new("unused".into(), 1);
     let count = usize::from(shards);
-    let node = Arc::new(Node::new(config, directory, durability, count));
+    let ids: Vec<u16> = (0..shards).collect();
+    let node = Arc::new(Node::new(config, directory, durability, &ids, None));
     let (senders, queues): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(4)).unzip();
-    let peers = Peers(senders);
+    let mut peers = Peers::default();
+    (0..).zip(senders).for_each(|(shard, way)| peers.add(shard, way));
     let thread = |(id, queue)| {
         let specs = node.directory.pools_of(id).iter().map(RingPool::spec).collect();
         let tip = Tip::FIRST.raise_epoch();
         let (engine, _) = Restore::new(specs, 0).finish(tip, Clock::start().now(), false);
         let node = Arc::clone(&node);
-        (Rc::new(ShardThread::new(id, node, engine, Clock::start(), peers.clone())), queue)
+        let clock = Clock::start();
+        (Rc::new(ShardThread::new(id, node, engine, clock, peers.clone(), vec![])), queue)
     };
     (0..shards).zip(queues).map(thread).collect()
 }

@@ -1,0 +1,102 @@
+//! `GET /v1/shards`: the shards of this node, and how its links to the others are.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+
+use super::problem::Problem;
+use super::{Admin, stats};
+use crate::node::JournalState;
+use crate::stats::{LinkStats, Reason, ShardStats};
+
+#[derive(Serialize)]
+pub(crate) struct Overview {
+    /// `null` without a cluster.
+    node: Option<String>,
+    map_version: Option<u64>,
+    shards: Vec<OfShard>,
+}
+
+#[derive(Serialize)]
+struct OfShard {
+    shard: u16,
+    journal: &'static str,
+    ring_pools: usize,
+    numbers: usize,
+    allocations: u64,
+    /// Rows of batches that this shard's thread took in, by reason.
+    overflow: serde_json::Map<String, serde_json::Value>,
+    links: Vec<OfLink>,
+}
+
+#[derive(Serialize)]
+struct OfLink {
+    shard: u16,
+    node: String,
+    /// `open` or `shut`.
+    state: &'static str,
+    window: f64,
+    in_flight: u32,
+    waiting: u32,
+    connections: u32,
+    connects: u64,
+    batches: u64,
+    slow: u64,
+    lost: u64,
+    overflow_rows: u64,
+    released_late: u64,
+    last_ping_ms: Option<f64>,
+    p50_ms: f64,
+    p99_ms: f64,
+}
+
+pub(crate) async fn get(State(admin): State<Admin>) -> Result<Json<Overview>, Problem> {
+    let shards = stats(&admin).await?;
+    let membership = admin.node.membership.as_ref();
+    Ok(Json(Overview {
+        node: membership.map(|membership| membership.node.clone()),
+        map_version: membership.map(|membership| membership.map_version),
+        shards: shards.iter().map(|shard| OfShard::new(&admin, shard)).collect(),
+    }))
+}
+
+impl OfShard {
+    fn new(admin: &Admin, stats: &ShardStats) -> Self {
+        let journal = admin.node.journals().find(|(shard, _)| *shard == stats.shard);
+        let overflow = Reason::ALL.iter().zip(stats.overflow);
+        Self {
+            shard: stats.shard,
+            journal: journal.map_or("failed", |(_, state)| JournalState::name(state)),
+            ring_pools: admin.node.directory.pools_of(stats.shard).len(),
+            numbers: stats.numbers,
+            allocations: stats.engine.allocated,
+            overflow: overflow.map(|(reason, rows)| (reason.name().into(), rows.into())).collect(),
+            links: stats.links.iter().map(OfLink::new).collect(),
+        }
+    }
+}
+
+impl OfLink {
+    fn new(stats: &LinkStats) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "microseconds of a minute are below 2^52")]
+        let ms = |quantile| stats.latency.value_at_quantile(quantile) as f64 / 1e3;
+        Self {
+            shard: stats.shard,
+            node: stats.node.clone(),
+            state: if stats.is_shut { "shut" } else { "open" },
+            window: stats.window,
+            in_flight: stats.in_flight,
+            waiting: stats.waiting,
+            connections: stats.connections,
+            connects: stats.connects,
+            batches: stats.batches,
+            slow: stats.slow,
+            lost: stats.lost,
+            overflow_rows: stats.paced_rows,
+            released_late: stats.late_released,
+            last_ping_ms: stats.last_ping.map(|took| took.as_secs_f64() * 1e3),
+            p50_ms: ms(0.5),
+            p99_ms: ms(0.99),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Calls to another node: requests over a few kept-alive connections, one at a time on each.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use ringwell_directory::Listen;
+use ringwell_mesh::frame;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::membership::Neighbour;
+use crate::node::Node;
+use crate::stats::latency_histogram;
+
+/// Requests that the window lets out, pings, and answers that are late: no link has more
+/// connections.
+const CONNECTIONS_MAX: u32 = 32;
+
+/// The longest answer: 500 rows take less than a tenth of it.
+const ANSWER_BYTES_MAX: usize = 256 * 1024;
+
+pub(super) const ROWS: &str = "/link/v1/rows";
+pub(super) const UNANSWERED: &str = "/link/v1/unanswered";
+pub(super) const PING: &str = "/link/v1/ping";
+pub(super) const ATTRIBUTION: &str = "/link/v1/attribution";
+pub(super) const RELEASE: &str = "/link/v1/release";
+
+/// What the frames of the link protocol call themselves.
+pub(super) const FRAME: HeaderValue = HeaderValue::from_static("application/vnd.ringwell.link");
+
+/// Why a call brought no answer.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The other node said no.
+    Refused(StatusCode),
+    /// No connection, or one that broke.
+    Lost(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(status) => write!(f, "the other node answered {status}"),
+            Self::Lost(reason) => write!(f, "the other node cannot be reached: {reason}"),
+        }
+    }
+}
+
+type Connection = SendRequest<Full<Bytes>>;
+
+/// The connections of one link.
+#[derive(Debug)]
+pub(super) struct Calls {
+    address: Listen,
+    shard: u16,
+    authorization: HeaderValue,
+    idle: RefCell<Vec<Connection>>,
+    open: Rc<Cell<u32>>,
+    connects: Cell<u64>,
+    latency: RefCell<Histogram<u64>>,
+}
+
+impl Calls {
+    pub(super) fn new(node: &Arc<Node>, neighbour: &Neighbour) -> Self {
+        let secret = node.membership.as_ref().map(|membership| membership.secret.authorization());
+        let mut authorization = secret
+            .and_then(|secret| HeaderValue::from_maybe_shared(Bytes::from(secret)).ok())
+            .unwrap_or(HeaderValue::from_static(""));
+        authorization.set_sensitive(true);
+        Self {
+            address: neighbour.link.clone(),
+            shard: neighbour.shard,
+            authorization,
+            idle: RefCell::default(),
+            open: Rc::default(),
+            connects: Cell::default(),
+            latency: RefCell::new(latency_histogram()),
+        }
+    }
+
+    /// Posts a body and returns the answer's.
+    ///
+    /// # Errors
+    /// [`Trouble`]; the connection is closed then.
+    pub(super) async fn post(
+        &self,
+        path: &'static str,
+        kind: HeaderValue,
+        body: Bytes,
+    ) -> Result<Bytes, Trouble> {
+        let begun = Instant::now();
+        let (mut connection, mut is_fresh) = self.connection().await?;
+        let mut request = self.request(path, kind, body);
+        let response = loop {
+            let sent = connection.try_send_request(request).await;
+            match sent {
+                Ok(response) => break response,
+                // Closed by the other side while it was idle: nothing of the request has left.
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) if !is_fresh => {
+                        request = unsent;
+                        connection = self.connect().await?;
+                        is_fresh = true;
+                    }
+                    _ => return Err(lost(error.into_error())),
+                },
+            }
+        };
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(lost)?.to_bytes();
+        self.idle.borrow_mut().push(connection);
+        if status != StatusCode::OK {
+            return Err(Trouble::Refused(status));
+        }
+        let us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.latency.borrow_mut().saturating_record(us.max(1));
+        Ok(body)
+    }
+
+    /// Asks the shard's own queue for a sign of life.
+    ///
+    /// # Errors
+    /// [`Trouble`], also if the answer is none.
+    pub(super) async fn ping(&self) -> Result<(), Trouble> {
+        let mut ping = Vec::new();
+        frame::write_ping(&mut ping, self.shard);
+        let answer = self.post(PING, FRAME, ping.into()).await?;
+        frame::read_answer(&answer, 0).map(drop).map_err(lost)
+    }
+
+    fn request(&self, path: &'static str, kind: HeaderValue, body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = hyper::Uri::from_static(path);
+        let headers = request.headers_mut();
+        headers.insert(HOST, HeaderValue::from_static("ringwell"));
+        headers.insert(AUTHORIZATION, self.authorization.clone());
+        headers.insert(CONTENT_TYPE, kind);
+        request
+    }
+
+    /// A connection that is ready, and whether it has just been made.
+    async fn connection(&self) -> Result<(Connection, bool), Trouble> {
+        loop {
+            let idle = self.idle.borrow_mut().pop();
+            let Some(mut connection) = idle else { break };
+            if connection.ready().await.is_ok() {
+                return Ok((connection, false));
+            }
+        }
+        Ok((self.connect().await?, true))
+    }
+
+    async fn connect(&self) -> Result<Connection, Trouble> {
+        if self.open.get() >= CONNECTIONS_MAX {
+            return Err(Trouble::Lost("all connections are waiting for answers".to_owned()));
+        }
+        self.connects.set(self.connects.get() + 1);
+        match &self.address {
+            Listen::Tcp { host, port } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(lost)?;
+                stream.set_nodelay(true).map_err(lost)?;
+                self.shake_hands(stream).await
+            }
+            Listen::Unix(path) => {
+                self.shake_hands(UnixStream::connect(path).await.map_err(lost)?).await
+            }
+        }
+    }
+
+    async fn shake_hands<S>(&self, stream: S) -> Result<Connection, Trouble>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+        let open = Open::new(&self.open);
+        tokio::task::spawn_local(async move {
+            // Whoever waits for an answer hears of the trouble by the request.
+            let _ = connection.await;
+            drop(open);
+        });
+        Ok(sender)
+    }
+
+    pub(super) fn open(&self) -> u32 {
+        self.open.get()
+    }
+
+    pub(super) fn connects(&self) -> u64 {
+        self.connects.get()
+    }
+
+    pub(super) fn latency(&self) -> Histogram<u64> {
+        self.latency.borrow().clone()
+    }
+}
+
+/// Counts a connection while it is open.
+struct Open(Rc<Cell<u32>>);
+
+impl Open {
+    fn new(count: &Rc<Cell<u32>>) -> Self {
+        count.set(count.get() + 1);
+        Self(Rc::clone(count))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+fn lost(error: impl fmt::Display) -> Trouble {
+    Trouble::Lost(error.to_string())
+}
+
+/// How long an answer that is too late is waited for, so that its numbers can be given back.
+pub(super) const LATE_MAX: Duration = Duration::from_secs(1);

@@ -1,0 +1,200 @@
+//! Rows of a batch on their way to a shard of another node, and what comes back.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use ringwell_core::{Millis, PromoNumber};
+use ringwell_engine::{Held, Outcome, Refusal};
+use ringwell_mesh::frame;
+use ringwell_mesh::pacing::{Admission, Ending};
+
+use super::Link;
+use super::call::{FRAME, LATE_MAX, ROWS, Trouble, UNANSWERED};
+use super::translate::{self, HeldJson, ReleaseJson};
+use crate::link::call::{ATTRIBUTION, RELEASE};
+use crate::mesh::{PeerAnswer, PeerRows, Unanswered};
+use crate::shard::unanswered;
+
+/// What must be left of a batch's time when the rows' answer is there: to join and to send it.
+const MARGIN: Duration = Duration::from_millis(5);
+
+/// The management API waits this long for another node.
+const MANAGEMENT_MAX: Duration = Duration::from_secs(5);
+
+type Answered = Result<Bytes, Trouble>;
+
+impl Link {
+    /// Takes rows: they go out at once, wait for a place, or overflow.
+    pub(super) fn take(self: Rc<Self>, rows: PeerRows) {
+        let admission = self.window.borrow_mut().ask(self.now());
+        match admission {
+            Admission::Send => drop(tokio::task::spawn_local(self.ask(rows))),
+            Admission::Wait => {
+                let number = self.waited.replace(self.waited.get() + 1);
+                self.waiting.borrow_mut().push_back((number, rows));
+                tokio::task::spawn_local(self.give_up_waiting(number));
+            }
+            Admission::Overflow(_) => self.overflow(rows),
+        }
+    }
+
+    async fn give_up_waiting(self: Rc<Self>, number: u64) {
+        tokio::time::sleep(self.pacing.wait).await;
+        let place = self.waiting.borrow().iter().position(|(waiting, _)| *waiting == number);
+        let rows = place.and_then(|place| self.waiting.borrow_mut().remove(place));
+        if let Some((_, rows)) = rows {
+            self.window.borrow_mut().gave_up();
+            self.overflow(rows);
+        }
+    }
+
+    /// The link lets nothing through: the rows overflow now.
+    pub(super) fn overflow(&self, rows: PeerRows) {
+        self.counts.paced_rows.add(rows.rows.len() as u64);
+        refuse(rows, Refusal::Paced);
+    }
+
+    /// Sends rows that the window has let out.
+    pub(super) async fn ask(self: Rc<Self>, rows: PeerRows) {
+        self.counts.batches.add(1);
+        let begun = Instant::now();
+        let left = rows.deadline.saturating_duration_since(begun).saturating_sub(MARGIN);
+        let limit = self.pacing.deadline.min(left);
+        let body = translate::ask(&self.node, self.neighbour.shard, &rows, limit);
+        let link = Rc::clone(&self);
+        let mut call: Pin<Box<dyn Future<Output = Answered>>> =
+            Box::pin(async move { link.calls.post(ROWS, FRAME, body).await });
+        let (answer, was_told_slow) = self.wait(&mut call, begun, limit).await;
+        let took = begun.elapsed();
+        // Told by the timer, it would have been told earlier: this thread was late itself.
+        let lag =
+            if was_told_slow { Duration::ZERO } else { took.saturating_sub(self.pacing.slow) };
+        let ending = match &answer {
+            Some(Ok(_)) => Ending::Answered,
+            Some(Err(Trouble::Refused(_))) => Ending::Refused,
+            Some(Err(Trouble::Lost(_))) | None => Ending::Lost,
+        };
+        if ending != Ending::Answered {
+            self.counts.lost.add(1);
+        }
+        self.window.borrow_mut().ended(self.now(), took, ending, lag, was_told_slow);
+        self.settle();
+        match answer {
+            Some(Ok(bytes)) => self.deliver(rows, &bytes).await,
+            Some(Err(trouble)) => {
+                tracing::debug!(shard = self.neighbour.shard, %trouble, "rows got no answer");
+                refuse(rows, Refusal::Unreachable);
+            }
+            None => {
+                let wanted = rows.rows.len();
+                refuse(rows, Refusal::Late);
+                self.give_back_late(call, wanted).await;
+            }
+        }
+    }
+
+    /// Waits for the answer; tells the window when it is slow. `None`: not in time.
+    async fn wait(
+        self: &Rc<Self>,
+        call: &mut Pin<Box<dyn Future<Output = Answered>>>,
+        begun: Instant,
+        limit: Duration,
+    ) -> (Option<Answered>, bool) {
+        let slow = self.pacing.slow.min(limit);
+        let quick = tokio::time::timeout_at((begun + slow).into(), &mut *call).await;
+        if let Ok(answer) = quick {
+            return (Some(answer), false);
+        }
+        self.counts.slow.add(1);
+        let lag = begun.elapsed().saturating_sub(slow);
+        self.window.borrow_mut().slow(self.now(), lag);
+        self.settle();
+        let answer = tokio::time::timeout_at((begun + limit).into(), &mut *call).await;
+        (answer.ok(), true)
+    }
+
+    async fn deliver(&self, rows: PeerRows, bytes: &[u8]) {
+        match translate::answer(bytes, rows.rows.len()) {
+            Ok(answer) => {
+                if let Err(unseen) = rows.reply.send(answer) {
+                    self.give_back(&unanswered(&unseen)).await;
+                }
+            }
+            Err(error) => {
+                let shard = self.neighbour.shard;
+                tracing::warn!(shard, %error, "another node's answer cannot be read");
+                refuse(rows, Refusal::Unreachable);
+            }
+        }
+    }
+
+    /// An answer that comes too late: nobody sees its numbers.
+    async fn give_back_late(&self, call: Pin<Box<dyn Future<Output = Answered>>>, wanted: usize) {
+        let Ok(Ok(bytes)) = tokio::time::timeout(LATE_MAX, call).await else { return };
+        if let Ok(answer) = translate::answer(&bytes, wanted) {
+            self.give_back(&unanswered(&answer)).await;
+        }
+    }
+
+    /// Has numbers released that no client has seen.
+    pub(super) async fn give_back(&self, numbers: &[Unanswered]) {
+        let Some(first) = numbers.first() else { return };
+        self.counts.late_released.add(numbers.len() as u64);
+        let mut body = Vec::new();
+        let unanswered = frame::Unanswered {
+            shard: self.neighbour.shard,
+            allocated_at: first.allocated_at,
+            numbers: numbers.iter().map(|unanswered| unanswered.number).collect(),
+        };
+        frame::write_unanswered(&mut body, &unanswered);
+        let post = self.calls.post(UNANSWERED, FRAME, body.into());
+        if !matches!(tokio::time::timeout(LATE_MAX, post).await, Ok(Ok(_))) {
+            let shard = self.neighbour.shard;
+            tracing::debug!(shard, "numbers could not be given back: their lockouts run out");
+        }
+    }
+
+    /// Asks who held a number.
+    pub(super) async fn attribution(
+        &self,
+        number: PromoNumber,
+        at: Millis,
+    ) -> Result<Option<Held>, String> {
+        let wanted = translate::AttributionJson::new(self.neighbour.shard, number, at);
+        let held: Option<HeldJson> = self.manage(ATTRIBUTION, &wanted).await?;
+        Ok(held.map(Held::from))
+    }
+
+    /// Has a lockout ended.
+    pub(super) async fn release(
+        &self,
+        number: PromoNumber,
+        allocated_at: Option<Millis>,
+    ) -> Result<bool, Refusal> {
+        let wanted = ReleaseJson::new(self.neighbour.shard, number, allocated_at);
+        self.manage(RELEASE, &wanted).await.map_err(|_| Refusal::Unreachable)
+    }
+
+    async fn manage<A: serde::de::DeserializeOwned>(
+        &self,
+        path: &'static str,
+        wanted: &impl serde::Serialize,
+    ) -> Result<A, String> {
+        let told = |error: &dyn std::fmt::Display| {
+            format!("shard {} of node {}: {error}", self.neighbour.shard, self.neighbour.node)
+        };
+        let body = serde_json::to_vec(wanted).map_err(|error| told(&error))?;
+        let post = self.calls.post(path, translate::JSON, body.into());
+        let answer = tokio::time::timeout(MANAGEMENT_MAX, post).await;
+        let answer = answer.map_err(|_| told(&"no answer in time"))?.map_err(|e| told(&e))?;
+        serde_json::from_slice(&answer).map_err(|error| told(&error))
+    }
+}
+
+/// Answers all rows with a refusal. Nobody may wait any more: that is no harm.
+fn refuse(rows: PeerRows, why: Refusal) {
+    let outcomes = vec![Outcome::Refused(why); rows.rows.len()];
+    let _ = rows.reply.send(PeerAnswer { at: Millis::ZERO, outcomes });
+}

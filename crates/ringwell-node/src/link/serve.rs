@@ -1,0 +1,194 @@
+//! What other nodes ask this one: rows of its shards, releases, look-ups, signs of life.
+//!
+//! Comes in on an address of its own, from who knows the cluster's secret. Everything is checked
+//! here as if it came from a stranger. Source: docs/spec/link.md.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use ringwell_engine::{Outcome, Refusal};
+use ringwell_mesh::frame::{self, FrameError};
+use ringwell_wire::Span;
+use tokio::sync::oneshot;
+
+use super::call::{ATTRIBUTION, FRAME, PING, RELEASE, ROWS, UNANSWERED};
+use super::translate::{self, AttributionJson, HeldJson, ReleaseJson};
+use crate::http::{AnswerBody, read_frame};
+use crate::mesh::{Message, PeerRow, PeerRows, Unanswered};
+use crate::node::Node;
+use crate::shard::ShardThread;
+
+/// What a row takes in a frame beside its parameters, at most.
+const ROW_BYTES: usize = 64;
+
+/// Answers a request of another node.
+pub(crate) async fn answer(
+    thread: &Rc<ShardThread>,
+    request: Request<Incoming>,
+) -> Response<AnswerBody> {
+    match dispatch(thread, request).await {
+        Ok((kind, body)) => {
+            let mut response = Response::new(AnswerBody::from(body));
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            response
+        }
+        Err((status, reason)) => {
+            tracing::warn!(shard = thread.id, %status, reason, "another node's request was refused");
+            let mut response = Response::new(AnswerBody::from(format!("{reason}\n").into_bytes()));
+            *response.status_mut() = status;
+            response
+        }
+    }
+}
+
+type Refused = (StatusCode, String);
+
+async fn dispatch(
+    thread: &Rc<ShardThread>,
+    request: Request<Incoming>,
+) -> Result<(HeaderValue, Vec<u8>), Refused> {
+    let refused = |status, reason: &str| Err((status, reason.to_owned()));
+    let (head, body) = request.into_parts();
+    let presented = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
+    if !is_of_the_cluster(&thread.node, presented) {
+        return refused(StatusCode::UNAUTHORIZED, "the cluster's secret is missing or another");
+    }
+    if head.method != Method::POST {
+        return refused(StatusCode::METHOD_NOT_ALLOWED, "links use POST only");
+    }
+    let limits = &thread.node.config.limits;
+    let body = read_frame(thread, body, limits.body_bytes + limits.rows * ROW_BYTES).await;
+    let body = body.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+    match head.uri.path() {
+        ROWS => rows(thread, body).await.map(|body| (FRAME, body)),
+        UNANSWERED => unanswered(thread, &body).map(|body| (FRAME, body)),
+        PING => ping(thread, &body).await.map(|body| (FRAME, body)),
+        ATTRIBUTION => attribution(thread, &body).await.map(|body| (translate::JSON, body)),
+        RELEASE => release(thread, &body).await.map(|body| (translate::JSON, body)),
+        _ => refused(StatusCode::NOT_FOUND, "there is nothing at this path of a link"),
+    }
+}
+
+fn is_of_the_cluster(node: &Node, presented: &[u8]) -> bool {
+    let secret = node.membership.as_ref().map(|membership| &membership.secret);
+    let presented = presented.strip_prefix(b"Bearer ").unwrap_or_default();
+    secret.is_some_and(|secret| secret.matches(presented))
+}
+
+/// Serves rows of a batch that another node took in.
+async fn rows(thread: &Rc<ShardThread>, body: Bytes) -> Result<Vec<u8>, Refused> {
+    let limits = frame::Limits { rows_max: thread.node.config.limits.rows, ..Default::default() };
+    let (ask, read) = frame::read_ask(&body, &limits).map_err(|error| malformed(&error))?;
+    let deadline = Instant::now() + Duration::from_millis(ask.remaining_ms.into());
+    check_shard(&thread.node, ask.shard)?;
+    let mut outcomes = vec![Outcome::Refused(Refusal::Moved); read.len()];
+    let mut own = Vec::with_capacity(read.len());
+    let mut places = Vec::with_capacity(read.len());
+    for (place, row) in read.into_iter().enumerate() {
+        let entry = thread.directory.lookup(row.pool);
+        let Some(entry) = entry.filter(|entry| entry.shard() == ask.shard) else { continue };
+        let params = row.params.map(|range| Span::new(range.start, range.end));
+        own.push(PeerRow { pool: entry.index(), row: row.row, params, visitor: row.visitor });
+        places.push(place);
+    }
+    let (reply, answer) = oneshot::channel();
+    let rows = PeerRows { text: body, rows: own, retry: ask.retry, deadline, reply };
+    let mut missing = Refusal::Late;
+    let mut at = ringwell_core::Millis::ZERO;
+    if !places.is_empty() {
+        if !thread.peers.send(ask.shard, Message::Rows(rows)) {
+            missing = Refusal::Busy;
+        }
+        let answer = tokio::time::timeout_at(deadline.into(), answer).await;
+        let answer = answer.ok().and_then(Result::ok);
+        at = answer.as_ref().map_or(at, |answer| answer.at);
+        let mut answered = answer.into_iter().flat_map(|answer| answer.outcomes);
+        for place in places {
+            outcomes[place] = answered.next().unwrap_or(Outcome::Refused(missing));
+        }
+    }
+    let map_version = translate::map_version(&thread.node);
+    let rows = outcomes.iter().map(translate::row_answer).collect();
+    let mut out = Vec::new();
+    frame::write_answer(&mut out, &frame::Answer { at, map_version, rows });
+    Ok(out)
+}
+
+/// Releases numbers that no client has seen.
+fn unanswered(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let limits = frame::Limits { rows_max: thread.node.config.limits.rows, ..Default::default() };
+    let unseen = frame::read_unanswered(body, &limits).map_err(|error| malformed(&error))?;
+    check_shard(&thread.node, unseen.shard)?;
+    let allocated_at = unseen.allocated_at;
+    let numbers = unseen.numbers.into_iter().map(|number| Unanswered { number, allocated_at });
+    if thread.peers.send(unseen.shard, Message::Unanswered(numbers.collect())) {
+        Ok(Vec::new())
+    } else {
+        Err(busy())
+    }
+}
+
+/// Answers when the shard's own queue has come to it.
+async fn ping(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let shard = frame::read_ping(body).map_err(|error| malformed(&error))?;
+    check_shard(&thread.node, shard)?;
+    let (reply, answer) = oneshot::channel();
+    let at = if thread.peers.send(shard, Message::Ping(reply)) { answer.await.ok() } else { None };
+    let map_version = translate::map_version(&thread.node);
+    let mut out = Vec::new();
+    let at = at.ok_or_else(busy)?;
+    frame::write_answer(&mut out, &frame::Answer { at, map_version, rows: Vec::new() });
+    Ok(out)
+}
+
+async fn attribution(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let wanted: AttributionJson = serde_json::from_slice(body).map_err(|error| unread(&error))?;
+    check_shard(&thread.node, wanted.shard)?;
+    let (number, at) = wanted.wanted().ok_or_else(|| unread(&"not a number"))?;
+    let (reply, answer) = oneshot::channel();
+    if !thread.peers.send(wanted.shard, Message::Attribution { number, at, reply }) {
+        return Err(busy());
+    }
+    let held = answer.await.map_err(|_| busy())?;
+    let held = held.map_err(|reason| (StatusCode::INTERNAL_SERVER_ERROR, reason))?;
+    serde_json::to_vec(&held.map(HeldJson::from)).map_err(|error| unread(&error))
+}
+
+async fn release(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let wanted: ReleaseJson = serde_json::from_slice(body).map_err(|error| unread(&error))?;
+    check_shard(&thread.node, wanted.shard)?;
+    let (number, allocated_at) = wanted.wanted().ok_or_else(|| unread(&"not a number"))?;
+    let (reply, answer) = oneshot::channel();
+    if !thread.peers.send(wanted.shard, Message::Release { number, allocated_at, reply }) {
+        return Err(busy());
+    }
+    let released = answer.await.ok().and_then(Result::ok).ok_or_else(busy)?;
+    serde_json::to_vec(&released).map_err(|error| unread(&error))
+}
+
+fn check_shard(node: &Node, shard: u16) -> Result<(), Refused> {
+    if node.shards().any(|own| own == shard) {
+        return Ok(());
+    }
+    Err((StatusCode::NOT_FOUND, format!("shard {shard} is not of this node: the maps differ")))
+}
+
+fn malformed(error: &FrameError) -> Refused {
+    let status = match error {
+        FrameError::Version { .. } => StatusCode::UPGRADE_REQUIRED,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    (status, error.to_string())
+}
+
+fn unread(error: &dyn std::fmt::Display) -> Refused {
+    (StatusCode::BAD_REQUEST, error.to_string())
+}
+
+fn busy() -> Refused {
+    (StatusCode::SERVICE_UNAVAILABLE, "the shard has more to do than it may queue".to_owned())
+}
