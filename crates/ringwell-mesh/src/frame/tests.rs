@@ -238,10 +238,10 @@ fn the_bytes_of_version_1_do_not_change() {
     assert_eq!(answer_bytes(&an_answer()), answer);
     assert_eq!(read_answer(&answer, 8), Ok(an_answer()));
 
-    let pong = golden(include_str!("../../../../fixtures/link/v1/pong.hex"));
-    let of_no_rows = Answer { rows: Vec::new(), ..an_answer() };
-    assert_eq!(answer_bytes(&of_no_rows), pong);
-    assert_eq!(read_answer(&pong, 0), Ok(of_no_rows));
+    let without_rows = golden(include_str!("../../../../fixtures/link/v1/answer-to-ping.hex"));
+    let alive = Answer { rows: Vec::new(), ..an_answer() };
+    assert_eq!(answer_bytes(&alive), without_rows);
+    assert_eq!(read_answer(&without_rows, 0), Ok(alive));
 
     let unanswered = golden(include_str!("../../../../fixtures/link/v1/unanswered.hex"));
     assert_eq!(unanswered_bytes(&two_unanswered()), unanswered);
