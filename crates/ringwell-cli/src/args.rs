@@ -38,6 +38,28 @@ Examples:
   ringwell demo --pools 1000 --numbers 100 --shards 2 --durability memory
   ringwell demo --lifetime 10ms      numbers come free at once, for benchmarks";
 
+const JOURNAL_HELP: &str = "\
+DIRECTORY is a data directory, or the directory of one shard in it (DATA/journal/0).
+
+Examples:
+  ringwell journal verify ./data
+  ringwell journal inspect ./data --number 2000000000 --json
+  ringwell journal replay ./data";
+
+const TOKEN_HELP: &str = "\
+The secret goes to clients, which send it as `Authorization: Bearer SECRET`; nothing keeps it. The
+setting, its SHA-256, goes into the configuration under [management], or into
+RINGWELL_TOKEN_SHA256. All of stderr can be pasted into a configuration.
+
+Examples:
+  ringwell token
+  (umask 077; ringwell token >secret 2>setting.toml)";
+
+const MAN_HELP: &str = "\
+Examples:
+  ringwell man | man -l -
+  ringwell man >/usr/local/share/man/man1/ringwell.1";
+
 /// Ring Pool API server: hands out phone numbers that nobody else holds, and remembers for whom.
 #[derive(Debug, Parser)]
 #[command(name = "ringwell", version, after_help = AFTER_HELP, max_term_width = 100)]
@@ -55,21 +77,24 @@ pub(crate) enum Command {
     #[command(after_help = DEMO_HELP)]
     Demo(Demo),
     /// Look at journals without changing them
+    #[command(after_help = JOURNAL_HELP)]
     Journal(journal::Args),
-    /// Make a management token: prints it, and the line for the configuration
+    /// Make a management token: the secret on stdout, its setting on stderr
+    #[command(after_help = TOKEN_HELP)]
     Token,
     /// Print a completion script for a shell
     Completions {
         /// The shell that is to complete `ringwell`
         shell: Shell,
     },
-    /// Print the manual page (roff)
+    /// Print the manual page, in roff
+    #[command(after_help = MAN_HELP)]
     Man,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The configuration
+    /// The configuration, a TOML file
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     pub(crate) config: PathBuf,
     /// Only say what is wrong with the configuration
@@ -88,11 +113,11 @@ pub(crate) struct Demo {
     /// [default: ./demo-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// How many ring pools
-    #[arg(long, value_name = "N", default_value_t = DEMO_POOLS)]
+    /// How many ring pools, up to 1,000,000
+    #[arg(long, value_name = "N", default_value_t = DEMO_POOLS, value_parser = count)]
     pub(crate) pools: u32,
-    /// How many numbers each pool has
-    #[arg(long, value_name = "N", default_value_t = DEMO_NUMBERS)]
+    /// How many numbers each pool has, up to 100,000
+    #[arg(long, value_name = "N", default_value_t = DEMO_NUMBERS, value_parser = count)]
     pub(crate) numbers: u32,
     /// How long an allocation is guaranteed
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
@@ -110,10 +135,11 @@ pub(crate) struct Server {
     /// How many shards; 0 for one a core
     #[arg(long, value_name = "N", value_parser = parse_shards)]
     shards: Option<u16>,
-    /// What must have happened to an allocation before it is answered
+    /// Where an allocation lies before it is answered: a power cut leaves what is on the disk, a
+    /// crash of the process also what the os has
     #[arg(long, value_name = "WHERE", value_parser = durability())]
     durability: Option<Durability>,
-    /// In which time a batch is answered, e.g. 100ms
+    /// In which time a batch is answered, e.g. 100ms; rows that are later get overflow numbers
     #[arg(long, value_name = "DURATION", value_parser = parse_deadline)]
     deadline: Option<Duration>,
     /// The form of the logs: auto is text on a terminal and JSON otherwise
@@ -134,6 +160,11 @@ impl Server {
             ..Overrides::default()
         }
     }
+}
+
+/// How many of something a demo makes; the upper bounds depend on each other.
+fn count(text: &str) -> Result<u32, &'static str> {
+    text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number above 0")
 }
 
 fn durability() -> impl TypedValueParser<Value = Durability> {

@@ -10,21 +10,32 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use ringwell_directory::{Config, Directory, Overrides, Token, demo_pools, write_demo_csv};
+use ringwell_directory::{
+    Config, Directory, Overrides, RingPool, Token, demo_pools, write_demo_csv,
+};
 use ringwell_node::disk::DataLock;
 
 use crate::args::Demo;
 use crate::serve::{cores, show, variable};
-use crate::story::Story;
+use crate::story::{Origin, Story};
 use crate::{logs, texts};
 
-/// Makes the pools, serves them until a signal ends it, and prints requests to try.
+/// The exit code of arguments that cannot be, as clap has it.
+const WRONG_USAGE: u8 = 2;
+
+/// Makes the pools or finds them, serves them until a signal ends it, and prints requests to try.
 ///
 /// # Errors
-/// If there cannot be such pools, files cannot be written, or the server does not start or end
-/// well.
+/// If files cannot be written, or the server does not start or end well. Pools that there cannot
+/// be are wrong usage.
 pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
-    let pools = demo_pools(args.pools, args.numbers, args.lifetime)?;
+    let pools = match demo_pools(args.pools, args.numbers, args.lifetime) {
+        Ok(pools) => pools,
+        Err(error) => {
+            eprintln!("error: {error}; see `ringwell demo --help`");
+            return Ok(ExitCode::from(WRONG_USAGE));
+        }
+    };
     let mut config = Config::new(PathBuf::from("demo-data"), cores());
     match Overrides::from_variables(variable) {
         Ok(variables) => variables.apply(&mut config, cores()),
@@ -34,13 +45,15 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     logs::start(&config.log)?;
 
     let data = config.data.clone();
-    fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
+    fs::create_dir_all(&data).with_context(|| {
+        format!("cannot make the directory {}; choose another with --data", data.display())
+    })?;
     // Refuses now what the server would refuse later, before another demo's list is written over.
     drop(DataLock::acquire(&data)?);
-    write_whole(&data.join("demo-pools.csv"), 0o644, |out| write_demo_csv(&pools, out))?;
+    let origin = keep_list(&data.join("demo-pools.csv"), &pools)?;
     config.management.token_sha256.push(keep_token(&data.join("demo-token"))?.hash());
 
-    let story = Story::new(&pools, &config);
+    let story = Story::new(origin, &pools, &config);
     let directory = match Directory::new(1, pools, config.shards) {
         Ok(directory) => directory,
         Err(faults) => return Ok(show(&faults)),
@@ -49,8 +62,22 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         // The server is up; that nobody reads what it says is no reason to stop it.
         let _ = io::stdout().lock().write_all(story.tell(addresses).as_bytes());
     };
-    ringwell_node::serve(config, directory, None, Box::new(tell))?;
+    ringwell_node::serve(config, directory, Box::new(tell))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the list of `pools` to `path`, unless that is what it holds.
+fn keep_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<Origin> {
+    let mut list = Vec::new();
+    write_demo_csv(pools, &mut list)?;
+    let origin = match fs::read(path) {
+        Ok(old) if old == list => return Ok(Origin::Found),
+        Ok(_) => Origin::Changed,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Origin::Made,
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    write_whole(path, 0o644, |out| out.write_all(&list))?;
+    Ok(origin)
 }
 
 /// The token that `path` holds, or a new one that it holds from now on.

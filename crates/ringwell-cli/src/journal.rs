@@ -68,6 +68,7 @@ struct ShardFiles {
 
 /// The shards of a data directory, or the one shard whose directory `path` is.
 fn shards_in(path: &Path) -> anyhow::Result<Vec<ShardFiles>> {
+    fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut directories = Vec::new();
     for parent in [path.join("journal"), path.to_owned()] {
         if directories.is_empty() && parent.is_dir() {
@@ -81,7 +82,10 @@ fn shards_in(path: &Path) -> anyhow::Result<Vec<ShardFiles>> {
     let mut found: Vec<ShardFiles> =
         shards.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect();
     if found.is_empty() {
-        bail!("there is no journal in {}", path.display());
+        bail!(
+            "there is no journal in {}; name a data directory (`data` in the configuration)",
+            path.display()
+        );
     }
     found.sort_by_key(|files| files.shard);
     Ok(found)

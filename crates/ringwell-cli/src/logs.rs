@@ -6,13 +6,26 @@ use anyhow::Context;
 use ringwell_directory::{Log, LogFormat};
 use tracing_subscriber::EnvFilter;
 
+/// What `log.level` lets through.
+///
+/// # Errors
+/// If it is no level and no list of directives.
+pub(crate) fn filter(log: &Log) -> anyhow::Result<EnvFilter> {
+    EnvFilter::try_new(&log.level).with_context(|| {
+        format!(
+            "log.level, or RINGWELL_LOG_LEVEL, cannot be {:?}; write e.g. \"info\" or \
+             \"warn,ringwell_node=debug\"",
+            log.level
+        )
+    })
+}
+
 /// Sends the program's log lines to stderr from now on.
 ///
 /// # Errors
-/// If `log.level` is no level and no list of directives.
+/// As [`filter`].
 pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&log.level)
-        .with_context(|| format!("log level {:?} cannot be understood", log.level))?;
+    let filter = filter(log)?;
     let is_terminal = io::stderr().is_terminal();
     let is_text = match log.format {
         LogFormat::Auto => is_terminal,

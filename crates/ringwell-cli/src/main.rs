@@ -1,16 +1,19 @@
 //! The program `ringwell`.
 //!
 //! Owns the command line, exit codes and what people see of them. What the commands do lies in
-//! the libraries. Output goes to stdout; errors and logs go to stderr.
+//! the libraries. Output goes to stdout; errors, logs and what is said beside an output go
+//! to stderr.
 
 mod args;
 mod demo;
 mod journal;
 mod logs;
+mod man;
 mod serve;
 mod story;
 mod texts;
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -27,7 +30,24 @@ fn main() -> ExitCode {
         Command::Man => texts::man(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        eprintln!("error: {}", told(&error));
         ExitCode::FAILURE
     })
+}
+
+/// An error and its causes, without those that the text before has already said.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    let denied = |cause: &io::Error| cause.kind() == io::ErrorKind::PermissionDenied;
+    if error.chain().filter_map(|cause| cause.downcast_ref()).any(denied) {
+        text += "; the user who runs this needs the right to it";
+    }
+    text
 }

@@ -19,15 +19,25 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let flags = args.server.overrides(args.data);
     let (config, directory) = match load(&args.config, variable, flags, cores()) {
         Ok(loaded) => loaded,
-        Err(faults) => return Ok(show(&faults)),
+        Err(faults) => {
+            let code = show(&faults);
+            if !args.config.exists() {
+                eprintln!(
+                    "name the configuration with --config or RINGWELL_CONFIG; `ringwell demo` \
+                     needs none"
+                );
+            }
+            return Ok(code);
+        }
     };
     if args.check {
+        logs::filter(&config.log)?;
         let (pools, numbers) = (directory.pools().len(), directory.number_count());
         println!("ok: {pools} pools, {numbers} numbers");
         return Ok(ExitCode::SUCCESS);
     }
     logs::start(&config.log)?;
-    ringwell_node::serve(config, directory, None, Box::new(|_| ()))?;
+    ringwell_node::serve(config, directory, Box::new(|_| ()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,4 +1,4 @@
-//! What the demo says of itself: what it made, where it listens, and requests to try.
+//! What the demo says of itself: what it made or found, where it listens, and requests to try.
 //!
 //! Invariant: each command in it can be pasted into a shell as it is.
 
@@ -6,10 +6,22 @@ use std::time::Duration;
 
 use ringwell_directory::{Config, RingPool};
 
+/// What the data directory's list of pools said before this start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Origin {
+    /// There was none.
+    Made,
+    /// The same pools.
+    Found,
+    /// Other pools.
+    Changed,
+}
+
 /// Everything but the addresses, which are known only once the server listens.
 #[derive(Debug)]
 pub(crate) struct Story {
-    made: String,
+    /// Where the pools come from, in one word, and what they are.
+    pools: String,
     kept: String,
     shards: u16,
     /// A batch of two rows.
@@ -20,7 +32,7 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    pub(crate) fn new(pools: &[RingPool], config: &Config) -> Self {
+    pub(crate) fn new(origin: Origin, pools: &[RingPool], config: &Config) -> Self {
         let data = config.data.display();
         let first = pools.first();
         let numbers = first.map_or(0, RingPool::number_count);
@@ -28,8 +40,16 @@ impl Story {
         let lifetime = humantime::format_duration(Duration::from_millis(lifetime));
         let number = first.and_then(|pool| pool.numbers().first());
         let durability = config.durability;
+        let (verb, instead) = match origin {
+            Origin::Made => ("made", ""),
+            Origin::Found => ("found", ""),
+            Origin::Changed => ("made", ", in place of those that were there"),
+        };
+        let count = pools.len();
         Self {
-            made: format!("{} ring pools of {numbers} numbers, lifetime {lifetime}", pools.len()),
+            pools: format!(
+                "{verb:<7} {count} ring pools of {numbers} numbers, lifetime {lifetime}{instead}"
+            ),
             kept: format!("{data}, durability {durability}; keys in {data}/demo-pools.csv"),
             shards: config.shards,
             body: body(pools),
@@ -41,13 +61,13 @@ impl Story {
     /// The text, with a final newline.
     pub(crate) fn tell(&self, addresses: &[String]) -> String {
         let (options, base) = curl_target(addresses.first().map_or("", String::as_str));
-        let Self { made, kept, shards, body, number, token_file } = self;
+        let Self { pools, kept, shards, body, number, token_file } = self;
         let shards = if *shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };
         let addresses = addresses.join(", ");
         format!(
             "\
 Ringwell demo
-  made    {made}
+  {pools}
   data    {kept}
   serves  {addresses}, {shards}
 

@@ -9,11 +9,17 @@ use clap_complete::Shell;
 use ringwell_directory::Token;
 
 use crate::args::Ringwell;
+use crate::man;
 
-/// Prints a new management token, and below it the line for the configuration.
+/// Prints a new management token: the secret alone on stdout, so that it can be piped to where
+/// secrets are kept, and on stderr which is which and the setting, as lines of a configuration.
 pub(crate) fn token() -> anyhow::Result<ExitCode> {
     let token = new_token()?;
-    print(format!("{}\ntoken_sha256 = [\"{}\"]\n", token.reveal(), token.hash()).as_bytes())
+    eprintln!("# The secret, for clients (`Authorization: Bearer SECRET`). It is not shown again:");
+    let printed = print(format!("{}\n", token.reveal()).as_bytes());
+    eprintln!("# The setting, for the server's configuration; it tells nobody the secret:");
+    eprintln!("[management]\ntoken_sha256 = [\"{}\"]", token.hash());
+    printed
 }
 
 /// A token that nobody has.
@@ -30,16 +36,9 @@ pub(crate) fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
     print(&script)
 }
 
-/// Prints the manual page of the program, and below it those of its commands.
+/// Prints the manual page.
 pub(crate) fn man() -> anyhow::Result<ExitCode> {
-    let mut command = Ringwell::command();
-    command.build();
-    let mut page = Vec::new();
-    clap_mangen::Man::new(command.clone()).render(&mut page)?;
-    for subcommand in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
-        clap_mangen::Man::new(subcommand.clone()).render(&mut page)?;
-    }
-    print(&page)
+    print(&man::page()?)
 }
 
 fn print(text: &[u8]) -> anyhow::Result<ExitCode> {

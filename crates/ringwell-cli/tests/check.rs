@@ -83,7 +83,7 @@ fn flags_and_variables_stand_above_the_configuration() {
 
 #[test]
 fn wrong_usage_is_told_on_stderr_and_exits_with_2() {
-    let wrong: [&[&str]; 8] = [
+    let wrong: [&[&str]; 11] = [
         &[],
         &["serv"],
         &["serve"],
@@ -91,6 +91,9 @@ fn wrong_usage_is_told_on_stderr_and_exits_with_2() {
         &["demo", "--lifetime", "soon"],
         &["demo", "--listen", "here"],
         &["demo", "--shards", "300"],
+        &["demo", "--pools", "0"],
+        &["demo", "--pools", "1000001"],
+        &["demo", "--numbers", "many"],
         &["completions", "dos"],
     ];
     for args in wrong {
@@ -104,41 +107,84 @@ fn wrong_usage_is_told_on_stderr_and_exits_with_2() {
 }
 
 #[test]
-fn a_demo_that_cannot_be_exits_with_1() {
-    let output = run(&["demo", "--data", "/nowhere", "--pools", "0"]);
-    assert_eq!(stderr(&output), "error: a demo has 1 to 1,000,000 pools, not 0\n");
-    assert_eq!(output.status.code(), Some(1));
+fn what_cannot_be_opened_is_named_once_and_exits_with_1() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let (file, sample) = (file.to_str().unwrap(), sample());
+    let cases: [(&[&str], &str); 5] = [
+        (&["serve", "--config", "/nowhere/x.toml"], "/nowhere/x.toml: cannot be read: No such"),
+        (&["serve", "--config", &sample, "--data", file], "Not a directory"),
+        (&["demo", "--data", file], "choose another with --data"),
+        (&["journal", "verify", "/nowhere"], "cannot read /nowhere: No such file"),
+        (&["journal", "inspect", file], "Not a directory"),
+    ];
+    for (args, text) in cases {
+        let output = run(args);
+        let said = stderr(&output);
+        assert_eq!(said.matches(text).count(), 1, "{args:?}: {said}");
+        assert_eq!(said.matches("os error").count(), 1, "{args:?}: {said}");
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+    }
 }
 
 #[test]
-fn each_token_is_new_and_comes_with_the_line_for_the_configuration() {
-    let (first, second) = (stdout(&run(&["token"])), stdout(&run(&["token"])));
-    assert_ne!(first, second);
-    let (token, line) = first.split_once('\n').unwrap();
-    assert!(token.starts_with("rw_") && token.len() == 67, "{token}");
+fn a_check_also_tries_the_level_of_the_log() {
+    let args = ["serve", "--config", &sample(), "--check"];
+    let output = ringwell(&args).env("RINGWELL_LOG_LEVEL", "info,,=").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).starts_with("error: log.level, or RINGWELL_LOG_LEVEL, cannot be"));
+}
+
+#[test]
+fn each_token_is_new_and_comes_with_its_setting() {
+    let output = run(&["token"]);
+    let secret = stdout(&output);
+    assert_ne!(secret, stdout(&run(&["token"])));
+    assert!(secret.starts_with("rw_") && secret.trim_end().len() == 67, "{secret}");
+    let setting = stderr(&output);
+    assert!(!setting.contains(secret.trim_end()), "the setting keeps the secret");
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("ringwell.toml");
     let text = fs::read_to_string(sample()).unwrap();
-    fs::write(&path, text.replace("token_sha256 = []", line)).unwrap();
-    assert!(run(&["serve", "--check", "--config", path.to_str().unwrap()]).status.success());
+    let (before, rest) = text.split_once("[management]\n").unwrap();
+    let (_, after) = rest.split_once("token_sha256 = []\n").unwrap();
+    fs::write(&path, format!("{before}{setting}{after}")).unwrap();
+    let output = run(&["serve", "--check", "--config", path.to_str().unwrap()]);
+    assert_eq!(stderr(&output), "");
+    assert!(output.status.success());
 }
 
 #[test]
-fn shells_get_completions_and_readers_a_manual() {
+fn shells_get_completions() {
     for shell in ["bash", "zsh", "fish"] {
         let script = stdout(&run(&["completions", shell]));
         assert!(script.contains("durability") && script.contains("journal"), "{shell}");
     }
-    let page = stdout(&run(&["man"]));
-    for heading in [".TH ringwell 1", ".TH ringwell-serve 1", ".TH ringwell-demo 1"] {
-        assert!(page.contains(heading), "{heading}");
+}
+
+#[test]
+fn the_manual_is_one_page_with_every_command_and_refers_to_no_other() {
+    let page = stdout(&run(&["man"])).replace('\\', "");
+    assert_eq!(page.matches(".TH ").count(), 1);
+    for command in ["serve", "demo", "journal verify", "token", "completions", "man"] {
+        let heading = format!(".SS \"ringwell {command}\"\n");
+        assert!(page.contains(&heading), "{heading}");
+    }
+    for text in ["--lifetime", "--without-snapshot", "RINGWELL_DEADLINE", "Exit codes"] {
+        assert!(page.contains(text), "{text}");
+    }
+    for text in ["(1)", "EXTRA", "--help"] {
+        assert!(!page.contains(text), "{text}");
     }
 }
 
 #[test]
 fn help_has_examples() {
-    for args in [&["--help"][..], &["serve", "--help"], &["demo", "--help"]] {
-        let output = run(args);
+    for command in ["", "serve", "demo", "journal", "token", "man"] {
+        let args: Vec<&str> =
+            [command, "--help"].into_iter().filter(|arg| !arg.is_empty()).collect();
+        let output = run(&args);
         assert!(stdout(&output).contains("\n  ringwell "), "{args:?}");
         assert_eq!(output.status.code(), Some(0));
     }
@@ -169,7 +215,7 @@ fn demo(data: &Path) -> String {
 }
 
 #[test]
-fn a_demo_lists_its_pools_and_keeps_its_token() {
+fn a_demo_lists_its_pools_and_finds_them_and_its_token_again() {
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("demo's data");
     let said = demo(&data);
@@ -183,6 +229,7 @@ fn a_demo_lists_its_pools_and_keeps_its_token() {
     let token_file = data.join("demo-token");
     assert_eq!(fs::metadata(&token_file).unwrap().permissions().mode() & 0o777, 0o600);
     let token = fs::read_to_string(&token_file).unwrap();
-    demo(&data);
+    let said = demo(&data);
+    assert!(said.contains("found   3 ring pools of 500 numbers, lifetime 30m"), "{said}");
     assert_eq!(fs::read_to_string(&token_file).unwrap(), token);
 }

@@ -1,0 +1,91 @@
+//! `ringwell man`: one page that holds every command with its options.
+//!
+//! Takes the texts from the command line's own definition, so that page and `--help` say the same.
+//! One page, because pages that refer to each other are of use only where all were installed.
+
+use std::io;
+
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
+
+use crate::args::Ringwell;
+
+/// Below which heading the crate puts the options of a command.
+const OPTIONS: &str = ".SH OPTIONS\n";
+
+/// The page, in roff.
+///
+/// # Errors
+/// Those of writing, of which memory has none.
+pub(crate) fn page() -> io::Result<Vec<u8>> {
+    let mut command = Ringwell::command().disable_help_subcommand(true);
+    command.build();
+    let mut page = Vec::new();
+    let man = Man::new(command.clone()).manual("Ringwell");
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+
+    let mut text = Roff::new();
+    text.control("SH", ["SYNOPSIS"]);
+    for leaf in leaves(&command) {
+        text.text([roman(usage(leaf))]).control("br", []);
+    }
+    page.extend(text.to_roff().bytes());
+    man.render_description_section(&mut page)?;
+    page.extend(verbatim(&command));
+
+    page.extend(b".SH COMMANDS\n");
+    for below in command.get_subcommands() {
+        describe(below, &mut page)?;
+    }
+    Ok(page)
+}
+
+/// The commands that do something, in the order of the help.
+fn leaves(command: &Command) -> Vec<&Command> {
+    let subcommands: Vec<_> = command.get_subcommands().collect();
+    if subcommands.is_empty() {
+        return vec![command];
+    }
+    subcommands.into_iter().flat_map(leaves).collect()
+}
+
+fn usage(command: &Command) -> String {
+    let usage = command.clone().render_usage().to_string();
+    usage.trim_start_matches("Usage: ").to_owned()
+}
+
+/// Puts on the page what a command does, its options and what its help ends with, and below it
+/// the commands that it has.
+fn describe(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
+    let mut text = Roff::new();
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+    text.control("SS", [name]);
+    if let Some(about) = command.get_long_about().or_else(|| command.get_about()) {
+        text.text([roman(about.to_string())]);
+    }
+    page.extend(text.to_roff().bytes());
+
+    // Each command has it, and the page is the help.
+    let without_help = command.clone().mut_arg("help", |help| help.hide(true));
+    let mut options = Vec::new();
+    Man::new(without_help).render_options_section(&mut options)?;
+    let options = String::from_utf8_lossy(&options);
+    page.extend(options.split_once(OPTIONS).map_or("", |(_, options)| options).bytes());
+    page.extend(verbatim(command));
+    command.get_subcommands().try_for_each(|below| describe(below, page))
+}
+
+/// What the help of a command ends with, line for line as it stands there.
+fn verbatim(command: &Command) -> Vec<u8> {
+    let mut text = Roff::new();
+    if let Some(after) = command.get_after_help() {
+        text.control("PP", []).control("nf", []);
+        for line in after.to_string().lines() {
+            text.text([roman(line)]);
+        }
+        text.control("fi", []);
+    }
+    text.to_roff().into_bytes()
+}
