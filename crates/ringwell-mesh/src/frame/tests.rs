@@ -316,6 +316,16 @@ fn parameters_count_with_what_joins_them() {
     }
 }
 
+#[test]
+fn lengths_whose_sum_has_no_room_in_64_bits_are_too_long() {
+    let mut frame = vec![VERSION, kind::ASK, 0, 3, 100, 1, 1, 0, 7, 5];
+    put_varint(&mut frame, u64::MAX);
+    put_varint(&mut frame, 5);
+    let Limits { params_bytes_max: bytes_max, .. } = Limits::default();
+    let read = read_ask(&frame, &Limits::default());
+    assert_eq!(read, Err(FrameError::ParamsTooLong { row: 5, bytes: u64::MAX, bytes_max }));
+}
+
 /// Without the check these would ask for more memory than there is, and end the process.
 #[test]
 fn no_room_is_made_for_rows_that_the_frame_cannot_hold() {
