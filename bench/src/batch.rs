@@ -6,14 +6,47 @@
 //! advertisement would. `bulk.lua` builds the same bodies: keep the two alike.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 
+use crate::target::Target;
+
 /// Distance between the pools of two rows. A prime, so that every pool is met before one repeats
 /// (unless their count is a multiple of it).
 const STRIDE: usize = 7_919;
+
+/// The fewest different bodies that a sender goes round.
+const REQUESTS_MIN: usize = 256;
+
+/// Flags of everything that sends batches: where to, for which pools, how many rows.
+#[derive(clap::Args)]
+pub(crate) struct Batches {
+    /// Server: HOST:PORT or unix:PATH.
+    #[arg(long)]
+    pub(crate) target: Target,
+    /// `demo-pools.csv` of the server's data directory.
+    #[arg(long)]
+    pools: PathBuf,
+    /// Rows a batch.
+    #[arg(long, default_value_t = 40, value_parser = at_least_one)]
+    rows: usize,
+}
+
+impl Batches {
+    /// The requests to send, round and round.
+    ///
+    /// # Errors
+    /// When the pools cannot be read.
+    pub(crate) fn requests(&self) -> anyhow::Result<Vec<Bytes>> {
+        Ok(requests(&read_pools(&self.pools)?, self.rows, REQUESTS_MIN))
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, &'static str> {
+    text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number above 0")
+}
 
 /// What a sender needs to know of a ring pool.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,34 +4,25 @@
 //! another sender can measure beside them.
 
 use std::io::Read as _;
-use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 
-use crate::batch::{read_pools, requests};
+use crate::batch::Batches;
 use crate::client::Connection;
 use crate::report::resident_kib;
-use crate::target::Target;
 
 /// Flags of `ringwell-bench idle`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Server: HOST:PORT or unix:PATH.
-    #[arg(long)]
-    target: Target,
-    /// `demo-pools.csv` of the server's data directory.
-    #[arg(long)]
-    pools: PathBuf,
+    #[command(flatten)]
+    batches: Batches,
     /// Process whose resident memory is read before and after.
     #[arg(long)]
     pid: u32,
     /// Connections to hold; the limit of open files must allow them.
     #[arg(long, default_value_t = 10_000)]
     connections: u32,
-    /// Rows of the one batch that each connection sends.
-    #[arg(long, default_value_t = 40)]
-    rows: usize,
 }
 
 #[derive(Serialize)]
@@ -47,13 +38,13 @@ struct Held {
 /// # Errors
 /// When a connection cannot be opened or its batch is not answered with 200.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let requests = requests(&read_pools(&args.pools)?, args.rows, 256);
+    let requests = args.batches.requests()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let held = runtime.block_on(async {
         let before = resident_kib(args.pid).context("no such process")?;
         let mut held = Vec::new();
         for (index, request) in (0..args.connections).zip(requests.iter().cycle()) {
-            let opened = Connection::open(&args.target).await;
+            let opened = Connection::open(&args.batches.target).await;
             let mut connection =
                 opened.with_context(|| format!("connection {index}: is `ulimit -n` too low?"))?;
             let answer = connection.exchange(request).await?;

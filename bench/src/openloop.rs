@@ -7,7 +7,6 @@
 //! process a core of its own, or `--coarse`, which sleeps and only serves to look into answers.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use serde::Serialize;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::batch::{read_pools, requests};
+use crate::batch::Batches;
 use crate::client::Connection;
 use crate::report::{Latency, Recorder};
 use crate::target::Target;
@@ -25,18 +24,11 @@ use crate::target::Target;
 /// Flags of `ringwell-bench openloop`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Server: HOST:PORT or unix:PATH.
-    #[arg(long)]
-    target: Target,
-    /// `demo-pools.csv` of the server's data directory.
-    #[arg(long)]
-    pools: PathBuf,
+    #[command(flatten)]
+    batches: Batches,
     /// Batches a second.
     #[arg(long, default_value_t = 1_000)]
     rate: u32,
-    /// Rows a batch.
-    #[arg(long, default_value_t = 40)]
-    rows: usize,
     /// Kept-alive connections.
     #[arg(long, default_value_t = 32)]
     connections: usize,
@@ -85,8 +77,8 @@ type Queue = Rc<Mutex<mpsc::UnboundedReceiver<Due>>>;
 /// # Errors
 /// When the pools cannot be read or no connection can be opened.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    ensure!(args.rate > 0 && args.rows > 0 && args.connections > 0, "nothing to send");
-    let requests = requests(&read_pools(&args.pools)?, args.rows, 256);
+    ensure!(args.rate > 0 && args.connections > 0, "nothing to send");
+    let requests = args.batches.requests()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = LocalSet::new().block_on(&runtime, measure(args, &requests))?;
     if args.json {
@@ -111,11 +103,12 @@ async fn measure(args: &Args, requests: &[Bytes]) -> anyhow::Result<Outcome> {
     let queue: Queue = Rc::new(Mutex::new(receiver));
     let mut workers = JoinSet::new();
     for index in 0..args.connections {
-        let mut connection = Connection::open(&args.target).await?;
+        let mut connection = Connection::open(&args.batches.target).await?;
         // Each connection has been used before the clock starts.
         let first = &requests[index % requests.len()];
         connection.exchange(first).await.context("the first exchange failed")?;
-        let work = work(connection, args.target.clone(), Rc::clone(&queue), Rc::clone(&tally));
+        let work =
+            work(connection, args.batches.target.clone(), Rc::clone(&queue), Rc::clone(&tally));
         workers.spawn_local(work);
     }
     let start = Instant::now();

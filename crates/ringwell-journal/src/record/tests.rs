@@ -213,33 +213,33 @@ fn unknown_kinds_and_flags_are_refused() {
     assert_eq!(fault(&[kind::ALLOCATE, 0x80, 0]), DecodeFault::Flags(0x80));
 }
 
+/// Reads an allocation at the base time, of number 2000000000 in pool 1, slot 0, lockout 0.
+fn read_allocation(flags: u8, rest: &[u8]) -> Result<(), DecodeFault> {
+    let head = [kind::ALLOCATE, flags, 0, 0x00, 0x94, 0x35, 0x77, 0x00, 1, 0, 0];
+    let body = [&head, rest].concat();
+    let read = Records::new(3, Millis(0), &body).next().unwrap();
+    read.map(|_| ()).map_err(|error| error.fault)
+}
+
 #[test]
-fn impossible_values_are_refused() {
-    let fault = |rest: &[u8]| {
-        // An allocation at the base time, of number 2000000000 in pool 1, slot 0, lockout 0.
-        let head = [kind::ALLOCATE, flag::PREVIOUS, 0, 0x00, 0x94, 0x35, 0x77, 0x00, 1, 0, 0];
-        let body = [&head, rest].concat();
-        let read = Records::new(3, Millis(0), &body).next().unwrap();
-        read.map(|_| ()).map_err(|error| error.fault)
-    };
-    assert!(fault(&[1, 5]).is_ok(), "offset 5 of the group before");
-    assert_eq!(fault(&[0, 0]), Err(DecodeFault::Previous), "the record itself");
-    assert_eq!(fault(&[0, 5]), Err(DecodeFault::Previous), "inside of the record");
-    assert_eq!(fault(&[3, 5]), Err(DecodeFault::Previous), "group 0");
-    assert_eq!(fault(&[1, 0x80, 0x80, 0x40]), Err(DecodeFault::Previous), "outside of a body");
+fn positions_of_no_earlier_record_are_refused() {
+    let read = |previous: &[u8]| read_allocation(flag::PREVIOUS, previous);
+    assert_eq!(read(&[1, 5]), Ok(()), "offset 5 of the group before");
+    assert_eq!(read(&[0, 0]), Err(DecodeFault::Previous), "the record itself");
+    assert_eq!(read(&[0, 5]), Err(DecodeFault::Previous), "inside of the record");
+    assert_eq!(read(&[3, 5]), Err(DecodeFault::Previous), "group 0");
+    assert_eq!(read(&[1, 0x80, 0x80, 0x40]), Err(DecodeFault::Previous), "outside of a body");
 }
 
 #[test]
 fn parameters_of_impossible_lengths_are_refused() {
-    let fault = |len: &[u8]| {
-        let head = [kind::ALLOCATE, flag::PARAMS, 0, 0x00, 0x94, 0x35, 0x77, 0x00, 1, 0, 0];
-        let body = [&head, len, &vec![b'x'; PARAMS_BYTES_MAX + 1]].concat();
-        let read = Records::new(3, Millis(0), &body).next().unwrap();
-        read.map(|_| ()).map_err(|error| error.fault)
+    let read = |len: &[u8]| {
+        let params = vec![b'x'; PARAMS_BYTES_MAX + 1];
+        read_allocation(flag::PARAMS, &[len, &params].concat())
     };
-    assert_eq!(fault(&[0]), Err(DecodeFault::Params));
-    assert!(fault(&[0x80, 0x80, 0x01]).is_ok(), "16,384");
-    assert_eq!(fault(&[0x81, 0x80, 0x01]), Err(DecodeFault::Params), "16,385");
+    assert_eq!(read(&[0]), Err(DecodeFault::Params));
+    assert_eq!(read(&[0x80, 0x80, 0x01]), Ok(()), "16,384");
+    assert_eq!(read(&[0x81, 0x80, 0x01]), Err(DecodeFault::Params), "16,385");
 }
 
 #[test]
