@@ -431,6 +431,19 @@ fn after_damage_to_answered_groups_nothing_goes_out_for_the_longest_lifetime() {
 }
 
 #[test]
+fn a_pool_that_another_node_may_have_served_hands_nothing_out_for_its_lifetime() {
+    let mut rig = Rig::new();
+    rig.engine.hold_pools(START, &[1]);
+    assert!(matches!(rig.allocate(0, None, None), Outcome::Allocated { .. }));
+    rig.apply(&Input::Seal);
+    let engine = rig.replay(Restore::new(specs(), 9), 1);
+    let mut again = Rig { engine, groups: vec![], now: START + Millis(14), history: vec![] };
+    assert_eq!(again.allocate(1, None, None), Outcome::Exhausted { until: START + Millis(15) });
+    again.now = START + Millis(15);
+    assert!(matches!(again.allocate(1, None, None), Outcome::Allocated { .. }));
+}
+
+#[test]
 fn a_clock_far_ahead_of_the_journal_lengthens_lockouts_and_one_behind_does_not_turn_back() {
     let mut rig = Rig::new();
     for _ in 0..2 {

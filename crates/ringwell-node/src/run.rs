@@ -14,13 +14,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::clock::Clock;
-use crate::disk::{self, DataLock, Journal};
+use crate::disk::{self, DataLock, Journal, ServedMap};
 use crate::http::Who;
 use crate::listen::{Listener, Listeners};
 use crate::mesh::{Message, Peers, QUEUE_MESSAGES_MAX};
 use crate::node::{JournalState, Node, Phase};
 use crate::shard::ShardThread;
-use crate::start::{Started, start};
+use crate::start::{Started, buckets, start};
 use crate::stats::{JournalStats, ShardStats};
 use crate::{Membership, ServeError, admin, http, keeping, link, lookup, writer};
 
@@ -97,6 +97,7 @@ pub fn serve(
     runtime.block_on(async {
         let mut signals = Signals::new()?;
         if wait_for(&mut reported, Report::Ready, threads.len()).await {
+            keep_map(&node, &settings);
             node.enter(Phase::Serving);
             tracing::info!(
                 addresses = ?listeners.addresses,
@@ -184,6 +185,20 @@ fn start_threads(
     }
     drop((bound, bound_links));
     Ok(Running { node, threads, listeners, links })
+}
+
+/// Notes which buckets this data directory serves, once the shards' snapshots hold what is held
+/// because of it.
+fn keep_map(node: &Node, settings: &disk::Settings) {
+    let Some(membership) = node.membership.as_ref().filter(|_| node.answers_wait()) else { return };
+    if node.journals().any(|(_, state)| state != JournalState::Writing) {
+        return;
+    }
+    let buckets = buckets(&node.directory, membership);
+    let map = ServedMap { version: membership.map_version, buckets };
+    if let Err(error) = map.write(&settings.data) {
+        tracing::warn!(%error, "the next start may hold pools back for a lifetime");
+    }
 }
 
 /// Waits until every shard has reported this, or its end; `false` if one has ended.

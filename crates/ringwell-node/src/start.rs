@@ -1,18 +1,19 @@
 //! From files to engines: reads every shard's snapshot and journal, lets numbers that changed
 //! shards take their lockouts along, and opens the journals for writing.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Instant;
 
 use ringwell_core::{Millis, PoolSpec};
-use ringwell_directory::{Directory, RingPool};
+use ringwell_directory::{Directory, RingPool, bucket};
 use ringwell_engine::{Engine, Restore};
 use ringwell_journal::{Chunk, Durability, Recovered, Snapshot};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::clock::Clock;
-use crate::disk::{self, Flushed, Journal, ShardStore};
+use crate::disk::{self, Flushed, Journal, ServedMap, ShardStore};
 use crate::{Membership, ServeError};
 
 /// A shard that can serve.
@@ -91,8 +92,54 @@ pub(crate) fn start(
     }
     let wall = clock.now();
     let clock = clock.not_before(newest);
-    let started = reads.into_iter().map(|read| open(read, wall)).collect::<Result<Vec<_>, _>>()?;
+    let is_new = reads.iter().all(|read| read.recovered.frames == 0 && newest == Millis::ZERO);
+    let mut started =
+        reads.into_iter().map(|read| open(read, wall)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(membership) = membership.filter(|_| settings.durability != Durability::Memory) {
+        let new = new_buckets(directory, membership, &settings.data, is_new)?;
+        hold_new(&mut started, directory, clock.now(), &new);
+    }
     Ok((started, clock))
+}
+
+/// The buckets that this node owns now.
+pub(crate) fn buckets(directory: &Directory, membership: &Membership) -> BTreeSet<u16> {
+    let of = |shard: &u16| directory.placement().buckets_of(*shard);
+    membership.shards.iter().flat_map(of).collect()
+}
+
+/// The buckets that another node may have served last. The first map brings none: nobody has
+/// served before. Data that was made without a cluster served all.
+fn new_buckets(
+    directory: &Directory,
+    membership: &Membership,
+    data: &Path,
+    is_new: bool,
+) -> Result<BTreeSet<u16>, ServeError> {
+    let own = buckets(directory, membership);
+    Ok(match ServedMap::read(data)? {
+        Some(served) => own.difference(&served.buckets).copied().collect(),
+        None if is_new && membership.map_version > 1 => own,
+        None => BTreeSet::new(),
+    })
+}
+
+/// Pools of buckets that have just come here hand out nothing for a lifetime: lockouts that the
+/// node before knew may still run.
+fn hold_new(started: &mut [Started], directory: &Directory, now: Millis, new: &BTreeSet<u16>) {
+    for shard in started {
+        let pools = (0..).zip(directory.pools_of(shard.shard));
+        let pools = pools.filter(|(_, pool)| new.contains(&bucket(pool.id()))).map(|(at, _)| at);
+        let held: Vec<u32> = pools.collect();
+        shard.engine.hold_pools(now, &held);
+        if !held.is_empty() {
+            tracing::warn!(
+                shard = shard.shard,
+                ring_pools = held.len(),
+                "another node may have served these pools: they answer with overflow numbers for one lifetime"
+            );
+        }
+    }
 }
 
 /// The shards that have files.

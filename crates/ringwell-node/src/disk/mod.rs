@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! DATA/LOCK                                 held by the one process that serves
+//! DATA/cluster-map.json                     buckets served here, of a node of a cluster
 //! DATA/journal/<shard>/<segment:016>.rpj    segments; fixed size, used again under a new name
 //! DATA/journal/<shard>/<k:016>.spare        zero-filled or dropped segments that wait for use
 //! DATA/journal/<shard>/<frame:020>.rps      snapshots; the name is the first frame to replay
@@ -21,6 +22,7 @@ mod flusher;
 mod index;
 mod journal;
 mod lock;
+mod map;
 mod memory;
 mod probe;
 mod segments;
@@ -34,6 +36,7 @@ pub use flusher::{Flushed, OnFlushed};
 pub use index::{JournalReader, ReadError, SegmentRef};
 pub use journal::{CloseError, Journal};
 pub use lock::{DataLock, LockError};
+pub use map::ServedMap;
 pub use probe::{Probe, probe};
 pub use ringwell_journal::Recovered;
 pub use segments::SegmentFiles;

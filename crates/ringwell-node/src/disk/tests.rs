@@ -105,9 +105,18 @@ impl Shard {
         file.publish(tip.next_n - 1).unwrap();
     }
 
-    /// Leaves the files as a killed process would: nothing more is written or closed.
-    fn kill(self) {
+    /// The files as a killed process would leave them, in `to`: nothing more is written or closed.
+    /// A copy, because the threads of this one cannot be killed and go on making spares.
+    fn kill(self, settings: &Settings, to: &Path) -> Settings {
+        let killed = Settings { data: to.to_owned(), ..settings.clone() };
+        fs::create_dir_all(killed.shard_directory(0)).unwrap();
+        for name in names(settings) {
+            let [from, to] = [settings, &killed].map(|s| s.shard_directory(0).join(&name));
+            // A file that is being made may have its name already, or not any more.
+            let _ = fs::copy(from, to);
+        }
         std::mem::forget(self.journal);
+        killed
     }
 }
 
@@ -124,7 +133,7 @@ fn what_was_stored_is_found_again_after_a_kill() {
     for durability in [Durability::Disk, Durability::Os] {
         for write_mode in [WriteMode::Buffered, WriteMode::Direct] {
             let data = TempDir::new().unwrap();
-            let settings = Settings { durability, write_mode, ..settings(data.path()) };
+            let mut settings = Settings { durability, write_mode, ..settings(data.path()) };
             let mut groups = Vec::new();
             for round in 0..4 {
                 let mut shard = open(&settings);
@@ -133,7 +142,7 @@ fn what_was_stored_is_found_again_after_a_kill() {
                 for bytes in [10, 5_000, 70_000, 20_000, 100] {
                     groups.push(shard.store(bytes));
                 }
-                shard.kill();
+                settings = shard.kill(&settings, &data.path().join(round.to_string()));
             }
         }
     }

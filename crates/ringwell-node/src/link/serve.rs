@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
 use ringwell_engine::{Outcome, Refusal};
 use ringwell_mesh::frame::{self, FrameError};
@@ -40,6 +40,9 @@ pub(crate) async fn answer(
             tracing::warn!(shard = thread.id, %status, reason, "another node's request was refused");
             let mut response = Response::new(AnswerBody::from(format!("{reason}\n").into_bytes()));
             *response.status_mut() = status;
+            if status == StatusCode::UPGRADE_REQUIRED {
+                response.headers_mut().insert(UPGRADE, HeaderValue::from_static("ringwell-link/1"));
+            }
             response
         }
     }

@@ -110,7 +110,7 @@ fn old_history_is_dropped_when_no_snapshot_needs_it_and_its_files_are_used_again
     assert!(first_kept > 20);
     assert!(shard.journal.stats().segment_bytes < 600 << 10);
     assert!(names(&settings).len() < 10);
-    shard.kill();
+    let settings = shard.kill(&settings, &data.path().join("killed"));
 
     let shard = open(&settings);
     assert_eq!(shard.verdict, Verdict::Clean);

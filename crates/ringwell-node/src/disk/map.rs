@@ -1,0 +1,74 @@
+//! Which buckets of the cluster's map this data directory has served: `cluster-map.json`.
+//!
+//! A bucket that comes to a node by a new map was served by another one, whose lockouts this node
+//! does not know. Its pools hand nothing out for a lifetime, unless the bucket was moved here with
+//! its lockouts. The file is written once those holds are durable.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::file::{Context, FileError, create, rename, sync_directory};
+
+/// The buckets that a data directory has served, by which map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServedMap {
+    /// Which state of the map it was.
+    pub version: u64,
+    /// The buckets.
+    pub buckets: BTreeSet<u16>,
+}
+
+impl ServedMap {
+    /// What `data` has served last; `None` if it was never part of a cluster.
+    ///
+    /// # Errors
+    /// [`FileError`] if there is a file that cannot be read or understood.
+    pub fn read(data: &Path) -> Result<Option<Self>, FileError> {
+        let path = path(data);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.context("read", &path)?,
+        };
+        serde_json::from_slice(&text).map(Some).map_err(io::Error::from).context("read", &path)
+    }
+
+    /// Writes it, durably.
+    ///
+    /// # Errors
+    /// [`FileError`]; the file before stays then.
+    pub fn write(&self, data: &Path) -> Result<(), FileError> {
+        let (path, unfinished) = (path(data), data.join("cluster-map.json.tmp"));
+        // Left by a start that was cut off.
+        let _ = fs::remove_file(&unfinished);
+        let mut file = create(&unfinished)?;
+        let text = serde_json::to_vec(self).map_err(io::Error::from).context("write", &path)?;
+        file.write_all(&text).context("write", &unfinished)?;
+        file.sync_all().context("flush", &unfinished)?;
+        rename(&unfinished, &path)?;
+        sync_directory(data)
+    }
+}
+
+fn path(data: &Path) -> PathBuf {
+    data.join("cluster-map.json")
+}
+
+#[cfg(test)]
+#[test]
+fn what_was_served_is_read_again_and_damage_is_told() {
+    let data = tempfile::TempDir::new().unwrap();
+    assert_eq!(ServedMap::read(data.path()).unwrap(), None);
+    for version in 1..3 {
+        let map = ServedMap { version, buckets: (0..512).collect() };
+        map.write(data.path()).unwrap();
+        assert_eq!(ServedMap::read(data.path()).unwrap(), Some(map));
+    }
+    fs::write(path(data.path()), "{\"version\":3").unwrap();
+    let error = ServedMap::read(data.path()).unwrap_err().to_string();
+    assert!(error.contains("cluster-map.json"), "{error}");
+}
