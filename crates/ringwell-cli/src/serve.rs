@@ -37,7 +37,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     logs::start(&config.log)?;
-    ringwell_node::serve(config, directory, Box::new(|_| ()))?;
+    ringwell_node::serve(config, directory, None, Box::new(|_| ()))?;
     Ok(ExitCode::SUCCESS)
 }
 
