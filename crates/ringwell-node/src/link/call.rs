@@ -139,6 +139,11 @@ impl Calls {
         frame::read_answer(&answer, 0).map(drop).map_err(lost)
     }
 
+    /// Closes what is open and idle: the other side said what makes no sense.
+    pub(super) fn close(&self) {
+        self.idle.borrow_mut().clear();
+    }
+
     fn request(&self, path: &'static str, kind: HeaderValue, body: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;

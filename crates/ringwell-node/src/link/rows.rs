@@ -125,6 +125,7 @@ impl Link {
             Err(error) => {
                 let shard = self.neighbour.shard;
                 tracing::warn!(shard, %error, "another node's answer cannot be read");
+                self.calls.close();
                 refuse(rows, Refusal::Unreachable);
             }
         }
