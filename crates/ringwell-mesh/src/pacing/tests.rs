@@ -1,92 +1,386 @@
-//! What pacing promises: rules one by one, then whole runs in virtual time.
+//! The rules of pacing one by one, and what holds whatever a driver does.
+//! Whole runs against owners of all kinds are in `acceptance`.
 
+#![expect(
+    clippy::unchecked_time_subtraction,
+    reason = "a test whose time runs backwards must stop"
+)]
+
+mod acceptance;
 mod simulation;
 
 use core::time::Duration;
 
-use simulation::{History, Outcome, Owner, Scenario, Times, ms, run, us};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use simulation::ms;
 
-use super::{Admission, Ending, Pacing, Shed, Window};
+use super::{Admission, Ending, GAP_FLOOR, Pacing, Shed, Window};
 
 const NO_LAG: Duration = Duration::ZERO;
+const START: Duration = Duration::ZERO;
 
-/// What a run comes to. Printed by every run: `cargo test -p ringwell-mesh pacing -- --nocapture`.
-#[derive(Debug)]
-struct Figures {
-    late_percent: f64,
-    overflow_percent: f64,
-    good_per_second: f64,
-    p50: Duration,
-    p90: Duration,
-    p99: Duration,
+/// A window of the default pacing, with a driver that says only what matters to a rule.
+struct Link(Window);
+
+impl Link {
+    fn new() -> Self {
+        Self::starting_with(Pacing::default().window_start)
+    }
+
+    fn starting_with(window_start: u16) -> Self {
+        Self(Window::new(Pacing { window_start, ..Pacing::default() }, 1))
+    }
+
+    fn send(&mut self, count: u32) -> &mut Self {
+        for _ in 0..count {
+            assert_eq!(self.0.ask(START), Admission::Send);
+        }
+        self
+    }
+
+    fn wait(&mut self, count: u32) -> &mut Self {
+        for _ in 0..count {
+            assert_eq!(self.0.ask(START), Admission::Wait);
+        }
+        self
+    }
+
+    fn end(&mut self, ending: Ending, took: Duration) -> &mut Self {
+        self.0.ended(START, took, ending, NO_LAG, false);
+        self
+    }
+
+    fn fast(&mut self) -> &mut Self {
+        self.end(Ending::Answered, ms(1))
+    }
+
+    fn shut(&mut self) -> &mut Self {
+        while !self.0.is_shut() {
+            self.send(1).end(Ending::Refused, ms(1));
+        }
+        self
+    }
+
+    fn ping(&mut self, took: Duration, ending: Ending) -> &mut Self {
+        let at = self.0.ping_at().expect("a shut link plans a ping");
+        self.0.ping_sent(at);
+        assert_eq!(self.0.ping_at(), None, "one ping at a time");
+        self.0.pinged(at, took, ending, NO_LAG);
+        self
+    }
+
+    /// The pause from now to the next ping, in milliseconds.
+    fn pause_after(&self, now: Duration) -> f64 {
+        (self.0.ping_at().expect("a shut link plans a ping") - now).as_secs_f64() * 1000.0
+    }
+
+    #[track_caller]
+    fn check(&self, window: f64, in_flight: u32, waiting: u32) {
+        assert!((self.0.window() - window).abs() < 1e-9, "window {}", self.0.window());
+        assert_eq!((self.0.in_flight(), self.0.waiting()), (in_flight, waiting));
+        assert_eq!(self.0.is_shut(), window == 0.0);
+    }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of a test")]
-fn share(part: usize, whole: usize) -> f64 {
-    100.0 * part as f64 / whole as f64
+#[test]
+fn a_fast_answer_grows_a_window_that_is_used_by_its_reciprocal() {
+    let mut link = Link::new();
+    link.send(2).fast().check(4.25, 1, 0);
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of a test")]
-fn figures(name: &str, history: &History, from: Duration, to: Duration) -> Figures {
-    let rows: Vec<_> = history.rows.iter().filter(|r| r.asked >= from && r.asked < to).collect();
-    let good = rows.iter().filter(|row| row.outcome == Outcome::Good).count();
-    let late = rows.iter().filter(|row| row.took >= ms(25)).count();
-    let mut took: Vec<_> = rows.iter().map(|row| row.took).collect();
-    took.sort_unstable();
-    let figures = Figures {
-        late_percent: share(late, rows.len()),
-        overflow_percent: share(rows.len() - good, rows.len()),
-        good_per_second: good as f64 / (to - from).as_secs_f64(),
-        p50: took[took.len() / 2],
-        p90: took[took.len() * 9 / 10],
-        p99: took[took.len() * 99 / 100],
+#[test]
+fn a_window_that_is_less_than_half_used_does_not_grow() {
+    let mut link = Link::new();
+    link.send(1).fast().check(4.0, 0, 0);
+}
+
+#[test]
+fn the_window_never_grows_past_its_maximum() {
+    let mut link = Link::starting_with(16);
+    link.send(16).fast().fast().check(16.0, 14, 0);
+}
+
+#[test]
+fn slow_answers_refusals_and_losses_halve_the_window() {
+    for (ending, took) in
+        [(Ending::Answered, ms(26)), (Ending::Refused, ms(0)), (Ending::Lost, ms(50))]
+    {
+        let mut link = Link::new();
+        link.send(1).end(ending, took).check(2.0, 0, 0);
+    }
+}
+
+#[test]
+fn an_answer_at_the_limit_is_fast() {
+    let mut link = Link::new();
+    link.send(2).end(Ending::Answered, ms(25)).check(4.25, 1, 0);
+}
+
+#[test]
+fn a_slow_sub_request_cuts_when_it_is_told_and_not_again_when_it_ends() {
+    for (ending, took) in
+        [(Ending::Answered, ms(30)), (Ending::Refused, ms(30)), (Ending::Lost, ms(50))]
+    {
+        let mut link = Link::new();
+        link.send(1).0.slow(ms(25), NO_LAG);
+        link.check(2.0, 1, 0);
+        link.0.ended(took, took, ending, NO_LAG, true);
+        link.check(2.0, 0, 0);
+    }
+}
+
+#[test]
+fn a_cut_takes_nothing_back_and_admits_nothing_until_there_is_room() {
+    let mut link = Link::new();
+    link.send(4).0.slow(START, NO_LAG);
+    link.wait(1).check(2.0, 4, 1);
+    link.0.ended(START, ms(30), Ending::Answered, NO_LAG, true);
+    link.0.ended(START, ms(30), Ending::Answered, NO_LAG, true);
+    assert!(!link.0.next_waiting());
+    link.0.ended(START, ms(30), Ending::Answered, NO_LAG, true);
+    assert!(link.0.next_waiting());
+    link.check(2.0, 2, 0);
+}
+
+#[test]
+fn below_one_the_link_shuts_and_nothing_waits_any_more() {
+    let mut link = Link::new();
+    link.send(4).wait(3);
+    link.end(Ending::Lost, ms(1)).end(Ending::Lost, ms(1)).check(1.0, 2, 3);
+    link.end(Ending::Lost, ms(1)).check(0.0, 1, 0);
+    assert_eq!(link.0.ask(START), Admission::Overflow(Shed::Shut));
+    assert!(!link.0.next_waiting());
+}
+
+#[test]
+fn those_that_wait_are_not_overtaken() {
+    let mut link = Link::new();
+    link.send(4).wait(1).fast();
+    link.wait(1).check(4.25, 3, 2);
+    assert!(link.0.next_waiting());
+    assert!(!link.0.next_waiting());
+    link.check(4.25, 4, 1);
+}
+
+#[test]
+fn no_more_than_sixty_four_wait() {
+    let mut link = Link::new();
+    link.send(4).wait(64);
+    assert_eq!(link.0.ask(START), Admission::Overflow(Shed::Full));
+    link.0.gave_up();
+    link.wait(1).check(4.0, 4, 64);
+}
+
+#[test]
+fn a_shut_link_opens_with_one_place_by_a_fast_ping_only() {
+    let mut link = Link::new();
+    link.send(4);
+    for _ in 0..3 {
+        link.end(Ending::Lost, ms(1));
+    }
+    link.check(0.0, 1, 0);
+    link.fast().check(0.0, 0, 0);
+    link.ping(ms(2), Ending::Answered).check(1.0, 0, 0);
+    assert_eq!((link.0.ping_at(), link.0.last_ping()), (None, Some(ms(2))));
+    link.send(1).wait(1).fast().check(2.0, 0, 1);
+}
+
+#[test]
+fn slow_pings_double_the_pause_up_to_half_a_second_give_or_take_a_fifth() {
+    let mut link = Link::new();
+    link.shut();
+    let mut now = START;
+    for gap in [25.0, 50.0, 100.0, 200.0, 400.0, 500.0, 500.0] {
+        let pause = link.pause_after(now);
+        assert!((gap * 0.8..=gap * 1.2).contains(&pause), "{pause} for {gap}");
+        now = link.0.ping_at().expect("is planned");
+        link.ping(ms(26), Ending::Answered);
+    }
+}
+
+#[test]
+fn the_pause_stays_long_until_two_hundred_fast_answers_came_in_a_row() {
+    for (first, then, gap) in [(0, 199, 100.0), (0, 200, 25.0), (199, 199, 100.0)] {
+        let mut link = Link::new();
+        link.shut().ping(ms(50), Ending::Lost).ping(ms(50), Ending::Lost);
+        link.ping(ms(1), Ending::Answered);
+        for _ in 0..first {
+            link.send(1).fast();
+        }
+        if first > 0 {
+            link.send(1).end(Ending::Refused, ms(1));
+        }
+        for _ in 0..then {
+            link.send(1).fast();
+        }
+        link.shut();
+        let pause = link.pause_after(START);
+        assert!((gap * 0.8..=gap * 1.2).contains(&pause), "{pause} for {gap}");
+    }
+}
+
+#[test]
+fn pings_of_different_seeds_fall_at_different_times() {
+    let ping_at = |seed| {
+        let mut link = Link(Window::new(Pacing::default(), seed));
+        link.shut().0.ping_at()
     };
-    println!("{name}: {figures:?} pings {}", history.pings.len());
-    figures
+    assert_eq!(ping_at(1), ping_at(1));
+    assert_ne!(ping_at(1), ping_at(2));
 }
 
 #[test]
-fn e1_a_healthy_owner_costs_nothing() {
-    let history = run(Scenario::healthy());
-    let figures = figures("healthy", &history, ms(0), ms(10_000));
-    assert_eq!(figures.overflow_percent, 0.0);
-    assert!(history.windows.iter().all(|(_, window)| *window == 4.0));
+fn e7_bad_verdicts_of_a_moment_in_which_the_caller_was_late_are_void() {
+    let mut link = Link::new();
+    link.send(4).0.slow(START, ms(100));
+    link.check(4.0, 4, 0);
+    for ending in [Ending::Answered, Ending::Refused, Ending::Lost] {
+        link.0.ended(START, ms(100), ending, ms(100), false);
+    }
+    link.check(4.0, 1, 0);
+    link.0.slow(START, ms(10));
+    link.check(2.0, 1, 0);
 }
+
 #[test]
-fn e4_a_limited_owner_gives_most_of_what_it_can() {
-    for random in [false, true] {
-        let history =
-            run(Scenario { owner: Owner::Queue(us(3_333)), random, ..Scenario::healthy() });
-        let figures = figures("300/s", &history, ms(0), ms(10_000));
-        assert!(figures.good_per_second >= 250.0);
-        assert!(figures.p99 <= ms(50));
+fn e7_a_ping_that_ended_while_the_caller_was_late_is_repeated_after_the_same_pause() {
+    let mut link = Link::new();
+    link.shut();
+    link.0.ping_sent(START);
+    link.0.pinged(START, ms(100), Ending::Answered, ms(100));
+    let pause = link.pause_after(START);
+    assert!((20.0..=30.0).contains(&pause), "{pause}");
+}
+
+#[test]
+fn a_pacing_without_sense_is_moved_to_the_nearest_that_has() {
+    let pacing = Pacing {
+        window_start: 0,
+        window_max: 0,
+        gap_min: Duration::ZERO,
+        gap_max: Duration::ZERO,
+        ..Pacing::default()
+    };
+    let mut link = Link(Window::new(pacing, 1));
+    link.check(1.0, 0, 0);
+    link.send(1).end(Ending::Lost, ms(1)).check(0.0, 0, 0);
+    assert!(link.0.ping_at() >= Some(GAP_FLOOR * 4 / 5));
+}
+
+/// What a driver may do, in any order.
+#[derive(Clone, Debug)]
+enum Step {
+    Ask,
+    NextWaiting,
+    GaveUp,
+    Slow { place: usize, lag: u64 },
+    Ended { place: usize, took: u64, ending: Ending, lag: u64 },
+    Ping { took: u64, ending: Ending, lag: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let ending = prop_oneof![
+        6 => Just(Ending::Answered),
+        1 => Just(Ending::Refused),
+        1 => Just(Ending::Lost),
+    ];
+    let place = 0..32_usize;
+    prop_oneof![
+        6 => Just(Step::Ask),
+        3 => Just(Step::NextWaiting),
+        1 => Just(Step::GaveUp),
+        1 => (place.clone(), 0..20_u64).prop_map(|(place, lag)| Step::Slow { place, lag }),
+        6 => (place, 0..40_u64, ending.clone(), 0..20_u64)
+            .prop_map(|(place, took, ending, lag)| Step::Ended { place, took, ending, lag }),
+        1 => (0..40_u64, ending, 0..20_u64)
+            .prop_map(|(took, ending, lag)| Step::Ping { took, ending, lag }),
+    ]
+}
+
+/// What the driver knows: which sub-requests in flight were told slow, and how many wait.
+#[derive(Default)]
+struct Driver {
+    in_flight: Vec<bool>,
+    waiting: u32,
+}
+
+impl Driver {
+    fn step(&mut self, now: Duration, window: &mut Window, step: &Step) {
+        match *step {
+            Step::Ask => match window.ask(now) {
+                Admission::Send => self.in_flight.push(false),
+                Admission::Wait => self.waiting += 1,
+                Admission::Overflow(shed) => assert_eq!(shed == Shed::Shut, window.is_shut()),
+            },
+            Step::NextWaiting => {
+                if window.next_waiting() {
+                    self.waiting -= 1;
+                    self.in_flight.push(false);
+                }
+            }
+            Step::GaveUp => {
+                if self.waiting > 0 {
+                    self.waiting -= 1;
+                    window.gave_up();
+                }
+            }
+            Step::Slow { place, lag } => {
+                if let Some(told_slow @ false) = self.in_flight.get_mut(place) {
+                    *told_slow = true;
+                    window.slow(now, ms(lag));
+                }
+            }
+            Step::Ended { place, took, ending, lag } => {
+                if place < self.in_flight.len() {
+                    let told_slow = self.in_flight.swap_remove(place);
+                    window.ended(now, ms(took), ending, ms(lag), told_slow);
+                }
+            }
+            Step::Ping { took, ending, lag } => {
+                if window.ping_at().is_some() {
+                    window.ping_sent(now);
+                    window.pinged(now, ms(took), ending, ms(lag));
+                }
+            }
+        }
+        if window.is_shut() {
+            self.waiting = 0;
+        }
     }
 }
-#[test]
-fn e2_stall() {
-    for seed in 0..5 {
-        let stop = Times::once(ms(2_000), ms(10_000));
-        let history =
-            run(Scenario { stops: stop, length: ms(15_000), seed, ..Scenario::healthy() });
-        figures("stall", &history, ms(2_000), ms(12_000));
-        figures("after", &history, ms(12_700), ms(15_000));
-    }
-}
-#[test]
-fn pauses() {
-    for (random, length) in [(false, 20), (true, 20), (false, 40), (true, 40), (false, 1000)] {
-        let stop =
-            Times::every(ms(1_000), ms(length), ms(if length == 1000 { 2000 } else { 1000 }));
-        let history =
-            run(Scenario { stops: stop, random, length: ms(20_000), ..Scenario::healthy() });
-        figures(&format!("pause {length} {random}"), &history, ms(0), ms(20_000));
-        let _ = (
-            Admission::Send,
-            Shed::Full,
-            NO_LAG,
-            Pacing::default(),
-            Ending::Lost,
-            Window::new(Pacing::default(), 1),
-        );
+
+proptest! {
+    #[test]
+    fn e10_the_window_keeps_its_bounds_and_every_place_is_returned_once(
+        window_start in 0..20_u16,
+        window_max in 0..20_u16,
+        waiting_max in 0..8_u16,
+        seed in any::<u64>(),
+        steps in vec(step(), 0..400),
+    ) {
+        let pacing = Pacing { window_start, window_max, waiting_max, ..Pacing::default() };
+        let most = f64::from(window_max.max(1));
+        let mut window = Window::new(pacing, seed);
+        let mut driver = Driver::default();
+        let mut now = START;
+        for step in &steps {
+            now += ms(1);
+            let before = window.in_flight();
+            driver.step(now, &mut window, step);
+            let size = window.window();
+            prop_assert!(size == 0.0 || (1.0..=most).contains(&size), "window {}", size);
+            prop_assert_eq!(window.in_flight() as usize, driver.in_flight.len());
+            prop_assert_eq!(window.waiting(), driver.waiting);
+            prop_assert!(window.waiting() <= u32::from(waiting_max));
+            prop_assert!(f64::from(window.in_flight()) <= most);
+            let admitted = window.in_flight() > before;
+            prop_assert!(!admitted || f64::from(window.in_flight()) <= size.floor());
+            prop_assert_eq!(window.ping_at().is_some(), window.is_shut());
+        }
+        for told_slow in driver.in_flight.drain(..) {
+            window.ended(now, ms(1), Ending::Answered, NO_LAG, told_slow);
+        }
+        prop_assert_eq!(window.in_flight(), 0);
     }
 }

@@ -26,24 +26,23 @@ pub(super) enum Owner {
     Delay(Duration),
 }
 
-/// When something happens: from `first` on for `length`, again every `period` up to `until`.
+/// When something happens: from `first` on for `length`, again every `period`.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
     pub first: Duration,
     pub length: Duration,
     pub period: Duration,
-    pub until: Duration,
 }
 
 impl Times {
     pub(super) const NEVER: Self = Self::once(ms(0), ms(0));
 
     pub(super) const fn once(first: Duration, length: Duration) -> Self {
-        Self { first, length, period: Duration::MAX, until: Duration::MAX }
+        Self { first, length, period: Duration::MAX }
     }
 
     pub(super) const fn every(first: Duration, length: Duration, period: Duration) -> Self {
-        Self { first, length, period, until: Duration::MAX }
+        Self { first, length, period }
     }
 
     /// The beginning and the end of the one that covers `at` or comes next after it.
@@ -51,7 +50,7 @@ impl Times {
         let mut from = self.first;
         while from.saturating_add(self.length) <= at {
             from = from.saturating_add(self.period);
-            if from >= self.until || from == Duration::MAX {
+            if from == Duration::MAX {
                 return None;
             }
         }
@@ -119,13 +118,15 @@ pub(super) struct Row {
 pub(super) struct History {
     pub rows: Vec<Row>,
     pub pings: Vec<Duration>,
-    /// At every change of one of them: time, the window of the first caller, the owner's queue of
-    /// sub-requests, the sum of all windows' whole parts.
+    /// The first caller's window after each event.
     pub windows: Vec<(Duration, f64)>,
+    /// When a link shut.
     pub shut: Vec<Duration>,
-    pub queues: Vec<(Duration, usize, f64)>,
+    /// After each event: sub-requests at the owner, and the places of all windows together.
+    pub queues: Vec<(Duration, f64, f64)>,
 }
 
+#[derive(Clone, Copy)]
 enum Event {
     Ask,
     WaitOver(u64),
@@ -142,7 +143,6 @@ struct Link {
 }
 
 struct Pending {
-    caller: usize,
     asked: Duration,
     sent: Option<Duration>,
     told_slow: bool,
@@ -161,6 +161,7 @@ pub(super) struct World {
     history: History,
 }
 
+#[expect(clippy::large_types_passed_by_value, reason = "written in place, once a run")]
 pub(super) fn run(scenario: Scenario) -> History {
     let mut world = World {
         scenario,
@@ -237,7 +238,9 @@ impl World {
     fn note(&mut self, now: Duration) {
         self.owner_queue.retain(|leaves| *leaves > now);
         let windows = self.links.iter().map(|link| link.window.window().floor()).sum();
-        self.history.queues.push((now, self.owner_queue.len(), windows));
+        #[expect(clippy::cast_precision_loss, reason = "a short queue")]
+        let queue = self.owner_queue.len() as f64;
+        self.history.queues.push((now, queue, windows));
         self.history.windows.push((now, self.links[0].window.window()));
     }
 
@@ -251,7 +254,7 @@ impl World {
             self.plan(now + gap, caller, Event::Ask);
         }
         let id = self.id();
-        self.pending.insert(id, Pending { caller, asked: now, sent: None, told_slow: false });
+        self.pending.insert(id, Pending { asked: now, sent: None, told_slow: false });
         match self.links[caller].window.ask(now) {
             Admission::Send => self.send(now, caller, id),
             Admission::Wait => {
