@@ -4,6 +4,7 @@
 //! Precedence: defaults, then the file, then `RINGWELL_*` variables, then flags.
 //! Invariant: nothing that `Debug` shows of a [`Config`] is secret.
 
+mod cluster;
 mod csv;
 mod file;
 mod limits;

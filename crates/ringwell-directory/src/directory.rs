@@ -95,6 +95,18 @@ impl Directory {
     /// # Errors
     /// Every rule that the pools break together; `ring_pool[7]` is the eighth of them.
     pub fn new(version: u64, pools: Vec<RingPool>, shards: u16) -> Result<Self, Vec<Fault>> {
+        Self::with_placement(version, pools, even(shards)?)
+    }
+
+    /// Makes a snapshot of `pools`, each with the shard that `placement` gives it.
+    ///
+    /// # Errors
+    /// As of [`Directory::new`].
+    pub fn with_placement(
+        version: u64,
+        pools: Vec<RingPool>,
+        placement: Placement,
+    ) -> Result<Self, Vec<Fault>> {
         let faults: Vec<Fault> = check::clashes(&pools)
             .into_iter()
             .map(|clash| Fault {
@@ -104,21 +116,20 @@ impl Directory {
                 ..Fault::default()
             })
             .collect();
-        if faults.is_empty() { Self::assemble(version, pools, shards) } else { Err(faults) }
+        if faults.is_empty() { Self::assemble(version, pools, placement) } else { Err(faults) }
     }
 
-    /// As [`Directory::new`], for pools that have been checked against each other.
+    /// As [`Directory::with_placement`], for pools that have been checked against each other.
     pub(crate) fn assemble(
         version: u64,
         mut pools: Vec<RingPool>,
-        shards: u16,
+        placement: Placement,
     ) -> Result<Self, Vec<Fault>> {
-        let placement = Placement::even(shards).ok_or_else(|| vec![shards_fault(shards)])?;
         if pools.len() > Self::POOLS_MAX {
             return Err(vec![pools_fault(pools.len())]);
         }
         pools.sort_by_cached_key(|pool| (placement.shard(pool.id()), pool.id()));
-        let starts: Box<[usize]> = (0..=shards)
+        let starts: Box<[usize]> = (0..=placement.shards())
             .map(|shard| pools.partition_point(|pool| placement.shard(pool.id()) < shard))
             .collect();
         let mut entries = HashMap::with_capacity_and_hasher(
@@ -189,6 +200,12 @@ impl Directory {
         &self.pools
     }
 
+    /// All pools, to make another snapshot of them.
+    #[must_use]
+    pub fn into_pools(self) -> Vec<RingPool> {
+        self.pools.into_vec()
+    }
+
     /// How many numbers are in rotation, in all pools together.
     #[must_use]
     pub const fn number_count(&self) -> u64 {
@@ -242,12 +259,14 @@ fn entry(pool: &RingPool, shard: u16, index: u32) -> Entry {
     }
 }
 
-fn shards_fault(shards: u16) -> Fault {
-    Fault {
+/// As [`Placement::even`], with a fault for a count of shards that cannot be.
+pub(crate) fn even(shards: u16) -> Result<Placement, Vec<Fault>> {
+    let fault = || Fault {
         field: "shards".to_owned(),
         message: format!("must be 1 to {SHARDS_MAX}, is {shards}"),
         ..Fault::default()
-    }
+    };
+    Placement::even(shards).ok_or_else(|| vec![fault()])
 }
 
 fn pools_fault(count: usize) -> Fault {

@@ -5,6 +5,7 @@
 //! as arguments. Knows nothing of HTTP, of journals and of which numbers are free.
 
 mod check;
+mod cluster;
 mod config;
 mod demo;
 mod directory;
@@ -14,6 +15,7 @@ mod placement;
 mod pool;
 mod token;
 
+pub use cluster::{Cluster, ClusterMap, ClusterNode};
 pub use config::{
     Api, Config, Durability, Journal, Limits, Listen, Log, LogFormat, Management, Overrides,
     VARIABLES, ValueError, load, parse_deadline, parse_duration, parse_lifetime, parse_shards,

@@ -51,6 +51,15 @@ impl Placement {
         Some(Self { owners, shards })
     }
 
+    /// Gives each bucket to the shard that `owners` names at its place. `None` unless there are 1
+    /// to 256 shards, and each owner is one of them.
+    #[must_use]
+    pub fn from_owners(owners: &[u16; BUCKETS as usize], shards: u16) -> Option<Self> {
+        let is_known = owners.iter().all(|owner| *owner < shards);
+        (is_known && (1..=SHARDS_MAX).contains(&shards))
+            .then(|| Self { owners: owners.as_slice().into(), shards })
+    }
+
     /// How many shards there are.
     #[must_use]
     pub const fn shards(&self) -> u16 {

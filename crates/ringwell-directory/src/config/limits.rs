@@ -33,6 +33,11 @@ const GIB: u64 = 1 << 30;
 
 pub(super) const SHARDS: Bounds<u16> =
     Bounds::new(0..=crate::SHARDS_MAX, "0 to 256, 0 for one a core");
+/// A shard in a map; in a configuration without one, [`SHARDS`] counts them.
+pub(super) const SHARD: Bounds<u16> = Bounds::new(0..=crate::SHARDS_MAX - 1, "0 to 255");
+pub(super) const BUCKET: Bounds<u16> = Bounds::new(0..=crate::BUCKETS - 1, "0 to 1023");
+pub(super) const MAP_VERSION: Bounds<u64> =
+    Bounds::new(1..=i64::MAX.cast_unsigned(), "a whole number above 0");
 pub(super) const DEADLINE: Bounds<Duration> =
     Bounds::new(Duration::from_millis(1)..=Duration::from_mins(1), "1ms to 60s");
 pub(super) const BODY_BYTES: Bounds<u64> = Bounds::new(KIB..=64 * MIB, "1KiB to 64MiB");

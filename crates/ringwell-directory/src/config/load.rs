@@ -12,7 +12,7 @@ use super::pools::Found;
 use super::section::{Section, Source};
 use super::values::{ValueError, parse_path};
 use super::{Config, Overrides, csv, file, pools};
-use crate::{Directory, Fault, check};
+use crate::{Directory, Fault, check, directory};
 
 /// Reads the file at `path` for a machine of `cores` processor cores; puts variables, whose
 /// values `get` gives, and `flags` above it.
@@ -35,17 +35,12 @@ pub fn load(
     let mut config = Config::new(PathBuf::new(), cores);
     let mut found = Found::default();
     let has_data = flags.data.is_some() || variables.data.is_some();
-    let name = path.display().to_string();
     match std::fs::read(path) {
         Ok(bytes) => {
             let of_file = read(path, &bytes, cores, has_data, &mut config, &mut found);
             faults.extend(of_file);
         }
-        Err(error) => faults.push(Fault {
-            file: Some(name),
-            message: format!("cannot be read: {error}"),
-            ..Fault::default()
-        }),
+        Err(error) => faults.push(unreadable(path, &error)),
     }
     faults.extend(check::clashes(&found.pools).into_iter().filter_map(|clash| found.fault(clash)));
     // Stable: variables come first, as they have no file, and a line keeps its order.
@@ -55,7 +50,8 @@ pub fn load(
     }
     variables.apply(&mut config, cores);
     flags.apply(&mut config, cores);
-    let directory = Directory::assemble(1, found.pools, config.shards)?;
+    let placement = directory::even(config.shards)?;
+    let directory = Directory::assemble(1, found.pools, placement)?;
     Ok((config, directory))
 }
 
@@ -68,20 +64,13 @@ fn read(
     config: &mut Config,
     found: &mut Found,
 ) -> Vec<Fault> {
-    let name = path.display().to_string();
-    let Ok(text) = str::from_utf8(bytes) else {
-        let message = "is not UTF-8".to_owned();
-        return vec![Fault { file: Some(name), message, ..Fault::default() }];
+    let (source, table) = match parse(path, bytes) {
+        Ok(parsed) => parsed,
+        Err(faults) => return faults,
     };
-    let source = Source::new(name, text);
-    let (table, errors) = DeTable::parse_recoverable(text);
-    if !errors.is_empty() {
-        // What could be read in spite of them would only bring up faults that are none.
-        return errors.iter().map(|error| syntax_fault(&source, error)).collect();
-    }
     let base = path.parent().unwrap_or(Path::new(""));
     let mut faults = Vec::new();
-    let mut top = Section::new(&source, String::new(), 0, table.into_inner());
+    let mut top = Section::new(&source, String::new(), 0, table);
     let names_data = file::read(&mut top, base, cores, config);
     if !names_data && !has_data {
         let hint = "write e.g. data = \"/var/lib/ringwell\", or use --data";
@@ -102,6 +91,32 @@ fn read(
     top.finish();
     faults.extend(source.into_faults());
     faults
+}
+
+/// The file and its tables, if it is TOML.
+pub(super) fn parse<'i>(path: &Path, bytes: &'i [u8]) -> Result<(Source, DeTable<'i>), Vec<Fault>> {
+    let name = path.display().to_string();
+    let Ok(text) = str::from_utf8(bytes) else {
+        let message = "is not UTF-8".to_owned();
+        return Err(vec![Fault { file: Some(name), message, ..Fault::default() }]);
+    };
+    let source = Source::new(name, text);
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if errors.is_empty() {
+        Ok((source, table.into_inner()))
+    } else {
+        // What could be read in spite of them would only bring up faults that are none.
+        Err(errors.iter().map(|error| syntax_fault(&source, error)).collect())
+    }
+}
+
+/// What is said of a file that cannot be read.
+pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Fault {
+    Fault {
+        file: Some(path.display().to_string()),
+        message: format!("cannot be read: {error}"),
+        ..Fault::default()
+    }
 }
 
 fn syntax_fault(source: &Source, error: &toml::de::Error) -> Fault {

@@ -77,10 +77,10 @@ pub(super) fn read(mut section: Section<'_, '_>, file: &Arc<str>, found: &mut Fo
 }
 
 fn fields(section: &mut Section<'_, '_>) -> Option<PoolFields> {
-    let id = required(section, "id", "write e.g. id = 16", pool_id);
+    let id = section.require("id", "write e.g. id = 16", pool_id);
     let name = section.take("name", text(|name| Ok(name.to_owned())));
     let hint = "write 8 to 64 random characters";
-    let key = required(section, "ring_pool_key", hint, text(parse_key));
+    let key = section.require("ring_pool_key", hint, text(parse_key));
     let next_key = section.take("next_ring_pool_key", text(parse_key));
     let lifetime = lifetime(section);
     let numbers = numbers(section);
@@ -96,19 +96,6 @@ fn fields(section: &mut Section<'_, '_>) -> Option<PoolFields> {
         overflow,
         tracking,
     })
-}
-
-fn required<'i, T>(
-    section: &mut Section<'_, 'i>,
-    field: &'static str,
-    hint: &str,
-    read: impl FnOnce(&DeValue<'i>) -> Result<T, ValueError>,
-) -> Option<T> {
-    let value = section.take(field, read);
-    if !section.has(field) {
-        section.fault(field, ValueError::new("is missing").hint(hint));
-    }
-    value
 }
 
 fn lifetime(section: &mut Section<'_, '_>) -> Option<Millis> {

@@ -93,6 +93,25 @@ impl<'s, 'i> Section<'s, 'i> {
         read(value.get_ref()).map_err(|error| self.fault(field, error)).ok()
     }
 
+    /// As [`Section::take`], for a field that must be there. `hint` says what to write.
+    pub(super) fn require<T>(
+        &mut self,
+        field: &'static str,
+        hint: &str,
+        read: impl FnOnce(&DeValue<'i>) -> Result<T, ValueError>,
+    ) -> Option<T> {
+        let value = self.take(field, read);
+        self.miss(field, hint);
+        value
+    }
+
+    /// Says that `field` is missing, if it was asked for in vain.
+    pub(super) fn miss(&self, field: &str, hint: &str) {
+        if !self.has(field) {
+            self.fault(field, ValueError::new("is missing").hint(hint));
+        }
+    }
+
     /// Puts the field's value into `place`; leaves it if the field is missing or wrong.
     pub(super) fn set<T>(
         &mut self,

@@ -53,6 +53,18 @@ fn buckets_are_shared_evenly_between_any_number_of_shards() {
 }
 
 #[test]
+fn a_table_says_who_owns_each_bucket() {
+    let mut owners = [0; BUCKETS as usize];
+    owners[usize::from(bucket(PoolId(16)))] = 2;
+    let placement = Placement::from_owners(&owners, 3).unwrap();
+    assert_eq!((placement.shard(PoolId(16)), placement.shard(PoolId(17))), (2, 0));
+    assert_eq!(placement.buckets_of(2).collect::<Vec<_>>(), [bucket(PoolId(16))]);
+    assert_eq!((placement.buckets_of(1).count(), placement.shards()), (0, 3));
+    assert_eq!(Placement::from_owners(&owners, 2), None, "there is no shard 2");
+    assert_eq!(Placement::from_owners(&[0; BUCKETS as usize], 257), None);
+}
+
+#[test]
 fn there_are_1_to_256_shards() {
     assert_eq!(Placement::even(0), None);
     assert_eq!(Placement::even(257), None);

@@ -1,0 +1,195 @@
+//! A cluster: which nodes there are, which shards are theirs, and what they know each other by.
+//!
+//! Owns what a cluster file says once it has been read; reading lies in `config/cluster.rs`. Knows
+//! nothing of how nodes talk.
+//! Invariants: every shard below [`ClusterMap::shards`] is of exactly one node; the secret is never
+//! shown.
+
+use std::fmt;
+
+use subtle::ConstantTimeEq;
+
+use crate::{Fault, Listen, Placement};
+
+/// A node: one process, with its shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterNode {
+    /// What it is called: 1 to 64 letters, digits, `-`, `_` and `.`.
+    pub name: String,
+    /// Its shards, in rising order, one at least.
+    pub shards: Vec<u16>,
+    /// Where other nodes ask it.
+    pub link: Listen,
+    /// Where clients, or the proxy before them, reach it; one address at least.
+    pub listen: Vec<Listen>,
+}
+
+/// Which node has which shard, and which shard which pools: all that a cluster file says but the
+/// secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterMap {
+    version: u64,
+    nodes: Vec<ClusterNode>,
+    /// The node of each shard, as a place in `nodes`.
+    node_of: Vec<usize>,
+    placement: Placement,
+}
+
+impl ClusterMap {
+    /// `None` unless the shards of all nodes together are those of `placement`, each of one node.
+    pub(crate) fn new(version: u64, nodes: Vec<ClusterNode>, placement: Placement) -> Option<Self> {
+        let mut owned: Vec<(u16, usize)> = (0..)
+            .zip(&nodes)
+            .flat_map(|(place, node)| node.shards.iter().map(move |shard| (*shard, place)))
+            .collect();
+        owned.sort_unstable();
+        let is_each_once = owned.iter().map(|(shard, _)| *shard).eq(0..placement.shards());
+        let node_of = owned.into_iter().map(|(_, place)| place).collect();
+        is_each_once.then_some(Self { version, nodes, node_of, placement })
+    }
+
+    /// Which state of the map this is; a later one has a greater number.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// All nodes, in the order of the file.
+    #[must_use]
+    pub fn nodes(&self) -> &[ClusterNode] {
+        &self.nodes
+    }
+
+    /// The node of that name, and its place in [`ClusterMap::nodes`].
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<(usize, &ClusterNode)> {
+        self.nodes.iter().enumerate().find(|(_, node)| node.name == name)
+    }
+
+    /// The node that has `shard`, as a place in [`ClusterMap::nodes`].
+    ///
+    /// # Panics
+    /// If there is no such shard: take shards from this map or its placement.
+    #[must_use]
+    pub fn node_of(&self, shard: u16) -> usize {
+        self.node_of[usize::from(shard)]
+    }
+
+    /// How many shards all nodes have together.
+    #[must_use]
+    pub const fn shards(&self) -> u16 {
+        self.placement.shards()
+    }
+
+    /// Which shard owns which bucket.
+    #[must_use]
+    pub const fn placement(&self) -> &Placement {
+        &self.placement
+    }
+}
+
+/// A cluster as its nodes know it: the map and the secret.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    map: ClusterMap,
+    secret: Secret,
+    warnings: Vec<Fault>,
+}
+
+impl Cluster {
+    pub(crate) const fn new(map: ClusterMap, secret: Secret, warnings: Vec<Fault>) -> Self {
+        Self { map, secret, warnings }
+    }
+
+    /// All but the secret.
+    #[must_use]
+    pub const fn map(&self) -> &ClusterMap {
+        &self.map
+    }
+
+    /// As [`ClusterMap::version`].
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.map.version()
+    }
+
+    /// As [`ClusterMap::nodes`].
+    #[must_use]
+    pub fn nodes(&self) -> &[ClusterNode] {
+        self.map.nodes()
+    }
+
+    /// As [`ClusterMap::node`].
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<(usize, &ClusterNode)> {
+        self.map.node(name)
+    }
+
+    /// As [`ClusterMap::node_of`].
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    #[must_use]
+    pub fn node_of(&self, shard: u16) -> usize {
+        self.map.node_of(shard)
+    }
+
+    /// As [`ClusterMap::shards`].
+    #[must_use]
+    pub const fn shards(&self) -> u16 {
+        self.map.shards()
+    }
+
+    /// As [`ClusterMap::placement`].
+    #[must_use]
+    pub const fn placement(&self) -> &Placement {
+        self.map.placement()
+    }
+
+    /// The secret as it is sent: 16 to 256 bytes of printable ASCII without space. For no log.
+    #[must_use]
+    pub fn secret(&self) -> &[u8] {
+        &self.secret.0
+    }
+
+    /// Whether `presented` is the secret, in a time that depends on lengths only.
+    #[must_use]
+    pub fn secret_matches(&self, presented: &[u8]) -> bool {
+        self.secret.0.ct_eq(presented).into()
+    }
+
+    /// What should be mended although it does not keep the cluster from running.
+    #[must_use]
+    pub fn warnings(&self) -> &[Fault] {
+        &self.warnings
+    }
+}
+
+/// What every node of a cluster knows, and nobody else.
+#[derive(Clone)]
+pub(crate) struct Secret(Box<[u8]>);
+
+impl Secret {
+    /// The least that nobody guesses.
+    const BYTES_MIN: usize = 16;
+    /// It travels in a header.
+    const BYTES_MAX: usize = 256;
+
+    /// Reads a secret; the error says what it should be, and shows nothing of it.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&text.len()) {
+            let (least, most) = (Self::BYTES_MIN, Self::BYTES_MAX);
+            return Err(format!("must have {least} to {most} bytes, has {}", text.len()));
+        }
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("must be printable ASCII without space".to_owned());
+        }
+        Ok(Self(text.as_bytes().into()))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}

@@ -1,0 +1,73 @@
+//! The secret of a cluster: in the cluster file or, better, in a file of its own.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::Secret;
+use crate::Fault;
+use crate::config::file::text;
+use crate::config::section::Section;
+use crate::config::values::{ValueError, parse_path};
+
+/// The permissions of those who are neither the owner nor of the group.
+const OTHERS: u32 = 0o007;
+
+/// The secret that the file at `path` has or names, and what should be mended about it.
+pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<(Secret, Vec<Fault>)> {
+    let inline = file.take("secret", text(|secret| Secret::parse(secret).map_err(ValueError::new)));
+    let base = path.parent().unwrap_or(Path::new(""));
+    let outside = file.take(
+        "secret_file",
+        text(|name| {
+            let secret_path = base.join(parse_path(name)?);
+            Ok((read_file(&secret_path)?, secret_path))
+        }),
+    );
+    match (file.has("secret"), file.has("secret_file")) {
+        (true, true) => {
+            let error = ValueError::new("is there beside secret").hint("leave out one of them");
+            file.fault("secret_file", error);
+        }
+        (false, false) => {
+            let hint = "write e.g. secret_file = \"cluster.secret\"";
+            file.miss("secret_file", hint);
+        }
+        _ => {}
+    }
+    match (inline, outside) {
+        (Some(secret), _) => Some((secret, warnings(path))),
+        (None, Some((secret, secret_path))) => Some((secret, warnings(&secret_path))),
+        (None, None) => None,
+    }
+}
+
+/// Leaves out what is secret.
+pub(super) fn skip(file: &mut Section<'_, '_>) {
+    let _ = file.take("secret", |_| Ok(()));
+    let _ = file.take("secret_file", |_| Ok(()));
+}
+
+/// Editors end files with a line feed, which is no part of the secret.
+fn read_file(path: &Path) -> Result<Secret, ValueError> {
+    let fault = |what: String| ValueError::new(format!("{}: {what}", path.display()));
+    let secret = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => fault("is not text".to_owned()),
+        _ => fault(format!("cannot be read: {error}")),
+    })?;
+    Secret::parse(secret.trim_ascii_end()).map_err(fault)
+}
+
+/// What is to be said of the rights to the file that the secret stands in.
+fn warnings(path: &Path) -> Vec<Fault> {
+    let mode = std::fs::metadata(path).map(|metadata| metadata.permissions().mode());
+    if mode.is_ok_and(|mode| mode & OTHERS == 0) {
+        return Vec::new();
+    }
+    vec![Fault {
+        file: Some(path.display().to_string()),
+        message: "has the cluster's secret and is open to all users".to_owned(),
+        hint: Some("take their rights away: chmod o= FILE".to_owned()),
+        ..Fault::default()
+    }]
+}
