@@ -38,6 +38,8 @@ pub(crate) struct Pool {
     base: u32,
     count: u32,
     head: u32,
+    /// When the lockout of the slot before the head ends: the ring stands while none ends before it.
+    last_until: Millis,
     /// Some visitor asked for a number to keep: look before each allocation.
     pub(crate) sticky: bool,
     order: Option<Box<Order>>,
@@ -61,12 +63,16 @@ impl Pool {
             base,
             count,
             head: 0,
+            last_until: Millis::ZERO,
             sticky: false,
             order: None,
         };
         let slots = pool.slots(all);
         match ring_head(slots) {
-            Some(head) => pool.head = head,
+            Some(head) => {
+                let last = slots.iter().map(|slot| slot.locked_until).max();
+                (pool.head, pool.last_until) = (head, last.unwrap_or_default());
+            }
             None => pool.order = Some(Box::new(Order::new(slots))),
         }
         pool
@@ -87,8 +93,14 @@ impl Pool {
     #[inline]
     pub(crate) fn allocated(&mut self, all: &[Slot], slot: u32) {
         let place = slot - self.base;
+        let until = all[slot as usize].locked_until;
         match &mut self.order {
-            None => self.head = if place + 1 == self.count { 0 } else { place + 1 },
+            // The lifetime was longer before a restart: this one is free before those.
+            None if until < self.last_until => self.changed(all, slot),
+            None => {
+                self.head = if place + 1 == self.count { 0 } else { place + 1 };
+                self.last_until = until;
+            }
             Some(order) => order.changed(run(all, self.base, self.count), place),
         }
     }

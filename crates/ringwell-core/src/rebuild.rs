@@ -18,6 +18,8 @@ use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
 #[derive(Debug)]
 pub struct Rebuild {
     specs: Vec<PoolSpec>,
+    /// Where each pool's slots begin.
+    starts: Vec<(u32, PoolId)>,
     slots: Vec<Slot>,
     by_number: Vec<u32>,
     visitors: BTreeMap<u32, VisitorId>,
@@ -56,8 +58,16 @@ impl Rebuild {
             .windows(2)
             .any(|w| slots[w[0] as usize].number == slots[w[1] as usize].number);
         assert!(!twice, "a number is in two pools");
+        let mut first = 0;
+        let start = |spec: &PoolSpec| {
+            let start = (first, spec.id);
+            first += spec.numbers.iter().map(|range| range.count()).sum::<u32>();
+            start
+        };
+        let starts = specs.iter().map(start).collect();
         Self {
             specs,
+            starts,
             slots,
             by_number,
             visitors: BTreeMap::new(),
@@ -122,6 +132,11 @@ impl Rebuild {
         *held = until.max(*held);
     }
 
+    /// What is held, and until when.
+    pub fn holds(&self) -> impl Iterator<Item = (Option<PoolId>, Millis)> {
+        self.holds.iter().map(|(pool, until)| (*pool, *until))
+    }
+
     /// Takes over what another shard knows of a number that is in rotation here: it was in that
     /// shard's pools before the directory or the number of shards changed. The newer allocation
     /// and the later end of its lockout count. The record stays in the other journal, so the
@@ -142,9 +157,12 @@ impl Rebuild {
         self.retired.values()
     }
 
-    /// Lengthens every lockout that still ran at `then` by `by`: the time that passed since is
-    /// in doubt, so it is taken as not passed.
+    /// Lengthens every lockout and hold that still ran at `then` by `by`: the time that passed since
+    /// is in doubt, so it is taken as not passed.
     pub fn prolong(&mut self, then: Millis, by: Millis) {
+        for until in self.holds.values_mut().filter(|until| **until > then) {
+            *until = *until + by;
+        }
         let retired = self.retired.values_mut().map(|retired| &mut retired.slot);
         for slot in self.slots.iter_mut().chain(retired).filter(|slot| !slot.is_free(then)) {
             slot.locked_until = slot.locked_until + by;
@@ -157,7 +175,7 @@ impl Rebuild {
     /// Never: [`Rebuild::new`] has made the slots from the same list.
     #[must_use]
     pub fn finish(self) -> Shard {
-        let Self { specs, slots, by_number, visitors, retired, holds } = self;
+        let Self { specs, starts: _, slots, by_number, visitors, retired, holds } = self;
         let mut shard = Shard {
             slots,
             pools: Vec::with_capacity(specs.len()),
@@ -193,10 +211,17 @@ impl Rebuild {
 
     fn set(&mut self, slot: u32, fact: Fact) {
         self.slots[slot as usize] = fact.slot;
-        match fact.visitor {
+        // A visitor is known to one pool: in another, somebody else may have the same name.
+        match fact.visitor.filter(|_| self.pool_at(slot) == Some(fact.pool)) {
             Some(visitor) => self.visitors.insert(slot, visitor),
             None => self.visitors.remove(&slot),
         };
+    }
+
+    /// The pool that `slot` is in now.
+    fn pool_at(&self, slot: u32) -> Option<PoolId> {
+        let after = self.starts.partition_point(|(first, _)| *first <= slot);
+        self.starts.get(after.checked_sub(1)?).map(|(_, pool)| *pool)
     }
 
     /// The slot of `number`; `hint` is where it was when the record was written.

@@ -138,18 +138,25 @@ impl Shard {
         position: Position,
     ) -> Option<Grant> {
         let kept = self.visitors.slot(pool, visitor)?;
-        let slot = &mut self.slots[kept as usize];
-        if slot.is_free(now) {
+        if self.slots[kept as usize].is_free(now) {
             return None;
         }
+        self.extend(now, kept, position)
+    }
+
+    /// Locks the number of `slot` for a lifetime from `now`, as part of its newest allocation,
+    /// whether its lockout is over or not. `None` if there is no such slot.
+    pub fn extend(&mut self, now: Millis, slot: u32, position: Position) -> Option<Grant> {
+        let pool = self.pool_of(slot)?;
         let owner = &mut self.pools[pool as usize];
-        let previous = slot.position;
-        slot.locked_until = slot.locked_until.max(now + owner.lifetime);
-        slot.position = position;
-        let (number, locked_until) = (slot.number, slot.locked_until);
-        owner.changed(&self.slots, kept);
+        let held = self.slots.get_mut(slot as usize)?;
+        let previous = held.position;
+        held.locked_until = held.locked_until.max(now + owner.lifetime);
+        held.position = position;
+        let (number, locked_until) = (held.number, held.locked_until);
+        owner.changed(&self.slots, slot);
         self.has_orders = true;
-        Some(Grant { slot: kept, number, locked_until, previous })
+        Some(Grant { slot, number, locked_until, previous })
     }
 
     /// Ends the lockout of the allocation that was made at `allocated_at`, if it is still the

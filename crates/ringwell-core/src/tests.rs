@@ -196,6 +196,36 @@ fn a_lockout_that_another_shard_extended_comes_back_with_the_number() {
 }
 
 #[test]
+fn a_shorter_lifetime_than_before_a_restart_leaves_no_free_number_behind_a_locked_one() {
+    let mut before = Rebuild::new(vec![spec(1, FIRST, 4, 10)]);
+    for (hint, until) in [(0, 1_000), (1, 1_001)] {
+        let mut slot = crate::Slot::new(PromoNumber::from_u64(FIRST + u64::from(hint)).unwrap());
+        (slot.allocated_at, slot.locked_until) = (Millis(1), Millis(until));
+        slot.position = Position(until);
+        before.learn(hint, Fact { slot, pool: PoolId(1), visitor: None });
+    }
+    let mut shard = before.finish();
+    let mut given = Vec::new();
+    for (at, now) in (2_000..).zip([20, 21, 30, 31, 40]) {
+        given.push(
+            shard.allocate(Millis(now), 0, None, Position(at)).unwrap().number.to_u64() - FIRST,
+        );
+    }
+    assert_eq!(given, [2, 3, 2, 3, 2]);
+}
+
+#[test]
+fn a_visitor_of_one_pool_is_not_known_to_another_that_the_number_moves_to() {
+    let mut moved = Rebuild::new(vec![spec(2, FIRST, 2, 10)]);
+    let mut slot = crate::Slot::new(PromoNumber::from_u64(FIRST).unwrap());
+    (slot.allocated_at, slot.locked_until, slot.position) = (Millis(1), Millis(90), Position(1));
+    let visitor = VisitorId([7; 16]);
+    moved.learn(0, Fact { slot, pool: PoolId(1), visitor: Some(visitor) });
+    let mut shard = moved.finish();
+    assert_eq!(shard.keep(Millis(50), 0, visitor, Position(2)), None);
+}
+
+#[test]
 fn time_in_doubt_lengthens_the_lockouts_that_ran_and_no_others() {
     let mut state = Rebuild::new(vec![spec(1, FIRST, 2, 10)]);
     for (hint, until) in [(0, 50), (1, 150)] {

@@ -1,11 +1,12 @@
 //! What rows of repeatable batches were answered, so that a batch that is sent again gets the
 //! same answer and burns no numbers.
 //!
-//! Bounded twice: by age and by count; the oldest go first. Owns no rule about numbers: an answer
-//! is repeated also when its number has gone to somebody else since.
+//! Bounded twice: by age and by count; the oldest go first. Owns no rule about numbers: whether one
+//! may still be given is the engine's to say.
 //! Source: docs/spec/allocation.md, "Batches sent twice".
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 use ringwell_core::Millis;
 use ringwell_journal::{Answer, RowKey};
@@ -21,14 +22,6 @@ pub(crate) fn answer_of(outcome: Outcome) -> Option<Answer> {
         Outcome::Allocated { number } | Outcome::Kept { number } => Some(Answer::Number(number)),
         Outcome::Exhausted { .. } => Some(Answer::Overflow),
         Outcome::Refused(_) => None,
-    }
-}
-
-/// The outcome of a row that was answered before.
-pub(crate) fn outcome_of(answer: Answer) -> Outcome {
-    match answer {
-        Answer::Number(number) => Outcome::Kept { number },
-        Answer::Overflow => Outcome::Exhausted { until: Millis::ZERO },
     }
 }
 
@@ -49,14 +42,18 @@ impl Answers {
         Self { by_row: HashMap::new(), oldest: VecDeque::new(), dropped: 0, rows_max }
     }
 
-    pub(crate) fn get(&self, now: Millis, row: RowKey) -> Option<Answer> {
+    /// What a row was answered, and when.
+    pub(crate) fn get(&self, now: Millis, row: RowKey) -> Option<(Millis, Answer)> {
         let &(at, answer) = self.by_row.get(&row)?;
-        (now.since(at) <= ANSWER_AGE).then_some(answer)
+        (now.since(at) <= ANSWER_AGE).then_some((at, answer))
     }
 
     pub(crate) fn remember(&mut self, now: Millis, row: RowKey, answer: Answer) {
-        self.by_row.insert(row, (now, answer));
-        self.oldest.push_back((now, row));
+        let before = self.by_row.insert(row, (now, answer));
+        // A snapshot and the journal after it may both tell of one answer.
+        if before.is_none_or(|(at, _)| at != now) {
+            self.oldest.push_back((now, row));
+        }
         while let Some(&(at, row)) = self.oldest.front()
             && (self.oldest.len() > self.rows_max || now.since(at) > ANSWER_AGE)
         {
@@ -77,20 +74,23 @@ impl Answers {
         self.by_row.len()
     }
 
-    /// Up to `count` answers from the `from`th since the start on, oldest first, for a snapshot
-    /// that is taken piece by piece; and where the next piece begins, if there is one.
+    /// How many answers there were since the start, those among them that were dropped as well.
+    pub(crate) fn end(&self) -> u64 {
+        self.dropped + self.oldest.len() as u64
+    }
+
+    /// The answers `range` of those since the start, oldest first; those that were dropped are left
+    /// out.
     pub(crate) fn piece(
         &self,
-        from: u64,
-        count: usize,
-    ) -> (impl Iterator<Item = (RowKey, Millis, Answer)>, Option<u64>) {
-        let skip = usize::try_from(from.saturating_sub(self.dropped)).unwrap_or(usize::MAX);
-        let entries = self.oldest.iter().skip(skip).take(count).filter_map(|&(at, row)| {
+        range: Range<u64>,
+    ) -> impl Iterator<Item = (RowKey, Millis, Answer)> {
+        let place =
+            |at: u64| usize::try_from(at.saturating_sub(self.dropped)).unwrap_or(usize::MAX);
+        let (from, to) = (place(range.start), place(range.end));
+        self.oldest.iter().take(to).skip(from).filter_map(|&(at, row)| {
             let &(newest, answer) = self.by_row.get(&row)?;
             (newest == at).then_some((row, at, answer))
-        });
-        let end = skip.saturating_add(count);
-        let next = (end < self.oldest.len()).then_some(self.dropped + end as u64);
-        (entries, next)
+        })
     }
 }

@@ -5,10 +5,10 @@
 //! Invariant: the record of every number in an outcome lies in [`Engine::newest_group`], as it is
 //! when the outcome is made, or in a group before it.
 
-use ringwell_core::{Exhausted, Millis, Position, PromoNumber, Shard, VisitorId};
+use ringwell_core::{Exhausted, Grant, Millis, Position, PromoNumber, Shard, VisitorId};
 use ringwell_journal::{Answer, Group, RECORD_OVERHEAD_MAX, Record, RowKey, Tip, Writer, position};
 
-use crate::answers::{Answers, answer_of, outcome_of};
+use crate::answers::{Answers, answer_of};
 use crate::live::Live;
 
 /// One row that asks for a number.
@@ -145,10 +145,13 @@ impl Engine {
     #[cold]
     fn allocate_with_memory(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
         if let Some(row) = ask.retry
-            && let Some(answer) = self.answers.get(now, row)
+            && let Some((at, answer)) = self.answers.get(now, row)
         {
             self.counts.repeated += 1;
-            return outcome_of(answer);
+            return match answer {
+                Answer::Number(number) => self.repeat(now, number, at),
+                Answer::Overflow => Outcome::Exhausted { until: Millis::ZERO },
+            };
         }
         let held = ask.visitor.and_then(|visitor| self.keep(now, ask.pool, visitor));
         let outcome = held.map_or_else(|| self.allocate_kept(now, ask), kept);
@@ -211,10 +214,33 @@ impl Engine {
         }
     }
 
+    /// The number that a row was given at `at`, unless it has gone to somebody else since. If its
+    /// lockout is over, another begins: whoever asks again may see the number for the first time.
+    fn repeat(&mut self, now: Millis, number: PromoNumber, at: Millis) -> Outcome {
+        let slot = self.shard.find(number);
+        let Some(slot) = slot.filter(|slot| self.shard.slots()[*slot as usize].allocated_at <= at)
+        else {
+            return Outcome::Exhausted { until: Millis::ZERO };
+        };
+        if self.shard.slots()[slot as usize].is_free(now) {
+            let position = self.next_position();
+            let grant = self.shard.extend(now, slot, position);
+            grant.inspect(|grant| self.extended(now, grant));
+        }
+        Outcome::Kept { number }
+    }
+
     fn keep(&mut self, now: Millis, pool: u32, visitor: VisitorId) -> Option<PromoNumber> {
         let position = self.next_position();
         let grant = self.shard.keep(now, pool, visitor, position)?;
-        self.writer.append(&Record::Extend {
+        self.extended(now, &grant);
+        self.counts.kept += 1;
+        Some(grant.number)
+    }
+
+    /// Records that a lockout was extended.
+    fn extended(&mut self, now: Millis, grant: &Grant) {
+        let position = self.writer.append(&Record::Extend {
             at: now,
             slot: grant.slot,
             number: grant.number,
@@ -222,8 +248,6 @@ impl Engine {
             previous: grant.previous,
         });
         self.live.moved(grant.previous, position, false);
-        self.counts.kept += 1;
-        Some(grant.number)
     }
 
     /// Ends the lockout of a number's newest allocation early; with `allocated_at`, only if that

@@ -3,7 +3,7 @@
 //! The driver reads the files, in order: the pieces of the newest whole snapshot, then every
 //! group after it. Source: docs/spec/allocation.md, "Recovery".
 
-use ringwell_core::{Fact, Millis, PoolSpec, Position, Rebuild, Retired, Slot};
+use ringwell_core::{Fact, Millis, PoolId, PoolSpec, Position, Rebuild, Retired, Slot};
 use ringwell_journal::{
     Answer, AnswerEntry, DecodeError, GroupHeader, HoldEntry, NumberEntry, Record, Records, Tip,
     Writer,
@@ -24,7 +24,8 @@ pub struct Restore {
     rebuild: Rebuild,
     answers: Answers,
     last_at: Millis,
-    lifetime_max: Millis,
+    /// The longest lifetime of the pools, or the longest lockout that was met.
+    lockout_max: Millis,
     /// A snapshot names the numbers in the order of their slots: where the next one likely is.
     next_slot: u32,
 }
@@ -45,12 +46,12 @@ impl Restore {
     /// the rows of repeatable batches that are remembered.
     #[must_use]
     pub fn new(specs: Vec<PoolSpec>, answer_rows_max: usize) -> Self {
-        let lifetime_max = specs.iter().map(|spec| spec.lifetime).max().unwrap_or_default();
+        let lockout_max = specs.iter().map(|spec| spec.lifetime).max().unwrap_or_default();
         Self {
             rebuild: Rebuild::new(specs),
             answers: Answers::new(answer_rows_max),
             last_at: Millis::ZERO,
-            lifetime_max,
+            lockout_max,
             next_slot: 0,
         }
     }
@@ -63,6 +64,7 @@ impl Restore {
     /// A number from the snapshot.
     pub fn number(&mut self, entry: &NumberEntry) {
         let NumberEntry { number, pool, allocated_at, locked_until, position, visitor } = *entry;
+        self.lockout_max = self.lockout_max.max(locked_until.since(allocated_at));
         let slot = Slot { number, allocated_at, locked_until, position };
         let found = self.rebuild.restore(self.next_slot, Fact { slot, pool, visitor });
         self.next_slot = found.map_or(self.next_slot, |slot| slot + 1);
@@ -98,6 +100,7 @@ impl Restore {
                 if let Some(row) = idempotency {
                     self.answers.remember(at, row, Answer::Number(number));
                 }
+                self.lockout_max = self.lockout_max.max(lockout);
                 let locked_until = at + lockout;
                 let state = Slot { number, allocated_at: at, locked_until, position };
                 self.rebuild.learn(slot, Fact { slot: state, pool, visitor });
@@ -126,8 +129,7 @@ impl Restore {
 
     /// The answers of repeatable batches that are remembered, oldest first.
     pub fn answers(&self) -> impl Iterator<Item = AnswerEntry> {
-        let (all, _) = self.answers.piece(0, usize::MAX);
-        all.map(|(row, at, answer)| AnswerEntry { row, at, answer })
+        self.answers.piece(0..u64::MAX).map(|(row, at, answer)| AnswerEntry { row, at, answer })
     }
 
     /// Remembers these answers, oldest first, instead of its own; they should be among them.
@@ -136,6 +138,27 @@ impl Restore {
         for answer in all {
             self.answer(answer);
         }
+    }
+
+    /// What is held, and until when: `None` for all pools.
+    pub fn holds(&self) -> impl Iterator<Item = (Option<PoolId>, Millis)> {
+        self.rebuild.holds()
+    }
+
+    /// As a hold from the snapshot: one that another shard knows of pools that may be here now.
+    pub fn adopt_hold(&mut self, pool: Option<PoolId>, until: Millis) {
+        self.rebuild.hold(pool, until);
+    }
+
+    /// The longest lockout that may run.
+    #[must_use]
+    pub fn lockout_max(&self) -> Millis {
+        self.lockout_max
+    }
+
+    /// Knows of a lockout of this length elsewhere.
+    pub fn know_lockout(&mut self, longest: Millis) {
+        self.lockout_max = self.lockout_max.max(longest);
     }
 
     /// See [`Rebuild::adopt`].
@@ -163,7 +186,7 @@ impl Restore {
         let now = clock.max(known);
         let mut engine = Engine::new(self.rebuild.finish(), Writer::new(tip), self.answers, now);
         if is_in_doubt {
-            let until = now + self.lifetime_max;
+            let until = now + self.lockout_max;
             engine.hold(now, until);
             doubts.held_until = Some(until);
         }

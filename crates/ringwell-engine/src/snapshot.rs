@@ -26,8 +26,14 @@ pub enum SnapshotStep {
     Retired(Option<PromoNumber>),
     /// Go on with the holds.
     Holds,
-    /// Go on with the answers remembered, from this one on.
-    Answers(u64),
+    /// Go on with the answers remembered. Those that came after the first piece are in the journal:
+    /// their end is fixed, so that a shard that answers faster than this is written gets there too.
+    Answers {
+        /// From this one on.
+        from: u64,
+        /// To this one.
+        end: u64,
+    },
     /// Nothing is missing.
     Done,
 }
@@ -48,14 +54,18 @@ impl Engine {
                 for (pool, until) in self.shard.holds(self.now) {
                     out.hold(&HoldEntry { pool: Some(pool), until });
                 }
-                SnapshotStep::Answers(0)
+                SnapshotStep::Answers { from: 0, end: self.answers.end() }
             }
-            SnapshotStep::Answers(from) => {
-                let (piece, next) = self.answers.piece(from, PIECE_ENTRIES as usize);
-                for (row, at, answer) in piece {
+            SnapshotStep::Answers { from, end } => {
+                let next = end.min(from + u64::from(PIECE_ENTRIES));
+                for (row, at, answer) in self.answers.piece(from..next) {
                     out.answer(&AnswerEntry { row, at, answer });
                 }
-                next.map_or(SnapshotStep::Done, SnapshotStep::Answers)
+                if next < end {
+                    SnapshotStep::Answers { from: next, end }
+                } else {
+                    SnapshotStep::Done
+                }
             }
             SnapshotStep::Done => SnapshotStep::Done,
         }

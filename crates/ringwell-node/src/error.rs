@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use ringwell_core::{PoolId, PromoNumber};
+
 use crate::disk;
 use crate::listen::ListenError;
 
@@ -53,6 +55,31 @@ pub enum ServeError {
     /// A fault of ours while serving.
     #[error("a shard's thread ended by a fault of the program; the log has the place")]
     ShardPanicked,
+    /// The configuration makes an overflow number of one that a visitor holds.
+    #[error(
+        "{number} is the overflow number of ring pool {pool} now, but was handed out to a visitor \
+         whose lockout runs for another {seconds} seconds: choose another overflow number, or start \
+         after that"
+    )]
+    OverflowInUse {
+        /// The number.
+        number: PromoNumber,
+        /// A pool whose overflow number it is.
+        pool: PoolId,
+        /// How long it is locked out.
+        seconds: u64,
+    },
+    /// Lockouts were lengthened because the clock was far ahead, and that could not be stored.
+    #[error(
+        "shard {shard}: the clock is far ahead of the journal, so lockouts were lengthened, and the \
+         snapshot that must say so could not be written: {reason}. Make room and start again"
+    )]
+    NoSnapshot {
+        /// The shard.
+        shard: u16,
+        /// Why.
+        reason: String,
+    },
     /// A shard could not bring its last records to the disk.
     #[error(
         "shard {shard} stopped with records that are not on the disk; their numbers were not answered"

@@ -96,7 +96,10 @@ impl InFlight {
         if thread.peers.are_several() {
             ask_others(&thread, job, text, terms);
         }
-        self.now = serve_own(&thread, self.job(), text, terms);
+        // Before anything is handed out: should this fail, it is released as of this time.
+        self.now = thread.now();
+        let now = self.now;
+        serve_own(&thread, self.job(), now, text, terms);
     }
 
     /// Waits until all rows are answered and durable, or the deadline has passed.
@@ -199,8 +202,10 @@ impl Job {
     /// Takes answers that have come and that nobody has looked at: their owners count on us.
     fn take_arrived(&mut self) {
         for remote in &mut self.remote {
-            if let Some(Ok(answer)) = remote.reply.as_mut().map(oneshot::Receiver::try_recv) {
-                remote.reply = None;
+            let Some(mut reply) = remote.reply.take() else { continue };
+            // What is sent from now on fails, and its sender releases it.
+            reply.close();
+            if let Ok(answer) = reply.try_recv() {
                 remote.take(answer, &mut self.outcomes);
             }
         }
@@ -285,10 +290,9 @@ fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) 
     }
 }
 
-/// Serves this shard's rows; says at what time.
-fn serve_own(thread: &ShardThread, job: &mut Job, text: &[u8], terms: &Terms) -> Millis {
+/// Serves this shard's rows.
+fn serve_own(thread: &ShardThread, job: &mut Job, now: Millis, text: &[u8], terms: &Terms) {
     let mut engine = thread.engine.borrow_mut();
-    let now = engine.at(thread.clock.now());
     let own = thread.id;
     // All cache misses of the batch at once; the sum only keeps the reads alive.
     let mut warmed = 0;
@@ -313,5 +317,4 @@ fn serve_own(thread: &ShardThread, job: &mut Job, text: &[u8], terms: &Terms) ->
     }
     drop(engine);
     thread.commit_soon();
-    now
 }

@@ -137,7 +137,10 @@ fn welcome<S>(thread: &Rc<ShardThread>, mut socket: S, who: &Who)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let room = thread.node.config.limits.connections.div_ceil(thread.node.shards().count());
+    // Shards that are there for their history alone have no listeners.
+    let is_serving = |shard: &u16| *shard < thread.directory.shards();
+    let serving = thread.node.shards().filter(is_serving).count();
+    let room = thread.node.config.limits.connections.div_ceil(serving.max(1));
     if thread.connections.count() >= room {
         thread.stats.connections_refused.add(1);
         tokio::task::spawn_local(async move {

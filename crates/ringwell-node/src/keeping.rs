@@ -29,28 +29,46 @@ type Trouble = String;
 
 const NO_WRITES: &str = "the journal takes no writes";
 
-/// Runs until the thread ends.
-pub(crate) async fn run(thread: Rc<ShardThread>, journal: Rc<Journal>) {
+/// Keeps the limits of connections' phases until the thread ends: a task of its own, so that a disk
+/// that hangs does not keep slow clients.
+pub(crate) async fn sweep(thread: Rc<ShardThread>) {
     let limits = &thread.node.config.limits;
     let phases = PhaseLimits {
         idle: limits.idle_timeout,
         head: limits.head_timeout,
         write: limits.write_timeout,
     };
-    let snapshot_every = thread.node.config.journal.snapshot_every_bytes;
-    let mut snapshot_at = journal.stats().body_bytes;
-    let mut round = tokio::time::interval(ROUND);
-    round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut round = every_round();
     loop {
         round.tick().await;
-        sweep(&thread, &phases).await;
+        sweep_once(&thread, &phases).await;
+    }
+}
+
+fn every_round() -> tokio::time::Interval {
+    let mut round = tokio::time::interval(ROUND);
+    round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    round
+}
+
+/// Ticks, takes snapshots and gives up old segments until the thread ends.
+pub(crate) async fn run(thread: Rc<ShardThread>, journal: Rc<Journal>) {
+    let snapshot_every = thread.node.config.journal.snapshot_every_bytes;
+    let mut snapshot_at = journal.stats().body_bytes;
+    let mut kept_bytes = 0;
+    let mut round = every_round();
+    loop {
+        round.tick().await;
         tick(&thread);
         let written = journal.stats().body_bytes;
         if thread.node.answers_wait() && written - snapshot_at >= snapshot_every {
-            snapshot_at = written;
-            report(&thread, "snapshot", snapshot(&thread, &journal).await);
+            let taken = snapshot(&thread, &journal).await;
+            if taken.is_ok() {
+                snapshot_at = written;
+            }
+            report(&thread, "snapshot", taken);
         }
-        report(&thread, "old segments", drop_old(&thread, &journal).await);
+        report(&thread, "old segments", drop_old(&thread, &journal, &mut kept_bytes).await);
     }
 }
 
@@ -61,7 +79,7 @@ fn report(thread: &ShardThread, what: &str, outcome: Result<(), Trouble>) {
 }
 
 /// Looks at all connections, a few at a time.
-async fn sweep(thread: &ShardThread, phases: &PhaseLimits) {
+async fn sweep_once(thread: &ShardThread, phases: &PhaseLimits) {
     let mut next = Some(0);
     while let Some(from) = next {
         let (cut, more) = thread.connections.sweep(from, phases);
@@ -91,6 +109,7 @@ pub(crate) async fn snapshot(
     thread: &Rc<ShardThread>,
     journal: &Rc<Journal>,
 ) -> Result<(), Trouble> {
+    let _one = thread.snapshots.lock().await;
     let header = {
         let engine = thread.engine.borrow();
         let tip = engine.tip();
@@ -134,15 +153,36 @@ async fn write(
     written.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
 }
 
-/// Gives up segments beyond the limits of age and size, after copying what still matters.
-async fn drop_old(thread: &Rc<ShardThread>, journal: &Rc<Journal>) -> Result<(), Trouble> {
+/// Gives up segments beyond the limits of age and size, after copying what still matters. Where that
+/// was most of a segment, nothing is gained by giving up more before the journal has grown:
+/// `kept_bytes` is until then.
+async fn drop_old(
+    thread: &Rc<ShardThread>,
+    journal: &Rc<Journal>,
+    kept_bytes: &mut u64,
+) -> Result<(), Trouble> {
     for _ in 0..SEGMENTS_A_ROUND {
-        let Some(old) = journal.expired(thread.now()) else { break };
-        carry_segment(thread, journal, &old).await?;
-        // A rename: short enough for the shard's thread.
-        if !journal.drop_segment(old).map_err(|e| e.to_string())? {
-            return Ok(());
+        if journal.stats().segment_bytes < *kept_bytes {
+            break;
         }
+        let Some(old) = journal.expired(thread.now()) else { break };
+        let before = journal.stats().body_bytes;
+        carry_segment(thread, journal, &old).await?;
+        let written = journal.stats().body_bytes - before;
+        if written > old.bytes / 2 {
+            let bytes = journal.stats().segment_bytes;
+            *kept_bytes = bytes + bytes / 4;
+            tracing::warn!(
+                shard = thread.id,
+                bytes,
+                "most of the oldest history is still current: more than journal.history_bytes is \
+                 kept, as the newest allocation of each number must be"
+            );
+        }
+        let Some(dropped) = journal.drop_segment(old) else { return Ok(()) };
+        // It waits for the directory to be on the disk: not on the shard's thread.
+        let put_away = tokio::task::spawn_blocking(move || dropped.put_away()).await;
+        put_away.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
     }
     Ok(())
 }

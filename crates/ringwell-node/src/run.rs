@@ -88,7 +88,8 @@ pub fn serve(
     };
     warn_of_disk(&config, durability);
     let (course, told) = watch::channel(Course::Serve);
-    let (reports, mut reported) = mpsc::unbounded_channel();
+    let (reports, told_by_shards) = mpsc::unbounded_channel();
+    let mut reported = Reported { reports: told_by_shards, ended: 0 };
     let tells = Tells { told, reports };
     let Running { node, threads, listeners, links: _links } =
         start_threads(config, directory, membership, &settings, &tells)?;
@@ -96,7 +97,7 @@ pub fn serve(
     let runtime = current_thread()?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;
-        if wait_for(&mut reported, Report::Ready, threads.len()).await {
+        if reported.wait_for(Report::Ready, threads.len()).await {
             keep_map(&node, &settings);
             node.enter(Phase::Serving);
             tracing::info!(
@@ -110,14 +111,13 @@ pub fn serve(
             on_ready(&listeners.addresses);
             tokio::select! {
                 name = signals.next() => tracing::info!(signal = name, "draining"),
-                // Nothing else is reported now.
-                _ = reported.recv() => tracing::error!("a shard's thread has ended; stopping"),
+                () = reported.an_end() => tracing::error!("a shard's thread has ended; stopping"),
             }
         }
         node.enter(Phase::Draining);
         signals.exit_at_once_on_the_next();
         course.send_replace(Course::Drain);
-        wait_for(&mut reported, Report::Drained, threads.len()).await;
+        reported.wait_for(Report::Drained, threads.len()).await;
         course.send_replace(Course::Stop);
         Ok::<_, ServeError>(())
     })?;
@@ -201,17 +201,36 @@ fn keep_map(node: &Node, settings: &disk::Settings) {
     }
 }
 
-/// Waits until every shard has reported this, or its end; `false` if one has ended.
-async fn wait_for(
-    reported: &mut mpsc::UnboundedReceiver<Report>,
-    wanted: Report,
-    shards: usize,
-) -> bool {
-    let mut all_there = true;
-    for _ in 0..shards {
-        all_there &= reported.recv().await == Some(wanted);
+/// What the shards have told.
+struct Reported {
+    reports: mpsc::UnboundedReceiver<Report>,
+    /// So many of them will tell nothing more.
+    ended: usize,
+}
+
+impl Reported {
+    /// Waits until each of `shards` has reported this, or its end; `false` if one has ended.
+    async fn wait_for(&mut self, wanted: Report, shards: usize) -> bool {
+        let mut there = 0;
+        while there + self.ended < shards {
+            match self.reports.recv().await {
+                Some(Report::Ended) => self.ended += 1,
+                Some(report) => there += usize::from(report == wanted),
+                None => return false,
+            }
+        }
+        self.ended == 0
     }
-    all_there
+
+    /// Waits until a shard has ended.
+    async fn an_end(&mut self) {
+        while let Some(report) = self.reports.recv().await {
+            if report == Report::Ended {
+                self.ended += 1;
+                return;
+            }
+        }
+    }
 }
 
 fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeError> {
@@ -317,7 +336,7 @@ fn spawn(plan: ShardPlan) -> Result<JoinHandle<Result<(), ServeError>>, ServeErr
 async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     let ShardPlan { node, clock, mut peers, started, listeners, links, queue, mut told, reports } =
         plan;
-    let Started { shard, engine, journal, flushed } = started;
+    let Started { shard, engine, journal, flushed, needs_snapshot } = started;
     let ways = link::to_others(&node, shard, &mut peers);
     let admin = admin::router(Arc::clone(&node), peers.clone());
     let links_out = ways.iter().map(|way| Rc::clone(&way.link)).collect();
@@ -325,10 +344,17 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     let journal = Rc::new(journal);
     let mut tasks = JoinSet::new();
     tasks.spawn_local(writer::run(Rc::clone(&thread), Rc::clone(&journal), flushed));
+    // Files that once failed to flush cannot vouch for themselves: a fresh snapshot can.
+    if needs_snapshot {
+        // Before any record of the new time: a start after this one would see no gap.
+        let taken = keeping::snapshot(&thread, &journal).await;
+        taken.map_err(|reason| ServeError::NoSnapshot { shard, reason })?;
+    } else {
+        save(&thread, &journal).await;
+    }
     tasks.spawn_local(serve_messages(Rc::clone(&thread), Rc::clone(&journal), queue));
     tasks.spawn_local(keeping::run(Rc::clone(&thread), Rc::clone(&journal)));
-    // Files that once failed to flush cannot vouch for themselves: a fresh snapshot can.
-    save(&thread, &journal).await;
+    tasks.spawn_local(keeping::sweep(Rc::clone(&thread)));
     for way in ways {
         tasks.spawn_local(way.run());
     }

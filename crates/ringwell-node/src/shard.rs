@@ -47,6 +47,8 @@ pub(crate) struct ShardThread {
     pub(crate) stats: Stats,
     /// Told when records wait to be written.
     pub(crate) pending: Notify,
+    /// Held while a snapshot is taken: two at once would share a file.
+    pub(crate) snapshots: tokio::sync::Mutex<()>,
     /// Told when a full group has been sealed and another gathers.
     pub(crate) room: Notify,
     jobs: RefCell<Vec<Job>>,
@@ -85,6 +87,7 @@ impl ShardThread {
             connections: Rc::default(),
             stats: Stats::default(),
             pending: Notify::new(),
+            snapshots: tokio::sync::Mutex::default(),
             room: Notify::new(),
             jobs: RefCell::default(),
             promised: RefCell::default(),
@@ -215,6 +218,7 @@ impl ShardThread {
     pub(crate) fn refuse(&self, why: Refusal) {
         self.engine.borrow_mut().refuse(Some(why));
         self.commit.refuse(why);
+        self.room.notify_waiters();
         while let Some(mut promised) = self.next_promised(u64::MAX) {
             self.release(&unanswered(&promised.answer));
             for outcome in &mut promised.answer.outcomes {

@@ -2,12 +2,11 @@
 //! shards take their lockouts along, and opens the journals for writing.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Instant;
 
 use ringwell_core::{Millis, PoolSpec};
-use ringwell_directory::{Directory, RingPool, bucket};
+use ringwell_directory::{Directory, RingPool, SHARDS_MAX, bucket};
 use ringwell_engine::{Engine, Restore};
 use ringwell_journal::{Chunk, Durability, Recovered, Snapshot};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -22,6 +21,9 @@ pub(crate) struct Started {
     pub(crate) engine: Engine,
     pub(crate) journal: Journal,
     pub(crate) flushed: UnboundedReceiver<Flushed>,
+    /// Lockouts were lengthened, and no record says so: the shard must not go on before a snapshot
+    /// does.
+    pub(crate) needs_snapshot: bool,
 }
 
 /// A shard whose files have been read and not yet changed.
@@ -30,6 +32,8 @@ struct Read {
     store: ShardStore,
     restore: Restore,
     recovered: Recovered,
+    /// Answered allocations of pools that may be here may be missing.
+    is_in_doubt: bool,
 }
 
 /// Opens all shards of the directory. Shards that only the journals know have no pools any more:
@@ -85,9 +89,10 @@ pub(crate) fn start(
             .collect::<Result<Vec<_>, _>>()
     })?;
     adopt(&mut reads);
+    check_overflow(directory, &reads, clock.now())?;
     let newest = reads.iter().map(|read| read.recovered.tip.last_at).max().unwrap_or_default();
-    for read in &mut reads {
-        // What one shard knows of the time is true for those that take over its lockouts.
+    for read in reads.iter_mut().filter(|read| read.recovered.tip.last_at == Millis::ZERO) {
+        // A shard without a past takes over lockouts from those that have one.
         read.restore.clock(newest);
     }
     let wall = clock.now();
@@ -149,8 +154,13 @@ fn shards_on_disk(data: &Path) -> Result<Vec<u16>, ServeError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(ServeError::Data { path: data.to_owned(), error }),
     };
-    let number = |name: &OsStr| name.to_str()?.parse().ok();
-    Ok(entries.filter_map(|entry| number(&entry.ok()?.file_name())).collect())
+    let mut shards = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| ServeError::Data { path: data.to_owned(), error })?;
+        let shard = entry.file_name().to_str().and_then(|name| name.parse::<u16>().ok());
+        shards.extend(shard.filter(|shard| *shard < SHARDS_MAX));
+    }
+    Ok(shards)
 }
 
 /// Lifetimes are guaranteed in true time. Shard time is in whole milliseconds, rounded down: a
@@ -195,7 +205,8 @@ fn read(
         verdict = %recovered.verdict,
         "read the journal"
     );
-    Ok(Read { shard, store, restore, recovered })
+    let is_in_doubt = recovered.is_in_doubt();
+    Ok(Read { shard, store, restore, recovered, is_in_doubt })
 }
 
 fn load(
@@ -220,6 +231,8 @@ fn load(
 /// batches, because it may own their pools now.
 fn adopt(reads: &mut [Read]) {
     let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
+    let has_new = reads.iter().any(|read| read.recovered.tip.last_at == Millis::ZERO);
+    adopt_doubts(reads, has_new || !retired.is_empty());
     if retired.is_empty() {
         return;
     }
@@ -235,11 +248,41 @@ fn adopt(reads: &mut [Read]) {
     }
 }
 
+/// An overflow number goes to everybody: none may be somebody's own.
+fn check_overflow(directory: &Directory, reads: &[Read], now: Millis) -> Result<(), ServeError> {
+    for retired in reads.iter().flat_map(|read| read.restore.retired()) {
+        let number = retired.slot.number;
+        if retired.slot.locked_until > now
+            && let Some(pool) = directory.overflow_pools(number).first()
+        {
+            let seconds = (retired.slot.locked_until - now).0.div_ceil(1000);
+            return Err(ServeError::OverflowInUse { number, pool: *pool, seconds });
+        }
+    }
+    Ok(())
+}
+
+/// Tells every shard of pools that are held: they may be its own now. If pools have moved, what is
+/// in doubt in one journal may concern any shard.
+fn adopt_doubts(reads: &mut [Read], have_moved: bool) {
+    let holds: Vec<_> = reads.iter().flat_map(|read| read.restore.holds()).collect();
+    let longest = reads.iter().map(|read| read.restore.lockout_max()).max().unwrap_or_default();
+    let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
+    for read in reads {
+        for (pool, until) in &holds {
+            if pool.is_some() || have_moved {
+                read.restore.adopt_hold(*pool, *until);
+            }
+        }
+        read.restore.know_lockout(longest);
+        read.is_in_doubt |= is_in_doubt && have_moved;
+    }
+}
+
 /// Opens a shard's journal for writing and makes its engine.
 fn open(read: Read, wall: Millis) -> Result<Started, ServeError> {
-    let Read { shard, store, restore, recovered } = read;
+    let Read { shard, store, restore, recovered, is_in_doubt } = read;
     let (sender, flushed) = unbounded_channel();
-    let is_in_doubt = recovered.is_in_doubt();
     // The shard's thread has ended if nobody listens.
     let tell = Box::new(move |told| drop(sender.send(told)));
     let (journal, tip) = store.start(recovered, tell)?;
@@ -265,5 +308,6 @@ fn open(read: Read, wall: Millis) -> Result<Started, ServeError> {
             "the journal's end is damaged: all pools of the shard answer with overflow numbers for one lockout"
         );
     }
-    Ok(Started { shard, engine, journal, flushed })
+    let needs_snapshot = doubts.clock_ahead.is_some();
+    Ok(Started { shard, engine, journal, flushed, needs_snapshot })
 }

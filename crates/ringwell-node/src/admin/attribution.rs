@@ -83,6 +83,8 @@ pub(crate) async fn get(
     let directory = &admin.node.directory;
     let held = ask_all(&admin, number, at).await?;
     let overflow = directory.overflow_pools(number);
+    // It was somebody's own once, before it became everybody's.
+    let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
     let is_known = directory.pool_by_number(number).is_some() || !overflow.is_empty();
     if held.is_none() && !is_known {
         return Err(Problem::new(

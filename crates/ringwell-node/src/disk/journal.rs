@@ -1,5 +1,6 @@
 //! The handle of one shard's journal.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -34,6 +35,23 @@ pub(super) struct Threads {
     pub(super) spares: Arc<Spares>,
     pub(super) filler: JoinHandle<()>,
     pub(super) closing: Arc<AtomicBool>,
+}
+
+/// A segment that is not part of the journal any more; its file is still there.
+#[derive(Debug)]
+pub struct Dropped {
+    path: PathBuf,
+    spares: Arc<Spares>,
+}
+
+impl Dropped {
+    /// Makes its file a spare, or removes it. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`FileError`]; the file may be left over then, and is looked at again by the next start.
+    pub fn put_away(&self) -> Result<(), FileError> {
+        self.spares.give(&self.path)
+    }
 }
 
 /// Groups that were submitted and are not stored.
@@ -142,27 +160,16 @@ impl Journal {
         }
     }
 
-    /// Forgets a part of the history that [`Self::expired`] has named. Returns whether it was
-    /// there and could go.
-    ///
-    /// # Errors
-    /// [`FileError`]; the segment's file may be left over then, and is looked at again by the
-    /// next start.
-    pub fn drop_segment(&self, segment: SegmentRef) -> Result<bool, FileError> {
-        match &mut *self.shared.kept() {
-            Kept::Memory(_) => return Ok(false),
-            Kept::Files(index) => {
-                if index.oldest() != Some(segment) {
-                    return Ok(false);
-                }
-                index.segments.pop_front();
-            }
-        }
+    /// Forgets a part of the history that [`Self::expired`] has named. `None` if it was not there
+    /// or could not go.
+    #[must_use]
+    pub fn drop_segment(&self, segment: SegmentRef) -> Option<Dropped> {
+        let Kept::Files(index) = &mut *self.shared.kept() else { return None };
+        index.oldest().filter(|oldest| *oldest == segment)?;
+        index.segments.pop_front();
         let path = segment_path(&self.shared.directory, segment.segno);
-        match &self.threads {
-            Some(threads) => threads.spares.give(&path).map(|()| true),
-            None => Ok(true),
-        }
+        let spares = self.threads.as_ref().map(|threads| Arc::clone(&threads.spares))?;
+        Some(Dropped { path, spares })
     }
 
     /// Stores what was submitted and ends the threads.

@@ -34,7 +34,7 @@ mod store;
 pub use file::FileError;
 pub use flusher::{Flushed, OnFlushed};
 pub use index::{JournalReader, ReadError, SegmentRef};
-pub use journal::{CloseError, Journal};
+pub use journal::{CloseError, Dropped, Journal};
 pub use lock::{DataLock, LockError};
 pub use map::ServedMap;
 pub use probe::{Probe, probe};

@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
 
-use super::{EndReport, Report, any_panics, current_thread, wait_for};
+use super::{EndReport, Report, Reported, any_panics, current_thread};
 
 #[test]
 fn a_task_of_the_shards_own_that_panics_is_noticed_and_one_that_ends_is_not() {
@@ -20,10 +20,14 @@ fn a_task_of_the_shards_own_that_panics_is_noticed_and_one_that_ends_is_not() {
 
 #[test]
 fn a_shard_that_ends_is_not_waited_for() {
-    let (reports, mut reported) = mpsc::unbounded_channel();
+    let (reports, told) = mpsc::unbounded_channel();
+    let mut reported = Reported { reports: told, ended: 0 };
     let ends = reports.clone();
     std::thread::spawn(move || drop(EndReport(ends)));
     reports.send(Report::Ready).unwrap();
-    let all_there = current_thread().unwrap().block_on(wait_for(&mut reported, Report::Ready, 2));
-    assert!(!all_there);
+    let runtime = current_thread().unwrap();
+    assert!(!runtime.block_on(reported.wait_for(Report::Ready, 2)));
+    // Nor later: the other one drains, and that is all there is to wait for.
+    reports.send(Report::Drained).unwrap();
+    assert!(!runtime.block_on(reported.wait_for(Report::Drained, 2)));
 }

@@ -100,8 +100,8 @@ fn old_history_is_dropped_when_no_snapshot_needs_it_and_its_files_are_used_again
             for n in old.first_n..old.next_n {
                 assert_eq!(shard.journal.reader().read_group(n).unwrap().header.n, n);
             }
-            assert!(shard.journal.drop_segment(old).unwrap());
-            assert!(!shard.journal.drop_segment(old).unwrap());
+            shard.journal.drop_segment(old).unwrap().put_away().unwrap();
+            assert!(shard.journal.drop_segment(old).is_none());
             let gone = shard.journal.reader().read_group(old.first_n);
             assert!(matches!(gone, Err(ReadError::Gone(_))));
             first_kept = old.next_n;
