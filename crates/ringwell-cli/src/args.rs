@@ -14,7 +14,7 @@ use ringwell_directory::{
     parse_lifetime, parse_shards,
 };
 
-use crate::journal;
+use crate::{haproxy, journal};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -30,6 +30,7 @@ RINGWELL_LOG_FORMAT and RINGWELL_LOG_LEVEL, and above those from flags.
 
 Examples:
   ringwell serve --config ringwell.toml --check
+  ringwell serve --config ringwell.toml --cluster cluster.toml --node a
   ringwell serve --config ringwell.toml --listen 0.0.0.0:8080 --listen unix:/run/ringwell.sock";
 
 const DEMO_HELP: &str = "\
@@ -79,6 +80,9 @@ pub(crate) enum Command {
     /// Look at journals without changing them
     #[command(after_help = JOURNAL_HELP)]
     Journal(journal::Args),
+    /// Print a configuration of HAProxy for the nodes of a cluster
+    #[command(after_help = haproxy::HELP)]
+    Haproxy(haproxy::Args),
     /// Make a management token: the secret on stdout, its setting on stderr
     #[command(after_help = TOKEN_HELP)]
     Token,
@@ -103,6 +107,18 @@ pub(crate) struct Serve {
     /// Where journals and snapshots lie
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+    /// The cluster that this server is a node of: the file names its shards
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "RINGWELL_CLUSTER",
+        requires = "node",
+        conflicts_with = "shards"
+    )]
+    pub(crate) cluster: Option<PathBuf>,
+    /// Which node of the cluster this server is
+    #[arg(long, value_name = "NAME", env = "RINGWELL_NODE", requires = "cluster")]
+    pub(crate) node: Option<String>,
     #[command(flatten)]
     pub(crate) server: Server,
 }

@@ -1,9 +1,11 @@
 //! `ringwell serve`: a server as its configuration wants it.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
-use ringwell_directory::{Fault, load};
+use ringwell_directory::{Cluster, Fault, load};
+use ringwell_node::Membership;
 
 use crate::args::Serve;
 use crate::logs;
@@ -30,6 +32,20 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
             return Ok(code);
         }
     };
+    let member = match args.cluster.as_deref().zip(args.node.as_deref()) {
+        None => None,
+        Some((cluster, node)) => match join(cluster, node) {
+            Ok(membership) => Some(membership),
+            Err(faults) => return Ok(show(&faults)),
+        },
+    };
+    let directory = match &member {
+        None => directory,
+        Some(member) => match directory.placed(member.cluster().placement().clone()) {
+            Ok(placed) => placed,
+            Err(faults) => return Ok(show(&faults)),
+        },
+    };
     if args.check {
         logs::filter(&config.log)?;
         let (pools, numbers) = (directory.pools().len(), directory.number_count());
@@ -37,8 +53,23 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     logs::start(&config.log)?;
-    ringwell_node::serve(config, directory, None, Box::new(|_| ()))?;
+    for warning in member.iter().flat_map(|member| member.cluster().warnings()) {
+        tracing::warn!("{warning}");
+    }
+    ringwell_node::serve(config, directory, member, Box::new(|_| ()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The node `name` of the cluster that the file at `path` describes.
+fn join(path: &Path, name: &str) -> Result<Membership, Vec<Fault>> {
+    let cluster = Cluster::load(path)?;
+    let names: Vec<&str> = cluster.nodes().iter().map(|node| node.name.as_str()).collect();
+    let hint = format!("its nodes are {}", names.join(", "));
+    Membership::new(cluster, name).ok_or_else(|| {
+        let file = Some(path.display().to_string());
+        let message = format!("names no node \"{name}\"");
+        vec![Fault { file, message, hint: Some(hint), ..Fault::default() }]
+    })
 }
 
 /// Prints faults, one a line.

@@ -119,6 +119,14 @@ impl Directory {
         if faults.is_empty() { Self::assemble(version, pools, placement) } else { Err(faults) }
     }
 
+    /// The same pools, each with the shard that `placement` gives it.
+    ///
+    /// # Errors
+    /// None, as the pools have been checked.
+    pub fn placed(self, placement: Placement) -> Result<Self, Vec<Fault>> {
+        Self::assemble(self.version, self.pools.into_vec(), placement)
+    }
+
     /// As [`Directory::with_placement`], for pools that have been checked against each other.
     pub(crate) fn assemble(
         version: u64,

@@ -31,5 +31,5 @@ mod writer;
 
 pub use error::ServeError;
 pub use listen::ListenError;
-pub use membership::{Membership, Neighbour, Secret};
+pub use membership::Membership;
 pub use run::{OnReady, serve};

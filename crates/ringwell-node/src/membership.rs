@@ -1,63 +1,60 @@
 //! This process's place in a cluster: which shards are its own, and the way to the others.
 
-use std::fmt;
+use ringwell_directory::{Cluster, ClusterNode, Listen};
 
-use ringwell_directory::Listen;
-use subtle::ConstantTimeEq;
-
-/// What a node knows of its cluster. Without one, all shards are of this process.
+/// A node of a cluster. Without one, all shards are of this process.
 #[derive(Clone, Debug)]
 pub struct Membership {
-    /// What this node is called.
-    pub node: String,
-    /// Its shards, in rising order.
-    pub shards: Vec<u16>,
-    /// Where the other nodes ask it.
-    pub link: Listen,
-    /// The shards of the other nodes: their node's name, and where it is asked.
-    pub others: Vec<Neighbour>,
-    /// What every node of the cluster knows, and nobody else.
-    pub secret: Secret,
-    /// Which state of the map this is.
-    pub map_version: u64,
+    cluster: Cluster,
+    /// This node's place among the cluster's.
+    place: usize,
 }
 
 /// A shard of another node.
 #[derive(Clone, Debug)]
-pub struct Neighbour {
+pub(crate) struct Neighbour {
     /// The shard.
-    pub shard: u16,
+    pub(crate) shard: u16,
     /// The name of its node.
-    pub node: String,
+    pub(crate) node: String,
     /// Where the node is asked.
-    pub link: Listen,
+    pub(crate) link: Listen,
 }
 
-/// What nodes of a cluster know each other by. Never shown.
-#[derive(Clone)]
-pub struct Secret(Box<[u8]>);
-
-impl Secret {
-    /// Takes it as it stands in a file.
+impl Membership {
+    /// The node called `name`; `None` if the cluster has none.
     #[must_use]
-    pub fn new(secret: &[u8]) -> Self {
-        Self(secret.into())
+    pub fn new(cluster: Cluster, name: &str) -> Option<Self> {
+        let (place, _) = cluster.node(name)?;
+        Some(Self { cluster, place })
     }
 
-    /// Whether `presented` is it, in a time that depends on nothing but the length presented.
+    /// What the cluster's file says of this node.
     #[must_use]
-    pub(crate) fn matches(&self, presented: &[u8]) -> bool {
-        self.0.ct_eq(presented).into()
+    pub fn own(&self) -> &ClusterNode {
+        &self.cluster.nodes()[self.place]
     }
 
-    /// As the value of the header `Authorization`.
+    /// The cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The shards of the other nodes.
+    pub(crate) fn others(&self) -> impl Iterator<Item = Neighbour> {
+        let others = (0..).zip(self.cluster.nodes()).filter(|(place, _)| *place != self.place);
+        others.flat_map(|(_, node)| {
+            node.shards.iter().map(|shard| Neighbour {
+                shard: *shard,
+                node: node.name.clone(),
+                link: node.link.clone(),
+            })
+        })
+    }
+
+    /// The cluster's secret as the value of the header `Authorization`.
     pub(crate) fn authorization(&self) -> Vec<u8> {
-        [b"Bearer ", &*self.0].concat()
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
+        [b"Bearer ", self.cluster.secret()].concat()
     }
 }

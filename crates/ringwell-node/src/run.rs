@@ -155,7 +155,7 @@ fn start_threads(
     // A shard without pools is there for its history alone.
     let serving = shards.iter().filter(|shard| **shard < directory.shards()).count();
     let mut listeners = Listeners::bind(&config.listen, serving)?;
-    let link = membership.as_ref().map(|membership| membership.link.clone());
+    let link = membership.as_ref().map(|membership| membership.own().link.clone());
     let mut links = Listeners::bind(link.as_slice(), serving)?;
     let node = Node::new(config, directory, settings.durability, &shards, membership);
     let node = Arc::new(node);
@@ -195,7 +195,7 @@ fn keep_map(node: &Node, settings: &disk::Settings) {
         return;
     }
     let buckets = buckets(&node.directory, membership);
-    let map = ServedMap { version: membership.map_version, buckets };
+    let map = ServedMap { version: membership.cluster().version(), buckets };
     if let Err(error) = map.write(&settings.data) {
         tracing::warn!(%error, "the next start may hold pools back for a lifetime");
     }

@@ -49,7 +49,7 @@ pub(crate) fn start(
     membership: Option<&Membership>,
 ) -> Result<(Vec<Started>, Clock), ServeError> {
     let own: Vec<u16> = match membership {
-        Some(membership) => membership.shards.clone(),
+        Some(membership) => membership.own().shards.clone(),
         None => (0..directory.shards()).collect(),
     };
     let on_disk = shards_on_disk(&settings.data)?;
@@ -67,7 +67,7 @@ pub(crate) fn start(
         Durability::Disk | Durability::Os => {
             let foreign = on_disk.iter().find(|shard| !own.contains(shard));
             if let (Some(membership), Some(&shard)) = (membership, foreign) {
-                let (data, node) = (settings.data.clone(), membership.node.clone());
+                let (data, node) = (settings.data.clone(), membership.own().name.clone());
                 return Err(ServeError::ForeignShard { shard, data, node });
             }
             let known = own.iter().chain(&on_disk).max().map_or(0, |last| last + 1);
@@ -110,7 +110,7 @@ pub(crate) fn start(
 /// The buckets that this node owns now.
 pub(crate) fn buckets(directory: &Directory, membership: &Membership) -> BTreeSet<u16> {
     let of = |shard: &u16| directory.placement().buckets_of(*shard);
-    membership.shards.iter().flat_map(of).collect()
+    membership.own().shards.iter().flat_map(of).collect()
 }
 
 /// The buckets that another node may have served last. The first map brings none: nobody has
@@ -124,7 +124,7 @@ fn new_buckets(
     let own = buckets(directory, membership);
     Ok(match ServedMap::read(data)? {
         Some(served) => own.difference(&served.buckets).copied().collect(),
-        None if is_new && membership.map_version > 1 => own,
+        None if is_new && membership.cluster().version() > 1 => own,
         None => BTreeSet::new(),
     })
 }

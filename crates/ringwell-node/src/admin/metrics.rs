@@ -74,64 +74,60 @@ impl Scrape {
     }
 
     /// One value for each link of each shard's thread.
-    fn link(
+    fn link<M: EncodeMetric>(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
-        (name, help, kind): (&str, &str, MetricType),
-        value: impl Fn(&LinkStats) -> f64,
+        (name, help): (&str, &str),
+        metric: impl Fn(&LinkStats) -> M,
     ) -> fmt::Result {
+        let links =
+            || self.shards.iter().flat_map(|shard| shard.links.iter().map(move |l| (shard, l)));
+        let Some((_, first)) = links().next() else { return Ok(()) };
+        let kind = metric(first).metric_type();
         let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-        for shard in &self.shards {
-            for link in &shard.links {
-                let labels = [
-                    ("shard", shard.shard.to_string()),
-                    ("to_shard", link.shard.to_string()),
-                    ("to_node", link.node.clone()),
-                ];
-                let family = family.encode_family(&labels)?;
-                match kind {
-                    MetricType::Counter => ConstCounter::new(value(link)).encode(family)?,
-                    _ => ConstGauge::new(value(link)).encode(family)?,
-                }
-            }
+        for (shard, link) in links() {
+            let labels = [
+                ("shard", shard.shard.to_string()),
+                ("to_shard", link.shard.to_string()),
+                ("to_node", link.node.clone()),
+            ];
+            metric(link).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
     }
 
     fn links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        if self.shards.iter().all(|shard| shard.links.is_empty()) {
-            return Ok(());
-        }
-        #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
-        let count = |count: u64| count as f64;
-        let gauge = |name, help| (name, help, MetricType::Gauge);
-        let counter = |name, help| (name, help, MetricType::Counter);
-        let of = gauge("link_window", "Batches that may be on their way; 0 when shut");
-        self.link(encoder, of, |link| link.window)?;
-        let of = gauge("link_in_flight", "Batches on their way");
-        self.link(encoder, of, |link| f64::from(link.in_flight))?;
-        let of = gauge("link_waiting", "Batches that wait for a place in the window");
-        self.link(encoder, of, |link| f64::from(link.waiting))?;
-        let of = gauge("link_connections", "Open connections");
-        self.link(encoder, of, |link| f64::from(link.connections))?;
-        let of = gauge("link_ping_seconds", "How long the last ping of a shut link took");
-        self.link(encoder, of, |link| link.last_ping.unwrap_or_default().as_secs_f64())?;
-        let of = counter("link_connects", "Connections made");
-        self.link(encoder, of, |link| count(link.connects))?;
-        let of = counter("link_batches", "Batches sent");
-        self.link(encoder, of, |link| count(link.batches))?;
-        let of = counter("link_slow", "Batches whose answer was slow");
-        self.link(encoder, of, |link| count(link.slow))?;
-        let of = counter("link_lost", "Batches without an answer in time");
-        self.link(encoder, of, |link| count(link.lost))?;
-        let of = counter("link_overflow_rows", "Rows that pacing answered with overflow");
-        self.link(encoder, of, |link| count(link.paced_rows))?;
-        let of = counter("link_released_late", "Numbers given back because they came too late");
-        self.link(encoder, of, |link| count(link.late_released))?;
+        let gauge = |value: u32| ConstGauge::new(i64::from(value));
+        let of = ("link_window", "Batches that may be on their way; 0 when shut");
+        self.link(encoder, of, |link| ConstGauge::new(link.window))?;
+        let of = ("link_in_flight", "Batches on their way");
+        self.link(encoder, of, |link| gauge(link.in_flight))?;
+        let of = ("link_waiting", "Batches that wait for a place in the window");
+        self.link(encoder, of, |link| gauge(link.waiting))?;
+        let of = ("link_connections", "Open connections");
+        self.link(encoder, of, |link| gauge(link.connections))?;
+        let of = ("link_ping_seconds", "How long the last ping of a shut link took");
+        let took = |link: &LinkStats| link.last_ping.unwrap_or_default().as_secs_f64();
+        self.link(encoder, of, |link| ConstGauge::new(took(link)))?;
+        let of = ("link_connects", "Connections made");
+        self.link(encoder, of, |link| ConstCounter::new(link.connects))?;
+        let of = ("link_batches", "Batches sent");
+        self.link(encoder, of, |link| ConstCounter::new(link.batches))?;
+        let of = ("link_slow", "Batches whose answer was slow");
+        self.link(encoder, of, |link| ConstCounter::new(link.slow))?;
+        let of = ("link_lost", "Batches without an answer in time");
+        self.link(encoder, of, |link| ConstCounter::new(link.lost))?;
+        let of = ("link_overflow_rows", "Rows that pacing answered with overflow");
+        self.link(encoder, of, |link| ConstCounter::new(link.paced_rows))?;
+        let of = ("link_released_late", "Numbers given back because they came too late");
+        self.link(encoder, of, |link| ConstCounter::new(link.late_released))?;
         self.link_latency(encoder)
     }
 
     fn link_latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if self.shards.iter().all(|shard| shard.links.is_empty()) {
+            return Ok(());
+        }
         let help = "Time from a batch's request over a link to its answer";
         let (unit, kind) = (Some(&Unit::Seconds), MetricType::Histogram);
         let mut family = encoder.encode_descriptor("link_duration", help, unit, kind)?;

@@ -54,8 +54,8 @@ pub(crate) async fn get(State(admin): State<Admin>) -> Result<Json<Overview>, Pr
     let shards = stats(&admin).await?;
     let membership = admin.node.membership.as_ref();
     Ok(Json(Overview {
-        node: membership.map(|membership| membership.node.clone()),
-        map_version: membership.map(|membership| membership.map_version),
+        node: membership.map(|membership| membership.own().name.clone()),
+        map_version: membership.map(|membership| membership.cluster().version()),
         shards: shards.iter().map(|shard| OfShard::new(&admin, shard)).collect(),
     }))
 }

@@ -18,7 +18,7 @@ use ringwell_mesh::frame;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::membership::Neighbour;
+use crate::membership::{Membership, Neighbour};
 use crate::node::Node;
 use crate::stats::latency_histogram;
 
@@ -72,7 +72,7 @@ pub(super) struct Calls {
 
 impl Calls {
     pub(super) fn new(node: &Arc<Node>, neighbour: &Neighbour) -> Self {
-        let secret = node.membership.as_ref().map(|membership| membership.secret.authorization());
+        let secret = node.membership.as_ref().map(Membership::authorization);
         let mut authorization = secret
             .and_then(|secret| HeaderValue::from_maybe_shared(Bytes::from(secret)).ok())
             .unwrap_or(HeaderValue::from_static(""));

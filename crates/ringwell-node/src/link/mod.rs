@@ -20,7 +20,7 @@ use ringwell_mesh::pacing::{Ending, Pacing, Window};
 use tokio::sync::mpsc;
 
 use self::call::{Calls, Trouble};
-use crate::membership::Neighbour;
+use crate::membership::{Membership, Neighbour};
 use crate::mesh::{Message, PeerRows, Peers, QUEUE_MESSAGES_MAX};
 use crate::node::Node;
 use crate::stats::{Counter, LinkStats};
@@ -59,13 +59,13 @@ pub(crate) struct Way {
 
 /// Makes the links of the thread of shard `caller`, and adds the ways to `peers`.
 pub(crate) fn to_others(node: &Arc<Node>, caller: u16, peers: &mut Peers) -> Vec<Way> {
-    let others = node.membership.iter().flat_map(|membership| &membership.others);
-    let way = |neighbour: &Neighbour| {
+    let others = node.membership.iter().flat_map(Membership::others);
+    let way = |neighbour: Neighbour| {
         let (sender, queue) = mpsc::channel(QUEUE_MESSAGES_MAX);
         peers.add(neighbour.shard, sender);
         // The links of a node ping at different times, and a node's own as well.
         let seed = u64::from(caller) << 16 | u64::from(neighbour.shard);
-        Way { link: Rc::new(Link::new(node, neighbour.clone(), seed)), queue }
+        Way { link: Rc::new(Link::new(node, neighbour, seed)), queue }
     };
     others.map(way).collect()
 }

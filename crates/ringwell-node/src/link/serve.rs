@@ -77,9 +77,9 @@ async fn dispatch(
 }
 
 fn is_of_the_cluster(node: &Node, presented: &[u8]) -> bool {
-    let secret = node.membership.as_ref().map(|membership| &membership.secret);
     let presented = presented.strip_prefix(b"Bearer ").unwrap_or_default();
-    secret.is_some_and(|secret| secret.matches(presented))
+    let membership = node.membership.as_ref();
+    membership.is_some_and(|membership| membership.cluster().secret_matches(presented))
 }
 
 /// Serves rows of a batch that another node took in.

@@ -70,7 +70,7 @@ pub(super) fn row_answer(outcome: &Outcome) -> RowAnswer {
 
 /// Which state of the map this node has.
 pub(super) fn map_version(node: &Node) -> u64 {
-    node.membership.as_ref().map_or(0, |membership| membership.map_version)
+    node.membership.as_ref().map_or(0, |membership| membership.cluster().version())
 }
 
 /// A look-up as it travels.
