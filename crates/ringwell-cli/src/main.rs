@@ -6,6 +6,7 @@
 
 mod args;
 mod demo;
+mod haproxy;
 mod journal;
 mod logs;
 mod man;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve::run(serve),
         Command::Demo(demo) => demo::run(demo),
         Command::Journal(args) => journal::run(&args),
+        Command::Haproxy(args) => haproxy::run(&args),
         Command::Token => texts::token(),
         Command::Completions { shell } => texts::completions(shell),
         Command::Man => texts::man(),

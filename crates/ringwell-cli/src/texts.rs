@@ -41,7 +41,8 @@ pub(crate) fn man() -> anyhow::Result<ExitCode> {
     print(&man::page()?)
 }
 
-fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
+/// Writes to stdout.
+pub(crate) fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
     match io::stdout().lock().write_all(text) {
         // Whoever reads the output has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
