@@ -7,6 +7,7 @@
 mod idle;
 mod instructions;
 mod latency;
+mod links;
 mod load;
 mod machine;
 mod server;
@@ -51,6 +52,7 @@ enum Which {
     Durability,
     Shards,
     Latency,
+    Links,
     Size,
     Idle,
     Instructions,
@@ -75,11 +77,12 @@ struct Findings {
 
 type Benchmark = fn(&Plan) -> anyhow::Result<Findings>;
 
-const BENCHMARKS: [(Which, &str, Benchmark); 7] = [
+const BENCHMARKS: [(Which, &str, Benchmark); 8] = [
     (Which::Throughput, "throughput", throughput::throughput),
     (Which::Durability, "durability", throughput::durability),
     (Which::Shards, "shards", throughput::shards),
     (Which::Latency, "latency", latency::latency),
+    (Which::Links, "links", links::links),
     (Which::Size, "size", size::size),
     (Which::Idle, "idle", idle::idle),
     (Which::Instructions, "instructions", instructions::instructions),

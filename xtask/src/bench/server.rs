@@ -142,6 +142,52 @@ impl Server {
         Self::start(command, address, log, Some(data))
     }
 
+    /// Starts the two nodes of a cluster, with a shard each, over the pools that a demo has listed.
+    ///
+    /// # Errors
+    /// When they do not come up.
+    pub(super) fn nodes(
+        programs: &Programs,
+        cores: &str,
+        pools: &Path,
+        over_unix: bool,
+    ) -> anyhow::Result<Vec<Self>> {
+        let data = programs.work.join(if over_unix { "nodes-unix" } else { "nodes-tcp" });
+        std::fs::create_dir_all(&data)?;
+        let mut cluster = "version = 1\nsecret = \"the-secret-of-the-benchmark\"\n".to_owned();
+        let names = ["a", "b"];
+        let mut addresses = Vec::new();
+        for (shard, name) in names.into_iter().enumerate() {
+            let address = free_address()?;
+            let link = if over_unix {
+                format!("unix:{}", data.join(name).with_extension("link").display())
+            } else {
+                free_address()?.to_string()
+            };
+            let listen = format!("listen = [\"{address}\"]\n");
+            let node = format!("name = \"{name}\"\nshards = [{shard}]\nlink = \"{link}\"\n");
+            cluster.extend(["[[node]]\n", &node, &listen]);
+            addresses.push(address);
+        }
+        std::fs::write(data.join("cluster.toml"), cluster)?;
+        let start = |(name, address): (&str, SocketAddr)| {
+            let config = data.join(name).with_extension("toml");
+            let deadline = programs.deadline.unwrap_or("100ms");
+            let text = format!(
+                "data = \"{}\"\nlisten = [\"{address}\"]\ndurability = \"memory\"\n\
+                 deadline = \"{deadline}\"\nring_pools = \"{}\"\n",
+                data.join(name).display(),
+                pools.display()
+            );
+            std::fs::write(&config, text)?;
+            let mut command = pinned(cores, &programs.ringwell);
+            command.arg("serve").arg("--config").arg(config);
+            command.arg("--cluster").arg(data.join("cluster.toml")).args(["--node", name]);
+            Self::start(command, address, data.join(name).with_extension("log"), None)
+        };
+        names.into_iter().zip(addresses).map(start).collect()
+    }
+
     fn start(
         mut command: Command,
         address: SocketAddr,
