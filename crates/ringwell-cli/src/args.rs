@@ -80,7 +80,7 @@ pub(crate) enum Command {
     /// Look at journals without changing them
     #[command(after_help = JOURNAL_HELP)]
     Journal(journal::Args),
-    /// Print a configuration of HAProxy for the nodes of a cluster
+    /// Print a configuration of haproxy for the nodes of a cluster
     #[command(after_help = haproxy::HELP)]
     Haproxy(haproxy::Args),
     /// Make a management token: the secret on stdout, its setting on stderr

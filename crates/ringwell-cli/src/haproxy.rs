@@ -201,8 +201,8 @@ fn backend(config: &Config, nodes: &str) -> String {
     format!(
         "\
 backend ringwell
-    # Any node takes any batch and asks the others for their rows, so that the plainest way to spread
-    # them is the best. The weight is how many shards, which is threads, a node has.
+    # Any node takes any batch and asks the others for their rows, so that the plainest way to
+    # spread them is the best. The weight is how many shards, which is threads, a node has.
     balance roundrobin
     # Connections to nodes are kept and serve whichever client comes next.
     http-reuse always
@@ -210,18 +210,19 @@ backend ringwell
     # that is {slack} ms later hangs; who waits longer gains nothing.
     timeout server {server}ms
     # A kept connection may end just as a request goes out. Nobody knows then whether the node has
-    # read it. Batches with an Idempotency-Key are recognised by every node: they are sent again. All
-    # others are not, as that could spend their numbers twice.
+    # read it. Batches with an Idempotency-Key are recognised by every node: they are sent again.
+    # All others are not, as that could spend numbers twice.
     retry-on conn-failure empty-response
     acl is_recognised req.hdr(idempotency-key) -m found
     http-request disable-l7-retry unless METH_POST is_recognised
-    # Out after two failed checks (0.3 s), sooner if connections fail; back after two good ones. A
-    # node that stops, or whose disk is full, says so by /readyz; requests in flight are not cut.
+    # Out after two failed checks (0.3 s), or one and three failed connections; back after two good
+    # ones. A node that stops, or whose disk is full, says so by /readyz. What is in flight to it is
+    # not cut.
     option httpchk GET /readyz
     http-check expect status 200
     default-server check inter 250ms fastinter 50ms downinter 250ms fall 2 rise 2
-    default-server observe layer4 error-limit 1 on-error mark-down
-    # In flight to a node at once: a quarter of limits.connections, so that {PROXIES} proxies can share
+    default-server observe layer4 error-limit 3 on-error fail-check
+    # In flight to a node at once: limits.connections over {PROXIES}, so that so many proxies can share
     # the nodes. More wait here.
     default-server maxconn {maxconn}
 {nodes}
@@ -236,8 +237,8 @@ backend ringwell
 fn management(nodes: &str) -> String {
     format!(
         "\
-# Look-ups and releases: they may read history from the disk, and nobody's page waits for them. Nodes
-# are in and out as above.
+# Look-ups and releases: they may read history from the disk, and nobody's page waits for them.
+# Nodes are in and out as above.
 backend management
     balance roundrobin
     timeout server 30s

@@ -1,0 +1,299 @@
+//! Two real nodes behind a real `HAProxy` that `ringwell haproxy` has configured.
+//!
+//! The nodes here are no cluster: each has its own data. What matters is who is asked, over which
+//! connections, and whether a client ever sees an error.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::batch::{self, Ask, BULK};
+use support::client::Client;
+use support::server::{Server, ringwell};
+use support::site::{Pool, Site};
+use tempfile::TempDir;
+
+const SOON: Duration = Duration::from_secs(10);
+const CLIENTS: u64 = 4;
+const NODES: [&str; 2] = ["a", "b"];
+
+/// Two nodes and their proxy. Node a listens on a unix socket, node b on a port.
+struct Stage {
+    folder: TempDir,
+    sites: [Site; 2],
+    nodes: [Option<Server>; 2],
+    /// Node b's.
+    port: u16,
+    proxy: Child,
+    proxy_address: String,
+}
+
+impl Stage {
+    /// `None` where there is no `HAProxy`.
+    fn new() -> Option<Self> {
+        let haproxy = haproxy()?;
+        let folder = TempDir::new().unwrap();
+        let settings = "shards = 1\ndurability = \"os\"\nlimits.connections = 400";
+        let pool = || vec![Pool::new(1, 50_000, Duration::from_mins(1))];
+        let sites = NODES.map(|_| Site::new(pool(), settings));
+        let port = free_port();
+        let proxy_address = format!("127.0.0.1:{}", free_port());
+        fs::write(folder.path().join("cluster.toml"), cluster(&folder, port)).unwrap();
+        let nodes = [0, 1].map(|node| Some(start(&folder, &sites, node, port)));
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let config = sites[0].data().with_file_name("ringwell.toml");
+        let made = ringwell(&["haproxy", "--cluster", &path("cluster.toml"), "--config"])
+            .arg(config)
+            .args(["--bind", &proxy_address, "--stats-socket", &path("admin.sock")])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let text = String::from_utf8(made.stdout).unwrap();
+        // Only root can become somebody else.
+        let mine = |line: &&str| !["    user haproxy", "    group haproxy"].contains(line);
+        let text: Vec<&str> = text.lines().filter(mine).collect();
+        fs::write(path("haproxy.cfg"), text.join("\n") + "\n").unwrap();
+        let proxy = Command::new(haproxy)
+            .args(["-db", "-f", &path("haproxy.cfg")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(path("haproxy.log")).unwrap())
+            .spawn()
+            .unwrap();
+        let stage = Self { folder, sites, nodes, port, proxy, proxy_address };
+        let listens = || Client::connect(&stage.proxy_address).is_ok();
+        stage.wait_until("HAProxy listens", listens);
+        for node in NODES {
+            stage.wait_until_state(node, "UP");
+        }
+        Some(stage)
+    }
+
+    /// A client of the proxy.
+    fn client(&self) -> Client {
+        Client::connect(&self.proxy_address).unwrap()
+    }
+
+    fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
+        let until = Instant::now() + SOON;
+        while !is_so() {
+            let said = || fs::read_to_string(self.folder.path().join("haproxy.log"));
+            assert!(Instant::now() < until, "not so after {SOON:?}: {what}\n{:?}", said());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until the proxy sees a node in a state, `UP` or `DOWN`.
+    fn wait_until_state(&self, node: &str, state: &str) {
+        self.wait_until(&format!("{node} is {state}"), || self.stat(node, "status") == state);
+    }
+
+    /// What the proxy answers to a command.
+    fn command(&self, command: &str) -> String {
+        let mut answer = String::new();
+        if let Ok(mut socket) = UnixStream::connect(self.folder.path().join("admin.sock")) {
+            socket.write_all(format!("{command}\n").as_bytes()).unwrap();
+            socket.read_to_string(&mut answer).unwrap();
+        }
+        answer
+    }
+
+    /// A figure of the proxy's statistics about a node.
+    fn stat(&self, node: &str, name: &str) -> String {
+        let table = self.command("show stat");
+        let mut lines = table.lines();
+        let names = lines.next().unwrap_or_default().trim_start_matches("# ").split(',');
+        let place = names.into_iter().position(|found| found == name);
+        let line = lines.find(|line| line.starts_with(&format!("ringwell,{node},")));
+        let value = place.and_then(|place| line?.split(',').nth(place));
+        value.unwrap_or_default().to_owned()
+    }
+
+    fn count(&self, node: &str, name: &str) -> u64 {
+        self.stat(node, name).parse().unwrap()
+    }
+
+    fn stop(&mut self, node: usize) {
+        self.nodes[node].take().unwrap().stop();
+    }
+
+    fn start(&mut self, node: usize) {
+        self.nodes[node] = Some(start(&self.folder, &self.sites, node, self.port));
+        self.wait_until_state(NODES[node], "UP");
+    }
+
+    /// Sends batches over kept connections while `act` acts; says how many were answered. Any answer
+    /// but a whole one, and any connection that ends, fails the test.
+    fn under_load(&mut self, has_keys: bool, act: impl FnOnce(&mut Self)) -> u64 {
+        let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+        let pools = self.sites[0].pools.clone();
+        let clients: Vec<Client> = (0..CLIENTS).map(|_| self.client()).collect();
+        thread::scope(|scope| {
+            let load = clients.into_iter().zip(0..).map(|(mut client, name)| {
+                let (is_over, answered, pools) = (&is_over, &answered, &pools);
+                scope.spawn(move || {
+                    for number in 0.. {
+                        if is_over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let key = format!("{name}-{number}");
+                        let keys = [("idempotency-key", key.as_str())];
+                        let headers = if has_keys { &keys[..] } else { &[] };
+                        ask(&mut client, headers, &key, pools);
+                        answered.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            });
+            let load: Vec<_> = load.collect();
+            act(self);
+            is_over.store(true, Ordering::Relaxed);
+            for client in load {
+                client.join().unwrap();
+            }
+        });
+        answered.into_inner()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // Errors mean that it has ended.
+        let _ = self.proxy.kill();
+        let _ = self.proxy.wait();
+    }
+}
+
+/// One batch of three rows, which must come back whole and in order.
+fn ask(client: &mut Client, headers: &[(&str, &str)], id: &str, pools: &[Pool]) {
+    let asks = [0, 1, 2].map(|row| Ask { pool: 1, id: format!("{id}-{row}") });
+    let answer = client.post(BULK, headers, &batch::body(&asks, pools));
+    let rows = batch::rows(&answer.unwrap_or_else(|error| panic!("{id}: {error}")));
+    let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+    assert_eq!(ids, asks.each_ref().map(|ask| ask.id.as_str()));
+}
+
+/// Where `HAProxy` is; says so if it is nowhere.
+fn haproxy() -> Option<&'static str> {
+    let runs = |path: &&str| Command::new(path).arg("-v").stdout(Stdio::null()).status().is_ok();
+    let found = ["haproxy", "/usr/sbin/haproxy"].into_iter().find(runs);
+    if found.is_none() {
+        eprintln!("SKIPPED: HAProxy is not installed; `apt-get install haproxy` does so");
+    }
+    found
+}
+
+/// Free at this moment; whoever needs it binds it in the next.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn socket(folder: &TempDir) -> PathBuf {
+    folder.path().join("a.sock")
+}
+
+fn cluster(folder: &TempDir, port: u16) -> String {
+    let listen = [format!("unix:{}", socket(folder).display()), format!("127.0.0.1:{port}")];
+    let nodes: Vec<_> = (0..)
+        .zip(NODES)
+        .zip(listen)
+        .map(|((shard, name), listen): ((u16, _), _)| {
+            format!(
+                "[[node]]\nname = \"{name}\"\nshards = [{shard}]\nlink = \"unix:/none/{name}\"\n\
+                 listen = [\"{listen}\"]\n"
+            )
+        })
+        .collect();
+    format!("version = 1\n{}", nodes.concat())
+}
+
+fn start(folder: &TempDir, sites: &[Site; 2], node: usize, port: u16) -> Server {
+    let unix = format!("unix:{}", socket(folder).display());
+    let listen = if node == 0 { unix } else { format!("127.0.0.1:{port}") };
+    Server::start(sites[node].serve(&["--listen", &listen]))
+}
+
+#[test]
+fn the_sample_is_what_the_command_prints() {
+    let deploy = format!("{}/../../deploy", env!("CARGO_MANIFEST_DIR"));
+    let cluster = format!("{deploy}/cluster.toml");
+    let made = ringwell(&["haproxy", "--cluster", &cluster]).output().unwrap();
+    let sample = fs::read_to_string(format!("{deploy}/haproxy.cfg")).unwrap();
+    assert_eq!(String::from_utf8(made.stdout).unwrap(), sample);
+}
+
+#[test]
+fn what_is_wrong_with_the_files_is_told_and_nothing_is_printed() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("cluster.toml"), "version = 0\n").unwrap();
+    let made =
+        ringwell(&["haproxy", "--cluster", &path("cluster.toml"), "--config", &path("none")])
+            .output()
+            .unwrap();
+    let said = String::from_utf8(made.stderr).unwrap().replace(&path(""), "");
+    assert_eq!(made.status.code(), Some(1));
+    assert!(made.stdout.is_empty());
+    let places: Vec<&str> = said.lines().filter_map(|line| line.split(": ").next()).collect();
+    assert_eq!(places, ["cluster.toml:1", "cluster.toml:1", "none"], "{said}");
+}
+
+#[test]
+fn batches_go_to_both_nodes_over_kept_connections() {
+    let Some(mut stage) = Stage::new() else { return };
+    let answered = stage.under_load(false, |_| thread::sleep(Duration::from_millis(500)));
+    let counts = NODES.map(|node| stage.count(node, "stot"));
+    assert_eq!(counts.iter().sum::<u64>(), answered);
+    assert!(counts[0].abs_diff(counts[1]) <= 1 + answered / 20, "{counts:?}: not in turn");
+    for node in NODES {
+        let [new, reused] = ["connect", "reuse"].map(|name| stage.count(node, name));
+        // At most one for each client on each of the proxy's threads.
+        assert!(new * 5 < reused, "{node}: {new} connections, {reused} times used again");
+    }
+    let mut client = stage.client();
+    let token = format!("Bearer {}", support::site::TOKEN);
+    let status = |answer: std::io::Result<support::client::Answer>| answer.unwrap().status;
+    assert_eq!(status(client.get("/v1/shards", &[("authorization", &token)])), 200);
+    assert_eq!(status(client.get("/proxyz", &[])), 200);
+    assert_eq!(status(stage.client().get("/metrics", &[])), 404, "not for everybody");
+}
+
+#[test]
+fn a_node_that_is_stopped_under_load_costs_no_client_an_error() {
+    let Some(mut stage) = Stage::new() else { return };
+    let answered = stage.under_load(true, |stage| {
+        for node in [0, 1, 0, 1] {
+            thread::sleep(Duration::from_millis(200));
+            stage.stop(node);
+            stage.wait_until_state(NODES[node], "DOWN");
+            thread::sleep(Duration::from_millis(100));
+            stage.start(node);
+        }
+    });
+    assert!(answered > 200, "{answered}");
+}
+
+#[test]
+fn a_drained_node_can_be_stopped_though_batches_have_no_key() {
+    let Some(mut stage) = Stage::new() else { return };
+    let answered = stage.under_load(false, |stage| {
+        for node in [0, 1, 0, 1] {
+            thread::sleep(Duration::from_millis(100));
+            stage.command(&format!("set server ringwell/{} state drain", NODES[node]));
+            stage.wait_until("drained", || stage.count(NODES[node], "scur") == 0);
+            stage.stop(node);
+            stage.command(&format!("set server ringwell/{} state ready", NODES[node]));
+            stage.start(node);
+        }
+    });
+    assert!(answered > 200, "{answered}");
+}
