@@ -3,14 +3,19 @@
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
+#[path = "cluster/faults.rs"]
+mod faults;
 #[path = "support/history.rs"]
 mod history;
 #[path = "hostile/metrics.rs"]
 mod metrics;
+#[path = "cluster/strangers.rs"]
+mod strangers;
 mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
@@ -204,164 +209,6 @@ fn a_batch_sent_again_to_the_other_node_gets_its_answer() {
 }
 
 #[test]
-fn a_node_that_hangs_costs_its_own_rows_their_numbers_and_nobody_time() {
-    let cluster = Cluster { deadline: "100ms", ..Cluster::new(400, HALF_AN_HOUR) };
-    let servers = cluster.start_both();
-    let mut client = servers[0].client();
-    cluster.ask_until(&mut client, 0, true);
-    signal(&servers[1], "-STOP");
-    let mut longest = Duration::ZERO;
-    let mut late = 0;
-    for round in 0..60 {
-        let begun = Instant::now();
-        let rows = cluster.ask(&mut client, &format!("stopped{round}"));
-        let took = begun.elapsed();
-        longest = longest.max(took);
-        late += u32::from(took >= Duration::from_millis(25));
-        for (pool, row) in (1..).zip(&rows) {
-            assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
-        }
-    }
-    assert!(longest < Duration::from_millis(150), "{longest:?}");
-    // Told by the slow answers; then the link is shut, and its rows overflow at once.
-    assert!(late <= 10, "{late} of 60 batches waited for the node that hangs");
-    assert_eq!(shards(&mut client)["shards"][0]["links"][0]["state"], "shut");
-    let paced = metrics::labelled(&servers[0], "ringwell_overflow_rows_total", "\"paced\"");
-    assert!(paced > 0);
-    signal(&servers[1], "-CONT");
-    cluster.ask_until(&mut client, 0, true);
-    assert_eq!(shards(&mut client)["shards"][0]["links"][0]["state"], "open");
-}
-
-#[test]
-fn a_caller_that_hung_itself_does_not_blame_the_other_node() {
-    let cluster = Cluster { deadline: "1s", ..Cluster::new(400, HALF_AN_HOUR) };
-    let servers = cluster.start_both();
-    let mut client = servers[0].client();
-    cluster.ask_until(&mut client, 0, true);
-    let before = shards(&mut client)["shards"][0]["links"][0]["window"].clone();
-    let batches = thread::scope(|scope| {
-        let asking = scope.spawn(|| {
-            let mut client = servers[0].client();
-            (0..200).map(|round| cluster.ask(&mut client, &format!("s{round}"))).count()
-        });
-        for _ in 0..3 {
-            sleep(Duration::from_millis(20));
-            signal(&servers[0], "-STOP");
-            sleep(Duration::from_millis(100));
-            signal(&servers[0], "-CONT");
-        }
-        asking.join().unwrap()
-    });
-    assert_eq!(batches, 200);
-    let link = shards(&mut client)["shards"][0]["links"][0].clone();
-    assert_eq!(link["state"], "open");
-    assert!(link["window"].as_f64() >= before.as_f64(), "{before} -> {link}");
-}
-
-#[test]
-fn a_node_that_is_killed_comes_back_with_all_that_was_answered() {
-    let lifetime = Duration::from_secs(2);
-    let cluster = Cluster { deadline: "200ms", ..Cluster::new(300, lifetime) };
-    let [first, second] = cluster.start_both();
-    let begun = Instant::now();
-    let stop_at = begun + Duration::from_secs(6);
-    let mut events = Vec::new();
-    let mut second = Some(second);
-    thread::scope(|scope| {
-        let asking = scope.spawn(|| {
-            let mut client = first.client();
-            let mut events = Vec::new();
-            for round in 0.. {
-                if Instant::now() >= stop_at {
-                    break;
-                }
-                let (invoked, invoked_ms) = (begun.elapsed(), now_ms());
-                let rows = cluster.ask(&mut client, &format!("k{round}"));
-                let (returned, returned_ms) = (begun.elapsed(), now_ms());
-                let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
-                events.extend((1..).zip(rows).filter(|(_, row)| !row.overflow).map(
-                    |(pool, row)| Event {
-                        number: row.number,
-                        pool,
-                        id: row.id,
-                        invoked_ns: ns(invoked),
-                        returned_ns: ns(returned),
-                        invoked_ms,
-                        returned_ms,
-                    },
-                ));
-                sleep(Duration::from_millis(2));
-            }
-            events
-        });
-        for _ in 0..3 {
-            sleep(Duration::from_millis(900));
-            second.take().unwrap().kill();
-            sleep(Duration::from_millis(300));
-            second = Some(cluster.start(1));
-        }
-        events = asking.join().unwrap();
-    });
-    let of_the_killed = events.iter().filter(|event| Cluster::owner(event.pool) == 1).count();
-    assert!(of_the_killed > 300, "{of_the_killed}");
-    let pools: BTreeMap<u64, Pool> =
-        cluster.pools().iter().map(|pool| (pool.id, pool.clone())).collect();
-    assert_eq!(doubles(&events, &pools), Vec::<String>::new());
-    let mut client = first.client();
-    for event in events.iter().filter(|event| Cluster::owner(event.pool) == 1) {
-        let held = attribution(&mut client, event.number, event.returned_ms).unwrap();
-        assert_eq!(held["parameters"]["id"], event.id.as_str(), "{held}");
-    }
-}
-
-#[test]
-fn who_does_not_know_the_secret_gets_nothing_and_does_no_harm() {
-    let cluster = Cluster { deadline: "200ms", ..Cluster::new(40, HALF_AN_HOUR) };
-    cluster.write_map("stranger.toml", 1, "another-secret-of-16", [0, 1]);
-    let servers = [cluster.start(0), Server::start(cluster.command(1, "stranger.toml"))];
-    let rows = cluster.ask(&mut servers[0].client(), "a");
-    for (pool, row) in (1..).zip(&rows) {
-        assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
-    }
-    assert!(servers[1].log().contains("the cluster's secret is missing or another"));
-    for server in servers {
-        let log = server.stop();
-        assert!(!log.contains(SECRET) && !log.contains("another-secret"), "{log}");
-    }
-}
-
-#[test]
-fn a_link_takes_nothing_that_is_no_frame() {
-    let cluster = Cluster::new(40, HALF_AN_HOUR);
-    let server = cluster.start(0);
-    let mut link = Client::connect(&format!("127.0.0.1:{}", cluster.port)).unwrap();
-    let authorization = format!("Bearer {SECRET}");
-    let known = [("authorization", authorization.as_str())];
-    let mut status = |path: &str, headers: &[(&str, &str)], body: &str| {
-        link.post(path, headers, body).unwrap().status
-    };
-    assert_eq!(status("/link/v1/rows", &[], ""), 401);
-    assert_eq!(status("/link/v1/rows", &[("authorization", "Bearer guess")], ""), 401);
-    for path in ["/link/v1/rows", "/link/v1/unanswered", "/link/v1/ping"] {
-        for body in ["", "\u{1}", "\u{1}\u{1}\u{0}", "{\"requests\":[]}"] {
-            let status = status(path, &known, body);
-            assert!([400, 426].contains(&status), "{path} {body:?}: {status}");
-        }
-    }
-    assert_eq!(status("/link/v1/rows", &known, "\u{7}\u{1}"), 426, "of another version");
-    assert_eq!(status("/link/v1/ping", &known, "\u{1}\u{4}\u{5}"), 404, "of another node");
-    assert_eq!(status("/link/v2/rows", &known, ""), 404);
-    assert_eq!(status("/link/v1/release", &known, "{}"), 400);
-    // Clients do not get to the links, nor nodes to the rest.
-    assert_eq!(
-        server.client().post("/link/v1/ping", &known, "\u{1}\u{4}\u{0}").unwrap().status,
-        404
-    );
-    assert_eq!(link.get("/metrics", &known).unwrap().status, 405);
-}
-
-#[test]
 fn pools_that_come_with_a_new_map_are_held_for_a_lifetime() {
     let lifetime = Duration::from_secs(2);
     let cluster = Cluster::new(40, lifetime);
@@ -396,4 +243,46 @@ fn data_of_another_nodes_shard_is_refused() {
     let refused = Server::try_start(cluster.command(0, "swapped.toml")).unwrap_err();
     assert_eq!(refused.code, Some(1));
     assert!(refused.log.contains("the journal of shard 0"), "{}", refused.log);
+}
+
+fn link(client: &mut Client, field: &str) -> u64 {
+    shards(client)["shards"][0]["links"][0][field].as_u64().unwrap()
+}
+
+#[test]
+fn a_node_that_starts_again_costs_a_connection_and_no_number() {
+    let cluster = Cluster::new(40, HALF_AN_HOUR);
+    let [first, second] = cluster.start_both();
+    let mut client = first.client();
+    for round in 0..3 {
+        assert!(cluster.ask(&mut client, &format!("b{round}")).iter().all(|row| !row.overflow));
+    }
+    assert_eq!(link(&mut client, "connects"), 1);
+    second.stop();
+    let _second = cluster.start(1);
+    let rows = cluster.ask(&mut client, "after");
+    assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
+    assert_eq!(link(&mut client, "connects"), 2);
+}
+
+#[test]
+fn many_batches_at_once_share_a_few_connections() {
+    let cluster = Cluster::new(40, Duration::from_millis(5));
+    let servers = cluster.start_both();
+    thread::scope(|scope| {
+        for name in 0..32 {
+            let (cluster, server) = (&cluster, &servers[0]);
+            scope.spawn(move || {
+                let mut client = server.client();
+                for round in 0..40 {
+                    cluster.ask(&mut client, &format!("c{name}-{round}"));
+                }
+            });
+        }
+    });
+    let mut client = servers[0].client();
+    let (connects, batches) = (link(&mut client, "connects"), link(&mut client, "batches"));
+    // As many as the window lets out at once; a slow answer may cost one more now and then.
+    assert!(connects <= 32, "{connects} connections for {batches} batches");
+    assert!(batches > 300, "{batches}");
 }

@@ -1,0 +1,184 @@
+//! A node that hangs, is killed, panics or is late; a caller that hangs itself or goes away.
+
+use super::*;
+
+#[test]
+fn a_node_that_hangs_costs_its_own_rows_their_numbers_and_nobody_time() {
+    let cluster = Cluster { deadline: "100ms", ..Cluster::new(400, HALF_AN_HOUR) };
+    let servers = cluster.start_both();
+    let mut client = servers[0].client();
+    cluster.ask_until(&mut client, 0, true);
+    signal(&servers[1], "-STOP");
+    let mut longest = Duration::ZERO;
+    let mut late = 0;
+    for round in 0..60 {
+        let begun = Instant::now();
+        let rows = cluster.ask(&mut client, &format!("stopped{round}"));
+        let took = begun.elapsed();
+        longest = longest.max(took);
+        late += u32::from(took >= Duration::from_millis(25));
+        for (pool, row) in (1..).zip(&rows) {
+            assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
+        }
+    }
+    assert!(longest < Duration::from_millis(150), "{longest:?}");
+    // Told by the slow answers; then the link is shut, and its rows overflow at once.
+    assert!(late <= 10, "{late} of 60 batches waited for the node that hangs");
+    assert_eq!(shards(&mut client)["shards"][0]["links"][0]["state"], "shut");
+    let paced = metrics::labelled(&servers[0], "ringwell_overflow_rows_total", "\"paced\"");
+    assert!(paced > 0);
+    signal(&servers[1], "-CONT");
+    cluster.ask_until(&mut client, 0, true);
+    assert_eq!(shards(&mut client)["shards"][0]["links"][0]["state"], "open");
+}
+
+#[test]
+fn a_caller_that_hung_itself_does_not_blame_the_other_node() {
+    let cluster = Cluster { deadline: "1s", ..Cluster::new(400, HALF_AN_HOUR) };
+    let servers = cluster.start_both();
+    let mut client = servers[0].client();
+    cluster.ask_until(&mut client, 0, true);
+    let before = shards(&mut client)["shards"][0]["links"][0]["window"].clone();
+    let batches = thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut client = servers[0].client();
+            (0..200).map(|round| cluster.ask(&mut client, &format!("s{round}"))).count()
+        });
+        for _ in 0..3 {
+            sleep(Duration::from_millis(20));
+            signal(&servers[0], "-STOP");
+            sleep(Duration::from_millis(100));
+            signal(&servers[0], "-CONT");
+        }
+        asking.join().unwrap()
+    });
+    assert_eq!(batches, 200);
+    let link = shards(&mut client)["shards"][0]["links"][0].clone();
+    assert_eq!(link["state"], "open");
+    assert!(link["window"].as_f64() >= before.as_f64(), "{before} -> {link}");
+}
+
+#[test]
+fn a_node_that_is_killed_comes_back_with_all_that_was_answered() {
+    let lifetime = Duration::from_secs(2);
+    let cluster = Cluster { deadline: "200ms", ..Cluster::new(300, lifetime) };
+    let [first, second] = cluster.start_both();
+    let begun = Instant::now();
+    let stop_at = begun + Duration::from_secs(6);
+    let mut events = Vec::new();
+    let mut second = Some(second);
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut client = first.client();
+            let mut events = Vec::new();
+            for round in 0.. {
+                if Instant::now() >= stop_at {
+                    break;
+                }
+                let (invoked, invoked_ms) = (begun.elapsed(), now_ms());
+                let rows = cluster.ask(&mut client, &format!("k{round}"));
+                let (returned, returned_ms) = (begun.elapsed(), now_ms());
+                let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
+                events.extend((1..).zip(rows).filter(|(_, row)| !row.overflow).map(
+                    |(pool, row)| Event {
+                        number: row.number,
+                        pool,
+                        id: row.id,
+                        invoked_ns: ns(invoked),
+                        returned_ns: ns(returned),
+                        invoked_ms,
+                        returned_ms,
+                    },
+                ));
+                sleep(Duration::from_millis(2));
+            }
+            events
+        });
+        for _ in 0..3 {
+            sleep(Duration::from_millis(900));
+            second.take().unwrap().kill();
+            sleep(Duration::from_millis(300));
+            second = Some(cluster.start(1));
+        }
+        events = asking.join().unwrap();
+    });
+    let of_the_killed = events.iter().filter(|event| Cluster::owner(event.pool) == 1).count();
+    assert!(of_the_killed > 300, "{of_the_killed}");
+    let pools: BTreeMap<u64, Pool> =
+        cluster.pools().iter().map(|pool| (pool.id, pool.clone())).collect();
+    assert_eq!(doubles(&events, &pools), Vec::<String>::new());
+    let mut client = first.client();
+    for event in events.iter().filter(|event| Cluster::owner(event.pool) == 1) {
+        let held = attribution(&mut client, event.number, event.returned_ms).unwrap();
+        assert_eq!(held["parameters"]["id"], event.id.as_str(), "{held}");
+    }
+}
+
+#[test]
+fn numbers_that_come_too_late_are_given_back() {
+    let cluster = Cluster { deadline: "200ms", ..Cluster::new(6, HALF_AN_HOUR) };
+    let servers = cluster.start_both();
+    let mut client = servers[0].client();
+    assert!(cluster.ask(&mut client, "first").iter().all(|row| !row.overflow));
+    signal(&servers[1], "-STOP");
+    let rows = cluster.ask(&mut client, "late");
+    for (pool, row) in (1..).zip(&rows) {
+        assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
+    }
+    // It hands the numbers out when it wakes up: it cannot know how long it slept.
+    signal(&servers[1], "-CONT");
+    let until = Instant::now() + PATIENCE;
+    let own = (1..=POOLS).filter(|pool| Cluster::owner(*pool) == 1).count() as u64;
+    while link(&mut client, "released_late") < own {
+        assert!(Instant::now() < until, "{}", shards(&mut client));
+        sleep(Duration::from_millis(10));
+    }
+    // All others still go out, and the connections are in step.
+    for round in 0..4 {
+        let rows = cluster.ask(&mut client, &format!("after{round}"));
+        assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
+    }
+    let rows = cluster.ask(&mut client, "last");
+    for (pool, row) in (1..).zip(&rows) {
+        let had = if Cluster::owner(pool) == 1 { 5 } else { 6 };
+        assert_eq!(row.overflow, had == 6, "{row:?}");
+    }
+}
+
+#[test]
+fn a_client_that_hangs_up_leaves_nothing_on_the_link() {
+    let cluster = Cluster { deadline: "200ms", ..Cluster::new(6, HALF_AN_HOUR) };
+    let servers = cluster.start_both();
+    let mut client = servers[0].client();
+    cluster.ask(&mut client, "first");
+    signal(&servers[1], "-STOP");
+    let asks: Vec<Ask> = (1..=POOLS).map(|pool| Ask { pool, id: "gone".to_owned() }).collect();
+    let body = batch::body(&asks, cluster.pools());
+    for _ in 0..3 {
+        let mut leaving = servers[0].client();
+        leaving.send(support::client::request("POST", BULK, &[], &body).as_bytes()).unwrap();
+    }
+    signal(&servers[1], "-CONT");
+    let until = Instant::now() + PATIENCE;
+    while link(&mut client, "in_flight") + link(&mut client, "waiting") > 0 {
+        assert!(Instant::now() < until, "{}", shards(&mut client));
+        sleep(Duration::from_millis(10));
+    }
+    cluster.ask_until(&mut client, 0, true);
+}
+
+#[test]
+fn a_panic_on_another_node_costs_its_own_rows_and_nothing_else() {
+    let cluster = Cluster { deadline: "200ms", ..Cluster::new(20, HALF_AN_HOUR) };
+    let first = cluster.start(0);
+    let mut command = cluster.command(1, "cluster.toml");
+    command.env("RINGWELL_DRILL_PANIC_AT_OWNER_ON", "BANG");
+    let second = Server::start(command);
+    let mut client = first.client();
+    let rows = cluster.ask(&mut client, "BANG");
+    for (pool, row) in (1..).zip(&rows) {
+        assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
+    }
+    assert_eq!(metrics::sum(&second, "ringwell_panics_total"), 1);
+    cluster.ask_until(&mut client, 0, true);
+}

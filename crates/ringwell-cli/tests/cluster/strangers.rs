@@ -1,0 +1,96 @@
+//! Who is not of the cluster, and who does not speak its language.
+
+use super::*;
+
+#[test]
+fn who_does_not_know_the_secret_gets_nothing_and_does_no_harm() {
+    let cluster = Cluster { deadline: "200ms", ..Cluster::new(40, HALF_AN_HOUR) };
+    cluster.write_map("stranger.toml", 1, "another-secret-of-16", [0, 1]);
+    let servers = [cluster.start(0), Server::start(cluster.command(1, "stranger.toml"))];
+    let rows = cluster.ask(&mut servers[0].client(), "a");
+    for (pool, row) in (1..).zip(&rows) {
+        assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
+    }
+    assert!(servers[1].log().contains("the cluster's secret is missing or another"));
+    for server in servers {
+        let log = server.stop();
+        assert!(!log.contains(SECRET) && !log.contains("another-secret"), "{log}");
+    }
+}
+
+#[test]
+fn a_link_takes_nothing_that_is_no_frame() {
+    let cluster = Cluster::new(40, HALF_AN_HOUR);
+    let server = cluster.start(0);
+    let mut link = Client::connect(&format!("127.0.0.1:{}", cluster.port)).unwrap();
+    let authorization = format!("Bearer {SECRET}");
+    let known = [("authorization", authorization.as_str())];
+    let mut status = |path: &str, headers: &[(&str, &str)], body: &str| {
+        link.post(path, headers, body).unwrap().status
+    };
+    assert_eq!(status("/link/v1/rows", &[], ""), 401);
+    assert_eq!(status("/link/v1/rows", &[("authorization", "Bearer guess")], ""), 401);
+    for path in ["/link/v1/rows", "/link/v1/unanswered", "/link/v1/ping"] {
+        for body in ["", "\u{1}", "\u{1}\u{1}\u{0}", "{\"requests\":[]}"] {
+            let status = status(path, &known, body);
+            assert!([400, 426].contains(&status), "{path} {body:?}: {status}");
+        }
+    }
+    assert_eq!(status("/link/v1/rows", &known, "\u{7}\u{1}"), 426, "of another version");
+    assert_eq!(status("/link/v1/ping", &known, "\u{1}\u{4}\u{5}"), 404, "of another node");
+    assert_eq!(status("/link/v2/rows", &known, ""), 404);
+    assert_eq!(status("/link/v1/release", &known, "{}"), 400);
+    // Clients do not get to the links, nor nodes to the rest.
+    assert_eq!(
+        server.client().post("/link/v1/ping", &known, "\u{1}\u{4}\u{0}").unwrap().status,
+        404
+    );
+    assert_eq!(link.get("/metrics", &known).unwrap().status, 405);
+}
+
+/// Answers every request with the same bytes, as no node would.
+fn nonsense(answer: &'static [u8]) -> (u16, std::sync::mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (sender, closed) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, sender) = (stream.unwrap(), sender.clone());
+            thread::spawn(move || {
+                let mut bytes = vec![0; 65536];
+                while stream.read(&mut bytes).is_ok_and(|count| count > 0) {
+                    if stream.write_all(answer).is_err() {
+                        break;
+                    }
+                }
+                let _ = sender.send(());
+            });
+        }
+    });
+    (port, closed)
+}
+
+#[test]
+fn an_answer_that_makes_no_sense_costs_the_connection_and_the_rows_of_its_node() {
+    let answers: [&[u8]; 4] = [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{\"no\":1}\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n\x01\x02\x00\x00\x00",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+    ];
+    for answer in answers {
+        let cluster = Cluster { deadline: "200ms", ..Cluster::new(40, HALF_AN_HOUR) };
+        let (port, closed) = nonsense(answer);
+        let map = fs::read_to_string(cluster.path("cluster.toml")).unwrap();
+        let own = format!("unix:{}", cluster.path("b.link").display());
+        let map = map.replace(&own, &format!("127.0.0.1:{port}"));
+        fs::write(cluster.path("cluster.toml"), map).unwrap();
+        let server = cluster.start(0);
+        let rows = cluster.ask(&mut server.client(), "x");
+        for (pool, row) in (1..).zip(&rows) {
+            assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
+        }
+        closed.recv_timeout(PATIENCE).expect("the connection is closed");
+        server.stop();
+    }
+}
