@@ -55,22 +55,22 @@ impl Cluster {
         // Free at this moment; the node binds it in the next.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let cluster = Self { folder, port, deadline: "10s", sites };
-        cluster.write_map("cluster.toml", 1, SECRET, [0, 1]);
+        cluster.write_map("cluster.toml", 1, SECRET, [&[0], &[1]]);
         cluster
     }
 
-    /// `shards[i]` is the shard of node i.
-    fn write_map(&self, file: &str, version: u64, secret: &str, shards: [u16; 2]) {
-        let node = |(name, shard): (&&str, u16)| {
+    /// `shards[i]` are the shards of node i.
+    fn write_map(&self, file: &str, version: u64, secret: &str, shards: [&[u16]; 2]) {
+        let node = |(name, shards): (&&str, &[u16])| {
             // One link of each kind.
             let link = match *name {
                 "a" => format!("127.0.0.1:{}", self.port),
                 _ => format!("unix:{}", self.path("b.link").display()),
             };
             format!(
-                "[[node]]\nname = \"{name}\"\nshards = [{shard}]\nlink = \"{link}\"\n\
+                "[[node]]\nname = \"{name}\"\nshards = {shards:?}\nlink = \"{link}\"\n\
                  listen = [\"127.0.0.1:{}\"]\n",
-                8080 + shard
+                8080 + shards[0]
             )
         };
         let nodes: String = NAMES.iter().zip(shards).map(node).collect();
@@ -239,7 +239,7 @@ fn pools_that_come_with_a_new_map_are_held_for_a_lifetime() {
 fn data_of_another_nodes_shard_is_refused() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     cluster.start(0).stop();
-    cluster.write_map("swapped.toml", 2, SECRET, [1, 0]);
+    cluster.write_map("swapped.toml", 2, SECRET, [&[1], &[0]]);
     let refused = Server::try_start(cluster.command(0, "swapped.toml")).unwrap_err();
     assert_eq!(refused.code, Some(1));
     assert!(refused.log.contains("the journal of shard 0"), "{}", refused.log);
@@ -285,4 +285,32 @@ fn many_batches_at_once_share_a_few_connections() {
     // As many as the window lets out at once; a slow answer may cost one more now and then.
     assert!(connects <= 32, "{connects} connections for {batches} batches");
     assert!(batches > 300, "{batches}");
+}
+
+#[test]
+fn nodes_with_several_shards_each_gather_from_all() {
+    let cluster = Cluster::new(12, HALF_AN_HOUR);
+    cluster.write_map("four.toml", 1, SECRET, [&[0, 3], &[1, 2]]);
+    let servers = [0, 1].map(|node| Server::start(cluster.command(node, "four.toml")));
+    let mut numbers = Vec::new();
+    for round in 0..12 {
+        // A new connection each time: any of a node's shards may take it.
+        let rows = cluster.ask(&mut servers[round % 2].client(), &format!("r{round}"));
+        assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
+        numbers.extend(rows.iter().map(|row| row.number));
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 12 * 8, "no number went out twice");
+    let overview = shards(&mut servers[1].client());
+    let shards = overview["shards"].as_array().unwrap();
+    let of = |field: &str, value: &Value| value[field].as_u64().unwrap();
+    assert_eq!(shards.iter().map(|shard| of("shard", shard)).collect::<Vec<_>>(), [1, 2]);
+    for shard in shards {
+        let links = shard["links"].as_array().unwrap();
+        assert_eq!(links.iter().map(|link| of("shard", link)).collect::<Vec<_>>(), [0, 3]);
+    }
+    for server in servers {
+        server.stop();
+    }
 }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn who_does_not_know_the_secret_gets_nothing_and_does_no_harm() {
     let cluster = Cluster { deadline: "200ms", ..Cluster::new(40, HALF_AN_HOUR) };
-    cluster.write_map("stranger.toml", 1, "another-secret-of-16", [0, 1]);
+    cluster.write_map("stranger.toml", 1, "another-secret-of-16", [&[0], &[1]]);
     let servers = [cluster.start(0), Server::start(cluster.command(1, "stranger.toml"))];
     let rows = cluster.ask(&mut servers[0].client(), "a");
     for (pool, row) in (1..).zip(&rows) {
