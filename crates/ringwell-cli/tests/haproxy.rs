@@ -1,18 +1,18 @@
-//! Two real nodes behind a real `HAProxy` that `ringwell haproxy` has configured.
-//!
-//! The nodes here are no cluster: each has its own data. What matters is who is asked, over which
-//! connections, and whether a client ever sees an error.
+//! A cluster of two real nodes behind a real `HAProxy` that `ringwell haproxy` has configured: who is
+//! asked, over which connections, and that no client sees an error when nodes go and come.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,6 +25,7 @@ use tempfile::TempDir;
 
 const SOON: Duration = Duration::from_secs(10);
 const CLIENTS: u64 = 4;
+const POOLS: u64 = 4;
 const NODES: [&str; 2] = ["a", "b"];
 
 /// Two nodes and their proxy. Node a listens on a unix socket, node b on a port.
@@ -43,9 +44,9 @@ impl Stage {
     fn new() -> Option<Self> {
         let haproxy = haproxy()?;
         let folder = TempDir::new().unwrap();
-        let settings = "shards = 1\ndurability = \"os\"\nlimits.connections = 400";
-        let pool = || vec![Pool::new(1, 50_000, Duration::from_mins(1))];
-        let sites = NODES.map(|_| Site::new(pool(), settings));
+        let settings = "durability = \"os\"\nlimits.connections = 400";
+        let pool = |id| Pool::new(id, 90_000, Duration::from_mins(1));
+        let sites = NODES.map(|_| Site::new((1..=POOLS).map(pool).collect(), settings));
         let port = free_port();
         let proxy_address = format!("127.0.0.1:{}", free_port());
         fs::write(folder.path().join("cluster.toml"), cluster(&folder, port)).unwrap();
@@ -123,8 +124,8 @@ impl Stage {
         self.stat(node, name).parse().unwrap()
     }
 
-    fn stop(&mut self, node: usize) {
-        self.nodes[node].take().unwrap().stop();
+    fn end(&mut self, node: usize, is_killed: bool) {
+        self.nodes[node].take().unwrap().end(is_killed);
     }
 
     fn start(&mut self, node: usize) {
@@ -133,14 +134,16 @@ impl Stage {
     }
 
     /// Sends batches over kept connections while `act` acts; says how many were answered. Any answer
-    /// but a whole one, and any connection that ends, fails the test.
+    /// but a whole one, any connection that ends, and any number that goes out twice fails the test.
     fn under_load(&mut self, has_keys: bool, act: impl FnOnce(&mut Self)) -> u64 {
         let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+        let numbers = Mutex::new(Vec::new());
         let pools = self.sites[0].pools.clone();
         let clients: Vec<Client> = (0..CLIENTS).map(|_| self.client()).collect();
         thread::scope(|scope| {
             let load = clients.into_iter().zip(0..).map(|(mut client, name)| {
-                let (is_over, answered, pools) = (&is_over, &answered, &pools);
+                let (is_over, answered) = (&is_over, &answered);
+                let (numbers, pools) = (&numbers, &pools);
                 scope.spawn(move || {
                     for number in 0.. {
                         if is_over.load(Ordering::Relaxed) {
@@ -149,7 +152,8 @@ impl Stage {
                         let key = format!("{name}-{number}");
                         let keys = [("idempotency-key", key.as_str())];
                         let headers = if has_keys { &keys[..] } else { &[] };
-                        ask(&mut client, headers, &key, pools);
+                        let own = ask(&mut client, headers, &key, pools);
+                        numbers.lock().unwrap().extend(own);
                         answered.fetch_add(1, Ordering::Relaxed);
                     }
                 })
@@ -161,7 +165,14 @@ impl Stage {
                 client.join().unwrap();
             }
         });
-        answered.into_inner()
+        let numbers = numbers.into_inner().unwrap();
+        let distinct: BTreeSet<u64> = numbers.iter().copied().collect();
+        assert_eq!(distinct.len(), numbers.len(), "a number went out twice");
+        let answered = answered.into_inner();
+        // A node that is away costs its own pools' rows their numbers, and the other's none.
+        let (own, rows) = (distinct.len() as u64, answered * POOLS);
+        assert!(own * 3 > rows, "{own} of {rows} rows got numbers of their own");
+        answered
     }
 }
 
@@ -173,13 +184,15 @@ impl Drop for Stage {
     }
 }
 
-/// One batch of three rows, which must come back whole and in order.
-fn ask(client: &mut Client, headers: &[(&str, &str)], id: &str, pools: &[Pool]) {
-    let asks = [0, 1, 2].map(|row| Ask { pool: 1, id: format!("{id}-{row}") });
+/// One batch with a row for each pool, which must come back whole and in order. Gives the numbers
+/// that are no overflow.
+fn ask(client: &mut Client, headers: &[(&str, &str)], id: &str, pools: &[Pool]) -> Vec<u64> {
+    let asks: Vec<Ask> = (1..=POOLS).map(|pool| Ask { pool, id: format!("{id}-{pool}") }).collect();
     let answer = client.post(BULK, headers, &batch::body(&asks, pools));
     let rows = batch::rows(&answer.unwrap_or_else(|error| panic!("{id}: {error}")));
     let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-    assert_eq!(ids, asks.each_ref().map(|ask| ask.id.as_str()));
+    assert_eq!(ids, asks.iter().map(|ask| ask.id.as_str()).collect::<Vec<_>>());
+    rows.iter().filter(|row| !row.overflow).map(|row| row.number).collect()
 }
 
 /// Where `HAProxy` is; says so if it is nowhere.
@@ -208,18 +221,21 @@ fn cluster(folder: &TempDir, port: u16) -> String {
         .zip(listen)
         .map(|((shard, name), listen): ((u16, _), _)| {
             format!(
-                "[[node]]\nname = \"{name}\"\nshards = [{shard}]\nlink = \"unix:/none/{name}\"\n\
-                 listen = [\"{listen}\"]\n"
+                "[[node]]\nname = \"{name}\"\nshards = [{shard}]\n\
+                 link = \"unix:{}/{name}.link\"\nlisten = [\"{listen}\"]\n",
+                folder.path().display()
             )
         })
         .collect();
-    format!("version = 1\n{}", nodes.concat())
+    format!("version = 1\nsecret = \"the-secret-of-this-cluster\"\n{}", nodes.concat())
 }
 
 fn start(folder: &TempDir, sites: &[Site; 2], node: usize, port: u16) -> Server {
     let unix = format!("unix:{}", socket(folder).display());
     let listen = if node == 0 { unix } else { format!("127.0.0.1:{port}") };
-    Server::start(sites[node].serve(&["--listen", &listen]))
+    let map = folder.path().join("cluster.toml");
+    let member = ["--cluster", map.to_str().unwrap(), "--node", NODES[node]];
+    Server::start(sites[node].serve(&[&["--listen", &listen], &member[..]].concat()))
 }
 
 #[test]
@@ -268,12 +284,12 @@ fn batches_go_to_both_nodes_over_kept_connections() {
 }
 
 #[test]
-fn a_node_that_is_stopped_under_load_costs_no_client_an_error() {
+fn a_node_that_is_stopped_or_killed_under_load_costs_no_client_an_error() {
     let Some(mut stage) = Stage::new() else { return };
     let answered = stage.under_load(true, |stage| {
-        for node in [0, 1, 0, 1] {
+        for (node, is_killed) in [(0, false), (1, false), (0, true), (1, true)] {
             thread::sleep(Duration::from_millis(200));
-            stage.stop(node);
+            stage.end(node, is_killed);
             stage.wait_until_state(NODES[node], "DOWN");
             thread::sleep(Duration::from_millis(100));
             stage.start(node);
@@ -290,7 +306,7 @@ fn a_drained_node_can_be_stopped_though_batches_have_no_key() {
             thread::sleep(Duration::from_millis(100));
             stage.command(&format!("set server ringwell/{} state drain", NODES[node]));
             stage.wait_until("drained", || stage.count(NODES[node], "scur") == 0);
-            stage.stop(node);
+            stage.end(node, false);
             stage.command(&format!("set server ringwell/{} state ready", NODES[node]));
             stage.start(node);
         }
