@@ -207,12 +207,12 @@ backend ringwell
     # Connections to nodes are kept and serve whichever client comes next.
     http-reuse always
     # An answer comes within the deadline ({deadline} ms), if need be with overflow numbers. A node
-    # that is {slack} ms later hangs; who waits longer gains nothing.
+    # that is {slack} ms later hangs.
     timeout server {server}ms
-    # A kept connection may end just as a request goes out. Nobody knows then whether the node has
-    # read it. Batches with an Idempotency-Key are recognised by every node: they are sent again.
-    # All others are not, as that could spend numbers twice.
-    retry-on conn-failure empty-response
+    # A kept connection may end just as a request goes out, and a node may hang. Nobody knows then
+    # whether it has read the request. Batches with an Idempotency-Key are recognised by every
+    # node: they are sent again. All others are not, as that could spend numbers twice.
+    retry-on conn-failure empty-response response-timeout
     acl is_recognised req.hdr(idempotency-key) -m found
     http-request disable-l7-retry unless METH_POST is_recognised
     # Out after two failed checks (0.3 s), or one and three failed connections; back after two good

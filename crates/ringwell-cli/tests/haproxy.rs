@@ -35,13 +35,14 @@ struct Stage {
     nodes: [Option<Server>; 2],
     /// Node b's.
     port: u16,
+    deadline: &'static str,
     proxy: Child,
     proxy_address: String,
 }
 
 impl Stage {
-    /// `None` where there is no `HAProxy`.
-    fn new() -> Option<Self> {
+    /// Nodes that answer in so much time; `None` where there is no `HAProxy`.
+    fn new(deadline: &'static str) -> Option<Self> {
         let haproxy = haproxy()?;
         let folder = TempDir::new().unwrap();
         let settings = "durability = \"os\"\nlimits.connections = 400";
@@ -50,11 +51,13 @@ impl Stage {
         let port = free_port();
         let proxy_address = format!("127.0.0.1:{}", free_port());
         fs::write(folder.path().join("cluster.toml"), cluster(&folder, port)).unwrap();
-        let nodes = [0, 1].map(|node| Some(start(&folder, &sites, node, port)));
+        let nodes = [0, 1].map(|node| Some(start(&folder, &sites, node, port, deadline)));
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-        let config = sites[0].data().with_file_name("ringwell.toml");
+        let config = fs::read_to_string(sites[0].data().with_file_name("ringwell.toml")).unwrap();
+        let config = config.replace("deadline = \"10s\"", &format!("deadline = \"{deadline}\""));
+        fs::write(path("ringwell.toml"), config).unwrap();
         let made = ringwell(&["haproxy", "--cluster", &path("cluster.toml"), "--config"])
-            .arg(config)
+            .arg(path("ringwell.toml"))
             .args(["--bind", &proxy_address, "--stats-socket", &path("admin.sock")])
             .output()
             .unwrap();
@@ -71,7 +74,7 @@ impl Stage {
             .stderr(File::create(path("haproxy.log")).unwrap())
             .spawn()
             .unwrap();
-        let stage = Self { folder, sites, nodes, port, proxy, proxy_address };
+        let stage = Self { folder, sites, nodes, port, deadline, proxy, proxy_address };
         let listens = || Client::connect(&stage.proxy_address).is_ok();
         stage.wait_until("HAProxy listens", listens);
         for node in NODES {
@@ -124,12 +127,17 @@ impl Stage {
         self.stat(node, name).parse().unwrap()
     }
 
+    fn signal(&self, node: usize, name: &str) {
+        let pid = self.nodes[node].as_ref().unwrap().pid().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
     fn end(&mut self, node: usize, is_killed: bool) {
         self.nodes[node].take().unwrap().end(is_killed);
     }
 
     fn start(&mut self, node: usize) {
-        self.nodes[node] = Some(start(&self.folder, &self.sites, node, self.port));
+        self.nodes[node] = Some(start(&self.folder, &self.sites, node, self.port, self.deadline));
         self.wait_until_state(NODES[node], "UP");
     }
 
@@ -230,12 +238,14 @@ fn cluster(folder: &TempDir, port: u16) -> String {
     format!("version = 1\nsecret = \"the-secret-of-this-cluster\"\n{}", nodes.concat())
 }
 
-fn start(folder: &TempDir, sites: &[Site; 2], node: usize, port: u16) -> Server {
+fn start(folder: &TempDir, sites: &[Site; 2], node: usize, port: u16, deadline: &str) -> Server {
     let unix = format!("unix:{}", socket(folder).display());
     let listen = if node == 0 { unix } else { format!("127.0.0.1:{port}") };
     let map = folder.path().join("cluster.toml");
     let member = ["--cluster", map.to_str().unwrap(), "--node", NODES[node]];
-    Server::start(sites[node].serve(&[&["--listen", &listen], &member[..]].concat()))
+    Server::start(
+        sites[node].serve(&[&["--listen", &listen, "--deadline", deadline], &member[..]].concat()),
+    )
 }
 
 #[test]
@@ -265,7 +275,7 @@ fn what_is_wrong_with_the_files_is_told_and_nothing_is_printed() {
 
 #[test]
 fn batches_go_to_both_nodes_over_kept_connections() {
-    let Some(mut stage) = Stage::new() else { return };
+    let Some(mut stage) = Stage::new("10s") else { return };
     let answered = stage.under_load(false, |_| thread::sleep(Duration::from_millis(500)));
     let counts = NODES.map(|node| stage.count(node, "stot"));
     assert_eq!(counts.iter().sum::<u64>(), answered);
@@ -285,7 +295,7 @@ fn batches_go_to_both_nodes_over_kept_connections() {
 
 #[test]
 fn a_node_that_is_stopped_or_killed_under_load_costs_no_client_an_error() {
-    let Some(mut stage) = Stage::new() else { return };
+    let Some(mut stage) = Stage::new("10s") else { return };
     let answered = stage.under_load(true, |stage| {
         for (node, is_killed) in [(0, false), (1, false), (0, true), (1, true)] {
             thread::sleep(Duration::from_millis(200));
@@ -299,8 +309,23 @@ fn a_node_that_is_stopped_or_killed_under_load_costs_no_client_an_error() {
 }
 
 #[test]
+fn a_node_that_hangs_costs_no_client_an_error() {
+    let Some(mut stage) = Stage::new("100ms") else { return };
+    let answered = stage.under_load(true, |stage| {
+        for node in [0, 1] {
+            thread::sleep(Duration::from_millis(200));
+            stage.signal(node, "-STOP");
+            stage.wait_until_state(NODES[node], "DOWN");
+            stage.signal(node, "-CONT");
+            stage.wait_until_state(NODES[node], "UP");
+        }
+    });
+    assert!(answered > 100, "{answered}");
+}
+
+#[test]
 fn a_drained_node_can_be_stopped_though_batches_have_no_key() {
-    let Some(mut stage) = Stage::new() else { return };
+    let Some(mut stage) = Stage::new("10s") else { return };
     let answered = stage.under_load(false, |stage| {
         for node in [0, 1, 0, 1] {
             thread::sleep(Duration::from_millis(100));
