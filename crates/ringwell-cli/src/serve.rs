@@ -65,11 +65,14 @@ fn join(path: &Path, name: &str) -> Result<Membership, Vec<Fault>> {
     let cluster = Cluster::load(path)?;
     let names: Vec<&str> = cluster.nodes().iter().map(|node| node.name.as_str()).collect();
     let hint = format!("its nodes are {}", names.join(", "));
-    Membership::new(cluster, name).ok_or_else(|| {
-        let file = Some(path.display().to_string());
-        let message = format!("names no node \"{name}\"");
-        vec![Fault { file, message, hint: Some(hint), ..Fault::default() }]
-    })
+    let file = Some(path.display().to_string());
+    let fault = |field: &str, message, hint| {
+        let (file, field) = (file.clone(), field.to_owned());
+        vec![Fault { file, field, message, hint, ..Fault::default() }]
+    };
+    let member = Membership::new(cluster, name);
+    let member = member.map_err(|error| fault("tls", error.to_string(), None))?;
+    member.ok_or_else(|| fault("node", format!("names no node \"{name}\""), Some(hint)))
 }
 
 /// Prints faults, one a line.

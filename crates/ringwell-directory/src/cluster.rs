@@ -6,6 +6,7 @@
 //! shown.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use subtle::ConstantTimeEq;
 
@@ -93,12 +94,59 @@ impl ClusterMap {
 pub struct Cluster {
     map: ClusterMap,
     secret: Secret,
+    tls: Option<TlsFiles>,
     warnings: Vec<Fault>,
 }
 
+/// Where the certificates lie by which nodes know each other on links over TCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The authority that signs the certificates of all nodes.
+    pub(crate) authority: PathBuf,
+    /// The certificates of the nodes: `{node}` in it stands for the node's name.
+    pub(crate) certificate: PathBuf,
+    /// Their keys, in the same way.
+    pub(crate) key: PathBuf,
+}
+
+impl TlsFiles {
+    /// The authority's certificate.
+    #[must_use]
+    pub fn authority(&self) -> &Path {
+        &self.authority
+    }
+
+    /// The certificate of `node`, in whose name it must be.
+    #[must_use]
+    pub fn certificate(&self, node: &str) -> PathBuf {
+        of_node(&self.certificate, node)
+    }
+
+    /// The key of `node`.
+    #[must_use]
+    pub fn key(&self, node: &str) -> PathBuf {
+        of_node(&self.key, node)
+    }
+}
+
+fn of_node(path: &Path, node: &str) -> PathBuf {
+    path.to_string_lossy().replace("{node}", node).into()
+}
+
 impl Cluster {
-    pub(crate) const fn new(map: ClusterMap, secret: Secret, warnings: Vec<Fault>) -> Self {
-        Self { map, secret, warnings }
+    pub(crate) const fn new(
+        map: ClusterMap,
+        secret: Secret,
+        tls: Option<TlsFiles>,
+        warnings: Vec<Fault>,
+    ) -> Self {
+        Self { map, secret, tls, warnings }
+    }
+
+    /// The certificates of links over TCP; without them, those links are in clear.
+    #[must_use]
+    pub const fn tls(&self) -> Option<&TlsFiles> {
+        self.tls.as_ref()
     }
 
     /// All but the secret.

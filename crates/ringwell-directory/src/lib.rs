@@ -15,7 +15,7 @@ mod placement;
 mod pool;
 mod token;
 
-pub use cluster::{Cluster, ClusterMap, ClusterNode};
+pub use cluster::{Cluster, ClusterMap, ClusterNode, TlsFiles};
 pub use config::{
     Api, Config, Durability, Journal, Limits, Listen, Log, LogFormat, Management, Overrides,
     VARIABLES, ValueError, load, parse_deadline, parse_duration, parse_lifetime, parse_shards,

@@ -20,9 +20,11 @@ use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use ringwell_wire::RequestError;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tower::ServiceExt;
 
 use crate::conn::{Open, Order, Phase, Watched};
+use crate::link::tls::Tls;
 use crate::listen::Listener;
 use crate::shard::ShardThread;
 use crate::{admin, api, link};
@@ -86,8 +88,8 @@ impl Body for AnswerBody {
 pub(crate) enum Who {
     /// Anybody: the published API and the management API.
     Clients(Router),
-    /// Other nodes of the cluster.
-    Nodes,
+    /// Other nodes of the cluster, over TCP with certificates if there are any.
+    Nodes(Option<Tls>),
 }
 
 /// Accepts connections until the task is ended.
@@ -104,7 +106,15 @@ pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, who: Who
             Accept::Tcp(tcp) => tcp.accept().await.map(|(socket, _)| {
                 // Answers are written whole: waiting for more to send only costs time.
                 let _ = socket.set_nodelay(true);
-                welcome(&thread, socket, &who);
+                match &who {
+                    Who::Nodes(Some(tls)) => {
+                        tokio::task::spawn_local(welcome_node(
+                            Rc::clone(&thread),
+                            tls.acceptor.clone().accept(socket),
+                        ));
+                    }
+                    Who::Nodes(None) | Who::Clients(_) => welcome(&thread, socket, &who),
+                }
             }),
             Accept::Unix(unix) => {
                 unix.accept().await.map(|(socket, _)| welcome(&thread, socket, &who))
@@ -129,6 +139,19 @@ impl Accept {
             Listener::Tcp(tcp) => tokio::net::TcpListener::from_std(tcp).map(Self::Tcp),
             Listener::Unix(unix) => tokio::net::UnixListener::from_std(unix).map(Self::Unix),
         }
+    }
+}
+
+/// Serves another node once both have shown their certificates.
+async fn welcome_node(thread: Rc<ShardThread>, handshake: tokio_rustls::Accept<TcpStream>) {
+    let limit = thread.node.config.limits.head_timeout;
+    match tokio::time::timeout(limit, handshake).await {
+        Ok(Ok(socket)) => welcome(&thread, socket, &Who::Nodes(None)),
+        Ok(Err(error)) => {
+            tracing::warn!(shard = thread.id, %error, "a link was refused: no certificate of the cluster's");
+        }
+        // Said nothing for too long.
+        Err(_) => thread.stats.connections_cut.add(1),
     }
 }
 
@@ -166,7 +189,7 @@ where
             let response = match who {
                 Who::Clients(admin) => answer(&thread, request, admin).await,
                 // On the heap: other requests need not carry its state.
-                Who::Nodes => Box::pin(link::serve::answer(&thread, request)).await,
+                Who::Nodes(_) => Box::pin(link::serve::answer(&thread, request)).await,
             };
             watch.enter(Phase::Write);
             Ok::<_, Infallible>(response)

@@ -30,6 +30,7 @@ mod stats;
 mod writer;
 
 pub use error::ServeError;
+pub use link::tls::TlsError;
 pub use listen::ListenError;
 pub use membership::Membership;
 pub use run::{OnReady, serve};

@@ -2,12 +2,15 @@
 
 use ringwell_directory::{Cluster, ClusterNode, Listen};
 
+use crate::link::tls::{Tls, TlsError};
+
 /// A node of a cluster. Without one, all shards are of this process.
 #[derive(Clone, Debug)]
 pub struct Membership {
     cluster: Cluster,
     /// This node's place among the cluster's.
     place: usize,
+    tls: Option<Tls>,
 }
 
 /// A shard of another node.
@@ -23,10 +26,19 @@ pub(crate) struct Neighbour {
 
 impl Membership {
     /// The node called `name`; `None` if the cluster has none.
-    #[must_use]
-    pub fn new(cluster: Cluster, name: &str) -> Option<Self> {
-        let (place, _) = cluster.node(name)?;
-        Some(Self { cluster, place })
+    ///
+    /// # Errors
+    /// [`TlsError`] if the certificates of its links cannot be used.
+    pub fn new(cluster: Cluster, name: &str) -> Result<Option<Self>, TlsError> {
+        let Some((place, _)) = cluster.node(name) else { return Ok(None) };
+        let names = cluster.nodes().iter().map(|node| node.name.as_str());
+        let tls = cluster.tls().map(|files| Tls::load(files, name, names)).transpose()?;
+        Ok(Some(Self { cluster, place, tls }))
+    }
+
+    /// What links over TCP are made safe with.
+    pub(crate) fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
     }
 
     /// What the cluster's file says of this node.

@@ -392,7 +392,8 @@ fn accept_all(
     admin: &Router,
 ) -> Vec<tokio::task::JoinHandle<()>> {
     let clients = listeners.into_iter().map(|listener| (listener, Who::Clients(admin.clone())));
-    let nodes = links.into_iter().map(|listener| (listener, Who::Nodes));
+    let tls = thread.node.membership.as_ref().and_then(Membership::tls);
+    let nodes = links.into_iter().map(|listener| (listener, Who::Nodes(tls.cloned())));
     clients
         .chain(nodes)
         .map(|(listener, who)| {

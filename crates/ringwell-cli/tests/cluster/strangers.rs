@@ -94,3 +94,74 @@ fn an_answer_that_makes_no_sense_costs_the_connection_and_the_rows_of_its_node()
         server.stop();
     }
 }
+
+fn openssl(folder: &Path, arguments: &[&str]) {
+    let mut openssl = Command::new("openssl");
+    let done = openssl.current_dir(folder).args(arguments).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+const KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+
+/// An authority `NAME.pem`, and certificates of both nodes by it.
+fn certificates(folder: &Path, authority: &str) {
+    let [pem, key] = ["pem", "key"].map(|kind| format!("{authority}.{kind}"));
+    let subject = format!("/CN={authority}");
+    let new = ["req", "-x509", "-days", "2", "-subj", &subject, "-keyout", &key, "-out", &pem];
+    openssl(folder, &[&new[..], &KEY].concat());
+    for node in NAMES {
+        let [own, own_key] = ["pem", "key"].map(|kind| format!("{authority}-{node}.{kind}"));
+        let (subject, name) = (format!("/CN={node}"), format!("subjectAltName=DNS:{node}"));
+        let ask =
+            ["req", "-subj", &subject, "-addext", &name, "-keyout", &own_key, "-out", "ask.csr"];
+        openssl(folder, &[&ask[..], &KEY].concat());
+        let sign = ["x509", "-req", "-in", "ask.csr", "-CA", &pem, "-CAkey", &key, "-days", "2"];
+        let more = ["-CAcreateserial", "-copy_extensions", "copy", "-out", &own];
+        openssl(folder, &[&sign[..], &more].concat());
+    }
+}
+
+#[test]
+fn links_over_tcp_need_a_certificate_of_the_clusters_if_it_has_any() {
+    let cluster = Cluster { deadline: "500ms", ..Cluster::new(40, HALF_AN_HOUR) };
+    let folder = cluster.folder.path();
+    for authority in ["ours", "theirs"] {
+        certificates(folder, authority);
+    }
+    let plain = fs::read_to_string(cluster.path("cluster.toml")).unwrap();
+    for (map, authority, own) in [
+        ("tls.toml", "ours", "ours"),
+        ("other.toml", "theirs", "theirs"),
+        ("mixed.toml", "ours", "theirs"),
+    ] {
+        let tls = format!(
+            "[tls]\nca = \"{authority}.pem\"\ncertificate = \"{own}-{{node}}.pem\"\n\
+             key = \"{own}-{{node}}.key\"\n"
+        );
+        fs::write(cluster.path(map), format!("{plain}{tls}")).unwrap();
+    }
+    // Node a is asked over TCP, by node b.
+    let first = Server::start(cluster.command(0, "tls.toml"));
+    let second = Server::start(cluster.command(1, "tls.toml"));
+    let rows = cluster.ask(&mut second.client(), "tls");
+    assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
+    second.stop();
+    for map in ["cluster.toml", "other.toml", "mixed.toml"] {
+        let stranger = Server::start(cluster.command(1, map));
+        let rows = cluster.ask(&mut stranger.client(), map);
+        for (pool, row) in (1..).zip(&rows) {
+            assert_eq!(row.overflow, Cluster::owner(pool) == 0, "{map}: {row:?}");
+        }
+        stranger.stop();
+    }
+    assert!(first.log().contains("no certificate of the cluster's"), "{}", first.log());
+    // Without TLS nobody gets as far as the secret.
+    let mut link = Client::connect(&format!("127.0.0.1:{}", cluster.port)).unwrap();
+    let authorization = format!("Bearer {SECRET}");
+    assert!(link.post("/link/v1/ping", &[("authorization", &authorization)], "").is_err());
+
+    let missing = plain + "[tls]\nca = \"ours.pem\"\ncertificate = \"no.pem\"\nkey = \"no.key\"\n";
+    fs::write(cluster.path("missing.toml"), missing).unwrap();
+    let refused = Server::try_start(cluster.command(1, "missing.toml")).unwrap_err();
+    assert!(refused.log.contains("no.pem"), "{}", refused.log);
+}

@@ -6,6 +6,7 @@
 
 mod buckets;
 mod secret;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,8 +30,11 @@ impl Cluster {
     /// # Errors
     /// Everything that is wrong, in the order of lines.
     pub fn load(path: &Path) -> Result<Self, Vec<Fault>> {
-        let (map, (secret, warnings)) = read(path, |file| secret::read(file, path))?;
-        Ok(Self::new(map, secret, warnings))
+        let (map, ((secret, warnings), tls)) = read(path, |file| {
+            let (secret, tls) = (secret::read(file, path), tls::read(file, path));
+            secret.zip(Some(tls))
+        })?;
+        Ok(Self::new(map, secret, tls, warnings))
     }
 }
 
@@ -42,6 +46,7 @@ impl ClusterMap {
     pub fn load(path: &Path) -> Result<Self, Vec<Fault>> {
         let (map, ()) = read(path, |file| {
             secret::skip(file);
+            tls::skip(file);
             Some(())
         })?;
         Ok(map)

@@ -17,7 +17,9 @@ use ringwell_directory::Listen;
 use ringwell_mesh::frame;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::tls::Tls;
 use crate::membership::{Membership, Neighbour};
 use crate::node::Node;
 use crate::stats::latency_histogram;
@@ -62,6 +64,8 @@ type Connection = SendRequest<Full<Bytes>>;
 #[derive(Debug)]
 pub(super) struct Calls {
     address: Listen,
+    /// Of links over TCP, with the name that the other node's certificate must have.
+    tls: Option<(Tls, ServerName<'static>)>,
     shard: u16,
     authorization: HeaderValue,
     idle: RefCell<Vec<Connection>>,
@@ -77,8 +81,12 @@ impl Calls {
             .and_then(|secret| HeaderValue::from_maybe_shared(Bytes::from(secret)).ok())
             .unwrap_or(HeaderValue::from_static(""));
         authorization.set_sensitive(true);
+        let tls = node.membership.as_ref().and_then(Membership::tls);
+        // `Membership::new` has seen to it that every name can be one.
+        let name = ServerName::try_from(neighbour.node.clone()).ok();
         Self {
             address: neighbour.link.clone(),
+            tls: tls.cloned().zip(name),
             shard: neighbour.shard,
             authorization,
             idle: RefCell::default(),
@@ -176,7 +184,14 @@ impl Calls {
             Listen::Tcp { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(lost)?;
                 stream.set_nodelay(true).map_err(lost)?;
-                self.shake_hands(stream).await
+                match &self.tls {
+                    None => self.shake_hands(stream).await,
+                    Some((tls, name)) => {
+                        let stream = tls.connector.connect(name.clone(), stream).await;
+                        let stream = stream.map_err(lost)?;
+                        self.shake_hands(stream).await
+                    }
+                }
             }
             Listen::Unix(path) => {
                 self.shake_hands(UnixStream::connect(path).await.map_err(lost)?).await

@@ -8,6 +8,7 @@
 mod call;
 mod rows;
 pub(crate) mod serve;
+pub(crate) mod tls;
 mod translate;
 
 use std::cell::{Cell, RefCell};

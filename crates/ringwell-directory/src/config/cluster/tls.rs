@@ -1,0 +1,30 @@
+//! Where the certificates of a cluster's links lie.
+
+use std::path::Path;
+
+use crate::cluster::TlsFiles;
+use crate::config::file::text;
+use crate::config::section::Section;
+use crate::config::values::parse_path;
+
+/// The table `[tls]`; nothing if there is none. Relative paths start at `path`'s directory.
+pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<TlsFiles> {
+    let base = path.parent().unwrap_or(Path::new(""));
+    let mut section = file.section("tls");
+    if !file.has("tls") {
+        return None;
+    }
+    let mut require = |field, hint: &str| {
+        section.require(field, hint, text(|name| Ok(base.join(parse_path(name)?))))
+    };
+    let authority = require("ca", "write e.g. ca = \"ca.pem\"");
+    let certificate = require("certificate", "write e.g. certificate = \"{node}.pem\"");
+    let key = require("key", "write e.g. key = \"{node}.key\"");
+    section.finish();
+    Some(TlsFiles { authority: authority?, certificate: certificate?, key: key? })
+}
+
+/// Leaves the table out.
+pub(super) fn skip(file: &mut Section<'_, '_>) {
+    let _ = file.take("tls", |_| Ok(()));
+}
