@@ -119,7 +119,8 @@ global
     # Commands come here. A reload takes the listening sockets over, so that no client is refused.
     stats socket {socket} mode 660 level admin expose-fd listeners
     log stdout format raw local0 notice
-    # As many clients as one node takes: limits.connections.
+    # As many clients as one node takes: limits.connections. It does not start unless it may open
+    # twice as many files (ulimit -n; systemd allows 524288).
     maxconn {connections}
     # Requests are sent again only if they fit; a batch of 500 rows mostly does. Taken when needed.
     tune.bufsize 131072
