@@ -192,7 +192,7 @@ fn a_batch_gathers_from_both_nodes_whichever_takes_it_in() {
         (&1.into(), &"b".into(), &"open".into())
     );
     assert_eq!(metrics::sum(&servers[0], "ringwell_link_lost_total"), 0);
-    assert!(metrics::sum(&servers[0], "ringwell_link_batches_total") > 0);
+    assert!(metrics::sum(&servers[0], "ringwell_link_requests_total") > 0);
 }
 
 #[test]
@@ -245,6 +245,49 @@ fn data_of_another_nodes_shard_is_refused() {
     assert!(refused.log.contains("the journal of shard 0"), "{}", refused.log);
 }
 
+#[test]
+fn a_map_older_than_the_data_is_refused() {
+    let cluster = Cluster::new(4, HALF_AN_HOUR);
+    cluster.write_map("third.toml", 3, SECRET, [&[0], &[1]]);
+    Server::start(cluster.command(0, "third.toml")).stop();
+    let refused = Server::try_start(cluster.command(0, "cluster.toml")).unwrap_err();
+    assert!(refused.log.contains("has served version 3"), "{}", refused.log);
+}
+
+#[test]
+fn a_look_up_needs_the_owner_of_the_number_and_nobody_else() {
+    let cluster = Cluster { deadline: "200ms", ..Cluster::new(4, HALF_AN_HOUR) };
+    let [first, second] = cluster.start_both();
+    let mut client = first.client();
+    let rows = cluster.ask(&mut client, "id");
+    second.kill();
+    for (pool, row) in (1..).zip(&rows) {
+        let held = attribution(&mut client, row.number, now_ms()).unwrap();
+        if Cluster::owner(pool) == 0 {
+            assert_eq!(held["outcome"], "allocated", "{held}");
+            assert_eq!(held["unreachable_shards"], serde_json::json!([1]), "{held}");
+        } else {
+            assert_eq!(held["status"], 503, "{held}");
+            assert!(held.to_string().contains("shard 1 of node b"), "{held}");
+        }
+    }
+}
+
+#[test]
+fn a_client_in_a_hurry_does_not_get_a_node_blamed() {
+    let cluster = Cluster::new(400, HALF_AN_HOUR);
+    let servers = cluster.start_both();
+    let mut client = servers[0].client();
+    let asks: Vec<Ask> = (1..=POOLS).map(|pool| Ask { pool, id: "quick".to_owned() }).collect();
+    let body = batch::body(&asks, cluster.pools());
+    for deadline in ["0", "3", "6", "7", "8"].iter().cycle().take(60) {
+        client.post(BULK, &[("ringwell-deadline-ms", deadline)], &body).unwrap();
+    }
+    assert_eq!((link(&mut client, "slow"), link(&mut client, "overflow_rows")), (0, 0));
+    let rows = cluster.ask(&mut client, "after");
+    assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
+}
+
 fn link(client: &mut Client, field: &str) -> u64 {
     shards(client)["shards"][0]["links"][0][field].as_u64().unwrap()
 }
@@ -281,10 +324,10 @@ fn many_batches_at_once_share_a_few_connections() {
         }
     });
     let mut client = servers[0].client();
-    let (connects, batches) = (link(&mut client, "connects"), link(&mut client, "batches"));
+    let (connects, requests) = (link(&mut client, "connects"), link(&mut client, "requests"));
     // As many as the window lets out at once; a slow answer may cost one more now and then.
-    assert!(connects <= 32, "{connects} connections for {batches} batches");
-    assert!(batches > 300, "{batches}");
+    assert!(connects <= 32, "{connects} connections for {requests} requests");
+    assert!(requests > 300, "{requests}");
 }
 
 #[test]

@@ -43,6 +43,17 @@ pub enum ServeError {
         /// This node.
         node: String,
     },
+    /// The cluster file is older than one that this data has served.
+    #[error(
+        "the cluster file is version {version}, and this data directory has served version {served}: \
+         use the newest file on every node"
+    )]
+    OldMap {
+        /// Of the file.
+        version: u64,
+        /// Of the data directory.
+        served: u64,
+    },
     /// A file of the journal cannot be used.
     #[error(transparent)]
     File(#[from] disk::FileError),

@@ -97,11 +97,12 @@ pub(crate) fn start(
     }
     let wall = clock.now();
     let clock = clock.not_before(newest);
-    let is_new = reads.iter().all(|read| read.recovered.frames == 0 && newest == Millis::ZERO);
+    let is_new = |read: &&Read| read.recovered.tip.last_at == Millis::ZERO;
+    let new_shards: Vec<u16> = reads.iter().filter(is_new).map(|read| read.shard).collect();
     let mut started =
         reads.into_iter().map(|read| open(read, wall)).collect::<Result<Vec<_>, _>>()?;
     if let Some(membership) = membership.filter(|_| settings.durability != Durability::Memory) {
-        let new = new_buckets(directory, membership, &settings.data, is_new)?;
+        let new = new_buckets(directory, membership, &settings.data, &new_shards)?;
         hold_new(&mut started, directory, clock.now(), &new);
     }
     Ok((started, clock))
@@ -114,17 +115,25 @@ pub(crate) fn buckets(directory: &Directory, membership: &Membership) -> BTreeSe
 }
 
 /// The buckets that another node may have served last. The first map brings none: nobody has
-/// served before. Data that was made without a cluster served all.
+/// served before. A shard with a journal and without a map served its buckets without a cluster, or
+/// was stopped before it wrote down its first map. If maps were passed over, all may have been
+/// elsewhere in between.
 fn new_buckets(
     directory: &Directory,
     membership: &Membership,
     data: &Path,
-    is_new: bool,
+    new_shards: &[u16],
 ) -> Result<BTreeSet<u16>, ServeError> {
     let own = buckets(directory, membership);
+    let version = membership.cluster().version();
+    let of = |shard: &u16| directory.placement().buckets_of(*shard);
     Ok(match ServedMap::read(data)? {
+        Some(served) if served.version > version => {
+            return Err(ServeError::OldMap { version, served: served.version });
+        }
+        Some(served) if served.version + 1 < version => own,
         Some(served) => own.difference(&served.buckets).copied().collect(),
-        None if is_new && membership.cluster().version() > 1 => own,
+        None if version > 1 => new_shards.iter().flat_map(of).collect(),
         None => BTreeSet::new(),
     })
 }

@@ -168,7 +168,7 @@ pub(crate) struct LinkStats {
     pub(crate) last_ping: Option<Duration>,
     pub(crate) connections: u32,
     pub(crate) connects: u64,
-    pub(crate) batches: u64,
+    pub(crate) requests: u64,
     pub(crate) slow: u64,
     pub(crate) lost: u64,
     pub(crate) paced_rows: u64,

@@ -35,6 +35,9 @@ pub(crate) struct Attribution {
     /// Of an overflow number: the pools that it serves.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ring_pool_ids: Vec<u64>,
+    /// Shards of other nodes that could not be asked: they may know of older allocations.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreachable_shards: Vec<u16>,
 }
 
 #[derive(Serialize)]
@@ -81,7 +84,7 @@ pub(crate) async fn get(
         })?,
     };
     let directory = &admin.node.directory;
-    let held = ask_all(&admin, number, at).await?;
+    let (held, unreachable_shards) = ask_all(&admin, number, at).await?;
     let overflow = directory.overflow_pools(number);
     // It was somebody's own once, before it became everybody's.
     let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
@@ -105,6 +108,7 @@ pub(crate) async fn get(
         outcome,
         allocation: held.as_ref().map(|held| Allocation::new(held, at)),
         ring_pool_ids,
+        unreachable_shards,
     }))
 }
 
@@ -121,25 +125,38 @@ impl Allocation {
     }
 }
 
-/// What the shards know together.
-async fn ask_all(admin: &Admin, number: PromoNumber, at: Millis) -> Result<Option<Held>, Problem> {
+/// What the shards know together, and which shards of other nodes could not be asked. The number's
+/// owner must be among those that answer.
+async fn ask_all(
+    admin: &Admin,
+    number: PromoNumber,
+    at: Millis,
+) -> Result<(Option<Held>, Vec<u16>), Problem> {
+    let directory = &admin.node.directory;
+    let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
+    let owner = pool.map(ringwell_directory::Entry::shard);
+    let mut unreachable = Vec::new();
     let mut answers = Vec::new();
     for shard in admin.peers.shards() {
         let (reply, answer) = oneshot::channel();
         if !admin.peers.send(shard, Message::Attribution { number, at, reply }) {
             return Err(Problem::unavailable("a shard is busy; try again"));
         }
-        answers.push(answer);
+        answers.push((shard, answer));
     }
     let mut newest: Option<Held> = None;
-    for answer in answers {
-        let held = answer
-            .await
-            .map_err(|_| Problem::unavailable("a shard has stopped"))?
-            .map_err(|reason| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, reason))?;
-        newest = join(newest, held);
+    for (shard, answer) in answers {
+        let is_own = admin.node.shards().any(|own| own == shard);
+        match answer.await.map_err(|_| Problem::unavailable("a shard has stopped"))? {
+            Ok(held) => newest = join(newest, held),
+            Err(reason) if is_own => {
+                return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, reason));
+            }
+            Err(reason) if owner == Some(shard) => return Err(Problem::unavailable(reason)),
+            Err(_) => unreachable.push(shard),
+        }
     }
-    Ok(newest)
+    Ok((newest, unreachable))
 }
 
 /// The newer of two; of one allocation that two shards know, what both say together.

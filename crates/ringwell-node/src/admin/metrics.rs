@@ -98,11 +98,11 @@ impl Scrape {
 
     fn links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let gauge = |value: u32| ConstGauge::new(i64::from(value));
-        let of = ("link_window", "Batches that may be on their way; 0 when shut");
+        let of = ("link_window", "Sub-requests that may be on their way; 0 when shut");
         self.link(encoder, of, |link| ConstGauge::new(link.window))?;
-        let of = ("link_in_flight", "Batches on their way");
+        let of = ("link_in_flight", "Sub-requests on their way");
         self.link(encoder, of, |link| gauge(link.in_flight))?;
-        let of = ("link_waiting", "Batches that wait for a place in the window");
+        let of = ("link_waiting", "Sub-requests that wait for a place in the window");
         self.link(encoder, of, |link| gauge(link.waiting))?;
         let of = ("link_connections", "Open connections");
         self.link(encoder, of, |link| gauge(link.connections))?;
@@ -111,11 +111,11 @@ impl Scrape {
         self.link(encoder, of, |link| ConstGauge::new(took(link)))?;
         let of = ("link_connects", "Connections made");
         self.link(encoder, of, |link| ConstCounter::new(link.connects))?;
-        let of = ("link_batches", "Batches sent");
-        self.link(encoder, of, |link| ConstCounter::new(link.batches))?;
-        let of = ("link_slow", "Batches whose answer was slow");
+        let of = ("link_requests", "Sub-requests sent, one for each batch with rows of the shard");
+        self.link(encoder, of, |link| ConstCounter::new(link.requests))?;
+        let of = ("link_slow", "Sub-requests whose answer was slow");
         self.link(encoder, of, |link| ConstCounter::new(link.slow))?;
-        let of = ("link_lost", "Batches without an answer in time");
+        let of = ("link_lost", "Sub-requests that were refused or got no answer in time");
         self.link(encoder, of, |link| ConstCounter::new(link.lost))?;
         let of = ("link_overflow_rows", "Rows that pacing answered with overflow");
         self.link(encoder, of, |link| ConstCounter::new(link.paced_rows))?;

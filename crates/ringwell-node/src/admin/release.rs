@@ -57,8 +57,9 @@ pub(crate) async fn post(
     }
     match answer.await {
         Ok(Ok(released)) => Ok(Json(Released { number: number.to_string(), released })),
-        Ok(Err(_)) | Err(_) => {
-            Err(Problem::unavailable("the journal takes no writes; /readyz says why"))
-        }
+        Ok(Err(_)) | Err(_) => Err(Problem::unavailable(
+            "the number's shard did not do it: its journal takes no writes, or its node cannot \
+                 be reached; /readyz and /v1/shards say why",
+        )),
     }
 }

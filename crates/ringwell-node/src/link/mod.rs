@@ -44,7 +44,7 @@ pub(crate) struct Link {
 
 #[derive(Debug, Default)]
 struct Counts {
-    batches: Counter,
+    requests: Counter,
     slow: Counter,
     lost: Counter,
     paced_rows: Counter,
@@ -157,7 +157,9 @@ impl Link {
                 Ok(Err(Trouble::Lost(_))) | Err(_) => Ending::Lost,
             };
             let (now, took) = (self.now(), begun.elapsed());
-            self.window.borrow_mut().pinged(now, took, ending, Duration::ZERO);
+            // A timer that rang late: this thread was.
+            let lag = took.saturating_sub(self.pacing.deadline);
+            self.window.borrow_mut().pinged(now, took, ending, lag);
         }
         self.is_pinging.set(false);
         tracing::info!(
@@ -181,7 +183,7 @@ impl Link {
             last_ping: window.last_ping(),
             connections: self.calls.open(),
             connects: self.calls.connects(),
-            batches: self.counts.batches.get(),
+            requests: self.counts.requests.get(),
             slow: self.counts.slow.get(),
             lost: self.counts.lost.get(),
             paced_rows: self.counts.paced_rows.get(),
