@@ -8,6 +8,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ringwell_directory::{
@@ -37,6 +38,8 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         }
     };
     let mut config = Config::new(PathBuf::from("demo-data"), cores());
+    // No proxy has to notice that it goes.
+    config.drain_pause = Duration::ZERO;
     match Overrides::from_variables(variable) {
         Ok(variables) => variables.apply(&mut config, cores()),
         Err(faults) => return Ok(show(&faults)),

@@ -45,7 +45,7 @@ impl Stage {
     fn new(deadline: &'static str) -> Option<Self> {
         let haproxy = haproxy()?;
         let folder = TempDir::new().unwrap();
-        let settings = "durability = \"os\"\nlimits.connections = 400";
+        let settings = "durability = \"os\"\nlimits.connections = 400\ndrain_pause = \"2s\"";
         let pool = |id| Pool::new(id, 90_000, Duration::from_mins(1));
         let sites = NODES.map(|_| Site::new((1..=POOLS).map(pool).collect(), settings));
         let port = free_port();
@@ -317,6 +317,20 @@ fn a_node_that_hangs_costs_no_client_an_error() {
             stage.signal(node, "-STOP");
             stage.wait_until_state(NODES[node], "DOWN");
             stage.signal(node, "-CONT");
+            stage.wait_until_state(NODES[node], "UP");
+        }
+    });
+    assert!(answered > 100, "{answered}");
+}
+
+#[test]
+fn a_node_that_is_stopped_by_a_signal_alone_costs_no_client_an_error_though_batches_have_no_key() {
+    let Some(mut stage) = Stage::new("500ms") else { return };
+    let answered = stage.under_load(false, |stage| {
+        for node in [0, 1, 0, 1] {
+            thread::sleep(Duration::from_millis(100));
+            stage.end(node, false);
+            stage.start(node);
             stage.wait_until_state(NODES[node], "UP");
         }
     });

@@ -39,6 +39,8 @@ pub struct Config {
     pub durability: Durability,
     /// In which time a batch is answered, 1 ms to 60 s: 100 ms.
     pub deadline: Duration,
+    /// A server that is to stop is out of rotation for so long before it closes connections.
+    pub drain_pause: Duration,
     /// Who may use `/v1/`.
     pub management: Management,
     /// What a client may demand.
@@ -170,6 +172,7 @@ impl Config {
             shards: overrides::one_a_core(cores),
             durability: Durability::default(),
             deadline: Duration::from_millis(100),
+            drain_pause: Duration::from_secs(1),
             management: Management::default(),
             limits: Limits::default(),
             journal: Journal::default(),

@@ -27,7 +27,7 @@ use crate::conn::{Open, Order, Phase, Watched};
 use crate::link::tls::Tls;
 use crate::listen::Listener;
 use crate::shard::ShardThread;
-use crate::{admin, api, link};
+use crate::{admin, api, link, node};
 
 /// After the kernel refused a new connection (no descriptors left), wait this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -186,11 +186,15 @@ where
         watch.enter(Phase::Service);
         let (thread, watch, who) = (Rc::clone(&thread), Rc::clone(&watch), who.clone());
         async move {
-            let response = match who {
+            let mut response = match who {
                 Who::Clients(admin) => answer(&thread, request, admin).await,
                 // On the heap: other requests need not carry its state.
                 Who::Nodes(_) => Box::pin(link::serve::answer(&thread, request)).await,
             };
+            if thread.node.phase() == node::Phase::Draining {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
             watch.enter(Phase::Write);
             Ok::<_, Infallible>(response)
         }

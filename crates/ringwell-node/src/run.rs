@@ -364,6 +364,9 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
         () = wait_until(&mut told, Course::Drain) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
     }
+    // Goes on answering, and says on each connection that it will be closed: whoever sends requests
+    // must see `/readyz`, or such an answer, before a connection ends that it relies on.
+    tokio::time::sleep(thread.node.config.drain_pause).await;
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     drain(&thread).await;
     let _ = reports.send(Report::Drained);

@@ -34,6 +34,7 @@ pub(super) fn read(
     file.set(&mut config.shards, "shards", |value| whole(&limits::SHARDS)(value).map(shards));
     file.set(&mut config.durability, "durability", text(str::parse));
     file.set(&mut config.deadline, "deadline", duration(&limits::DEADLINE));
+    file.set(&mut config.drain_pause, "drain_pause", duration(&limits::DRAIN_PAUSE));
 
     let mut management = file.section("management");
     if let Some(hashes) = management.take_list("token_sha256", text(parse_token_hash)) {

@@ -40,6 +40,8 @@ pub(super) const MAP_VERSION: Bounds<u64> =
     Bounds::new(1..=i64::MAX.cast_unsigned(), "a whole number above 0");
 pub(super) const DEADLINE: Bounds<Duration> =
     Bounds::new(Duration::from_millis(1)..=Duration::from_mins(1), "1ms to 60s");
+pub(super) const DRAIN_PAUSE: Bounds<Duration> =
+    Bounds::new(Duration::ZERO..=Duration::from_mins(1), "0s to 60s");
 pub(super) const BODY_BYTES: Bounds<u64> = Bounds::new(KIB..=64 * MIB, "1KiB to 64MiB");
 pub(super) const ROWS: Bounds<u64> = Bounds::new(1..=10_000, "1 to 10000");
 /// A row's parameters must fit a record of the journal, which holds 16 KiB.
