@@ -208,12 +208,6 @@ impl Directory {
         &self.pools
     }
 
-    /// All pools, to make another snapshot of them.
-    #[must_use]
-    pub fn into_pools(self) -> Vec<RingPool> {
-        self.pools.into_vec()
-    }
-
     /// How many numbers are in rotation, in all pools together.
     #[must_use]
     pub const fn number_count(&self) -> u64 {

@@ -67,10 +67,9 @@ fn a_pool_is_found_with_its_shard_and_its_place_there() {
 #[test]
 fn a_placement_moves_pools_to_other_shards() {
     let pools = (1..=20).map(|id| pool(id, 2_000_000_000 + id * 10, 10, 9_000_000_000)).collect();
-    let pools = directory(pools, 2).into_pools();
     let all_to_the_third = Placement::from_owners(&[2; 1024], 3).unwrap();
-    let moved = Directory::with_placement(8, pools, all_to_the_third.clone()).unwrap();
-    assert_eq!((moved.version(), moved.shards()), (8, 3));
+    let moved = directory(pools, 2).placed(all_to_the_third.clone()).unwrap();
+    assert_eq!((moved.version(), moved.shards()), (7, 3));
     assert_eq!(moved.placement(), &all_to_the_third);
     assert_eq!([0, 1, 2].map(|shard| moved.pools_of(shard).len()), [0, 0, 20]);
     assert_eq!(moved.lookup(PoolId(1)).map(Entry::shard), Some(2));
