@@ -1,7 +1,9 @@
 //! An HTTP/1.1 client that blocks: one kept connection, one request at a time.
 
+use std::fmt::Debug;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,8 +14,13 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// A kept connection.
 #[derive(Debug)]
 pub(crate) struct Client {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Box<dyn Stream>>,
 }
+
+trait Stream: Read + Write + Debug + Send {}
+
+impl Stream for TcpStream {}
+impl Stream for UnixStream {}
 
 /// A whole answer.
 #[derive(Clone, Debug)]
@@ -37,12 +44,19 @@ impl Answer {
 }
 
 impl Client {
+    /// `address` is `HOST:PORT` or `unix:PATH`.
     pub(crate) fn connect(address: &str) -> io::Result<Self> {
+        if let Some(path) = address.strip_prefix("unix:") {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            return Ok(Self { stream: BufReader::new(Box::new(stream)) });
+        }
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self { stream: BufReader::new(Box::new(stream)) })
     }
 
     pub(crate) fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> io::Result<Answer> {

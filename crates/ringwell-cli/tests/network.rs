@@ -1,0 +1,319 @@
+//! Two real nodes on two hosts, and a network between them that is slow, lossy or cut: what it
+//! costs, and that nothing is late, forgotten or given twice.
+//!
+//! Every test goes through node a. Node b is behind the network.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+#[path = "support/history.rs"]
+mod history;
+#[path = "network/hosts.rs"]
+mod hosts;
+mod support;
+#[path = "network/wire.rs"]
+mod wire;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use history::{Event, attributed, doubles};
+use hosts::{ADDRESSES, Hosts};
+use ringwell_core::PoolId;
+use ringwell_directory::Placement;
+use serde_json::Value;
+use support::batch::{self, Ask, BULK, Row, attribution};
+use support::client::Client;
+use support::server::Server;
+use support::site::{Pool, Site, TOKEN};
+use tempfile::TempDir;
+
+const POOLS: u64 = 8;
+const DEADLINE: Duration = Duration::from_millis(100);
+/// For a machine that has other work, too.
+const MARGIN: Duration = Duration::from_millis(50);
+/// A batch that takes so long has waited for somebody: links call it slow.
+const SLOW: Duration = Duration::from_millis(25);
+/// Batches that may find out that the other host is gone, one after the other: the window shuts
+/// after three slow answers, and each ping that comes through by luck lets one more go.
+const LATE_MAX: usize = 10;
+/// From the end of a fault to the next real number of node b's: a ping each 500 ms.
+const HEALED: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(2);
+/// Numbers of a pool that no test uses up within a lifetime.
+const MANY: u64 = 5_000;
+const SHORT: Duration = Duration::from_secs(2);
+const HALF_AN_HOUR: Duration = Duration::from_mins(30);
+
+/// A node on each of two hosts, a shard a node.
+struct Network {
+    hosts: Hosts,
+    nodes: [Server; 2],
+    pools: BTreeMap<u64, Pool>,
+    _sites: [Site; 2],
+    _folder: TempDir,
+}
+
+impl Network {
+    /// Pools of node b have so many numbers, those of node a plenty. `None` where the system has no
+    /// such networks.
+    fn new(numbers: u64, lifetime: Duration) -> Option<Self> {
+        let hosts = Hosts::new()?;
+        let folder = TempDir::new().unwrap();
+        let pool = |id| Pool::new(id, if owner(id) == 0 { MANY } else { numbers }, lifetime);
+        let pools: Vec<Pool> = (1..=POOLS).map(pool).collect();
+        // The disk is not what is looked at here.
+        let sites = [(); 2].map(|()| Site::new(pools.clone(), "durability = \"os\""));
+        // Unix sockets can be reached from every namespace.
+        let socket = |node: &str| format!("unix:{}", folder.path().join(node).display());
+        let node = |(shard, name): (usize, &str)| {
+            format!(
+                "[[node]]\nname = \"{name}\"\nshards = [{shard}]\nlink = \"{}:7001\"\n\
+                 listen = [\"{}\"]\n",
+                ADDRESSES[shard],
+                socket(name)
+            )
+        };
+        let nodes: String = ["a", "b"].into_iter().enumerate().map(node).collect();
+        let map = folder.path().join("cluster.toml");
+        fs::write(&map, format!("version = 1\nsecret = \"the-secret-of-this-cluster\"\n{nodes}"))
+            .unwrap();
+        let deadline = format!("{}ms", DEADLINE.as_millis());
+        let start = |(host, name): (usize, &str)| {
+            let socket = socket(name);
+            let flags = ["--cluster", map.to_str().unwrap(), "--node", name];
+            let flags = [&flags[..], &["--deadline", &deadline, "--listen", &socket]].concat();
+            Server::start(hosts.on(host, &sites[host].serve(&flags)))
+        };
+        let nodes = [(0, "a"), (1, "b")].map(start);
+        let pools = pools.into_iter().map(|pool| (pool.id, pool)).collect();
+        let network = Self { hosts, nodes, pools, _sites: sites, _folder: folder };
+        Some(network)
+    }
+
+    fn delay(&self, delay: Duration) {
+        for host in [0, 1] {
+            self.hosts.wire().delay(host, delay);
+        }
+    }
+
+    /// Of a hundred frames from each of these hosts.
+    fn lose(&self, from: &[usize], percent: u32) {
+        for host in from {
+            self.hosts.wire().lose(*host, percent);
+        }
+    }
+
+    /// What node a says of its link to node b.
+    fn link(&self) -> Value {
+        let token = format!("Bearer {TOKEN}");
+        let answer = self.nodes[0].client().get("/v1/shards", &[("authorization", &token)]);
+        answer.unwrap().json()["shards"][0]["links"][0].clone()
+    }
+}
+
+/// Asks node a for batches, one after the other, and remembers what it got.
+struct Caller<'a> {
+    network: &'a Network,
+    client: Client,
+    begun: Instant,
+    batches: usize,
+    /// Batches that took [`SLOW`] or longer.
+    slow: usize,
+    /// Rows with a number of their own.
+    events: Vec<Event>,
+}
+
+impl<'a> Caller<'a> {
+    fn new(network: &'a Network) -> Self {
+        let client = network.nodes[0].client();
+        Self { network, client, begun: Instant::now(), batches: 0, slow: 0, events: Vec::new() }
+    }
+
+    /// One batch with a row for each pool. It must be in time and in order, each number its pool's,
+    /// and node a's rows real.
+    fn ask(&mut self) -> Vec<Row> {
+        let pools = &self.network.pools;
+        let ask = |pool: &u64| Ask { pool: *pool, id: format!("{}-{pool}", self.batches) };
+        let asks: Vec<Ask> = pools.keys().map(ask).collect();
+        let body = batch::body(&asks, &pools.values().cloned().collect::<Vec<_>>());
+        let (invoked, invoked_ms) = (self.begun.elapsed(), now_ms());
+        let rows = batch::rows(&self.client.post(BULK, &[], &body).unwrap());
+        let (returned, returned_ms) = (self.begun.elapsed(), now_ms());
+        let took = returned.checked_sub(invoked).unwrap();
+        assert!(took <= DEADLINE + MARGIN, "batch {} took {took:?}", self.batches);
+        assert_eq!(history::rows(&asks, &rows, pools), Vec::<String>::new());
+        self.batches += 1;
+        self.slow += usize::from(took >= SLOW);
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
+        for (ask, row) in asks.into_iter().zip(&rows) {
+            assert!(owner(ask.pool) == 1 || !row.overflow, "of node a: {row:?}");
+            if !row.overflow {
+                self.events.push(Event {
+                    number: row.number,
+                    pool: ask.pool,
+                    id: ask.id,
+                    invoked_ns: ns(invoked),
+                    returned_ns: ns(returned),
+                    invoked_ms,
+                    returned_ms,
+                });
+            }
+        }
+        sleep(PAUSE);
+        rows
+    }
+
+    fn ask_times(&mut self, batches: usize) -> Vec<Row> {
+        (0..batches).flat_map(|_| self.ask()).collect()
+    }
+
+    fn ask_for(&mut self, time: Duration) -> Vec<Row> {
+        let until = Instant::now() + time;
+        let mut rows = Vec::new();
+        while Instant::now() < until {
+            rows.extend(self.ask());
+        }
+        rows
+    }
+
+    /// Until node b's rows are real.
+    fn ask_until_healed(&mut self) {
+        let until = Instant::now() + HEALED;
+        while self.ask().iter().any(|row| row.overflow) {
+            assert!(Instant::now() < until, "not healed: {}", self.network.link());
+        }
+    }
+
+    /// No number went out twice within its lockout, and each is known as its row's.
+    fn check(&mut self) {
+        let pools = &self.network.pools;
+        assert_eq!(doubles(&self.events, pools), Vec::<String>::new());
+        for event in &self.events {
+            let found = attribution(&mut self.client, event.number, event.returned_ms).unwrap();
+            assert_eq!(attributed(event, &found, pools), None);
+        }
+    }
+}
+
+/// Which node owns a pool.
+fn owner(pool: u64) -> usize {
+    usize::from(Placement::even(2).unwrap().shard(PoolId(pool)))
+}
+
+/// How many of the pools a node owns.
+fn pools_of(node: usize) -> usize {
+    (1..=POOLS).filter(|pool| owner(*pool) == node).count()
+}
+
+fn real(rows: &[Row]) -> usize {
+    rows.iter().filter(|row| !row.overflow).count()
+}
+
+fn now_ms() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+#[test]
+fn a_sound_network_of_2_ms_costs_2_ms_each_way_and_no_number() {
+    let Some(network) = Network::new(MANY, SHORT) else { return };
+    network.delay(Duration::from_millis(2));
+    let mut caller = Caller::new(&network);
+    caller.ask_until_healed();
+    let rows = caller.ask_times(200);
+    assert_eq!(real(&rows), rows.len(), "{}", network.link());
+    let link = network.link();
+    assert!(link["p50_ms"].as_f64().unwrap() >= 4.0, "the network was not slowed: {link}");
+    assert_eq!((&link["state"], &link["lost"]), (&"open".into(), &0.into()), "{link}");
+    caller.check();
+}
+
+#[test]
+fn a_network_that_loses_3_of_10_frames_makes_no_batch_late() {
+    let Some(network) = Network::new(MANY, SHORT) else { return };
+    let mut caller = Caller::new(&network);
+    caller.ask_until_healed();
+    network.lose(&[0, 1], 30);
+    let rows = caller.ask_for(Duration::from_secs(4));
+    assert!(real(&rows) < rows.len(), "nothing was lost");
+    assert!(network.link()["slow"] != 0);
+    network.lose(&[0, 1], 0);
+    caller.ask_until_healed();
+    caller.check();
+}
+
+#[test]
+fn a_network_that_loses_1_of_100_frames_costs_few_numbers() {
+    let Some(network) = Network::new(MANY, SHORT) else { return };
+    let mut caller = Caller::new(&network);
+    caller.ask_until_healed();
+    network.lose(&[0, 1], 1);
+    let rows = caller.ask_times(600);
+    let overflow = rows.len() - real(&rows);
+    let of_b = 600 * pools_of(1);
+    assert!((1..of_b / 4).contains(&overflow), "{overflow} of {of_b}: {}", network.link());
+    caller.check();
+}
+
+/// Node b cannot be reached, or cannot answer, for two seconds.
+fn cut(from: &[usize]) {
+    let Some(network) = Network::new(MANY, SHORT) else { return };
+    let mut caller = Caller::new(&network);
+    caller.ask_until_healed();
+    caller.ask_times(50);
+    let slow_before = caller.slow;
+    network.lose(from, 100);
+    let rows = caller.ask_for(Duration::from_secs(2));
+    let slow = caller.slow - slow_before;
+    let batches = rows.len() / network.pools.len();
+    assert_eq!(real(&rows), batches * pools_of(0), "frames came through");
+    assert!(slow <= LATE_MAX, "{slow} of {batches} batches waited for node b");
+    assert_eq!(network.link()["state"], "shut");
+    network.lose(from, 0);
+    caller.ask_until_healed();
+    caller.ask_for(Duration::from_secs(1));
+    assert_eq!(network.link()["state"], "open");
+    caller.check();
+}
+
+#[test]
+fn a_network_that_is_cut_costs_the_rows_behind_it_until_it_heals() {
+    cut(&[0, 1]);
+}
+
+#[test]
+fn a_node_that_hears_nothing_costs_its_rows_until_it_does() {
+    cut(&[0]);
+}
+
+#[test]
+fn a_node_whose_answers_are_lost_costs_its_rows_until_they_arrive() {
+    cut(&[1]);
+}
+
+#[test]
+fn numbers_that_a_slow_network_brings_too_late_are_given_back() {
+    const NUMBERS: u64 = 40;
+    let Some(network) = Network::new(NUMBERS, HALF_AN_HOUR) else { return };
+    let mut caller = Caller::new(&network);
+    caller.ask_until_healed();
+    let slow_before = caller.slow;
+    network.delay(Duration::from_millis(200));
+    let rows = caller.ask_times(60);
+    let slow = caller.slow - slow_before;
+    assert_eq!(real(&rows), 60 * pools_of(0), "node b was in time");
+    assert!(slow <= LATE_MAX, "{slow} of 60 batches waited for node b");
+    assert_eq!(network.link()["state"], "shut");
+    network.delay(Duration::ZERO);
+    caller.ask_until_healed();
+    assert!(network.link()["released_late"] != 0, "{}", network.link());
+    // Node b has each of its numbers again but those that clients hold, and gives all away.
+    let until = Instant::now() + HEALED;
+    let wanted = pools_of(1) * usize::try_from(NUMBERS).unwrap();
+    while caller.events.iter().filter(|event| owner(event.pool) == 1).count() < wanted {
+        assert!(Instant::now() < until, "numbers are lost: {}", network.link());
+        caller.ask();
+    }
+    caller.check();
+}

@@ -1,0 +1,120 @@
+//! Two hosts: network namespaces, each with a network card of its own, joined by a [`Wire`].
+//!
+//! The cards are VXLAN devices: a card wraps each Ethernet frame in a datagram and sends it through
+//! a veth pair to this process, which plays the cable. So delay, loss and partition are the same on
+//! every kernel; `tc netem` is missing in many. Needs root, `ip` and a kernel with all three.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{self, Command};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::wire::Wire;
+
+/// One network at a time: its tests measure time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Addresses of the cards; only the namespaces know them.
+pub(crate) const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+
+/// Removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    wire: Option<Wire>,
+    /// Of the namespaces, and of our ends of the veth pairs.
+    names: [String; 2],
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Hosts {
+    /// `None`, and the reason on stderr, where the system does not allow it.
+    pub(crate) fn new() -> Option<Self> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = ["a", "b"].map(|host| format!("rwt{}{host}", process::id()));
+        // Made first, so that whatever is there is removed at the end.
+        let mut hosts = Self { wire: None, names, _turn: turn };
+        let made = (0..2).map(|host| hosts.make(host)).collect::<Result<Vec<_>, String>>();
+        match made {
+            Ok(ends) => {
+                hosts.wire = Some(Wire::new(&ends.try_into().unwrap()));
+                Some(hosts)
+            }
+            Err(error) => {
+                eprintln!("SKIPPED: no network of namespaces, veth and VXLAN here: {error}");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn wire(&self) -> &Wire {
+        self.wire.as_ref().unwrap()
+    }
+
+    /// The same command, on a host.
+    pub(crate) fn on(&self, host: usize, command: &Command) -> Command {
+        let mut there = Command::new("ip");
+        there.args(["netns", "exec", &self.names[host]]);
+        there.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => there.env(name, value),
+                None => there.env_remove(name),
+            };
+        }
+        there
+    }
+
+    /// Makes a host; returns our socket towards it, and where its card receives.
+    fn make(&self, host: usize) -> Result<(UdpSocket, SocketAddr), String> {
+        let name = &self.names[host];
+        let (ours, theirs) = below(host);
+        ip(&format!("netns add {name}"))?;
+        ip(&format!("link add {name} type veth peer name below netns {name}"))?;
+        ip(&format!("addr add {ours}/30 dev {name}"))?;
+        ip(&format!("link set {name} up"))?;
+        ip(&format!("-n {name} addr add {theirs}/30 dev below"))?;
+        ip(&format!("-n {name} link set below up"))?;
+        let socket = UdpSocket::bind((ours.as_str(), 0)).map_err(|error| error.to_string())?;
+        let port = socket.local_addr().map_err(|error| error.to_string())?.port();
+        // The kernel leaves checksums to network cards. This one has no card below it, so the
+        // frame says where its checksum is to be, and the receiver fills it in.
+        ip(&format!(
+            "-n {name} link add card type vxlan id 7 local {theirs} remote {ours} dstport {port} \
+             nolearning remcsumtx remcsumrx"
+        ))?;
+        ip(&format!("-n {name} addr add {}/24 dev card", ADDRESSES[host]))?;
+        ip(&format!("-n {name} link set card up"))?;
+        ip(&format!("-n {name} link set lo up"))?;
+        let theirs = theirs.parse().map_err(|error| format!("{theirs}: {error}"))?;
+        Ok((socket, SocketAddr::new(theirs, port)))
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        self.wire = None;
+        for name in &self.names {
+            // Errors mean that it was not made. The link goes by name, because those that go with
+            // their namespace go later.
+            let _ = ip(&format!("link del {name}"));
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
+/// Our address and the host's, below the cards: of the range that is kept for measurements
+/// (RFC 2544), others for each process.
+fn below(host: usize) -> (String, String) {
+    let pair = process::id() % 0x4000 * 2 + u32::try_from(host).unwrap();
+    let address = |last: u32| {
+        let [_, second, third, fourth] = (pair * 4 + last).to_be_bytes();
+        format!("198.{}.{third}.{fourth}", 18 + second)
+    };
+    (address(1), address(2))
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let done = Command::new("ip").args(arguments.split(' ')).output();
+    let done = done.map_err(|error| format!("ip: {error}"))?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    if done.status.success() { Ok(()) } else { Err(format!("ip {arguments}: {}", said.trim())) }
+}

@@ -1,0 +1,120 @@
+//! The wire between two hosts: carries their frames from one to the other, late, not at all, or at
+//! once.
+//!
+//! Owns two sockets and four threads. Knows nothing of what the frames say. Each direction has
+//! faults of its own, and frames never overtake each other.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How soon the threads see that the wire is to end.
+const TICK: Duration = Duration::from_millis(20);
+
+/// No datagram is longer.
+const FRAME_BYTES_MAX: usize = 65_535;
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Way {
+    delay_us: AtomicU64,
+    lost_percent: AtomicU32,
+}
+
+/// Ends its threads when dropped.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    /// `ways[i]` leads away from host i.
+    ways: [Arc<Way>; 2],
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A frame, and when it is to arrive.
+type Carried = (Instant, Vec<u8>);
+
+impl Wire {
+    /// `ends[i]` is our socket towards host i, and where the host receives.
+    pub(crate) fn new(ends: &[(UdpSocket, SocketAddr); 2]) -> Self {
+        let ways: [Arc<Way>; 2] = Default::default();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut threads = Vec::new();
+        for (from, way) in ways.iter().enumerate() {
+            let (sender, receiver) = channel();
+            let socket = ends[from].0.try_clone().unwrap();
+            socket.set_read_timeout(Some(TICK)).unwrap();
+            let (way, is_over) = (Arc::clone(way), Arc::clone(&is_over));
+            threads.push(thread::spawn(move || take_in(&socket, &way, &is_over, &sender)));
+            let (socket, to) = &ends[1 - from];
+            let (socket, to) = (socket.try_clone().unwrap(), *to);
+            threads.push(thread::spawn(move || hand_on(&receiver, &socket, to)));
+        }
+        Self { ways, is_over, threads }
+    }
+
+    /// Every frame from `host` is on its way so long.
+    pub(crate) fn delay(&self, host: usize, delay: Duration) {
+        let us = u64::try_from(delay.as_micros()).unwrap();
+        self.ways[host].delay_us.store(us, Ordering::Relaxed);
+    }
+
+    /// So many of a hundred frames from `host` never arrive.
+    pub(crate) fn lose(&self, host: usize, percent: u32) {
+        self.ways[host].lost_percent.store(percent, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // The test that used the wire fails by itself if this has.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn take_in(socket: &UdpSocket, way: &Way, is_over: &AtomicBool, onward: &Sender<Carried>) {
+    let mut frame = vec![0; FRAME_BYTES_MAX];
+    let mut random = 1;
+    while !is_over.load(Ordering::Relaxed) {
+        let length = match socket.recv(&mut frame) {
+            Ok(length) => length,
+            Err(error) if is_of_the_moment(error.kind()) => continue,
+            Err(error) => panic!("the wire is broken: {error}"),
+        };
+        let arrived = Instant::now();
+        if draw_percent(&mut random) < way.lost_percent.load(Ordering::Relaxed) {
+            continue;
+        }
+        let delay = Duration::from_micros(way.delay_us.load(Ordering::Relaxed));
+        if onward.send((arrived + delay, frame[..length].to_vec())).is_err() {
+            return;
+        }
+    }
+}
+
+fn hand_on(frames: &Receiver<Carried>, socket: &UdpSocket, to: SocketAddr) {
+    for (due, frame) in frames {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        // A host that is gone receives nothing, as on any network.
+        let _ = socket.send_to(&frame, to);
+    }
+}
+
+/// Nothing came, or a host told that it does not listen yet.
+fn is_of_the_moment(kind: ErrorKind) -> bool {
+    use ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
+    matches!(kind, WouldBlock | TimedOut | Interrupted | ConnectionRefused)
+}
+
+/// The next of a row of numbers from 0 to 99: the same row in every run.
+fn draw_percent(state: &mut u64) -> u32 {
+    // Knuth's MMIX; its high bits are the good ones.
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    u32::try_from((*state >> 33) % 100).unwrap()
+}
