@@ -48,8 +48,9 @@ const HALF_AN_HOUR: Duration = Duration::from_mins(30);
 
 /// A node on each of two hosts, a shard a node.
 struct Network {
-    hosts: Hosts,
+    /// They end before their hosts.
     nodes: [Server; 2],
+    hosts: Hosts,
     pools: BTreeMap<u64, Pool>,
     _sites: [Site; 2],
     _folder: TempDir,
@@ -88,7 +89,7 @@ impl Network {
         };
         let nodes = [(0, "a"), (1, "b")].map(start);
         let pools = pools.into_iter().map(|pool| (pool.id, pool)).collect();
-        let network = Self { hosts, nodes, pools, _sites: sites, _folder: folder };
+        let network = Self { nodes, hosts, pools, _sites: sites, _folder: folder };
         Some(network)
     }
 
@@ -253,6 +254,8 @@ fn a_network_that_loses_1_of_100_frames_costs_few_numbers() {
     let overflow = rows.len() - real(&rows);
     let of_b = 600 * pools_of(1);
     assert!((1..of_b / 4).contains(&overflow), "{overflow} of {of_b}: {}", network.link());
+    network.lose(&[0, 1], 0);
+    caller.ask_until_healed();
     caller.check();
 }
 
