@@ -14,7 +14,7 @@ use ringwell_directory::{
     parse_lifetime, parse_shards,
 };
 
-use crate::{haproxy, journal};
+use crate::{haproxy, journal, load};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -83,6 +83,9 @@ pub(crate) enum Command {
     /// Print a configuration of haproxy for the nodes of a cluster
     #[command(after_help = haproxy::HELP)]
     Haproxy(haproxy::Args),
+    /// Send batches to a server and say what came back, how fast
+    #[command(after_help = load::HELP)]
+    Load(load::Args),
     /// Make a management token: the secret on stdout, its setting on stderr
     #[command(after_help = TOKEN_HELP)]
     Token,

@@ -1,0 +1,199 @@
+//! `ringwell load`: flags of the load generator, and where its results go.
+//!
+//! Thin: what is sent and counted lies in `ringwell-load`.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Context;
+use ringwell_load::{
+    Outcome, Pace, Plan, Pool, Progress, Spike, Spread, Target, parse_duration, parse_rate,
+};
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
+
+use crate::texts::print;
+
+pub(crate) const HELP: &str = "\
+Without --rate the loop is closed: each connection sends its next batch when the last is answered,
+which measures how much a server can do. With --rate it is open: batches go out at their moments
+whatever comes back, and latency counts from the moment when a batch was due, so that a stall is
+charged to every batch that had to wait: this measures how long clients wait.
+
+Latencies are those of answers with status 200, and of batches that timed out. Ctrl-C ends a run
+early; its table is still printed. Exit code 0 says that the run took place, not that all was well.
+
+Examples:
+  ringwell load --pools demo-data/demo-pools.csv
+  ringwell load http://10.0.0.7:8080 --rate 1000/s --duration 60s --hdr run.hgrm --report run.html
+  ringwell load unix:/run/ringwell.sock --rate 2k/s --ramp 10s --spike 20s,5s,x4 --json >a.json
+  ringwell load http://a:8080 http://b:8080 --history run.jsonl --duration 10s
+  ringwell load compare a.json b.json";
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// Where batches go: http://HOST:PORT or unix:PATH; connections go round several
+    #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    targets: Vec<Target>,
+    /// The pools and their keys: a list as `ringwell demo` writes it into its data directory
+    #[arg(long, value_name = "FILE", default_value = "./data/demo-pools.csv")]
+    pools: PathBuf,
+    /// Rows of each batch
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = count)]
+    rows: usize,
+    /// Which pools the rows of a batch ask: all in turn, or only the first of the list
+    #[arg(long, value_name = "WHICH", default_value = "pools", value_parser = parse_spread)]
+    spread: Spread,
+    /// Open loop at so many batches a second, e.g. 1000/s or 2.5k/s; without it, a closed loop
+    #[arg(long, value_name = "N/s", value_parser = rate)]
+    rate: Option<f64>,
+    /// How long batches are sent
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// The rate (in a closed loop: the connections that send) rises from 0 within this
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    ramp: Duration,
+    /// From AT on, for a while, the rate is N times as high, e.g. 10s,2s,x5; may be repeated
+    #[arg(long, value_name = "AT,FOR,xN", requires = "rate", value_parser = str::parse::<Spike>)]
+    spike: Vec<Spike>,
+    /// Kept-alive connections
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = count)]
+    connections: usize,
+    /// Threads that send; one is enough for one core of a server
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
+    threads: usize,
+    /// A batch that has no answer by then is given up
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    timeout: Duration,
+    /// Ask for answers within this time (Ringwell-Deadline-Ms), in whole milliseconds
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    deadline: Option<Duration>,
+    /// Write down every row, for `ringwell check`; batches are then made one by one, which is slower
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+    /// Send a batch again whose answer was lost, under the same Idempotency-Key
+    #[arg(long, requires = "history")]
+    retry: bool,
+    /// Print JSON instead of a table: what `compare` reads
+    #[arg(long)]
+    json: bool,
+}
+
+fn count(text: &str) -> Result<usize, &'static str> {
+    let count = text.parse().ok().filter(|count| (1..=1_000_000).contains(count));
+    count.ok_or("must be a whole number from 1 to 1,000,000")
+}
+
+fn rate(text: &str) -> Result<f64, &'static str> {
+    parse_rate(text).ok_or("a rate is a number of batches a second, as in 1000/s or 2.5k/s")
+}
+
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    parse_duration(text).ok_or("a duration has a unit, as in 250ms, 10s, 2m, 1h")
+}
+
+fn parse_spread(text: &str) -> Result<Spread, &'static str> {
+    match text {
+        "pools" => Ok(Spread::Pools),
+        "one" => Ok(Spread::One),
+        _ => Err("must be pools or one"),
+    }
+}
+
+/// Runs, and prints what was measured.
+///
+/// # Errors
+/// If the run did not take place, or a result cannot be written.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Some(command) => match command {},
+        None => measure(args.run),
+    }
+}
+
+fn measure(args: Run) -> anyhow::Result<ExitCode> {
+    let json = args.json;
+    let plan = args.plan()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    // A second Ctrl-C ends the program at once.
+    flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))
+        .and_then(|_| flag::register(SIGINT, Arc::clone(&stop)))
+        .context("cannot take signals")?;
+    let mut view = LiveView::new();
+    let outcome = ringwell_load::run(&plan, &stop, &mut |progress| view.show(progress));
+    view.end();
+    let outcome = outcome?;
+    let text = if json { as_json(&outcome)? } else { outcome.table() };
+    print(text.as_bytes())
+}
+
+impl Run {
+    fn plan(self) -> anyhow::Result<Plan> {
+        Ok(Plan {
+            pools: Pool::read_list(&self.pools)?,
+            targets: self.targets,
+            spread: self.spread,
+            rows: self.rows,
+            pace: match self.rate {
+                None => Pace::Closed,
+                Some(rate) => Pace::Open { rate, spikes: self.spike },
+            },
+            ramp: self.ramp,
+            duration: self.duration,
+            connections: self.connections,
+            threads: self.threads,
+            timeout: self.timeout,
+            deadline: self.deadline,
+            history: self.history,
+            retry: self.retry,
+        })
+    }
+}
+
+fn as_json(outcome: &Outcome) -> anyhow::Result<String> {
+    Ok(serde_json::to_string(outcome)? + "\n")
+}
+
+/// One line on a terminal that is written over; nothing where stderr is none.
+struct LiveView {
+    is_shown: bool,
+}
+
+impl LiveView {
+    fn new() -> Self {
+        let is_shown = io::stderr().is_terminal();
+        if is_shown {
+            eprintln!("latencies: p50 p90 p99 p99.9 of the last interval");
+        }
+        Self { is_shown }
+    }
+
+    fn show(&mut self, progress: &Progress) {
+        if self.is_shown {
+            // Back to the line's begin, and clear what was there.
+            let _ = write!(io::stderr(), "\r\x1b[K{}", progress.line());
+        }
+    }
+
+    fn end(&mut self) {
+        if self.is_shown {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}

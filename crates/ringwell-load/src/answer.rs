@@ -1,0 +1,148 @@
+//! What came back: where an answer ends, and what it holds, by a scan of its bytes.
+//!
+//! The scan counts texts that our rows have exactly once. Parsing JSON would cost the client more
+//! than the server's work; only a history does (`history.rs`).
+
+use std::ops::Range;
+
+use memchr::memmem::Finder;
+
+/// A longer head or a longer answer is none.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// A whole answer in a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Where its body lies.
+    pub(crate) body: Range<usize>,
+    /// The server will close the connection.
+    pub(crate) closes: bool,
+}
+
+/// What is wrong with bytes that should have been an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadAnswer(pub(crate) &'static str);
+
+/// The answer at the beginning of `bytes`; `None` if more bytes must come.
+pub(crate) fn read(bytes: &[u8]) -> Result<Option<Answer>, BadAnswer> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut head = httparse::Response::new(&mut headers);
+    let start = match head.parse(bytes) {
+        Ok(httparse::Status::Complete(start)) => start,
+        Ok(httparse::Status::Partial) if bytes.len() <= HEAD_BYTES_MAX => return Ok(None),
+        Ok(httparse::Status::Partial) => return Err(BadAnswer("the head does not end")),
+        Err(_) => return Err(BadAnswer("this is not HTTP/1.1")),
+    };
+    let mut length = None;
+    let mut closes = head.version == Some(0);
+    for header in &*head.headers {
+        if header.name.eq_ignore_ascii_case("content-length") {
+            let text = std::str::from_utf8(header.value).unwrap_or_default();
+            length = text.trim().parse::<u64>().ok();
+        } else if header.name.eq_ignore_ascii_case("connection") {
+            closes |= header.value.eq_ignore_ascii_case(b"close");
+        }
+    }
+    let length = length.ok_or(BadAnswer("no content-length"))?;
+    if length > BODY_BYTES_MAX {
+        return Err(BadAnswer("the body is too long"));
+    }
+    let end = start + usize::try_from(length).map_err(|_| BadAnswer("the body is too long"))?;
+    if bytes.len() < end {
+        return Ok(None);
+    }
+    let status = head.code.ok_or(BadAnswer("no status"))?;
+    Ok(Some(Answer { status, body: start..end, closes }))
+}
+
+/// Rows of one answer, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rows {
+    /// With a number, overflow numbers too.
+    pub(crate) numbers: u64,
+    pub(crate) overflow: u64,
+    pub(crate) errors: u64,
+}
+
+/// Counts rows in bodies.
+#[derive(Debug)]
+pub(crate) struct Scanner {
+    number: Finder<'static>,
+    overflow: Finder<'static>,
+    error: Finder<'static>,
+}
+
+impl Scanner {
+    pub(crate) fn new() -> Self {
+        Self {
+            number: Finder::new(r#""promo_number":"#),
+            overflow: Finder::new(r#""overflow":true"#),
+            error: Finder::new(r#""error_class":"#),
+        }
+    }
+
+    /// Counts rows; what it looks for cannot stand within a JSON string, as quotes are escaped.
+    pub(crate) fn count(&self, body: &[u8]) -> Rows {
+        let times = |finder: &Finder<'_>| finder.find_iter(body).map(|_| 1).sum();
+        Rows {
+            numbers: times(&self.number),
+            overflow: times(&self.overflow),
+            errors: times(&self.error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_whole_when_its_last_byte_is_there_and_not_before() {
+        let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nx: y\r\n\r\nabcHTTP";
+        let whole = Answer { status: 200, body: 44..47, closes: false };
+        for end in 0..47 {
+            assert_eq!(read(&bytes[..end]), Ok(None), "{end} bytes");
+        }
+        assert_eq!(read(&bytes[..47]), Ok(Some(whole.clone())));
+        assert_eq!(read(bytes), Ok(Some(whole)));
+    }
+
+    #[test]
+    fn a_server_that_closes_says_so() {
+        let closes = |head: &str| read(head.as_bytes()).unwrap().unwrap().closes;
+        assert!(closes("HTTP/1.1 503 x\r\nconnection: Close\r\ncontent-length: 0\r\n\r\n"));
+        assert!(closes("HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n"));
+        assert!(!closes("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_told() {
+        let why = |bytes: &str| read(bytes.as_bytes()).unwrap_err().0;
+        assert_eq!(why("SSH-2.0-x\r\n"), "this is not HTTP/1.1");
+        assert_eq!(why("HTTP/1.1 200 OK\r\n\r\n"), "no content-length");
+        assert_eq!(why("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n"), "no content-length");
+        let long = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", u64::MAX);
+        assert_eq!(why(&long), "the body is too long");
+        let endless = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(HEAD_BYTES_MAX));
+        assert_eq!(why(&endless), "the head does not end");
+    }
+
+    #[test]
+    fn rows_overflow_and_errors_are_counted_apart() {
+        let body = br#"{"responses":[{"request_id":"\"overflow\":true","promo_number_formatted":
+            "888-555-0142","promo_number":"8885550142"},{"promo_number":"8885550143",
+            "overflow":true},{"error_class":"InvalidKey"}]}"#;
+        let rows = Rows { numbers: 2, overflow: 1, errors: 1 };
+        assert_eq!(Scanner::new().count(body), rows);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+            let _ = read(&bytes);
+            let _ = read(&[b"HTTP/1.1 200 OK\r\n".as_slice(), &bytes].concat());
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The clocks of this process as plain numbers.
+//!
+//! Nanoseconds of `CLOCK_MONOTONIC`, which all processes of a machine share, so that histories of
+//! several clients can be joined. `std::time::Instant` reads the same clock but hides its origin.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// Nanoseconds of the machine's monotonic clock.
+pub(crate) fn now_ns() -> u64 {
+    nanos(clock_gettime(ClockId::Monotonic))
+}
+
+/// CPU time that this process has used, user and system, in nanoseconds.
+pub(crate) fn cpu_ns() -> u64 {
+    nanos(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+/// Milliseconds since 1970 by the wall clock.
+pub(crate) fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A length in nanoseconds; 584 years at most.
+pub(crate) fn as_ns(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A length of time in seconds, for people and for arithmetic with rates.
+#[expect(clippy::cast_precision_loss, reason = "exact up to 104 days, and a run is shorter")]
+pub(crate) fn as_seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn nanos(time: Timespec) -> u64 {
+    // These clocks count from 0 upwards.
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

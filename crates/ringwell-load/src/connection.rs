@@ -1,0 +1,230 @@
+//! One kept-alive connection that does not block: a batch goes out, its answer comes in.
+//!
+//! Knows nothing of rates, histories or counts. Invariant: at most one batch is under way, and
+//! every byte that has come belongs to its answer.
+//!
+//! Readiness is told by edges. A read that does not fill its buffer has emptied the socket, so the
+//! next byte makes a new edge; that saves one read for each answer.
+
+use std::io;
+use std::mem;
+
+use mio::{Registry, Token};
+
+use crate::answer::{self, Answer, BadAnswer};
+use crate::target::{Endpoint, Stream};
+
+/// Where the bytes of a batch are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// One of the ready ones.
+    Ready(usize),
+    /// Made for this batch; they may be sent again.
+    Own(Vec<u8>),
+}
+
+impl Request {
+    fn bytes<'a>(&'a self, ready: &'a [Box<[u8]>]) -> &'a [u8] {
+        match self {
+            Self::Ready(place) => &ready[*place],
+            Self::Own(bytes) => bytes,
+        }
+    }
+}
+
+/// Where a whole answer lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the buffer that was given for reading.
+    Given,
+    /// In the connection's own: it came in pieces.
+    Own,
+}
+
+/// What a readable socket brought.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// Nothing, or not all yet.
+    More,
+    Whole(Answer, Place),
+    /// The connection is closed or broken.
+    Lost,
+    Bad(BadAnswer),
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Not connected; tried again from this moment on.
+    Closed {
+        again_ns: u64,
+    },
+    /// Connecting since this moment.
+    Connecting {
+        since_ns: u64,
+    },
+    Idle,
+    /// A batch is under way.
+    Busy {
+        sent_ns: u64,
+        due_ns: u64,
+    },
+}
+
+/// A connection, open or not.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) endpoint: usize,
+    pub(crate) state: State,
+    token: Token,
+    stream: Option<Stream>,
+    request: Request,
+    /// How much of the request has gone out.
+    written: usize,
+    /// What has come of an answer that is not whole.
+    partial: Vec<u8>,
+}
+
+impl Connection {
+    /// Not connected yet.
+    pub(crate) fn new(endpoint: usize, token: Token) -> Self {
+        Self {
+            endpoint,
+            state: State::Closed { again_ns: 0 },
+            token,
+            stream: None,
+            request: Request::Ready(0),
+            written: 0,
+            partial: Vec::new(),
+        }
+    }
+
+    /// Connects and waits for it.
+    pub(crate) fn connect(&mut self, to: &Endpoint, registry: &Registry) -> io::Result<()> {
+        let mut stream = to.connect()?;
+        stream.register(registry, self.token)?;
+        self.stream = Some(stream);
+        self.state = State::Idle;
+        Ok(())
+    }
+
+    /// Begins to connect again.
+    pub(crate) fn reconnect(
+        &mut self,
+        to: &Endpoint,
+        registry: &Registry,
+        now_ns: u64,
+    ) -> io::Result<()> {
+        let mut stream = to.begin()?;
+        stream.register(registry, self.token)?;
+        self.stream = Some(stream);
+        self.state = State::Connecting { since_ns: now_ns };
+        Ok(())
+    }
+
+    /// Whether it is open now; an error if connecting has failed.
+    pub(crate) fn opened(&mut self) -> io::Result<bool> {
+        let Some(stream) = &self.stream else { return Ok(false) };
+        let is_open = stream.is_open()?;
+        if is_open {
+            self.state = State::Idle;
+        }
+        Ok(is_open)
+    }
+
+    /// Closes it. What was under way is returned, so that it can be sent again.
+    pub(crate) fn close(&mut self, again_ns: u64) -> Request {
+        self.stream = None;
+        self.partial.clear();
+        self.state = State::Closed { again_ns };
+        mem::replace(&mut self.request, Request::Ready(0))
+    }
+
+    /// Sends a batch, or as much of it as the socket takes.
+    ///
+    /// # Errors
+    /// If the connection is broken.
+    pub(crate) fn send(
+        &mut self,
+        request: Request,
+        ready: &[Box<[u8]>],
+        sent_ns: u64,
+        due_ns: u64,
+    ) -> io::Result<()> {
+        self.request = request;
+        self.written = 0;
+        self.state = State::Busy { sent_ns, due_ns };
+        self.go_on(ready)
+    }
+
+    /// Sends what is left of the batch.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub(crate) fn go_on(&mut self, ready: &[Box<[u8]>]) -> io::Result<()> {
+        let Some(stream) = &mut self.stream else { return Err(io::ErrorKind::NotConnected.into()) };
+        let bytes = self.request.bytes(ready);
+        while self.written < bytes.len() {
+            match stream.write(&bytes[self.written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => self.written += written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there are bytes that the socket did not take.
+    pub(crate) fn has_more_to_send(&self, ready: &[Box<[u8]>]) -> bool {
+        matches!(self.state, State::Busy { .. }) && self.written < self.request.bytes(ready).len()
+    }
+
+    /// Reads what has come, into `given` unless the answer comes in pieces.
+    pub(crate) fn receive(&mut self, given: &mut [u8]) -> Received {
+        let Some(stream) = &mut self.stream else { return Received::More };
+        loop {
+            let got = match stream.read(given) {
+                Ok(0) => return Received::Lost,
+                Ok(got) => got,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Received::More,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return Received::Lost,
+            };
+            let is_drained = got < given.len();
+            let place = if self.partial.is_empty() { Place::Given } else { Place::Own };
+            let bytes = match place {
+                Place::Given => &given[..got],
+                Place::Own => {
+                    self.partial.extend_from_slice(&given[..got]);
+                    &self.partial
+                }
+            };
+            match answer::read(bytes) {
+                Ok(Some(answer)) if answer.body.end < bytes.len() => {
+                    return Received::Bad(BadAnswer("bytes after the answer"));
+                }
+                Ok(Some(answer)) => return Received::Whole(answer, place),
+                Ok(None) if place == Place::Given => self.partial.extend_from_slice(&given[..got]),
+                Ok(None) => {}
+                Err(bad) => return Received::Bad(bad),
+            }
+            if is_drained {
+                return Received::More;
+            }
+        }
+    }
+
+    /// The answer that came in pieces.
+    pub(crate) fn pieces(&self) -> &[u8] {
+        &self.partial
+    }
+
+    /// The answer has been looked at: free for the next batch. The batch's bytes are returned.
+    pub(crate) fn finish(&mut self) -> Request {
+        self.partial.clear();
+        self.state = State::Idle;
+        mem::replace(&mut self.request, Request::Ready(0))
+    }
+}

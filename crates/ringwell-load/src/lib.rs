@@ -1,0 +1,33 @@
+//! Load generator: sends bulk batches at a fixed rate or as fast as answers come, and says what
+//! came back and when.
+//!
+//! Speaks HTTP/1.1 as any client does and shares no code with the server. Owns sockets, clocks and
+//! files of the generator; knows nothing of command lines.
+//!
+//! Latency in an open loop counts from the moment at which a batch was due, not from the moment at
+//! which it could be sent: a server that stalls is charged for every batch that had to wait.
+
+mod answer;
+mod clock;
+mod connection;
+mod feed;
+mod gather;
+mod history;
+mod outcome;
+mod pace;
+mod pools;
+mod request;
+mod run;
+mod tally;
+mod target;
+mod text;
+mod timer;
+mod worker;
+
+pub use outcome::{Latency, Outcome, Point, Sample, Setting};
+pub use pace::{Pace, Spike, parse_duration, parse_rate};
+pub use pools::{Pool, PoolsError};
+pub use request::Spread;
+pub use run::{LoadError, Plan, Progress, run};
+pub use tally::Counts;
+pub use target::Target;

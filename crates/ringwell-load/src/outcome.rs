@@ -1,0 +1,223 @@
+//! What a run has measured, as it is printed, stored and compared.
+
+use serde::{Deserialize, Serialize};
+
+use crate::request::Spread;
+use crate::tally::{Counts, Latencies};
+
+/// The version of the JSON.
+pub(crate) const FORMAT: u32 = 1;
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The version of this JSON: 1.
+    pub format: u32,
+    /// Program and version that measured.
+    pub by: String,
+    /// When the run began, RFC 3339.
+    pub started_at: String,
+    /// What was asked for.
+    pub setting: Setting,
+    /// Whether it was ended early.
+    pub interrupted: bool,
+    /// Seconds in which batches were sent.
+    pub seconds: f64,
+    /// All counts, also of answers that came after the last batch was sent.
+    pub counts: Counts,
+    /// Answers with 200 in those seconds, by second.
+    pub batches_per_second: f64,
+    /// Rows with a number in those seconds, by second.
+    pub rows_per_second: f64,
+    /// Of answers with 200 and of timeouts.
+    pub latency: Latency,
+    /// The whole curve, for drawing.
+    pub percentiles: Vec<Point>,
+    /// CPU time that the generator itself used, over the time that it ran: 1 is one core.
+    pub generator_cores: f64,
+    /// CPU time of the generator for each answer, in microseconds.
+    pub generator_cpu_us_per_answer: f64,
+    /// Length of each interval of `samples`.
+    pub interval_seconds: f64,
+    /// What each interval saw, for curves over time and for comparing runs.
+    pub samples: Vec<Sample>,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Where batches went.
+    pub targets: Vec<String>,
+    /// `open` or `closed`.
+    pub mode: String,
+    /// Batches a second that were to be sent (open loop).
+    pub rate: Option<f64>,
+    /// Seconds in which the rate, or the number of connections, rises from 0.
+    pub ramp_seconds: f64,
+    /// How many spikes were asked for.
+    pub spikes: usize,
+    /// Over which pools rows were spread.
+    pub spread: Spread,
+    /// How many pools rows were spread over.
+    pub pools: usize,
+    /// Rows of each batch.
+    pub rows: usize,
+    /// Kept-alive connections.
+    pub connections: usize,
+    /// Threads of the generator.
+    pub threads: usize,
+    /// Seconds that were asked for.
+    pub duration_seconds: f64,
+    /// When a batch is given up.
+    pub timeout_seconds: f64,
+    /// Whether every row was written down: that makes the generator dearer.
+    pub history: bool,
+}
+
+/// Percentiles in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the JSON")]
+pub struct Latency {
+    /// The fastest.
+    pub min_us: f64,
+    /// The middle.
+    pub p50_us: f64,
+    /// 1 of 10 is slower.
+    pub p90_us: f64,
+    /// 1 of 100 is slower.
+    pub p99_us: f64,
+    /// 1 of 1,000 is slower.
+    pub p999_us: f64,
+    /// The slowest.
+    pub max_us: f64,
+    /// The arithmetic mean.
+    pub mean_us: f64,
+}
+
+/// So many of 1 are not slower than this.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// From 0 to 1.
+    pub quantile: f64,
+    /// Microseconds.
+    pub us: f64,
+    /// How many answers the curve has up to here.
+    pub count: u64,
+}
+
+/// One interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Answers with 200.
+    pub ok: u64,
+    /// Rows with a number.
+    pub rows: u64,
+    /// Rows with an overflow number.
+    pub overflow_rows: u64,
+    /// Error rows.
+    pub error_rows: u64,
+    /// Everything else that went wrong.
+    pub failures: u64,
+    /// Latencies: nanoseconds, to two digits, and how many there were.
+    pub latency_ns: Vec<(u64, u64)>,
+}
+
+impl Latency {
+    pub(crate) fn of(all: &Latencies) -> Self {
+        if all.is_empty() {
+            return Self::default();
+        }
+        let at = |quantile| us(all.value_at_quantile(quantile));
+        Self {
+            min_us: us(all.min()),
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us: us(all.max()),
+            mean_us: all.mean() / 1e3,
+        }
+    }
+}
+
+impl Sample {
+    pub(crate) fn new(counts: &Counts, all: &Latencies) -> Self {
+        let mut coarse: Vec<(u64, u64)> = Vec::new();
+        for step in all.iter_recorded() {
+            let value = two_digits(step.value_iterated_to());
+            let count = step.count_at_value();
+            match coarse.last_mut() {
+                Some((last, sum)) if *last == value => *sum += count,
+                _ => coarse.push((value, count)),
+            }
+        }
+        Self {
+            ok: counts.ok(),
+            rows: counts.rows,
+            overflow_rows: counts.overflow_rows,
+            error_rows: counts.error_rows,
+            failures: counts.failures(),
+            latency_ns: coarse,
+        }
+    }
+}
+
+/// The curve up to the slowest answer.
+pub(crate) fn curve(all: &Latencies) -> Vec<Point> {
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let steps = all.iter_quantiles(5);
+    let point = |quantile: f64, ns, count| Point { quantile, us: us(ns), count };
+    let mut count = 0;
+    steps
+        .map(|step| {
+            count += step.count_since_last_iteration();
+            point(step.quantile_iterated_to(), step.value_iterated_to().min(all.max()), count)
+        })
+        .collect()
+}
+
+/// Rounds to two significant digits.
+fn two_digits(value: u64) -> u64 {
+    let mut scale = 1;
+    while value / scale >= 100 {
+        scale *= 10;
+    }
+    (value + scale / 2) / scale * scale
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an hour of nanoseconds is exact")]
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tally::latencies;
+
+    #[test]
+    fn percentiles_and_curve_are_those_of_what_was_recorded() {
+        let mut all = latencies();
+        for ms in 1..=1000_u64 {
+            all.record(ms * 1_000_000).unwrap();
+        }
+        let latency = Latency::of(&all);
+        let close = |value: f64, ms: f64| (value / 1e3 / ms - 1.0).abs() < 0.002;
+        assert!(close(latency.p50_us, 500.0) && close(latency.p99_us, 990.0), "{latency:?}");
+        assert!(close(latency.p999_us, 999.0) && close(latency.max_us, 1000.0), "{latency:?}");
+        let curve = curve(&all);
+        assert!(curve.is_sorted_by(|a, b| a.quantile <= b.quantile && a.us <= b.us));
+        assert_eq!(curve.last().unwrap().count, 1000);
+    }
+
+    #[test]
+    fn a_sample_keeps_counts_and_two_digits() {
+        let mut all = latencies();
+        all.record_n(123_456, 3).unwrap();
+        all.record(99_000_000).unwrap();
+        let sample = Sample::new(&Counts::default(), &all);
+        assert_eq!(sample.latency_ns, [(120_000, 3), (99_000_000, 1)]);
+    }
+}

@@ -1,0 +1,151 @@
+//! The pools that batches ask, from a CSV file as `ringwell demo` writes it.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// A ring pool as a client knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// Its number in the API.
+    pub id: u64,
+    /// The key that every row must show.
+    pub ring_pool_key: String,
+    /// The number that goes out when no other is free.
+    pub overflow_number: Option<u64>,
+    /// How long an allocation is guaranteed.
+    pub lifetime_ms: u64,
+    /// The first of its numbers, which follow each other.
+    pub first_number: u64,
+    /// How many numbers it has.
+    pub numbers: u64,
+}
+
+/// Why a list of pools cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolsError {
+    /// The file cannot be read.
+    #[error(
+        "cannot read the pools from {}: {source}; `ringwell demo` writes such a list into its \
+         data directory, name it with --pools", path.display()
+    )]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: csv::Error,
+    },
+    /// A line is no pool.
+    #[error("{}: {source}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Which line, and what is wrong with it.
+        source: csv::Error,
+    },
+    /// A pool has a key or a lifetime that cannot be.
+    #[error("{}: pool {pool}: {what}", path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The pool.
+        pool: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// There is a header at most.
+    #[error("{} lists no pool", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+#[derive(Deserialize)]
+struct Line {
+    id: u64,
+    ring_pool_key: String,
+    overflow_number: Option<u64>,
+    lifetime_seconds: f64,
+    first_number: u64,
+    numbers: u64,
+}
+
+impl Pool {
+    /// Reads a list with the header
+    /// `id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers`.
+    ///
+    /// # Errors
+    /// [`PoolsError`] names the file and the line.
+    pub fn read_list(path: &Path) -> Result<Vec<Self>, PoolsError> {
+        let path = || path.to_owned();
+        let mut reader = csv::Reader::from_path(path())
+            .map_err(|source| PoolsError::Read { path: path(), source })?;
+        let mut pools = Vec::new();
+        for line in reader.deserialize() {
+            let line: Line = line.map_err(|source| PoolsError::Line { path: path(), source })?;
+            let id = line.id;
+            let pool = Self::new(line).map_err(|what| PoolsError::Value {
+                path: path(),
+                pool: id,
+                what,
+            })?;
+            pools.push(pool);
+        }
+        if pools.is_empty() { Err(PoolsError::Empty { path: path() }) } else { Ok(pools) }
+    }
+
+    fn new(line: Line) -> Result<Self, &'static str> {
+        let Line { id, ring_pool_key, overflow_number, lifetime_seconds, first_number, numbers } =
+            line;
+        // It goes into a query as it is.
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+        if ring_pool_key.is_empty() || !ring_pool_key.bytes().all(is_plain) {
+            return Err("the key must be letters, digits and -_.~");
+        }
+        if !(0.001..1e9).contains(&lifetime_seconds) {
+            return Err("the lifetime must be 0.001 to 1,000,000,000 seconds");
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "1 to 1e12, as checked before"
+        )]
+        let lifetime_ms = (lifetime_seconds * 1e3).round() as u64;
+        Ok(Self { id, ring_pool_key, overflow_number, lifetime_ms, first_number, numbers })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<Pool>, PoolsError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Pool::read_list(file.path())
+    }
+
+    const HEADER: &str = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers\n";
+
+    #[test]
+    fn a_list_has_pools_with_and_without_overflow() {
+        let lines = "1,k1,9990000000,0.01,2000000000,500\n2,k2,,1800,2000000500,2\n";
+        let pools = read(&format!("{HEADER}{lines}")).unwrap();
+        assert_eq!(pools[0].overflow_number, Some(9_990_000_000));
+        assert_eq!(pools[0].lifetime_ms, 10);
+        assert_eq!(pools[1].overflow_number, None);
+        assert_eq!(pools[1].lifetime_ms, 1_800_000);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_list_is_told() {
+        let told = |text: &str| read(&format!("{HEADER}{text}")).unwrap_err().to_string();
+        assert!(told("").contains("lists no pool"));
+        assert!(told("1,k,,x,1,1\n").contains("line: 2"), "{}", told("1,k,,x,1,1\n"));
+        assert!(told("7,a&b,,1,1,1\n").contains("pool 7: the key"));
+        assert!(told("7,a,,0,1,1\n").contains("pool 7: the lifetime"));
+        let missing = Pool::read_list(Path::new("/nowhere/pools.csv")).unwrap_err().to_string();
+        assert!(missing.contains("/nowhere/pools.csv") && missing.contains("--pools"), "{missing}");
+    }
+}

@@ -1,0 +1,234 @@
+//! A run from its plan to its outcome: starts the threads, gathers what they see.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
+
+use crate::clock::{as_ns, now_ns};
+use crate::gather::Gather;
+use crate::history::{Heading, History};
+use crate::outcome::{Latency, Outcome};
+use crate::pace::Pace;
+use crate::pools::Pool;
+use crate::request::{Batches, Spread};
+use crate::tally::Counts;
+use crate::target::Target;
+use crate::worker::{Seen, Shared, Worker};
+
+/// What to send where.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The endpoints; connections go round them.
+    pub targets: Vec<Target>,
+    /// The pools that rows ask.
+    pub pools: Vec<Pool>,
+    /// Over which of them rows are spread.
+    pub spread: Spread,
+    /// Rows of each batch, 1 or more.
+    pub rows: usize,
+    /// Who decides when a batch is sent.
+    pub pace: Pace,
+    /// The rate, or in a closed loop the number of connections, rises from 0 within this.
+    pub ramp: Duration,
+    /// How long batches are sent.
+    pub duration: Duration,
+    /// Kept-alive connections, at least one a thread.
+    pub connections: usize,
+    /// Threads, 1 or more.
+    pub threads: usize,
+    /// A batch without answer is given up after this.
+    pub timeout: Duration,
+    /// The deadline that each batch asks for, if any.
+    pub deadline: Option<Duration>,
+    /// Where to write down every row.
+    pub history: Option<PathBuf>,
+    /// Whether a batch whose answer was lost is sent again, under an `Idempotency-Key`; needs
+    /// `history`.
+    pub retry: bool,
+}
+
+/// Why a run did not take place, or could not be finished.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Numbers that do not go together.
+    #[error("{0}")]
+    Plan(&'static str),
+    /// An endpoint takes no connection.
+    #[error("nothing listens at {target}: {source}; `ringwell demo` starts a server to try")]
+    Connect {
+        /// The endpoint.
+        target: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The history cannot be written.
+    #[error("cannot write the history {}: {source}", path.display())]
+    History {
+        /// Its file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Polling failed, or a thread could not write the history.
+    #[error("the run broke off: {0}")]
+    Broken(#[from] io::Error),
+}
+
+/// How a run goes on.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Seconds since the start.
+    pub elapsed: f64,
+    /// Seconds that were asked for.
+    pub duration: f64,
+    /// Answers with 200 a second, in the last interval.
+    pub batches_per_second: f64,
+    /// Latencies of the last interval.
+    pub latency: Latency,
+    /// All counts so far.
+    pub counts: Counts,
+}
+
+/// The first batch goes out so long after all threads are ready.
+const HEAD_START_NS: u64 = 2_000_000;
+/// A long run has no more intervals: they are all kept.
+const INTERVALS_MAX: f64 = 600.0;
+/// Also a short run has so many intervals, or comparing has nothing to go by.
+const INTERVALS_MIN: f64 = 10.0;
+
+/// Carries out `plan`. `stop` ends it early; `live` is told how it goes.
+///
+/// # Errors
+/// [`LoadError`] if nothing was measured. Failures of single batches are part of the outcome.
+pub fn run(
+    plan: &Plan,
+    stop: &AtomicBool,
+    live: &mut dyn FnMut(&Progress),
+) -> Result<Outcome, LoadError> {
+    check(plan)?;
+    let history = plan.history.as_ref().map(|path| create_history(plan, path)).transpose()?;
+    let shared = share(plan, stop, history.as_ref())?;
+    let started_at = jiff::Timestamp::now().to_string();
+    let mut gather = Gather::new(&shared);
+    thread::scope(|scope| {
+        let (sender, seen) = channel();
+        let (ready, is_ready) = channel();
+        let (mut starts, mut threads) = (Vec::new(), Vec::new());
+        for index in 0..plan.threads {
+            let (start, on_start) = channel();
+            let (shared, sender, ready) = (&shared, sender.clone(), ready.clone());
+            starts.push(start);
+            threads.push(scope.spawn(move || work(shared, index, &ready, &on_start, &sender)));
+        }
+        drop((sender, ready));
+        for _ in 0..plan.threads {
+            if let Ok(Err((endpoint, source))) = is_ready.recv() {
+                let target = plan.targets[endpoint].to_string();
+                return Err(LoadError::Connect { target, source });
+            }
+        }
+        let start_ns = now_ns() + HEAD_START_NS;
+        for start in starts {
+            // A thread that is gone is found when it is joined.
+            let _ = start.send(start_ns);
+        }
+        gather.follow(start_ns, &seen, live)?;
+        threads.into_iter().try_for_each(join)
+    })?;
+    if let Some(history) = &history {
+        history.end()?;
+    }
+    Ok(gather.outcome(started_at))
+}
+
+type Thread<'s> = ScopedJoinHandle<'s, io::Result<()>>;
+
+fn join(thread: Thread<'_>) -> Result<(), LoadError> {
+    match thread.join() {
+        Ok(result) => result.map_err(LoadError::Broken),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// A thread's life: connects, says so, waits for the start, runs.
+fn work(
+    shared: &Shared<'_>,
+    index: usize,
+    ready: &Sender<Result<(), (usize, io::Error)>>,
+    on_start: &Receiver<u64>,
+    seen: &Sender<Seen>,
+) -> io::Result<()> {
+    let worker = match Worker::connect(shared, index) {
+        Ok(worker) => worker,
+        Err(error) => {
+            let _ = ready.send(Err(error));
+            return Ok(());
+        }
+    };
+    // Whoever waits for this has given up if it cannot be sent: then there is no start either.
+    let _ = ready.send(Ok(()));
+    on_start.recv().map_or(Ok(()), |start_ns| worker.run(start_ns, seen))
+}
+
+fn check(plan: &Plan) -> Result<(), LoadError> {
+    let is_closed = plan.pace == Pace::Closed;
+    let faults = [
+        (plan.targets.is_empty(), "there is no endpoint"),
+        (plan.pools.is_empty(), "there is no pool"),
+        (plan.rows == 0, "a batch has one row or more"),
+        (plan.threads == 0, "there must be a thread"),
+        (plan.connections < plan.threads, "each thread needs a connection of its own"),
+        (plan.duration < Duration::from_millis(10), "a run takes 10 ms or more"),
+        (plan.timeout.is_zero(), "a timeout of 0 leaves no time to answer"),
+        (plan.retry && plan.history.is_none(), "only a run with a history can send again"),
+        (is_closed && plan.ramp > plan.duration, "the ramp is longer than the run"),
+    ];
+    match faults.iter().find(|(is_so, _)| *is_so) {
+        Some((_, what)) => Err(LoadError::Plan(what)),
+        None => Ok(()),
+    }
+}
+
+fn create_history(plan: &Plan, path: &Path) -> Result<History, LoadError> {
+    let heading = Heading {
+        mode: mode(plan),
+        nodes: plan.targets.iter().map(ToString::to_string).collect(),
+        deadline_ms: plan.deadline.map(|deadline| as_ns(deadline) / 1_000_000),
+    };
+    History::create(path, &heading, &plan.pools)
+        .map_err(|source| LoadError::History { path: path.to_owned(), source })
+}
+
+/// The name of the plan's mode.
+pub(crate) fn mode(plan: &Plan) -> &'static str {
+    if plan.pace == Pace::Closed { "closed" } else { "open" }
+}
+
+fn share<'a>(
+    plan: &'a Plan,
+    stop: &'a AtomicBool,
+    history: Option<&'a History>,
+) -> Result<Shared<'a>, LoadError> {
+    let resolve = |target: &Target| {
+        target.resolve().map_err(|source| LoadError::Connect { target: target.to_string(), source })
+    };
+    let deadline_ms = plan.deadline.map(|deadline| as_ns(deadline) / 1_000_000);
+    let host = plan.targets[0].host();
+    let batches = Batches::new(&plan.pools, plan.spread, plan.rows, host, deadline_ms);
+    // Whole seconds where the run has some, so that curves are easy to read.
+    let seconds = plan.duration.as_secs_f64();
+    let intervals = seconds.round().clamp(INTERVALS_MIN, INTERVALS_MAX);
+    Ok(Shared {
+        plan,
+        endpoints: plan.targets.iter().map(resolve).collect::<Result<_, _>>()?,
+        nodes: plan.targets.iter().map(ToString::to_string).collect(),
+        ready: if history.is_some() { Vec::new() } else { batches.ready() },
+        batches,
+        history,
+        stop,
+        interval_ns: as_ns(Duration::from_secs_f64(seconds / intervals)).max(1),
+    })
+}

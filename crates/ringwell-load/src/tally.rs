@@ -1,0 +1,160 @@
+//! What is counted: answers by status, rows by kind, failures by kind, and latencies.
+//!
+//! Latencies are those of answers with status 200 and of batches that timed out, which have taken
+//! at least that long. A quick refusal must not make a server look fast.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::answer::Rows;
+
+/// Latencies below are told apart no finer than 64 ns.
+const LATENCY_MIN_NS: u64 = 100;
+/// Longer latencies count as this long: an hour.
+const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
+/// Significant digits that are kept.
+const DIGITS: u8 = 3;
+
+/// Latencies in nanoseconds.
+pub(crate) type Latencies = Histogram<u64>;
+
+/// An empty histogram.
+pub(crate) fn latencies() -> Latencies {
+    #[expect(clippy::expect_used, reason = "the bounds are constants that it accepts")]
+    Histogram::new_with_bounds(LATENCY_MIN_NS, LATENCY_MAX_NS, DIGITS).expect("fit bounds")
+}
+
+/// How a batch ended without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// No connection: nothing was sent.
+    Refused,
+    /// The connection broke, or was closed before the answer.
+    Reset,
+    /// The client gave up.
+    Timeout,
+    /// What came was no answer.
+    Bad,
+    /// The run ended first.
+    End,
+}
+
+/// Counts of some time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Batches whose first byte went out.
+    pub sent: u64,
+    /// Answers by HTTP status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Rows with a number, overflow numbers among them.
+    pub rows: u64,
+    /// Rows with an overflow number.
+    pub overflow_rows: u64,
+    /// Rows with an error.
+    pub error_rows: u64,
+    /// Attempts to connect that failed.
+    pub refused: u64,
+    /// Batches whose connection broke or was closed before the answer.
+    pub reset: u64,
+    /// Batches that the client gave up.
+    pub timeouts: u64,
+    /// Answers that were none.
+    pub bad_answers: u64,
+    /// Batches that had no answer when the run ended.
+    pub unanswered: u64,
+    /// Batches that were due and never sent, because no connection was free.
+    pub unsent: u64,
+    /// Bytes that came back.
+    pub bytes_in: u64,
+}
+
+impl Counts {
+    /// Answers with status 200.
+    #[must_use]
+    pub fn ok(&self) -> u64 {
+        self.statuses.get(&200).copied().unwrap_or(0)
+    }
+
+    /// Answers with another status, and everything that is no answer.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        let other: u64 = self.statuses.iter().filter(|(s, _)| **s != 200).map(|(_, n)| n).sum();
+        let broken = self.refused + self.reset + self.timeouts + self.bad_answers;
+        other + broken + self.unanswered + self.unsent
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
+        let pairs = [
+            (&mut self.sent, other.sent),
+            (&mut self.rows, other.rows),
+            (&mut self.overflow_rows, other.overflow_rows),
+            (&mut self.error_rows, other.error_rows),
+            (&mut self.refused, other.refused),
+            (&mut self.reset, other.reset),
+            (&mut self.timeouts, other.timeouts),
+            (&mut self.bad_answers, other.bad_answers),
+            (&mut self.unanswered, other.unanswered),
+            (&mut self.unsent, other.unsent),
+            (&mut self.bytes_in, other.bytes_in),
+        ];
+        for (into, more) in pairs {
+            *into += more;
+        }
+    }
+}
+
+/// What one thread saw in one interval.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    pub(crate) counts: Counts,
+    pub(crate) latencies: Latencies,
+    ok: u64,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self { counts: Counts::default(), latencies: latencies(), ok: 0 }
+    }
+
+    /// An answer with 200.
+    pub(crate) fn answered(&mut self, latency_ns: u64, rows: Rows) {
+        self.ok += 1;
+        self.counts.rows += rows.numbers;
+        self.counts.overflow_rows += rows.overflow;
+        self.counts.error_rows += rows.errors;
+        self.latencies.saturating_record(latency_ns);
+    }
+
+    /// An answer with another status.
+    pub(crate) fn other_status(&mut self, status: u16) {
+        *self.counts.statuses.entry(status).or_default() += 1;
+    }
+
+    pub(crate) fn failed(&mut self, failure: Failure, latency_ns: u64) {
+        match failure {
+            Failure::Refused => self.counts.refused += 1,
+            Failure::Reset => self.counts.reset += 1,
+            Failure::Bad => self.counts.bad_answers += 1,
+            Failure::End => self.counts.unanswered += 1,
+            Failure::Timeout => {
+                self.counts.timeouts += 1;
+                self.latencies.saturating_record(latency_ns);
+            }
+        }
+    }
+
+    /// Takes what has been counted; counting starts anew.
+    pub(crate) fn take(&mut self) -> (Counts, Latencies) {
+        let taken = std::mem::replace(self, Self::new());
+        let mut counts = taken.counts;
+        if taken.ok > 0 {
+            *counts.statuses.entry(200).or_default() += taken.ok;
+        }
+        (counts, taken.latencies)
+    }
+}

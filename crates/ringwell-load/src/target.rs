@@ -1,0 +1,219 @@
+//! Where batches go: endpoints by TCP or unix socket, and their connections.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use mio::Interest;
+use mio::event::Source;
+
+/// A first connection that takes longer counts as none.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// One endpoint: `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target(Place);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Tcp(String),
+    Unix(PathBuf),
+}
+
+impl FromStr for Target {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path.is_empty() {
+                true => Err("unix: needs the path of a socket"),
+                false => Ok(Self(Place::Unix(PathBuf::from(path)))),
+            };
+        }
+        if text.starts_with("https://") {
+            return Err("https is not spoken here: aim behind what ends TLS");
+        }
+        let rest = text.strip_prefix("http://").unwrap_or(text);
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if !path.is_empty() {
+            return Err("name host and port only: the path is that of the API");
+        }
+        let port = authority.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
+        match port {
+            Some((host, Ok(_))) if !host.is_empty() => Ok(Self(Place::Tcp(authority.to_owned()))),
+            None if text.starts_with("http://") && !authority.is_empty() => {
+                Ok(Self(Place::Tcp(format!("{authority}:80"))))
+            }
+            _ => Err("an endpoint is http://HOST:PORT, HOST:PORT or unix:PATH"),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Place::Tcp(authority) => f.write_str(authority),
+            Place::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Target {
+    /// What goes into `Host`.
+    pub(crate) fn host(&self) -> &str {
+        match &self.0 {
+            Place::Tcp(authority) => authority,
+            Place::Unix(_) => "localhost",
+        }
+    }
+
+    /// The endpoint with its name looked up, once, so that connecting again never waits for it.
+    ///
+    /// # Errors
+    /// If the name has no address.
+    pub(crate) fn resolve(&self) -> io::Result<Endpoint> {
+        match &self.0 {
+            Place::Unix(path) => Ok(Endpoint::Unix(path.clone())),
+            Place::Tcp(authority) => {
+                let first = authority.to_socket_addrs()?.next();
+                first.map(Endpoint::Tcp).ok_or_else(|| io::Error::other("the name has no address"))
+            }
+        }
+    }
+}
+
+/// An endpoint that can be connected to.
+#[derive(Clone, Debug)]
+pub(crate) enum Endpoint {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Endpoint {
+    /// Connects and waits for it: for the first connections, before any clock runs.
+    pub(crate) fn connect(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(address) => {
+                let stream = TcpStream::connect_timeout(address, CONNECT_MAX)?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Tcp(mio::net::TcpStream::from_std(stream)))
+            }
+            Self::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(mio::net::UnixStream::from_std(stream)))
+            }
+        }
+    }
+
+    /// Begins to connect; [`Stream::is_open`] tells how it went.
+    pub(crate) fn begin(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(address) => mio::net::TcpStream::connect(*address).map(Stream::Tcp),
+            Self::Unix(path) => mio::net::UnixStream::connect(path).map(Stream::Unix),
+        }
+    }
+
+    /// Connects, with limits, for one request after another.
+    pub(crate) fn connect_blocking(&self, patience: Duration) -> io::Result<Box<dyn Blocking>> {
+        match self {
+            Self::Tcp(address) => {
+                let stream = TcpStream::connect_timeout(address, patience)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(patience))?;
+                stream.set_write_timeout(Some(patience))?;
+                Ok(Box::new(stream))
+            }
+            Self::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(patience))?;
+                stream.set_write_timeout(Some(patience))?;
+                Ok(Box::new(stream))
+            }
+        }
+    }
+}
+
+/// A stream that blocks.
+pub(crate) trait Blocking: io::Read + io::Write {}
+
+impl Blocking for TcpStream {}
+impl Blocking for UnixStream {}
+
+/// A stream that does not block.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(mio::net::TcpStream),
+    Unix(mio::net::UnixStream),
+}
+
+impl Stream {
+    /// Whether connecting has ended well; not yet, or why not.
+    pub(crate) fn is_open(&self) -> io::Result<bool> {
+        let (fault, peer) = match self {
+            Self::Tcp(stream) => {
+                let peer = stream.peer_addr().map(|_| ());
+                if peer.is_ok() {
+                    stream.set_nodelay(true)?;
+                }
+                (stream.take_error()?, peer)
+            }
+            Self::Unix(stream) => (stream.take_error()?, stream.peer_addr().map(|_| ())),
+        };
+        match (fault, peer) {
+            (Some(fault), _) => Err(fault),
+            (None, Ok(())) => Ok(true),
+            (None, Err(error)) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+            (None, Err(error)) => Err(error),
+        }
+    }
+
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => io::Read::read(stream, into),
+            Self::Unix(stream) => io::Read::read(stream, into),
+        }
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => io::Write::write(stream, bytes),
+            Self::Unix(stream) => io::Write::write(stream, bytes),
+        }
+    }
+
+    /// Edges of reading and writing are told under `token` from now on.
+    pub(crate) fn register(
+        &mut self,
+        registry: &mio::Registry,
+        token: mio::Token,
+    ) -> io::Result<()> {
+        let both = Interest::READABLE | Interest::WRITABLE;
+        match self {
+            Self::Tcp(stream) => stream.register(registry, token, both),
+            Self::Unix(stream) => stream.register(registry, token, both),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Target;
+
+    #[test]
+    fn endpoints_are_urls_addresses_or_sockets() {
+        let read = |text: &str| text.parse::<Target>().map(|target| target.to_string());
+        assert_eq!(read("http://127.0.0.1:8080/").unwrap(), "127.0.0.1:8080");
+        assert_eq!(read("[::1]:8080").unwrap(), "[::1]:8080");
+        assert_eq!(read("http://example.test").unwrap(), "example.test:80");
+        assert_eq!(read("unix:/run/a.sock").unwrap(), "unix:/run/a.sock");
+        for wrong in ["", "host", ":8080", "host:x", "http://h:1/path", "https://h:1", "unix:"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}
