@@ -1,0 +1,195 @@
+//! What befalls machines, by the second, and what an operator does when it is over.
+
+use crate::bug::Bug;
+use crate::event::Event;
+use crate::fault::Kind;
+use crate::model::{Judged, Violation};
+use crate::world::{MS, SECOND, World};
+
+/// Clocks step so far and are believed, or so far that they are not: nothing between.
+const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
+const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND);
+
+impl World {
+    /// A second has passed.
+    pub(crate) fn befall(&mut self) -> Judged {
+        if self.faults.are_over {
+            return Ok(());
+        }
+        self.queue.add(self.now + SECOND, Event::Second);
+        for node in 0..self.nodes.len() {
+            self.befall_machine(node);
+            if self.nodes[node].running.is_some() {
+                self.befall_process(node);
+            }
+        }
+        self.befall_network();
+        if self.faults.strikes(Kind::MapChange) {
+            self.change_map()?;
+        }
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].running.is_none() {
+                continue;
+            }
+            if self.faults.strikes(Kind::Power) {
+                self.stop(node, true)?;
+            } else if self.faults.strikes(Kind::Kill) {
+                self.stop(node, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn befall_machine(&mut self, node: usize) {
+        // What was full may be empty again.
+        if self.nodes[node].disk.is_full {
+            self.nodes[node].disk.is_full = self.faults.stream(Kind::Full).chance(500_000);
+        } else if self.faults.strikes(Kind::Full) {
+            self.nodes[node].disk.is_full = true;
+            self.tell(node, &[], || "the disk is full".to_owned());
+        }
+        if self.faults.strikes(Kind::Rot) {
+            let rotten = self.nodes[node].disk.rot(self.faults.stream(Kind::Rot));
+            self.tell(node, &[], || format!("a bit flips in {rotten:?}"));
+        }
+        if self.faults.strikes(Kind::ClockForward) {
+            let random = self.faults.stream(Kind::ClockForward);
+            let doubted = random.chance(400_000);
+            let (low, high) = if doubted { STEP_DOUBTED_US } else { STEP_BELIEVED_US };
+            let forward = random_between(random, low, high);
+            self.step_clock(node, forward);
+        } else if self.faults.strikes(Kind::ClockBack) {
+            let random = self.faults.stream(Kind::ClockBack);
+            let back = random_between(random, SECOND, STEP_DOUBTED_US.1);
+            self.step_clock(node, -back);
+        }
+    }
+
+    fn step_clock(&mut self, node: usize, skew_us: i64) {
+        self.nodes[node].skew_us = skew_us;
+        self.tell(node, &[], || format!("the wall clock is {} s off now", skew_us / 1_000_000));
+    }
+
+    fn befall_process(&mut self, node: usize) {
+        if self.faults.strikes(Kind::Pause) {
+            let length = self.faults.stream(Kind::Pause).between(5 * MS, 3_000 * MS);
+            self.nodes[node].paused_until = self.now + length;
+            self.tell(node, &[], || format!("stands still for {} ms", length / MS));
+        }
+        if self.faults.strikes(Kind::SlowShard) {
+            let now = self.now;
+            let random = self.faults.stream(Kind::SlowShard);
+            let (length, by) = (random.between(SECOND, 5 * SECOND), random.between(MS, 40 * MS));
+            let which = random.next();
+            let Some(running) = self.running(node) else { return };
+            let count = running.threads.len() as u64;
+            let which = usize::try_from(which % count.max(1)).unwrap_or(0);
+            if let Some(thread) = running.threads.values_mut().nth(which) {
+                thread.slow_until = now + length;
+                thread.slow_by = by;
+            }
+        }
+    }
+
+    fn befall_network(&mut self) {
+        for from in 0..self.nodes.len() {
+            for to in (0..self.nodes.len()).filter(|to| *to != from) {
+                if self.faults.strikes(Kind::Partition) {
+                    let length = self.faults.stream(Kind::Partition).between(50 * MS, 5 * SECOND);
+                    self.cuts.insert((from, to), self.now + length);
+                    self.tell(from, &[], || format!("reaches node {to} no more for {length} us"));
+                }
+            }
+        }
+    }
+
+    /// A pool moves to another shard: first the node that loses it starts again, then the other.
+    fn change_map(&mut self) -> Judged {
+        let shards = self.cluster.homes.len();
+        if self.map_change.is_some() || shards < 2 {
+            return Ok(());
+        }
+        let random = self.faults.stream(Kind::MapChange);
+        let (which, to) = (random.next(), random.index(shards));
+        let pause = random.below(2 * SECOND);
+        let owners = &self.cluster.newest().owners;
+        let which = usize::try_from(which % owners.len() as u64).unwrap_or(0);
+        let Some((&pool, &from)) = owners.iter().nth(which) else { return Ok(()) };
+        let to = u16::try_from(to).unwrap_or(0);
+        if from == to {
+            return Ok(());
+        }
+        let map = self.cluster.change(Some((pool, to)));
+        let (loses, gets) = (self.cluster.home(from), self.cluster.home(to));
+        self.tell(loses, &[], || format!("pool {pool} goes from shard {from} to shard {to}"));
+        if loses == gets || self.bug != Some(Bug::StaleMap) {
+            self.nodes[loses].map = map;
+        }
+        self.stop(loses, false)?;
+        if loses != gets {
+            self.map_change = Some(gets);
+            self.queue.add(self.now + 1 + pause, Event::MapArrives(gets));
+        }
+        Ok(())
+    }
+
+    /// The last fault has been.
+    pub(crate) fn calm(&mut self) {
+        self.faults.are_over = true;
+        self.cuts.clear();
+        self.queue.add(self.now + 4 * SECOND, Event::RollOut);
+        for node in &mut self.nodes {
+            node.disk.is_full = false;
+            for thread in node.running.iter_mut().flat_map(|r| r.threads.values_mut()) {
+                thread.slow_until = 0;
+            }
+        }
+        self.tell(0, &[], || "the last fault has been".to_owned());
+    }
+
+    /// The newest map comes to every node: with an older one a node asks the wrong shard.
+    pub(crate) fn roll_out(&mut self) -> Judged {
+        let newest = self.cluster.newest();
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].map.version < newest.version {
+                self.nodes[node].map = std::rc::Rc::clone(&newest);
+                self.stop(node, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Who held each number that somebody has seen.
+    pub(crate) fn check_attributions(&self) -> Judged {
+        for wanted in self.model.attributions() {
+            let node = self.cluster.home(wanted.shard);
+            let Some(running) = &self.nodes[node].running else { continue };
+            let Some(thread) = running.threads.get(&wanted.shard) else { continue };
+            let disk = &self.nodes[node].disk;
+            let found = crate::lookup::attribution(thread, disk, wanted.number, wanted.at_ms);
+            let fault = match found {
+                Ok(Some(held)) if held.allocated_at.0 == wanted.at_ms => {
+                    let is_right = held.params == wanted.params.as_bytes();
+                    // The record itself may be too old to be kept, unless it is the newest.
+                    let is_gone = held.pool.is_none() && !wanted.is_newest;
+                    if is_right || is_gone {
+                        continue;
+                    }
+                    format!("{:?} was said, {} was given", held, wanted.params)
+                }
+                Ok(None) if !wanted.is_newest => continue,
+                Ok(other) => format!("{other:?} was said, {} was given", wanted.params),
+                Err(_) if disk.lies > 0 || disk.was_damaged => continue,
+                Err(why) => why.to_owned(),
+            };
+            let text = format!("allocated at {}: {fault}", wanted.at_ms);
+            let (number, shard) = (wanted.number, wanted.shard);
+            return Err(Violation { rule: "attribution", text, number, shard });
+        }
+        Ok(())
+    }
+}
+
+fn random_between(random: &mut crate::random::Random, low: u64, high: u64) -> i64 {
+    i64::try_from(random.between(low, high)).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,83 @@
+//! Bugs that are planted on purpose: the simulator must find each of them.
+//!
+//! Most are mistakes that whoever drives an engine could make; they are planted here, in the
+//! driver. Those that only the rules could make are planted in ringwell-core, which has them only
+//! if it is built with `--cfg canary`.
+
+macro_rules! bugs {
+    ($($(#[doc = $doc:literal])* $bug:ident $name:literal;)*) => {
+        /// A planted bug.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug { $($(#[doc = $doc])* $bug,)* }
+
+        impl Bug {
+            /// All that can be planted.
+            pub const ALL: &'static [Self] = &[$(Self::$bug,)*];
+
+            /// As written on the command line.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$bug => $name,)* }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// Answers leave before their group is on the disk.
+    ReplyBeforeFlush "reply-before-flush";
+    /// A flush that failed is tried again, and believed.
+    FlushAgain "flush-again";
+    /// A journal is cut at its first bad frame, whatever comes after it.
+    CutAtBadFrame "cut-at-bad-frame";
+    /// A rotten end is cut, and nothing is held.
+    NoHoldAfterRot "no-hold-after-rot";
+    /// A rename is not made durable.
+    NoNameFlush "no-name-flush";
+    /// Every use of a file has the same salt.
+    OneSalt "one-salt";
+    /// A snapshot says that it knows the group that gathers.
+    SnapshotMissesGroup "snapshot-misses-group";
+    /// A snapshot counts before the last group that it knows of is stored.
+    SnapshotTooEarly "snapshot-too-early";
+    /// Old history is dropped without copying what is still the newest.
+    NoCarry "no-carry";
+    /// Shard time follows the wall clock while the process runs.
+    WallClock "wall-clock";
+    /// Lifetimes are taken as they are, although shard time is rounded down.
+    NoRounding "no-rounding";
+    /// An owner serves rows after their deadline.
+    DeadlineIgnored "deadline-ignored";
+    /// A client that goes away after its answer has left gets its numbers released.
+    ReleaseAnswered "release-answered";
+    /// Owners forget which row of which batch they serve.
+    RetryForgotten "retry-forgotten";
+    /// The outcomes of another shard's rows are joined in the wrong order.
+    RowsMixed "rows-mixed";
+    /// The overflow number is in rotation.
+    OverflowInRotation "overflow-in-rotation";
+    /// A node that starts with a new map goes on serving what it has lost.
+    StaleMap "stale-map";
+    /// Pools that come with a new map are not held.
+    NoHoldAfterMove "no-hold-after-move";
+    /// A link is never told that its owner is slow.
+    NeverShut "never-shut";
+    /// A number is free while its lockout has a moment to go (in ringwell-core).
+    LockCompare "lock-compare";
+    /// The number that has been free for the shortest time goes out (in ringwell-core).
+    NotFifo "not-fifo";
+}
+
+impl Bug {
+    /// The bug that is called `name`.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|bug| bug.name() == name)
+    }
+
+    /// Whether it is in ringwell-core, and there only if that was built with `--cfg canary`.
+    #[must_use]
+    pub const fn is_in_core(self) -> bool {
+        matches!(self, Self::LockCompare | Self::NotFifo)
+    }
+}

@@ -1,0 +1,377 @@
+//! One machine's disk and its page cache, as a list of named files.
+//!
+//! What is written is in the cache at once and on the disk after a flush. A power cut leaves any
+//! part of the blocks that were not flushed, a kill leaves the cache. Names are the same: a change
+//! of the directory lasts when the directory was flushed. Every call that changes something is a
+//! point at which the machine may stop. Knows nothing of journals.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::fault::{Faults, Kind};
+use crate::random::Random;
+
+/// Written as one, unless the power goes: then in sectors.
+pub(crate) const BLOCK: usize = 4096;
+const SECTOR: usize = 512;
+
+/// A file's name: whose it is, what, and its number. `shard` is `u16::MAX` for the node's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) shard: u16,
+    pub(crate) sort: Sort,
+    pub(crate) number: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Sort {
+    Segment,
+    Spare,
+    Snapshot,
+    /// Of a snapshot, a spare or a map.
+    Unfinished,
+    Map,
+}
+
+/// Why a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    Full,
+    Io,
+    /// The machine or the process has stopped: nothing after this call happens.
+    Crashed,
+}
+
+#[derive(Clone, Debug, Default)]
+struct File {
+    cached: Vec<u8>,
+    durable: Vec<u8>,
+    dirty: BTreeSet<usize>,
+    /// Dirty blocks of which a flush has said that they are durable.
+    claimed: BTreeSet<usize>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Put(Name, u64),
+    Move(Name, Name),
+    Remove(Name),
+}
+
+/// The disk of one machine.
+#[derive(Debug, Default)]
+pub(crate) struct Disk {
+    files: BTreeMap<u64, File>,
+    next_file: u64,
+    names: BTreeMap<Name, u64>,
+    durable_names: BTreeMap<Name, u64>,
+    changes: Vec<Change>,
+    pub(crate) is_full: bool,
+    pub(crate) has_stopped: bool,
+    /// What it said was stored and has not kept: writes lost or put elsewhere, flushes that lied.
+    pub(crate) lies: u64,
+    /// Bits that flipped, to be put right by an operator who has a copy.
+    flips: Vec<(Name, usize, u8)>,
+    pub(crate) was_damaged: bool,
+}
+
+type Done = Result<(), Trouble>;
+
+impl Disk {
+    fn begin(&mut self, faults: &mut Faults) -> Done {
+        if !self.has_stopped && faults.strikes(Kind::CrashAtCall) {
+            self.has_stopped = true;
+        }
+        if self.has_stopped { Err(Trouble::Crashed) } else { Ok(()) }
+    }
+
+    fn file(&mut self, name: Name) -> Result<&mut File, Trouble> {
+        let id = self.names.get(&name).ok_or(Trouble::Io)?;
+        self.files.get_mut(id).ok_or(Trouble::Io)
+    }
+
+    pub(crate) fn exists(&self, name: Name) -> bool {
+        self.names.contains_key(&name)
+    }
+
+    /// The numbers of a shard's files of one sort, lowest first.
+    pub(crate) fn list(&self, shard: u16, sort: Sort) -> Vec<u64> {
+        let of = |name: &&Name| name.shard == shard && name.sort == sort;
+        self.names.keys().filter(of).map(|name| name.number).collect()
+    }
+
+    /// A file's length, as it is read.
+    pub(crate) fn len(&self, name: Name) -> u64 {
+        let file = self.names.get(&name).and_then(|id| self.files.get(id));
+        file.map_or(0, |file| file.cached.len() as u64)
+    }
+
+    pub(crate) fn create(&mut self, faults: &mut Faults, name: Name) -> Done {
+        self.begin(faults)?;
+        if self.is_full {
+            return Err(Trouble::Full);
+        }
+        self.next_file += 1;
+        self.files.insert(self.next_file, File::default());
+        self.names.insert(name, self.next_file);
+        self.changes.push(Change::Put(name, self.next_file));
+        Ok(())
+    }
+
+    /// Writes into the cache. What goes wrong with it shows at a flush, at a crash, or never.
+    pub(crate) fn write(
+        &mut self,
+        faults: &mut Faults,
+        name: Name,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Done {
+        self.begin(faults)?;
+        if self.is_full {
+            return Err(Trouble::Full);
+        }
+        let mut offset = usize::try_from(offset).map_err(|_| Trouble::Io)?;
+        let mut bytes = bytes;
+        let fails = faults.strikes(Kind::WriteError);
+        if fails {
+            bytes =
+                &bytes[..faults.stream(Kind::WriteError).index(bytes.len() / BLOCK + 1) * BLOCK];
+        } else if name.sort == Sort::Unfinished && name.shard == u16::MAX {
+            // The map: it is text, and what is wrong with it shows when it is read.
+        } else if faults.strikes(Kind::LostWrite) {
+            self.lies += 1;
+            return Ok(());
+        } else if faults.strikes(Kind::Misdirected) {
+            self.lies += 1;
+            let blocks = self.file(name)?.cached.len() / BLOCK;
+            offset = faults.stream(Kind::Misdirected).index(blocks) * BLOCK;
+        }
+        self.file(name)?.write(offset, bytes);
+        if fails { Err(Trouble::Io) } else { Ok(()) }
+    }
+
+    /// Makes the length of a file what was written into it.
+    pub(crate) fn cut(&mut self, faults: &mut Faults, name: Name, len: u64) -> Done {
+        self.begin(faults)?;
+        let len = usize::try_from(len).map_err(|_| Trouble::Io)?;
+        let file = self.file(name)?;
+        file.cached.resize(len, 0);
+        file.durable.resize(len, 0);
+        file.dirty.retain(|block| block * BLOCK < len);
+        Ok(())
+    }
+
+    /// Makes what was written durable.
+    pub(crate) fn flush(&mut self, faults: &mut Faults, name: Name) -> Done {
+        self.begin(faults)?;
+        let fails = faults.strikes(Kind::FlushError);
+        let lies = !fails && faults.strikes(Kind::LyingFlush);
+        let file = self.file(name)?;
+        if lies {
+            file.claimed.extend(file.dirty.iter().copied());
+            return Ok(());
+        }
+        let mut dirty = std::mem::take(&mut file.dirty);
+        let claimed = std::mem::take(&mut file.claimed);
+        if fails {
+            // Some blocks are stored; all count as clean from now on, so that the next flush lies.
+            let lost = dirty.extract_if(.., |_| faults.stream(Kind::FlushError).chance(500_000));
+            let broken = lost.filter(|block| claimed.contains(block)).count();
+            self.lies += broken as u64;
+        }
+        let file = self.file(name)?;
+        for block in dirty {
+            file.store(block);
+        }
+        if fails { Err(Trouble::Io) } else { Ok(()) }
+    }
+
+    pub(crate) fn rename(&mut self, faults: &mut Faults, from: Name, to: Name) -> Done {
+        self.begin(faults)?;
+        let id = self.names.remove(&from).ok_or(Trouble::Io)?;
+        self.names.insert(to, id);
+        self.changes.push(Change::Move(from, to));
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, faults: &mut Faults, name: Name) -> Done {
+        self.begin(faults)?;
+        self.names.remove(&name);
+        self.changes.push(Change::Remove(name));
+        Ok(())
+    }
+
+    /// Makes names durable.
+    pub(crate) fn flush_names(&mut self, faults: &mut Faults) -> Done {
+        self.begin(faults)?;
+        self.durable_names.clone_from(&self.names);
+        self.changes.clear();
+        let used: BTreeSet<u64> = self.names.values().copied().collect();
+        self.files.retain(|id, _| used.contains(id));
+        Ok(())
+    }
+
+    /// Reads from `offset` until `out` is full or the file ends.
+    pub(crate) fn read(&self, name: Name, offset: u64, out: &mut [u8]) -> Result<usize, Trouble> {
+        let file = self.names.get(&name).and_then(|id| self.files.get(id)).ok_or(Trouble::Io)?;
+        let from = usize::try_from(offset).map_err(|_| Trouble::Io)?.min(file.cached.len());
+        let got = out.len().min(file.cached.len() - from);
+        out[..got].copy_from_slice(&file.cached[from..from + got]);
+        Ok(got)
+    }
+
+    /// The cache forgets what is clean, as a start asks for.
+    pub(crate) fn forget_cache(&mut self) {
+        for file in self.files.values_mut() {
+            let blocks = file.cached.len().div_ceil(BLOCK);
+            for block in 0..blocks {
+                if !file.dirty.contains(&block) {
+                    file.restore(block);
+                }
+            }
+        }
+    }
+
+    /// The process was killed while this write was on its way: a part of it got through.
+    pub(crate) fn kill(&mut self, random: &mut Random, writing: Option<(Name, u64, u64)>) {
+        self.has_stopped = false;
+        let Some((name, offset, len)) = writing else { return };
+        let through = random.below(len / BLOCK as u64 + 1);
+        let first = usize::try_from(offset / BLOCK as u64 + through).unwrap_or(usize::MAX);
+        let end = usize::try_from((offset + len) / BLOCK as u64).unwrap_or(usize::MAX);
+        let Ok(file) = self.file(name) else { return };
+        for block in first..end {
+            file.restore(block);
+            file.dirty.remove(&block);
+        }
+    }
+
+    /// The power was cut: of what was not flushed any part is there.
+    pub(crate) fn power_cut(&mut self, faults: &mut Faults) {
+        self.has_stopped = false;
+        self.is_full = false;
+        let mut names = std::mem::take(&mut self.durable_names);
+        let kept = faults.stream(Kind::Power).index(self.changes.len() + 1);
+        for change in self.changes.drain(..).take(kept) {
+            match change {
+                Change::Put(name, id) => drop(names.insert(name, id)),
+                Change::Move(from, to) => {
+                    if let Some(id) = names.remove(&from) {
+                        names.insert(to, id);
+                    }
+                }
+                Change::Remove(name) => drop(names.remove(&name)),
+            }
+        }
+        self.durable_names.clone_from(&names);
+        self.names = names;
+        for file in self.files.values_mut() {
+            let dirty = std::mem::take(&mut file.dirty);
+            for block in dirty {
+                let fate = faults.stream(Kind::Power).below(3);
+                if fate == 0 {
+                    file.store(block);
+                } else {
+                    self.lies += u64::from(file.claimed.contains(&block));
+                    let kind = if fate == 1 { Kind::Dropped } else { Kind::Torn };
+                    faults.count(kind);
+                    if fate == 2 {
+                        file.tear(block, faults.stream(Kind::Power));
+                    }
+                }
+            }
+            file.claimed.clear();
+            file.cached.clone_from(&file.durable);
+        }
+    }
+
+    /// Flips a bit of something that is stored. Says of what.
+    pub(crate) fn rot(&mut self, random: &mut Random) -> Option<Name> {
+        let of_shards = self.names.iter().filter(|(name, _)| name.shard < u16::MAX);
+        let names: Vec<(Name, u64)> = of_shards.map(|(name, id)| (*name, *id)).collect();
+        let (name, id) = *names.get(random.index(names.len()))?;
+        let file = self.files.get_mut(&id).filter(|file| !file.durable.is_empty())?;
+        // Zeros ahead of use make most of a file: where something lies is looked for a few times.
+        let mut byte = random.index(file.durable.len());
+        for _ in 0..64 {
+            if file.durable[byte] != 0 {
+                break;
+            }
+            byte = random.index(file.durable.len());
+        }
+        if file.dirty.contains(&(byte / BLOCK)) {
+            return None;
+        }
+        let mask = 1 << random.below(8);
+        file.durable[byte] ^= mask;
+        file.cached[byte] ^= mask;
+        self.flips.push((name, byte, mask));
+        self.was_damaged = true;
+        Some(name)
+    }
+
+    /// An operator puts back what has rotted from a copy. `false` if that is not all that is wrong.
+    pub(crate) fn mend(&mut self) -> bool {
+        for (name, byte, mask) in std::mem::take(&mut self.flips) {
+            let Ok(file) = self.file(name) else { continue };
+            if byte < file.durable.len() {
+                file.durable[byte] ^= mask;
+                file.cached[byte] ^= mask;
+            }
+        }
+        self.lies == 0
+    }
+}
+
+impl File {
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset + bytes.len();
+        if self.cached.len() < end {
+            self.cached.resize(end, 0);
+        }
+        self.cached[offset..end].copy_from_slice(bytes);
+        let blocks = offset / BLOCK..end.div_ceil(BLOCK);
+        for block in blocks {
+            self.dirty.insert(block);
+            self.claimed.remove(&block);
+        }
+    }
+
+    /// A block reaches the disk.
+    fn store(&mut self, block: usize) {
+        let (from, to) = self.range(block);
+        if self.durable.len() < to {
+            self.durable.resize(to, 0);
+        }
+        self.durable[from..to].copy_from_slice(&self.cached[from..to]);
+    }
+
+    /// Some sectors of a block reach the disk.
+    fn tear(&mut self, block: usize, random: &mut Random) {
+        let (from, to) = self.range(block);
+        if self.durable.len() < to {
+            self.durable.resize(to, 0);
+        }
+        for sector in (from..to).step_by(SECTOR) {
+            if random.chance(500_000) {
+                let end = to.min(sector + SECTOR);
+                self.durable[sector..end].copy_from_slice(&self.cached[sector..end]);
+            }
+        }
+    }
+
+    /// The cache takes a block from the disk.
+    fn restore(&mut self, block: usize) {
+        let (from, to) = self.range(block);
+        // A file that grew and was not flushed is shorter on the disk.
+        let known = self.durable.len().clamp(from, to);
+        let on_disk = self.durable.get(from..known).unwrap_or_default();
+        let (there, beyond) = self.cached[from..to].split_at_mut(on_disk.len());
+        there.copy_from_slice(on_disk);
+        beyond.fill(0);
+    }
+
+    fn range(&self, block: usize) -> (usize, usize) {
+        let len = self.cached.len();
+        ((block * BLOCK).min(len), (block * BLOCK + BLOCK).min(len))
+    }
+}

@@ -1,0 +1,150 @@
+//! Faults by kind: how often each strikes in a run, and which of them did.
+//!
+//! Swarm testing: a run draws which kinds are on, and their rates. A kind that is always on can
+//! hide what another would show.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::random::Random;
+
+macro_rules! kinds {
+    ($($kind:ident $name:literal $odds:literal $low:literal $high:literal;)*) => {
+        /// What can go wrong. Those up to `Rot` happen to disks, those from `FrameLost` on to links.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[allow(missing_docs, reason = "docs/spec/simulation.md says what each one does")]
+        pub enum Kind { $($kind,)* }
+
+        impl Kind {
+            /// All kinds, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$kind,)*];
+
+            /// As written in a run's line and on the command line.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)* }
+            }
+
+            /// In how many runs of 100 it is on, and between which rates (in a million).
+            const fn odds(self) -> (u64, u64, u64) {
+                match self { $(Self::$kind => ($odds, $low, $high),)* }
+            }
+        }
+    };
+}
+
+// The rate counts against opportunities: a second of the run for what happens to nodes (crashes,
+// clocks, pauses, periods), a call of the disk, a frame of a link, a batch of a client.
+kinds! {
+    Kill "kill" 60 5_000 60_000;
+    Power "power" 50 5_000 60_000;
+    CrashAtCall "crash-at-call" 40 100 2_000;
+    Torn "torn" 100 0 0;
+    Dropped "dropped" 100 0 0;
+    WriteError "write-error" 15 50 500;
+    FlushError "flush-error" 20 50 1_000;
+    Full "full" 20 5_000 30_000;
+    SlowDisk "slow-disk" 30 1_000 20_000;
+    LostWrite "lost-write" 8 50 1_000;
+    Misdirected "misdirected" 8 50 1_000;
+    LyingFlush "lying-flush" 10 5_000 200_000;
+    Rot "rot" 15 2_000 20_000;
+    FrameLost "frame-lost" 40 1_000 50_000;
+    FrameDoubled "frame-doubled" 30 1_000 50_000;
+    FrameDelayed "frame-delayed" 40 1_000 50_000;
+    FrameReordered "frame-reordered" 40 5_000 300_000;
+    Partition "partition" 30 5_000 50_000;
+    SlowShard "slow-shard" 30 5_000 50_000;
+    Pause "pause" 30 5_000 50_000;
+    ClockForward "clock-forward" 30 2_000 30_000;
+    ClockBack "clock-back" 30 2_000 30_000;
+    MapChange "map-change" 30 5_000 30_000;
+    Retry "retry" 50 10_000 400_000;
+    Visitor "visitor" 50 10_000 400_000;
+    Release "release" 40 10_000 200_000;
+    Abort "abort" 40 5_000 100_000;
+    Hurry "hurry" 30 10_000 200_000;
+}
+
+impl Kind {
+    /// The kind that is called `name`.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The faults of one run.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    streams: Vec<Random>,
+    rates: Vec<u64>,
+    struck: Vec<u64>,
+    /// Of those that would strike, only these do: their kind and which of its kind they are.
+    only: Option<BTreeSet<(Kind, u64)>>,
+    /// How often each would have struck.
+    drawn: Vec<u64>,
+    /// All that did, for the shrinker.
+    pub(crate) history: Vec<(Kind, u64)>,
+    pub(crate) are_over: bool,
+}
+
+impl Faults {
+    /// Draws what is on, without the kinds in `off`.
+    pub(crate) fn draw(seed: u64, off: &[Kind], only: Option<BTreeSet<(Kind, u64)>>) -> Self {
+        let mut random = Random::new(seed, 1);
+        let is_calm = random.below(16) == 0;
+        let rate = |kind: &Kind| {
+            let (odds, low, high) = kind.odds();
+            let (is_on, rate) = (random.below(100) < odds, random.between(low, high));
+            // What clients do is no fault: a calm run has it too.
+            let is_calmed = is_calm && *kind < Kind::MapChange;
+            if is_on && !is_calmed && !off.contains(kind) { rate } else { 0 }
+        };
+        let rates = Kind::ALL.iter().map(rate).collect();
+        let streams = (0..Kind::ALL.len() as u64).map(|i| Random::new(seed, 100 + i)).collect();
+        let zeros = vec![0; Kind::ALL.len()];
+        let history = Vec::new();
+        Self { streams, rates, struck: zeros.clone(), only, drawn: zeros, history, are_over: false }
+    }
+
+    /// Whether this kind strikes at this opportunity.
+    pub(crate) fn strikes(&mut self, kind: Kind) -> bool {
+        let rate = self.rates[kind as usize];
+        !self.are_over && self.streams[kind as usize].chance(rate) && self.note(kind)
+    }
+
+    /// Notes that a fault happens; `false` if it was taken out.
+    pub(crate) fn note(&mut self, kind: Kind) -> bool {
+        let which = self.drawn[kind as usize];
+        self.drawn[kind as usize] += 1;
+        if self.only.as_ref().is_some_and(|only| !only.contains(&(kind, which))) {
+            return false;
+        }
+        self.struck[kind as usize] += 1;
+        self.history.push((kind, which));
+        true
+    }
+
+    /// Counts what a crash does to blocks: a consequence, not a fault that could be left out.
+    pub(crate) fn count(&mut self, kind: Kind) {
+        self.struck[kind as usize] += 1;
+    }
+
+    /// The stream from which the details of this kind are drawn.
+    pub(crate) fn stream(&mut self, kind: Kind) -> &mut Random {
+        &mut self.streams[kind as usize]
+    }
+
+    /// How often each kind struck, without those that never did.
+    pub(crate) fn counts(&self) -> Vec<(Kind, u64)> {
+        let counts = Kind::ALL.iter().map(|kind| (*kind, self.struck[*kind as usize]));
+        counts.filter(|(_, count)| *count > 0).collect()
+    }
+}

@@ -1,0 +1,203 @@
+//! Runs seeds, prints a line for each, and makes a short story of the first that fails.
+
+use std::collections::BTreeSet;
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::Parser;
+use ringwell_sim::{Bug, Kind, Options, Report, run, shrink};
+
+/// Simulates clusters under faults. The same arguments give the same runs.
+#[derive(Parser)]
+#[command(about)]
+struct Cli {
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How many seeds, one after the other.
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// Threads that run seeds.
+    #[arg(long, default_value_t = 1)]
+    threads: u16,
+    /// Kinds of faults that do not happen.
+    #[arg(long, value_delimiter = ',', value_parser = kind)]
+    off: Vec<Kind>,
+    /// Only these faults happen: the kind, and which of its kind.
+    #[arg(long, value_name = "KIND:WHICH,…")]
+    only_faults: Option<String>,
+    /// Only these batches are sent.
+    #[arg(long, value_name = "BATCH,…")]
+    only_batches: Option<String>,
+    /// A bug that is planted.
+    #[arg(long, value_parser = bug)]
+    bug: Option<Bug>,
+    /// Print only seeds that fail, and the sum.
+    #[arg(long)]
+    quiet: bool,
+    /// Do not look for a shorter run that fails in the same way.
+    #[arg(long)]
+    no_shrink: bool,
+}
+
+fn kind(name: &str) -> Result<Kind, String> {
+    Kind::parse(name).ok_or_else(|| format!("no kind of fault is called {name}"))
+}
+
+fn bug(name: &str) -> Result<Bug, String> {
+    Bug::parse(name).ok_or_else(|| format!("no planted bug is called {name}"))
+}
+
+fn faults(text: &str) -> Result<BTreeSet<(Kind, u64)>, String> {
+    let fault = |item: &str| {
+        let (name, which) = item.split_once(':').ok_or(format!("{item}: KIND:WHICH"))?;
+        Ok((kind(name)?, which.parse().map_err(|_| format!("{which} is no number"))?))
+    };
+    text.split(',').filter(|item| !item.is_empty()).map(fault).collect()
+}
+
+fn batches(text: &str) -> Result<BTreeSet<u32>, String> {
+    let batch = |item: &str| item.parse().map_err(|_| format!("{item} is no number"));
+    text.split(',').filter(|item| !item.is_empty()).map(batch).collect()
+}
+
+/// What all threads add to.
+#[derive(Default)]
+struct Sum {
+    failed: Option<u64>,
+    rows: u64,
+    numbers: u64,
+    hours: f64,
+    faults: std::collections::BTreeMap<Kind, u64>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match work(&cli) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(wrong) => {
+            eprintln!("{wrong}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs all seeds; `false` if one has failed.
+fn work(cli: &Cli) -> Result<bool, String> {
+    let plan = Options {
+        seed: cli.seed,
+        off: cli.off.clone(),
+        only_faults: cli.only_faults.as_deref().map(faults).transpose()?,
+        only_batches: cli.only_batches.as_deref().map(batches).transpose()?,
+        bug: cli.bug,
+        is_told: false,
+    };
+    plant(plan.bug);
+    let commit = commit();
+    let next = AtomicU64::new(cli.seed);
+    let sum = Mutex::new(Sum::default());
+    std::thread::scope(|scope| {
+        for _ in 0..cli.threads.max(1) {
+            scope.spawn(|| run_seeds(cli, &plan, &commit, &next, &sum));
+        }
+    });
+    let sum = sum.into_inner().map_err(|_| "a run has panicked: see above")?;
+    let Sum { rows, numbers, hours, .. } = sum;
+    let done = next.load(Ordering::Relaxed).min(cli.seed + cli.seeds) - cli.seed;
+    print!("{done} seeds, {hours:.2} simulated hours, {rows} rows, {numbers} numbers;");
+    for (kind, count) in &sum.faults {
+        print!(" {kind}={count}");
+    }
+    println!();
+    if let Some(seed) = sum.failed {
+        let options = Options { seed, is_told: true, ..plan };
+        tell(&options, cli.no_shrink, &commit);
+    }
+    Ok(sum.failed.is_none())
+}
+
+fn run_seeds(cli: &Cli, plan: &Options, commit: &str, next: &AtomicU64, sum: &Mutex<Sum>) {
+    loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed >= cli.seed + cli.seeds {
+            return;
+        }
+        let report = run(&Options { seed, ..plan.clone() });
+        if !cli.quiet || report.violation.is_some() {
+            println!("{}", report.line(commit));
+        }
+        // A thread that has panicked while it held this has said so.
+        let Ok(mut sum) = sum.lock() else { return };
+        sum.rows += report.rows;
+        sum.numbers += report.numbers;
+        #[expect(clippy::cast_precision_loss, reason = "microseconds of a few hours")]
+        let hours = report.length_us as f64 / 3.6e9;
+        sum.hours += hours;
+        for (kind, count) in report.faults {
+            *sum.faults.entry(kind).or_default() += count;
+        }
+        if report.violation.is_some() {
+            sum.failed.get_or_insert(seed);
+            next.store(u64::MAX / 2, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The story of a run that failed, and the command that repeats it.
+fn tell(options: &Options, no_shrink: bool, commit: &str) {
+    println!("\nto repeat: {}", command(options));
+    let (options, report) = match shrink(options).filter(|_| !no_shrink) {
+        Some(shorter) => shorter,
+        None => (options.clone(), run(options)),
+    };
+    println!("the short version: {}", command(&options));
+    println!("{}\n", report.line(commit));
+    for line in &report.tale {
+        println!("{line}");
+    }
+    if let Report { violation: Some(broken), .. } = &report {
+        let number = if broken.number == 0 { String::new() } else { broken.number.to_string() };
+        println!("\nBROKEN: {}, shard {} {number}: {}", broken.rule, broken.shard, broken.text);
+    }
+}
+
+fn command(options: &Options) -> String {
+    let mut command = format!("cargo run -p ringwell-sim --release -- --seed {}", options.seed);
+    let list = |name: &str, items: Vec<String>| format!(" --{name} '{}'", items.join(","));
+    if !options.off.is_empty() {
+        command += &list("off", options.off.iter().map(Kind::to_string).collect());
+    }
+    if let Some(only) = &options.only_faults {
+        let items = only.iter().map(|(kind, which)| format!("{kind}:{which}"));
+        command += &list("only-faults", items.collect());
+    }
+    if let Some(only) = &options.only_batches {
+        command += &list("only-batches", only.iter().map(u32::to_string).collect());
+    }
+    if let Some(bug) = options.bug {
+        command += &format!(" --bug {}", bug.name());
+    }
+    command
+}
+
+/// Bugs in the rules themselves are there only if the crates were built for it.
+#[cfg(canary)]
+fn plant(bug: Option<Bug>) {
+    ringwell_sim::plant_in_core(bug);
+}
+
+#[cfg(not(canary))]
+fn plant(bug: Option<Bug>) {
+    if bug.is_some_and(Bug::is_in_core) {
+        eprintln!("this bug is there only if all is built with RUSTFLAGS='--cfg canary'");
+    }
+}
+
+/// The commit that is checked out, as far as git says.
+fn commit() -> String {
+    let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    let text = output.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    text.map_or_else(|| "unknown".to_owned(), |text| text.trim().to_owned())
+}

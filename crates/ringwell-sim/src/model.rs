@@ -1,0 +1,446 @@
+//! The reference model: what every answer is held to. Shares no code with the rules that it judges.
+//!
+//! Hears what owners granted, when each answer left, and what was there after each restart. True
+//! time is what a visitor lives in (microseconds); shard time is what an owner reckons in
+//! (milliseconds). Numbers, pools and shards are bare integers here on purpose.
+//! Source: docs/spec/simulation.md, "What is checked".
+
+use std::collections::{BTreeMap, BTreeSet};
+
+mod checks;
+
+/// A gap of the clock up to this is believed: nobody can tell it from a long stop.
+const BELIEVED_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which one.
+    pub rule: &'static str,
+    /// What happened, for a person.
+    pub text: String,
+    /// The number that it is about; zero if none.
+    pub number: u64,
+    /// The shard that it is about.
+    pub shard: u16,
+}
+
+pub(crate) type Judged = Result<(), Violation>;
+
+/// What the model knows of a pool.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolRule {
+    pub(crate) lifetime_ms: u64,
+    pub(crate) first: u64,
+    pub(crate) count: u64,
+    pub(crate) overflow: u64,
+}
+
+/// A number that an owner has given to a row, whether its answer ever leaves or not.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    /// Which batch as it was sent, and which of its rows.
+    pub(crate) batch: u64,
+    pub(crate) row: u16,
+    /// What stays the same when the batch is sent again: its first number and the row.
+    pub(crate) retry: Option<(u64, u16)>,
+    pub(crate) visitor: Option<u64>,
+    pub(crate) shard: u16,
+    pub(crate) pool: u64,
+    pub(crate) number: u64,
+    pub(crate) true_us: u64,
+    pub(crate) at_ms: u64,
+    pub(crate) until_ms: u64,
+    /// The group of its record.
+    pub(crate) group: u64,
+    /// Handed out now, not kept.
+    pub(crate) is_fresh: bool,
+    pub(crate) params: String,
+    /// Nobody waits after this.
+    pub(crate) deadline_us: u64,
+    /// What the shard's restarts have wrongly believed until then.
+    believed_ms: i64,
+    /// How far its clock has leapt ahead in all.
+    leapt_ms: i64,
+    is_lost: bool,
+}
+
+/// A number that somebody has seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Holding {
+    pub(crate) grant: Grant,
+    /// Nobody else may get it before this.
+    until_us: u64,
+    /// Its record is gone, and the disk is to blame: nothing is promised any more.
+    is_lost: bool,
+    /// Its record is gone, which recovery has said: nobody else may get it, and no more.
+    is_forgotten: bool,
+}
+
+/// What an answer says of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Number(u64),
+    Exhausted,
+    Refused(&'static str),
+}
+
+/// A row that leaves with its answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) batch: u64,
+    pub(crate) row: u16,
+    pub(crate) retry: Option<(u64, u16)>,
+    pub(crate) pool: u64,
+    pub(crate) told: Told,
+    pub(crate) now_us: u64,
+}
+
+/// What there is after a restart of one shard.
+#[derive(Clone, Debug)]
+pub(crate) struct Recovery {
+    pub(crate) shard: u16,
+    /// The group after the last that was read.
+    pub(crate) next_n: u64,
+    /// The end of the journal was found to be damaged.
+    pub(crate) is_rotten: bool,
+    /// The disk has lost what it had said was stored.
+    pub(crate) disk_lied: bool,
+    pub(crate) now_us: u64,
+    pub(crate) now_ms: u64,
+    /// Number, allocated at, locked until.
+    pub(crate) numbers: Vec<(u64, u64, u64)>,
+    /// Pools that are held, and until when.
+    pub(crate) holds: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    allocated_at: u64,
+    until: u64,
+}
+
+/// What a shard is expected to know, in its own time.
+#[derive(Debug, Default)]
+struct Shard {
+    numbers: BTreeMap<u64, Known>,
+    holds: BTreeMap<u64, u64>,
+    /// Shard time less true time.
+    offset_ms: Option<i64>,
+    believed_ms: i64,
+    leapt_ms: i64,
+}
+
+/// The reference model.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    pools: BTreeMap<u64, PoolRule>,
+    shards: BTreeMap<u16, Shard>,
+    /// By batch and row: more than one if a frame was doubled.
+    granted: BTreeMap<(u64, u16), Vec<Grant>>,
+    /// By number, in the order of their answers.
+    pub(crate) held: BTreeMap<u64, Vec<Holding>>,
+    answered: BTreeSet<(u64, u16)>,
+    /// The newest grant of each number that is not lost, by shard: when, in shard time.
+    newest: BTreeMap<(u16, u64), u64>,
+    by_retry: BTreeMap<(u64, u16), (u64, usize)>,
+    /// Rows that an owner has decided once and may remember.
+    decided: BTreeSet<(u64, u16)>,
+    by_visitor: BTreeMap<(u64, u64), (u64, usize)>,
+    /// From now on every row must be served.
+    pub(crate) must_serve: bool,
+    pub(crate) rows: u64,
+    pub(crate) numbers_out: u64,
+    /// Answers that the disk has lost in a way that nobody can see.
+    pub(crate) excused: u64,
+    /// A link that has not done what it should.
+    pub(crate) link_fault: Option<Violation>,
+    probed: u64,
+}
+
+/// A look-up that is to be made, and what it must find.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) shard: u16,
+    pub(crate) number: u64,
+    pub(crate) at_ms: u64,
+    pub(crate) params: &'a str,
+    /// It must be there, however old it is.
+    pub(crate) is_newest: bool,
+}
+
+impl Grant {
+    /// What an owner's outcome says; the model fills in what it alone knows.
+    #[expect(clippy::too_many_arguments, reason = "each is a fact of its own")]
+    pub(crate) fn new(
+        (batch, row): (u64, u16),
+        retry: Option<(u64, u16)>,
+        visitor: Option<u64>,
+        (shard, pool, number): (u16, u64, u64),
+        (true_us, at_ms, until_ms): (u64, u64, u64),
+        group: u64,
+        is_fresh: bool,
+        params: String,
+        deadline_us: u64,
+    ) -> Self {
+        Self {
+            batch,
+            row,
+            retry,
+            visitor,
+            shard,
+            pool,
+            number,
+            true_us,
+            at_ms,
+            until_ms,
+            group,
+            is_fresh,
+            params,
+            deadline_us,
+            believed_ms: 0,
+            leapt_ms: 0,
+            is_lost: false,
+        }
+    }
+
+    /// The same visitor, or the same row of a batch that was sent again, may have the same number.
+    fn holder(&self) -> (u8, u64, u16) {
+        match (self.visitor, self.retry) {
+            (Some(visitor), _) => (0, visitor, 0),
+            (None, Some((batch, row))) => (1, batch, row),
+            (None, None) => (2, self.batch, self.row),
+        }
+    }
+}
+
+fn broken(rule: &'static str, shard: u16, number: u64, text: String) -> Violation {
+    Violation { rule, text, number, shard }
+}
+
+impl Model {
+    pub(crate) fn new(pools: BTreeMap<u64, PoolRule>) -> Self {
+        Self { pools, ..Self::default() }
+    }
+
+    fn lifetime(&self, pool: u64) -> u64 {
+        self.pools.get(&pool).map_or(0, |pool| pool.lifetime_ms)
+    }
+
+    /// An owner has given a number to a row.
+    pub(crate) fn granted(&mut self, mut grant: Grant) -> Judged {
+        self.check_grant(&grant)?;
+        let lifetime = self.lifetime(grant.pool);
+        let shard = self.shards.entry(grant.shard).or_default();
+        grant.believed_ms = shard.believed_ms;
+        grant.leapt_ms = shard.leapt_ms;
+        let known = shard.numbers.entry(grant.number).or_default();
+        if grant.is_fresh {
+            *known = Known { allocated_at: grant.at_ms, until: grant.at_ms + lifetime + 1 };
+            self.newest.insert((grant.shard, grant.number), grant.at_ms);
+        } else {
+            // How long it is kept depends on why; it must be locked, and no shorter than before.
+            let is_repeated = grant.retry.is_some_and(|row| self.decided.contains(&row));
+            let wanted = if is_repeated { grant.at_ms + 1 } else { grant.at_ms + lifetime + 1 };
+            if grant.until_ms < known.until.max(wanted) {
+                let text = format!("kept until {}, known until {}", grant.until_ms, known.until);
+                return Err(broken("kept too short", grant.shard, grant.number, text));
+            }
+            known.until = grant.until_ms;
+        }
+        self.decided.extend(grant.retry);
+        self.granted.entry((grant.batch, grant.row)).or_default().push(grant);
+        Ok(())
+    }
+
+    /// An owner says that all numbers of a pool are locked out.
+    pub(crate) fn exhausted(
+        &mut self,
+        shard_id: u16,
+        pool_id: u64,
+        at_ms: u64,
+        retry: Option<(u64, u16)>,
+    ) -> Judged {
+        let was_decided = retry.is_some_and(|row| !self.decided.insert(row));
+        let (Some(pool), Some(shard)) = (self.pools.get(&pool_id), self.shards.get(&shard_id))
+        else {
+            return Ok(());
+        };
+        let is_held = shard.holds.get(&pool_id).is_some_and(|until| *until > at_ms);
+        let of_pool = shard.numbers.range(pool.first..pool.first + pool.count);
+        let free = of_pool.filter(|(_, known)| known.until <= at_ms).map(|(number, _)| *number);
+        match { free }.next() {
+            Some(number) if !is_held && !was_decided => {
+                let text = format!("pool {pool_id} said that it had none left, but one was free");
+                Err(broken("overflow without cause", shard_id, number, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A lockout was ended at `at_ms` by its owner.
+    pub(crate) fn released(&mut self, shard: u16, number: u64, at_ms: u64) {
+        let known = self.shards.entry(shard).or_default().numbers.get_mut(&number);
+        if let Some(known) = known {
+            known.until = at_ms + 1;
+        }
+    }
+
+    /// Somebody asks for the end of a lockout: from now on nothing is promised to its holder.
+    pub(crate) fn release_asked(&mut self, number: u64, at_ms: u64, now_us: u64) {
+        for held in self.held.get_mut(&number).into_iter().flatten() {
+            if held.grant.at_ms == at_ms {
+                held.until_us = held.until_us.min(now_us);
+            }
+        }
+    }
+
+    /// A row's answer leaves.
+    pub(crate) fn answered(&mut self, row: &Row) -> Judged {
+        self.rows += 1;
+        self.probed += u64::from(self.must_serve);
+        if !self.answered.insert((row.batch, row.row)) {
+            let text = format!("batch {} row {} was answered twice", row.batch, row.row);
+            return Err(broken("two answers", 0, 0, text));
+        }
+        match row.told {
+            Told::Number(number) => self.take_number(row, number),
+            Told::Exhausted => self.check_repeat_exhausted(row),
+            Told::Refused(why) if self.must_serve => {
+                let text = format!(
+                    "batch {} row {} of pool {}: {why}, long after the last fault",
+                    row.batch, row.row, row.pool
+                );
+                Err(broken("not live", 0, 0, text))
+            }
+            Told::Refused(_) => Ok(()),
+        }
+    }
+
+    /// Until when in true time nobody else may get a number. Handed out now, for a lifetime; one
+    /// that is kept as long as its owner says, whose milliseconds are rounded down.
+    fn promised_until(&self, grant: &Grant) -> u64 {
+        let lifetime_ms = self.lifetime(grant.pool);
+        let left_ms = (grant.until_ms - grant.at_ms).saturating_sub(1);
+        let promised_ms = if grant.is_fresh { lifetime_ms } else { left_ms.min(lifetime_ms) };
+        grant.true_us + promised_ms * 1000
+    }
+
+    /// A batch's answer leaves `late_us` after the last moment that it may.
+    pub(crate) fn answered_late(&self, batch: u64, shard: u16, late_us: u64) -> Judged {
+        if late_us == 0 {
+            return Ok(());
+        }
+        let text = format!("batch {batch} was answered {late_us} us too late");
+        Err(broken("late", shard, 0, text))
+    }
+
+    /// So many rows should have been answered since every row must be served.
+    pub(crate) fn check_probes(&self, wanted: u64) -> Judged {
+        if self.probed >= wanted {
+            return Ok(());
+        }
+        let text = format!("{} of {wanted} rows were answered after the faults", self.probed);
+        Err(broken("not live", 0, 0, text))
+    }
+
+    fn take_number(&mut self, row: &Row, number: u64) -> Judged {
+        let grants = self.granted.get(&(row.batch, row.row)).into_iter().flatten();
+        let grant = grants.rev().find(|grant| grant.number == number && grant.pool == row.pool);
+        let Some(grant) = grant.cloned() else {
+            let text = format!(
+                "batch {} row {} of pool {} was answered with {number}, which no owner gave it",
+                row.batch, row.row, row.pool
+            );
+            return Err(broken("phantom", 0, number, text));
+        };
+        self.numbers_out += 1;
+        self.check_double(&grant)?;
+        self.check_repeat(&grant)?;
+        let until_us = self.promised_until(&grant);
+        let (retry, visitor, pool) = (grant.retry, grant.visitor, grant.pool);
+        let is_lost = grant.is_lost;
+        let all = self.held.entry(number).or_default();
+        all.push(Holding { grant, until_us, is_lost, is_forgotten: is_lost });
+        let place = (number, all.len() - 1);
+        if let Some(retry) = retry {
+            self.by_retry.insert(retry, place);
+        } else if let Some(visitor) = visitor {
+            self.by_visitor.insert((pool, visitor), place);
+        }
+        Ok(())
+    }
+
+    /// A shard was read back from its files.
+    pub(crate) fn recovered(&mut self, recovery: &Recovery) -> Judged {
+        self.believe(recovery);
+        self.forget(recovery)?;
+        let shard = self.shards.entry(recovery.shard).or_default();
+        let known = |&(number, allocated_at, until): &(u64, u64, u64)| {
+            (number, Known { allocated_at, until })
+        };
+        shard.numbers = recovery.numbers.iter().map(known).collect();
+        shard.holds = recovery.holds.iter().copied().collect();
+        self.check_recovered(recovery)
+    }
+
+    /// Notes by how much a restart's clock ran ahead of true time without anybody noticing.
+    fn believe(&mut self, recovery: &Recovery) {
+        let shard = self.shards.entry(recovery.shard).or_default();
+        let offset = recovery.now_ms.cast_signed() - (recovery.now_us / 1000).cast_signed();
+        let jump = offset - shard.offset_ms.unwrap_or(offset);
+        if (1..=BELIEVED_MS).contains(&jump) {
+            shard.believed_ms += jump;
+        }
+        shard.leapt_ms += jump.max(0);
+        shard.offset_ms = Some(offset);
+    }
+
+    /// Groups from `next_n` on are gone. Nothing that was answered may have been in them, unless
+    /// the disk is to blame.
+    fn forget(&mut self, recovery: &Recovery) -> Judged {
+        let Recovery { shard, next_n, is_rotten, disk_lied, .. } = *recovery;
+        let is_gone = |grant: &Grant| grant.shard == shard && grant.group >= next_n;
+        for grant in self.granted.values_mut().flatten().filter(|grant| is_gone(grant)) {
+            grant.is_lost = true;
+        }
+        for held in self.held.values_mut().flatten() {
+            if !is_gone(&held.grant) || held.is_lost || held.is_forgotten {
+                continue;
+            }
+            if is_rotten {
+                held.is_forgotten = true;
+            } else if disk_lied {
+                held.is_lost = true;
+                self.excused += 1;
+            } else {
+                let text = format!(
+                    "was answered from group {}, but the journal ends before {next_n}",
+                    held.grant.group
+                );
+                return Err(broken("forgotten", shard, held.grant.number, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// A shard's process has ended: what it knows is open until it starts again.
+    pub(crate) fn stopped(&mut self, shard: u16) {
+        if let Some(shard) = self.shards.get_mut(&shard) {
+            shard.numbers.clear();
+            shard.holds.clear();
+        }
+    }
+
+    /// A node's files were given up: what they knew is protected by holds and by nothing else.
+    pub(crate) fn wiped(&mut self, shard: u16) {
+        for held in self.held.values_mut().flatten().filter(|held| held.grant.shard == shard) {
+            held.is_forgotten = true;
+        }
+        for grant in self.granted.values_mut().flatten().filter(|grant| grant.shard == shard) {
+            grant.is_lost = true;
+        }
+        self.shards.remove(&shard);
+        self.newest.retain(|(of, _), _| *of != shard);
+    }
+}

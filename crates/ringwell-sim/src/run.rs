@@ -1,0 +1,136 @@
+//! One run from its seed: what can be chosen, and what is said of it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::bug::Bug;
+use crate::fault::Kind;
+use crate::model::Violation;
+use crate::world::World;
+
+/// What a run is made of. The same options give the same run, to the last bit.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where all that is drawn comes from.
+    pub seed: u64,
+    /// Kinds of faults that do not happen.
+    pub off: Vec<Kind>,
+    /// Of the faults that would happen, only these do: the kind, and which of its kind.
+    pub only_faults: Option<BTreeSet<(Kind, u64)>>,
+    /// Of the batches that would be sent, only these are.
+    pub only_batches: Option<BTreeSet<u32>>,
+    /// A bug that is planted.
+    pub bug: Option<Bug>,
+    /// Whether lines for a person are kept.
+    pub is_told: bool,
+}
+
+/// What happened in a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// The promise that was broken, if one was.
+    pub violation: Option<Violation>,
+    /// Simulated time in microseconds.
+    pub length_us: u64,
+    /// Rows that were answered.
+    pub rows: u64,
+    /// Numbers that were answered.
+    pub numbers: u64,
+    /// Answers that the disk has lost in a way that nobody can see.
+    pub excused: u64,
+    /// How often each kind of fault happened.
+    pub faults: Vec<(Kind, u64)>,
+    /// Which ones did.
+    pub history: Vec<(Kind, u64)>,
+    /// How many batches there were.
+    pub batches: u32,
+    /// A digest of all that happened: equal for equal runs.
+    pub hash: u64,
+    /// The story, if it was asked for.
+    pub tale: Vec<String>,
+}
+
+/// Runs a seed.
+#[must_use]
+pub fn run(options: &Options) -> Report {
+    let mut world = World::new(options);
+    // Production code asserts what it relies on: that is a finding like any other.
+    let judged = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(Violation { rule: "panic", text, number: 0, shard: 0 })
+    });
+    let number = judged.as_ref().err().map_or(0, |violation| violation.number);
+    Report {
+        seed: options.seed,
+        violation: judged.err(),
+        length_us: world.now,
+        rows: world.model.rows,
+        numbers: world.model.numbers_out,
+        excused: world.model.excused,
+        faults: world.faults.counts(),
+        history: std::mem::take(&mut world.faults.history),
+        batches: world.clients.count(),
+        hash: world.hash,
+        tale: world.tale.lines(number),
+    }
+}
+
+impl Report {
+    /// The run in one line.
+    #[must_use]
+    pub fn line(&self, commit: &str) -> String {
+        let Self { seed, length_us, rows, numbers, excused, hash, .. } = self;
+        let verdict = self.violation.as_ref().map_or("ok", |violation| violation.rule);
+        let ms = length_us / 1000;
+        let (hours, rest) = (ms / 3_600_000, ms % 3_600_000 / 36);
+        let mut line = format!(
+            "seed={seed} commit={commit} hours={hours}.{rest:05} rows={rows} numbers={numbers} \
+             excused={excused} hash={hash:016x} verdict={verdict:?} faults:"
+        );
+        for (kind, count) in &self.faults {
+            // Writing to a string does not fail.
+            let _ = write!(line, " {kind}={count}");
+        }
+        line
+    }
+}
+
+/// What happened, line by line, for a person.
+#[derive(Debug)]
+pub(crate) struct Tale {
+    is_told: bool,
+    lines: Vec<(u64, usize, Vec<u64>, String)>,
+}
+
+impl Tale {
+    pub(crate) fn new(is_told: bool) -> Self {
+        Self { is_told, lines: Vec::new() }
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        now: u64,
+        node: usize,
+        about: &[u64],
+        text: impl FnOnce() -> String,
+    ) {
+        if self.is_told {
+            self.lines.push((now, node, about.to_vec(), text()));
+        }
+    }
+
+    /// What concerns all, and what concerns `number`.
+    fn lines(&self, number: u64) -> Vec<String> {
+        let concerns = |about: &[u64]| about.is_empty() || about.contains(&number);
+        let lines = self.lines.iter().filter(|(_, _, about, _)| concerns(about));
+        lines
+            .map(|(now, node, _, text)| {
+                format!("{:>4}.{:06} node {node}: {text}", now / 1_000_000, now % 1_000_000)
+            })
+            .collect()
+    }
+}

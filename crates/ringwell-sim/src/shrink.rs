@@ -1,0 +1,98 @@
+//! From a run that fails to a short one that fails in the same way.
+//!
+//! Leaves out kinds of faults, then single faults, then batches, as long as the same promise is
+//! broken. A fault or a batch that is left out changes nothing of what the others draw.
+
+use std::collections::BTreeSet;
+
+use crate::run::{Options, Report, run};
+
+/// How many runs this may take.
+const RUNS_MAX: u32 = 600;
+
+struct Shrinker {
+    best: Options,
+    report: Report,
+    runs: u32,
+}
+
+/// The smallest options found that still break the promise that `options` break; `None` if they
+/// break none.
+#[must_use]
+pub fn shrink(options: &Options) -> Option<(Options, Report)> {
+    let report = run(options);
+    report.violation.as_ref()?;
+    let mut shrinker = Shrinker { best: options.clone(), report, runs: 0 };
+    shrinker.leave_out_kinds();
+    for _ in 0..2 {
+        shrinker.leave_out_batches();
+        shrinker.leave_out_faults();
+    }
+    let told = Options { is_told: true, ..shrinker.best };
+    let report = run(&told);
+    Some((told, report))
+}
+
+impl Shrinker {
+    /// Takes `options` if they fail in the same way.
+    fn try_out(&mut self, options: Options) -> bool {
+        if self.runs >= RUNS_MAX {
+            return false;
+        }
+        self.runs += 1;
+        let report = run(&options);
+        let rule = |report: &Report| report.violation.as_ref().map(|violation| violation.rule);
+        let is_same = rule(&report) == rule(&self.report);
+        if is_same {
+            (self.best, self.report) = (options, report);
+        }
+        is_same
+    }
+
+    fn leave_out_kinds(&mut self) {
+        for (kind, _) in self.report.faults.clone() {
+            let mut options = self.best.clone();
+            options.off.push(kind);
+            self.try_out(options);
+        }
+    }
+
+    fn leave_out_faults(&mut self) {
+        let known = self.best.only_faults.clone();
+        let all = known.unwrap_or_else(|| self.report.history.iter().copied().collect());
+        self.thin(all, |options, kept| options.only_faults = Some(kept));
+    }
+
+    fn leave_out_batches(&mut self) {
+        let known = self.best.only_batches.clone();
+        let all = known.unwrap_or_else(|| (0..self.report.batches).collect());
+        self.thin(all, |options, kept| options.only_batches = Some(kept));
+    }
+
+    /// Leaves out half, a quarter, … of what is there, down to single ones.
+    fn thin<T: Copy + Ord>(
+        &mut self,
+        mut all: BTreeSet<T>,
+        set: impl Fn(&mut Options, BTreeSet<T>),
+    ) {
+        let mut size = all.len().div_ceil(2).max(1);
+        loop {
+            let mut from = 0;
+            while from < all.len() {
+                let left_out: BTreeSet<T> = all.iter().skip(from).take(size).copied().collect();
+                let kept: BTreeSet<T> = all.difference(&left_out).copied().collect();
+                let mut options = self.best.clone();
+                set(&mut options, kept.clone());
+                if self.try_out(options) {
+                    all = kept;
+                } else {
+                    from += size;
+                }
+            }
+            if size == 1 {
+                return;
+            }
+            size = size.div_ceil(2);
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! From a disk to engines that serve, and what operators do: as `ringwell-node/src/start.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use ringwell_core::Millis;
+use ringwell_engine::Restore;
+use ringwell_journal::{Chunk, RecoverError, Recovered, Snapshot, SnapshotReader};
+
+use crate::bug::Bug;
+use crate::cluster::Map;
+use crate::disk::{Disk, Name, Sort, Trouble};
+use crate::event::Event;
+use crate::fault::Kind;
+use crate::model::{Judged, Recovery, Violation};
+use crate::store::{Said, Store, newest, recover_from, remove, rename, segment, snapshot};
+use crate::thread::Thread;
+use crate::world::{MS, Running, SECOND, World};
+
+/// Rows of batches that may be sent again, for each shard: more than a run has.
+const ANSWER_ROWS_MAX: usize = 100_000;
+
+/// A shard whose files have been read and not yet changed.
+struct Read {
+    shard: u16,
+    restore: Restore,
+    recovered: Recovered,
+    is_in_doubt: bool,
+}
+
+/// Why a node does not start.
+enum Refused {
+    /// A journal is damaged.
+    Damaged(u16, RecoverError<Said>),
+    /// The disk does not do what it should; it may, next time.
+    Disk,
+}
+
+impl From<Trouble> for Refused {
+    fn from(_: Trouble) -> Self {
+        Self::Disk
+    }
+}
+
+impl World {
+    /// Starts a node.
+    pub(crate) fn start(&mut self, node: usize) -> Judged {
+        self.nodes[node].disk.forget_cache();
+        match self.open(node) {
+            Ok(judged) => judged,
+            Err(Refused::Disk) => {
+                let life = self.nodes[node].life;
+                self.queue.add(self.now + 300 * MS, Event::Start(node, life));
+                Ok(())
+            }
+            Err(Refused::Damaged(shard, error)) => {
+                self.tell(node, &[], || format!("shard {shard} does not start: {error}"));
+                let disk = &self.nodes[node].disk;
+                if disk.lies == 0 && !disk.was_damaged {
+                    let text = format!("refused on a disk that did nothing wrong: {error}");
+                    return Err(Violation { rule: "refused", text, number: 0, shard });
+                }
+                self.nodes[node].is_refused = true;
+                let life = self.nodes[node].life;
+                self.queue.add(self.now + 2 * SECOND, Event::Repair(node, life));
+                Ok(())
+            }
+        }
+    }
+
+    fn open(&mut self, node: usize) -> Result<Judged, Refused> {
+        let map = Rc::clone(&self.nodes[node].map);
+        let mut reads = Vec::new();
+        for shard in self.cluster.shards_of(node) {
+            reads.push(self.read(node, shard, &map)?);
+        }
+        adopt(&mut reads);
+        let newest = reads.iter().map(|read| newest(&read.recovered)).max().unwrap_or_default();
+        for read in reads.iter_mut().filter(|read| read.recovered.tip.last_at == Millis::ZERO) {
+            read.restore.clock(newest);
+        }
+        let is_new = |read: &&Read| read.recovered.tip.last_at == Millis::ZERO;
+        let new_shards: Vec<u16> = reads.iter().filter(is_new).map(|read| read.shard).collect();
+        let wall_us = self.wall_us(node);
+        let wall = Millis(wall_us / 1000);
+        let behind = newest.since(wall);
+        let anchor_us = wall_us + behind.0 * 1000;
+        let served = served(&self.nodes[node].disk);
+        let new = new_pools(&self.cluster.shards_of(node), &map, served.as_ref(), &new_shards);
+        let mut threads = BTreeMap::new();
+        let mut recoveries = Vec::new();
+        for read in reads {
+            let (mut thread, mut recovery) = self.open_shard(node, read, wall)?;
+            if self.bug != Some(Bug::NoHoldAfterMove) {
+                let pools = (0..).zip(map.pools_of(thread.shard));
+                let held: Vec<u32> =
+                    pools.filter(|(_, pool)| new.contains(pool)).map(|(at, _)| at).collect();
+                thread.engine.hold_pools(Millis(anchor_us / 1000), &held);
+            }
+            let now = thread.engine.at(Millis(anchor_us / 1000));
+            recovery.now_ms = now.0;
+            let shard = thread.engine.shard();
+            recovery.holds = shard.holds(now).map(|(pool, until)| (pool.0, until.0)).collect();
+            recoveries.push(recovery);
+            threads.insert(thread.shard, thread);
+        }
+        let running = Running {
+            anchor_us,
+            started: self.now,
+            map,
+            threads,
+            batches: BTreeMap::new(),
+            handlers: BTreeMap::new(),
+            is_serving: false,
+        };
+        self.nodes[node].running = Some(running);
+        self.tell(node, &[], || "starts".to_owned());
+        Ok(self.begin(node, &recoveries))
+    }
+
+    /// The model hears what there is; each shard takes its first snapshot.
+    fn begin(&mut self, node: usize, recoveries: &[Recovery]) -> Judged {
+        for recovery in recoveries {
+            self.model.recovered(recovery)?;
+        }
+        for shard in self.cluster.shards_of(node) {
+            let running = self.running(node);
+            let Some(mut thread) = running.and_then(|r| r.threads.remove(&shard)) else { continue };
+            let begun = self.snapshot_begin(node, &mut thread);
+            if let Some(running) = self.running(node) {
+                running.threads.insert(shard, thread);
+            }
+            begun?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, node: usize, shard: u16, map: &Map) -> Result<Read, Refused> {
+        let specs = self.cluster.specs(map, shard, self.bug);
+        let fresh = || Restore::new(specs.clone(), ANSWER_ROWS_MAX);
+        let mut restore = fresh();
+        let mut loaded = None;
+        let mut snapshots = self.nodes[node].disk.list(shard, Sort::Snapshot);
+        snapshots.reverse();
+        for number in snapshots {
+            loaded = load(&self.nodes[node].disk, snapshot(shard, number), &mut restore);
+            if loaded.is_some() {
+                break;
+            }
+            restore = fresh();
+        }
+        let disk = &self.nodes[node].disk;
+        let visit = |header: &_, body: &[u8]| restore.group(header, body);
+        let recovered = recover_from(disk, shard, loaded.as_ref(), visit);
+        if let (Err(error), Some(Bug::CutAtBadFrame)) = (&recovered, self.bug)
+            && let RecoverError::Damaged { segno, offset, .. } = *error
+        {
+            let later = self.nodes[node].disk.list(shard, Sort::Segment);
+            let mut io = self.io(node);
+            io.disk.cut(io.faults, segment(shard, segno), offset)?;
+            for after in later.into_iter().filter(|other| *other > segno) {
+                remove(&mut io, segment(shard, after))?;
+            }
+            return self.read(node, shard, map);
+        }
+        let recovered = recovered.map_err(|error| Refused::Damaged(shard, error))?;
+        let is_in_doubt = recovered.is_in_doubt() && self.bug != Some(Bug::NoHoldAfterRot);
+        Ok(Read { shard, restore, recovered, is_in_doubt })
+    }
+
+    fn open_shard(
+        &mut self,
+        node: usize,
+        read: Read,
+        wall: Millis,
+    ) -> Result<(Thread, Recovery), Refused> {
+        let Read { shard, restore, recovered, is_in_doubt } = read;
+        let disk = &self.nodes[node].disk;
+        let mut recovery = Recovery {
+            shard,
+            next_n: recovered.tip.next_n,
+            is_rotten: recovered.is_in_doubt(),
+            disk_lied: disk.lies > 0,
+            now_us: self.now,
+            now_ms: 0,
+            numbers: Vec::new(),
+            holds: Vec::new(),
+        };
+        let (store, tip) = Store::start(&mut self.io(node), shard, recovered)?;
+        let (engine, doubts) = restore.finish(tip, wall, is_in_doubt);
+        let slots = engine.shard().slots().iter();
+        let known = slots.map(|s| (s.number.to_u64(), s.allocated_at.0, s.locked_until.0));
+        recovery.numbers = known.collect();
+        Ok((Thread::new(shard, engine, store, doubts.clock_ahead.is_some()), recovery))
+    }
+
+    /// A shard serves. When all of a node do, it writes down by which map.
+    pub(crate) fn shard_is_ready(&mut self, node: usize, last: &Thread) {
+        let map = Rc::clone(&self.nodes[node].map);
+        let Some(running) = self.running(node) else { return };
+        let others = running.threads.values().all(|thread| thread.is_ready);
+        if !others || running.is_serving {
+            return;
+        }
+        running.is_serving = true;
+        let failed = running.threads.values().any(|thread| thread.refusal.is_some());
+        if failed || last.refusal.is_some() {
+            return;
+        }
+        let pools = self.cluster.shards_of(node).into_iter().flat_map(|s| map.pools_of(s));
+        let pools: Vec<u64> = pools.collect();
+        // What goes wrong costs the next start a hold.
+        let _ = keep_map(&mut self.io(node), map.version, &pools);
+    }
+
+    /// Ends a process: killed, or its machine loses power. It starts again after a while.
+    pub(crate) fn stop(&mut self, node: usize, is_power: bool) -> Judged {
+        let had = self.nodes[node].running.take();
+        self.nodes[node].life += 1;
+        for shard in self.cluster.shards_of(node) {
+            self.model.stopped(shard);
+        }
+        self.nodes[node].paused_until = 0;
+        let why = if is_power { "loses power" } else { "is killed" };
+        self.tell(node, &[], || why.to_owned());
+        if is_power {
+            self.nodes[node].disk.power_cut(&mut self.faults);
+        } else {
+            let threads = had.iter().flat_map(|running| running.threads.values());
+            let writing: Vec<_> = threads.filter_map(Thread::frame_on_its_way).collect();
+            let random = self.faults.stream(Kind::Kill);
+            let disk = &mut self.nodes[node].disk;
+            disk.kill(random, None);
+            for frame in writing {
+                disk.kill(random, Some(frame));
+            }
+        }
+        if let Some(running) = had {
+            running.batches.into_keys().for_each(|batch| self.clients.unsent(batch));
+        }
+        if !is_power {
+            self.break_connections(node);
+        }
+        let life = self.nodes[node].life;
+        let down = self.chance.between(20 * MS, 3 * SECOND);
+        self.queue.add(self.now + down, Event::Start(node, life));
+        Ok(())
+    }
+
+    /// An operator puts back what has rotted, or gives up what the node had.
+    pub(crate) fn repair(&mut self, node: usize) -> Judged {
+        self.nodes[node].is_refused = false;
+        let can_restore = self.chance.chance(500_000);
+        let is_whole = self.nodes[node].disk.mend();
+        if can_restore && is_whole {
+            self.tell(node, &[], || "gets its files back from a copy".to_owned());
+            self.nodes[node].disk.was_damaged = false;
+        } else {
+            self.tell(node, &[], || "begins again with an empty disk and a new map".to_owned());
+            self.nodes[node].disk = Disk::default();
+            self.nodes[node].map = self.cluster.change(None);
+            for shard in self.cluster.shards_of(node) {
+                self.model.wiped(shard);
+            }
+        }
+        let life = self.nodes[node].life;
+        self.queue.add(self.now + 100 * MS, Event::Start(node, life));
+        Ok(())
+    }
+
+    /// The node that loses a pool has ended: now the one that gets it starts again.
+    pub(crate) fn map_arrives(&mut self, node: usize) -> Judged {
+        self.map_change = None;
+        self.nodes[node].map = self.cluster.newest();
+        self.stop(node, false)
+    }
+}
+
+/// Reads a snapshot to its end; `None` if it cannot be used.
+fn load(disk: &Disk, name: Name, restore: &mut Restore) -> Option<Snapshot> {
+    let mut offset = 0;
+    let source = |out: &mut [u8]| {
+        let got = disk.read(name, offset, out).map_err(Said)?;
+        offset += got as u64;
+        Ok::<_, Said>(got)
+    };
+    let mut reader = SnapshotReader::new(source).ok()?;
+    restore.clock(reader.header().last_at);
+    while let Some(chunk) = reader.next_chunk().ok()? {
+        match chunk {
+            Chunk::Numbers(entries) => entries.for_each(|entry| restore.number(&entry)),
+            Chunk::Answers(entries) => entries.for_each(|entry| restore.answer(&entry)),
+            Chunk::Holds(entries) => entries.for_each(|entry| restore.hold(&entry)),
+        }
+    }
+    reader.end().copied()
+}
+
+/// Gives every lockout to the shard that owns its number now.
+fn adopt(reads: &mut [Read]) {
+    let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
+    let has_new = reads.iter().any(|read| read.recovered.tip.last_at == Millis::ZERO);
+    adopt_doubts(reads, has_new || !retired.is_empty());
+    if retired.is_empty() {
+        return;
+    }
+    for number in &retired {
+        for read in reads.iter_mut() {
+            read.restore.adopt(number);
+        }
+    }
+    let mut answers: Vec<_> = reads.iter().flat_map(|read| read.restore.answers()).collect();
+    answers.sort_by_key(|answer| (answer.at, answer.row));
+    for read in reads {
+        read.restore.know_answers(&answers);
+    }
+}
+
+/// Tells every shard of pools that are held, and of damage that may concern any.
+fn adopt_doubts(reads: &mut [Read], have_moved: bool) {
+    let holds: Vec<_> = reads.iter().flat_map(|read| read.restore.holds()).collect();
+    let longest = reads.iter().map(|read| read.restore.lockout_max()).max().unwrap_or_default();
+    let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
+    for read in reads {
+        for (pool, until) in &holds {
+            if pool.is_some() || have_moved {
+                read.restore.adopt_hold(*pool, *until);
+            }
+        }
+        read.restore.know_lockout(longest);
+        read.is_in_doubt |= is_in_doubt && have_moved;
+    }
+}
+
+/// The pools that another node may have served last.
+fn new_pools(
+    shards: &[u16],
+    map: &Map,
+    served: Option<&(u64, BTreeSet<u64>)>,
+    new_shards: &[u16],
+) -> BTreeSet<u64> {
+    let of = |shards: &[u16]| shards.iter().flat_map(|shard| map.pools_of(*shard)).collect();
+    let own: BTreeSet<u64> = of(shards);
+    match served {
+        Some((version, _)) if version + 1 < map.version => own,
+        Some((_, served)) => own.difference(served).copied().collect(),
+        None if map.version > 1 => of(new_shards),
+        None => BTreeSet::new(),
+    }
+}
+
+const MAP: Name = Name { shard: u16::MAX, sort: Sort::Map, number: 0 };
+
+/// Which map the node has served last, and which pools.
+fn served(disk: &Disk) -> Option<(u64, BTreeSet<u64>)> {
+    let mut bytes = vec![0; usize::try_from(disk.len(MAP)).ok()?];
+    disk.read(MAP, 0, &mut bytes).ok()?;
+    let mut values = bytes.chunks_exact(8).filter_map(|chunk| chunk.try_into().ok());
+    let version = values.next().map(u64::from_le_bytes)?;
+    Some((version, values.map(u64::from_le_bytes).collect()))
+}
+
+fn keep_map(io: &mut crate::store::Io<'_>, version: u64, pools: &[u64]) -> Result<(), Trouble> {
+    let draft = Name { shard: u16::MAX, sort: Sort::Unfinished, number: 0 };
+    if io.disk.exists(draft) {
+        io.disk.remove(io.faults, draft)?;
+    }
+    io.disk.create(io.faults, draft)?;
+    let values = std::iter::once(version).chain(pools.iter().copied());
+    let bytes: Vec<u8> = values.flat_map(u64::to_le_bytes).collect();
+    io.disk.write(io.faults, draft, 0, &bytes)?;
+    io.disk.flush(io.faults, draft)?;
+    rename(io, draft, MAP)
+}

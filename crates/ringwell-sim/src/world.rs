@@ -1,0 +1,278 @@
+//! The world of one run: machines, their clocks and disks, the network, clients, and time.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use ringwell_core::Millis;
+
+use crate::bug::Bug;
+use crate::clients::Clients;
+use crate::cluster::{Cluster, Map};
+use crate::disk::Disk;
+use crate::event::{Event, Queue, Task};
+use crate::fault::Faults;
+use crate::model::{Judged, Model, Violation};
+use crate::random::{Random, mix};
+use crate::run::{Options, Tale};
+use crate::store::Io;
+use crate::thread::{Handler, InFlight, Thread};
+
+/// True time is counted from here, in microseconds.
+const ORIGIN_US: u64 = 1_700_000_000_000_000;
+
+pub(crate) const MS: u64 = 1_000;
+pub(crate) const SECOND: u64 = 1_000_000;
+
+/// A machine.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) disk: Disk,
+    /// The wall clock less true time.
+    pub(crate) skew_us: i64,
+    /// Rises with each end of the process: what was meant for an earlier one is dropped.
+    pub(crate) life: u32,
+    pub(crate) running: Option<Running>,
+    pub(crate) paused_until: u64,
+    /// The map that the next start reads.
+    pub(crate) map: Rc<Map>,
+    /// Does not start, and an operator has been told.
+    pub(crate) is_refused: bool,
+}
+
+/// A process.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Shard time at the start, in microseconds, and when that was.
+    pub(crate) anchor_us: u64,
+    pub(crate) started: u64,
+    pub(crate) map: Rc<Map>,
+    pub(crate) threads: BTreeMap<u16, Thread>,
+    pub(crate) batches: BTreeMap<u64, InFlight>,
+    pub(crate) handlers: BTreeMap<u64, Handler>,
+    pub(crate) is_serving: bool,
+}
+
+/// One run.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) now: u64,
+    pub(crate) queue: Queue,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) cluster: Cluster,
+    pub(crate) clients: Clients,
+    pub(crate) faults: Faults,
+    pub(crate) model: Model,
+    pub(crate) bug: Option<Bug>,
+    pub(crate) salts: Random,
+    pub(crate) chance: Random,
+    /// Until when nothing gets from one node to another.
+    pub(crate) cuts: BTreeMap<(usize, usize), u64>,
+    pub(crate) next_id: u64,
+    pub(crate) hash: u64,
+    pub(crate) tale: Tale,
+    pub(crate) map_change: Option<usize>,
+    /// How late the thread is that has its turn.
+    pub(crate) lag: u64,
+}
+
+impl World {
+    pub(crate) fn new(options: &Options) -> Self {
+        let mut random = Random::new(options.seed, 2);
+        let cluster = Cluster::draw(&mut random);
+        let map = cluster.newest();
+        let node = || Node {
+            disk: Disk::default(),
+            skew_us: 0,
+            life: 0,
+            running: None,
+            paused_until: 0,
+            map: Rc::clone(&map),
+            is_refused: false,
+        };
+        let nodes = (0..cluster.nodes).map(|_| node()).collect();
+        let model = Model::new(cluster.pools.clone());
+        let faults = Faults::draw(options.seed, &options.off, options.only_faults.clone());
+        let mut world = Self {
+            now: 0,
+            queue: Queue::default(),
+            nodes,
+            clients: Clients::draw(options, &cluster),
+            cluster,
+            faults,
+            model,
+            bug: options.bug,
+            salts: Random::new(options.seed, 3),
+            chance: Random::new(options.seed, 4),
+            cuts: BTreeMap::new(),
+            next_id: 0,
+            hash: options.seed,
+            tale: Tale::new(options.is_told),
+            map_change: None,
+            lag: 0,
+        };
+        for node in 0..world.nodes.len() {
+            world.queue.add(0, Event::Start(node, 0));
+        }
+        let run_us = world.clients.length_us;
+        let calm_us = world.cluster.lifetime_max_ms() * MS + 15 * SECOND;
+        world.queue.add(SECOND, Event::Second);
+        world.queue.add(50 * MS, Event::Client);
+        world.queue.add(run_us, Event::Calm);
+        for round in 0..3 {
+            world.queue.add(run_us + calm_us + round * SECOND, Event::Probe);
+        }
+        world
+    }
+
+    /// Runs to the end, or to the first promise that is broken.
+    pub(crate) fn run(&mut self) -> Judged {
+        let calm_us = self.cluster.lifetime_max_ms() * MS + 15 * SECOND;
+        let end = self.clients.length_us + calm_us + 4 * SECOND;
+        while let Some((at, number, event)) = self.queue.next() {
+            if at > end {
+                break;
+            }
+            self.now = at;
+            self.hash = mix(self.hash ^ at ^ number.rotate_left(40));
+            self.happen(event)?;
+        }
+        self.check_all_answered()?;
+        self.check_probes()?;
+        self.check_attributions()?;
+        self.hash_state();
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) -> Judged {
+        match event {
+            Event::Client => self.next_batch(),
+            Event::Again(batch) => self.send_again(batch),
+            Event::Second => self.befall()?,
+            Event::Start(node, life) if self.nodes[node].life == life => self.start(node)?,
+            Event::Restart(node, life) if self.nodes[node].life == life => {
+                self.stop(node, false)?
+            }
+            Event::Repair(node, life) if self.nodes[node].life == life => self.repair(node)?,
+            Event::Start(..) | Event::Restart(..) | Event::Repair(..) => {}
+            Event::MapArrives(node) => self.map_arrives(node)?,
+            Event::RollOut => self.roll_out()?,
+            Event::Release { number, at_ms, shard } => self.release_by_client(number, at_ms, shard),
+            Event::Thread { node, life, shard, due, task } => {
+                self.on_thread(node, life, shard, due, task)?;
+            }
+            Event::Calm => self.calm(),
+            Event::Probe => {
+                self.model.must_serve = true;
+                self.probe();
+            }
+        }
+        self.clients_go_on();
+        if let Some(violation) = self.model.link_fault.take() {
+            return Err(violation);
+        }
+        self.bury()
+    }
+
+    /// Ends processes whose disk has stopped in the middle of a call.
+    fn bury(&mut self) -> Judged {
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].disk.has_stopped {
+                let is_power = self.chance.chance(500_000);
+                self.stop(node, is_power)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_thread(&mut self, node: usize, life: u32, shard: u16, due: u64, task: Task) -> Judged {
+        if self.nodes[node].life != life {
+            self.unheard(&task);
+            return Ok(());
+        }
+        let paused_until = self.nodes[node].paused_until;
+        let Some(running) = &mut self.nodes[node].running else { return Ok(()) };
+        let Some(thread) = running.threads.get_mut(&shard) else { return Ok(()) };
+        // What the disk does is no work of this thread's, but it is this thread that is told.
+        let free_at = thread.busy_until.max(paused_until);
+        if free_at > self.now {
+            self.queue.add(free_at, Event::Thread { node, life, shard, due, task });
+            return Ok(());
+        }
+        if thread.slow_until > self.now {
+            thread.busy_until = self.now + thread.slow_by;
+        }
+        let Some(mut thread) = running.threads.remove(&shard) else { return Ok(()) };
+        self.lag = self.now - due;
+        let judged = self.work(node, &mut thread, due, task);
+        if let Some(running) = &mut self.nodes[node].running {
+            running.threads.insert(shard, thread);
+        }
+        judged
+    }
+
+    /// Has something done on a shard's thread.
+    pub(crate) fn later(&mut self, node: usize, shard: u16, delay_us: u64, task: Task) {
+        let due = self.now + delay_us;
+        let life = self.nodes[node].life;
+        self.queue.add(due, Event::Thread { node, life, shard, due, task });
+    }
+
+    /// The wall clock of a machine.
+    pub(crate) fn wall_us(&self, node: usize) -> u64 {
+        (ORIGIN_US + self.now).saturating_add_signed(self.nodes[node].skew_us)
+    }
+
+    /// Shard time on a machine.
+    pub(crate) fn shard_time(&self, node: usize) -> Millis {
+        let us = match &self.nodes[node].running {
+            Some(running) if self.bug != Some(Bug::WallClock) => {
+                running.anchor_us + (self.now - running.started)
+            }
+            _ => self.wall_us(node),
+        };
+        Millis(us / 1000)
+    }
+
+    pub(crate) fn running(&mut self, node: usize) -> Option<&mut Running> {
+        self.nodes[node].running.as_mut()
+    }
+
+    pub(crate) fn io(&mut self, node: usize) -> Io<'_> {
+        Io {
+            disk: &mut self.nodes[node].disk,
+            faults: &mut self.faults,
+            salts: &mut self.salts,
+            bug: self.bug,
+        }
+    }
+
+    pub(crate) fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Adds a line to the tale, if one is told.
+    pub(crate) fn tell(&mut self, node: usize, about: &[u64], text: impl FnOnce() -> String) {
+        self.tale.add(self.now, node, about, text);
+    }
+
+    fn check_all_answered(&self) -> Judged {
+        let waiting = self.nodes.iter().filter_map(|node| node.running.as_ref());
+        let batch = waiting.flat_map(|running| running.batches.keys()).next();
+        batch.map_or(Ok(()), |batch| {
+            let text = format!("batch {batch} was never answered");
+            Err(Violation { rule: "no answer", text, number: 0, shard: 0 })
+        })
+    }
+
+    fn hash_state(&mut self) {
+        for running in self.nodes.iter().filter_map(|node| node.running.as_ref()) {
+            for thread in running.threads.values() {
+                for slot in thread.engine.shard().slots() {
+                    let state = slot.number.to_u64() ^ slot.locked_until.0.rotate_left(20);
+                    self.hash = mix(self.hash ^ state ^ slot.position.0.rotate_left(40));
+                }
+            }
+        }
+    }
+}
