@@ -11,16 +11,20 @@ mod number;
 mod order;
 mod pool;
 mod rebuild;
+mod resize;
+mod runs;
 mod shard;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod vacant;
 mod value;
 mod visitors;
 
 pub use number::{NumberError, NumberRange, PromoNumber};
 pub use pool::{Exhausted, PoolSpec};
 pub use rebuild::{Fact, Rebuild};
+pub use resize::InRotation;
 pub use shard::{Grant, Retired, Shard};
 pub use slot::Slot;
 pub use value::{Millis, PoolId, Position, VisitorId};

@@ -27,6 +27,8 @@ impl PromoNumber {
     pub const DIGITS: usize = 10;
     const FIRST: u64 = 2_000_000_000;
     const LAST: u64 = 9_999_999_999;
+    /// No promo number: stands in slots that no pool has.
+    pub(crate) const NOBODY: Self = Self(NonZeroU64::MIN);
 
     /// Reads ten digits without punctuation, as in `"8885550142"`.
     ///

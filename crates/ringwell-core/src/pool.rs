@@ -42,6 +42,8 @@ pub(crate) struct Pool {
     last_until: Millis,
     /// Some visitor asked for a number to keep: look before each allocation.
     pub(crate) sticky: bool,
+    /// No pool at all: its index is free.
+    is_vacant: bool,
     order: Option<Box<Order>>,
 }
 
@@ -65,10 +67,12 @@ impl Pool {
             head: 0,
             last_until: Millis::ZERO,
             sticky: false,
+            is_vacant: false,
             order: None,
         };
         let slots = pool.slots(all);
         match ring_head(slots) {
+            _ if slots.is_empty() => {}
             Some(head) => {
                 let last = slots.iter().map(|slot| slot.locked_until).max();
                 (pool.head, pool.last_until) = (head, last.unwrap_or_default());
@@ -78,12 +82,43 @@ impl Pool {
         pool
     }
 
+    /// Stands at an index that no pool has.
+    pub(crate) fn vacant() -> Self {
+        Self {
+            id: PoolId(0),
+            lifetime: Millis::ZERO,
+            held_until: Millis::ZERO,
+            base: 0,
+            count: 0,
+            head: 0,
+            last_until: Millis::ZERO,
+            sticky: false,
+            is_vacant: true,
+            order: None,
+        }
+    }
+
+    /// Whether there is no pool here.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.is_vacant
+    }
+
+    /// Whether this is the pool of `id`.
+    #[inline]
+    pub(crate) fn is(&self, id: PoolId) -> bool {
+        self.id == id && !self.is_vacant
+    }
+
     /// The slot, counted in the shard, of the number that has been free longest.
     ///
     /// # Errors
     /// [`Exhausted`] if no number is free at `now`, or the pool is held.
     #[inline]
     pub(crate) fn choose(&self, all: &[Slot], now: Millis) -> Result<u32, Exhausted> {
+        if self.count == 0 {
+            // Numbers may come at any time; nobody knows when.
+            return Err(Exhausted { until: now + self.lifetime });
+        }
         let place = self.order.as_ref().map_or(self.head, |order| order.first());
         let until = all[(self.base + place) as usize].locked_until.max(self.held_until);
         if until <= now { Ok(self.base + place) } else { Err(Exhausted { until }) }
@@ -124,11 +159,6 @@ impl Pool {
     /// The pool's slots.
     pub(crate) fn slots<'a>(&self, all: &'a [Slot]) -> &'a [Slot] {
         run(all, self.base, self.count)
-    }
-
-    /// Where the pool's run of slots begins in the shard.
-    pub(crate) fn first_slot(&self) -> u32 {
-        self.base
     }
 
     /// Whether the ring was broken.

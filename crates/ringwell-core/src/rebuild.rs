@@ -9,19 +9,23 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::pool::{Pool, PoolSpec};
+use crate::resize::count_of;
+use crate::runs::Runs;
 use crate::shard::{Retired, Shard};
 use crate::slot::Slot;
+use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
+
+/// Slots beyond twice those in use that there is room for before the list is copied.
+const SLOTS_SPARE: usize = 4096;
 
 /// Collects facts; [`Rebuild::finish`] makes the shard.
 #[derive(Debug)]
 pub struct Rebuild {
     specs: Vec<PoolSpec>,
-    /// Where each pool's slots begin.
-    starts: Vec<(u32, PoolId)>,
     slots: Vec<Slot>,
-    by_number: Vec<u32>,
+    runs: Runs,
     visitors: BTreeMap<u32, VisitorId>,
     retired: BTreeMap<PromoNumber, Retired>,
     holds: BTreeMap<Option<PoolId>, Millis>,
@@ -45,31 +49,21 @@ impl Rebuild {
     /// With more than `u32::MAX` numbers, or a number in two pools: the directory excludes both.
     #[must_use]
     pub fn new(specs: Vec<PoolSpec>) -> Self {
-        let slots: Vec<Slot> = specs
-            .iter()
-            .flat_map(|spec| &spec.numbers)
-            .flat_map(|range| range.iter().map(Slot::new))
-            .collect();
-        let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
-        assert!(slots.len() == count as usize, "more numbers than a shard can count");
-        let mut by_number: Vec<u32> = (0..count).collect();
-        by_number.sort_by_key(|&slot| slots[slot as usize].number);
-        let twice = by_number
-            .windows(2)
-            .any(|w| slots[w[0] as usize].number == slots[w[1] as usize].number);
-        assert!(!twice, "a number is in two pools");
-        let mut first = 0;
-        let start = |spec: &PoolSpec| {
-            let start = (first, spec.id);
-            first += spec.numbers.iter().map(|range| range.count()).sum::<u32>();
-            start
-        };
-        let starts = specs.iter().map(start).collect();
+        let count: usize = specs.iter().map(|spec| count_of(spec) as usize).sum();
+        assert!(u32::try_from(count).is_ok(), "more numbers than a shard can count");
+        // Room to grow: what is not touched costs nothing, and a full list has to be copied.
+        let mut slots = Vec::with_capacity(2 * count + SLOTS_SPARE);
+        let mut runs = Runs::default();
+        for (pool, spec) in (0..).zip(&specs) {
+            for range in &spec.numbers {
+                runs.insert(*range, u32::try_from(slots.len()).unwrap_or(u32::MAX), pool);
+                slots.extend(range.iter().map(Slot::new));
+            }
+        }
         Self {
             specs,
-            starts,
             slots,
-            by_number,
+            runs,
             visitors: BTreeMap::new(),
             retired: BTreeMap::new(),
             holds: BTreeMap::new(),
@@ -175,18 +169,19 @@ impl Rebuild {
     /// Never: [`Rebuild::new`] has made the slots from the same list.
     #[must_use]
     pub fn finish(self) -> Shard {
-        let Self { specs, starts: _, slots, by_number, visitors, retired, holds } = self;
+        let Self { specs, slots, runs, visitors, retired, holds } = self;
         let mut shard = Shard {
             slots,
             pools: Vec::with_capacity(specs.len()),
-            by_number,
+            runs,
+            vacant: Vacant::default(),
             visitors: Visitors::default(),
             retired,
             has_orders: false,
         };
         let mut base = 0;
         for spec in &specs {
-            let count = spec.numbers.iter().map(|range| range.count()).sum();
+            let count = count_of(spec);
             shard.pools.push(Pool::new(spec, base, count, &shard.slots));
             base += count;
         }
@@ -220,8 +215,8 @@ impl Rebuild {
 
     /// The pool that `slot` is in now.
     fn pool_at(&self, slot: u32) -> Option<PoolId> {
-        let after = self.starts.partition_point(|(first, _)| *first <= slot);
-        self.starts.get(after.checked_sub(1)?).map(|(_, pool)| *pool)
+        let place = self.runs.find(self.slots[slot as usize].number)?;
+        self.specs.get(place.pool as usize).map(|spec| spec.id)
     }
 
     /// The slot of `number`; `hint` is where it was when the record was written.
@@ -229,9 +224,6 @@ impl Rebuild {
         if self.slots.get(hint as usize).is_some_and(|slot| slot.number == number) {
             return Some(hint);
         }
-        self.by_number
-            .binary_search_by_key(&number, |&slot| self.slots[slot as usize].number)
-            .ok()
-            .map(|at| self.by_number[at])
+        self.runs.find(number).map(|place| place.slot)
     }
 }

@@ -11,7 +11,9 @@ use alloc::vec::Vec;
 use core::ops::Bound;
 
 use crate::pool::{Exhausted, Pool};
+use crate::runs::Runs;
 use crate::slot::Slot;
+use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
@@ -20,8 +22,8 @@ use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
 pub struct Shard {
     pub(crate) slots: Vec<Slot>,
     pub(crate) pools: Vec<Pool>,
-    /// Slots in the order of their numbers.
-    pub(crate) by_number: Vec<u32>,
+    pub(crate) runs: Runs,
+    pub(crate) vacant: Vacant,
     pub(crate) visitors: Visitors,
     pub(crate) retired: BTreeMap<PromoNumber, Retired>,
     /// Some pool's ring was broken, so that it has an order of its own.
@@ -53,16 +55,22 @@ pub struct Grant {
 }
 
 impl Shard {
-    /// How many pools there are; they are counted from zero.
+    /// The indices of pools are below this. Some may be of no pool.
     #[must_use]
-    pub fn pool_count(&self) -> usize {
-        self.pools.len()
+    pub fn pools_end(&self) -> u32 {
+        u32::try_from(self.pools.len()).unwrap_or(u32::MAX)
     }
 
-    /// All numbers in rotation, in the order of their slots.
+    /// All slots; some may be of no pool.
     #[must_use]
     pub fn slots(&self) -> &[Slot] {
         &self.slots
+    }
+
+    /// How many numbers are in rotation.
+    #[must_use]
+    pub fn number_count(&self) -> usize {
+        self.slots.len() - self.vacant.count()
     }
 
     /// The id of a pool.
@@ -85,13 +93,11 @@ impl Shard {
 
     /// Reads what the next allocation from `pool` will need, so that a batch waits for many
     /// cache lines at once instead of one after another. The result has no meaning.
-    ///
-    /// # Panics
-    /// As [`Self::pool_id`].
     #[inline]
     #[must_use]
     pub fn warm(&self, pool: u32) -> u64 {
-        self.slots[self.pools[pool as usize].head_slot() as usize].locked_until.0
+        let slot = self.pools.get(pool as usize).map_or(0, Pool::head_slot);
+        self.slots.get(slot as usize).map_or(0, |slot| slot.locked_until.0)
     }
 
     /// Hands out the number of `pool` that has been free longest.
@@ -200,10 +206,7 @@ impl Shard {
     /// The slot of a number in rotation.
     #[must_use]
     pub fn find(&self, number: PromoNumber) -> Option<u32> {
-        self.by_number
-            .binary_search_by_key(&number, |&slot| self.slots[slot as usize].number)
-            .ok()
-            .map(|at| self.by_number[at])
+        self.runs.find(number).map(|place| place.slot)
     }
 
     /// A number's newest allocation, whether it is in rotation or retired.
@@ -243,8 +246,8 @@ impl Shard {
     /// The pool, counted from zero, that owns `slot`.
     #[must_use]
     pub fn pool_of(&self, slot: u32) -> Option<u32> {
-        let after = self.pools.partition_point(|pool| pool.first_slot() <= slot);
-        u32::try_from(after.checked_sub(1)?).ok()
+        let number = self.slots.get(slot as usize)?.number;
+        self.runs.find(number).filter(|place| place.slot == slot).map(|place| place.pool)
     }
 
     /// The visitor who asked to keep the number of `slot`.
@@ -257,6 +260,12 @@ impl Shard {
     pub fn retired_after(&self, after: Option<PromoNumber>) -> impl Iterator<Item = &Retired> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.retired.range((from, Bound::Unbounded)).map(|(_, retired)| retired)
+    }
+
+    /// What is known of a number that is in none of the pools any more.
+    #[must_use]
+    pub fn retired(&self, number: PromoNumber) -> Option<&Retired> {
+        self.retired.get(&number)
     }
 
     /// How many numbers of `pool` are locked out at `now`.

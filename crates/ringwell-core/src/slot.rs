@@ -30,6 +30,14 @@ impl Slot {
         }
     }
 
+    /// A slot that no pool has.
+    pub(crate) const VACANT: Self = Self::new(PromoNumber::NOBODY);
+
+    /// Whether anything is known of the number beyond that it exists.
+    pub(crate) fn has_history(&self) -> bool {
+        *self != Self::new(self.number)
+    }
+
     /// Whether another visitor may get the number at `now`.
     #[must_use]
     pub fn is_free(&self, now: Millis) -> bool {

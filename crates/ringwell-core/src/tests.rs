@@ -331,7 +331,7 @@ proptest! {
 impl Shard {
     fn break_rings(&mut self) {
         for pool in &mut self.pools {
-            pool.changed(&self.slots, pool.first_slot());
+            pool.changed(&self.slots, pool.slot_range().start);
         }
     }
 }

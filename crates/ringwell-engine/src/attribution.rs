@@ -97,6 +97,11 @@ impl Walk {
             {
                 Ok(self.allocation(allocated_at, locked_until, pool, params, Position::NONE))
             }
+            Record::Adopt { number, allocated_at, locked_until, previous, .. }
+                if number == self.number =>
+            {
+                Ok(self.adopted(allocated_at, locked_until, previous))
+            }
             _ => Err(broken),
         }
     }
@@ -142,6 +147,17 @@ impl Walk {
             }));
         }
         self.next_allocated_at = Some(allocated_at);
+        self.back(previous)
+    }
+
+    /// The allocation's own record is in another shard's journal, unless the number has come back
+    /// to this one.
+    fn adopted(&mut self, allocated_at: Millis, locked_until: Millis, previous: Position) -> Step {
+        if self.newest.is_none() {
+            let locked_until = self.locked_until.take().unwrap_or(locked_until);
+            let position = Position::NONE;
+            self.newest = Some(Slot { number: self.number, allocated_at, locked_until, position });
+        }
         self.back(previous)
     }
 

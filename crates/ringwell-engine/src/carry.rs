@@ -44,6 +44,7 @@ impl Engine {
                 Record::Extend { .. }
                 | Record::Release { .. }
                 | Record::Answer { .. }
+                | Record::Adopt { .. }
                 | Record::Hold { .. }
                 | Record::Tick { .. } => {}
             }

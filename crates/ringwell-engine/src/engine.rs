@@ -5,7 +5,9 @@
 //! Invariant: the record of every number in an outcome lies in [`Engine::newest_group`], as it is
 //! when the outcome is made, or in a group before it.
 
-use ringwell_core::{Exhausted, Grant, Millis, Position, PromoNumber, Shard, VisitorId};
+use ringwell_core::{
+    Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId,
+};
 use ringwell_journal::{Answer, Group, RECORD_OVERHEAD_MAX, Record, RowKey, Tip, Writer, position};
 
 use crate::answers::{Answers, answer_of};
@@ -14,8 +16,10 @@ use crate::live::Live;
 /// One row that asks for a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// The pool, counted from zero within the shard.
+    /// The pool, as its index within the shard.
     pub pool: u32,
+    /// The pool's id: by now the index may be another pool's.
+    pub id: PoolId,
     /// The marketing context as it came: the query without its key, in two parts.
     pub params: [&'a [u8]; 2],
     /// The visitor who wants to keep the number.
@@ -93,13 +97,16 @@ pub struct Engine {
     pub(crate) now: Millis,
     pub(crate) counts: Counts,
     pub(crate) live: Live,
+    /// Numbers that changes of pools have moved while a snapshot is taken, which may have passed
+    /// their new places before they came there. `None` while none is taken.
+    pub(crate) moved: Option<Vec<PromoNumber>>,
     refusal: Option<Refusal>,
 }
 
 impl Engine {
     pub(crate) fn new(shard: Shard, writer: Writer, answers: Answers, now: Millis) -> Self {
         let live = Live::new(writer.pending_n());
-        Self { shard, writer, answers, now, counts: Counts::default(), live, refusal: None }
+        Self { shard, writer, answers, now, counts: Counts::default(), live, moved: None, refusal: None }
     }
 
     /// Shard time for what happens next: `clock`, or the time of the last event if that is later.
@@ -134,6 +141,8 @@ impl Engine {
             *outcome = Outcome::Refused(refusal);
         } else if self.writer.is_full() {
             *outcome = Outcome::Refused(Refusal::Busy);
+        } else if !self.shard.is_pool(ask.pool, ask.id) {
+            *outcome = Outcome::Refused(Refusal::Moved);
         } else if ask.retry.is_some() || ask.visitor.is_some() {
             *outcome = self.allocate_with_memory(now, ask);
         } else {
@@ -357,7 +366,7 @@ impl Engine {
 
     /// Where the next record will lie.
     #[inline]
-    fn next_position(&self) -> Position {
+    pub(crate) fn next_position(&self) -> Position {
         position(self.writer.pending_n(), self.writer.pending_bytes())
     }
 }

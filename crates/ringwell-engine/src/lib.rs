@@ -7,6 +7,7 @@
 mod answers;
 mod attribution;
 mod carry;
+mod changes;
 mod engine;
 mod live;
 mod restore;

@@ -109,6 +109,11 @@ impl Restore {
                 let state = Slot { number, allocated_at, locked_until, position };
                 self.rebuild.learn(slot, Fact { slot: state, pool, visitor });
             }
+            Record::Adopt { number, pool, allocated_at, locked_until, visitor, .. } => {
+                self.lockout_max = self.lockout_max.max(locked_until.since(allocated_at));
+                let state = Slot { number, allocated_at, locked_until, position };
+                self.rebuild.learn(u32::MAX, Fact { slot: state, pool, visitor });
+            }
             Record::Extend { slot, number, until, .. }
             | Record::Release { slot, number, until, .. } => {
                 self.rebuild.relock(slot, number, until, position);

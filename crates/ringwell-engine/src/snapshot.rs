@@ -15,15 +15,18 @@ const PIECE_ENTRIES: u32 = 1024;
 /// How far a snapshot has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotStep {
-    /// Begin with the numbers of this pool, from this slot on.
+    /// Go on with the numbers of this pool.
     Numbers {
-        /// The pool, counted within the shard.
+        /// The pool, as its index within the shard.
         pool: u32,
-        /// The slot.
+        /// From this slot on; from the pool's first if the slot is not the pool's any more.
         slot: u32,
     },
     /// Go on with numbers that are in no pool any more, from those after this one on.
     Retired(Option<PromoNumber>),
+    /// Go on with numbers that changes of pools have moved since the first piece, and that may
+    /// have been missed: from this one on.
+    Moved(usize),
     /// Go on with the holds.
     Holds,
     /// Go on with the answers remembered. Those that came after the first piece are in the journal:
@@ -46,10 +49,14 @@ impl SnapshotStep {
 impl Engine {
     /// Writes one piece into `out`; says where the next one begins.
     #[must_use]
-    pub fn snapshot(&self, step: SnapshotStep, out: &mut SnapshotWriter) -> SnapshotStep {
+    pub fn snapshot(&mut self, step: SnapshotStep, out: &mut SnapshotWriter) -> SnapshotStep {
+        if step == SnapshotStep::FIRST {
+            self.moved = Some(Vec::new());
+        }
         match step {
             SnapshotStep::Numbers { pool, slot } => self.snapshot_numbers(pool, slot, out),
             SnapshotStep::Retired(after) => self.snapshot_retired(after, out),
+            SnapshotStep::Moved(from) => self.snapshot_moved(from, out),
             SnapshotStep::Holds => {
                 for (pool, until) in self.shard.holds(self.now) {
                     out.hold(&HoldEntry { pool: Some(pool), until });
@@ -71,26 +78,28 @@ impl Engine {
         }
     }
 
-    fn snapshot_numbers(
-        &self,
-        mut pool: u32,
-        mut slot: u32,
-        out: &mut SnapshotWriter,
-    ) -> SnapshotStep {
-        let slots = self.shard.slots();
-        let end = slot.saturating_add(PIECE_ENTRIES);
-        while (slot as usize) < slots.len() && slot < end {
-            while self.shard.pool_slots(pool).end <= slot {
-                pool += 1;
+    fn snapshot_numbers(&self, mut pool: u32, from: u32, out: &mut SnapshotWriter) -> SnapshotStep {
+        let mut left = PIECE_ENTRIES;
+        let mut from = from;
+        while pool < self.shard.pools_end() {
+            let slots = self.shard.pool_slots(pool);
+            let start = if slots.contains(&from) { from } else { slots.start };
+            let end = slots.end.min(start + left);
+            for slot in start..end {
+                self.snapshot_number(self.shard.pool_id(pool), slot, out);
             }
-            self.snapshot_number(self.shard.pool_id(pool), slot, out);
-            slot += 1;
+            if end < slots.end {
+                return SnapshotStep::Numbers { pool, slot: end };
+            }
+            // A pool without numbers costs a look too.
+            left = left.saturating_sub((end - start).max(1));
+            pool += 1;
+            if left == 0 {
+                return SnapshotStep::Numbers { pool, slot: 0 };
+            }
+            from = 0;
         }
-        if (slot as usize) < slots.len() {
-            SnapshotStep::Numbers { pool, slot }
-        } else {
-            SnapshotStep::Retired(None)
-        }
+        SnapshotStep::Retired(None)
     }
 
     fn snapshot_retired(
@@ -100,19 +109,28 @@ impl Engine {
     ) -> SnapshotStep {
         let mut last = None;
         for retired in self.shard.retired_after(after).take(PIECE_ENTRIES as usize) {
-            let Retired { slot, pool, visitor } = *retired;
-            let Slot { number, allocated_at, locked_until, position } = slot;
-            out.number(&NumberEntry {
-                number,
-                pool,
-                allocated_at,
-                locked_until,
-                position,
-                visitor,
-            });
-            last = Some(number);
+            out.number(&entry(retired));
+            last = Some(retired.slot.number);
         }
-        last.map_or(SnapshotStep::Holds, |last| SnapshotStep::Retired(Some(last)))
+        last.map_or(SnapshotStep::Moved(0), |last| SnapshotStep::Retired(Some(last)))
+    }
+
+    /// What was written before is overtaken: a reader takes the last that it meets.
+    fn snapshot_moved(&mut self, from: usize, out: &mut SnapshotWriter) -> SnapshotStep {
+        let moved = self.moved.as_deref().unwrap_or_default();
+        let end = moved.len().min(from + PIECE_ENTRIES as usize);
+        for number in &moved[from.min(end)..end] {
+            match self.shard.find(*number).and_then(|slot| Some((slot, self.shard.pool_of(slot)?)))
+            {
+                Some((slot, pool)) => self.snapshot_number(self.shard.pool_id(pool), slot, out),
+                None => self.shard.retired(*number).iter().for_each(|r| out.number(&entry(r))),
+            }
+        }
+        if end < moved.len() {
+            return SnapshotStep::Moved(end);
+        }
+        self.moved = None;
+        SnapshotStep::Holds
     }
 
     /// Numbers that were never handed out are known from the directory.
@@ -130,4 +148,10 @@ impl Engine {
             visitor: self.shard.visitor(index),
         });
     }
+}
+
+fn entry(retired: &Retired) -> NumberEntry {
+    let Retired { slot, pool, visitor } = *retired;
+    let Slot { number, allocated_at, locked_until, position } = slot;
+    NumberEntry { number, pool, allocated_at, locked_until, position, visitor }
 }

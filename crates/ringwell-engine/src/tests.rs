@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use ringwell_core::{
-    Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Slot, VisitorId,
+    Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Retired, Slot, VisitorId,
 };
 use ringwell_journal::{
     Chunk, Group, NumberEntry, Record, RowKey, SnapshotHeader, SnapshotReader, SnapshotWriter, Tip,
@@ -28,6 +28,8 @@ fn specs() -> Vec<PoolSpec> {
 /// An engine with everything that it has written.
 struct Rig {
     engine: Engine,
+    /// The pools as they are now.
+    specs: Vec<PoolSpec>,
     groups: Vec<Group>,
     now: Millis,
     /// What was handed out: number, when, parameters.
@@ -37,10 +39,32 @@ struct Rig {
 #[derive(Clone, Debug)]
 enum Input {
     Wait(u64),
-    Allocate { pool: u32, visitor: Option<u8>, retry: Option<u8> },
-    Release { slot: u32 },
+    Allocate {
+        pool: u32,
+        visitor: Option<u8>,
+        retry: Option<u8>,
+    },
+    Release {
+        slot: u32,
+    },
+    /// Another list of numbers: `size` of its own, and one of those that any pool may have.
+    Put {
+        pool: u32,
+        size: u32,
+        shared: Option<u8>,
+    },
+    /// Another shard knew of a number that any pool may have.
+    Adopt {
+        shared: u8,
+        lockout: u64,
+    },
     Tick,
     Seal,
+}
+
+/// Numbers that any pool may have.
+fn shared(at: u8) -> PromoNumber {
+    PromoNumber::from_u64(FIRST + 1000 + 2 * u64::from(at)).unwrap()
 }
 
 fn inputs() -> impl Strategy<Value = Vec<Input>> {
@@ -51,6 +75,10 @@ fn inputs() -> impl Strategy<Value = Vec<Input>> {
         5 => (0..3_u32, visitor, retry)
             .prop_map(|(pool, visitor, retry)| Input::Allocate { pool, visitor, retry }),
         1 => (0..9_u32).prop_map(|slot| Input::Release { slot }),
+        1 => (0..3_u32, 1..6_u32, proptest::option::of(0..4_u8))
+            .prop_map(|(pool, size, shared)| Input::Put { pool, size, shared }),
+        1 => (0..4_u8, 0..60_u64)
+            .prop_map(|(shared, lockout)| Input::Adopt { shared, lockout }),
         1 => Just(Input::Tick),
         2 => Just(Input::Seal),
     ];
@@ -60,7 +88,7 @@ fn inputs() -> impl Strategy<Value = Vec<Input>> {
 impl Rig {
     fn new() -> Self {
         let (engine, _) = Restore::new(specs(), 100).finish(Tip::FIRST.raise_epoch(), START, false);
-        Self { engine, groups: vec![], now: START, history: vec![] }
+        Self { engine, specs: specs(), groups: vec![], now: START, history: vec![] }
     }
 
     fn allocate(&mut self, pool: u32, visitor: Option<u8>, retry: Option<u8>) -> Outcome {
@@ -68,6 +96,7 @@ impl Rig {
         let params = format!("m1={}", self.history.len());
         let ask = Ask {
             pool,
+            id: PoolId(u64::from(pool) + 1),
             params: [params.as_bytes(), b""],
             visitor: visitor.map(|v| VisitorId([v; 16])),
             retry: retry.map(|r| RowKey { batch: [r; 16], row: u16::from(r) }),
@@ -94,11 +123,31 @@ impl Rig {
                 let since = self.engine.shard().slots()[slot as usize].allocated_at;
                 self.engine.release_slot(now, slot, since);
             }
+            Input::Put { pool, size, shared: at } => self.put(pool, size, at),
+            Input::Adopt { shared: at, lockout } => {
+                let now = self.engine.at(self.now);
+                let (number, position) = (shared(at), Position::NONE);
+                let locked_until = now + Millis(lockout);
+                let slot = Slot { number, allocated_at: now, locked_until, position };
+                let from = Retired { slot, pool: PoolId(9), visitor: None };
+                assert!(self.engine.adopt(now, &from));
+            }
             Input::Tick => {
                 let now = self.engine.at(self.now);
                 self.engine.tick(now);
             }
             Input::Seal => self.groups.extend(self.engine.seal(Vec::new())),
+        }
+    }
+
+    fn put(&mut self, pool: u32, size: u32, at: Option<u8>) {
+        let place = pool as usize;
+        let mut spec = self.specs[place].clone();
+        let own = NumberRange::new(spec.numbers[0].first(), size).unwrap();
+        spec.numbers = vec![own];
+        spec.numbers.extend(at.and_then(|at| NumberRange::new(shared(at), 1)));
+        if self.engine.put_pool(pool, &spec).is_ok() {
+            self.specs[place] = spec;
         }
     }
 
@@ -119,17 +168,26 @@ impl Rig {
                 Step::Read(position) => position,
             };
             let (n, _) = position_parts(position);
-            let group = self.groups.iter().find(|group| group.header.n == n).unwrap();
+            let Some(group) = self.groups.iter().find(|group| group.header.n == n) else {
+                return walk.end();
+            };
             step = walk.feed(&group.record(position).unwrap()).unwrap();
         }
     }
 }
 
-/// What the engine knows, without visitors whose lockout is over.
-fn state(engine: &Engine, now: Millis) -> Vec<(Slot, Option<VisitorId>)> {
-    let slots = engine.shard().slots().iter();
-    let live = |slot: &Slot, v: Option<VisitorId>| v.filter(|_| !slot.is_free(now));
-    (0..).zip(slots).map(|(i, slot)| (*slot, live(slot, engine.shard().visitor(i)))).collect()
+/// What the engine knows of every number. Visitors are left out: where a number left a pool and
+/// came back, a restart knows the one who has it, and the shard that went on does not.
+fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<u32>)> {
+    let own = (1..=3).flat_map(|pool| (0..6).map(move |at| FIRST + pool * 100 + at));
+    let own = own.map(|number| PromoNumber::from_u64(number).unwrap());
+    let shard = engine.shard();
+    own.chain((0..4).map(shared))
+        .map(|number| {
+            let newest = shard.newest(number).filter(|slot| *slot != Slot::new(number));
+            (newest, shard.find(number).and_then(|slot| shard.pool_of(slot)))
+        })
+        .collect()
 }
 
 /// What the next allocations would be, whatever the structures behind them.
@@ -160,7 +218,7 @@ fn snapshot_header(engine: &Engine) -> SnapshotHeader {
     }
 }
 
-fn load(bytes: &[u8]) -> Restore {
+fn load(bytes: &[u8], specs: Vec<PoolSpec>) -> Restore {
     let mut rest = bytes;
     let mut reader = SnapshotReader::new(|buffer: &mut [u8]| {
         let count = rest.len().min(buffer.len());
@@ -170,7 +228,7 @@ fn load(bytes: &[u8]) -> Restore {
         Ok::<_, ()>(count)
     })
     .unwrap();
-    let mut restore = Restore::new(specs(), 100);
+    let mut restore = Restore::new(specs, 100);
     restore.clock(reader.header().last_at);
     while let Some(chunk) = reader.next_chunk().unwrap() {
         match chunk {
@@ -190,10 +248,10 @@ proptest! {
             rig.apply(input);
         }
         rig.apply(&Input::Seal);
-        let engine = rig.replay(Restore::new(specs(), 100), 1);
-        prop_assert_eq!(state(&engine, rig.now), state(&rig.engine, rig.now));
-        let mut other =
-            Rig { engine, groups: vec![], now: rig.now, history: rig.history.clone() };
+        let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
+        prop_assert_eq!(state(&engine), state(&rig.engine));
+        let (specs, history) = (rig.specs.clone(), rig.history.clone());
+        let mut other = Rig { engine, specs, groups: vec![], now: rig.now, history };
         prop_assert_eq!(future(&mut other), future(&mut rig));
     }
 
@@ -220,8 +278,8 @@ proptest! {
         }
         let bytes = writer.finish(rig.engine.group());
         rig.apply(&Input::Seal);
-        let engine = rig.replay(load(&bytes), replay_from);
-        prop_assert_eq!(state(&engine, rig.now), state(&rig.engine, rig.now));
+        let engine = rig.replay(load(&bytes, rig.specs.clone()), replay_from);
+        prop_assert_eq!(state(&engine), state(&rig.engine));
         prop_assert_eq!(engine.answers_remembered(), rig.engine.answers_remembered());
     }
 
@@ -263,10 +321,12 @@ proptest! {
         for slot in rig.engine.shard().slots().to_vec() {
             let newest = rig.history.iter().rev().find(|(number, ..)| *number == slot.number);
             let held = rig.attribution(&rig.engine, slot.number, now);
-            prop_assert_eq!(
-                held.map(|h| (h.allocated_at, h.locked_until, h.params)),
-                newest.map(|(_, at, params)| (*at, slot.locked_until, params.clone()))
-            );
+            // The parameters of an allocation that another shard made are in its journal.
+            let is_own = newest.is_some_and(|(_, at, _)| *at == slot.allocated_at);
+            let params = newest.filter(|_| is_own).map(|(_, _, params)| params.clone());
+            let known = (slot.allocated_at > Millis::ZERO)
+                .then(|| (slot.allocated_at, slot.locked_until, params.unwrap_or_default()));
+            prop_assert_eq!(held.map(|h| (h.allocated_at, h.locked_until, h.params)), known);
         }
     }
 }
@@ -287,7 +347,7 @@ fn a_snapshot_holds_all_numbers_that_are_in_no_pool_any_more_in_several_pieces()
             visitor,
         });
     }
-    let (engine, _) = restore.finish(Tip::FIRST.raise_epoch(), START, false);
+    let (mut engine, _) = restore.finish(Tip::FIRST.raise_epoch(), START, false);
     let mut writer = SnapshotWriter::new(&snapshot_header(&engine));
     let (mut step, mut pieces) = (SnapshotStep::FIRST, 0);
     while step != SnapshotStep::Done {
@@ -295,7 +355,7 @@ fn a_snapshot_holds_all_numbers_that_are_in_no_pool_any_more_in_several_pieces()
         pieces += 1;
     }
     assert!(pieces > 5, "{pieces}");
-    let again = load(&writer.finish(1));
+    let again = load(&writer.finish(1), specs());
     let numbers: Vec<u64> =
         again.retired().map(|r| r.slot.number.to_u64() - FIRST - 1000).collect();
     assert_eq!(numbers, (1..=3000).collect::<Vec<_>>());
@@ -359,8 +419,8 @@ fn a_batch_that_is_sent_again_gets_the_same_answer_and_burns_no_number() {
     let Outcome::Kept { number } = first else { panic!("{first:?}") };
     assert_eq!(rig.allocate(0, None, Some(1)), Outcome::Kept { number });
     rig.apply(&Input::Seal);
-    let engine = rig.replay(Restore::new(specs(), 100), 1);
-    let mut again = Rig { engine, groups: vec![], now: rig.now, history: vec![] };
+    let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
+    let mut again = Rig { engine, specs: specs(), groups: vec![], now: rig.now, history: vec![] };
     assert_eq!(again.allocate(0, None, Some(1)), Outcome::Kept { number });
     assert_eq!(again.engine.counts().allocated, 0);
 }
@@ -371,9 +431,9 @@ fn a_repeated_row_of_a_returning_visitor_is_remembered_across_a_restart() {
     let Outcome::Kept { number } = rig.allocate(0, Some(1), None) else { panic!() };
     assert_eq!(rig.allocate(0, Some(1), Some(2)), Outcome::Kept { number });
     rig.apply(&Input::Seal);
-    let engine = rig.replay(Restore::new(specs(), 100), 1);
+    let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
     let now = rig.now + Millis(100);
-    let mut again = Rig { engine, groups: vec![], now, history: vec![] };
+    let mut again = Rig { engine, specs: specs(), groups: vec![], now, history: vec![] };
     assert_eq!(again.allocate(0, Some(1), Some(2)), Outcome::Kept { number });
 }
 
@@ -393,8 +453,8 @@ fn a_row_sent_again_gets_no_number_that_has_gone_to_somebody_else() {
     // The other one has gone to somebody else.
     assert_eq!(rig.allocate(1, None, Some(2)), Outcome::Exhausted { until: Millis::ZERO });
     rig.apply(&Input::Seal);
-    let engine = rig.replay(Restore::new(specs(), 100), 1);
-    let mut again = Rig { engine, groups: vec![], now: rig.now, history: vec![] };
+    let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
+    let mut again = Rig { engine, specs: specs(), groups: vec![], now: rig.now, history: vec![] };
     assert_eq!(again.allocate(1, None, Some(1)), Outcome::Kept { number: own });
     assert_eq!(again.allocate(1, None, Some(2)), Outcome::Exhausted { until: Millis::ZERO });
 }
@@ -402,7 +462,7 @@ fn a_row_sent_again_gets_no_number_that_has_gone_to_somebody_else() {
 #[test]
 fn a_snapshot_ends_also_while_answers_come_faster_than_it_is_written() {
     let (engine, _) = Restore::new(specs(), 5_000).finish(Tip::FIRST.raise_epoch(), START, false);
-    let mut rig = Rig { engine, groups: vec![], now: START, history: vec![] };
+    let mut rig = Rig { engine, specs: specs(), groups: vec![], now: START, history: vec![] };
     let mut row = 0_u64;
     let mut answer = |rig: &mut Rig, count| {
         for _ in 0..count {
@@ -410,7 +470,7 @@ fn a_snapshot_ends_also_while_answers_come_faster_than_it_is_written() {
             let mut batch = [0; 16];
             batch[..8].copy_from_slice(&row.to_le_bytes());
             let retry = Some(RowKey { batch, row: 0 });
-            let ask = Ask { pool: 1, params: [b"", b""], visitor: None, retry };
+            let ask = Ask { pool: 1, id: PoolId(2), params: [b"", b""], visitor: None, retry };
             let mut outcome = Outcome::Refused(Refusal::Late);
             let now = rig.engine.at(rig.now);
             rig.engine.allocate(now, &ask, &mut outcome);
@@ -432,7 +492,7 @@ fn a_snapshot_ends_also_while_answers_come_faster_than_it_is_written() {
 #[test]
 fn only_as_many_rows_are_remembered_as_the_limit_says_and_the_oldest_go_first() {
     let (engine, _) = Restore::new(specs(), 2).finish(Tip::FIRST.raise_epoch(), START, false);
-    let mut rig = Rig { engine, groups: vec![], now: START, history: vec![] };
+    let mut rig = Rig { engine, specs: specs(), groups: vec![], now: START, history: vec![] };
     for retry in 1..=3 {
         rig.allocate(0, None, Some(retry));
     }
@@ -460,7 +520,8 @@ fn a_group_that_is_full_refuses_rows_until_it_is_sealed() {
     for _ in 0..60 {
         rig.now = rig.now + Millis(20);
         let now = rig.engine.at(rig.now);
-        let ask = Ask { pool: 1, params: [&params, b""], visitor: None, retry: None };
+        let ask =
+            Ask { pool: 1, id: PoolId(2), params: [&params, b""], visitor: None, retry: None };
         outcomes.push(Outcome::Refused(Refusal::Late));
         rig.engine.allocate(now, &ask, outcomes.last_mut().unwrap());
     }
@@ -473,7 +534,8 @@ fn a_group_that_is_full_refuses_rows_until_it_is_sealed() {
 fn after_damage_to_answered_groups_nothing_goes_out_for_the_longest_lifetime() {
     let (engine, doubts) = Restore::new(specs(), 9).finish(Tip::FIRST.raise_epoch(), START, true);
     assert_eq!(doubts.held_until, Some(START + Millis(40)));
-    let mut rig = Rig { engine, groups: vec![], now: START + Millis(39), history: vec![] };
+    let mut rig =
+        Rig { engine, specs: specs(), groups: vec![], now: START + Millis(39), history: vec![] };
     assert!(matches!(rig.allocate(2, None, None), Outcome::Exhausted { .. }));
     rig.now = START + Millis(40);
     assert!(matches!(rig.allocate(2, None, None), Outcome::Allocated { .. }));
@@ -489,7 +551,8 @@ fn a_pool_that_another_node_may_have_served_hands_nothing_out_for_its_lifetime()
     assert!(matches!(rig.allocate(0, None, None), Outcome::Allocated { .. }));
     rig.apply(&Input::Seal);
     let engine = rig.replay(Restore::new(specs(), 9), 1);
-    let mut again = Rig { engine, groups: vec![], now: START + Millis(14), history: vec![] };
+    let mut again =
+        Rig { engine, specs: specs(), groups: vec![], now: START + Millis(14), history: vec![] };
     assert_eq!(again.allocate(1, None, None), Outcome::Exhausted { until: START + Millis(15) });
     again.now = START + Millis(15);
     assert!(matches!(again.allocate(1, None, None), Outcome::Allocated { .. }));

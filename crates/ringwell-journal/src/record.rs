@@ -115,6 +115,24 @@ pub enum Record<'a> {
         /// Raw parameters, as in `Allocate`.
         params: [&'a [u8]; 2],
     },
+    /// A number's newest allocation, as another shard knew it that had the number before. The
+    /// allocation's own record, with the parameters, stays in that shard's journal.
+    Adopt {
+        /// When this shard took it over.
+        at: Millis,
+        /// The number.
+        number: PromoNumber,
+        /// The pool that it was handed out from.
+        pool: PoolId,
+        /// When it was handed out.
+        allocated_at: Millis,
+        /// When its lockout ends.
+        locked_until: Millis,
+        /// Who may ask for the same number again.
+        visitor: Option<VisitorId>,
+        /// The record before it for this number in this journal, or [`Position::NONE`].
+        previous: Position,
+    },
     /// Nothing goes out before `until`: part of the history is in doubt.
     Hold {
         /// When.
@@ -140,6 +158,7 @@ mod kind {
     pub(super) const CARRY: u8 = 5;
     pub(super) const HOLD: u8 = 6;
     pub(super) const TICK: u8 = 7;
+    pub(super) const ADOPT: u8 = 8;
 }
 
 /// Second byte of each record: which of its optional fields are there.
@@ -163,6 +182,7 @@ impl Record<'_> {
             | Self::Release { at, .. }
             | Self::Answer { at, .. }
             | Self::Carry { at, .. }
+            | Self::Adopt { at, .. }
             | Self::Hold { at, .. }
             | Self::Tick { at } => at,
         }
@@ -176,6 +196,7 @@ impl Record<'_> {
             Self::Extend { .. }
             | Self::Release { .. }
             | Self::Answer { .. }
+            | Self::Adopt { .. }
             | Self::Hold { .. }
             | Self::Tick { .. } => 0,
         };

@@ -139,7 +139,8 @@ fn number_of(record: &Record<'_>) -> Option<PromoNumber> {
         Record::Allocate { number, .. }
         | Record::Extend { number, .. }
         | Record::Release { number, .. }
-        | Record::Carry { number, .. } => Some(number),
+        | Record::Carry { number, .. }
+        | Record::Adopt { number, .. } => Some(number),
         Record::Answer { number, .. } => number,
         Record::Hold { .. } | Record::Tick { .. } => None,
     }
@@ -167,6 +168,10 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
         Record::Carry { number, pool, allocated_at, locked_until, params, .. } => {
             let (from, until) = (readable(allocated_at), readable(locked_until));
             format!("carry {number} of pool {pool} from {from} until {until}{}", tail(params))
+        }
+        Record::Adopt { number, pool, allocated_at, locked_until, .. } => {
+            let (from, until) = (readable(allocated_at), readable(locked_until));
+            format!("adopt {number} of pool {pool} from {from} until {until}")
         }
         Record::Hold { pool: Some(pool), until, .. } => {
             format!("hold pool {pool} until {}", readable(until))
@@ -218,6 +223,16 @@ fn as_json(place: Position, record: &Record<'_>) -> Value {
                 "number": number.to_string(), "pool": pool.0, "allocated_at_ms": allocated_at.0,
                 "locked_until_ms": locked_until.0, "sticky": visitor.is_some(),
                 "params": params[0].escape_ascii().to_string(),
+            }),
+        ),
+        Record::Adopt {
+            number, pool, allocated_at, locked_until, visitor, previous, ..
+        } => (
+            "adopt",
+            json!({
+                "number": number.to_string(), "pool": pool.0, "allocated_at_ms": allocated_at.0,
+                "locked_until_ms": locked_until.0, "sticky": visitor.is_some(),
+                "previous": previous.0,
             }),
         ),
         Record::Hold { pool, until, .. } => {

@@ -145,7 +145,8 @@ fn apply(numbers: &mut Numbers, position: Position, record: &Record<'_>) {
                 numbers.insert(number, State { pool, allocated_at: at, locked_until, position });
             }
         }
-        Record::Carry { number, pool, allocated_at, locked_until, .. } => {
+        Record::Carry { number, pool, allocated_at, locked_until, .. }
+        | Record::Adopt { number, pool, allocated_at, locked_until, .. } => {
             if numbers.get(&number).is_none_or(is_newer) {
                 numbers.insert(number, State { pool, allocated_at, locked_until, position });
             }

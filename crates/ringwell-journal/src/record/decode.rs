@@ -116,6 +116,7 @@ fn decode<'a>(
         kind::EXTEND | kind::RELEASE => flag::PREVIOUS,
         kind::CARRY => flag::VISITOR | flag::PARAMS,
         kind::ANSWER => flag::NUMBER,
+        kind::ADOPT => flag::PREVIOUS | flag::VISITOR,
         kind::HOLD => flag::POOL,
         kind::TICK => 0,
         unknown => return Err(DecodeFault::Kind(unknown)),
@@ -135,6 +136,7 @@ fn decode<'a>(
             Ok(Record::Answer { at, pool, row, number })
         }
         kind::CARRY => fields.carry(at),
+        kind::ADOPT => fields.adopt(at),
         kind::HOLD => {
             let pool = fields.optional(flag::POOL, |fields| fields.varint().map(PoolId))?;
             Ok(Record::Hold { at, pool, until: Millis(fields.varint()?) })
@@ -187,6 +189,18 @@ impl<'a> Fields<'_, 'a> {
             locked_until: Millis(self.varint()?),
             visitor: self.visitor()?,
             params: self.params()?,
+        })
+    }
+
+    fn adopt(&mut self, at: Millis) -> Result<Record<'a>, DecodeFault> {
+        Ok(Record::Adopt {
+            at,
+            number: self.number()?,
+            pool: PoolId(self.varint()?),
+            allocated_at: Millis(self.varint()?),
+            locked_until: Millis(self.varint()?),
+            previous: self.previous()?,
+            visitor: self.visitor()?,
         })
     }
 

@@ -48,7 +48,8 @@ impl Record<'_> {
         assert!(self.at() >= base, "a record happened before its group");
         if let Self::Allocate { previous, .. }
         | Self::Extend { previous, .. }
-        | Self::Release { previous, .. } = *self
+        | Self::Release { previous, .. }
+        | Self::Adopt { previous, .. } = *self
         {
             assert!(previous < place, "the record before it is not before it");
             let is_none = previous == Position::NONE;
@@ -102,6 +103,11 @@ impl Record<'_> {
                 head.begin(kind::CARRY, at, base).number(number).pool(pool).slot(slot);
                 head.millis(allocated_at).millis(locked_until).visitor(visitor);
                 head.params(params)
+            }
+            Self::Adopt { at, number, pool, allocated_at, locked_until, visitor, previous } => {
+                head.begin(kind::ADOPT, at, base).number(number).pool(pool);
+                head.millis(allocated_at).millis(locked_until).previous(previous).visitor(visitor);
+                None
             }
             Self::Hold { at, pool, until } => {
                 head.begin(kind::HOLD, at, base);

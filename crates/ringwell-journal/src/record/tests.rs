@@ -18,7 +18,7 @@ fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
         proptest::option::of((any::<[u8; 16]>(), any::<u16>())),
         0..position(7, 0).0,
     );
-    (0..7, ids, options, params(), params()).prop_map(|(kind, ids, options, first, second)| {
+    (0..8, ids, options, params(), params()).prop_map(|(kind, ids, options, first, second)| {
         let (pool, slot, number, time, until) = ids;
         let (visitor, row, previous) = options;
         let at = Millis(1_000 + time % 100_000);
@@ -60,7 +60,16 @@ fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
                 visitor,
                 params: none,
             },
-            5 => Record::Hold { at, pool: visitor.map(|_| pool), until },
+            5 => Record::Adopt {
+                at,
+                number,
+                pool,
+                allocated_at: Millis(time),
+                locked_until: until,
+                visitor,
+                previous,
+            },
+            6 => Record::Hold { at, pool: visitor.map(|_| pool), until },
             _ => Record::Tick { at },
         };
         (record, first, second)
@@ -208,7 +217,7 @@ fn a_record_earlier_than_the_one_before_it_is_refused() {
 fn unknown_kinds_and_flags_are_refused() {
     let fault = |body: &[u8]| Records::new(1, Millis(0), body).next().unwrap().unwrap_err().fault;
     assert_eq!(fault(&[0, 0, 0]), DecodeFault::Kind(0));
-    assert_eq!(fault(&[8, 0, 0]), DecodeFault::Kind(8));
+    assert_eq!(fault(&[9, 0, 0]), DecodeFault::Kind(9));
     assert_eq!(fault(&[kind::TICK, flag::POOL, 0]), DecodeFault::Flags(flag::POOL));
     assert_eq!(fault(&[kind::ALLOCATE, 0x80, 0]), DecodeFault::Flags(0x80));
 }

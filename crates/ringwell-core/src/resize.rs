@@ -1,0 +1,257 @@
+//! Pools that come, change and go while their shard serves.
+//!
+//! What a pool has is replaced as a whole: its numbers get a new run of slots, into which those
+//! that stay take their state along. Numbers that leave keep what is known of them as retired, and
+//! take it up again in whichever pool of the shard they enter later.
+//! Invariant: between two changes every number in rotation is in exactly one pool.
+//! Source: docs/spec/allocation.md, "Changes while the shard serves".
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::pool::Pool;
+use crate::shard::{Retired, Shard};
+use crate::slot::Slot;
+use crate::{NumberRange, PoolId, PoolSpec, PromoNumber, VisitorId};
+
+/// A pool cannot have this number: it is in another pool's rotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InRotation {
+    /// The number.
+    pub number: PromoNumber,
+    /// The pool that has it.
+    pub pool: PoolId,
+}
+
+impl Shard {
+    /// Whether the pool at this index is that of `id`. Indices are used again by other pools.
+    #[inline]
+    #[must_use]
+    pub fn is_pool(&self, pool: u32, id: PoolId) -> bool {
+        self.pools.get(pool as usize).is_some_and(|known| known.is(id))
+    }
+
+    /// The pool at index `pool` is as `spec` says from now on: a new one, or one with other numbers
+    /// or another lifetime. Lockouts that run keep their ends. Numbers that the change moved, and
+    /// of which something is known, are added to `moved`.
+    ///
+    /// # Errors
+    /// [`InRotation`] if another pool has one of the numbers; nothing has been changed then.
+    ///
+    /// # Panics
+    /// If another pool is at this index, or with more numbers than a shard can count: the directory
+    /// excludes both.
+    pub fn put_pool(
+        &mut self,
+        pool: u32,
+        spec: &PoolSpec,
+        mut moved: Option<&mut Vec<PromoNumber>>,
+    ) -> Result<(), InRotation> {
+        if let Some(number) = spec.numbers.iter().find_map(|range| self.runs.taken(*range, pool)) {
+            let owner = self.runs.find(number).map_or(pool, |place| place.pool);
+            return Err(InRotation { number, pool: self.pool_id(owner) });
+        }
+        while self.pools.len() <= pool as usize {
+            self.pools.push(Pool::vacant());
+        }
+        let before = &mut self.pools[pool as usize];
+        assert!(before.is(spec.id) || before.is_vacant(), "two pools at one index");
+        let (held_until, is_sticky) = (before.held_until, before.sticky);
+        let old = self.ranges(pool);
+        if old == spec.numbers && !self.pools[pool as usize].is_vacant() {
+            self.pools[pool as usize].lifetime = spec.lifetime;
+            return Ok(());
+        }
+        let base = self.room(count_of(spec));
+        let mut visitors = self.copy_states(pool, spec, base);
+        self.retire(pool, &old, moved.as_deref_mut());
+        self.enter(pool, spec, base, moved, &mut visitors);
+        let mut put = Pool::new(spec, base, count_of(spec), &self.slots);
+        put.held_until = held_until;
+        put.sticky = is_sticky || !visitors.is_empty();
+        self.has_orders |= put.has_order();
+        self.pools[pool as usize] = put;
+        // A visitor whose lockout ran out got another number later: that one counts.
+        visitors.sort_by_key(|(slot, _)| {
+            let state = &self.slots[*slot as usize];
+            (state.allocated_at, state.position, *slot)
+        });
+        for (slot, visitor) in visitors {
+            self.visitors.assign(pool, slot, Some(visitor));
+        }
+        Ok(())
+    }
+
+    /// The pool is not this shard's any more. What is known of its numbers stays; those are added
+    /// to `moved`.
+    pub fn remove_pool(&mut self, pool: u32, moved: Option<&mut Vec<PromoNumber>>) {
+        let old = self.ranges(pool);
+        self.retire(pool, &old, moved);
+        if let Some(removed) = self.pools.get_mut(pool as usize) {
+            *removed = Pool::vacant();
+        }
+    }
+
+    /// Takes over what another shard knows of a number: the later allocation counts, and the later
+    /// end of its lockout. Returns the number's state if that changed it.
+    pub fn adopt(&mut self, from: &Retired) -> Option<Slot> {
+        let number = from.slot.number;
+        let known = self.newest(number).unwrap_or(Slot::new(number));
+        let rank = |slot: &Slot| (slot.allocated_at, slot.locked_until);
+        if rank(&from.slot) <= rank(&known) {
+            return None;
+        }
+        let locked_until = from.slot.locked_until.max(known.locked_until);
+        let slot = Slot { locked_until, ..from.slot };
+        match self.runs.find(number) {
+            None => {
+                self.retired.insert(number, Retired { slot, ..*from });
+            }
+            Some(place) => {
+                self.slots[place.slot as usize] = slot;
+                let owner = &mut self.pools[place.pool as usize];
+                let visitor = from.visitor.filter(|_| owner.id == from.pool);
+                owner.sticky |= visitor.is_some();
+                owner.changed(&self.slots, place.slot);
+                self.has_orders = true;
+                self.visitors.assign(place.pool, place.slot, visitor);
+            }
+        }
+        Some(slot)
+    }
+
+    /// The pool's numbers, as ranges in the order of their slots.
+    fn ranges(&self, pool: u32) -> Vec<NumberRange> {
+        let Some(owner) = self.pools.get(pool as usize) else { return Vec::new() };
+        let mut ranges = Vec::new();
+        let Range { start: mut next, end } = owner.slot_range();
+        while next < end
+            && let Some(range) = self.runs.beginning(self.slots[next as usize].number)
+        {
+            ranges.push(range);
+            next += range.count();
+        }
+        ranges
+    }
+
+    /// The first of `count` slots in a row that no pool has.
+    fn room(&mut self, count: u32) -> u32 {
+        if let Some(base) = self.vacant.take(count) {
+            return base;
+        }
+        let base = u32::try_from(self.slots.len()).ok();
+        let end = base.and_then(|base| base.checked_add(count));
+        assert!(end.is_some(), "more numbers than a shard can count");
+        self.slots.resize(self.slots.len() + count as usize, Slot::VACANT);
+        base.unwrap_or_default()
+    }
+
+    /// Fills the slots from `base` on with the numbers of `spec`; those that the pool had already
+    /// bring their states from their old slots, which are vacant then. Returns the visitors who
+    /// keep their numbers, with the new slots.
+    fn copy_states(&mut self, pool: u32, spec: &PoolSpec, base: u32) -> Vec<(u32, VisitorId)> {
+        let is_sticky = self.pools[pool as usize].sticky;
+        let mut visitors = Vec::new();
+        let mut next = base;
+        for range in &spec.numbers {
+            for (slot, number) in self.slots[next as usize..].iter_mut().zip(range.iter()) {
+                *slot = Slot::new(number);
+            }
+            for (shared, from) in self.runs.overlaps(*range) {
+                let to = next + offset(*range, shared.first());
+                for i in 0..shared.count() {
+                    let old = &mut self.slots[(from + i) as usize];
+                    let state = core::mem::replace(old, Slot::VACANT);
+                    self.slots[(to + i) as usize] = state;
+                    if is_sticky && let Some(visitor) = self.visitors.visitor(from + i) {
+                        visitors.push((to + i, visitor));
+                    }
+                }
+            }
+            next += range.count();
+        }
+        visitors
+    }
+
+    /// Takes the pool's numbers, which are `old`, out of rotation and gives its slots up.
+    fn retire(
+        &mut self,
+        pool: u32,
+        old: &[NumberRange],
+        mut moved: Option<&mut Vec<PromoNumber>>,
+    ) {
+        let Some(owner) = self.pools.get(pool as usize) else { return };
+        let (id, range, is_sticky) = (owner.id, owner.slot_range(), owner.sticky);
+        for run in old {
+            self.runs.remove(run.first());
+        }
+        for slot in range.clone() {
+            let slot_state = &mut self.slots[slot as usize];
+            let state = core::mem::replace(slot_state, Slot::VACANT);
+            let visitor = if is_sticky { self.visitors.visitor(slot) } else { None };
+            if is_sticky {
+                self.visitors.assign(pool, slot, None);
+            }
+            if state.has_history() {
+                self.retired.insert(state.number, Retired { slot: state, pool: id, visitor });
+                note(&mut moved, state.number);
+            }
+        }
+        if !range.is_empty() {
+            self.vacant.give(range.start, range.end - range.start);
+        }
+    }
+
+    /// Puts the numbers of `spec`, whose slots begin at `base`, into rotation. Those that were
+    /// retired take up what is known of them, and the visitors whom this pool knows.
+    fn enter(
+        &mut self,
+        pool: u32,
+        spec: &PoolSpec,
+        base: u32,
+        mut moved: Option<&mut Vec<PromoNumber>>,
+        visitors: &mut Vec<(u32, VisitorId)>,
+    ) {
+        let mut next = base;
+        for range in &spec.numbers {
+            self.runs.insert(*range, next, pool);
+            let known = self.retired.range(range.first()..=range.last());
+            let back: Vec<PromoNumber> = known.map(|(number, _)| *number).collect();
+            for number in back {
+                let Some(retired) = self.retired.remove(&number) else { continue };
+                let slot = next + offset(*range, number);
+                self.slots[slot as usize] = retired.slot;
+                note(&mut moved, number);
+                if let Some(visitor) = retired.visitor.filter(|_| retired.pool == spec.id) {
+                    visitors.push((slot, visitor));
+                }
+            }
+            next += range.count();
+        }
+    }
+}
+
+fn note(moved: &mut Option<&mut Vec<PromoNumber>>, number: PromoNumber) {
+    if let Some(moved) = moved {
+        moved.push(number);
+    }
+}
+
+/// The place of `number` in `range`, which it is in.
+fn offset(range: NumberRange, number: PromoNumber) -> u32 {
+    u32::try_from(number.to_u64() - range.first().to_u64()).unwrap_or_default()
+}
+
+/// How many numbers a pool has.
+///
+/// # Panics
+/// With more than a shard can count.
+pub(crate) fn count_of(spec: &PoolSpec) -> u32 {
+    let count: u64 = spec.numbers.iter().map(|range| u64::from(range.count())).sum();
+    let count = u32::try_from(count).ok();
+    assert!(count.is_some(), "more numbers than a shard can count");
+    count.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

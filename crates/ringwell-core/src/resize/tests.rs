@@ -1,0 +1,252 @@
+//! Pools that come, change and go, against a model that knows numbers and nothing of slots.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use crate::{
+    Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Rebuild, Retired, Shard, Slot,
+    VisitorId,
+};
+
+const FIRST: u64 = 8_885_550_000;
+const NUMBERS: u8 = 12;
+const POOLS: u32 = 3;
+
+fn number(at: u8) -> PromoNumber {
+    PromoNumber::from_u64(FIRST + u64::from(at)).unwrap()
+}
+
+/// The numbers of the set bits, neighbours as one range; the order turns with `turn`.
+fn ranges(bits: u16, turn: u8) -> Vec<NumberRange> {
+    let mut found: Vec<NumberRange> = Vec::new();
+    for at in (0..NUMBERS).filter(|at| bits >> at & 1 == 1) {
+        match found.last_mut() {
+            Some(last) if last.last().to_u64() + 1 == number(at).to_u64() => {
+                *last = NumberRange::new(last.first(), last.count() + 1).unwrap();
+            }
+            _ => found.push(NumberRange::new(number(at), 1).unwrap()),
+        }
+    }
+    let by = usize::from(turn) % found.len().max(1);
+    found.rotate_left(by);
+    found
+}
+
+fn spec(pool: u32, bits: u16, turn: u8, lifetime: u64) -> PoolSpec {
+    let id = PoolId(u64::from(pool) + 100);
+    PoolSpec { id, lifetime: Millis(lifetime), numbers: ranges(bits, turn) }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Wait(u64),
+    Put { pool: u32, bits: u16, turn: u8, lifetime: u64 },
+    Remove(u32),
+    Allocate { pool: u32, visitor: Option<u8> },
+    Release(u8),
+    Adopt { number: u8, until: u64 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (0..30_u64).prop_map(Step::Wait),
+        (0..POOLS, any::<u16>(), any::<u8>(), 5..40_u64)
+            .prop_map(|(pool, bits, turn, lifetime)| Step::Put { pool, bits, turn, lifetime }),
+        (0..POOLS).prop_map(Step::Remove),
+        (0..POOLS, proptest::option::of(0..3_u8))
+            .prop_map(|(pool, visitor)| Step::Allocate { pool, visitor }),
+        (0..POOLS).prop_map(|pool| Step::Allocate { pool, visitor: None }),
+        (0..NUMBERS).prop_map(Step::Release),
+        (0..NUMBERS, 0..60_u64).prop_map(|(number, until)| Step::Adopt { number, until }),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+/// What the model knows of a number.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    allocated_at: Millis,
+    locked_until: Millis,
+    holder: Option<(u32, u8)>,
+}
+
+#[derive(Default)]
+struct Model {
+    pools: BTreeMap<u32, (u16, Millis)>,
+    numbers: BTreeMap<u8, Known>,
+}
+
+impl Model {
+    fn of(&self, at: u8) -> Known {
+        self.numbers.get(&at).copied().unwrap_or_default()
+    }
+
+    fn members(&self, pool: u32) -> Vec<u8> {
+        let bits = self.pools.get(&pool).map_or(0, |(bits, _)| *bits);
+        (0..NUMBERS).filter(|at| bits >> at & 1 == 1).collect()
+    }
+
+    fn is_in_another(&self, pool: u32, bits: u16) -> bool {
+        self.pools.iter().any(|(other, (theirs, _))| *other != pool && theirs & bits != 0)
+    }
+}
+
+struct Rig {
+    shard: Shard,
+    model: Model,
+    now: Millis,
+    position: u64,
+}
+
+impl Rig {
+    fn step(&mut self, step: &Step) {
+        self.position += 1;
+        match *step {
+            Step::Wait(ms) => self.now = self.now + Millis(ms),
+            Step::Put { pool, bits, turn, lifetime } => self.put(pool, bits, turn, lifetime),
+            Step::Remove(pool) => {
+                self.shard.remove_pool(pool, None);
+                self.model.pools.remove(&pool);
+            }
+            Step::Allocate { pool, visitor } => self.allocate(pool, visitor),
+            Step::Release(at) => self.release(at),
+            Step::Adopt { number, until } => self.adopt(number, self.now + Millis(until)),
+        }
+        self.compare();
+    }
+
+    fn put(&mut self, pool: u32, bits: u16, turn: u8, lifetime: u64) {
+        let bits = bits & ((1 << NUMBERS) - 1);
+        let put = self.shard.put_pool(pool, &spec(pool, bits, turn, lifetime), None);
+        assert_eq!(put.is_err(), self.model.is_in_another(pool, bits));
+        if put.is_ok() {
+            self.model.pools.insert(pool, (bits, Millis(lifetime)));
+        }
+    }
+
+    fn allocate(&mut self, pool: u32, visitor: Option<u8>) {
+        let Some(&(_, lifetime)) = self.model.pools.get(&pool) else {
+            assert!(!self.shard.is_pool(pool, PoolId(u64::from(pool) + 100)));
+            return;
+        };
+        let (now, position) = (self.now, Position(self.position));
+        let id = visitor.map(|v| VisitorId([v; 16]));
+        let members = self.model.members(pool);
+        let holder = visitor.map(|v| (pool, v));
+        if let Some(kept) = id.and_then(|id| self.shard.keep(now, pool, id, position)) {
+            let at = u8::try_from(kept.number.to_u64() - FIRST).unwrap();
+            let known = self.model.of(at);
+            assert!(members.contains(&at), "kept a number of another pool");
+            assert!(known.locked_until > now, "kept a number that was free");
+            assert_eq!(known.holder, holder, "kept somebody else's number");
+            let locked_until = known.locked_until.max(now + lifetime);
+            self.model.numbers.insert(at, Known { locked_until, ..known });
+            return;
+        }
+        let free = members.iter().map(|at| self.model.of(*at).locked_until);
+        let longest = free.filter(|until| *until <= now).min();
+        match self.shard.allocate(now, pool, id, position) {
+            Err(_) => assert_eq!(longest, None, "free numbers were not found"),
+            Ok(grant) => {
+                let at = u8::try_from(grant.number.to_u64() - FIRST).unwrap();
+                assert!(members.contains(&at), "a number that the pool does not have");
+                assert_eq!(Some(self.model.of(at).locked_until), longest, "not the longest free");
+                let known = Known { allocated_at: now, locked_until: now + lifetime, holder };
+                self.model.numbers.insert(at, known);
+            }
+        }
+    }
+
+    fn release(&mut self, at: u8) {
+        let known = self.model.of(at);
+        let Some(slot) = self.shard.find(number(at)) else { return };
+        let position = Position(self.position);
+        if self.shard.release(self.now, slot, known.allocated_at, position).is_some() {
+            let locked_until = self.now + Millis(1);
+            self.model.numbers.insert(at, Known { locked_until, holder: None, ..known });
+        }
+    }
+
+    fn adopt(&mut self, at: u8, locked_until: Millis) {
+        let slot = Slot {
+            number: number(at),
+            allocated_at: self.now,
+            locked_until,
+            position: Position(self.position),
+        };
+        let known = self.model.of(at);
+        let adopted = self.shard.adopt(&Retired { slot, pool: PoolId(7), visitor: None });
+        let is_newer = (self.now, locked_until) > (known.allocated_at, known.locked_until);
+        assert_eq!(adopted.is_some(), is_newer);
+        if is_newer {
+            let locked_until = locked_until.max(known.locked_until);
+            let known = Known { allocated_at: self.now, locked_until, holder: None };
+            self.model.numbers.insert(at, known);
+        }
+    }
+
+    /// Every number is where the model has it, and known as the model knows it.
+    fn compare(&self) {
+        let mut in_rotation = BTreeSet::new();
+        for pool in 0..POOLS {
+            for at in self.model.members(pool) {
+                let slot = self.shard.find(number(at)).expect("in rotation");
+                assert_eq!(self.shard.pool_of(slot), Some(pool));
+                in_rotation.insert(at);
+            }
+        }
+        assert_eq!(self.shard.number_count(), in_rotation.len());
+        for at in 0..NUMBERS {
+            assert_eq!(self.shard.find(number(at)).is_some(), in_rotation.contains(&at));
+            let known = self.model.of(at);
+            let newest = self.shard.newest(number(at)).unwrap_or(Slot::new(number(at)));
+            assert_eq!(
+                (newest.allocated_at, newest.locked_until),
+                (known.allocated_at, known.locked_until)
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn pools_change_in_any_order_and_no_lockout_is_lost(steps in steps()) {
+        let shard = Rebuild::new(vec![]).finish();
+        let (now, position) = (Millis(1_000), 0);
+        let mut rig = Rig { shard, model: Model::default(), now, position };
+        for step in &steps {
+            rig.step(step);
+        }
+    }
+}
+
+#[test]
+fn a_visitor_keeps_the_number_when_the_pool_grows() {
+    let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();
+    let visitor = VisitorId([1; 16]);
+    let given = shard.allocate(Millis(100), 0, Some(visitor), Position(1)).unwrap();
+    shard.put_pool(0, &spec(0, 0b111_0011, 0, 50), None).unwrap();
+    let kept = shard.keep(Millis(120), 0, visitor, Position(2)).unwrap();
+    assert_eq!((kept.number, kept.locked_until), (given.number, Millis(170)));
+}
+
+#[test]
+fn room_that_a_pool_has_left_is_used_again() {
+    let mut shard = Rebuild::new(vec![spec(0, 0b1111, 0, 50)]).finish();
+    for turn in 0..100 {
+        let bits = if turn % 2 == 0 { 0b11_1111 } else { 0b1111 };
+        shard.put_pool(0, &spec(0, bits, 0, 50), None).unwrap();
+    }
+    assert!(shard.slots().len() <= 16, "{} slots for 4 numbers", shard.slots().len());
+}
+
+#[test]
+fn a_number_that_is_in_another_pool_changes_nothing() {
+    let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50), spec(1, 0b1100, 0, 50)]).finish();
+    let refused = shard.put_pool(0, &spec(0, 0b111, 0, 50), None).unwrap_err();
+    assert_eq!((refused.number, refused.pool), (number(2), PoolId(101)));
+    assert_eq!(shard.pool_slots(0), 0..2);
+}

@@ -1,0 +1,84 @@
+//! Where the numbers in rotation lie: runs of numbers in a row, each with its slots and its pool.
+//!
+//! A pool's numbers come as ranges, and the numbers of a range have slots in a row: so a range is
+//! one entry, however long it is. Knows nothing of what the slots hold.
+//! Invariant: no number is in two runs.
+
+use alloc::collections::BTreeMap;
+
+use crate::{NumberRange, PromoNumber};
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    range: NumberRange,
+    /// The slot of the first number.
+    slot: u32,
+    /// The pool, counted from zero.
+    pool: u32,
+}
+
+/// All runs of a shard, by their first number.
+#[derive(Debug, Default)]
+pub(crate) struct Runs(BTreeMap<PromoNumber, Run>);
+
+/// A number's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) slot: u32,
+    pub(crate) pool: u32,
+}
+
+impl Runs {
+    /// Where `number` is; `None` if it is in no pool.
+    pub(crate) fn find(&self, number: PromoNumber) -> Option<Place> {
+        let (_, run) = self.0.range(..=number).next_back()?;
+        let offset = u32::try_from(number.to_u64() - run.range.first().to_u64()).ok()?;
+        let is_here = offset < run.range.count();
+        is_here.then(|| Place { slot: run.slot + offset, pool: run.pool })
+    }
+
+    /// The runs that share numbers with `range`, each cut to what they share, with its first slot.
+    pub(crate) fn overlaps(
+        &self,
+        range: NumberRange,
+    ) -> impl Iterator<Item = (NumberRange, u32)> {
+        let before = self.0.range(..range.first()).next_back();
+        let within = self.0.range(range.first()..=range.last());
+        before.into_iter().chain(within).filter_map(move |(_, run)| {
+            let first = run.range.first().max(range.first());
+            let last = run.range.last().min(range.last());
+            let count = (last.to_u64() + 1).checked_sub(first.to_u64())?;
+            let skipped = first.to_u64() - run.range.first().to_u64();
+            let slot = run.slot + u32::try_from(skipped).ok()?;
+            Some((NumberRange::new(first, u32::try_from(count).ok()?)?, slot))
+        })
+    }
+
+    /// The run that begins with this number.
+    pub(crate) fn beginning(&self, first: PromoNumber) -> Option<NumberRange> {
+        self.0.get(&first).map(|run| run.range)
+    }
+
+    /// The first number of `range` that is in a pool other than `pool`.
+    pub(crate) fn taken(&self, range: NumberRange, pool: u32) -> Option<PromoNumber> {
+        let before = self.0.range(..=range.first()).next_back();
+        let within = self.0.range(range.first()..=range.last());
+        let mut runs = before.into_iter().chain(within).map(|(_, run)| run);
+        let run = runs.find(|run| run.pool != pool && run.range.last() >= range.first())?;
+        Some(run.range.first().max(range.first()))
+    }
+
+    /// The numbers of `range` have slots from `slot` on, and are in `pool`.
+    ///
+    /// # Panics
+    /// If one of them is in a run already: the directory excludes it, and callers look before.
+    pub(crate) fn insert(&mut self, range: NumberRange, slot: u32, pool: u32) {
+        assert!(self.taken(range, u32::MAX).is_none(), "a number is in two pools");
+        self.0.insert(range.first(), Run { range, slot, pool });
+    }
+
+    /// Forgets the run that begins with this number.
+    pub(crate) fn remove(&mut self, first: PromoNumber) {
+        self.0.remove(&first);
+    }
+}

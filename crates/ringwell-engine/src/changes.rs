@@ -1,0 +1,120 @@
+//! Pools that come, change and go while the engine serves, and what goes with a pool to its next
+//! owner.
+//!
+//! The list of pools itself is in no journal: it comes from the directory, at a start too. What is
+//! taken over from another shard is, because its journal stays where it is.
+//! Source: docs/spec/allocation.md, "Changes while the shard serves"; docs/spec/cluster.md,
+//! "Moving buckets".
+
+use ringwell_core::{InRotation, Millis, PoolId, PoolSpec, Retired, Slot};
+use ringwell_journal::{Answer, AnswerEntry, RECORD_OVERHEAD_MAX, Record};
+
+use crate::engine::Engine;
+
+impl Engine {
+    /// The pool at index `pool` is as `spec` says from now on. See [`ringwell_core::Shard::put_pool`].
+    ///
+    /// # Errors
+    /// [`InRotation`] if another pool of the shard has one of the numbers; nothing has been changed
+    /// then.
+    ///
+    /// # Panics
+    /// If another pool is at this index: the directory excludes it.
+    pub fn put_pool(&mut self, pool: u32, spec: &PoolSpec) -> Result<(), InRotation> {
+        self.shard.put_pool(pool, spec, self.moved.as_mut())
+    }
+
+    /// The pool is not this shard's any more: its rows are refused as moved. What is known of its
+    /// numbers stays, for attribution and for whoever owns them next.
+    pub fn remove_pool(&mut self, pool: u32) {
+        self.shard.remove_pool(pool, self.moved.as_mut());
+    }
+
+    /// What the shard knows of the numbers of a pool, from the slot on that is `place` places after
+    /// the pool's first, `max` slots at most. Numbers that were never handed out are left out.
+    ///
+    /// # Panics
+    /// If there is no such pool.
+    pub fn facts(&self, pool: u32, place: u32, max: u32) -> impl Iterator<Item = Retired> {
+        let slots = self.shard.pool_slots(pool);
+        let id = self.shard.pool_id(pool);
+        let from = slots.start.saturating_add(place);
+        let piece = from..slots.end.min(from.saturating_add(max));
+        piece.filter_map(move |slot| {
+            let state = self.shard.slots()[slot as usize];
+            let is_known = state != Slot::new(state.number);
+            is_known.then(|| Retired { slot: state, pool: id, visitor: self.shard.visitor(slot) })
+        })
+    }
+
+    /// Takes over what another shard knew of a number, and records it. `false`: the group that
+    /// gathers has no room; call again when it is sealed.
+    #[must_use]
+    pub fn adopt(&mut self, now: Millis, from: &Retired) -> bool {
+        if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
+            return false;
+        }
+        let number = from.slot.number;
+        let known = self.shard.newest(number).unwrap_or(Slot::new(number));
+        let previous = known.position;
+        let position = self.next_position();
+        let with_position = Retired { slot: Slot { position, ..from.slot }, ..*from };
+        if let Some(slot) = self.shard.adopt(&with_position) {
+            self.writer.append(&Record::Adopt {
+                at: now,
+                number,
+                pool: from.pool,
+                allocated_at: slot.allocated_at,
+                locked_until: slot.locked_until,
+                visitor: from.visitor,
+                previous,
+            });
+            // Of one that went out here before it went away, the record is here.
+            let is_replaced = known.allocated_at != slot.allocated_at;
+            self.live.moved(previous, position, is_replaced);
+        }
+        true
+    }
+
+    /// What rows of repeatable batches were answered with numbers for which `is_wanted` holds, or
+    /// with overflow numbers, of which nobody knows the pool; oldest first.
+    pub fn answers_for(
+        &self,
+        is_wanted: impl Fn(ringwell_core::PromoNumber) -> bool,
+    ) -> impl Iterator<Item = AnswerEntry> {
+        let all = self.answers.piece(0..u64::MAX);
+        all.filter(move |(_, _, answer)| match answer {
+            Answer::Number(number) => is_wanted(*number),
+            Answer::Overflow => true,
+        })
+        .map(|(row, at, answer)| AnswerEntry { row, at, answer })
+    }
+
+    /// Remembers what another shard answered, and records it. `false` as of [`Engine::adopt`].
+    #[must_use]
+    pub fn adopt_answer(&mut self, now: Millis, pool: PoolId, entry: &AnswerEntry) -> bool {
+        if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
+            return false;
+        }
+        let AnswerEntry { row, answer, .. } = *entry;
+        self.answers.remember(now, row, answer);
+        let number = match answer {
+            Answer::Number(number) => Some(number),
+            Answer::Overflow => None,
+        };
+        self.writer.append(&Record::Answer { at: now, pool, row, number });
+        true
+    }
+
+    /// Nothing goes out of `pool` before `until`, which is recorded. `false` as of
+    /// [`Engine::adopt`].
+    #[must_use]
+    pub fn hold_pool(&mut self, now: Millis, pool: PoolId, until: Millis) -> bool {
+        if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
+            return false;
+        }
+        self.shard.hold(Some(pool), until);
+        self.writer.append(&Record::Hold { at: now, pool: Some(pool), until });
+        true
+    }
+}
