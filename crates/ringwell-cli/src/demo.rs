@@ -65,7 +65,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         // The server is up; that nobody reads what it says is no reason to stop it.
         let _ = io::stdout().lock().write_all(story.tell(addresses).as_bytes());
     };
-    ringwell_node::serve(config, directory, None, Box::new(tell))?;
+    ringwell_node::serve(config, directory, None, None, Box::new(tell))?;
     Ok(ExitCode::SUCCESS)
 }
 

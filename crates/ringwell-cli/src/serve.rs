@@ -19,7 +19,7 @@ const FAULTS_SHOWN_MAX: usize = 100;
 /// If the server cannot start or does not end well. Faults of the configuration are printed.
 pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let flags = args.server.overrides(args.data);
-    let (config, directory) = match load(&args.config, variable, flags, cores()) {
+    let (config, directory) = match load(&args.config, variable, flags.clone(), cores()) {
         Ok(loaded) => loaded,
         Err(faults) => {
             let code = show(&faults);
@@ -56,7 +56,10 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     for warning in member.iter().flat_map(|member| member.cluster().warnings()) {
         tracing::warn!("{warning}");
     }
-    ringwell_node::serve(config, directory, member, Box::new(|_| ()))?;
+    let reload = move || {
+        load(&args.config, variable, flags.clone(), cores()).map(|(_, directory)| directory)
+    };
+    ringwell_node::serve(config, directory, member, Some(Box::new(reload)), Box::new(|_| ()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -174,12 +174,7 @@ impl Shard {
     }
 
     /// Takes the pool's numbers, which are `old`, out of rotation and gives its slots up.
-    fn retire(
-        &mut self,
-        pool: u32,
-        old: &[NumberRange],
-        mut moved: Option<&mut Vec<PromoNumber>>,
-    ) {
+    fn retire(&mut self, pool: u32, old: &[NumberRange], mut moved: Option<&mut Vec<PromoNumber>>) {
         let Some(owner) = self.pools.get(pool as usize) else { return };
         let (id, range, is_sticky) = (owner.id, owner.slot_range(), owner.sticky);
         for run in old {

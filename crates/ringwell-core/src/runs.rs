@@ -38,10 +38,7 @@ impl Runs {
     }
 
     /// The runs that share numbers with `range`, each cut to what they share, with its first slot.
-    pub(crate) fn overlaps(
-        &self,
-        range: NumberRange,
-    ) -> impl Iterator<Item = (NumberRange, u32)> {
+    pub(crate) fn overlaps(&self, range: NumberRange) -> impl Iterator<Item = (NumberRange, u32)> {
         let before = self.0.range(..range.first()).next_back();
         let within = self.0.range(range.first()..=range.last());
         before.into_iter().chain(within).filter_map(move |(_, run)| {

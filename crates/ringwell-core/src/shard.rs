@@ -15,7 +15,7 @@ use crate::runs::Runs;
 use crate::slot::Slot;
 use crate::vacant::Vacant;
 use crate::visitors::Visitors;
-use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
+use crate::{Millis, NumberRange, PoolId, Position, PromoNumber, VisitorId};
 
 /// What a shard knows of the numbers that it owns, and of those that it once handed out.
 #[derive(Debug)]
@@ -260,6 +260,11 @@ impl Shard {
     pub fn retired_after(&self, after: Option<PromoNumber>) -> impl Iterator<Item = &Retired> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.retired.range((from, Bound::Unbounded)).map(|(_, retired)| retired)
+    }
+
+    /// What is known of numbers of `range` that are in none of the pools any more.
+    pub fn retired_in(&self, range: NumberRange) -> impl Iterator<Item = &Retired> {
+        self.retired.range(range.first()..=range.last()).map(|(_, retired)| retired)
     }
 
     /// What is known of a number that is in none of the pools any more.

@@ -3,6 +3,8 @@
 //! Owns the rules between pools: ids and numbers are unique, and an overflow number is in nobody's
 //! rotation. Knows nothing of where pools come from: it names them by their place in a list.
 
+use std::borrow::Borrow;
+
 use ringwell_core::PoolId;
 
 use crate::RingPool;
@@ -28,7 +30,7 @@ pub(crate) struct Run {
 }
 
 /// Every rule between `pools` that is broken, in the order of the pools.
-pub(crate) fn clashes(pools: &[RingPool]) -> Vec<Clash> {
+pub(crate) fn clashes<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Clash> {
     let mut found = Vec::new();
     same_ids(pools, &mut found);
     let runs = runs(pools);
@@ -39,7 +41,7 @@ pub(crate) fn clashes(pools: &[RingPool]) -> Vec<Clash> {
 }
 
 /// The ranges of all pools, by their first number.
-pub(crate) fn runs(pools: &[RingPool]) -> Vec<Run> {
+pub(crate) fn runs<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Run> {
     let mut runs: Vec<Run> = (0..)
         .zip(pools)
         .flat_map(|(pool, ring_pool)| {
@@ -48,7 +50,7 @@ pub(crate) fn runs(pools: &[RingPool]) -> Vec<Run> {
                 last: range.last().to_u64(),
                 pool,
             };
-            ring_pool.numbers().iter().map(run)
+            ring_pool.borrow().numbers().iter().map(run)
         })
         .collect();
     runs.sort_unstable_by_key(|run| (run.first, run.pool));
@@ -62,9 +64,9 @@ pub(crate) fn owner(runs: &[Run], number: u64) -> Option<u32> {
     (number <= run.last).then_some(run.pool)
 }
 
-fn same_ids(pools: &[RingPool], found: &mut Vec<Clash>) {
+fn same_ids<P: Borrow<RingPool>>(pools: &[P], found: &mut Vec<Clash>) {
     let mut ids: Vec<(PoolId, usize)> =
-        pools.iter().enumerate().map(|(place, pool)| (pool.id(), place)).collect();
+        pools.iter().enumerate().map(|(place, pool)| (pool.borrow().id(), place)).collect();
     ids.sort_unstable();
     found.extend(ids.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| Clash {
         pool: pair[1].1,
@@ -74,7 +76,7 @@ fn same_ids(pools: &[RingPool], found: &mut Vec<Clash>) {
     }));
 }
 
-fn shared_numbers(pools: &[RingPool], runs: &[Run], found: &mut Vec<Clash>) {
+fn shared_numbers<P: Borrow<RingPool>>(pools: &[P], runs: &[Run], found: &mut Vec<Clash>) {
     // The run that reaches furthest so far: whatever starts before its end shares a number with it.
     let mut furthest: Option<Run> = None;
     for &run in runs {
@@ -84,7 +86,11 @@ fn shared_numbers(pools: &[RingPool], runs: &[Run], found: &mut Vec<Clash>) {
             found.push(Clash {
                 pool: later,
                 field: "numbers",
-                message: format!("{} is in ring pool {} too", run.first, pools[earlier].id()),
+                message: format!(
+                    "{} is in ring pool {} too",
+                    run.first,
+                    pools[earlier].borrow().id()
+                ),
                 hint: "a number can be in one pool only",
             });
         }
@@ -94,16 +100,16 @@ fn shared_numbers(pools: &[RingPool], runs: &[Run], found: &mut Vec<Clash>) {
     }
 }
 
-fn overflow_in_rotation(pools: &[RingPool], runs: &[Run], found: &mut Vec<Clash>) {
+fn overflow_in_rotation<P: Borrow<RingPool>>(pools: &[P], runs: &[Run], found: &mut Vec<Clash>) {
     for (place, pool) in pools.iter().enumerate() {
-        let Some(overflow) = pool.overflow() else { continue };
+        let Some(overflow) = pool.borrow().overflow() else { continue };
         let Some(other) = owner(runs, overflow.to_u64()) else { continue };
         found.push(Clash {
             pool: place,
             field: "overflow_number",
             message: format!(
                 "{overflow} is in the rotation of ring pool {}",
-                pools[other as usize].id()
+                pools[other as usize].borrow().id()
             ),
             hint: "an overflow number belongs to no single visitor: take it out of rotation",
         });

@@ -5,7 +5,8 @@
 //! grows with the pools, not with their numbers.
 //! Invariant: no two pools share an id or a number, and no overflow number is in rotation.
 
-use std::collections::HashMap;
+use std::borrow::Borrow;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ringwell_core::{Millis, PoolId, PromoNumber};
@@ -38,7 +39,8 @@ impl Entry {
         self.shard
     }
 
-    /// The pool's place among its shard's pools, counted from 0 without gaps.
+    /// Where the pool is among its shard's pools. It stays the same in later states of the
+    /// directory while the pool stays with its shard; then another pool may get it.
     #[inline]
     #[must_use]
     pub const fn index(&self) -> u32 {
@@ -73,7 +75,7 @@ pub struct Directory {
     version: u64,
     placement: Placement,
     /// By shard, then by id.
-    pools: Box<[RingPool]>,
+    pools: Box<[Arc<RingPool>]>,
     /// Where each shard's pools start in `pools`, and where the last one's end.
     starts: Box<[usize]>,
     entries: HashMap<PoolId, Entry, foldhash::fast::FixedState>,
@@ -107,16 +109,8 @@ impl Directory {
         pools: Vec<RingPool>,
         placement: Placement,
     ) -> Result<Self, Vec<Fault>> {
-        let faults: Vec<Fault> = check::clashes(&pools)
-            .into_iter()
-            .map(|clash| Fault {
-                field: format!("ring_pool[{}].{}", clash.pool, clash.field),
-                message: clash.message,
-                hint: Some(clash.hint.to_owned()),
-                ..Fault::default()
-            })
-            .collect();
-        if faults.is_empty() { Self::assemble(version, pools, placement) } else { Err(faults) }
+        check_all(&pools)?;
+        Self::assemble(version, pools, placement)
     }
 
     /// The same pools, each with the shard that `placement` gives it.
@@ -124,14 +118,56 @@ impl Directory {
     /// # Errors
     /// None, as the pools have been checked.
     pub fn placed(self, placement: Placement) -> Result<Self, Vec<Fault>> {
-        Self::assemble(self.version, self.pools.into_vec(), placement)
+        Self::build(self.version, self.pools.into_vec(), placement, None)
     }
 
     /// As [`Directory::with_placement`], for pools that have been checked against each other.
     pub(crate) fn assemble(
         version: u64,
-        mut pools: Vec<RingPool>,
+        pools: Vec<RingPool>,
         placement: Placement,
+    ) -> Result<Self, Vec<Fault>> {
+        Self::build(version, pools.into_iter().map(Arc::new).collect(), placement, None)
+    }
+
+    /// The state that follows this one: `pools` on `placement`. Pools that stay with their shard
+    /// keep their [`Entry::index`].
+    ///
+    /// # Errors
+    /// As of [`Directory::new`].
+    pub fn succeed(
+        &self,
+        version: u64,
+        pools: Vec<Arc<RingPool>>,
+        placement: Placement,
+    ) -> Result<Self, Vec<Fault>> {
+        check_all(&pools)?;
+        Self::build(version, pools, placement, Some(self))
+    }
+
+    /// This state's pools with those of `put` in place of the ones with their ids, and without
+    /// those of `removed`. To be given to [`Directory::succeed`].
+    #[must_use]
+    pub fn changed(&self, put: Vec<RingPool>, removed: &[PoolId]) -> Vec<Arc<RingPool>> {
+        let gone: HashSet<PoolId> =
+            put.iter().map(RingPool::id).chain(removed.iter().copied()).collect();
+        let stay = self.pools.iter().filter(|pool| !gone.contains(&pool.id()));
+        stay.cloned().chain(put.into_iter().map(Arc::new)).collect()
+    }
+
+    /// `pools` as a whole list, in which those that are as in this state share its memory. To be
+    /// given to [`Directory::succeed`].
+    #[must_use]
+    pub fn reconciled(&self, pools: &[Arc<RingPool>]) -> Vec<Arc<RingPool>> {
+        let known = |pool: &Arc<RingPool>| self.shared(pool.id()).filter(|known| *known == pool);
+        pools.iter().map(|pool| Arc::clone(known(pool).unwrap_or(pool))).collect()
+    }
+
+    fn build(
+        version: u64,
+        mut pools: Vec<Arc<RingPool>>,
+        placement: Placement,
+        before: Option<&Self>,
     ) -> Result<Self, Vec<Fault>> {
         if pools.len() > Self::POOLS_MAX {
             return Err(vec![pools_fault(pools.len())]);
@@ -145,7 +181,8 @@ impl Directory {
             foldhash::fast::FixedState::with_seed(SEED),
         );
         for (shard, bounds) in (0..).zip(starts.windows(2)) {
-            for (index, pool) in (0..).zip(&pools[bounds[0]..bounds[1]]) {
+            let of_shard = &pools[bounds[0]..bounds[1]];
+            for (pool, index) in of_shard.iter().zip(indices(of_shard, shard, before)) {
                 entries.insert(pool.id(), entry(pool, shard, index));
             }
         }
@@ -159,7 +196,7 @@ impl Directory {
             entries,
             runs: check::runs(&pools).into(),
             overflow: overflow.into(),
-            numbers: pools.iter().map(RingPool::number_count).sum(),
+            numbers: pools.iter().map(|pool| pool.number_count()).sum(),
             nobody: RingPoolKey::NOBODY,
             pools: pools.into(),
         })
@@ -204,7 +241,7 @@ impl Directory {
 
     /// All pools, by shard, then by id.
     #[must_use]
-    pub fn pools(&self) -> &[RingPool] {
+    pub fn pools(&self) -> &[Arc<RingPool>] {
         &self.pools
     }
 
@@ -214,9 +251,9 @@ impl Directory {
         self.numbers
     }
 
-    /// The pools of `shard` in the order of [`Entry::index`]; none if there is no such shard.
+    /// The pools of `shard`, by their ids; none if there is no such shard.
     #[must_use]
-    pub fn pools_of(&self, shard: u16) -> &[RingPool] {
+    pub fn pools_of(&self, shard: u16) -> &[Arc<RingPool>] {
         match self.starts.get(usize::from(shard)..usize::from(shard) + 2) {
             Some(bounds) => &self.pools[bounds[0]..bounds[1]],
             None => &[],
@@ -226,8 +263,12 @@ impl Directory {
     /// The pool with everything that the directory knows of it.
     #[must_use]
     pub fn pool(&self, id: PoolId) -> Option<&RingPool> {
-        let entry = self.lookup(id)?;
-        self.pools_of(entry.shard).get(usize::try_from(entry.index).ok()?)
+        self.shared(id).map(|pool| &**pool)
+    }
+
+    fn shared(&self, id: PoolId) -> Option<&Arc<RingPool>> {
+        let pools = self.pools_of(self.lookup(id)?.shard);
+        pools.get(pools.binary_search_by_key(&id, |pool| pool.id()).ok()?)
     }
 
     /// The pool in whose rotation `number` is.
@@ -235,6 +276,12 @@ impl Directory {
     pub fn pool_by_number(&self, number: PromoNumber) -> Option<PoolId> {
         let place = check::owner(&self.runs, number.to_u64())?;
         Some(self.pools[usize::try_from(place).ok()?].id())
+    }
+
+    /// Whether `number` is the overflow number of some pool.
+    #[must_use]
+    pub fn is_overflow(&self, number: PromoNumber) -> bool {
+        self.overflow.binary_search_by_key(&number, |(other, _)| *other).is_ok()
     }
 
     /// The pools whose overflow number is `number`, by their ids.
@@ -269,6 +316,33 @@ pub(crate) fn even(shards: u16) -> Result<Placement, Vec<Fault>> {
         ..Fault::default()
     };
     Placement::even(shards).ok_or_else(|| vec![fault()])
+}
+
+/// Checks the rules between pools.
+fn check_all<P: Borrow<RingPool>>(pools: &[P]) -> Result<(), Vec<Fault>> {
+    let faults: Vec<Fault> = check::clashes(pools)
+        .into_iter()
+        .map(|clash| Fault {
+            field: format!("ring_pool[{}].{}", clash.pool, clash.field),
+            message: clash.message,
+            hint: Some(clash.hint.to_owned()),
+            ..Fault::default()
+        })
+        .collect();
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// The indices of a shard's pools: those of `before` for pools that it had already, and for others
+/// the lowest that are free.
+fn indices(pools: &[Arc<RingPool>], shard: u16, before: Option<&Directory>) -> Vec<u32> {
+    let kept = |pool: &Arc<RingPool>| {
+        let entry = before?.lookup(pool.id())?;
+        (entry.shard == shard).then_some(entry.index)
+    };
+    let kept: Vec<Option<u32>> = pools.iter().map(kept).collect();
+    let taken: HashSet<u32> = kept.iter().copied().flatten().collect();
+    let mut free = (0..).filter(|index| !taken.contains(index));
+    kept.into_iter().map(|index| index.unwrap_or_else(|| free.next().unwrap_or(u32::MAX))).collect()
 }
 
 fn pools_fault(count: usize) -> Fault {

@@ -4,6 +4,7 @@
 //! Reads files and nothing else of the operating system: variables, flags and random bytes come in
 //! as arguments. Knows nothing of HTTP, of journals and of which numbers are free.
 
+mod changes;
 mod check;
 mod cluster;
 mod config;
@@ -15,6 +16,7 @@ mod placement;
 mod pool;
 mod token;
 
+pub use changes::Changes;
 pub use cluster::{Cluster, ClusterMap, ClusterNode, TlsFiles};
 pub use config::{
     Api, Config, Durability, Journal, Limits, Listen, Log, LogFormat, Management, Overrides,

@@ -137,6 +137,12 @@ impl RingPool {
         if faults.is_empty() { Ok(Self(fields)) } else { Err(faults) }
     }
 
+    /// All that the pool is made of.
+    #[must_use]
+    pub const fn fields(&self) -> &PoolFields {
+        &self.0
+    }
+
     /// The id in the published API.
     #[must_use]
     pub const fn id(&self) -> PoolId {

@@ -5,9 +5,7 @@
 //! Invariant: the record of every number in an outcome lies in [`Engine::newest_group`], as it is
 //! when the outcome is made, or in a group before it.
 
-use ringwell_core::{
-    Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId,
-};
+use ringwell_core::{Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId};
 use ringwell_journal::{Answer, Group, RECORD_OVERHEAD_MAX, Record, RowKey, Tip, Writer, position};
 
 use crate::answers::{Answers, answer_of};
@@ -106,7 +104,16 @@ pub struct Engine {
 impl Engine {
     pub(crate) fn new(shard: Shard, writer: Writer, answers: Answers, now: Millis) -> Self {
         let live = Live::new(writer.pending_n());
-        Self { shard, writer, answers, now, counts: Counts::default(), live, moved: None, refusal: None }
+        Self {
+            shard,
+            writer,
+            answers,
+            now,
+            counts: Counts::default(),
+            live,
+            moved: None,
+            refusal: None,
+        }
     }
 
     /// Shard time for what happens next: `clock`, or the time of the last event if that is later.

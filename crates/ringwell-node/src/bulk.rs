@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use bytes::Bytes;
+use ringwell_directory::Directory;
 use ringwell_engine::Outcome;
 use ringwell_wire::{Answer, BulkResponse, RequestError, Row, RowError, Tracking};
 
@@ -48,13 +49,13 @@ pub(crate) async fn answer(
 
 /// What is to be done for one row.
 #[inline]
-fn plan_row(thread: &ShardThread, text: &[u8], row: &Row) -> Plan {
+fn plan_row(directory: &Directory, text: &[u8], row: &Row) -> Plan {
     let ask = match &row.ask {
         Ok(ask) => ask,
         Err(error) => return Plan::Fail(*error),
     };
-    let entry = thread.directory.lookup(ask.pool);
-    let is_open = thread.directory.check_key(entry, ask.key.of(text));
+    let entry = directory.lookup(ask.pool);
+    let is_open = directory.check_key(entry, ask.key.of(text));
     match entry {
         Some(entry) if is_open => Plan::Allocate(Owner {
             shard: entry.shard(),
@@ -71,15 +72,18 @@ impl Job {
     /// Decides what is to be done for each row.
     pub(crate) fn plan(&mut self, thread: &ShardThread, text: &[u8]) {
         let Self { batch, plans, .. } = self;
-        plans.extend(batch.rows().iter().map(|row| plan_row(thread, text, row)));
+        let directory = &*thread.directory();
+        plans.extend(batch.rows().iter().map(|row| plan_row(directory, text, row)));
     }
 
     fn render(&mut self, thread: &ShardThread) -> Vec<u8> {
         let mut out = Vec::with_capacity(32 + ROW_ANSWER_BYTES * self.plans.len());
         let mut writer = BulkResponse::new(&mut out, self.batch.text());
         let rows = self.batch.rows().iter().zip(&self.plans).zip(&self.outcomes);
+        let directory = thread.directory();
         for ((row, plan), outcome) in rows {
-            writer.row(row.request_id, &row_answer(thread, row, plan, *outcome));
+            let answer = row_answer(thread, &directory, row, plan, *outcome);
+            writer.row(row.request_id, &answer);
         }
         writer.finish();
         out
@@ -100,7 +104,8 @@ impl Job {
 
 /// What a row is answered with.
 pub(crate) fn row_answer<'a>(
-    thread: &'a ShardThread,
+    thread: &ShardThread,
+    directory: &'a Directory,
     row: &Row,
     plan: &Plan,
     outcome: Outcome,
@@ -113,7 +118,7 @@ pub(crate) fn row_answer<'a>(
         }
     };
     let tracking = || {
-        let entry = owner.is_tracked.then(|| thread.directory.lookup(pool)).flatten()?;
+        let entry = owner.is_tracked.then(|| directory.lookup(pool)).flatten()?;
         let of = entry.tracking()?;
         Some(Tracking { base: &of.base_url, destination: &of.destination_url })
     };

@@ -260,7 +260,7 @@ fn visitor_id(name: &[u8]) -> VisitorId {
 
 /// Sends each other owner its rows. An owner whose queue is full is busy: its rows overflow now.
 fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) {
-    for shard in 0..thread.directory.shards() {
+    for shard in 0..thread.directory().shards() {
         if shard == thread.id {
             continue;
         }
@@ -269,7 +269,8 @@ fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) 
             let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
             if owner.shard == shard {
                 let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
-                rows.push(PeerRow { pool: owner.index, row, params: ask.params, visitor });
+                let (pool, id, params) = (owner.index, ask.pool, ask.params);
+                rows.push(PeerRow { pool, id, row, params, visitor });
             }
         }
         if rows.is_empty() {
@@ -313,7 +314,8 @@ fn serve_own(thread: &ShardThread, job: &mut Job, now: Millis, text: &[u8], term
         let params = ask.params.map(|span| span.of(text));
         let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
         let retry = terms.retry.map(|batch| RowKey { batch, row });
-        engine.allocate(now, &Ask { pool: owner.index, params, visitor, retry }, outcome);
+        let (pool, id) = (owner.index, ask.pool);
+        engine.allocate(now, &Ask { pool, id, params, visitor, retry }, outcome);
     }
     drop(engine);
     thread.commit_soon();

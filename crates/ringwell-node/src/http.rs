@@ -161,7 +161,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     // Shards that are there for their history alone have no listeners.
-    let is_serving = |shard: &u16| *shard < thread.directory.shards();
+    let shards = thread.directory().shards();
+    let is_serving = |shard: &u16| *shard < shards;
     let serving = thread.node.shards().filter(is_serving).count();
     let room = thread.node.config.limits.connections.div_ceil(serving.max(1));
     if thread.connections.count() >= room {

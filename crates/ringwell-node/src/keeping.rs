@@ -121,14 +121,14 @@ pub(crate) async fn snapshot(
             epoch: tip.epoch,
             created_at: tip.last_at,
             last_at: tip.last_at,
-            numbers: engine.shard().slots().len() as u64,
+            numbers: engine.shard().number_count() as u64,
         }
     };
     let mut file = Some(journal.create_snapshot(header.replay_from).map_err(|e| e.to_string())?);
     let mut writer = SnapshotWriter::new(&header);
     let mut step = SnapshotStep::FIRST;
     while step != SnapshotStep::Done {
-        step = thread.engine.borrow().snapshot(step, &mut writer);
+        step = thread.engine.borrow_mut().snapshot(step, &mut writer);
         if writer.ready_bytes() >= SNAPSHOT_WRITE_BYTES {
             let bytes = writer.take(Vec::new());
             file = Some(write(file, bytes).await?);

@@ -42,12 +42,15 @@ pub(crate) async fn answer(
     flight.finish(terms).await;
     let job = flight.job();
     let row = &job.batch.rows()[0];
-    let response = match bulk::row_answer(thread, row, &job.plans[0], job.outcomes[0]) {
+    let directory = thread.directory();
+    let (plan, outcome) = (&job.plans[0], job.outcomes[0]);
+    let response = match bulk::row_answer(thread, &directory, row, plan, outcome) {
         Answer::Number { number, tracking, .. } => {
             whole(StatusCode::OK, format.content_type(), format.number(number, tracking))
         }
         Answer::Error(error) => failed(format, &error, &text),
     };
+    drop(directory);
     flight.answered();
     response
 }

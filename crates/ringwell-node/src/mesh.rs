@@ -6,11 +6,12 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use ringwell_core::{Millis, PromoNumber, VisitorId};
+use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
 use ringwell_engine::{Held, Outcome};
 use ringwell_wire::Span;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::change::{Done, Step};
 use crate::stats::ShardStats;
 
 /// Messages that may wait for a shard.
@@ -19,8 +20,11 @@ pub(crate) const QUEUE_MESSAGES_MAX: usize = 4096;
 /// One row of a batch that another shard took in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerRow {
-    /// The pool, counted within the shard that is asked.
+    /// The pool, as its index within the shard that is asked; of no meaning on the way to another
+    /// node, whose indices are its own.
     pub(crate) pool: u32,
+    /// The pool's id.
+    pub(crate) id: PoolId,
     /// Which row of the batch it is.
     pub(crate) row: u16,
     pub(crate) params: [Span; 2],
@@ -74,6 +78,8 @@ pub(crate) enum Message {
         at: Millis,
         reply: oneshot::Sender<Result<Option<Held>, String>>,
     },
+    /// A step from one state of the directory to the next.
+    Change(Step, oneshot::Sender<Done>),
     /// How it goes.
     Stats(oneshot::Sender<ShardStats>),
     /// What time it is: a sign of life through the queue that rows go through.
@@ -97,6 +103,14 @@ impl Peers {
     pub(crate) fn send(&self, shard: u16, message: Message) -> bool {
         let way = self.0.get(usize::from(shard)).and_then(Option::as_ref);
         way.is_some_and(|way| way.try_send(message).is_ok())
+    }
+
+    /// Hands `message` to `shard`, as soon as its queue has room; `false` if there is no such shard.
+    pub(crate) async fn send_when_there_is_room(&self, shard: u16, message: Message) -> bool {
+        match self.0.get(usize::from(shard)).and_then(Option::as_ref) {
+            Some(way) => way.send(message).await.is_ok(),
+            None => false,
+        }
     }
 
     /// All shards that there is a way to.

@@ -1,7 +1,7 @@
 //! What all threads of the process share: configuration, directory, and how the node is.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use ringwell_directory::{Config, Directory};
 use ringwell_journal::Durability;
@@ -42,7 +42,7 @@ impl JournalState {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) config: Config,
-    pub(crate) directory: Arc<Directory>,
+    directory: RwLock<Arc<Directory>>,
     pub(crate) membership: Option<Membership>,
     pub(crate) durability: Durability,
     pub(crate) wire_limits: Limits,
@@ -72,7 +72,7 @@ impl Node {
         };
         Self {
             config,
-            directory: Arc::new(directory),
+            directory: RwLock::new(Arc::new(directory)),
             membership,
             durability,
             wire_limits,
@@ -81,6 +81,16 @@ impl Node {
             phase: AtomicU8::new(0),
             journals,
         }
+    }
+
+    /// The newest state of the directory. A thread that answers rows has its own way to it.
+    pub(crate) fn directory(&self) -> Arc<Directory> {
+        // Nobody panics while holding it: what is in it is whole.
+        Arc::clone(&self.directory.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn use_directory(&self, next: Arc<Directory>) {
+        *self.directory.write().unwrap_or_else(PoisonError::into_inner) = next;
     }
 
     /// Panics if this request is the one that a test has chosen (`RINGWELL_DRILL_PANIC_ON`).

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use ringwell_directory::{Config, Directory};
+use ringwell_directory::{Config, Directory, Fault};
 use ringwell_journal::Durability;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,7 +22,7 @@ use crate::node::{JournalState, Node, Phase};
 use crate::shard::ShardThread;
 use crate::start::{Started, buckets, start};
 use crate::stats::{JournalStats, ShardStats};
-use crate::{Membership, ServeError, admin, http, keeping, link, lookup, writer};
+use crate::{Membership, ServeError, admin, change, http, keeping, link, lookup, reload, writer};
 
 /// What the shards are told, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +63,9 @@ const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
 /// means copying most of what they hold.
 const MEMORY_NUMBER_BYTES: u64 = 128;
 
+/// Reads the pools again, when the node is told to by SIGHUP.
+pub type Reload = Box<dyn FnMut() -> Result<Directory, Vec<Fault>> + Send>;
+
 /// Called once with the addresses that were bound, when requests are answered.
 pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
 
@@ -74,6 +77,7 @@ pub fn serve(
     config: Config,
     directory: Directory,
     membership: Option<Membership>,
+    mut reload: Option<Reload>,
     on_ready: OnReady,
 ) -> Result<(), ServeError> {
     let durability = match config.durability {
@@ -91,7 +95,7 @@ pub fn serve(
     let (reports, told_by_shards) = mpsc::unbounded_channel();
     let mut reported = Reported { reports: told_by_shards, ended: 0 };
     let tells = Tells { told, reports };
-    let Running { node, threads, listeners, links: _links } =
+    let Running { node, threads, listeners, links: _links, peers } =
         start_threads(config, directory, membership, &settings, &tells)?;
     drop(tells);
     let runtime = current_thread()?;
@@ -102,16 +106,28 @@ pub fn serve(
             node.enter(Phase::Serving);
             tracing::info!(
                 addresses = ?listeners.addresses,
-                shards = node.directory.shards(),
+                shards = node.directory().shards(),
                 %durability,
-                ring_pools = node.directory.pools().len(),
-                numbers = node.directory.number_count(),
+                ring_pools = node.directory().pools().len(),
+                numbers = node.directory().number_count(),
                 "serving"
             );
             on_ready(&listeners.addresses);
-            tokio::select! {
-                name = signals.next() => tracing::info!(signal = name, "draining"),
-                () = reported.an_end() => tracing::error!("a shard's thread has ended; stopping"),
+            loop {
+                tokio::select! {
+                    name = signals.next() => {
+                        if name == "SIGHUP" {
+                            reload::again(&node, &peers, reload.as_mut()).await;
+                            continue;
+                        }
+                        tracing::info!(signal = name, "draining");
+                        break;
+                    }
+                    () = reported.an_end() => {
+                        tracing::error!("a shard's thread has ended; stopping");
+                        break;
+                    }
+                }
             }
         }
         node.enter(Phase::Draining);
@@ -132,6 +148,8 @@ struct Running {
     threads: Vec<JoinHandle<Result<(), ServeError>>>,
     listeners: Listeners,
     links: Listeners,
+    /// The ways to the node's own shards.
+    peers: Peers,
 }
 
 /// How the node and its shards talk about its life.
@@ -184,7 +202,7 @@ fn start_threads(
         threads.push(spawn(plan)?);
     }
     drop((bound, bound_links));
-    Ok(Running { node, threads, listeners, links })
+    Ok(Running { node, threads, listeners, links, peers })
 }
 
 /// Notes which buckets this data directory serves, once the shards' snapshots hold what is held
@@ -194,7 +212,7 @@ fn keep_map(node: &Node, settings: &disk::Settings) {
     if node.journals().any(|(_, state)| state != JournalState::Writing) {
         return;
     }
-    let buckets = buckets(&node.directory, membership);
+    let buckets = buckets(&node.directory(), membership);
     let map = ServedMap { version: membership.cluster().version(), buckets };
     if let Err(error) = map.write(&settings.data) {
         tracing::warn!(%error, "the next start may hold pools back for a lifetime");
@@ -271,10 +289,11 @@ fn warn_of_disk(config: &Config, durability: Durability) {
     }
 }
 
-/// SIGTERM and SIGINT.
+/// SIGTERM and SIGINT; SIGHUP.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hang_up: Signal,
 }
 
 impl Signals {
@@ -283,6 +302,7 @@ impl Signals {
         Ok(Self {
             terminate: of(SignalKind::terminate())?,
             interrupt: of(SignalKind::interrupt())?,
+            hang_up: of(SignalKind::hangup())?,
         })
     }
 
@@ -290,12 +310,16 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+            _ = self.hang_up.recv() => "SIGHUP",
         }
     }
 
     fn exit_at_once_on_the_next(mut self) {
         tokio::spawn(async move {
-            let name = self.next().await;
+            let mut name = self.next().await;
+            while name == "SIGHUP" {
+                name = self.next().await;
+            }
             tracing::warn!(signal = name, "second signal: ending at once");
             // As a shell tells of a process that a signal has ended.
             std::process::exit(if name == "SIGTERM" { 143 } else { 130 });
@@ -460,6 +484,12 @@ async fn serve_messages(
                     let _ = reply.send(looked.await);
                 });
             }
+            Message::Change(step, reply) => {
+                let taken = change::take(Rc::clone(&thread), step);
+                tokio::task::spawn_local(async move {
+                    let _ = reply.send(taken.await);
+                });
+            }
             Message::Stats(reply) => {
                 let _ = reply.send(stats(&thread, &journal));
             }
@@ -484,7 +514,7 @@ fn stats(thread: &ShardThread, journal: &Journal) -> ShardStats {
         connections: thread.connections.count(),
         engine: engine.counts(),
         answers: engine.answers_remembered(),
-        numbers: engine.shard().slots().len(),
+        numbers: engine.shard().number_count(),
         journal: JournalStats {
             groups: stored.frames,
             bytes: stored.body_bytes,

@@ -4,7 +4,7 @@
 //! an `await`.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::commit::Commit;
 use crate::conn::Connections;
 use crate::gather::{Job, is_promise};
 use crate::link::Link;
-use crate::mesh::{PeerAnswer, PeerRows, Peers, Unanswered};
+use crate::mesh::{PeerAnswer, PeerRow, PeerRows, Peers, Unanswered};
 use crate::node::{JournalState, Node};
 use crate::stats::Stats;
 
@@ -36,7 +36,7 @@ const MEMORY_GROUP_BYTES: usize = 256 * 1024;
 pub(crate) struct ShardThread {
     pub(crate) id: u16,
     pub(crate) node: Arc<Node>,
-    pub(crate) directory: Arc<Directory>,
+    directory: RefCell<Arc<Directory>>,
     pub(crate) clock: Clock,
     pub(crate) engine: RefCell<Engine>,
     pub(crate) commit: Commit,
@@ -77,7 +77,7 @@ impl ShardThread {
         let durable = if node.answers_wait() { engine.group() - 1 } else { u64::MAX };
         Self {
             id,
-            directory: Arc::clone(&node.directory),
+            directory: RefCell::new(node.directory()),
             node,
             clock,
             engine: RefCell::new(engine),
@@ -92,6 +92,16 @@ impl ShardThread {
             jobs: RefCell::default(),
             promised: RefCell::default(),
         }
+    }
+
+    /// The state of the directory that rows are looked up in. Not to be held across an `await`.
+    #[inline]
+    pub(crate) fn directory(&self) -> Ref<'_, Directory> {
+        Ref::map(self.directory.borrow(), |directory| &**directory)
+    }
+
+    pub(crate) fn use_directory(&self, next: Arc<Directory>) {
+        *self.directory.borrow_mut() = next;
     }
 
     pub(crate) fn take_job(&self) -> Job {
@@ -169,7 +179,8 @@ impl ShardThread {
         for (row, outcome) in ask.rows.iter().zip(&mut outcomes) {
             let params = row.params.map(|span| span.of(&ask.text));
             let retry = ask.retry.map(|batch| RowKey { batch, row: row.row });
-            let ask = Ask { pool: row.pool, params, visitor: row.visitor, retry };
+            let PeerRow { pool, id, visitor, .. } = *row;
+            let ask = Ask { pool, id, params, visitor, retry };
             engine.allocate(at, &ask, outcome);
         }
         PeerAnswer { at, outcomes }

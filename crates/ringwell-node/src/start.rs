@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ringwell_core::{Millis, PoolSpec};
@@ -176,9 +177,13 @@ fn shards_on_disk(data: &Path) -> Result<Vec<u16>, ServeError> {
 /// lockout of as many could be short by a part of one.
 const ROUNDING: Millis = Millis(1);
 
-fn specs(pools: &[RingPool]) -> Vec<PoolSpec> {
-    let spec = |pool: &RingPool| PoolSpec { lifetime: pool.lifetime() + ROUNDING, ..pool.spec() };
-    pools.iter().map(spec).collect()
+/// A pool as its shard has it.
+pub(crate) fn spec(pool: &RingPool) -> PoolSpec {
+    PoolSpec { lifetime: pool.lifetime() + ROUNDING, ..pool.spec() }
+}
+
+fn specs(pools: &[Arc<RingPool>]) -> Vec<PoolSpec> {
+    pools.iter().map(|pool| spec(pool)).collect()
 }
 
 /// Reads one shard's newest whole snapshot and the journal after it.

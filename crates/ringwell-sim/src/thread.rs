@@ -351,11 +351,12 @@ impl World {
         let retry = ask.retry.filter(|_| self.bug != Some(Bug::RetryForgotten));
         let retry = retry.map(|batch| RowKey { batch, row: row.row });
         let params = [row.params.as_slice(), b""];
-        let wanted = Ask { pool: row.pool, params, visitor: row.visitor, retry };
+        let id = thread.engine.shard().pool_id(row.pool);
+        let wanted = Ask { pool: row.pool, id, params, visitor: row.visitor, retry };
         let before = thread.engine.counts().allocated;
         thread.engine.allocate(at, &wanted, outcome);
         let is_fresh = thread.engine.counts().allocated > before;
-        let pool = thread.engine.shard().pool_id(row.pool).0;
+        let pool = id.0;
         let repeat = ask.retry.map(|key| (plain(key), row.row));
         let told = *outcome;
         self.tell_outcome(node, thread.shard, ask.batch, row.row, told);

@@ -225,9 +225,7 @@ fn as_json(place: Position, record: &Record<'_>) -> Value {
                 "params": params[0].escape_ascii().to_string(),
             }),
         ),
-        Record::Adopt {
-            number, pool, allocated_at, locked_until, visitor, previous, ..
-        } => (
+        Record::Adopt { number, pool, allocated_at, locked_until, visitor, previous, .. } => (
             "adopt",
             json!({
                 "number": number.to_string(), "pool": pool.0, "allocated_at_ms": allocated_at.0,

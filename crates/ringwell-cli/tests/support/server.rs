@@ -113,9 +113,28 @@ impl Server {
     }
 
     pub(crate) fn terminate(&self) {
+        self.signal("TERM");
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
-        let status = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
-        assert!(status.success(), "kill -TERM {pid}: {status}");
+        let status = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
+        assert!(status.success(), "kill -s {name} {pid}: {status}");
+    }
+
+    /// Has the configuration read again; returns what the log says of it.
+    pub(crate) fn reload(&self) -> String {
+        let before = self.log().matches("SIGHUP").count();
+        self.signal("HUP");
+        let until = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < until {
+            let log = self.log();
+            if log.matches("SIGHUP").count() > before {
+                return log.lines().rev().find(|line| line.contains("SIGHUP")).unwrap().to_owned();
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        panic!("SIGHUP was not answered in the log:\n{}", self.log());
     }
 
     /// Waits for the end.

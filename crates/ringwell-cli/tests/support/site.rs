@@ -63,6 +63,8 @@ impl Pool {
 pub(crate) struct Site {
     folder: TempDir,
     data: PathBuf,
+    /// The configuration without its pools.
+    settings: String,
     pub(crate) pools: Vec<Pool>,
 }
 
@@ -79,16 +81,28 @@ impl Site {
     pub(crate) fn with_data(folder: TempDir, data: PathBuf, pools: Vec<Pool>, more: &str) -> Self {
         // Tests need not wait for proxies that look for `/readyz`.
         let pause = if more.contains("drain_pause") { "" } else { "drain_pause = \"50ms\"\n" };
-        let mut toml = format!(
+        let settings = format!(
             "data = \"{}\"\nlisten = [\"127.0.0.1:0\"]\ndeadline = \"10s\"\n{pause}\
              management.token_sha256 = [\"{TOKEN_SHA256}\"]\nlog.format = \"json\"\n{more}\n",
             data.display()
         );
+        let mut site = Self { folder, data, settings, pools: Vec::new() };
+        site.write(pools);
+        site
+    }
+
+    /// Writes the configuration with these pools.
+    pub(crate) fn write(&mut self, pools: Vec<Pool>) {
+        let mut toml = self.settings.clone();
         for pool in &pools {
             toml.write_str(&pool.toml()).unwrap();
         }
-        fs::write(folder.path().join("ringwell.toml"), toml).unwrap();
-        Self { folder, data, pools }
+        fs::write(self.config(), toml).unwrap();
+        self.pools = pools;
+    }
+
+    pub(crate) fn config(&self) -> PathBuf {
+        self.folder.path().join("ringwell.toml")
     }
 
     pub(crate) fn data(&self) -> &Path {
@@ -97,7 +111,7 @@ impl Site {
 
     /// `ringwell serve` with more flags.
     pub(crate) fn serve(&self, flags: &[&str]) -> Command {
-        let config = self.folder.path().join("ringwell.toml");
+        let config = self.config();
         let mut command = ringwell(&["serve", "--config", config.to_str().unwrap()]);
         command.args(flags);
         command

@@ -52,10 +52,10 @@ fn a_pool_is_found_with_its_shard_and_its_place_there() {
             let entry = directory.lookup(pool.id()).unwrap();
             assert_eq!((entry.shard(), entry.index()), (shard, index));
             assert_eq!(directory.placement().shard(pool.id()), shard);
-            assert_eq!(directory.pool(pool.id()).unwrap(), pool);
+            assert_eq!(directory.pool(pool.id()).unwrap(), &**pool);
             met += 1;
         }
-        assert!(directory.pools_of(shard).is_sorted_by_key(RingPool::id));
+        assert!(directory.pools_of(shard).is_sorted_by_key(|pool| pool.id()));
     }
     assert_eq!(met, 200);
     assert_eq!((directory.pools().len(), directory.number_count()), (200, 2000));

@@ -83,7 +83,7 @@ pub(crate) async fn get(
             )
         })?,
     };
-    let directory = &admin.node.directory;
+    let directory = admin.node.directory();
     let (held, unreachable_shards) = ask_all(&admin, number, at).await?;
     let overflow = directory.overflow_pools(number);
     // It was somebody's own once, before it became everybody's.
@@ -132,7 +132,7 @@ async fn ask_all(
     number: PromoNumber,
     at: Millis,
 ) -> Result<(Option<Held>, Vec<u16>), Problem> {
-    let directory = &admin.node.directory;
+    let directory = admin.node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let owner = pool.map(ringwell_directory::Entry::shard);
     let mut unreachable = Vec::new();

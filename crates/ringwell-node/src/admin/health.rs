@@ -28,7 +28,7 @@ pub(crate) struct Readiness {
 }
 
 pub(crate) async fn healthz(State(admin): State<Admin>) -> Json<Health> {
-    let directory = &admin.node.directory;
+    let directory = admin.node.directory();
     Json(Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),

@@ -42,7 +42,7 @@ pub(crate) async fn post(
         Some(Some(at)) => Some(at),
         Some(None) => return Err(Problem::bad_request("allocated_at: not a point in time")),
     };
-    let directory = &admin.node.directory;
+    let directory = admin.node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let Some(owner) = pool else {
         return Err(Problem::new(

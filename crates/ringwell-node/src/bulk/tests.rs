@@ -37,7 +37,7 @@ fn shard_threads(
     let mut peers = Peers::default();
     (0..).zip(senders).for_each(|(shard, way)| peers.add(shard, way));
     let thread = |(id, queue)| {
-        let specs = node.directory.pools_of(id).iter().map(RingPool::spec).collect();
+        let specs = node.directory().pools_of(id).iter().map(|pool| pool.spec()).collect();
         let tip = Tip::FIRST.raise_epoch();
         let (engine, _) = Restore::new(specs, 0).finish(tip, Clock::start().now(), false);
         let node = Arc::clone(&node);
@@ -67,8 +67,9 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 }
 
 fn body(thread: &ShardThread, rows: usize) -> Bytes {
-    let pools = thread.directory.pools().iter().cycle().take(rows);
-    let row = |(at, pool): (usize, &RingPool)| {
+    let directory = thread.directory();
+    let pools = directory.pools().iter().cycle().take(rows);
+    let row = |(at, pool): (usize, &Arc<RingPool>)| {
         format!(
             r#"{{"api_suffix":"{}/allocate_number.json?ring_pool_key={}&m1=autos&m2=ford","request_id":"{at}"}}"#,
             pool.id(),
@@ -142,7 +143,7 @@ fn a_shard_that_does_not_answer_costs_its_own_rows_their_numbers_and_no_others()
     let answer = run(super::answer(&thread, body.clone(), &soon(30))).unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(30), "it did not wait for the other shard");
     let answer = String::from_utf8(answer).unwrap();
-    let own = thread.directory.pools_of(0).len();
+    let own = thread.directory().pools_of(0).len();
     assert_eq!(answer.matches("\"overflow\":true").count(), 100 - own);
     assert_eq!(locked(&thread), own);
     // It takes the rows up too late, and hands nothing out.

@@ -92,7 +92,7 @@ impl Way {
                     });
                 }
                 // Each node answers for its own shards.
-                Message::Stats(_) | Message::Ping(_) => {}
+                Message::Stats(_) | Message::Ping(_) | Message::Change(..) => {}
             }
         }
     }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
+use ringwell_directory::Entry;
 use ringwell_engine::{Outcome, Refusal};
 use ringwell_mesh::frame::{self, FrameError};
 use ringwell_wire::Span;
@@ -92,10 +93,12 @@ async fn rows(thread: &Rc<ShardThread>, body: Bytes) -> Result<Vec<u8>, Refused>
     let mut own = Vec::with_capacity(read.len());
     let mut places = Vec::with_capacity(read.len());
     for (place, row) in read.into_iter().enumerate() {
-        let entry = thread.directory.lookup(row.pool);
-        let Some(entry) = entry.filter(|entry| entry.shard() == ask.shard) else { continue };
+        let directory = thread.directory();
+        let entry = directory.lookup(row.pool).filter(|entry| entry.shard() == ask.shard);
+        let Some(pool) = entry.map(Entry::index) else { continue };
         let params = row.params.map(|range| Span::new(range.start, range.end));
-        own.push(PeerRow { pool: entry.index(), row: row.row, params, visitor: row.visitor });
+        let (id, visitor) = (row.pool, row.visitor);
+        own.push(PeerRow { pool, id, row: row.row, params, visitor });
         places.push(place);
     }
     let (reply, answer) = oneshot::channel();

@@ -22,10 +22,8 @@ pub(super) fn ask(node: &Node, shard: u16, rows: &PeerRows, limit: Duration) -> 
         map_version: map_version(node),
         retry: rows.retry,
     };
-    let pools = node.directory.pools_of(shard);
     let row = |row: &crate::mesh::PeerRow| frame::AskRow {
-        // Pools are counted within the shard here, and named on the way: maps may differ.
-        pool: pools.get(row.pool as usize).map_or(PoolId(0), ringwell_directory::RingPool::id),
+        pool: row.id,
         row: row.row,
         params: row.params.map(|span| span.of(&rows.text)),
         visitor: row.visitor,

@@ -1,0 +1,171 @@
+//! SIGHUP: pools that come, change and go while the real program serves.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use support::batch::{self, Ask, BULK, Row};
+use support::server::Server;
+use support::site::{Pool, Site};
+
+const LONG: Duration = Duration::from_mins(1);
+/// Later than any moment of a test.
+const LATER: u64 = 4_000_000_000_000;
+
+fn pools(count: u64, numbers: u64) -> Vec<Pool> {
+    (1..=count).map(|id| Pool::new(id, numbers, LONG)).collect()
+}
+
+fn started(site: &Site) -> Server {
+    Server::start(site.serve(&[]))
+}
+
+#[test]
+fn pools_grow_come_and_go_and_no_lockout_is_lost() {
+    let mut site = Site::new(pools(8, 2), "shards = 2");
+    let server = started(&site);
+    let mut client = server.client();
+    for pool in &site.pools {
+        assert_eq!(batch::one(&mut client, pool, "a").number, pool.first);
+    }
+    let mut next = pools(10, 3);
+    let gone = next.remove(0);
+    site.write(next);
+    let told = server.reload();
+    assert!(told.contains("read again") && told.contains("\"ring_pools\":9"), "{told}");
+    for pool in &site.pools[..7] {
+        let rows: Vec<Row> = (0..3).map(|_| batch::one(&mut client, pool, "b")).collect();
+        let wanted = [pool.first + 1, pool.first + 2, pool.overflow];
+        assert_eq!(rows.iter().map(|row| row.number).collect::<Vec<_>>(), wanted);
+    }
+    assert_eq!(batch::one(&mut client, &site.pools[8], "c").number, site.pools[8].first);
+    let body = batch::body(&[Ask { pool: 1, id: "x".into() }], std::slice::from_ref(&gone));
+    let answer = client.post(BULK, &[], &body).unwrap();
+    assert!(answer.body.contains("InvalidKey"), "{}", answer.body);
+    let held = batch::attribution(&mut client, gone.first, LATER).unwrap();
+    assert_eq!(held["parameters"]["id"], "a", "a pool that is gone keeps its history: {held}");
+    // The same after a restart, and when the pool comes back.
+    server.kill();
+    let server = started(&site);
+    let mut client = server.client();
+    site.write(pools(10, 3));
+    server.reload();
+    let rows: Vec<u64> =
+        (0..3).map(|_| batch::one(&mut client, &site.pools[0], "d").number).collect();
+    assert_eq!(rows, [gone.first + 1, gone.first + 2, gone.overflow], "{rows:?}");
+    server.stop();
+}
+
+/// Numbers go round among pools of different shards, again and again.
+#[test]
+fn a_number_that_changes_pools_and_shards_takes_its_lockout_along() {
+    const POOLS: u64 = 6;
+    let rotated = |turn: u64| -> Vec<Pool> {
+        let first = |id: u64| Pool::new((id + turn) % POOLS + 1, 1, LONG).first;
+        pools(POOLS, 4).into_iter().map(|pool| Pool { first: first(pool.id), ..pool }).collect()
+    };
+    let mut site = Site::new(rotated(0), "shards = 3");
+    let server = started(&site);
+    let mut client = server.client();
+    let mut given = BTreeMap::new();
+    for turn in 1..=4 {
+        for pool in &site.pools {
+            let row = batch::one(&mut client, pool, &format!("{turn}-{}", pool.id));
+            assert!(!row.overflow, "each has a free number left: {row:?}");
+            assert_eq!(given.insert(row.number, row.id.clone()), None, "{row:?} was locked");
+        }
+        site.write(rotated(turn));
+        assert!(server.reload().contains("read again"));
+    }
+    for pool in &site.pools {
+        assert!(batch::one(&mut client, pool, "late").overflow, "all are locked out");
+    }
+    for (number, id) in given {
+        let held = batch::attribution(&mut client, number, LATER).unwrap();
+        assert_eq!(held["parameters"]["id"], id, "{held}");
+    }
+    server.stop();
+}
+
+#[test]
+fn what_cannot_be_changes_nothing_and_is_told() {
+    let mut site = Site::new(pools(3, 2), "shards = 2");
+    let server = started(&site);
+    let mut client = server.client();
+    let given = batch::one(&mut client, &site.pools[0], "a").number;
+    let mut twice = pools(3, 2);
+    twice[1].first = given;
+    site.write(twice);
+    assert!(server.reload().contains("stay as they are"));
+    assert!(server.log().contains("is in ring pool 1 too"), "{}", server.log());
+    let mut everybodys = pools(3, 2);
+    everybodys[1].overflow = given;
+    everybodys[0].first += 1;
+    site.write(everybodys.clone());
+    let told = server.reload();
+    assert!(told.contains("it is in rotation"), "{told}");
+    // Out of rotation it still has its visitor.
+    everybodys[1].overflow = Pool::new(2, 2, LONG).overflow;
+    site.write(everybodys.clone());
+    assert!(server.reload().contains("read again"));
+    everybodys[1].overflow = given;
+    site.write(everybodys);
+    let told = server.reload();
+    assert!(told.contains("a visitor holds it"), "{told}");
+    fs::write(site.config(), "data = ").unwrap();
+    assert!(server.reload().contains("stay as they are"));
+    let pool = Pool { first: given + 1, ..site.pools[0].clone() };
+    assert_eq!(batch::one(&mut client, &pool, "b").number, given + 1);
+    server.stop();
+}
+
+#[test]
+fn pools_change_under_load_and_no_number_goes_out_twice() {
+    let mut site = Site::new(pools(12, 40), "shards = 2");
+    let server = started(&site);
+    let is_over = AtomicBool::new(false);
+    let shifted = |turn: u64| -> Vec<Pool> {
+        let grown = |pool: Pool| Pool { numbers: 40 + 10 * ((turn + pool.id) % 4), ..pool };
+        pools(12, 40).into_iter().map(grown).collect()
+    };
+    let given = thread::scope(|scope| {
+        let callers: Vec<_> = (0..3)
+            .map(|caller| {
+                let (server, is_over) = (&server, &is_over);
+                scope.spawn(move || {
+                    let mut client = server.client();
+                    let mut numbers = Vec::new();
+                    let asks: Vec<Ask> =
+                        (1..=12).map(|pool| Ask { pool, id: format!("c{caller}") }).collect();
+                    let body = batch::body(&asks, &pools(12, 1));
+                    while !is_over.load(Ordering::Relaxed) {
+                        let answer = client.post(BULK, &[], &body).unwrap();
+                        let rows = batch::rows(&answer);
+                        numbers.extend(rows.iter().filter(|r| !r.overflow).map(|r| r.number));
+                    }
+                    numbers
+                })
+            })
+            .collect();
+        for turn in 0..20 {
+            site.write(shifted(turn));
+            assert!(server.reload().contains("read again"));
+            thread::sleep(Duration::from_millis(20));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect::<Vec<_>>()
+    });
+    let mut once = given.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), given.len(), "a number went out twice within its lockout");
+    let all: u64 = 12 * 70;
+    assert!(given.len() as u64 <= all && given.len() > 12 * 40, "{} of {all}", given.len());
+    server.stop();
+}

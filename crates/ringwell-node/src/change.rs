@@ -1,0 +1,194 @@
+//! From one state of the directory to the next, while shards serve.
+//!
+//! One change at a time, in steps that all shards of the node take together: numbers leave their
+//! pools everywhere before they enter others anywhere, and take their lockouts along; only when
+//! every pool is in place do the threads look rows up in the new state. A row that was looked up in
+//! the state before and finds its pool gone is refused as moved, and overflows.
+//! Source: docs/spec/allocation.md, "Changes while the shard serves".
+
+mod shard;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ringwell_core::{InRotation, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
+use ringwell_directory::{Changes, Directory, RingPool};
+use tokio::sync::oneshot;
+
+pub(crate) use self::shard::take;
+use crate::mesh::{Message, Peers};
+use crate::node::Node;
+use crate::start::spec;
+
+/// A step that a shard takes.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Pools leave, by their indices; others give up numbers.
+    Leave { removed: Vec<(u32, PoolId)>, smaller: Vec<(u32, PoolSpec)> },
+    /// What is known of these numbers, where a lockout runs.
+    Tell(Vec<NumberRange>),
+    /// Takes over what other shards told; then pools come, and others get more numbers.
+    Enter { known: Vec<Retired>, put: Vec<(u32, PoolSpec)> },
+    /// Rows are looked up in this state from now on.
+    Use(Arc<Directory>),
+}
+
+/// What a shard says of a step.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// It was taken.
+    Taken,
+    /// What is known.
+    Known(Vec<Retired>),
+    /// A pool cannot have a number.
+    Clash(PoolId, InRotation),
+}
+
+/// Why the directory stays as it is.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChangeError {
+    /// An overflow number goes to everybody: none may be somebody's own.
+    #[error(
+        "{number} cannot become the overflow number of ring pool {pool} yet: {why}. Take it out of \
+         its pool's rotation, and wait until its lockout is over"
+    )]
+    Overflow { number: PromoNumber, pool: PoolId, why: &'static str },
+    /// Two pools of a shard would have one number.
+    #[error("ring pool {pool} cannot have {number}: ring pool {owner} has it")]
+    Clash { pool: PoolId, number: PromoNumber, owner: PoolId },
+    /// A shard does not answer.
+    #[error("shard {0} did not take the change: it is stopping, or has too much to do")]
+    Shard(u16),
+}
+
+/// Brings all shards of this node from the directory's present state to `next`.
+///
+/// # Errors
+/// [`ChangeError`]. Shards that do not answer are about to end; whatever else is found is found
+/// before anything was changed.
+pub(crate) async fn apply(
+    node: &Node,
+    peers: &Peers,
+    next: Arc<Directory>,
+) -> Result<(), ChangeError> {
+    let before = node.directory();
+    let shards: Vec<u16> = node.shards().collect();
+    check_overflow(peers, &shards, &before, &next).await?;
+    let changes: BTreeMap<u16, Changes> =
+        shards.iter().map(|shard| (*shard, Changes::between(&before, &next, *shard))).collect();
+    for (shard, changes) in changes.iter().filter(|(_, changes)| !changes.is_empty()) {
+        let smaller = smaller(&before, &changes.put);
+        let removed = changes.removed.clone();
+        ask(peers, *shard, Step::Leave { removed, smaller }).await?;
+    }
+    for (shard, changes) in &changes {
+        let put: Vec<_> = changes.put.iter().map(|(index, pool)| (*index, spec(pool))).collect();
+        if put.is_empty() {
+            continue;
+        }
+        let others = shards.iter().filter(|other| *other != shard);
+        let known = ask_known(peers, others, &changes.entering).await?;
+        if let Done::Clash(pool, InRotation { number, pool: owner }) =
+            ask(peers, *shard, Step::Enter { known, put }).await?
+        {
+            return Err(ChangeError::Clash { pool, number, owner });
+        }
+    }
+    node.use_directory(Arc::clone(&next));
+    for shard in shards {
+        ask(peers, shard, Step::Use(Arc::clone(&next))).await?;
+    }
+    Ok(())
+}
+
+async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<Done, ChangeError> {
+    let (reply, answer) = oneshot::channel();
+    if !peers.send_when_there_is_room(shard, Message::Change(step, reply)).await {
+        return Err(ChangeError::Shard(shard));
+    }
+    answer.await.map_err(|_| ChangeError::Shard(shard))
+}
+
+/// What these shards know of numbers whose lockouts run.
+async fn ask_known(
+    peers: &Peers,
+    shards: impl Iterator<Item = &u16>,
+    numbers: &[NumberRange],
+) -> Result<Vec<Retired>, ChangeError> {
+    let mut all = Vec::new();
+    for shard in shards {
+        if let Done::Known(known) = ask(peers, *shard, Step::Tell(numbers.to_vec())).await? {
+            all.extend(known);
+        }
+    }
+    Ok(all)
+}
+
+/// Numbers that become overflow numbers are in nobody's hands, nor can they come there until then.
+async fn check_overflow(
+    peers: &Peers,
+    shards: &[u16],
+    before: &Directory,
+    next: &Directory,
+) -> Result<(), ChangeError> {
+    let mut new = Vec::new();
+    for pool in next.pools() {
+        let Some(number) = pool.overflow() else { continue };
+        if before.is_overflow(number) {
+            continue;
+        }
+        if before.pool_by_number(number).is_some() {
+            let why = "it is in rotation";
+            return Err(ChangeError::Overflow { number, pool: pool.id(), why });
+        }
+        new.push((number, pool.id()));
+    }
+    let ranges: Vec<_> =
+        new.iter().filter_map(|(number, _)| NumberRange::new(*number, 1)).collect();
+    if ranges.is_empty() {
+        return Ok(());
+    }
+    let known = ask_known(peers, shards.iter(), &ranges).await?;
+    let locked = new.iter().find(|(number, _)| known.iter().any(|k| k.slot.number == *number));
+    match locked {
+        None => Ok(()),
+        Some(&(number, pool)) => {
+            Err(ChangeError::Overflow { number, pool, why: "a visitor holds it" })
+        }
+    }
+}
+
+/// Of the pools that stay: those that give up numbers, without them.
+fn smaller(before: &Directory, put: &[(u32, Arc<RingPool>)]) -> Vec<(u32, PoolSpec)> {
+    let mut smaller = Vec::new();
+    for (index, pool) in put {
+        let here = before.lookup(pool.id()).is_some_and(|entry| entry.index() == *index);
+        let Some(old) = before.pool(pool.id()).filter(|_| here) else { continue };
+        let kept = common(old.numbers(), pool.numbers());
+        let count: u64 = kept.iter().map(|range| u64::from(range.count())).sum();
+        if count < old.number_count() {
+            smaller.push((*index, PoolSpec { numbers: kept, ..spec(old) }));
+        }
+    }
+    smaller
+}
+
+/// The numbers that are in both lists, in the order of the first.
+fn common(one: &[NumberRange], other: &[NumberRange]) -> Vec<NumberRange> {
+    let mut sorted = other.to_vec();
+    sorted.sort_unstable_by_key(|range| range.first());
+    let mut common = Vec::new();
+    for range in one {
+        let from = sorted.partition_point(|other| other.last() < range.first());
+        for other in sorted[from..].iter().take_while(|other| other.first() <= range.last()) {
+            let first = range.first().max(other.first());
+            let last = range.last().min(other.last());
+            let count = u32::try_from(last.to_u64() - first.to_u64() + 1).ok();
+            common.extend(count.and_then(|count| NumberRange::new(first, count)));
+        }
+    }
+    common
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,23 @@
+use super::*;
+
+fn ranges(text: &str) -> Vec<NumberRange> {
+    let number = |text: &str| PromoNumber::from_u64(8_885_550_000 + text.parse::<u64>().unwrap());
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let count = last.parse::<u32>().unwrap() - first.parse::<u32>().unwrap() + 1;
+        NumberRange::new(number(first).unwrap(), count).unwrap()
+    };
+    text.split_whitespace().map(range).collect()
+}
+
+#[test]
+fn what_two_lists_share_is_in_the_order_of_the_first() {
+    let check =
+        |one, other, wanted| assert_eq!(common(&ranges(one), &ranges(other)), ranges(wanted));
+    check("0-9", "3-4", "3-4");
+    check("0-9", "8-20 0-1", "0-1 8-9");
+    check("30-39 0-9", "5-34", "30-34 5-9");
+    check("0-4 5-9", "0-9", "0-4 5-9");
+    check("0-9", "10-19", "");
+    check("", "0-9", "");
+}
