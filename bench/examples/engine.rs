@@ -63,7 +63,8 @@ fn allocate(engine: &mut Engine, batches: usize, pools: usize) -> anyhow::Result
         }
         black_box(wanted.iter().fold(0, |warmed, pool| warmed ^ engine.warm(*pool)));
         for pool in wanted {
-            let ask = Ask { pool, params: [PARAMS, b""], visitor: None, retry: None };
+            let id = PoolId(u64::from(pool) + 1);
+            let ask = Ask { pool, id, params: [PARAMS, b""], visitor: None, retry: None };
             let mut outcome = Outcome::Refused(Refusal::Late);
             engine.allocate(now, &ask, &mut outcome);
             if !matches!(black_box(outcome), Outcome::Allocated { .. }) {
