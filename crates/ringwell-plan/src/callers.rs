@@ -1,0 +1,84 @@
+//! How long visitors wait before they call, and what that costs when numbers are used again.
+//!
+//! Owns the distribution of the delay: a mixture of exponentials, as few of which fit what is
+//! seen of calls. Knows nothing of pools. Invariant: its shares add up to 1.
+
+use std::time::Duration;
+
+/// Shares may miss 1 by what people round away.
+const SHARE_SLACK: f64 = 0.001;
+
+/// How long it takes from the moment a visitor is shown a number to the call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Callers {
+    /// Share of all callers, and their mean delay in seconds.
+    parts: Vec<(f64, f64)>,
+}
+
+/// What no distribution of callers can be.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum CallersError {
+    /// A share that is not above 0.
+    #[error("a share of callers must be above 0")]
+    Share,
+    /// A mean delay of 0.
+    #[error("callers take longer than 0 on average")]
+    Delay,
+    /// The shares do not add up to 1.
+    #[error("the shares of callers add up to {0:.3} instead of 1")]
+    Sum(f64),
+}
+
+impl Callers {
+    /// Callers in groups: the share of each, and the mean time that its callers take.
+    ///
+    /// # Errors
+    /// [`CallersError`] names the first rule that `parts` break.
+    pub fn new(parts: &[(f64, Duration)]) -> Result<Self, CallersError> {
+        let sum: f64 = parts.iter().map(|(share, _)| share).sum();
+        if !parts.iter().all(|(share, _)| *share > 0.0) {
+            return Err(CallersError::Share);
+        }
+        if parts.iter().any(|(_, mean)| mean.is_zero()) {
+            return Err(CallersError::Delay);
+        }
+        if (sum - 1.0).abs() > SHARE_SLACK {
+            return Err(CallersError::Sum(sum));
+        }
+        let parts = parts.iter().map(|(share, mean)| (share / sum, mean.as_secs_f64()));
+        Ok(Self { parts: parts.collect() })
+    }
+
+    /// What we assume until calls have been measured: 80 % call after 3 minutes on average, 15 %
+    /// after 30 minutes, 5 % after 6 hours. One caller in ten then takes longer than half an hour.
+    #[must_use]
+    pub fn assumed() -> Self {
+        Self { parts: vec![(0.8, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)] }
+    }
+
+    /// The share that calls later than `delay`.
+    #[must_use]
+    pub fn later_than(&self, delay: Duration) -> f64 {
+        self.sum(|mean| (-delay.as_secs_f64() / mean).exp())
+    }
+
+    /// The share that calls a number which has gone to somebody else, if the number that has been
+    /// free longest goes out next: a number comes back when all `numbers` have had their turn at
+    /// `rate` allocations a second. The lockout does not matter, as long as it is shorter.
+    pub(crate) fn misled_by_oldest(&self, numbers: f64, rate: f64) -> f64 {
+        self.sum(|mean| (-numbers * (1.0 / (rate * mean)).ln_1p()).exp())
+    }
+
+    /// The same if any free number may go out next: a number is safe for its `lockout` in
+    /// seconds, then one of `free` numbers of which `rate` a second are taken.
+    pub(crate) fn misled_by_random(&self, lockout: f64, free: f64, rate: f64) -> f64 {
+        self.sum(|mean| (-lockout / mean).exp() / (1.0 + free / (rate * mean)))
+    }
+
+    fn sum(&self, of_mean: impl Fn(f64) -> f64) -> f64 {
+        self.parts.iter().map(|(share, mean)| share * of_mean(*mean)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! What is asked of one pool, and what becomes of it with so many numbers.
+//!
+//! Owns the load with what bots and batches do to it. Knows nothing of where the load was
+//! measured. Invariant: a demand is finite, and none of its parts is negative.
+
+use std::time::Duration;
+
+use crate::callers::Callers;
+use crate::erlang::{blocking, numbers_for};
+
+/// A load above this is no pool's.
+const LOAD_MAX: f64 = 1e7;
+
+/// What visitors, and bots among them, ask of one pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Demand {
+    /// Numbers that would be locked out on average if none ever ran out.
+    load: f64,
+    lifetime: Duration,
+    /// How many rows of one batch ask this pool at once.
+    together: f64,
+}
+
+/// What no demand can be.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum DemandError {
+    /// A load below 0, above ten million, or not a number.
+    #[error("a load of {0} is no pool's: it must be from 0 to 10,000,000 numbers")]
+    Load(f64),
+    /// A lifetime of 0.
+    #[error("a lifetime must be longer than 0")]
+    Lifetime,
+    /// A share of bots that is not from 0 to below 1.
+    #[error("a share of bots of {0} leaves no visitors: it must be from 0 to below 1")]
+    Bots(f64),
+    /// No row in a batch.
+    #[error("a batch asks a pool for one number at least")]
+    Together,
+}
+
+/// What a pool of so many numbers makes of a [`Demand`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Forecast {
+    /// Numbers of the pool, the overflow number not counted.
+    pub numbers: u32,
+    /// Share of allocations that get the overflow number.
+    pub overflow: f64,
+    /// Numbers that are locked out on average.
+    pub locked: f64,
+    /// Mean time from one allocation of a number to its next; `None` if nobody asks, or it is
+    /// longer than a [`Duration`] holds.
+    pub reuse: Option<Duration>,
+    /// Share of the callers with a number of their own who call after it has gone to somebody
+    /// else, when the number that has been free longest goes out next, as in Ringwell.
+    pub misattributed: f64,
+    /// The same if any free number went out next.
+    pub misattributed_random: f64,
+}
+
+impl Forecast {
+    /// Share of visitors whose call is not attributed to them: no number of their own, or one
+    /// that is somebody else's by the time they call.
+    #[must_use]
+    pub fn lost(&self) -> f64 {
+        self.overflow + (1.0 - self.overflow) * self.misattributed
+    }
+}
+
+impl Demand {
+    /// A load as it was measured: allocations asked of the pool, overflow included, in the
+    /// trailing `lifetime`, best the mean over the busiest hour.
+    ///
+    /// # Errors
+    /// [`DemandError`] names the argument that is out of bounds.
+    pub fn of_load(load: f64, lifetime: Duration) -> Result<Self, DemandError> {
+        if !(0.0..=LOAD_MAX).contains(&load) {
+            return Err(DemandError::Load(load));
+        }
+        if lifetime.is_zero() {
+            return Err(DemandError::Lifetime);
+        }
+        Ok(Self { load, lifetime, together: 1.0 })
+    }
+
+    /// So many visitors an hour, each of whom locks a number out for `lifetime`.
+    ///
+    /// # Errors
+    /// As [`Demand::of_load`].
+    pub fn of_visitors(per_hour: f64, lifetime: Duration) -> Result<Self, DemandError> {
+        Self::of_load(per_hour / 3_600.0 * lifetime.as_secs_f64(), lifetime)
+    }
+
+    /// The same visitors, and bots beside them that make up `share` of all allocations. A load
+    /// that was measured has its bots in it already.
+    ///
+    /// # Errors
+    /// [`DemandError::Bots`] if nobody would be left; [`DemandError::Load`] if it becomes too much.
+    pub fn with_bots(self, share: f64) -> Result<Self, DemandError> {
+        if !(0.0..1.0).contains(&share) {
+            return Err(DemandError::Bots(share));
+        }
+        let with = Self::of_load(self.load / (1.0 - share), self.lifetime)?;
+        Ok(Self { together: self.together, ..with })
+    }
+
+    /// The same load, but `rows` of each batch ask for a number of this one pool.
+    ///
+    /// Rows that come together crowd: the load's variance is `rows` times its mean. Hayward's
+    /// approximation treats them as one visitor who takes a number of a pool `rows` times smaller.
+    ///
+    /// # Errors
+    /// [`DemandError::Together`] for none.
+    pub fn in_batches_of(self, rows: u32) -> Result<Self, DemandError> {
+        if rows == 0 {
+            return Err(DemandError::Together);
+        }
+        Ok(Self { together: f64::from(rows), ..self })
+    }
+
+    /// Numbers that would be locked out on average if none ever ran out.
+    #[must_use]
+    pub fn load(&self) -> f64 {
+        self.load
+    }
+
+    /// How long an allocation locks its number out.
+    #[must_use]
+    pub fn lifetime(&self) -> Duration {
+        self.lifetime
+    }
+
+    /// Allocations a second, bots and overflow included.
+    #[must_use]
+    pub fn per_second(&self) -> f64 {
+        self.load / self.lifetime.as_secs_f64()
+    }
+
+    /// The fewest numbers with which at most `target` of the allocations overflow; `None` if that
+    /// takes more than [`crate::NUMBERS_MAX`].
+    #[must_use]
+    pub fn numbers_for(&self, target: f64) -> Option<u32> {
+        numbers_for(self.load, self.together, target)
+    }
+
+    /// The share of allocations that overflow with so many numbers.
+    #[must_use]
+    pub fn overflow(&self, numbers: u32) -> f64 {
+        blocking(f64::from(numbers) / self.together, self.load / self.together)
+    }
+
+    /// What becomes of it with so many numbers, if visitors call as `callers` do.
+    #[must_use]
+    pub fn forecast(&self, numbers: u32, callers: &Callers) -> Forecast {
+        let overflow = self.overflow(numbers);
+        let count = f64::from(numbers);
+        let locked = self.load * (1.0 - overflow);
+        let lockout = self.lifetime.as_secs_f64();
+        let rate = locked / lockout;
+        // Rounding must not leave less than no number free.
+        let free = (count - locked).max(0.0);
+        let reuse = if rate > 0.0 { Duration::try_from_secs_f64(count / rate).ok() } else { None };
+        Forecast {
+            numbers,
+            overflow,
+            locked,
+            reuse,
+            misattributed: if rate > 0.0 { callers.misled_by_oldest(count, rate) } else { 0.0 },
+            misattributed_random: if rate > 0.0 {
+                callers.misled_by_random(lockout, free, rate)
+            } else {
+                0.0
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

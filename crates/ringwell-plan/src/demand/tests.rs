@@ -1,0 +1,112 @@
+use super::*;
+use proptest::prelude::*;
+
+fn load(load: f64, minutes: u64) -> Demand {
+    Demand::of_load(load, Duration::from_mins(minutes)).unwrap()
+}
+
+/// Whether `share` rounds to what is printed with so many decimals of a percent.
+fn assert_percent(share: f64, percent: f64, decimals: i32) {
+    let half = 0.5 * 0.1_f64.powi(decimals) * 1.000_001;
+    assert!((share * 100.0 - percent).abs() <= half, "{share} is not {percent} %");
+}
+
+#[test]
+fn bots_take_numbers_from_visitors_as_published() {
+    for (bots, percent) in [(0.1, 2.3), (0.3, 16.2), (0.5, 38.5)] {
+        assert_percent(load(80.0, 30).with_bots(bots).unwrap().overflow(100), percent, 1);
+    }
+}
+
+#[test]
+fn a_batch_on_one_pool_overflows_nearly_as_in_the_published_simulation() {
+    // The published figures are simulated, the formula is an approximation: at most 1 % apart.
+    for (rows, percent) in [(1, 0.4), (5, 6.4), (10, 12.2), (20, 19.7), (40, 30.4)] {
+        let told = load(80.0, 30).in_batches_of(rows).unwrap().overflow(100);
+        assert!((told * 100.0 - percent).abs() < 1.0, "{rows} rows: {told}");
+    }
+    let large = load(400.0, 30).in_batches_of(40).unwrap();
+    assert!((large.overflow(500) * 100.0 - 10.3).abs() < 1.0);
+}
+
+#[test]
+fn misattribution_is_that_of_the_published_table() {
+    // Numbers, lifetime in minutes, load a number; oldest first, random, newest first at most.
+    let table = [
+        (100, 30, 0.2, [3.4, 4.6, 10.1]),
+        (100, 30, 0.5, [6.3, 7.0, 10.1]),
+        (100, 30, 0.8, [8.8, 8.9, 10.1]),
+        (100, 10, 0.2, [7.2, 9.2, 18.5]),
+        (100, 10, 0.5, [12.6, 13.5, 18.5]),
+        (500, 30, 0.1, [2.2, 3.2, 10.1]),
+    ];
+    for (numbers, lifetime, ratio, [oldest, random, newest]) in table {
+        let demand = load(f64::from(numbers) * ratio, lifetime);
+        let callers = Callers::assumed();
+        let told = demand.forecast(numbers, &callers);
+        assert_percent(told.misattributed, oldest, 1);
+        assert_percent(told.misattributed_random, random, 1);
+        assert_percent(callers.later_than(demand.lifetime()), newest, 1);
+    }
+}
+
+#[test]
+fn a_longer_lockout_costs_numbers_and_hardly_helps_attribution() {
+    // 120 visitors an hour, 100 numbers: lifetime in minutes; overflow, misattributed, lost.
+    // The published figures of the first four are simulated to a tenth, the others to 0.4.
+    let table = [
+        (1, [0.0, 7.3, 7.3], 0.1),
+        (10, [0.0, 7.3, 7.3], 0.1),
+        (30, [0.0, 7.3, 7.3], 0.1),
+        (40, [0.4, 7.2, 7.6], 0.1),
+        (50, [7.7, 6.8, 13.9], 0.4),
+        (60, [19.8, 6.0, 24.6], 0.4),
+    ];
+    for (minutes, expected, tolerance) in table {
+        let demand = Demand::of_visitors(120.0, Duration::from_mins(minutes)).unwrap();
+        let told = demand.forecast(100, &Callers::assumed());
+        let shares = [told.overflow, told.misattributed, told.lost()];
+        for (share, expected) in shares.into_iter().zip(expected) {
+            assert!((share * 100.0 - expected).abs() <= tolerance, "{minutes}: {shares:?}");
+        }
+    }
+}
+
+#[test]
+fn a_pool_that_all_numbers_of_turn_in_fifty_minutes_reuses_them_after_fifty_minutes() {
+    let demand = Demand::of_visitors(120.0, Duration::from_mins(10)).unwrap();
+    let reuse = demand.forecast(100, &Callers::assumed()).reuse.unwrap();
+    assert!((reuse.as_secs_f64() - 3_000.0).abs() < 0.001, "{reuse:?}");
+    assert!((demand.load() - 20.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_pool_that_nobody_asks_loses_nobody() {
+    let told = load(0.0, 30).forecast(10, &Callers::assumed());
+    assert_eq!((told.overflow, told.misattributed, told.reuse), (0.0, 0.0, None));
+}
+
+#[test]
+fn what_no_pool_can_be_asked_is_refused() {
+    let minute = Duration::from_mins(1);
+    assert!(matches!(Demand::of_load(f64::NAN, minute), Err(DemandError::Load(_))));
+    assert_eq!(Demand::of_load(-1.0, minute), Err(DemandError::Load(-1.0)));
+    assert_eq!(Demand::of_load(1.0, Duration::ZERO), Err(DemandError::Lifetime));
+    assert_eq!(load(1.0, 1).with_bots(1.0), Err(DemandError::Bots(1.0)));
+    assert_eq!(load(1.0, 1).in_batches_of(0), Err(DemandError::Together));
+}
+
+proptest! {
+    #[test]
+    fn a_forecast_is_made_of_shares(
+        load in 0.0..1e5_f64, numbers in 0_u32..3_000, rows in 1_u32..500, bots in 0.0..0.99_f64,
+    ) {
+        let demand = Demand::of_load(load, Duration::from_mins(30)).unwrap();
+        let demand = demand.with_bots(bots).unwrap().in_batches_of(rows).unwrap();
+        let told = demand.forecast(numbers, &Callers::assumed());
+        for share in [told.overflow, told.misattributed, told.misattributed_random, told.lost()] {
+            prop_assert!((0.0..=1.0).contains(&share), "{told:?}");
+        }
+        prop_assert!(told.locked <= f64::from(numbers) * 1.000_001, "{told:?}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Erlang's loss formula: how much of a load finds all numbers of a pool locked out.
+//!
+//! Owns the formula, also between whole numbers, and its two inverses. An overflow does not wait,
+//! so a pool loses visitors as a telephone exchange without a queue loses calls: if visitors come
+//! independently of each other, the formula holds for any lockout with the same mean, fixed ones
+//! included. Invariant: what comes out falls with the numbers, rises with the load, and lies
+//! between 0 and 1.
+
+/// The most numbers that [`numbers_for`] looks at: more than any pool may have.
+pub const NUMBERS_MAX: u32 = 1 << 24;
+
+/// Steps of the integral that stands for the part of a number.
+const STEPS: u32 = 1_000;
+/// The integrand falls like `e^-u`; beyond this it adds nothing that an `f64` has room for.
+const TAIL: f64 = 50.0;
+/// How often an interval is halved for a load: more changes nothing in an `f64`.
+const HALVINGS: u32 = 100;
+
+/// The share of allocations that overflow when a pool of so many `numbers` is offered `load`:
+/// allocations a second times the seconds that each locks a number out (Erlang B).
+///
+/// `numbers` may be broken: [`crate::Demand`] needs that for batches. Both count from 0 up; what
+/// is below counts as 0. Right to six digits; takes as many steps as there are numbers.
+#[must_use]
+pub fn blocking(numbers: f64, load: f64) -> f64 {
+    if load <= 0.0 {
+        return if numbers > 0.0 { 0.0 } else { 1.0 };
+    }
+    let whole = numbers.max(0.0).floor();
+    let part = numbers.max(0.0) - whole;
+    let mut blocked = if part > 0.0 { blocking_of_part(part, load) } else { 1.0 };
+    let mut count = part;
+    while count + 0.5 < numbers {
+        count += 1.0;
+        blocked = load * blocked / (count + load * blocked);
+        if blocked == 0.0 {
+            // Smaller than an `f64` can say, and it only falls.
+            break;
+        }
+    }
+    blocked
+}
+
+/// The fewest numbers of which at most `target` of `load` overflow when `together` allocations
+/// come at once; none if even [`NUMBERS_MAX`] are too few.
+#[must_use]
+pub fn numbers_for(load: f64, together: f64, target: f64) -> Option<u32> {
+    let enough = |numbers: u32| blocking(f64::from(numbers) / together, load / together) <= target;
+    let mut high = 1;
+    while !enough(high) {
+        high = high.checked_mul(2).filter(|high| *high <= NUMBERS_MAX)?;
+    }
+    let mut low = high / 2;
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if enough(middle) { high = middle } else { low = middle }
+    }
+    Some(high)
+}
+
+/// The largest load of which at most `target` overflows from `numbers`, one allocation at a time.
+#[must_use]
+pub fn load_for(numbers: u32, target: f64) -> f64 {
+    let numbers = f64::from(numbers);
+    let (mut low, mut high) = (0.0, numbers.max(1.0));
+    while blocking(numbers, high) <= target && high.is_finite() {
+        high *= 2.0;
+    }
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(low, high);
+        if blocking(numbers, middle) <= target { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// The formula for less than one number, as the integral that continues it:
+/// `1/B = ∫ e^-u (1 + u/A)^x du` over all `u` above 0.
+///
+/// With `u = A(e^s - 1)` the integrand is smooth for small and for large loads alike, and Simpson's
+/// rule is enough. Erlang's recursion then leads from here to any broken number.
+fn blocking_of_part(part: f64, load: f64) -> f64 {
+    let end = (TAIL / load).ln_1p();
+    let step = end / f64::from(STEPS);
+    let value = |at: f64| load * (at * (1.0 + part) - load * at.exp_m1()).exp();
+    let inner: f64 = (1..STEPS)
+        .map(|index| if index % 2 == 1 { 4.0 } else { 2.0 } * value(f64::from(index) * step))
+        .sum();
+    let integral = (value(0.0) + inner + value(end)) * step / 3.0;
+    1.0 / integral
+}
+
+#[cfg(test)]
+mod tests;

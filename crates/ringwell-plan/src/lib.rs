@@ -1,0 +1,13 @@
+//! How many numbers a ring pool needs, and how large a cluster: mathematics.
+//!
+//! Owns the formulas and what our own measurements say a row costs. Knows no files, no clock and
+//! no server: the program `ringwell plan` and a server that knows its own load ask the same
+//! functions. The formulas in words, with examples: docs/sizing.md.
+
+mod callers;
+mod demand;
+mod erlang;
+
+pub use callers::{Callers, CallersError};
+pub use demand::{Demand, DemandError, Forecast};
+pub use erlang::{NUMBERS_MAX, blocking, load_for, numbers_for};
