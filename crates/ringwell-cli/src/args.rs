@@ -85,7 +85,7 @@ pub(crate) enum Command {
     Haproxy(haproxy::Args),
     /// Send batches to a server and say what came back, how fast
     #[command(after_help = load::HELP)]
-    Load(load::Args),
+    Load(Box<load::Args>),
     /// Make a management token: the secret on stdout, its setting on stderr
     #[command(after_help = TOKEN_HELP)]
     Token,

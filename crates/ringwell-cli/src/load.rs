@@ -2,16 +2,18 @@
 //!
 //! Thin: what is sent and counted lies in `ringwell-load`.
 
-use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::fs;
+use std::io::{self, BufReader, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::{self, ChildStdout, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use ringwell_load::{
-    Outcome, Pace, Plan, Pool, Progress, Spike, Spread, Target, parse_duration, parse_rate,
+    FinishError, LookUps, LookedUp, Outcome, Pace, Plan, Pool, Progress, Spike, Spread, Target,
+    add_journal, add_state, compare, look_up, parse_duration, parse_rate,
 };
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
@@ -32,7 +34,17 @@ Examples:
   ringwell load http://10.0.0.7:8080 --rate 1000/s --duration 60s --hdr run.hgrm --report run.html
   ringwell load unix:/run/ringwell.sock --rate 2k/s --ramp 10s --spike 20s,5s,x4 --json >a.json
   ringwell load http://a:8080 http://b:8080 --history run.jsonl --duration 10s
-  ringwell load compare a.json b.json";
+  ringwell load compare a.json b.json
+  ringwell load finish run.jsonl --journal ./data --look-up http://a:8080 --token-file secret";
+
+const FINISH_HELP: &str = "\
+Adds what `ringwell check` needs beside what clients saw. The servers should be idle; look-ups need
+them, the journal can also be read after they have stopped. For a cluster, once for each node, with
+--node.
+
+Examples:
+  ringwell load finish run.jsonl --journal demo-data \\
+    --look-up http://127.0.0.1:8080 --token-file demo-data/demo-token";
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -44,7 +56,39 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {}
+enum Command {
+    /// Compare two runs (files of --json), with a confidence interval for each ratio
+    Compare {
+        /// The run that the other is compared with
+        a: PathBuf,
+        /// The other run
+        b: PathBuf,
+    },
+    /// Add look-ups, journal and final state to a history
+    #[command(after_help = FINISH_HELP)]
+    Finish(Finish),
+}
+
+#[derive(Debug, clap::Args)]
+struct Finish {
+    /// The file that --history wrote
+    history: PathBuf,
+    /// Add the journal and the final state that lie in this data directory
+    #[arg(long, value_name = "DIR")]
+    journal: Option<PathBuf>,
+    /// Whose journal it is; without it, the directory stands for the node
+    #[arg(long, value_name = "NAME", requires = "journal")]
+    node: Option<String>,
+    /// Ask this server who held the numbers
+    #[arg(long, value_name = "URL", requires = "token_file")]
+    look_up: Option<Target>,
+    /// Where the management token for that lies
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// How many rows are looked up, evenly over the run; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    look_ups: usize,
+}
 
 #[derive(Debug, clap::Args)]
 struct Run {
@@ -93,6 +137,12 @@ struct Run {
     /// Print JSON instead of a table: what `compare` reads
     #[arg(long)]
     json: bool,
+    /// Write the percentile distribution, as plotters of HDR histograms read it (.hgrm)
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<PathBuf>,
+    /// Write an HTML page with table and curves; it needs no other file
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
 
 fn count(text: &str) -> Result<usize, &'static str> {
@@ -122,13 +172,17 @@ fn parse_spread(text: &str) -> Result<Spread, &'static str> {
 /// If the run did not take place, or a result cannot be written.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        Some(command) => match command {},
+        Some(Command::Compare { a, b }) => {
+            let comparison = compare(&read(&a)?, &read(&b)?)?;
+            print(comparison.table().as_bytes())
+        }
+        Some(Command::Finish(finish)) => finish.run(),
         None => measure(args.run),
     }
 }
 
 fn measure(args: Run) -> anyhow::Result<ExitCode> {
-    let json = args.json;
+    let (json, hdr, report) = (args.json, args.hdr.clone(), args.report.clone());
     let plan = args.plan()?;
     let stop = Arc::new(AtomicBool::new(false));
     // A second Ctrl-C ends the program at once.
@@ -139,8 +193,63 @@ fn measure(args: Run) -> anyhow::Result<ExitCode> {
     let outcome = ringwell_load::run(&plan, &stop, &mut |progress| view.show(progress));
     view.end();
     let outcome = outcome?;
+    write_to(hdr.as_deref(), || outcome.percentile_text())?;
+    write_to(report.as_deref(), || outcome.page())?;
     let text = if json { as_json(&outcome)? } else { outcome.table() };
     print(text.as_bytes())
+}
+
+/// Writes a result to its file, if one is asked for.
+fn write_to(path: Option<&Path>, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    fs::write(path, text()).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Reads what `--json` printed.
+fn read(path: &Path) -> anyhow::Result<Outcome> {
+    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&text)
+        .with_context(|| format!("{} is no output of `ringwell load --json`", path.display()))
+}
+
+impl Finish {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        if let (Some(target), Some(path)) = (self.look_up, self.token_file) {
+            let token = fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            let token = token.trim_end().to_owned();
+            let wanted = LookUps { target, token, count: self.look_ups };
+            let LookedUp { asked, allocated, refused } = look_up(&self.history, &wanted)?;
+            let told = format!("{asked} looked up: {allocated} held, {refused} refused\n");
+            print(told.as_bytes())?;
+        }
+        if let Some(data) = self.journal {
+            let node = self.node.unwrap_or_else(|| data.display().to_string());
+            let lines =
+                journal(&data, "inspect", |lines| add_journal(&self.history, &node, lines))?;
+            let state = journal(&data, "replay", |lines| add_state(&self.history, &node, lines))?;
+            print(format!("{lines} lines of journal, {state} of state\n").as_bytes())?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Reads what `ringwell journal WHAT DATA --json` prints, by a process of its own: so it is what
+/// anybody else would read.
+fn journal(
+    data: &Path,
+    what: &str,
+    take: impl FnOnce(BufReader<ChildStdout>) -> Result<u64, FinishError>,
+) -> anyhow::Result<u64> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut command = process::Command::new(program);
+    command.args(["journal", what, "--json"]).arg(data).stdout(Stdio::piped());
+    let mut child = command.spawn().context("cannot start `ringwell journal`")?;
+    let lines = child.stdout.take().context("no output")?;
+    let taken = take(BufReader::new(lines));
+    let status = child.wait()?;
+    ensure!(status.success(), "`ringwell journal {what}` ended with {status}");
+    Ok(taken?)
 }
 
 impl Run {

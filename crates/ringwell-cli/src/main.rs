@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(demo),
         Command::Journal(args) => journal::run(&args),
         Command::Haproxy(args) => haproxy::run(&args),
-        Command::Load(args) => load::run(args),
+        Command::Load(args) => load::run(*args),
         Command::Token => texts::token(),
         Command::Completions { shell } => texts::completions(shell),
         Command::Man => texts::man(),

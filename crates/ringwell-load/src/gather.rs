@@ -77,7 +77,7 @@ impl<'a> Gather<'a> {
                 self.stopped_ns = Some(elapsed);
             }
             match got {
-                Ok(seen) => self.add(seen),
+                Ok(seen) => self.add(&seen),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -101,7 +101,7 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
-    fn add(&mut self, seen: Seen) {
+    fn add(&mut self, seen: &Seen) {
         let joined = self.open.entry(seen.interval).or_insert_with(|| Joined {
             counts: Counts::default(),
             latencies: latencies(),

@@ -9,8 +9,11 @@
 
 mod answer;
 mod clock;
+mod compare;
 mod connection;
+mod curve;
 mod feed;
+mod finish;
 mod gather;
 mod history;
 mod outcome;
@@ -24,6 +27,8 @@ mod text;
 mod timer;
 mod worker;
 
+pub use compare::{CompareError, Comparison, Line, compare};
+pub use finish::{FinishError, LookUps, LookedUp, add_journal, add_state, look_up};
 pub use outcome::{Latency, Outcome, Point, Sample, Setting};
 pub use pace::{Pace, Spike, parse_duration, parse_rate};
 pub use pools::{Pool, PoolsError};

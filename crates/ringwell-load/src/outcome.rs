@@ -76,7 +76,6 @@ pub struct Setting {
 
 /// Percentiles in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[expect(clippy::struct_field_names, reason = "the names are those of the JSON")]
 pub struct Latency {
     /// The fastest.
     pub min_us: f64,

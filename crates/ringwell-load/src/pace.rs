@@ -206,7 +206,7 @@ mod tests {
     fn lengths_and_rates_need_what_makes_them_clear() {
         assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
         assert_eq!(parse_duration("1.5s"), Some(Duration::from_millis(1500)));
-        assert_eq!(parse_duration("2m"), Some(Duration::from_secs(120)));
+        assert_eq!(parse_duration("2m"), Some(Duration::from_mins(2)));
         assert!(
             ["10", "s", "-1s", "1 s", "1e99h", "5x"].iter().all(|t| parse_duration(t).is_none())
         );

@@ -29,10 +29,10 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(path) = text.strip_prefix("unix:") {
-            return match path.is_empty() {
-                true => Err("unix: needs the path of a socket"),
-                false => Ok(Self(Place::Unix(PathBuf::from(path)))),
-            };
+            if path.is_empty() {
+                return Err("unix: needs the path of a socket");
+            }
+            return Ok(Self(Place::Unix(PathBuf::from(path))));
         }
         if text.starts_with("https://") {
             return Err("https is not spoken here: aim behind what ends TLS");

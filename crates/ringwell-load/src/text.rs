@@ -18,7 +18,8 @@ impl Outcome {
         let mut text = format!("{}\n", setting.sentence());
         if self.interrupted {
             let seconds = self.seconds;
-            text += &format!("ended early: figures are of the first {seconds:.2} s\n");
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "ended early: figures are of the first {seconds:.2} s");
         }
         let rows = counts.rows + counts.error_rows;
         let share = percent(counts.overflow_rows, rows);
@@ -56,7 +57,6 @@ impl Outcome {
             ),
         ];
         for (name, value) in lines {
-            // Writing to a string cannot fail.
             let _ = writeln!(text, "  {name:<11}{value}");
         }
         text

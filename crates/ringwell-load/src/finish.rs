@@ -1,0 +1,365 @@
+//! What is added to a history after its run: look-ups, the journal, the state at the end.
+//!
+//! Lines are as docs/spec/history.md has them. The journal comes as the lines that
+//! `ringwell journal inspect --json` and `replay --json` print: this crate does not know its bytes.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::answer;
+use crate::clock::now_ns;
+use crate::target::{Blocking, Target};
+
+/// A look-up that takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a history could not be finished.
+#[derive(Debug, thiserror::Error)]
+pub enum FinishError {
+    /// The history cannot be read or written.
+    #[error("the history {}: {source}", path.display())]
+    History {
+        /// Its file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A line of it, or of what is added, is not as it should be.
+    #[error("{what}: {why}")]
+    Line {
+        /// Whose line, and which.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The server does not answer.
+    #[error("looking up at {target}: {source}")]
+    LookUp {
+        /// The endpoint.
+        target: String,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+/// How look-ups went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LookedUp {
+    /// Look-ups that were made.
+    pub asked: u64,
+    /// Those that named a holder.
+    pub allocated: u64,
+    /// Those with another status than 200.
+    pub refused: u64,
+}
+
+/// Who answers look-ups.
+#[derive(Clone, Debug)]
+pub struct LookUps {
+    /// The endpoint.
+    pub target: Target,
+    /// The management token.
+    pub token: String,
+    /// How many rows are looked up, evenly over the run; 0 for all.
+    pub count: usize,
+}
+
+/// A row that got a number of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    rid: String,
+    number: String,
+    at_ms: u64,
+}
+
+/// Looks up who held the numbers that the rows of `history` got, and adds `att` lines to it.
+///
+/// # Errors
+/// [`FinishError`]; what was looked up before stays in the history.
+pub fn look_up(history: &Path, wanted: &LookUps) -> Result<LookedUp, FinishError> {
+    cut_tail(history)?;
+    let held = held_rows(history)?;
+    let count = if wanted.count == 0 { held.len() } else { wanted.count.min(held.len()) };
+    let target = wanted.target.to_string();
+    let failed = |source| FinishError::LookUp { target: target.clone(), source };
+    let mut client = Client::connect(&wanted.target, &wanted.token).map_err(failed)?;
+    let mut out = append(history)?;
+    let mut looked_up = LookedUp::default();
+    for place in 0..count {
+        let row = &held[place * held.len() / count];
+        let (status, answer) = client.attribution(&row.number, row.at_ms).map_err(failed)?;
+        looked_up.asked += 1;
+        looked_up.allocated += u64::from(answer["outcome"] == "allocated");
+        looked_up.refused += u64::from(status != 200);
+        let line = attribution_line(row, &target, status, &answer);
+        writeln!(out, "{line}").map_err(|source| of_history(history, source))?;
+    }
+    out.flush().map_err(|source| of_history(history, source))?;
+    Ok(looked_up)
+}
+
+fn attribution_line(row: &Held, node: &str, status: u16, answer: &Value) -> Value {
+    let Held { rid, number, at_ms } = row;
+    let mut line = json!({
+        "k": "att", "t": now_ns(), "node": node, "rid": rid, "number": number, "at_ms": at_ms,
+        "st": status,
+    });
+    if status != 200 {
+        return line;
+    }
+    line["outcome"] = answer["outcome"].clone();
+    if answer["outcome"] == "allocated" {
+        line["pool"] = answer["ring_pool_id"].clone();
+        line["allocated_at_ms"] = moment(&answer["allocated_at"]);
+        line["locked_until_ms"] = moment(&answer["locked_until"]);
+        line["par"] = answer["parameters"].clone();
+    }
+    line
+}
+
+/// Milliseconds since 1970 of a moment in RFC 3339, or `null`.
+fn moment(text: &Value) -> Value {
+    let time = text.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    time.map_or(Value::Null, |time| json!(time.as_millisecond()))
+}
+
+/// Adds the journal of `node` to `history`: `lines` are those of `ringwell journal inspect --json`.
+/// Returns how many were added.
+///
+/// # Errors
+/// [`FinishError`]; what was added before stays in the history.
+pub fn add_journal(history: &Path, node: &str, lines: impl BufRead) -> Result<u64, FinishError> {
+    let mut shard = Value::Null;
+    add(history, node, "jrn", lines, |line| {
+        // Segments say whose they are, and what follows is in them.
+        if line["shard"].is_u64() {
+            shard = line["shard"].clone();
+        }
+        line["shard"] = shard.clone();
+    })
+}
+
+/// Adds the state at the end to `history`: `lines` are those of `ringwell journal replay --json`.
+/// Returns how many were added.
+///
+/// # Errors
+/// As [`add_journal`].
+pub fn add_state(history: &Path, node: &str, lines: impl BufRead) -> Result<u64, FinishError> {
+    add(history, node, "fin", lines, |_| {})
+}
+
+fn add(
+    history: &Path,
+    node: &str,
+    kind: &str,
+    lines: impl BufRead,
+    mut change: impl FnMut(&mut Value),
+) -> Result<u64, FinishError> {
+    cut_tail(history)?;
+    let mut out = append(history)?;
+    let mut added = 0;
+    for line in lines.lines() {
+        let wrong = |why: String| FinishError::Line { what: format!("{kind} line {added}"), why };
+        let line = line.map_err(|error| wrong(error.to_string()))?;
+        let mut line: Value =
+            serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
+        if !line.is_object() {
+            return Err(wrong("not a JSON object".to_owned()));
+        }
+        change(&mut line);
+        line["k"] = json!(kind);
+        line["node"] = json!(node);
+        writeln!(out, "{line}").map_err(|source| of_history(history, source))?;
+        added += 1;
+    }
+    out.flush().map_err(|source| of_history(history, source))?;
+    Ok(added)
+}
+
+fn append(history: &Path) -> Result<BufWriter<File>, FinishError> {
+    let file = OpenOptions::new().append(true).open(history);
+    file.map(BufWriter::new).map_err(|source| of_history(history, source))
+}
+
+/// Takes off a last line that was cut off with its writer, so that nothing is added to it.
+fn cut_tail(history: &Path) -> Result<(), FinishError> {
+    let cut = || -> io::Result<()> {
+        let file = OpenOptions::new().read(true).write(true).open(history)?;
+        let mut reader = BufReader::new(&file);
+        let (mut line, mut whole) = (Vec::new(), 0);
+        loop {
+            line.clear();
+            let got = u64::try_from(reader.read_until(b'\n', &mut line)?).unwrap_or(0);
+            if !line.ends_with(b"\n") {
+                return if got > 0 { file.set_len(whole) } else { Ok(()) };
+            }
+            whole += got;
+        }
+    };
+    cut().map_err(|source| of_history(history, source))
+}
+
+fn of_history(path: &Path, source: io::Error) -> FinishError {
+    FinishError::History { path: path.to_owned(), source }
+}
+
+/// The rows with numbers of their own, in the order of their answers.
+fn held_rows(history: &Path) -> Result<Vec<Held>, FinishError> {
+    let file = File::open(history).map_err(|source| of_history(history, source))?;
+    let mut clocks: Vec<(u64, u64)> = Vec::new();
+    let mut lifetimes = BTreeMap::new();
+    let mut pools = BTreeMap::new();
+    let mut begun = BTreeMap::new();
+    let mut returned = Vec::new();
+    for (place, line) in BufReader::new(file).lines().enumerate() {
+        let line = line.map_err(|source| of_history(history, source))?;
+        let what = || format!("{} line {}", history.display(), place + 1);
+        let line: Value = serde_json::from_str(&line)
+            .map_err(|error| FinishError::Line { what: what(), why: error.to_string() })?;
+        let number = |name: &str| line[name].as_u64().unwrap_or(0);
+        let id = || line["id"].as_str().unwrap_or_default().to_owned();
+        let rows = line["rows"].as_array().map(Vec::as_slice).unwrap_or_default();
+        match line["k"].as_str() {
+            Some("clk") => clocks.push((number("t"), number("wall_ms"))),
+            Some("cfg") => drop(lifetimes.insert(number("pool"), number("lifetime_ms"))),
+            Some("inv") => {
+                begun.insert(id(), number("t"));
+                for row in rows {
+                    let rid = row["rid"].as_str().unwrap_or_default();
+                    pools.insert(rid.to_owned(), row["pool"].as_u64().unwrap_or(0));
+                }
+            }
+            Some("ret") => {
+                let own = rows.iter().filter(|row| row["num"].is_string() && row["ovf"] != true);
+                let text =
+                    |row: &Value, name: &str| row[name].as_str().unwrap_or_default().to_owned();
+                let own = own.map(|row| (text(row, "rid"), text(row, "num")));
+                returned.push((number("t"), id(), own.collect::<Vec<_>>()));
+            }
+            _ => {}
+        }
+    }
+    clocks.sort_unstable();
+    returned.sort_unstable();
+    let mut held = Vec::new();
+    for (t, id, rows) in returned {
+        let took_ms = t.saturating_sub(begun.get(&id).copied().unwrap_or(0)).div_ceil(1_000_000);
+        for (rid, number) in rows {
+            let lifetime_ms = pools.get(&rid).and_then(|pool| lifetimes.get(pool)).copied();
+            // A batch that took longer than a lifetime may have lost its number again by now.
+            if lifetime_ms.is_some_and(|lifetime| took_ms + 1 < lifetime) {
+                held.push(Held { rid, number, at_ms: wall_ms(&clocks, t) });
+            }
+        }
+    }
+    Ok(held)
+}
+
+/// What the wall clock showed at `t`, by the last line with both clocks before it; rounded up.
+fn wall_ms(clocks: &[(u64, u64)], t: u64) -> u64 {
+    let later = clocks.partition_point(|(at, _)| *at <= t);
+    let (at, wall) = clocks.get(later.saturating_sub(1)).copied().unwrap_or((t, 0));
+    wall + t.saturating_sub(at).div_ceil(1_000_000)
+}
+
+/// One kept-alive connection that asks one thing after another.
+struct Client {
+    stream: Box<dyn Blocking>,
+    host: String,
+    token: String,
+    bytes: Vec<u8>,
+}
+
+impl Client {
+    fn connect(target: &Target, token: &str) -> io::Result<Self> {
+        let stream = target.resolve()?.connect_blocking(PATIENCE)?;
+        let (host, token) = (target.host().to_owned(), token.to_owned());
+        Ok(Self { stream, host, token, bytes: Vec::new() })
+    }
+
+    /// Status and body of a look-up; `null` if the body is no JSON.
+    fn attribution(&mut self, number: &str, at_ms: u64) -> io::Result<(u16, Value)> {
+        let Self { host, token, .. } = self;
+        let request = format!(
+            "GET /v1/attributions?number={number}&at={at_ms} HTTP/1.1\r\nhost: {host}\r\n\
+             authorization: Bearer {token}\r\n\r\n"
+        );
+        self.stream.write_all(request.as_bytes())?;
+        self.bytes.clear();
+        let mut part = [0; 16 * 1024];
+        loop {
+            let got = self.stream.read(&mut part)?;
+            if got == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.bytes.extend_from_slice(&part[..got]);
+            let answer = answer::read(&self.bytes).map_err(|bad| io::Error::other(bad.0))?;
+            if let Some(answer) = answer {
+                let body = serde_json::from_slice(&self.bytes[answer.body]);
+                return Ok((answer.status, body.unwrap_or_default()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(lines: &[Value]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        std::fs::write(file.path(), text.join("\n") + "\n").unwrap();
+        file
+    }
+
+    #[test]
+    fn rows_with_numbers_of_their_own_are_looked_up_at_the_wall_clock_of_their_answer() {
+        let ms = |ms: u64| ms * 1_000_000;
+        let row = |rid: &str| json!({"pool": 1, "rid": rid, "par": ""});
+        let file = history(&[
+            json!({"k": "cfg", "pool": 1, "lifetime_ms": 1000}),
+            json!({"k": "clk", "t": ms(100), "wall_ms": 50_000}),
+            json!({"k": "clk", "t": ms(1100), "wall_ms": 51_002}),
+            json!({"k": "inv", "id": "b", "t": ms(1200), "rows": [row("b-0"), row("b-1")]}),
+            json!({"k": "inv", "id": "slow", "t": ms(100), "rows": [row("slow-0")]}),
+            json!({"k": "ret", "id": "slow", "t": ms(1150), "rows": [
+                {"rid": "slow-0", "num": "2000000009"}]}),
+            json!({"k": "ret", "id": "b", "t": ms(1210) + 1, "rows": [
+                {"rid": "b-0", "num": "2000000001"},
+                {"rid": "b-1", "num": "9990000000", "ovf": true}]}),
+        ]);
+        let wanted =
+            Held { rid: "b-0".to_owned(), number: "2000000001".to_owned(), at_ms: 51_002 + 111 };
+        assert_eq!(held_rows(file.path()).unwrap(), [wanted]);
+    }
+
+    #[test]
+    fn lines_of_a_journal_get_their_node_and_the_shard_of_their_segment() {
+        let file = history(&[json!({"k": "run"})]);
+        let dump =
+            "{\"segment\":1,\"shard\":3}\n{\"frame\":1,\"segment\":1}\n{\"record\":\"tick\"}\n";
+        assert_eq!(add_journal(file.path(), "a", dump.as_bytes()).unwrap(), 3);
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        let lines: Vec<Value> =
+            text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(lines.iter().all(|line| line["k"] == "jrn" && line["node"] == "a"));
+        assert!(lines.iter().all(|line| line["shard"] == 3), "{text}");
+        assert!(add_state(file.path(), "a", "x\n".as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_taken_off_before_something_is_added() {
+        let file = history(&[json!({"k": "run"})]);
+        let cut = format!("{}{{\"k\":\"in", std::fs::read_to_string(file.path()).unwrap());
+        std::fs::write(file.path(), cut).unwrap();
+        add_state(file.path(), "a", "{\"shard\":0}\n".as_bytes()).unwrap();
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        assert_eq!(text, "{\"k\":\"run\"}\n{\"k\":\"fin\",\"node\":\"a\",\"shard\":0}\n");
+    }
+}
