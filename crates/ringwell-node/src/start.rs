@@ -92,8 +92,10 @@ pub(crate) fn start(
     adopt(&mut reads);
     check_overflow(directory, &reads, clock.now())?;
     let newest = reads.iter().map(|read| read.recovered.tip.last_at).max().unwrap_or_default();
-    for read in reads.iter_mut().filter(|read| read.recovered.tip.last_at == Millis::ZERO) {
-        // A shard without a past takes over lockouts from those that have one.
+    for read in &mut reads {
+        // All shards of a process have one time, and the newest has come for every one: lockouts
+        // that are taken over and holds for doubts count from there, also by a clock that was set
+        // back.
         read.restore.clock(newest);
     }
     let wall = clock.now();
