@@ -298,15 +298,34 @@ impl Disk {
             }
             byte = random.index(file.durable.len());
         }
-        if file.dirty.contains(&(byte / BLOCK)) {
+        self.flip(name, byte, 1 << random.below(8))
+    }
+
+    /// Flips a bit in the last block of a shard's journal that holds anything.
+    pub(crate) fn rot_at_end(&mut self, random: &mut Random, shard: u16) -> Option<Name> {
+        let number = *self.list(shard, Sort::Segment).last()?;
+        let name = Name { shard, sort: Sort::Segment, number };
+        let file = self.file(name).ok()?;
+        let last = file.durable.iter().rposition(|byte| *byte != 0)?;
+        let byte = last / BLOCK * BLOCK + random.index(last % BLOCK + 1);
+        self.flip(name, byte, 1 << random.below(8))
+    }
+
+    fn flip(&mut self, name: Name, byte: usize, mask: u8) -> Option<Name> {
+        let file = self.file(name).ok()?;
+        if byte >= file.durable.len() || file.dirty.contains(&(byte / BLOCK)) {
             return None;
         }
-        let mask = 1 << random.below(8);
         file.durable[byte] ^= mask;
         file.cached[byte] ^= mask;
         self.flips.push((name, byte, mask));
         self.was_damaged = true;
         Some(name)
+    }
+
+    /// A start goes on from the files as they are: a copy of how they were is of no use any more.
+    pub(crate) fn accept(&mut self) {
+        self.flips.clear();
     }
 
     /// An operator puts back what has rotted from a copy. `false` if that is not all that is wrong.

@@ -10,7 +10,7 @@ use crate::random::Random;
 
 macro_rules! kinds {
     ($($kind:ident $name:literal $odds:literal $low:literal $high:literal;)*) => {
-        /// What can go wrong. Those up to `Rot` happen to disks, those from `FrameLost` on to links.
+        /// What can go wrong, and what clients do.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[allow(missing_docs, reason = "docs/spec/simulation.md says what each one does")]
         pub enum Kind { $($kind,)* }
@@ -33,12 +33,13 @@ macro_rules! kinds {
     };
 }
 
-// The rate counts against opportunities: a second of the run for what happens to nodes (crashes,
-// clocks, pauses, periods), a call of the disk, a frame of a link, a batch of a client.
+// In so many runs of 100 a kind is on, with a rate between these, in a million opportunities: a
+// second of the run for what befalls machines, a start, a call of the disk, a frame of a link, a
+// batch, row or answer of a client. Torn and dropped blocks are counted only: a power cut decides.
 kinds! {
-    Kill "kill" 60 5_000 60_000;
-    Power "power" 50 5_000 60_000;
-    CrashAtCall "crash-at-call" 40 100 2_000;
+    Kill "kill" 60 5_000 100_000;
+    Power "power" 50 5_000 100_000;
+    CrashAtCall "crash-at-call" 40 100 4_000;
     Torn "torn" 100 0 0;
     Dropped "dropped" 100 0 0;
     WriteError "write-error" 15 50 500;
@@ -49,6 +50,7 @@ kinds! {
     Misdirected "misdirected" 8 50 1_000;
     LyingFlush "lying-flush" 10 5_000 200_000;
     Rot "rot" 15 2_000 20_000;
+    RotAtEnd "rot-at-end" 10 20_000 400_000;
     FrameLost "frame-lost" 40 1_000 50_000;
     FrameDoubled "frame-doubled" 30 1_000 50_000;
     FrameDelayed "frame-delayed" 40 1_000 50_000;
@@ -96,8 +98,13 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Draws what is on, without the kinds in `off`.
-    pub(crate) fn draw(seed: u64, off: &[Kind], only: Option<BTreeSet<(Kind, u64)>>) -> Self {
+    /// Draws what is on: always what is in `on`, at its highest rate, and nothing in `off`.
+    pub(crate) fn draw(
+        seed: u64,
+        on: &[Kind],
+        off: &[Kind],
+        only: Option<BTreeSet<(Kind, u64)>>,
+    ) -> Self {
         let mut random = Random::new(seed, 1);
         let is_calm = random.below(16) == 0;
         let rate = |kind: &Kind| {
@@ -105,7 +112,9 @@ impl Faults {
             let (is_on, rate) = (random.below(100) < odds, random.between(low, high));
             // What clients do is no fault: a calm run has it too.
             let is_calmed = is_calm && *kind < Kind::MapChange;
-            if is_on && !is_calmed && !off.contains(kind) { rate } else { 0 }
+            let rate = if on.contains(kind) { high } else { rate };
+            let strikes = (is_on && !is_calmed) || on.contains(kind);
+            if strikes && !off.contains(kind) { rate } else { 0 }
         };
         let rates = Kind::ALL.iter().map(rate).collect();
         let streams = (0..Kind::ALL.len() as u64).map(|i| Random::new(seed, 100 + i)).collect();

@@ -21,6 +21,9 @@ struct Cli {
     /// Threads that run seeds.
     #[arg(long, default_value_t = 1)]
     threads: u16,
+    /// Kinds of faults that happen, as often as they may.
+    #[arg(long, value_delimiter = ',', value_parser = kind)]
+    on: Vec<Kind>,
     /// Kinds of faults that do not happen.
     #[arg(long, value_delimiter = ',', value_parser = kind)]
     off: Vec<Kind>,
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
 fn work(cli: &Cli) -> Result<bool, String> {
     let plan = Options {
         seed: cli.seed,
+        on: cli.on.clone(),
         off: cli.off.clone(),
         only_faults: cli.only_faults.as_deref().map(faults).transpose()?,
         only_batches: cli.only_batches.as_deref().map(batches).transpose()?,
@@ -166,6 +170,9 @@ fn tell(options: &Options, no_shrink: bool, commit: &str) {
 fn command(options: &Options) -> String {
     let mut command = format!("cargo run -p ringwell-sim --release -- --seed {}", options.seed);
     let list = |name: &str, items: Vec<String>| format!(" --{name} '{}'", items.join(","));
+    if !options.on.is_empty() {
+        command += &list("on", options.on.iter().map(Kind::to_string).collect());
+    }
     if !options.off.is_empty() {
         command += &list("off", options.off.iter().map(Kind::to_string).collect());
     }

@@ -346,7 +346,9 @@ impl Model {
 
     fn take_number(&mut self, row: &Row, number: u64) -> Judged {
         let grants = self.granted.get(&(row.batch, row.row)).into_iter().flatten();
-        let grant = grants.rev().find(|grant| grant.number == number && grant.pool == row.pool);
+        // If a frame was doubled, which of the two answers this is cannot be seen: the first
+        // promises less.
+        let grant = { grants }.find(|grant| grant.number == number && grant.pool == row.pool);
         let Some(grant) = grant.cloned() else {
             let text = format!(
                 "batch {} row {} of pool {} was answered with {number}, which no owner gave it",
@@ -400,6 +402,10 @@ impl Model {
     /// the disk is to blame.
     fn forget(&mut self, recovery: &Recovery) -> Judged {
         let Recovery { shard, next_n, is_rotten, disk_lied, .. } = *recovery;
+        if is_rotten || disk_lied {
+            // With the end copies may be gone of what has been dropped elsewhere.
+            self.newest.retain(|(of, _), _| *of != shard);
+        }
         let is_gone = |grant: &Grant| grant.shard == shard && grant.group >= next_n;
         for grant in self.granted.values_mut().flatten().filter(|grant| is_gone(grant)) {
             grant.is_lost = true;

@@ -14,6 +14,8 @@ use crate::world::World;
 pub struct Options {
     /// Where all that is drawn comes from.
     pub seed: u64,
+    /// Kinds of faults that happen, as often as they may.
+    pub on: Vec<Kind>,
     /// Kinds of faults that do not happen.
     pub off: Vec<Kind>,
     /// Of the faults that would happen, only these do: the kind, and which of its kind.

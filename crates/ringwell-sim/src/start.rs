@@ -45,6 +45,13 @@ impl From<Trouble> for Refused {
 impl World {
     /// Starts a node.
     pub(crate) fn start(&mut self, node: usize) -> Judged {
+        if self.faults.strikes(Kind::RotAtEnd) {
+            let shards = self.cluster.shards_of(node);
+            let random = self.faults.stream(Kind::RotAtEnd);
+            let shard = shards[random.index(shards.len())];
+            let rotten = self.nodes[node].disk.rot_at_end(random, shard);
+            self.tell(node, &[], || format!("a bit flips at the end of {rotten:?}"));
+        }
         self.nodes[node].disk.forget_cache();
         match self.open(node) {
             Ok(judged) => judged,
@@ -76,7 +83,7 @@ impl World {
         }
         adopt(&mut reads);
         let newest = reads.iter().map(|read| newest(&read.recovered)).max().unwrap_or_default();
-        for read in reads.iter_mut().filter(|read| read.recovered.tip.last_at == Millis::ZERO) {
+        for read in &mut reads {
             read.restore.clock(newest);
         }
         let is_new = |read: &&Read| read.recovered.tip.last_at == Millis::ZERO;
@@ -114,6 +121,7 @@ impl World {
             is_serving: false,
         };
         self.nodes[node].running = Some(running);
+        self.nodes[node].disk.accept();
         self.tell(node, &[], || "starts".to_owned());
         Ok(self.begin(node, &recoveries))
     }
@@ -254,7 +262,6 @@ impl World {
         let is_whole = self.nodes[node].disk.mend();
         if can_restore && is_whole {
             self.tell(node, &[], || "gets its files back from a copy".to_owned());
-            self.nodes[node].disk.was_damaged = false;
         } else {
             self.tell(node, &[], || "begins again with an empty disk and a new map".to_owned());
             self.nodes[node].disk = Disk::default();

@@ -91,7 +91,8 @@ impl World {
         };
         let nodes = (0..cluster.nodes).map(|_| node()).collect();
         let model = Model::new(cluster.pools.clone());
-        let faults = Faults::draw(options.seed, &options.off, options.only_faults.clone());
+        let only = options.only_faults.clone();
+        let faults = Faults::draw(options.seed, &options.on, &options.off, only);
         let mut world = Self {
             now: 0,
             queue: Queue::default(),

@@ -1,0 +1,116 @@
+//! Bugs that are planted on purpose: each must be found within a budget of seeds.
+//!
+//! A simulator that finds nothing has shown nothing, unless it is known that it could.
+
+use ringwell_sim::{Bug, Kind, Options, run};
+
+/// Seeds that a bug may take.
+const SEEDS_MAX: u64 = 400;
+
+/// Plants a bug where these kinds of faults are frequent; it must show as one of these promises.
+fn found(bug: Bug, on: &[Kind], rules: &[&str]) {
+    let of = |seed| Options { seed, on: on.to_vec(), bug: Some(bug), ..Options::default() };
+    let broken = (0..SEEDS_MAX).find_map(|seed| run(&of(seed)).violation.map(|it| (seed, it)));
+    let Some((seed, broken)) = broken else { panic!("{bug:?} was not found") };
+    println!("{bug:?}: seed {seed}, {}: {}", broken.rule, broken.text);
+    assert!(rules.contains(&broken.rule), "{bug:?} showed as {broken:?}");
+}
+
+#[test]
+fn answers_that_do_not_wait_for_the_disk_are_found() {
+    found(Bug::ReplyBeforeFlush, &[Kind::Power], &["forgotten"]);
+}
+
+#[test]
+fn a_flush_that_is_tried_again_is_found() {
+    let rules = ["forgotten", "refused", "attribution"];
+    found(Bug::FlushAgain, &[Kind::FlushError, Kind::Power, Kind::Kill], &rules);
+}
+
+#[test]
+fn a_journal_that_is_cut_in_its_middle_is_found() {
+    found(Bug::CutAtBadFrame, &[Kind::Rot, Kind::Power], &["forgotten", "double"]);
+}
+
+#[test]
+fn a_rotten_end_without_a_hold_is_found() {
+    found(Bug::NoHoldAfterRot, &[Kind::RotAtEnd, Kind::Kill], &["not held", "double"]);
+}
+
+#[test]
+fn a_rename_that_does_not_last_is_found() {
+    found(Bug::NoNameFlush, &[Kind::Power], &["forgotten", "refused"]);
+}
+
+#[test]
+fn files_that_are_used_again_with_the_same_salt_are_found() {
+    found(Bug::OneSalt, &[Kind::Power, Kind::CrashAtCall], &["refused", "forgotten"]);
+}
+
+#[test]
+fn a_snapshot_that_misses_a_group_is_found() {
+    let rules = ["forgotten", "attribution", "double in shard time", "another answer"];
+    found(Bug::SnapshotMissesGroup, &[Kind::SlowDisk, Kind::Kill], &rules);
+}
+
+#[test]
+fn a_snapshot_that_counts_too_early_is_found() {
+    let rules = ["refused", "forgotten", "attribution"];
+    found(Bug::SnapshotTooEarly, &[Kind::SlowDisk, Kind::Kill], &rules);
+}
+
+#[test]
+fn history_that_is_dropped_without_a_copy_is_found() {
+    found(Bug::NoCarry, &[Kind::Visitor], &["attribution", "forgotten"]);
+}
+
+#[test]
+fn shard_time_by_the_wall_clock_is_found() {
+    let rules = ["double", "visitor moved", "another answer", "kept too short"];
+    found(Bug::WallClock, &[Kind::ClockForward], &rules);
+}
+
+#[test]
+fn a_lockout_that_is_short_by_a_part_of_a_millisecond_is_found() {
+    found(Bug::NoRounding, &[], &["wrong lockout"]);
+}
+
+#[test]
+fn an_owner_that_ignores_deadlines_is_found() {
+    found(Bug::DeadlineIgnored, &[Kind::Hurry, Kind::SlowShard], &["granted late"]);
+}
+
+#[test]
+fn numbers_that_are_released_after_their_answer_are_found() {
+    found(Bug::ReleaseAnswered, &[Kind::Abort], &["double"]);
+}
+
+#[test]
+fn a_batch_that_is_applied_twice_is_found() {
+    found(Bug::RetryForgotten, &[Kind::Retry], &["another answer"]);
+}
+
+#[test]
+fn rows_in_the_wrong_order_are_found() {
+    found(Bug::RowsMixed, &[], &["phantom"]);
+}
+
+#[test]
+fn an_overflow_number_in_rotation_is_found() {
+    found(Bug::OverflowInRotation, &[], &["wrong pool"]);
+}
+
+#[test]
+fn an_owner_that_goes_by_an_old_map_is_found() {
+    found(Bug::StaleMap, &[Kind::MapChange], &["double"]);
+}
+
+#[test]
+fn pools_that_move_without_a_hold_are_found() {
+    found(Bug::NoHoldAfterMove, &[Kind::MapChange], &["double"]);
+}
+
+#[test]
+fn a_link_that_never_shuts_is_found() {
+    found(Bug::NeverShut, &[Kind::FrameLost, Kind::Partition], &["a link does not shut"]);
+}

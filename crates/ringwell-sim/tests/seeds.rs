@@ -1,0 +1,68 @@
+//! Many seeds, none of which may break a promise; and seeds that once did.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ringwell_sim::{Kind, Options, Report, run};
+
+/// The seeds of each commit. `RINGWELL_SIM_SEEDS` changes how many there are.
+const SEEDS: u64 = 2_000;
+
+fn check(options: &Options) -> Report {
+    let report = run(options);
+    if let Some(broken) = &report.violation {
+        panic!("{broken:?}\n{}\nrun ringwell-sim with this seed for its story", report.line("-"));
+    }
+    report
+}
+
+/// A run of a seed that once failed, with these kinds of faults as often as they may be.
+fn once_failed(seed: u64, on: &[Kind]) {
+    check(&Options { seed, on: on.to_vec(), ..Options::default() });
+}
+
+#[test]
+fn no_seed_breaks_a_promise() {
+    let wanted = std::env::var("RINGWELL_SIM_SEEDS").ok().and_then(|text| text.parse().ok());
+    let (next, seeds) = (AtomicU64::new(0), wanted.unwrap_or(SEEDS));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds {
+                        return;
+                    }
+                    check(&Options { seed, ..Options::default() });
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_to_the_last_bit() {
+    for seed in 0..100 {
+        let once = check(&Options { seed, ..Options::default() });
+        let again = check(&Options { seed, is_told: true, ..Options::default() });
+        assert_eq!((once.hash, once.rows), (again.hash, again.rows), "seed {seed}");
+    }
+}
+
+#[test]
+fn every_kind_of_fault_strikes_in_some_run() {
+    let mut struck = std::collections::BTreeSet::new();
+    for seed in 0..300 {
+        let report = check(&Options { seed, ..Options::default() });
+        struck.extend(report.faults.into_iter().map(|(kind, _)| kind));
+    }
+    let never: Vec<_> = Kind::ALL.iter().filter(|kind| !struck.contains(kind)).collect();
+    assert!(never.is_empty(), "{never:?}");
+}
+
+/// The hold for a damaged end was counted from the damaged shard's newest record, not from the
+/// node's: by a clock that was set back it ended too early, or was over when it began.
+#[test]
+fn a_hold_for_a_damaged_end_counts_from_the_newest_time_of_all_shards() {
+    once_failed(327, &[Kind::Kill, Kind::CrashAtCall]);
+    once_failed(5, &[Kind::RotAtEnd, Kind::ClockBack, Kind::Kill]);
+}
