@@ -7,7 +7,9 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 use support::server::{Server, ringwell};
@@ -129,6 +131,22 @@ fn a_history_ties_rows_to_the_journal_and_to_look_ups() {
         assert_eq!(found["par"]["rid"], found["rid"], "{found}");
     }
     assert_eq!(of("fin").iter().filter(|line| line["number"].is_string()).count(), 200);
+    demo.server.stop();
+}
+
+#[test]
+fn ctrl_c_ends_a_run_early_and_the_table_is_still_printed() {
+    let demo = Demo::start(&["--durability", "memory", "--shards", "1"]);
+    let mut command = ringwell(&["load", &demo.url(), "--rate", "50/s", "--duration", "60s"]);
+    command.arg("--pools").arg(demo.data("demo-pools.csv"));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    thread::sleep(Duration::from_millis(1500));
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{table}");
+    assert!(table.contains("ended early") && table.contains("spread over 200 pools"), "{table}");
     demo.server.stop();
 }
 

@@ -196,4 +196,4 @@ impl Comparison {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -34,7 +34,7 @@ impl Outcome {
     #[must_use]
     pub fn page(&self) -> String {
         let of = |pick: fn(&Sample) -> f64| self.samples.iter().map(pick).collect::<Vec<_>>();
-        let rates: Vec<f64> = of(|sample| sample_count(sample.ok));
+        let rates: Vec<f64> = of(|sample| float(sample.ok));
         let rates: Vec<f64> = rates.iter().map(|ok| ok / self.interval_seconds).collect();
         let p50 = of(|sample| quantile_us(sample, 0.5));
         let p99 = of(|sample| quantile_us(sample, 0.99));
@@ -78,7 +78,7 @@ const TOP: f64 = 24.0;
 fn percentile_curve(points: &[Point]) -> String {
     let nines = |quantile: f64| -(1.0 - quantile).max(1e-9).log10();
     // The last point is the slowest answer: it stands where one of all answers stands.
-    let count = points.last().map_or(1.0, |point| sample_count(point.count).max(10.0));
+    let count = points.last().map_or(1.0, |point| float(point.count).max(10.0));
     let nines_max = count.log10();
     let top = points.last().map_or(1.0, |point| point.us).max(1.0) * 1.05;
     let x = |nines: f64| LEFT + (WIDTH - LEFT - 20.0) * (nines / nines_max).min(1.0);
@@ -86,7 +86,7 @@ fn percentile_curve(points: &[Point]) -> String {
     let mut drawing = grid(top, y, ms, "Latency by percentile, ms");
     let labels = ["0 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %", "99.9999 %"];
     for (index, label) in labels.into_iter().enumerate() {
-        let at = sample_count(index as u64);
+        let at = float(index as u64);
         if at <= nines_max {
             drawing += &label_at(x(at), HEIGHT - BOTTOM + 18.0, "middle", label);
             drawing += &vertical(x(at));
@@ -110,21 +110,21 @@ fn over_time(
     let highest = series.iter().flat_map(|(_, _, values)| *values).copied().fold(0.0, f64::max);
     let top = if highest > 0.0 { highest * 1.05 } else { 1.0 };
     let count = series.iter().map(|(_, _, values)| values.len()).max().unwrap_or(0).max(1);
-    let count = sample_count(count as u64);
+    let count = float(count as u64);
     let x = |place: f64| LEFT + (WIDTH - LEFT - 20.0) * place / count;
     let y = |value: f64| HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * value / top;
     let mut drawing = grid(top, y, show, title);
     for quarter in 0..=4_u64 {
-        let place = count * sample_count(quarter) / 4.0;
+        let place = count * float(quarter) / 4.0;
         let label = format!("{:.1} s", place * interval);
         drawing += &label_at(x(place), HEIGHT - BOTTOM + 18.0, "middle", &label);
     }
     for (index, (name, color, values)) in series.iter().enumerate() {
         // An interval stands at its middle.
         let line = values.iter().enumerate();
-        let line = line.map(|(place, value)| (x(sample_count(place as u64) + 0.5), y(*value)));
+        let line = line.map(|(place, value)| (x(float(place as u64) + 0.5), y(*value)));
         drawing += &polyline(line, color);
-        let at = WIDTH - 110.0 + 50.0 * sample_count(index as u64);
+        let at = WIDTH - 110.0 + 50.0 * float(index as u64);
         let _ =
             write!(drawing, "<text x=\"{at:.0}\" y=\"14\" style=\"fill:{color}\">{name}</text>");
     }
@@ -135,7 +135,7 @@ fn over_time(
 fn grid(top: f64, y: impl Fn(f64) -> f64, show: fn(f64) -> String, title: &str) -> String {
     let mut text = label_at(LEFT, 14.0, "start", title);
     for quarter in 0..=4_u64 {
-        let value = top * sample_count(quarter) / 4.0;
+        let value = top * float(quarter) / 4.0;
         let at = y(value);
         let right = WIDTH - 20.0;
         let _ =
@@ -176,18 +176,21 @@ fn quantile_us(sample: &Sample, quantile: f64) -> f64 {
     let mut seen = 0;
     for (value, count) in &sample.latency_ns {
         seen += count;
-        if sample_count(seen) >= quantile * sample_count(total) {
-            return sample_count(*value) / 1e3;
+        if float(seen) >= quantile * float(total) {
+            return float(*value) / 1e3;
         }
     }
     0.0
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for drawing")]
-fn sample_count(count: u64) -> f64 {
+fn float(count: u64) -> f64 {
     count as f64
 }
 
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
+
+#[cfg(test)]
+mod tests;

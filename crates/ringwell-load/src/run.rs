@@ -7,6 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::clock::{as_ns, now_ns};
 use crate::gather::Gather;
 use crate::history::{Heading, History};
@@ -57,7 +59,7 @@ pub enum LoadError {
     #[error("{0}")]
     Plan(&'static str),
     /// An endpoint takes no connection.
-    #[error("nothing listens at {target}: {source}; `ringwell demo` starts a server to try")]
+    #[error("{}", no_connection(target, source))]
     Connect {
         /// The endpoint.
         target: String,
@@ -75,6 +77,15 @@ pub enum LoadError {
     /// Polling failed, or a thread could not write the history.
     #[error("the run broke off: {0}")]
     Broken(#[from] io::Error),
+}
+
+fn no_connection(target: &str, source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+            format!("nothing listens at {target}: {source}; `ringwell demo` starts a server to try")
+        }
+        _ => format!("cannot connect to {target}: {source}"),
+    }
 }
 
 /// How a run goes on.
@@ -109,6 +120,7 @@ pub fn run(
     live: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, LoadError> {
     check(plan)?;
+    allow_open_files();
     let history = plan.history.as_ref().map(|path| create_history(plan, path)).transpose()?;
     let shared = share(plan, stop, history.as_ref())?;
     let started_at = jiff::Timestamp::now().to_string();
@@ -173,6 +185,13 @@ fn work(
     on_start.recv().map_or(Ok(()), |start_ns| worker.run(start_ns, seen))
 }
 
+/// Raises the limit of open files as far as the system lets us: each connection is one. If it does
+/// not, connecting says so.
+fn allow_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 fn check(plan: &Plan) -> Result<(), LoadError> {
     let is_closed = plan.pace == Pace::Closed;
     let faults = [
@@ -184,6 +203,10 @@ fn check(plan: &Plan) -> Result<(), LoadError> {
         (plan.duration < Duration::from_millis(10), "a run takes 10 ms or more"),
         (plan.timeout.is_zero(), "a timeout of 0 leaves no time to answer"),
         (plan.retry && plan.history.is_none(), "only a run with a history can send again"),
+        (
+            plan.deadline.is_some_and(|deadline| deadline < Duration::from_millis(1)),
+            "a deadline is 1 ms or more",
+        ),
         (is_closed && plan.ramp > plan.duration, "the ramp is longer than the run"),
     ];
     match faults.iter().find(|(is_so, _)| *is_so) {

@@ -250,3 +250,38 @@ fn a_lost_batch_is_sent_again_under_its_key_and_the_history_says_so() {
         assert_ne!(first["id"], second["id"]);
     }
 }
+
+#[test]
+fn connections_go_round_all_endpoints_and_threads() {
+    let counted = || {
+        let count = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&count);
+        let address = serve(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Some(answer("200 OK", ROWS))
+        });
+        (address, count)
+    };
+    let ((first, of_first), (second, of_second)) = (counted(), counted());
+    let mut plan = Plan { threads: 3, connections: 6, pace: open(300.0), ..plan(first) };
+    plan.targets.push(second.to_string().parse().unwrap());
+    let outcome = measure(&plan);
+    let (of_first, of_second) =
+        (of_first.load(Ordering::Relaxed), of_second.load(Ordering::Relaxed));
+    assert_eq!(outcome.counts.ok(), 300, "{:?}", outcome.counts);
+    assert_eq!(of_first + of_second, 300);
+    assert!(of_first > 50 && of_second > 50, "{of_first} and {of_second}");
+}
+
+#[test]
+fn in_a_closed_loop_a_ramp_lets_connections_join_one_after_another() {
+    let address = serve(|_| {
+        thread::sleep(Duration::from_millis(10));
+        Some(answer("200 OK", ROWS))
+    });
+    let ramp = Duration::from_secs(1);
+    let outcome = measure(&Plan { connections: 10, ramp, ..plan(address) });
+    let part = |samples: &[ringwell_load::Sample]| samples.iter().map(|s| s.ok).sum::<u64>();
+    let (first, second) = outcome.samples.split_at(5);
+    assert!(part(first) > 0 && 2 * part(first) < part(second), "{:?}", outcome.samples);
+}

@@ -39,7 +39,7 @@ fn run(samples: Vec<Sample>) -> Outcome {
 }
 
 /// Intervals of 1 s whose answers all took so long.
-fn intervals(answers: &[u64], latency_us: u64) -> Outcome {
+pub(crate) fn intervals(answers: &[u64], latency_us: u64) -> Outcome {
     let sample = |ok: &u64| Sample {
         ok: *ok,
         rows: 40 * ok,
