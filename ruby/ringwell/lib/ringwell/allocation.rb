@@ -1,0 +1,54 @@
+# frozen_string_literal: true
+
+module Ringwell
+  # A promo number that was handed out, or the overflow number in its place.
+  class Allocation < Value
+    value_fields :pool, :number, :reason, :request_id, :tracking_url
+
+    # How a row came to its number. Why a server gave the overflow number is not in the API: its
+    # own metrics say so.
+    REASONS = {
+      allocated: "the number is this visitor's for the pool's lifetime",
+      overflow: "the server answered with the pool's overflow number",
+      late: "no answer came before the deadline",
+      unreachable: "no server took the request, or the connection broke",
+      failed: "the server failed, or answered nonsense"
+    }.freeze
+
+    # @param pool [String] the ring pool's id
+    # @param number [String] ten digits, e.g. "8885550142"
+    # @param reason [Symbol] one of {REASONS}
+    # @raise [ArgumentError] names the field that is wrong
+    def initialize(pool:, number:, reason: :allocated, request_id: nil, tracking_url: "")
+      Request::NUMBER.match?(number) or
+        raise ArgumentError, "number must be ten digits, got #{number.inspect}"
+      REASONS.key?(reason) or
+        raise ArgumentError, "reason must be one of #{REASONS.keys}, got #{reason.inspect}"
+      @pool = Value.copy(pool)
+      @number = Value.copy(number)
+      @reason = reason
+      @request_id = Value.copy(request_id)
+      @tracking_url = Value.copy(tracking_url)
+      freeze
+    end
+
+    # Whether this is the number that all visitors share when no other can be had: calls to it
+    # are not attributed to one of them.
+    def overflow? = reason != :allocated
+
+    # @return [String] e.g. "888-555-0142"
+    def formatted = "#{number[0, 3]}-#{number[3, 3]}-#{number[6, 4]}"
+    alias to_s formatted
+
+    # The row as the API writes it.
+    def as_json(*)
+      row = { "request_id" => request_id, "promo_number_formatted" => formatted,
+              "promo_number" => number, "tracking_url" => tracking_url }
+      row.delete("request_id") if request_id.nil?
+      row["overflow"] = true if overflow?
+      row
+    end
+
+    def to_json(*args) = as_json.to_json(*args)
+  end
+end

@@ -1,0 +1,94 @@
+# frozen_string_literal: true
+
+module Ringwell
+  # The outcomes of a batch, in the order of its requests: each an {Allocation}, a {RowError}, or,
+  # if no answer came and the pool's overflow number is not known, the error that came instead.
+  class Batch
+    include Enumerable
+
+    # @return [Array<Allocation, RowError, Error>] frozen
+    attr_reader :outcomes
+
+    def initialize(outcomes)
+      @outcomes = outcomes.dup.freeze
+      freeze
+    end
+
+    def each(&block) = block ? outcomes.each(&block) && self : outcomes.each
+
+    def [](index) = outcomes[index]
+
+    def size = outcomes.size
+
+    # @return [Array<Allocation>] the rows that have a number
+    def allocations = grep(Allocation)
+
+    # @return [Array<Error>] the others
+    def errors = grep(Error)
+
+    # @return [Array<Allocation>] the rows that have an overflow number
+    def overflowed = allocations.select(&:overflow?)
+
+    def ==(other) = other.class == self.class && other.outcomes == outcomes
+    alias eql? ==
+
+    def hash = outcomes.hash
+
+    # The answer as the API writes it. Rows without an answer are written as the server writes
+    # those that it could not serve in time.
+    def as_json(*)
+      rows = outcomes.map do |outcome|
+        next outcome.as_json if outcome.respond_to?(:as_json)
+
+        { "error_class" => "ServiceUnavailable", "message" => outcome.message }
+      end
+      { "responses" => rows }
+    end
+
+    def to_json(*args) = as_json.to_json(*args)
+
+    # Reads the body of an answer.
+    #
+    # @param requests [Array<Request>] what was asked
+    # @return [Array<Allocation, RowError>]
+    # @raise [ProtocolError] if that is no answer to the requests
+    def self.read(body, requests)
+      rows = JSON.parse(body).fetch("responses")
+      rows.size == requests.size or
+        raise ProtocolError, "#{requests.size} rows were asked, #{rows.size} answered"
+      rows.zip(requests).map { |row, request| outcome(row, request) }
+    rescue JSON::ParserError, KeyError, TypeError, NoMethodError, ArgumentError => error
+      raise ProtocolError, "the answer is not one to a batch: #{error.message}"
+    end
+
+    # What became of one row.
+    def self.outcome(row, request)
+      if row.key?("error_class")
+        return RowError.new(error_class: row["error_class"], message: row["message"].to_s,
+                            request_id: row["request_id"])
+      end
+      Allocation.new(pool: request.pool, number: row.fetch("promo_number"),
+                     reason: row["overflow"] ? :overflow : :allocated,
+                     request_id: row["request_id"], tracking_url: row["tracking_url"].to_s)
+    end
+    private_class_method :outcome
+
+    # Collects the requests of a batch in the block of {Allocator#bulk}.
+    class Builder
+      # @return [Array<Request>]
+      attr_reader :requests
+
+      # @yield [request fields, see Allocator#request]
+      def initialize(&make)
+        @make = make
+        @requests = []
+      end
+
+      # Adds a row; see {Allocator#allocate}.
+      def allocate(pool, **fields)
+        @requests << @make.call(pool, **fields)
+        self
+      end
+    end
+  end
+end

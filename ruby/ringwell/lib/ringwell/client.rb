@@ -1,0 +1,157 @@
+# frozen_string_literal: true
+
+module Ringwell
+  # Numbers from one or more Ringwell servers, over kept-alive connections.
+  #
+  # Linear code: a call returns when its answer is there. In a plain thread it blocks that thread;
+  # under any `Fiber::Scheduler` it parks its fiber while others run. One client serves any number
+  # of both at once, and works in forked children.
+  class Client
+    include Allocator
+
+    # Any date would do: servers of this API take them all.
+    PATH = "/api/2013-07-01/bulk.json"
+
+    # @param endpoints [String, Array<String>] "http://HOST:PORT" or "unix:PATH"; calls take turns
+    # @param deadline [Numeric] seconds until a call has an outcome, waiting for a connection and
+    #   connecting included
+    # @param connections [Integer] the most at a time; further calls wait for one
+    # @param idle [Numeric] seconds after which an unused connection is not used again
+    # @param pools [Enumerable<Pool>] keys and overflow numbers of pools that are asked often
+    # @param overflow [Hash] pool ids and their overflow numbers
+    # @param instrumenter [#instrument, nil] e.g. ActiveSupport::Notifications, which is taken by
+    #   itself if it is loaded
+    # @param allow_blocking [Boolean] whether calls may block EventMachine's reactor
+    # @raise [ConfigError] says what is wrong
+    def initialize(endpoints, deadline: 0.15, connections: 16, idle: 30, pools: [], overflow: {},
+                   instrumenter: Client.default_instrumenter, allow_blocking: false)
+      endpoints = Array(endpoints).map { |text| Endpoint.new(text: text) }
+      endpoints.empty? and raise ConfigError, "a client needs an endpoint"
+      check_limits(deadline, connections, idle)
+      @deadline = deadline
+      @names = endpoints.join(" ").freeze
+      @allow_blocking = allow_blocking
+      @connections = Connections.new(endpoints, size: connections, idle: idle)
+      @retries = 0
+      know(pools, overflow, instrumenter)
+    end
+
+    # How many requests were sent twice because their kept-alive connection had ended. Each may
+    # have cost a number for its lockout.
+    #
+    # @return [Integer]
+    attr_reader :retries
+
+    # Closes idle connections now, from any thread or fiber. A call afterwards opens its own.
+    def close = @connections.close
+
+    # How many connections are `idle` and `taken`.
+    #
+    # @return [Hash{Symbol => Integer}]
+    def connections = @connections.to_h
+
+    # Neither keys nor numbers belong into a log.
+    def inspect = "#<#{self.class.name} #{@names}>"
+
+    def self.default_instrumenter
+      ActiveSupport::Notifications if defined?(ActiveSupport::Notifications)
+    end
+
+    private
+
+    def check_limits(deadline, connections, idle)
+      { deadline:, idle: }.each do |name, value|
+        value.is_a?(Numeric) && value.positive? or
+          raise ConfigError, "#{name} must be seconds above 0, got #{value.inspect}"
+      end
+      connections.is_a?(Integer) && connections.positive? or
+        raise ConfigError, "connections must be a whole number above 0, got #{connections.inspect}"
+    end
+
+    def exchange(body, seconds, idempotency_key, payload)
+      refuse_to_block_a_reactor
+      deadline = Deadline.new(seconds || @deadline)
+      response = @connections.place(deadline) do
+        first_that_connects(deadline, payload) do |endpoint, part|
+          bytes = post(endpoint, body, deadline, idempotency_key)
+          ask_endpoint(endpoint, bytes, deadline, part, payload)
+        end
+      end
+      return response.body if response.status == 200
+
+      raise ServerError.new(status: response.status, body: response.body)
+    end
+
+    # Goes through the endpoints while nothing was sent and time is left. Afterwards whether a
+    # number went out is not known, so nobody else is asked.
+    def first_that_connects(deadline, payload)
+      order = @connections.order
+      order.each_with_index do |endpoint, tried|
+        payload[:endpoint] = endpoint.text if payload
+        return yield(endpoint, deadline.part(order.size - tried))
+      rescue ConnectError => error
+        @connections.rest(endpoint)
+        raise error if tried + 1 == order.size
+      rescue DeadlineExceeded
+        @connections.rest(endpoint)
+        raise
+      end
+    end
+
+    def ask_endpoint(endpoint, bytes, deadline, part, payload)
+      connection = @connections.idle(endpoint)
+      reused = !connection.nil?
+      payload[:reused] = reused if payload
+      connection ||= connect(endpoint, deadline, part)
+      call(connection, bytes, deadline)
+    rescue ConnectionLost
+      # It ended while it was idle, unless this is a new one, or it had begun to answer.
+      raise if !reused || connection.answered?
+
+      deadline.left!(endpoint)
+      @retries += 1
+      instrument("retry.ringwell", endpoint: endpoint.text)
+      call(connect(endpoint, deadline, deadline), bytes, deadline)
+    end
+
+    def connect(endpoint, deadline, part)
+      @connections.make_room
+      connection = Connection.new(endpoint, part)
+      instrument("connect.ringwell", endpoint: endpoint.text)
+      connection
+    rescue DeadlineExceeded => error
+      # Out of its own part of the time only: another endpoint may be quicker.
+      raise unless deadline.left.positive?
+
+      raise ConnectError, error.message
+    end
+
+    # A connection that any exception passes, whatever its reason, is never used again: the rest
+    # of an answer may still be on its way.
+    def call(connection, bytes, deadline)
+      response = connection.call(bytes, deadline)
+      @connections.keep(connection) if response.reusable?
+      response
+    ensure
+      connection.close unless response&.reusable?
+    end
+
+    def post(endpoint, body, deadline, idempotency_key)
+      once = "idempotency-key: #{idempotency_key}\r\n" if idempotency_key
+      head = "POST #{PATH} HTTP/1.1\r\nhost: #{endpoint.host}\r\n" \
+             "content-type: application/json\r\n" \
+             "ringwell-deadline-ms: #{deadline.milliseconds_for_server}\r\n#{once}" \
+             "content-length: #{body.bytesize}\r\n\r\n"
+      head.b << body.b
+    end
+
+    # Without a scheduler a call in the reactor's thread stops everything else that runs there.
+    def refuse_to_block_a_reactor
+      return if @allow_blocking || !defined?(EventMachine) || Fiber.current_scheduler
+      return unless EventMachine.reactor_running? && EventMachine.reactor_thread?
+
+      raise ConfigError, "this call would block EventMachine's reactor: use EventMachine.defer, " \
+                         "or make the client with allow_blocking: true"
+    end
+  end
+end

@@ -1,0 +1,109 @@
+# frozen_string_literal: true
+
+module Ringwell
+  # One kept-alive connection to one endpoint. It belongs to one call from checkout to checkin, so
+  # nothing here is shared.
+  #
+  # Only non-blocking calls with waits bounded by a deadline: they are what both a thread and a
+  # `Fiber::Scheduler` can interleave. `TCPSocket.new` is not among them: since Ruby 3.4 it holds up
+  # the whole scheduler while it connects.
+  class Connection
+    READ_BYTES = 16_384
+
+    # @return [Endpoint]
+    attr_reader :endpoint
+    # @return [Float] when it was last used, on the monotonic clock
+    attr_reader :used_at
+
+    # Connects.
+    #
+    # @raise [ConnectError, DeadlineExceeded]
+    def initialize(endpoint, deadline)
+      @endpoint = endpoint
+      addresses = endpoint.addresses(deadline)
+      @answered = false
+      addresses.each_with_index do |address, tried|
+        return connect(address, deadline.part(addresses.size - tried))
+      rescue SystemCallError, DeadlineExceeded => error
+        # One that does not answer costs the next its part of the time, not all of it.
+        next if tried + 1 < addresses.size
+        raise if error.is_a?(DeadlineExceeded)
+
+        raise ConnectError, "#{endpoint}: #{error.message}"
+      end
+    end
+
+    # Sends a request and reads its answer.
+    #
+    # @param bytes [String] head and body: one write, so that no delayed acknowledgement can come
+    #   between them
+    # @return [Response]
+    # @raise [ConnectionLost, DeadlineExceeded, ProtocolError]
+    def call(bytes, deadline)
+      @answered = false
+      write(bytes, deadline)
+      response = Response.new { |buffer| read(buffer, deadline) }
+      @used_at = Deadline.now
+      response
+    end
+
+    # Whether any byte of an answer to the last request came.
+    def answered? = @answered
+
+    # Whether the peer has closed it, or sent what nobody asked for.
+    def dead?
+      @socket.read_nonblock(1, exception: false) != :wait_readable
+    rescue SystemCallError
+      true
+    end
+
+    def close = @socket.close
+
+    private
+
+    def connect(address, deadline)
+      @socket = Socket.new(address.afamily, Socket::SOCK_STREAM, 0)
+      @socket.setsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY, 1) if address.ip?
+      if @socket.connect_nonblock(address, exception: false) == :wait_writable
+        wait(:wait_writable, deadline)
+        @socket.connect_nonblock(address, exception: false)
+      end
+      @used_at = Deadline.now
+    rescue Exception
+      # Whatever it is, also that the thread or fiber which waits is told to stop.
+      @socket&.close
+      raise
+    end
+
+    def write(bytes, deadline)
+      until bytes.empty?
+        written = @socket.write_nonblock(bytes, exception: false)
+        if written == :wait_writable
+          wait(:wait_writable, deadline)
+        else
+          bytes = bytes.byteslice(written..)
+        end
+      end
+    rescue Errno::EPIPE, Errno::ECONNRESET
+      # A server that refuses a long body answers before it has read it: there may be an answer.
+      nil
+    end
+
+    def read(buffer, deadline)
+      while (chunk = @socket.read_nonblock(READ_BYTES, exception: false)) == :wait_readable
+        wait(:wait_readable, deadline)
+      end
+      return unless chunk
+
+      @answered = true
+      buffer << chunk
+    rescue SystemCallError => error
+      raise ConnectionLost, "#{endpoint}: #{error.message}"
+    end
+
+    def wait(readiness, deadline)
+      left = deadline.left!(endpoint)
+      @socket.public_send(readiness, left) or deadline.left!(endpoint)
+    end
+  end
+end

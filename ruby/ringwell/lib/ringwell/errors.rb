@@ -1,0 +1,122 @@
+# frozen_string_literal: true
+
+module Ringwell
+  # Everything that the gem raises, beside ArgumentError for wrong arguments.
+  class Error < StandardError
+    # Whether the same call may well succeed a moment later.
+    def retryable? = false
+  end
+
+  # The configuration cannot be used as it is.
+  class ConfigError < Error; end
+
+  # No answer that could be read came from any endpoint. Whether numbers went out is unknown,
+  # except for a {ConnectError}, after which none did.
+  class TransportError < Error
+    # Why a row that gets its pool's overflow number instead was not attributed.
+    def reason = :unreachable
+
+    def retryable? = true
+  end
+
+  # No endpoint took a connection: nothing was sent.
+  class ConnectError < TransportError; end
+
+  # The connection broke between the request and the end of its answer.
+  class ConnectionLost < TransportError; end
+
+  # The deadline came first.
+  class DeadlineExceeded < TransportError
+    def reason = :late
+  end
+
+  # What came back is not what the API promises. Asking again would hardly help.
+  class ProtocolError < TransportError
+    def reason = :failed
+
+    def retryable? = false
+  end
+
+  # The whole request was refused: its status is not 200.
+  class ServerError < Error
+    # @return [Integer] the status of HTTP
+    attr_reader :status
+    # @return [String, nil] the API's class, e.g. "InvalidInput"
+    attr_reader :error_class
+    # @return [Integer, nil] where to look in the server's log
+    attr_reader :handle
+    # @return [String] the answer's body, byte for byte
+    attr_reader :body
+
+    # @param body [String] as the server sent it
+    def initialize(status:, body:)
+      @status = status
+      @body = body
+      text, @error_class = ServerError.explain(body)
+      @handle = text[/refer to error handle (\d+)/, 1]&.to_i
+      super("status #{status}: #{text}")
+    end
+
+    # Why a row that gets its pool's overflow number instead was not attributed.
+    def reason = :failed
+
+    # A fault of the server passes; one of the request stays.
+    def retryable? = status >= 500
+
+    # Message and class in the envelope of the API; of anything else, its first bytes.
+    def self.explain(body)
+      errors = JSON.parse(body).fetch("errors")
+      [errors.fetch("invalid_data").to_s, errors["class"]]
+    rescue JSON::ParserError, KeyError, TypeError, NoMethodError
+      [body.byteslice(0, 200).to_s.scrub, nil]
+    end
+  end
+
+  # One row got no number. A value in a batch, frozen; {Allocator#allocate} raises a copy of it.
+  class RowError < Error
+    # Classes of the API and what we call them. Later servers may have more: those are :other.
+    CODES = {
+      "InvalidKey" => :invalid_key,
+      "InvalidInput" => :invalid_input,
+      "PoolExhausted" => :pool_exhausted,
+      "ServiceUnavailable" => :service_unavailable,
+      "InternalServiceError" => :internal_service_error
+    }.freeze
+
+    # @return [Symbol] one of {CODES}, or :other
+    attr_reader :code
+    # @return [String] as the server wrote it
+    attr_reader :error_class
+    # @return [Object] as it was sent, or nil
+    attr_reader :request_id
+    # @return [Integer, nil] where to look in the server's log
+    attr_reader :handle
+
+    def initialize(error_class:, message:, request_id: nil)
+      super(message.dup.freeze)
+      @error_class = error_class.dup.freeze
+      @code = CODES.fetch(error_class, :other)
+      @request_id = request_id.dup.freeze
+      @handle = message[/refer to error handle (\d+)/, 1]&.to_i
+      freeze
+    end
+
+    def retryable? = %i[pool_exhausted service_unavailable].include?(code)
+
+    def to_h = { code:, error_class:, message:, request_id:, handle: }
+
+    def deconstruct_keys(_keys) = to_h
+
+    def ==(other) = other.class == self.class && other.to_h == to_h
+    alias eql? ==
+
+    def hash = to_h.hash
+
+    # The row as the API writes it.
+    def as_json(*)
+      { "request_id" => request_id, "error_class" => error_class, "message" => message }.compact
+    end
+
+    def to_json(*args) = as_json.to_json(*args)
+  end
+end

@@ -1,0 +1,21 @@
+# frozen_string_literal: true
+
+module Ringwell
+  # What a client should know about a ring pool beforehand.
+  class Pool < Value
+    value_fields :id, :key, :overflow, secret: [:key]
+
+    # @param id [String, Integer] the ring pool's id
+    # @param key [String, nil] the ring pool's key
+    # @param overflow [String, nil] its overflow number, ten digits
+    # @raise [ConfigError] names the field that is wrong
+    def initialize(id:, key: nil, overflow: nil)
+      @id = Value.copy(id.to_s)
+      @key = Value.copy(key)
+      @overflow = Value.copy(overflow&.to_s)
+      overflow.nil? || Request::NUMBER.match?(@overflow) or
+        raise ConfigError, "overflow of pool #{id} must be ten digits, got #{overflow.inspect}"
+      freeze
+    end
+  end
+end

@@ -1,0 +1,102 @@
+# frozen_string_literal: true
+
+module Ringwell
+  # The published API in any Rack server.
+  module Rack
+    # What goes back: status, headers, body. Owns the words and forms of the API's own errors and of
+    # the single allocation; they are those of the server, byte for byte (fixtures/api).
+    class Answer
+      JSON_TYPE = "application/json"
+      XML = %(<?xml version="1.0" encoding="UTF-8"?>\n)
+      TYPES = { "json" => JSON_TYPE, "xml" => "application/xml", "csv" => "text/csv" }.freeze
+      # Of a single allocation that got no number; every class that is not here is a fault.
+      STATUSES = { "InvalidKey" => 401, "InvalidInput" => 403, "PoolExhausted" => 503,
+                   "ServiceUnavailable" => 503 }.freeze
+
+      class << self
+        # The bytes of a batch's answer.
+        def batch(body) = new(200, JSON_TYPE, body)
+
+        # A whole request that is refused.
+        def refused(status, error_class, message, **headers)
+          errors = { "errors" => { "invalid_data" => message, "class" => error_class } }
+          new(status, JSON_TYPE, JSON.generate(errors), **headers)
+        end
+
+        # Something went wrong within the process. Its handle stands in the log.
+        def fault(handle) = refused(500, "InternalServiceError", "refer to error handle #{handle}")
+
+        # A row of a batch as the answer to a single allocation.
+        #
+        # @param row [Hash] as the API writes it
+        # @param format [String] "json", "xml" or "csv"
+        def single(row, format)
+          return failed(row["error_class"], row["message"], format) if row.key?("error_class")
+
+          new(200, TYPES.fetch(format), number(row, format))
+        end
+
+        # A single allocation without a number.
+        def failed(error_class, message, format)
+          status = STATUSES.fetch(error_class, 500)
+          headers = { "x-content-type-options": "nosniff" }
+          headers[:"retry-after"] = message[/(\d+) seconds/, 1] || "1" if status == 503
+          type = format == "xml" ? TYPES["xml"] : "text/plain; charset=utf-8"
+          new(status, type, error(error_class, message, format), **headers)
+        end
+
+        private
+
+        def number(row, format)
+          formatted, number, url =
+            row.values_at("promo_number_formatted", "promo_number", "tracking_url")
+          case format
+          when "json"
+            JSON.generate("promo_number_formatted" => formatted, "tracking_url" => url,
+                          "promo_number" => number)
+          when "xml"
+            "#{XML}<Response><PromoNumberFormatted>#{formatted}</PromoNumberFormatted>" \
+            "<PromoNumber>#{number}</PromoNumber><TrackingUrl>#{xml(url)}</TrackingUrl></Response>\n"
+          else
+            "PromoNumberFormatted,PromoNumber,TrackingUrl\n#{formatted},#{number},#{csv(url)}\n"
+          end
+        end
+
+        def error(error_class, message, format)
+          return "#{error_class}: #{message}\n" unless format == "xml"
+
+          "#{XML}<Error><Class>#{error_class}</Class><Message>#{xml(message)}</Message></Error>\n"
+        end
+
+        # XML 1.0 has no control characters beside line feed and tab, and not the last two.
+        def xml(text)
+          text.gsub("&", "&amp;").gsub("<", "&lt;").gsub(">", "&gt;")
+              .gsub(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\ufffe\uffff]/, "\ufffd")
+        end
+
+        def csv(text)
+          text.match?(/[",]/) ? "\"#{text.gsub('"', '""')}\"" : text
+        end
+      end
+
+      # @param headers [Hash{Symbol => String}] names in lower case, as Rack 3 wants them
+      def initialize(status, type, body, **headers)
+        @status = status
+        @headers = { "content-type" => type, "cache-control" => "no-store" }
+        @headers.update(headers.transform_keys(&:to_s))
+        @body = body
+      end
+
+      # As Rack takes it.
+      #
+      # @param seconds [Float] how long it took
+      def to_a(seconds)
+        milliseconds = seconds * 1000
+        @headers["processing-time"] = milliseconds.to_i.to_s
+        @headers["server-timing"] = format("total;dur=%.3f", milliseconds)
+        @headers["content-length"] = @body.bytesize.to_s
+        [@status, @headers, [@body]]
+      end
+    end
+  end
+end

@@ -1,0 +1,161 @@
+# frozen_string_literal: true
+
+module Ringwell
+  module Rack
+    # The published API as a Rack application, for Rack 2.2 and 3:
+    #
+    #     run Ringwell::Rack::App.new(Ringwell::Client.new("unix:/run/ringwell.sock"))
+    #
+    # Its backend is anything that answers `bulk(body) -> body`: bytes of a batch in, bytes of its
+    # answer out, refusals raised as {ServerError}. Paths, methods, limits and the single allocation
+    # are done here; what rows mean, the backend alone decides.
+    #
+    # No exception of the backend gets out, and none of them ends the process.
+    class App
+      # The longest body that is read, as in the server.
+      BODY_BYTES = 256 * 1024
+      # The longest path and query.
+      URI_BYTES = 8 * 1024
+
+      DATE = /\A\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])\z/
+      SINGLE = %r{\Aring_pools/(?<pool>[^/]*)/allocate_number\.(?<format>json|xml|csv)\z}
+
+      # @param backend [#bulk] a {Client}, a {Fake}, an engine in the process
+      # @param body_bytes [Integer] the longest body of a request
+      # @param bulk_only [Boolean] whether the single allocation is refused
+      def initialize(backend, body_bytes: BODY_BYTES, bulk_only: false)
+        @backend = backend
+        @body_bytes = body_bytes
+        @bulk_only = bulk_only
+        @draining = false
+      end
+
+      # Turns `/status` to 503, so that a proxy looks elsewhere. Requests are still answered.
+      def drain! = @draining = true
+
+      # @param env [Hash] of Rack
+      # @return [Array] status, headers, body
+      def call(env)
+        started = Deadline.now
+        answer = begin
+          route(env, "#{env["SCRIPT_NAME"]}#{env["PATH_INFO"]}")
+        rescue ServerError => error
+          refusal(error)
+        rescue TransportError => error
+          unavailable(error)
+        rescue StandardError, ScriptError, SystemStackError => error
+          fault(env, error)
+        end
+        answer.to_a(Deadline.now - started)
+      end
+
+      private
+
+      def route(env, path)
+        return status if path == "/status"
+
+        version, rest = path.delete_prefix("/api/").split("/", 2)
+        path.start_with?("/api/") && rest or return nothing_here
+        DATE.match?(version) or
+          return Answer.refused(400, "InvalidInput",
+                                "the API version in the path must be a date such as 2013-07-01")
+        return bulk(env) if rest == "bulk.json"
+
+        parts = SINGLE.match(rest) or return nothing_here
+        single(env, path, parts[:pool], parts[:format])
+      end
+
+      def status
+        @draining ? Answer.refused(503, "ServiceUnavailable", "draining") : Answer.batch('{"status":"up"}')
+      end
+
+      def bulk(env)
+        return wrong_method("POST") unless env["REQUEST_METHOD"] == "POST"
+
+        body = read_body(env) or
+          return Answer.refused(413, "InvalidInput",
+                                "the body may have at most #{@body_bytes} bytes",
+                                connection: "close")
+        Answer.batch(@backend.bulk(body, **terms(env)))
+      end
+
+      # One byte more than allowed is enough to know.
+      def read_body(env)
+        return if env["CONTENT_LENGTH"].to_i > @body_bytes
+
+        body = env["rack.input"]&.read(@body_bytes + 1) || ""
+        body if body.bytesize <= @body_bytes
+      end
+
+      # Keywords only for headers that were sent: a backend may do without.
+      def terms(env)
+        terms = {}
+        once = env["HTTP_IDEMPOTENCY_KEY"].to_s
+        terms[:idempotency_key] = once if Allocator::IDEMPOTENCY_KEY.match?(once)
+        milliseconds = env["HTTP_RINGWELL_DEADLINE_MS"].to_s[/\A\d{1,8}\z/]
+        terms[:deadline] = sooner(milliseconds.to_i) if milliseconds
+        terms
+      end
+
+      # A client may ask for an answer sooner than ours, never for a later one.
+      def sooner(milliseconds)
+        [[milliseconds, 1].max / 1000.0, *@backend.deadline].min
+      end
+
+      # A batch of one row, with another form of answer.
+      def single(env, path, pool, format)
+        return wrong_method("GET") unless env["REQUEST_METHOD"] == "GET"
+
+        if @bulk_only
+          return Answer.refused(403, "OnlyBulkNumberAllocationAllowed",
+                                "Numbers are automatically allocated by the PNAPI server")
+        end
+        query = printable(env["QUERY_STRING"].to_s)
+        if path.bytesize + 1 + query.bytesize > URI_BYTES
+          return Answer.refused(414, "InvalidInput", "path and query may have at most #{URI_BYTES} bytes")
+        end
+        return unknown_pool(pool, query, format) unless pool.match?(/\A\d+\z/)
+
+        suffix = "#{pool}/allocate_number.json?#{query}"
+        answer = @backend.bulk(JSON.generate("requests" => [{ "api_suffix" => suffix }]))
+        Answer.single(JSON.parse(answer).fetch("responses").first, format)
+      end
+
+      # Within a batch such a pool would be a malformed row. Here it is one that does not exist.
+      def unknown_pool(pool, query, format)
+        key = query[/(?:\A|&)ring_pool_key=([^&]*)/, 1].to_s
+        message = "API Key '#{CGI.unescape(key)}' is not valid for resource '#{pool}'"
+        Answer.failed("InvalidKey", message, format)
+      end
+
+      # JSON takes no bytes that are not UTF-8; escaped they mean the same.
+      def printable(query)
+        query.b.gsub(/[^\x21-\x7e]/n) { |byte| format("%%%02X", byte.ord) }.force_encoding("UTF-8")
+      end
+
+      def nothing_here = Answer.refused(404, "RecordNotFound", "there is nothing at this path")
+
+      def wrong_method(allow)
+        Answer.refused(405, "MethodNotAllowed",
+                       "this path takes another method; the Allow header names it", allow: allow)
+      end
+
+      def refusal(error)
+        headers = error.status == 503 ? { "retry-after": "1" } : {}
+        Answer.new(error.status, Answer::JSON_TYPE, error.body, **headers)
+      end
+
+      def unavailable(error)
+        Answer.refused(503, "ServiceUnavailable", error.message, "retry-after": "1")
+      end
+
+      # Logged once, under the number that the answer names.
+      def fault(env, error)
+        handle = rand(1_000_000_000..2_000_000_000)
+        place = error.backtrace&.first
+        env["rack.errors"]&.puts("error handle #{handle}: #{error.class}: #{error.message} (#{place})")
+        Answer.fault(handle)
+      end
+    end
+  end
+end

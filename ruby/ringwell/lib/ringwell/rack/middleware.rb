@@ -1,0 +1,26 @@
+# frozen_string_literal: true
+
+module Ringwell
+  module Rack
+    # The published API in front of an application:
+    #
+    #     use Ringwell::Rack::Middleware, client
+    #
+    # Answers the paths of the API itself, and hands everything else on untouched.
+    class Middleware
+      OWN = %r{\A/api/[^/]+/(?:bulk\.json|ring_pools/[^/]*/allocate_number\.[^/]+)\z}
+
+      # @param app [#call] the application behind
+      # @param backend [#bulk] see {App}, as are the options
+      def initialize(app, backend, **options)
+        @app = app
+        @api = App.new(backend, **options)
+      end
+
+      def call(env)
+        own = OWN.match?("#{env["SCRIPT_NAME"]}#{env["PATH_INFO"]}")
+        own ? @api.call(env) : @app.call(env)
+      end
+    end
+  end
+end

@@ -1,0 +1,122 @@
+# frozen_string_literal: true
+
+module Ringwell
+  # One answer of HTTP/1.1: reads it from bytes that come in pieces, and says whether its
+  # connection can be used again. Knows nothing of sockets and clocks.
+  class Response
+    # More is no answer of ours.
+    HEAD_BYTES_MAX = 64 * 1024
+    BODY_BYTES_MAX = 16 * 1024 * 1024
+
+    # @return [Integer]
+    attr_reader :status
+    # @return [Hash{String => String}] names in lower case; of equal ones the last
+    attr_reader :headers
+    # @return [String] bytes, marked as UTF-8
+    attr_reader :body
+
+    # Reads one answer.
+    #
+    # @yieldparam buffer [String] to append bytes to; must be left as it is at the end of the stream
+    # @raise [ProtocolError, ConnectionLost], and what the block raises
+    def initialize(&more)
+      @buffer = String.new(capacity: 16_384)
+      @more = more
+      read_head
+      # Interim answers come before the one that was asked for.
+      read_head while status.between?(100, 199)
+      @body = read_body.force_encoding(Encoding::UTF_8)
+      # Bytes beyond the answer: who knows whose they are.
+      @reusable &&= @buffer.empty?
+    end
+
+    # Whether another request may follow on the connection.
+    def reusable? = @reusable
+
+    private
+
+    def read_head
+      lines = take_head.split("\r\n")
+      version, @status = lines.shift.to_s.match(%r{\AHTTP/1\.([01]) (\d{3})(?: |\z)})&.captures
+      @status or raise ProtocolError, "the answer does not begin like one of HTTP/1"
+      @status = @status.to_i
+      @headers = lines.to_h { |line| header(line) }
+      connection = headers["connection"].to_s.downcase
+      @reusable = version == "1" ? !connection.include?("close") : connection.include?("keep-alive")
+    end
+
+    def header(line)
+      name, value = line.split(":", 2)
+      value or raise ProtocolError, "a header of the answer has no colon"
+      [name.downcase, value.strip]
+    end
+
+    def take_head
+      until (ends = @buffer.index("\r\n\r\n"))
+        @buffer.bytesize <= HEAD_BYTES_MAX or raise ProtocolError, "the answer's head is too long"
+        grow
+      end
+      head = @buffer.slice!(0, ends + 4)
+      head.chomp!("\r\n\r\n")
+      head
+    end
+
+    def read_body
+      return read_chunks if headers["transfer-encoding"].to_s.downcase.include?("chunked")
+
+      length = headers["content-length"] or return read_to_the_end
+      length.match?(/\A\d{1,9}\z/) or raise ProtocolError, "content-length is no number"
+      take(length.to_i)
+    end
+
+    def read_chunks
+      body = String.new
+      loop do
+        size = take_line[/\A\h{1,8}/] or raise ProtocolError, "a chunk of the answer has no size"
+        size = size.hex
+        break if size.zero?
+
+        body << take(size)
+        too_long(body.bytesize)
+        take(2)
+      end
+      nil until take_line.empty?
+      body
+    end
+
+    # Without a length, the end of the connection is the end of the body.
+    def read_to_the_end
+      @reusable = false
+      too_long(@buffer.bytesize) while add
+      @buffer.slice!(0..)
+    end
+
+    def take(bytes)
+      too_long(bytes)
+      grow while @buffer.bytesize < bytes
+      @buffer.slice!(0, bytes)
+    end
+
+    def take_line
+      until (ends = @buffer.index("\r\n"))
+        @buffer.bytesize <= HEAD_BYTES_MAX or raise ProtocolError, "a line of the answer is too long"
+        grow
+      end
+      @buffer.slice!(0, ends + 2).chomp!("\r\n")
+    end
+
+    def too_long(bytes)
+      bytes <= BODY_BYTES_MAX or raise ProtocolError, "the answer is too long"
+    end
+
+    def grow
+      add or raise ConnectionLost, "the connection ended within the answer"
+    end
+
+    def add
+      before = @buffer.bytesize
+      @more.call(@buffer)
+      @buffer.bytesize > before
+    end
+  end
+end

@@ -1,0 +1,26 @@
+# frozen_string_literal: true
+
+require "contract"
+
+# The contract, kept by the fake.
+class FakeContractTest < RingwellTest
+  include Contract
+
+  def source(pools, **options)
+    pools.each_with_object(Ringwell::Fake.new(**options)) { |(id, pool), fake| fake.pool(id, **pool) }
+  end
+
+  def pass(seconds) = contract.advance(seconds)
+end
+
+# The contract, kept by the client with a real server behind it.
+class ServerContractTest < RingwellTest
+  include Contract
+
+  def source(pools, **options)
+    running = server(pools.map { |id, pool| Server.pool(id, **pool) }.join)
+    client([running.url, running.socket], deadline: 10, **options)
+  end
+
+  def pass(seconds) = sleep(seconds)
+end

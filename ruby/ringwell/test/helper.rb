@@ -1,0 +1,64 @@
+# frozen_string_literal: true
+
+# Coverage sees only what is loaded after it: this file is required first.
+require_relative "support/covered" if ENV["RINGWELL_COVERAGE"]
+
+require "minitest"
+require "ringwell"
+require "ringwell/config"
+require "ringwell/fake"
+require "ringwell/rack"
+require_relative "support/modes"
+require_relative "support/server"
+require_relative "support/stub_server"
+
+# What all tests share.
+class RingwellTest < Minitest::Test
+  KEY = "S3CR3TKEY0000001"
+
+  # A sentence of the specification.
+  def self.it(sentence, &block) = define_method("test_#{sentence.tr(" ", "_")}", &block)
+
+  # The same sentence in threads and under each scheduler.
+  def self.in_every_mode(sentence, &block)
+    Modes::ALL.each do |mode|
+      it("#{sentence} (#{mode})") { instance_exec(mode, &block) }
+    end
+  end
+
+  def teardown
+    @to_stop&.each(&:stop)
+    @to_close&.each(&:close)
+  end
+
+  def stub_server(...) = stopped_later(StubServer.new(...))
+
+  def slow_server(seconds) = stopped_later(StubServer.numbers(after: seconds))
+
+  def server(...) = stopped_later(Server.new(...))
+
+  def stopped_later(one) = (@to_stop ||= []).push(one).last
+
+  def client(endpoints, **options)
+    made = Ringwell::Client.new(endpoints, **options)
+    (@to_close ||= []) << made
+    made
+  end
+
+  # Seconds that the block took.
+  def took
+    started = Ringwell::Deadline.now
+    yield
+    Ringwell::Deadline.now - started
+  end
+
+  # An address on which nobody listens.
+  def nobody = "http://127.0.0.1:#{Server.free_port}"
+
+  # An address that takes connections and then says nothing.
+  def silent
+    listener = TCPServer.new("127.0.0.1", 0)
+    (@to_close ||= []) << listener
+    "http://127.0.0.1:#{listener.addr[1]}"
+  end
+end

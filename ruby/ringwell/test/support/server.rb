@@ -1,0 +1,101 @@
+# frozen_string_literal: true
+
+require "tmpdir"
+require "fileutils"
+require "socket"
+
+# A real `ringwell serve` with ring pools of its own, on a TCP port and a unix socket.
+class Server
+  # A server starts within this time, also on a busy machine.
+  PATIENCE = 20
+  ROOT = File.expand_path("../../../..", __dir__)
+
+  class << self
+    # Where the program is: RINGWELL_BIN, or what cargo has built.
+    def program
+      @program ||= begin
+        target = ENV.fetch("CARGO_TARGET_DIR", "#{ROOT}/target")
+        built = %w[release debug].map { |profile| "#{target}/#{profile}/ringwell" }
+        [ENV["RINGWELL_BIN"], *built].compact.find { |path| File.executable?(path) } or
+          abort "no ringwell program: cargo build -p ringwell-cli, or set RINGWELL_BIN"
+      end
+    end
+
+    # A port that was free a moment ago.
+    def free_port
+      listener = TCPServer.new("127.0.0.1", 0)
+      listener.addr[1]
+    ensure
+      listener.close
+    end
+  end
+
+  attr_reader :port, :pid
+
+  # @param pools [String] the TOML of the ring pools
+  # @param settings [String] other lines of the configuration, before the pools
+  def initialize(pools, settings: "", environment: {}, port: Server.free_port)
+    @port = port
+    @files = Dir.mktmpdir("ringwell")
+    File.write("#{@files}/ringwell.toml", <<~TOML)
+      data = "data"
+      durability = "memory"
+      shards = 1
+      listen = ["127.0.0.1:#{@port}", "unix:#{@files}/socket"]
+      deadline = "10s"
+      drain_pause = "0s"
+      #{settings}
+      #{pools}
+    TOML
+    start(environment)
+    wait
+  end
+
+  def url = "http://127.0.0.1:#{port}"
+
+  def socket = "unix:#{@files}/socket"
+
+  # Ends it without a word, as a crash would.
+  def stop
+    signal(:KILL)
+    Process.wait(@pid)
+    FileUtils.rm_rf(@files)
+  end
+
+  def signal(name) = Process.kill(name, @pid)
+
+  # The TOML of a pool.
+  def self.pool(id, key:, numbers:, overflow: nil, lifetime: 1800)
+    last = overflow ? "overflow_number = #{overflow.inspect}" : "allow_overflow = false"
+    <<~TOML
+      [[ring_pool]]
+      id = #{id}
+      ring_pool_key = #{key.inspect}
+      lifetime = "#{(lifetime * 1000).to_i}ms"
+      numbers = #{numbers.inspect}
+      #{last}
+    TOML
+  end
+
+  private
+
+  def start(environment)
+    clean = ENV.keys.grep(/\ARINGWELL_/).to_h { |name| [name, nil] }
+    @pid = Process.spawn(clean.merge(environment), Server.program, "serve", "--config",
+                         "#{@files}/ringwell.toml", in: :close, out: File::NULL, err: "#{@files}/log")
+  end
+
+  def wait
+    started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    begin
+      TCPSocket.new("127.0.0.1", port).close
+    rescue SystemCallError
+      ended = Process.wait(@pid, Process::WNOHANG)
+      late = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started > PATIENCE
+      raise "the server did not start:\n#{File.read("#{@files}/log")}" if ended || late
+
+      sleep 0.002
+      retry
+    end
+  end
+end
