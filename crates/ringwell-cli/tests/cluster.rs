@@ -9,6 +9,8 @@ mod faults;
 mod history;
 #[path = "hostile/metrics.rs"]
 mod metrics;
+#[path = "cluster/moves.rs"]
+mod moves;
 #[path = "cluster/strangers.rs"]
 mod strangers;
 mod support;

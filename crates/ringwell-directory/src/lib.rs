@@ -12,6 +12,7 @@ mod demo;
 mod directory;
 mod fault;
 mod key;
+mod owners;
 mod placement;
 mod pool;
 mod token;
@@ -26,6 +27,7 @@ pub use demo::{DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, w
 pub use directory::{Directory, Entry};
 pub use fault::Fault;
 pub use key::{KeyError, RingPoolKey};
+pub use owners::{Owner, Owners};
 pub use placement::{BUCKETS, Placement, SHARDS_MAX, bucket};
 pub use pool::{PoolFault, PoolFields, RingPool, Tracking};
 pub use token::{Token, TokenHash, TokenHashError};

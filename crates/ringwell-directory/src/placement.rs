@@ -71,6 +71,15 @@ impl Placement {
         (0..).zip(&self.owners).filter(move |(_, owner)| **owner == shard).map(|(bucket, _)| bucket)
     }
 
+    /// The shard that owns `bucket`.
+    ///
+    /// # Panics
+    /// If there is no such bucket.
+    #[must_use]
+    pub fn of_bucket(&self, bucket: u16) -> u16 {
+        self.owners[usize::from(bucket)]
+    }
+
     /// The shard that owns `pool`.
     #[inline]
     #[must_use]

@@ -92,7 +92,7 @@ impl Engine {
 
     /// Remembers what another shard answered, and records it. `false` as of [`Engine::adopt`].
     #[must_use]
-    pub fn adopt_answer(&mut self, now: Millis, pool: PoolId, entry: &AnswerEntry) -> bool {
+    pub fn adopt_answer(&mut self, now: Millis, entry: &AnswerEntry) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
             return false;
         }
@@ -102,6 +102,8 @@ impl Engine {
             Answer::Number(number) => Some(number),
             Answer::Overflow => None,
         };
+        // Nobody asks for the pool of an answer; the owner before did not tell.
+        let pool = PoolId(0);
         self.writer.append(&Record::Answer { at: now, pool, row, number });
         true
     }

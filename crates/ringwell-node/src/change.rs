@@ -11,11 +11,12 @@ mod shard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ringwell_core::{InRotation, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
+use ringwell_core::{InRotation, Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
 use ringwell_directory::{Changes, Directory, RingPool};
+use ringwell_journal::AnswerEntry;
 use tokio::sync::oneshot;
 
-pub(crate) use self::shard::take;
+pub(crate) use self::shard::{take, when_there_is_room};
 use crate::mesh::{Message, Peers};
 use crate::node::Node;
 use crate::start::spec;
@@ -27,6 +28,10 @@ pub(crate) enum Step {
     Leave { removed: Vec<(u32, PoolId)>, smaller: Vec<(u32, PoolSpec)> },
     /// What is known of these numbers, where a lockout runs.
     Tell(Vec<NumberRange>),
+    /// All that is known of these numbers, and of batches that may be sent again.
+    TellAll(Vec<NumberRange>),
+    /// Which pools are held.
+    TellHolds,
     /// Takes over what other shards told; then pools come, and others get more numbers.
     Enter { known: Vec<Retired>, put: Vec<(u32, PoolSpec)> },
     /// Rows are looked up in this state from now on.
@@ -40,6 +45,10 @@ pub(crate) enum Done {
     Taken,
     /// What is known.
     Known(Vec<Retired>),
+    /// The same, and what rows of batches that may be sent again were answered.
+    All(Vec<Retired>, Vec<AnswerEntry>),
+    /// Pools that hand nothing out, and until when.
+    Holds(Vec<(PoolId, Millis)>),
     /// A pool cannot have a number.
     Clash(PoolId, InRotation),
 }
@@ -101,7 +110,11 @@ pub(crate) async fn apply(
     Ok(())
 }
 
-async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<Done, ChangeError> {
+/// Has a shard of this node take a step.
+///
+/// # Errors
+/// [`ChangeError::Shard`] if it has ended.
+pub(crate) async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<Done, ChangeError> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Change(step, reply)).await {
         return Err(ChangeError::Shard(shard));

@@ -6,6 +6,7 @@
 //! Invariant: a number whose answer does not leave is released, unless somebody can ask for it
 //! again.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::rc::Rc;
 use std::time::Instant;
@@ -118,6 +119,7 @@ impl InFlight {
                 journal = thread.commit.wait(group).await;
             }
             self.collect().await;
+            self.redirect(terms).await;
         })
         .await;
         if in_time.is_err() {
@@ -149,6 +151,17 @@ impl InFlight {
                 remote.take(answer, &mut job.outcomes);
             }
         }
+    }
+
+    /// Rows whose pools have moved are asked for again, once, of who owns them by the newest map.
+    async fn redirect(&mut self, terms: &Terms) {
+        let Some(refused) = self.job().first_moved() else { return };
+        let thread = Rc::clone(&self.thread);
+        if !self.job().ask_again(&thread, terms) {
+            thread.learn_owners(refused).await;
+            self.job().ask_again(&thread, terms);
+        }
+        self.collect().await;
     }
 
     /// The journal did not take this shard's rows in time: they become overflow.
@@ -220,6 +233,73 @@ impl Job {
         })
     }
 
+    /// The shard that a row was asked of which does not own its pool.
+    fn first_moved(&self) -> Option<u16> {
+        let mut rows = self.plans.iter().zip(&self.outcomes);
+        rows.find_map(|(plan, outcome)| match plan {
+            Plan::Allocate(owner) if *outcome == Outcome::Refused(Refusal::Moved) => {
+                Some(owner.shard)
+            }
+            _ => None,
+        })
+    }
+
+    /// Asks the owners that the directory has now for rows that were refused as moved; `false` if
+    /// they are those that were asked.
+    fn ask_again(&mut self, thread: &ShardThread, terms: &Terms) -> bool {
+        let directory = thread.directory();
+        let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
+        let rows = (0..).zip(self.batch.rows()).zip(&mut self.plans).zip(&self.outcomes);
+        for (((row, asked), plan), outcome) in rows {
+            let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
+            let Some(entry) = directory.lookup(ask.pool) else { continue };
+            let is_moved = *outcome == Outcome::Refused(Refusal::Moved);
+            if !is_moved || (owner.shard, owner.index) == (entry.shard(), entry.index()) {
+                continue;
+            }
+            (owner.shard, owner.index) = (entry.shard(), entry.index());
+            let visitor = ask.visitor.map(|span| visitor_id(span.of(self.batch.text())));
+            let (pool, id, params) = (owner.index, ask.pool, ask.params);
+            by_shard.entry(owner.shard).or_default().push(PeerRow {
+                pool,
+                id,
+                row,
+                params,
+                visitor,
+            });
+        }
+        drop(directory);
+        let text = self.batch.text().clone();
+        let is_any = !by_shard.is_empty();
+        for (shard, rows) in by_shard {
+            self.send(thread, shard, rows, &text, terms);
+        }
+        is_any
+    }
+
+    /// Sends another owner its rows. If its queue is full it is busy: its rows overflow now.
+    fn send(
+        &mut self,
+        thread: &ShardThread,
+        shard: u16,
+        rows: Vec<PeerRow>,
+        text: &Bytes,
+        terms: &Terms,
+    ) {
+        let numbers: Vec<u16> = rows.iter().map(|row| row.row).collect();
+        let (reply, receiver) = oneshot::channel();
+        let Terms { retry, deadline } = *terms;
+        let message = PeerRows { text: text.clone(), rows, retry, deadline, reply };
+        if thread.peers.send(shard, Message::Rows(message)) {
+            let (answered_at, reply) = (None, Some(receiver));
+            self.remote.push(Remote { shard, rows: numbers, answered_at, reply });
+        } else {
+            for row in numbers {
+                self.outcomes[usize::from(row)] = Outcome::Refused(Refusal::Busy);
+            }
+        }
+    }
+
     /// Forgets the batch; keeps the room.
     fn clear(&mut self) {
         self.batch.clear();
@@ -258,7 +338,7 @@ fn visitor_id(name: &[u8]) -> VisitorId {
     VisitorId(id)
 }
 
-/// Sends each other owner its rows. An owner whose queue is full is busy: its rows overflow now.
+/// Sends each other owner its rows.
 fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) {
     for shard in 0..thread.directory().shards() {
         if shard == thread.id {
@@ -276,18 +356,7 @@ fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) 
         if rows.is_empty() {
             continue;
         }
-        let numbers: Vec<u16> = rows.iter().map(|row| row.row).collect();
-        let (reply, receiver) = oneshot::channel();
-        let Terms { retry, deadline } = *terms;
-        let message = PeerRows { text: text.clone(), rows, retry, deadline, reply };
-        if thread.peers.send(shard, Message::Rows(message)) {
-            let (answered_at, reply) = (None, Some(receiver));
-            job.remote.push(Remote { shard, rows: numbers, answered_at, reply });
-        } else {
-            for row in numbers {
-                job.outcomes[usize::from(row)] = Outcome::Refused(Refusal::Busy);
-            }
-        }
+        job.send(thread, shard, rows, text, terms);
     }
 }
 

@@ -15,6 +15,7 @@ mod conn;
 pub mod disk;
 mod error;
 mod gather;
+mod handover;
 mod http;
 mod keeping;
 mod legacy;

@@ -65,6 +65,13 @@ impl Membership {
         })
     }
 
+    /// A shard of each other node.
+    pub(crate) fn first_shards_of_others(&self) -> impl Iterator<Item = u16> {
+        let nodes = self.cluster.nodes().iter().enumerate();
+        let others = nodes.filter(|(place, _)| *place != self.place);
+        others.filter_map(|(_, node)| node.shards.first().copied())
+    }
+
     /// The cluster's secret as the value of the header `Authorization`.
     pub(crate) fn authorization(&self) -> Vec<u8> {
         [b"Bearer ", self.cluster.secret()].concat()

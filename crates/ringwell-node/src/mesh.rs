@@ -12,6 +12,7 @@ use ringwell_wire::Span;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::change::{Done, Step};
+use crate::handover::Adopted;
 use crate::stats::ShardStats;
 
 /// Messages that may wait for a shard.
@@ -80,6 +81,14 @@ pub(crate) enum Message {
     },
     /// A step from one state of the directory to the next.
     Change(Step, oneshot::Sender<Done>),
+    /// What the owner of buckets before knew of their numbers.
+    Adopt { adopted: Adopted, reply: oneshot::Sender<Result<(), String>> },
+    /// Something for the node of a shard, by its link.
+    Post {
+        path: &'static str,
+        body: Bytes,
+        reply: oneshot::Sender<Result<Bytes, String>>,
+    },
     /// How it goes.
     Stats(oneshot::Sender<ShardStats>),
     /// What time it is: a sign of life through the queue that rows go through.

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ringwell_directory::{Config, Directory};
+use ringwell_directory::{Config, Directory, Owners};
 use ringwell_journal::Durability;
 use ringwell_wire::Limits;
+use tokio::sync::Notify;
 
 use crate::Membership;
 
@@ -43,6 +44,14 @@ impl JournalState {
 pub(crate) struct Node {
     pub(crate) config: Config,
     directory: RwLock<Arc<Directory>>,
+    /// Which shard owns which bucket, in a cluster.
+    pub(crate) owners: RwLock<Option<Owners>>,
+    /// Held while the directory or the owners change: one change at a time.
+    pub(crate) changes: tokio::sync::Mutex<()>,
+    /// Held while buckets are given away: one move at a time. Taken before `changes`.
+    pub(crate) moves: tokio::sync::Mutex<()>,
+    /// Told when buckets are given up that nobody has taken yet.
+    pub(crate) is_leaving: Notify,
     pub(crate) membership: Option<Membership>,
     pub(crate) durability: Durability,
     pub(crate) wire_limits: Limits,
@@ -62,6 +71,7 @@ impl Node {
         durability: Durability,
         shards: &[u16],
         membership: Option<Membership>,
+        owners: Option<Owners>,
     ) -> Self {
         let journals = shards.iter().map(|shard| (*shard, AtomicU8::new(0))).collect();
         let wire_limits = Limits {
@@ -73,6 +83,10 @@ impl Node {
         Self {
             config,
             directory: RwLock::new(Arc::new(directory)),
+            owners: RwLock::new(owners),
+            changes: tokio::sync::Mutex::default(),
+            moves: tokio::sync::Mutex::default(),
+            is_leaving: Notify::new(),
             membership,
             durability,
             wire_limits,

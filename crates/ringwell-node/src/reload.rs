@@ -20,6 +20,7 @@ pub(crate) async fn again(node: &Node, peers: &Peers, reload: Option<&mut Reload
         Ok(read) => read,
         Err(faults) => return refuse(&faults),
     };
+    let _one = node.changes.lock().await;
     let before = node.directory();
     let pools = before.reconciled(read.pools());
     match before.succeed(before.version() + 1, pools, before.placement().clone()) {

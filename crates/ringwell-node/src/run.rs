@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use ringwell_directory::{Config, Directory, Fault};
+use ringwell_directory::{Config, Directory, Fault, Owners};
 use ringwell_journal::Durability;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,7 +22,7 @@ use crate::node::{JournalState, Node, Phase};
 use crate::shard::ShardThread;
 use crate::start::{Started, buckets, start};
 use crate::stats::{JournalStats, ShardStats};
-use crate::{Membership, ServeError, admin, change, http, keeping, link, lookup, reload, writer};
+use crate::{Membership, ServeError, admin, change, handover, http, keeping, link, lookup, reload, writer};
 
 /// What the shards are told, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +85,7 @@ pub fn serve(
         ringwell_directory::Durability::Os => Durability::Os,
         ringwell_directory::Durability::Memory => Durability::Memory,
     };
+    let (directory, owners) = place(&config, directory, membership.as_ref())?;
     let settings = disk_settings(&config, &directory, durability);
     let _lock = match durability {
         Durability::Memory => None,
@@ -96,7 +97,7 @@ pub fn serve(
     let mut reported = Reported { reports: told_by_shards, ended: 0 };
     let tells = Tells { told, reports };
     let Running { node, threads, listeners, links: _links, peers } =
-        start_threads(config, directory, membership, &settings, &tells)?;
+        start_threads(config, directory, (membership, owners), &settings, &tells)?;
     drop(tells);
     let runtime = current_thread()?;
     runtime.block_on(async {
@@ -142,6 +143,26 @@ pub fn serve(
     Ok(())
 }
 
+/// The directory on the owners that this data has served last, if that was by the same cluster file:
+/// buckets have moved since.
+fn place(
+    config: &Config,
+    directory: Directory,
+    membership: Option<&Membership>,
+) -> Result<(Directory, Option<Owners>), ServeError> {
+    let Some(membership) = membership else { return Ok((directory, None)) };
+    let by_file = Owners::of_map(membership.cluster().map());
+    let served = ServedMap::read(&config.data)?.and_then(|served| served.owners);
+    let is_of_file = |served: &Owners| {
+        served.version() == by_file.version() && served.shards() == by_file.shards()
+    };
+    let owners = served.filter(is_of_file).unwrap_or(by_file);
+    let before = directory.placed(owners.placement());
+    // The pools have been checked.
+    let directory = before.unwrap_or_else(|_| unreachable!("checked pools are whole"));
+    Ok((directory, Some(owners)))
+}
+
 /// The node's threads, and the sockets that are theirs.
 struct Running {
     node: Arc<Node>,
@@ -162,7 +183,7 @@ struct Tells {
 fn start_threads(
     config: Config,
     directory: Directory,
-    membership: Option<Membership>,
+    (membership, owners): (Option<Membership>, Option<Owners>),
     settings: &disk::Settings,
     tells: &Tells,
 ) -> Result<Running, ServeError> {
@@ -175,7 +196,7 @@ fn start_threads(
     let mut listeners = Listeners::bind(&config.listen, serving)?;
     let link = membership.as_ref().map(|membership| membership.own().link.clone());
     let mut links = Listeners::bind(link.as_slice(), serving)?;
-    let node = Node::new(config, directory, settings.durability, &shards, membership);
+    let node = Node::new(config, directory, settings.durability, &shards, membership, owners);
     let node = Arc::new(node);
     let mut peers = Peers::default();
     let mut queues = Vec::new();
@@ -213,7 +234,11 @@ fn keep_map(node: &Node, settings: &disk::Settings) {
         return;
     }
     let buckets = buckets(&node.directory(), membership);
-    let map = ServedMap { version: membership.cluster().version(), buckets };
+    let version = membership.cluster().version();
+    let before = ServedMap::read(&settings.data);
+    let before = before.ok().flatten().filter(|before| before.version == version);
+    let leaving = before.map(|before| before.leaving).unwrap_or_default();
+    let map = ServedMap { version, buckets, owners: node.owners(), leaving };
     if let Err(error) = map.write(&settings.data) {
         tracing::warn!(%error, "the next start may hold pools back for a lifetime");
     }
@@ -382,6 +407,13 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     for way in ways {
         tasks.spawn_local(way.run());
     }
+    if thread.node.shards().next() == Some(shard) {
+        let (node, peers) = (Arc::clone(&thread.node), thread.peers.clone());
+        tasks.spawn_local(async move {
+            handover::tell_all(&node, &peers);
+            handover::resume(node, peers).await;
+        });
+    }
     let accepting = accept_all(&thread, listeners, links, &admin);
     let _ = reports.send(Report::Ready);
     tokio::select! {
@@ -490,6 +522,14 @@ async fn serve_messages(
                     let _ = reply.send(taken.await);
                 });
             }
+            Message::Adopt { adopted, reply } => {
+                let adopting = handover::adopt_here(Rc::clone(&thread), adopted);
+                tokio::task::spawn_local(async move {
+                    let _ = reply.send(adopting.await);
+                });
+            }
+            // For shards of other nodes.
+            Message::Post { .. } => {}
             Message::Stats(reply) => {
                 let _ = reply.send(stats(&thread, &journal));
             }

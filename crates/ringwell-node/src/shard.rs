@@ -4,12 +4,12 @@
 //! an `await`.
 
 use std::any::Any;
-use std::cell::{Ref, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringwell_core::Millis;
 use ringwell_directory::Directory;
@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::commit::Commit;
 use crate::conn::Connections;
 use crate::gather::{Job, is_promise};
+use crate::handover;
 use crate::link::Link;
 use crate::mesh::{PeerAnswer, PeerRow, PeerRows, Peers, Unanswered};
 use crate::node::{JournalState, Node};
@@ -27,6 +28,9 @@ use crate::stats::Stats;
 
 /// Idle room for batches that a shard keeps; more than are ever in flight at once on most days.
 const JOBS_KEPT_MAX: usize = 1024;
+
+/// Whoever refuses rows as moved is asked for its map this often at most.
+const LEARN_EVERY: Duration = Duration::from_millis(20);
 
 /// With `durability = "memory"` groups are sealed when they have this size.
 const MEMORY_GROUP_BYTES: usize = 256 * 1024;
@@ -51,6 +55,8 @@ pub(crate) struct ShardThread {
     pub(crate) snapshots: tokio::sync::Mutex<()>,
     /// Told when a full group has been sealed and another gathers.
     pub(crate) room: Notify,
+    /// When another node was asked last who owns what.
+    learnt_at: Cell<Option<Instant>>,
     jobs: RefCell<Vec<Job>>,
     /// Answers to other shards that wait for a group, oldest first.
     promised: RefCell<VecDeque<Promised>>,
@@ -89,6 +95,7 @@ impl ShardThread {
             pending: Notify::new(),
             snapshots: tokio::sync::Mutex::default(),
             room: Notify::new(),
+            learnt_at: Cell::default(),
             jobs: RefCell::default(),
             promised: RefCell::default(),
         }
@@ -102,6 +109,16 @@ impl ShardThread {
 
     pub(crate) fn use_directory(&self, next: Arc<Directory>) {
         *self.directory.borrow_mut() = next;
+    }
+
+    /// Asks the node of `shard`, which does not own what it was asked for, who does. Not more often
+    /// than makes sense: it may just not have taken yet what is on its way to it.
+    pub(crate) async fn learn_owners(&self, shard: u16) {
+        let is_too_soon = self.learnt_at.get().is_some_and(|at| at.elapsed() < LEARN_EVERY);
+        if !is_too_soon && !self.node.is_own(shard) {
+            self.learnt_at.set(Some(Instant::now()));
+            handover::learn_from(&self.node, &self.peers, shard).await;
+        }
     }
 
     pub(crate) fn take_job(&self) -> Job {

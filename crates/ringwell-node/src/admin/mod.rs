@@ -7,6 +7,7 @@ mod attribution;
 mod auth;
 mod health;
 mod metrics;
+mod moves;
 mod problem;
 mod release;
 mod shards;
@@ -39,6 +40,7 @@ pub(crate) fn router(node: Arc<Node>, peers: Peers) -> Router {
         .route("/attributions", get(attribution::get))
         .route("/releases", post(release::post))
         .route("/shards", get(shards::get))
+        .route("/shards/moves", post(moves::post))
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(admin.clone(), auth::require_token));

@@ -2,10 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
+use ringwell_directory::ClusterNode;
 use serde::Serialize;
 
 use super::problem::Problem;
 use super::{Admin, stats};
+use crate::Membership;
 use crate::node::JournalState;
 use crate::stats::{LinkStats, Reason, ShardStats};
 
@@ -14,7 +16,21 @@ pub(crate) struct Overview {
     /// `null` without a cluster.
     node: Option<String>,
     map_version: Option<u64>,
+    /// Moves of buckets that this node knows of, since that version began.
+    moves: Option<u64>,
     shards: Vec<OfShard>,
+    /// Who owns what, as this node knows it.
+    owners: Vec<OfOwner>,
+}
+
+#[derive(Serialize)]
+struct OfOwner {
+    shard: u16,
+    node: String,
+    /// Where the node listens for clients.
+    listen: Vec<String>,
+    /// As in `0-15,20`.
+    buckets: String,
 }
 
 #[derive(Serialize)]
@@ -56,8 +72,38 @@ pub(crate) async fn get(State(admin): State<Admin>) -> Result<Json<Overview>, Pr
     Ok(Json(Overview {
         node: membership.map(|membership| membership.own().name.clone()),
         map_version: membership.map(|membership| membership.cluster().version()),
+        moves: admin.node.owners().map(|owners| owners.moves()),
         shards: shards.iter().map(|shard| OfShard::new(&admin, shard)).collect(),
+        owners: membership.map_or_else(Vec::new, |membership| owners(&admin, membership)),
     }))
+}
+
+fn owners(admin: &Admin, membership: &Membership) -> Vec<OfOwner> {
+    let placement = admin.node.directory().placement().clone();
+    let of = |node: &ClusterNode, shard: u16| OfOwner {
+        shard,
+        node: node.name.clone(),
+        listen: node.listen.iter().map(ToString::to_string).collect(),
+        buckets: ranges(placement.buckets_of(shard)),
+    };
+    let nodes = membership.cluster().nodes().iter();
+    nodes.flat_map(|node| node.shards.iter().map(move |shard| of(node, *shard))).collect()
+}
+
+/// Numbers that rise, with runs as ranges.
+fn ranges(numbers: impl Iterator<Item = u16>) -> String {
+    let mut runs: Vec<(u16, u16)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let text = |(first, last): (u16, u16)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    runs.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 impl OfShard {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ringwell_core::Millis;
-use ringwell_directory::{Config, Directory, RingPool, demo_pools};
+use ringwell_directory::{Changes, Config, Directory, Placement, RingPool, demo_pools};
 use ringwell_engine::Restore;
 use ringwell_journal::{Durability, Tip};
 use tokio::runtime::Builder;
@@ -32,7 +32,7 @@ fn shard_threads(
     let config = Config::new("unused".into(), 1);
     let count = usize::from(shards);
     let ids: Vec<u16> = (0..shards).collect();
-    let node = Arc::new(Node::new(config, directory, durability, &ids, None));
+    let node = Arc::new(Node::new(config, directory, durability, &ids, None, None));
     let (senders, queues): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(4)).unzip();
     let mut peers = Peers::default();
     (0..).zip(senders).for_each(|(shard, way)| peers.add(shard, way));
@@ -173,4 +173,48 @@ fn an_answer_that_nobody_waits_for_any_more_is_released_by_its_owner() {
         other.serve_peer(rows).await;
     });
     assert_eq!((locked(&thread), locked(&other)), (0, 0));
+}
+
+/// The thread finds its rows' pools on shard 1 as long as nobody tells it better.
+#[test]
+fn rows_that_are_refused_as_moved_are_asked_for_once_more_of_the_new_owner() {
+    let mut shards = shard_threads(3, Millis(60_000), Durability::Memory);
+    let (new, mut new_queue) = shards.remove(2);
+    let (old, mut old_queue) = shards.remove(1);
+    let (thread, _queue) = shards.remove(0);
+    let before = thread.node.directory();
+    let all_to = |shard| Placement::from_owners(&[shard; 1024], 3).unwrap();
+    let state = |shard| {
+        let pools = before.pools().to_vec();
+        Arc::new(before.succeed(2, pools, all_to(shard)).unwrap())
+    };
+    let (stale, newest) = (state(1), state(2));
+    let specs = |shard: &Rc<ShardThread>| {
+        for (index, pool) in Changes::between(&before, &newest, 2).put {
+            shard.engine.borrow_mut().put_pool(index, &pool.spec()).unwrap();
+        }
+    };
+    // Numbers go out of one shard only: those of this test are new to shard 2.
+    for (index, _) in Changes::between(&before, &newest, 1).removed {
+        old.engine.borrow_mut().remove_pool(index);
+    }
+    specs(&new);
+    thread.use_directory(stale);
+    let body = body(&thread, 40);
+    let answer = run(async {
+        let terms = soon(60_000);
+        let waiting = super::answer(&thread, body, &terms);
+        let owners = async {
+            let Some(Message::Rows(rows)) = old_queue.recv().await else { panic!("not asked") };
+            // Meanwhile this thread has learnt who owns them.
+            thread.use_directory(newest);
+            old.serve_peer(rows).await;
+            let Some(Message::Rows(rows)) = new_queue.recv().await else { panic!("not asked") };
+            new.serve_peer(rows).await;
+        };
+        tokio::join!(waiting, owners).0
+    });
+    let answer = String::from_utf8(answer.unwrap()).unwrap();
+    assert!(!answer.contains("overflow") && !answer.contains("errors"), "{answer}");
+    assert_eq!(new.engine.borrow().counts().allocated, 40);
 }

@@ -1,8 +1,9 @@
 //! A shard's part of a change of the directory, piece by piece between batches.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
-use ringwell_core::{NumberRange, PoolId, PoolSpec, Retired};
+use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, Retired};
 use ringwell_engine::Engine;
 
 use super::{Done, Step};
@@ -21,10 +22,30 @@ pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
             }
             put(&thread, smaller).await
         }
-        Step::Tell(numbers) => Done::Known(locked(&thread, &numbers).await),
+        Step::Tell(numbers) => {
+            let now = thread.now();
+            let mut known = known(&thread, &numbers).await;
+            known.retain(|retired| !retired.slot.is_free(now));
+            Done::Known(known)
+        }
+        Step::TellAll(numbers) => {
+            let known = known(&thread, &numbers).await;
+            let given: HashSet<_> = known.iter().map(|retired| retired.slot.number).collect();
+            let engine = thread.engine.borrow();
+            Done::All(known, engine.answers_for(|number| given.contains(&number)).collect())
+        }
+        Step::TellHolds => {
+            let now = thread.now();
+            Done::Holds(thread.engine.borrow().shard().holds(now).collect())
+        }
         Step::Enter { known, put: pools } => {
             for retired in known {
-                adopt(&thread, &retired).await;
+                let adopt = |engine: &mut Engine, now| engine.adopt(now, &retired);
+                if when_there_is_room(&thread, adopt).await.is_none() {
+                    // Without a journal nothing goes out of this shard until a restart, which
+                    // reads what the others know from their journals.
+                    tracing::warn!(shard = thread.id, "a lockout is known to another shard only");
+                }
             }
             put(&thread, pools).await
         }
@@ -57,30 +78,33 @@ async fn put(thread: &ShardThread, pools: Vec<(u32, PoolSpec)>) -> Done {
     Done::Taken
 }
 
-/// What the shard knows of those numbers that are in nobody's rotation here and still locked.
-async fn locked(thread: &ShardThread, numbers: &[NumberRange]) -> Vec<Retired> {
-    let now = thread.now();
+/// What the shard knows of those numbers that are in nobody's rotation here.
+async fn known(thread: &ShardThread, numbers: &[NumberRange]) -> Vec<Retired> {
     let mut found = Vec::new();
     for range in numbers {
-        let is_locked = |retired: &&Retired| !retired.slot.is_free(now);
-        let known = |engine: &Engine| -> Vec<Retired> {
-            engine.shard().retired_in(*range).filter(is_locked).copied().collect()
-        };
-        found.extend(known(&thread.engine.borrow()));
+        found.extend(thread.engine.borrow().shard().retired_in(*range));
         tokio::task::yield_now().await;
     }
     found
 }
 
-/// Takes over a lockout; waits for room in the journal's group.
-pub(crate) async fn adopt(thread: &Rc<ShardThread>, retired: &Retired) {
+/// Writes something into the group that gathers, as soon as it has room for it. `None`: the journal
+/// takes nothing.
+pub(crate) async fn when_there_is_room(
+    thread: &ShardThread,
+    mut write: impl FnMut(&mut Engine, Millis) -> bool,
+) -> Option<()> {
     loop {
         let now = thread.now();
-        let is_taken = thread.engine.borrow_mut().adopt(now, retired);
-        thread.commit_soon();
-        if is_taken {
-            return;
+        let sealed = thread.room.notified();
+        if thread.engine.borrow().refusal().is_some() {
+            return None;
         }
-        thread.room.notified().await;
+        let is_written = write(&mut thread.engine.borrow_mut(), now);
+        thread.commit_soon();
+        if is_written {
+            return Some(());
+        }
+        sealed.await;
     }
 }

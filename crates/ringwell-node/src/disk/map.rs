@@ -9,7 +9,10 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use ringwell_directory::Owners;
 use serde::{Deserialize, Serialize};
+
+use crate::handover::Leaving;
 
 use super::file::{Context, FileError, create, rename, sync_directory};
 
@@ -21,6 +24,12 @@ pub struct ServedMap {
     pub version: u64,
     /// The buckets.
     pub buckets: BTreeSet<u16>,
+    /// The owners of all buckets, with the moves since the map's version began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owners: Option<Owners>,
+    /// Buckets that were given up, and that nobody has taken yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) leaving: Vec<Leaving>,
 }
 
 impl ServedMap {
@@ -64,7 +73,8 @@ fn what_was_served_is_read_again_and_damage_is_told() {
     let data = tempfile::TempDir::new().unwrap();
     assert_eq!(ServedMap::read(data.path()).unwrap(), None);
     for version in 1..3 {
-        let map = ServedMap { version, buckets: (0..512).collect() };
+        let buckets = (0..512).collect();
+        let map = ServedMap { version, buckets, owners: None, leaving: Vec::new() };
         map.write(data.path()).unwrap();
         assert_eq!(ServedMap::read(data.path()).unwrap(), Some(map));
     }

@@ -36,6 +36,10 @@ pub(super) const UNANSWERED: &str = "/link/v1/unanswered";
 pub(super) const PING: &str = "/link/v1/ping";
 pub(super) const ATTRIBUTION: &str = "/link/v1/attribution";
 pub(super) const RELEASE: &str = "/link/v1/release";
+pub(crate) const PREPARE: &str = "/link/v1/prepare";
+pub(crate) const ADOPT: &str = "/link/v1/adopt";
+pub(crate) const TAKE: &str = "/link/v1/take";
+pub(crate) const OWNERS: &str = "/link/v1/owners";
 
 /// What the frames of the link protocol call themselves.
 pub(super) const FRAME: HeaderValue = HeaderValue::from_static("application/vnd.ringwell.link");
@@ -44,7 +48,7 @@ pub(super) const FRAME: HeaderValue = HeaderValue::from_static("application/vnd.
 #[derive(Debug)]
 pub(super) enum Trouble {
     /// The other node said no.
-    Refused(StatusCode),
+    Refused(StatusCode, String),
     /// No connection, or one that broke.
     Lost(String),
 }
@@ -52,7 +56,10 @@ pub(super) enum Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(status) => write!(f, "the other node answered {status}"),
+            Self::Refused(status, reason) if reason.is_empty() => {
+                write!(f, "the other node answered {status}")
+            }
+            Self::Refused(_, reason) => write!(f, "the other node said: {reason}"),
             Self::Lost(reason) => write!(f, "the other node cannot be reached: {reason}"),
         }
     }
@@ -129,7 +136,8 @@ impl Calls {
         let body = body.map_err(lost)?.to_bytes();
         self.idle.borrow_mut().push(connection);
         if status != StatusCode::OK {
-            return Err(Trouble::Refused(status));
+            let reason = String::from_utf8_lossy(&body).trim().to_owned();
+            return Err(Trouble::Refused(status, reason));
         }
         let us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.latency.borrow_mut().saturating_record(us.max(1));

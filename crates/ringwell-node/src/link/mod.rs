@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use ringwell_mesh::pacing::{Ending, Pacing, Window};
 use tokio::sync::mpsc;
 
+pub(crate) use self::call::{ADOPT, OWNERS, PREPARE, TAKE};
 use self::call::{Calls, Trouble};
 use crate::membership::{Membership, Neighbour};
 use crate::mesh::{Message, PeerRows, Peers, QUEUE_MESSAGES_MAX};
@@ -91,8 +92,16 @@ impl Way {
                         let _ = reply.send(link.attribution(number, at).await);
                     });
                 }
+                Message::Post { path, body, reply } => {
+                    tokio::task::spawn_local(async move {
+                        let _ = reply.send(link.post(path, body).await);
+                    });
+                }
                 // Each node answers for its own shards.
-                Message::Stats(_) | Message::Ping(_) | Message::Change(..) => {}
+                Message::Stats(_)
+                | Message::Ping(_)
+                | Message::Change(..)
+                | Message::Adopt { .. } => {}
             }
         }
     }
@@ -153,7 +162,7 @@ impl Link {
             let answer = tokio::time::timeout(self.pacing.deadline, self.calls.ping()).await;
             let ending = match answer {
                 Ok(Ok(())) => Ending::Answered,
-                Ok(Err(Trouble::Refused(_))) => Ending::Refused,
+                Ok(Err(Trouble::Refused(..))) => Ending::Refused,
                 Ok(Err(Trouble::Lost(_))) | Err(_) => Ending::Lost,
             };
             let (now, took) = (self.now(), begun.elapsed());

@@ -90,7 +90,7 @@ impl Link {
         let lag = if is_void { Duration::MAX } else { Duration::ZERO };
         let ending = match &answer {
             Some(Ok(_)) => Ending::Answered,
-            Some(Err(Trouble::Refused(_))) => Ending::Refused,
+            Some(Err(Trouble::Refused(..))) => Ending::Refused,
             Some(Err(Trouble::Lost(_))) | None => Ending::Lost,
         };
         if ending != Ending::Answered {
@@ -203,10 +203,18 @@ impl Link {
             format!("shard {} of node {}: {error}", self.neighbour.shard, self.neighbour.node)
         };
         let body = serde_json::to_vec(wanted).map_err(|error| told(&error))?;
-        let post = self.calls.post(path, translate::JSON, body.into());
-        let answer = tokio::time::timeout(MANAGEMENT_MAX, post).await;
-        let answer = answer.map_err(|_| told(&"no answer in time"))?.map_err(|e| told(&e))?;
+        let answer = self.post(path, body.into()).await?;
         serde_json::from_slice(&answer).map_err(|error| told(&error))
+    }
+
+    /// Posts JSON to the shard's node.
+    pub(super) async fn post(&self, path: &'static str, body: Bytes) -> Result<Bytes, String> {
+        let told = |error: &dyn std::fmt::Display| {
+            format!("shard {} of node {}: {error}", self.neighbour.shard, self.neighbour.node)
+        };
+        let post = self.calls.post(path, translate::JSON, body);
+        let answer = tokio::time::timeout(MANAGEMENT_MAX, post).await;
+        answer.map_err(|_| told(&"no answer in time"))?.map_err(|error| told(&error))
     }
 }
 

@@ -16,8 +16,11 @@ use ringwell_mesh::frame::{self, FrameError};
 use ringwell_wire::Span;
 use tokio::sync::oneshot;
 
-use super::call::{ATTRIBUTION, FRAME, PING, RELEASE, ROWS, UNANSWERED};
+use super::call::{
+    ADOPT, ATTRIBUTION, FRAME, OWNERS, PING, PREPARE, RELEASE, ROWS, TAKE, UNANSWERED,
+};
 use super::translate::{self, AttributionJson, HeldJson, ReleaseJson};
+use crate::handover;
 use crate::http::{AnswerBody, read_frame};
 use crate::mesh::{Message, PeerRow, PeerRows, Unanswered};
 use crate::node::Node;
@@ -73,6 +76,9 @@ async fn dispatch(
         PING => ping(thread, &body).await.map(|body| (FRAME, body)),
         ATTRIBUTION => attribution(thread, &body).await.map(|body| (translate::JSON, body)),
         RELEASE => release(thread, &body).await.map(|body| (translate::JSON, body)),
+        PREPARE | ADOPT | TAKE | OWNERS => {
+            moves(thread, head.uri.path(), &body).await.map(|body| (translate::JSON, body))
+        }
         _ => refused(StatusCode::NOT_FOUND, "there is nothing at this path of a link"),
     }
 }
@@ -174,6 +180,27 @@ async fn release(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> 
     }
     let released = answer.await.ok().and_then(Result::ok).ok_or_else(busy)?;
     serde_json::to_vec(&released).map_err(|error| unread(&error))
+}
+
+/// What has to do with buckets that move.
+async fn moves(thread: &ShardThread, path: &str, body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let (node, peers) = (&*thread.node, &thread.peers);
+    let done = match path {
+        PREPARE => handover::prepare(node, &read_json(body)?),
+        ADOPT => handover::adopt(peers, read_json(body)?).await,
+        TAKE => handover::take(node, peers, &read_json(body)?).await,
+        _ => {
+            let told = read_json(body)?;
+            handover::learn(node, peers, &told).await;
+            let owners = node.owners().ok_or_else(|| unread(&"no node of a cluster"))?;
+            return serde_json::to_vec(&handover::Told { owners }).map_err(|error| unread(&error));
+        }
+    };
+    done.map(|()| b"true".to_vec()).map_err(|reason| (StatusCode::CONFLICT, reason))
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
+    serde_json::from_slice(body).map_err(|error| unread(&error))
 }
 
 fn check_shard(node: &Node, shard: u16) -> Result<(), Refused> {

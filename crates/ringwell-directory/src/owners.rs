@@ -1,0 +1,142 @@
+//! Which shard owns each bucket, and by which move it came to own it.
+//!
+//! Every node has a copy, and copies may differ for a while. Each bucket has a count of its moves:
+//! of two copies the one with the greater count is right, and only the present owner makes the next
+//! move, so that no count ever names two owners. Knows nothing of how nodes tell each other.
+//! Source: docs/spec/cluster.md, "Moving buckets".
+
+use serde::{Deserialize, Serialize};
+
+use crate::placement::BUCKETS;
+use crate::{ClusterMap, Placement};
+
+/// A bucket's owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// How often the bucket has moved since the map's version began.
+    pub moves: u64,
+    /// The shard.
+    pub shard: u16,
+}
+
+/// The owners of all buckets. Begins with what the cluster file says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Plain", into = "Plain")]
+pub struct Owners {
+    version: u64,
+    of: Box<[Owner]>,
+    shards: u16,
+}
+
+/// As it is stored and travels.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Plain {
+    version: u64,
+    shards: u16,
+    /// Moves and shard of each bucket.
+    buckets: Vec<(u64, u16)>,
+}
+
+impl From<Owners> for Plain {
+    fn from(owners: Owners) -> Self {
+        let Owners { version, of, shards } = owners;
+        Self { version, shards, buckets: of.iter().map(|o| (o.moves, o.shard)).collect() }
+    }
+}
+
+impl TryFrom<Plain> for Owners {
+    type Error = &'static str;
+
+    fn try_from(plain: Plain) -> Result<Self, Self::Error> {
+        let Plain { version, shards, buckets } = plain;
+        if buckets.len() != usize::from(BUCKETS) {
+            return Err("there must be 1,024 buckets");
+        }
+        if buckets.iter().any(|(_, shard)| *shard >= shards) {
+            return Err("a bucket is owned by a shard that there is not");
+        }
+        let of = buckets.into_iter().map(|(moves, shard)| Owner { moves, shard }).collect();
+        Ok(Self { version, of, shards })
+    }
+}
+
+impl Owners {
+    /// As the cluster file has it: nothing has moved yet.
+    #[must_use]
+    pub fn of_map(map: &ClusterMap) -> Self {
+        let of = |bucket| Owner { moves: 0, shard: map.placement().of_bucket(bucket) };
+        Self { version: map.version(), of: (0..BUCKETS).map(of).collect(), shards: map.shards() }
+    }
+
+    /// Which state of the cluster file the moves began with.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How many shards there are.
+    #[must_use]
+    pub const fn shards(&self) -> u16 {
+        self.shards
+    }
+
+    /// The bucket's owner; `None` if there is no such bucket.
+    #[must_use]
+    pub fn get(&self, bucket: u16) -> Option<Owner> {
+        self.of.get(usize::from(bucket)).copied()
+    }
+
+    /// How many moves there were, of all buckets together.
+    #[must_use]
+    pub fn moves(&self) -> u64 {
+        self.of.iter().map(|owner| owner.moves).sum()
+    }
+
+    /// The owners alone.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        let mut owners = [0; BUCKETS as usize];
+        for (place, owner) in owners.iter_mut().zip(&self.of) {
+            *place = owner.shard;
+        }
+        // Each owner is one of the shards: checked wherever one comes in.
+        Placement::from_owners(&owners, self.shards).unwrap_or_else(|| unreachable!("bad owners"))
+    }
+
+    /// The bucket's next move, to `shard`. To be called by the present owner only. Nothing happens
+    /// if there is no such bucket or shard.
+    pub fn give(&mut self, bucket: u16, shard: u16) {
+        if let Some(owner) = self.of.get_mut(usize::from(bucket)).filter(|_| shard < self.shards) {
+            *owner = Owner { moves: owner.moves + 1, shard };
+        }
+    }
+
+    /// Learns what another copy knows better, except which buckets shards have come to own for which
+    /// `is_own` holds: those learn it with the lockouts. Says whether anything was new.
+    pub fn learn(&mut self, other: &Self, is_own: impl Fn(u16) -> bool) -> bool {
+        let mut has_learnt = false;
+        if (other.version, other.shards) != (self.version, self.shards) {
+            return false;
+        }
+        for (known, told) in self.of.iter_mut().zip(&other.of) {
+            if told.moves > known.moves && !is_own(told.shard) {
+                *known = *told;
+                has_learnt = true;
+            }
+        }
+        has_learnt
+    }
+
+    /// A bucket that has come with its lockouts. `false` if a later move is known.
+    pub fn take(&mut self, bucket: u16, owner: Owner) -> bool {
+        let shards = self.shards;
+        let known = self.of.get_mut(usize::from(bucket)).filter(|_| owner.shard < shards);
+        let Some(known) = known.filter(|known| known.moves < owner.moves) else { return false };
+        *known = owner;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! Copies of the owners that differ, and what they learn from each other.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SHARDS: u16 = 4;
+
+fn owners() -> Owners {
+    let owner = |bucket| (0, bucket % SHARDS);
+    let plain = Plain { version: 3, shards: SHARDS, buckets: (0..BUCKETS).map(owner).collect() };
+    Owners::try_from(plain).unwrap()
+}
+
+proptest! {
+    /// Each shard is a node with a copy; buckets move only from where they are, after the next
+    /// owner has taken them; copies are exchanged in any order.
+    #[test]
+    fn no_bucket_ever_has_two_owners_that_know_it(
+        steps in proptest::collection::vec((0..8_u16, 0..SHARDS, 0..SHARDS, any::<bool>()), 1..200)
+    ) {
+        let mut copies: Vec<Owners> = (0..SHARDS).map(|_| owners()).collect();
+        for (bucket, one, other, is_move) in steps {
+            let (from, to) = (usize::from(one), usize::from(other));
+            let is_mine = |shard: u16, copies: &[Owners]| {
+                copies[usize::from(shard)].get(bucket).unwrap().shard == shard
+            };
+            if is_move && is_mine(one, &copies) && one != other {
+                copies[from].give(bucket, other);
+                let given = copies[from].get(bucket).unwrap();
+                prop_assert!(copies[to].take(bucket, given), "the newest move is news to everyone");
+            } else {
+                let told = copies[from].clone();
+                copies[to].learn(&told, |shard| shard == other);
+            }
+            let who = (0..SHARDS).filter(|shard| is_mine(*shard, &copies)).count();
+            prop_assert!(who <= 1, "bucket {bucket} has {who} owners");
+        }
+    }
+}
+
+#[test]
+fn a_shard_does_not_believe_hearsay_that_it_owns_a_bucket() {
+    let (mut giver, mut taker) = (owners(), owners());
+    giver.give(0, 1);
+    assert!(!taker.learn(&giver, |shard| shard == 1));
+    assert_eq!(taker.get(0), Some(Owner { moves: 0, shard: 0 }));
+    let given = giver.get(0).unwrap();
+    assert!(taker.take(0, given) && !taker.take(0, given));
+    let mut third = owners();
+    assert!(third.learn(&taker, |shard| shard == 2));
+    assert_eq!(third.placement().of_bucket(0), 1);
+    assert_eq!((third.moves(), third.version()), (1, 3));
+}
+
+#[test]
+fn what_is_stored_is_checked() {
+    let mut some = owners();
+    some.give(7, 2);
+    let text = serde_json::to_string(&some).unwrap();
+    assert_eq!(serde_json::from_str::<Owners>(&text).unwrap(), some);
+    for bad in [text.replace("\"shards\":4", "\"shards\":2"), text.replacen("[0,0],", "", 1)] {
+        assert!(serde_json::from_str::<Owners>(&bad).is_err());
+    }
+}

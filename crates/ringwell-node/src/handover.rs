@@ -1,0 +1,121 @@
+//! Buckets that move between running shards, with their lockouts.
+//!
+//! The present owner's node makes the move. It writes down that it has given the buckets up and
+//! serves them no more; then it tells the next owner what it knows of their numbers; when that is
+//! durable there, it hands the buckets over. Between the two, rows of these buckets overflow. A
+//! move that was cut off goes on where it was, after a restart too.
+//! Invariant: a node serves a bucket only while its newest map on disk says so, and it has the
+//! lockouts of all owners before. Source: docs/spec/cluster.md, "Moving buckets".
+
+mod give;
+mod learn;
+mod take;
+mod words;
+
+use std::sync::{Arc, PoisonError};
+
+use ringwell_directory::{Directory, Owners, bucket};
+
+pub(crate) use self::give::{Given, give, resume};
+pub(crate) use self::learn::{learn, learn_from, tell_all};
+pub(crate) use self::take::{adopt, adopt_here, prepare, take};
+pub(crate) use self::words::{Adopted, Leaving, Told};
+use crate::change::{self, ChangeError};
+use crate::disk::{FileError, ServedMap};
+use crate::mesh::Peers;
+use crate::node::Node;
+
+/// Why buckets stay where they are, or are on their way still.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MoveError {
+    #[error("this server is no node of a cluster: all shards are its own, and move with --shards")]
+    NoCluster,
+    #[error("there is no bucket {0}: they are counted from 0 to 1023")]
+    NoBucket(u16),
+    #[error("there is no shard {0} in the cluster")]
+    NoShard(u16),
+    #[error("bucket {bucket} is of shard {shard}, which is node {node}'s: ask that node")]
+    Elsewhere { bucket: u16, shard: u16, node: String },
+    #[error("the node of shard {shard} does not take them: {reason}. Nothing has moved")]
+    NotTaken { shard: u16, reason: String },
+    #[error(
+        "the buckets are given up, but the node of shard {shard} has not taken them yet: {reason}. \
+         Their rows get overflow numbers; it is tried again until it succeeds, after a restart too"
+    )]
+    OnTheirWay { shard: u16, reason: String },
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    #[error("the map could not be stored: {0}. Nothing has moved")]
+    Map(#[from] FileError),
+    #[error("buckets of this node that were given up before are still on their way: {0}")]
+    Busy(String),
+}
+
+/// The directory as it is, on other owners.
+fn placed(node: &Node, owners: &Owners) -> Option<Arc<Directory>> {
+    let before = node.directory();
+    let pools = before.pools().to_vec();
+    // The pools have been checked: there are no faults.
+    before.succeed(before.version() + 1, pools, owners.placement()).ok().map(Arc::new)
+}
+
+/// Serves by these owners from now on.
+async fn use_owners(node: &Node, peers: &Peers, owners: Owners) -> Result<(), ChangeError> {
+    let next = placed(node, &owners);
+    node.set_owners(owners);
+    match next {
+        Some(next) => change::apply(node, peers, next).await,
+        None => Ok(()),
+    }
+}
+
+/// Writes down, durably, which buckets this node serves by `owners`, and which are on their way.
+async fn keep(node: &Node, owners: &Owners, leaving: Vec<Leaving>) -> Result<(), FileError> {
+    let own = |bucket: &u16| owners.get(*bucket).is_some_and(|owner| node.is_own(owner.shard));
+    let map = ServedMap {
+        version: owners.version(),
+        buckets: (0..ringwell_directory::BUCKETS).filter(own).collect(),
+        owners: Some(owners.clone()),
+        leaving,
+    };
+    let data = node.config.data.clone();
+    let written = tokio::task::spawn_blocking(move || map.write(&data)).await;
+    written.unwrap_or_else(|error| {
+        let path = node.config.data.clone();
+        Err(FileError { action: "write", path, source: std::io::Error::other(error) })
+    })
+}
+
+impl Node {
+    /// Which shard owns which bucket; `None` without a cluster.
+    pub(crate) fn owners(&self) -> Option<Owners> {
+        self.owners.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_owners(&self, owners: Owners) {
+        *self.owners.write().unwrap_or_else(PoisonError::into_inner) = Some(owners);
+    }
+
+    /// Whether `shard` is one of this node's.
+    pub(crate) fn is_own(&self, shard: u16) -> bool {
+        self.shards().any(|own| own == shard)
+    }
+}
+
+/// What two nodes must know alike of the pools of `buckets` before those move.
+fn digest(directory: &Directory, buckets: &[u16]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    let mut pools: Vec<_> =
+        directory.pools().iter().filter(|pool| buckets.contains(&bucket(pool.id()))).collect();
+    pools.sort_by_key(|pool| pool.id());
+    for pool in pools {
+        for word in [pool.id().0, pool.lifetime().0, pool.numbers().len() as u64] {
+            hasher.update(&word.to_le_bytes());
+        }
+        for range in pool.numbers() {
+            hasher.update(&range.first().to_u64().to_le_bytes());
+            hasher.update(&range.count().to_le_bytes());
+        }
+    }
+    hasher.finalize().to_hex().to_string()
+}

@@ -1,0 +1,245 @@
+//! The giver's side of a move.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use ringwell_core::{NumberRange, Retired};
+use ringwell_directory::{Owners, bucket};
+use ringwell_journal::AnswerEntry;
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use super::words::{Adopted, Leaving, Prepare, Take, answer_word, number_word};
+use super::{MoveError, digest, keep, tell_all, use_owners};
+use crate::change::{Done, Step, ask};
+use crate::disk::ServedMap;
+use crate::link::{ADOPT, PREPARE, TAKE};
+use crate::mesh::{Message, Peers};
+use crate::node::Node;
+
+/// Numbers, or answers, that travel at once: some 50 KB.
+const PIECE: usize = 512;
+
+/// How long a move that was cut off waits before it goes on.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What has moved.
+#[derive(Debug, Serialize)]
+pub(crate) struct Given {
+    buckets: usize,
+    ring_pools: usize,
+    /// Numbers of which something was known.
+    numbers: usize,
+    took_ms: u64,
+}
+
+/// Moves `buckets`, all of this node's, to the shard `to`.
+///
+/// # Errors
+/// [`MoveError`] says whether anything has moved.
+pub(crate) async fn give(
+    node: &Arc<Node>,
+    peers: &Peers,
+    buckets: BTreeSet<u16>,
+    to: u16,
+) -> Result<Given, MoveError> {
+    let began = Instant::now();
+    let _one = node.moves.lock().await;
+    let owners = node.owners().ok_or(MoveError::NoCluster)?;
+    let buckets = check(node, &owners, buckets, to)?;
+    let directory = node.directory();
+    let pools = directory.pools().iter();
+    let ring_pools = pools.filter(|pool| buckets.contains(&bucket(pool.id()))).count();
+    let mut given = Given { buckets: buckets.len(), ring_pools, numbers: 0, took_ms: 0 };
+    if node.is_own(to) {
+        give_up(node, peers, &buckets, to, None).await?;
+    } else if !buckets.is_empty() {
+        let not_taken = |reason| MoveError::NotTaken { shard: to, reason };
+        let (version, digest) = (owners.version(), digest(&directory, &buckets));
+        let prepare = Prepare { shard: to, version, buckets: buckets.clone(), digest };
+        post(peers, to, PREPARE, &prepare).await.map_err(not_taken)?;
+        let holds = holds(node, peers, &buckets).await?;
+        let leaving = Leaving { to, buckets: buckets.clone(), holds };
+        give_up(node, peers, &buckets, to, Some(leaving.clone())).await?;
+        match deliver(node, peers, &leaving).await {
+            Ok(numbers) => given.numbers = numbers,
+            Err(reason) => {
+                node.is_leaving.notify_one();
+                return Err(MoveError::OnTheirWay { shard: to, reason });
+            }
+        }
+    }
+    given.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    tracing::info!(
+        to,
+        buckets = given.buckets,
+        ring_pools,
+        numbers = given.numbers,
+        took_ms = given.took_ms,
+        "buckets have moved"
+    );
+    tell_all(node, peers);
+    Ok(given)
+}
+
+/// Notes the move, and serves the buckets no more where they were.
+async fn give_up(
+    node: &Node,
+    peers: &Peers,
+    buckets: &[u16],
+    to: u16,
+    leaving: Option<Leaving>,
+) -> Result<(), MoveError> {
+    let _one = node.changes.lock().await;
+    let mut owners = node.owners().ok_or(MoveError::NoCluster)?;
+    buckets.iter().for_each(|bucket| owners.give(*bucket, to));
+    keep(node, &owners, leaving.into_iter().collect()).await?;
+    Ok(use_owners(node, peers, owners).await?)
+}
+
+/// Goes on with moves that were cut off, whenever there are any.
+pub(crate) async fn resume(node: Arc<Node>, peers: Peers) {
+    loop {
+        if let Some(reason) = resume_once(&node, &peers).await {
+            tracing::warn!(reason, "buckets that were given up are not taken yet: trying again");
+            tokio::time::sleep(AGAIN).await;
+        } else {
+            node.is_leaving.notified().await;
+        }
+    }
+}
+
+/// `Some` says why not all are delivered.
+async fn resume_once(node: &Arc<Node>, peers: &Peers) -> Option<String> {
+    let _one = node.moves.lock().await;
+    let served = match ServedMap::read(&node.config.data) {
+        Ok(served) => served?,
+        Err(error) => return Some(error.to_string()),
+    };
+    for leaving in &served.leaving {
+        if let Err(reason) = deliver(node, peers, leaving).await {
+            return Some(reason);
+        }
+        tracing::info!(to = leaving.to, buckets = leaving.buckets.len(), "buckets have moved");
+        tell_all(node, peers);
+    }
+    None
+}
+
+/// The buckets that are to move, without those that are there already.
+fn check(
+    node: &Node,
+    owners: &Owners,
+    buckets: BTreeSet<u16>,
+    to: u16,
+) -> Result<Vec<u16>, MoveError> {
+    let leaving = ServedMap::read(&node.config.data)?.map(|served| served.leaving);
+    if let Some(first) = leaving.iter().flatten().next() {
+        return Err(MoveError::Busy(format!("{} to shard {}", first.buckets.len(), first.to)));
+    }
+    let membership = node.membership.as_ref().ok_or(MoveError::NoCluster)?;
+    if to >= membership.cluster().shards() {
+        return Err(MoveError::NoShard(to));
+    }
+    let mut moving = Vec::new();
+    for bucket in buckets {
+        let owner = owners.get(bucket).ok_or(MoveError::NoBucket(bucket))?;
+        let shard = owner.shard;
+        if shard == to {
+            continue;
+        }
+        if !node.is_own(shard) {
+            let node = membership.cluster().node_of(shard);
+            let node = membership.cluster().nodes()[node].name.clone();
+            return Err(MoveError::Elsewhere { bucket, shard, node });
+        }
+        moving.push(bucket);
+    }
+    Ok(moving)
+}
+
+/// Pools of `buckets` that are held, and until when.
+async fn holds(
+    node: &Node,
+    peers: &Peers,
+    buckets: &[u16],
+) -> Result<Vec<(u64, u64)>, MoveError> {
+    let mut holds = Vec::new();
+    for shard in node.shards() {
+        if let Done::Holds(held) = ask(peers, shard, Step::TellHolds).await? {
+            let here = held.into_iter().filter(|(pool, _)| buckets.contains(&bucket(*pool)));
+            holds.extend(here.map(|(pool, until)| (pool.0, until.0)));
+        }
+    }
+    Ok(holds)
+}
+
+/// Tells the next owner all that this node knows, and hands the buckets over. Returns how many
+/// numbers that were.
+async fn deliver(
+    node: &Arc<Node>,
+    peers: &Peers,
+    leaving: &Leaving,
+) -> Result<usize, String> {
+    let (numbers, answers) = known(node, peers, &leaving.buckets).await?;
+    let empty = Adopted { shard: leaving.to, ..Adopted::default() };
+    let held = Adopted { holds: leaving.holds.clone(), ..empty.clone() };
+    post(peers, leaving.to, ADOPT, &held).await?;
+    for piece in numbers.chunks(PIECE) {
+        let numbers = piece.iter().map(number_word).collect();
+        post(peers, leaving.to, ADOPT, &Adopted { numbers, ..empty.clone() }).await?;
+    }
+    for piece in answers.chunks(PIECE) {
+        let answers = piece.iter().map(answer_word).collect();
+        post(peers, leaving.to, ADOPT, &Adopted { answers, ..empty.clone() }).await?;
+    }
+    let owners = node.owners().ok_or("no node of a cluster")?;
+    let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
+    let buckets = leaving.buckets.iter().filter_map(owner).collect();
+    post(peers, leaving.to, TAKE, &Take { version: owners.version(), buckets }).await?;
+    let _one = node.changes.lock().await;
+    let owners = node.owners().ok_or("no node of a cluster")?;
+    keep(node, &owners, Vec::new()).await.map_err(|error| error.to_string())?;
+    Ok(numbers.len())
+}
+
+/// What the shards of this node know of the numbers of `buckets`, and of batches that may be sent
+/// again.
+async fn known(
+    node: &Node,
+    peers: &Peers,
+    buckets: &[u16],
+) -> Result<(Vec<Retired>, Vec<AnswerEntry>), String> {
+    let directory = node.directory();
+    let pools = directory.pools().iter().filter(|pool| buckets.contains(&bucket(pool.id())));
+    let ranges: Vec<NumberRange> = pools.flat_map(|pool| pool.numbers()).copied().collect();
+    let (mut numbers, mut answers) = (Vec::new(), Vec::new());
+    for shard in node.shards() {
+        let step = Step::TellAll(ranges.clone());
+        match ask(peers, shard, step).await.map_err(|error| error.to_string())? {
+            Done::All(known, answered) => {
+                numbers.extend(known);
+                answers.extend(answered);
+            }
+            other => return Err(format!("shard {shard} said {other:?}")),
+        }
+    }
+    Ok((numbers, answers))
+}
+
+/// Posts to the node of `shard`.
+async fn post(
+    peers: &Peers,
+    shard: u16,
+    path: &'static str,
+    what: &impl Serialize,
+) -> Result<Bytes, String> {
+    let body = serde_json::to_vec(what).map_err(|error| error.to_string())?.into();
+    let (reply, answer) = oneshot::channel();
+    if !peers.send_when_there_is_room(shard, Message::Post { path, body, reply }).await {
+        return Err("there is no way to it".to_owned());
+    }
+    answer.await.map_err(|_| "the link has ended".to_owned())?
+}

@@ -1,0 +1,58 @@
+//! Nodes that neither give nor take learn from those that do, or from whoever refuses their rows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::use_owners;
+use super::words::Told;
+use crate::link::OWNERS;
+use crate::mesh::{Message, Peers};
+use crate::node::Node;
+
+/// A node that does not answer by then learns later, by rows that are refused.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Tells every other node who owns what; and learns from it. Whoever is not reached learns later.
+pub(crate) fn tell_all(node: &Arc<Node>, peers: &Peers) {
+    let Some(membership) = &node.membership else { return };
+    for shard in membership.first_shards_of_others() {
+        let (node, peers) = (Arc::clone(node), peers.clone());
+        tokio::spawn(async move {
+            learn_from(&node, &peers, shard).await;
+        });
+    }
+}
+
+/// Exchanges copies of the owners with the node of `shard`; says whether anything was new here.
+pub(crate) async fn learn_from(node: &Node, peers: &Peers, shard: u16) -> bool {
+    let Some(owners) = node.owners() else { return false };
+    let Ok(body) = serde_json::to_vec(&Told { owners }) else { return false };
+    let (reply, answer) = oneshot::channel();
+    if !peers.send(shard, Message::Post { path: OWNERS, body: body.into(), reply }) {
+        return false;
+    }
+    let answer = tokio::time::timeout(PATIENCE, answer).await;
+    let Ok(Ok(Ok(answer))) = answer else { return false };
+    match serde_json::from_slice::<Told>(&answer) {
+        Ok(told) => learn(node, peers, &told).await,
+        Err(_) => false,
+    }
+}
+
+/// Takes over what another node knows better.
+pub(crate) async fn learn(node: &Node, peers: &Peers, told: &Told) -> bool {
+    let _one = node.changes.lock().await;
+    let Some(mut owners) = node.owners() else { return false };
+    if !owners.learn(&told.owners, |shard| node.is_own(shard)) {
+        return false;
+    }
+    match use_owners(node, peers, owners).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::error!(%error, "another node's map could not be taken over");
+            false
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The taker's side of a move. What is told comes from another node, and is checked.
+
+use std::rc::Rc;
+
+use ringwell_core::{Millis, PoolId};
+use tokio::sync::oneshot;
+
+use super::words::{Adopted, Prepare, Take, read_answer, read_number};
+use super::{digest, keep, use_owners};
+use crate::change;
+use crate::disk::ServedMap;
+use crate::mesh::{Message, Peers};
+use crate::node::{JournalState, Node, Phase};
+use crate::shard::ShardThread;
+
+/// Whether this node can take the buckets.
+///
+/// # Errors
+/// Why not, for the operator who moves them.
+pub(crate) fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
+    let owners = node.owners().ok_or("it is no node of a cluster")?;
+    if !node.is_own(wanted.shard) {
+        return Err(format!("shard {} is not of this node", wanted.shard));
+    }
+    if owners.version() != wanted.version {
+        let (own, other) = (owners.version(), wanted.version);
+        return Err(format!("the cluster files differ: version {own} there, {other} here"));
+    }
+    if node.phase() != Phase::Serving {
+        return Err("it is starting or stopping".to_owned());
+    }
+    let mut journals = node.journals();
+    if !journals.any(|(shard, state)| shard == wanted.shard && state == JournalState::Writing) {
+        return Err("the shard's journal takes no writes".to_owned());
+    }
+    if digest(&node.directory(), &wanted.buckets) != wanted.digest {
+        return Err("the two nodes have different lists of the pools in these buckets".to_owned());
+    }
+    Ok(())
+}
+
+/// Has a shard of this node take over what the owner before knew; returns when that is durable.
+///
+/// # Errors
+/// Why it could not, for the operator.
+pub(crate) async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String> {
+    let (reply, answer) = oneshot::channel();
+    let shard = adopted.shard;
+    if !peers.send_when_there_is_room(shard, Message::Adopt { adopted, reply }).await {
+        return Err(format!("there is no shard {shard} here"));
+    }
+    answer.await.map_err(|_| "the shard is stopping".to_owned())?
+}
+
+/// On the shard's thread.
+///
+/// # Errors
+/// As of [`adopt`].
+pub(crate) async fn adopt_here(thread: Rc<ShardThread>, adopted: Adopted) -> Result<(), String> {
+    let no_writes = || "the shard's journal takes no writes".to_owned();
+    let numbers: Option<Vec<_>> = adopted.numbers.iter().map(read_number).collect();
+    let answers: Option<Vec<_>> = adopted.answers.iter().map(read_answer).collect();
+    let (Some(numbers), Some(answers)) = (numbers, answers) else {
+        return Err("it was told of something that is no promo number".to_owned());
+    };
+    for retired in &numbers {
+        change::when_there_is_room(&thread, |engine, now| engine.adopt(now, retired))
+            .await
+            .ok_or_else(no_writes)?;
+    }
+    for entry in &answers {
+        change::when_there_is_room(&thread, |engine, now| engine.adopt_answer(now, entry))
+            .await
+            .ok_or_else(no_writes)?;
+    }
+    for (pool, until) in adopted.holds {
+        let (pool, until) = (PoolId(pool), Millis(until));
+        change::when_there_is_room(&thread, |engine, now| engine.hold_pool(now, pool, until))
+            .await
+            .ok_or_else(no_writes)?;
+    }
+    let group = thread.engine.borrow().newest_group();
+    thread.commit_soon();
+    thread.commit.wait(group).await.map_err(|_| no_writes())
+}
+
+/// The buckets are this node's from now on. What their owner before knew has been adopted.
+///
+/// # Errors
+/// Why not, for the operator.
+pub(crate) async fn take(node: &Node, peers: &Peers, take: &Take) -> Result<(), String> {
+    let _one = node.changes.lock().await;
+    let mut owners = node.owners().ok_or("it is no node of a cluster")?;
+    if owners.version() != take.version {
+        return Err("the cluster files differ".to_owned());
+    }
+    if let Some((bucket, _)) = take.buckets.iter().find(|(_, owner)| !node.is_own(owner.shard)) {
+        return Err(format!("bucket {bucket} is for no shard of this node"));
+    }
+    let mut taken = 0;
+    for (bucket, owner) in &take.buckets {
+        taken += usize::from(owners.take(*bucket, *owner));
+    }
+    if taken == 0 {
+        // It was told before, and the answer was lost.
+        return Ok(());
+    }
+    let leaving = match ServedMap::read(&node.config.data) {
+        Ok(served) => served.map(|served| served.leaving).unwrap_or_default(),
+        Err(error) => return Err(error.to_string()),
+    };
+    keep(node, &owners, leaving).await.map_err(|error| error.to_string())?;
+    use_owners(node, peers, owners).await.map_err(|error| error.to_string())?;
+    tracing::info!(buckets = taken, "buckets have come, with their lockouts");
+    Ok(())
+}
