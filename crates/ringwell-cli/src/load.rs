@@ -96,8 +96,9 @@ struct Run {
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
     targets: Vec<Target>,
     /// The pools and their keys: a list as `ringwell demo` writes it into its data directory
-    #[arg(long, value_name = "FILE", default_value = "./data/demo-pools.csv")]
-    pools: PathBuf,
+    /// [default: demo-pools.csv in ./data, else in ./demo-data]
+    #[arg(long, value_name = "FILE")]
+    pools: Option<PathBuf>,
     /// Rows of each batch
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = count)]
     rows: usize,
@@ -199,6 +200,12 @@ fn measure(args: Run) -> anyhow::Result<ExitCode> {
     print(text.as_bytes())
 }
 
+/// The list that is taken if none is named.
+fn usual_list() -> PathBuf {
+    let listed = PathBuf::from("data/demo-pools.csv");
+    if listed.exists() { listed } else { PathBuf::from("demo-data/demo-pools.csv") }
+}
+
 /// Writes a result to its file, if one is asked for.
 fn write_to(path: Option<&Path>, text: impl FnOnce() -> String) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
@@ -255,7 +262,7 @@ fn journal(
 impl Run {
     fn plan(self) -> anyhow::Result<Plan> {
         Ok(Plan {
-            pools: Pool::read_list(&self.pools)?,
+            pools: Pool::read_list(&self.pools.unwrap_or_else(usual_list))?,
             targets: self.targets,
             spread: self.spread,
             rows: self.rows,
