@@ -7,6 +7,8 @@
 
 extern crate alloc;
 
+#[cfg(canary)]
+pub mod canary;
 mod number;
 mod order;
 mod pool;

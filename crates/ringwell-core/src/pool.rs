@@ -120,6 +120,10 @@ impl Pool {
             return Err(Exhausted { until: now + self.lifetime });
         }
         let place = self.order.as_ref().map_or(self.head, |order| order.first());
+        #[cfg(canary)]
+        let place = crate::canary::place(place, self.slots(all), now);
+        #[cfg(canary)]
+        let now = crate::canary::now(now);
         let until = all[(self.base + place) as usize].locked_until.max(self.held_until);
         if until <= now { Ok(self.base + place) } else { Err(Exhausted { until }) }
     }

@@ -41,6 +41,8 @@ impl Slot {
     /// Whether another visitor may get the number at `now`.
     #[must_use]
     pub fn is_free(&self, now: Millis) -> bool {
+        #[cfg(canary)]
+        let now = crate::canary::now(now);
         self.locked_until <= now
     }
 

@@ -1,0 +1,35 @@
+//! Bugs that the simulator must find, so that it is known that it could.
+//!
+//! Nothing of this is there unless all is built with `--cfg canary`.
+//! Source: docs/spec/simulation.md, "Planted bugs".
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use crate::Millis;
+use crate::slot::Slot;
+
+/// A number is free while its lockout has a millisecond to go.
+pub const LOCK_COMPARE: u8 = 1;
+/// The number that stands last among the free ones of a pool goes out.
+pub const NOT_FIFO: u8 = 2;
+
+static PLANTED: AtomicU8 = AtomicU8::new(0);
+
+/// Plants one of them in this process; zero: none.
+pub fn plant(which: u8) {
+    PLANTED.store(which, Ordering::SeqCst);
+}
+
+fn is_planted(which: u8) -> bool {
+    PLANTED.load(Ordering::SeqCst) == which
+}
+
+pub(crate) fn now(now: Millis) -> Millis {
+    if is_planted(LOCK_COMPARE) { now + Millis(1) } else { now }
+}
+
+pub(crate) fn place(place: u32, slots: &[Slot], now: Millis) -> u32 {
+    let last = slots.iter().rposition(|slot| slot.is_free(now));
+    let last = last.and_then(|last| u32::try_from(last).ok());
+    last.filter(|_| is_planted(NOT_FIFO)).unwrap_or(place)
+}
