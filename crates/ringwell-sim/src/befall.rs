@@ -73,7 +73,8 @@ impl World {
     fn befall_process(&mut self, node: usize) {
         if self.faults.strikes(Kind::Pause) {
             let length = self.faults.stream(Kind::Pause).between(5 * MS, 3_000 * MS);
-            self.nodes[node].paused_until = self.now + length;
+            let until = self.nodes[node].paused_until.max(self.now + length);
+            self.nodes[node].paused_until = until;
             self.tell(node, &[], || format!("stands still for {} ms", length / MS));
         }
         if self.faults.strikes(Kind::SlowShard) {

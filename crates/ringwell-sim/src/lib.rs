@@ -11,6 +11,8 @@ mod befall;
 mod bug;
 mod clients;
 mod cluster;
+#[cfg(all(test, canary))]
+mod core_bugs;
 mod disk;
 mod event;
 mod fault;

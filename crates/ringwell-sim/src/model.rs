@@ -135,6 +135,8 @@ struct Shard {
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pools: BTreeMap<u64, PoolRule>,
+    /// The machine of each shard: shards of one share a clock.
+    homes: Vec<usize>,
     shards: BTreeMap<u16, Shard>,
     /// By batch and row: more than one if a frame was doubled.
     granted: BTreeMap<(u64, u16), Vec<Grant>>,
@@ -219,8 +221,8 @@ fn broken(rule: &'static str, shard: u16, number: u64, text: String) -> Violatio
 }
 
 impl Model {
-    pub(crate) fn new(pools: BTreeMap<u64, PoolRule>) -> Self {
-        Self { pools, ..Self::default() }
+    pub(crate) fn new(pools: BTreeMap<u64, PoolRule>, homes: Vec<usize>) -> Self {
+        Self { pools, homes, ..Self::default() }
     }
 
     fn lifetime(&self, pool: u64) -> u64 {

@@ -90,7 +90,7 @@ impl World {
             is_refused: false,
         };
         let nodes = (0..cluster.nodes).map(|_| node()).collect();
-        let model = Model::new(cluster.pools.clone());
+        let model = Model::new(cluster.pools.clone(), cluster.homes.clone());
         let only = options.only_faults.clone();
         let faults = Faults::draw(options.seed, &options.on, &options.off, only);
         let mut world = Self {

@@ -80,10 +80,15 @@ impl Model {
             } else {
                 (new, self.promised_until(new), &held.grant)
             };
-            // A clock that was set forward, and believed, ends lockouts early.
-            let believed_ms = match first.shard == then.shard {
-                true => then.believed_ms - first.believed_ms,
-                false => 0,
+            // A clock that was set forward, and believed, ends lockouts early, also those that other
+            // shards of the machine have taken over.
+            let home = |shard: u16| self.homes.get(usize::from(shard));
+            let clock = self.shards.get(&first.shard);
+            let believed_ms = match clock {
+                Some(clock) if home(first.shard) == home(then.shard) => {
+                    clock.believed_ms - first.believed_ms
+                }
+                _ => 0,
             };
             let excused_us = u64::try_from(believed_ms.max(0)).unwrap_or(0) * 1000;
             if then.true_us < first_until.saturating_sub(excused_us) {

@@ -1,0 +1,21 @@
+//! Bugs in the rules themselves: there only if all is built with `--cfg canary`.
+
+use crate::{Bug, Options, plant_in_core, run};
+
+/// One test, as a planted bug is there for the whole process.
+#[test]
+fn bugs_in_the_rules_are_found() {
+    let cases: [(Bug, &[&str]); 2] = [
+        (Bug::LockCompare, &["double in shard time", "double"]),
+        (Bug::NotFifo, &["not the one free longest"]),
+    ];
+    for (bug, rules) in cases {
+        plant_in_core(Some(bug));
+        let broken = (0..100).find_map(|seed| {
+            run(&Options { seed, bug: Some(bug), ..Options::default() }).violation
+        });
+        plant_in_core(None);
+        let broken = broken.unwrap_or_else(|| panic!("{bug:?} was not found"));
+        assert!(rules.contains(&broken.rule), "{bug:?} showed as {broken:?}");
+    }
+}
