@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # What every source of numbers answers, whatever it is made of. Whoever includes this has
-# `source(pools, **options)`, which makes one with these ring pools, and `pass(seconds)`, which lets
+# `source(pools, **options)`, which makes one with these ring pools, and `time_passes(seconds)`, which lets
 # time go by on its clock.
 module Contract
   NUMBERS = %w[8885550101 8885550102].freeze
@@ -39,7 +39,7 @@ module Contract
 
     tests.it "a number comes back when its lifetime is over and not before" do
       assert_equal %w[8885550301 8885550399], 2.times.map { allocate(3).number }
-      pass(0.06)
+      time_passes(0.06)
       assert_equal "8885550301", allocate(3).number
     end
 

@@ -10,7 +10,7 @@ class FakeContractTest < RingwellTest
     pools.each_with_object(Ringwell::Fake.new(**options)) { |(id, pool), fake| fake.pool(id, **pool) }
   end
 
-  def pass(seconds) = contract.advance(seconds)
+  def time_passes(seconds) = contract.advance(seconds)
 end
 
 # The contract, kept by the client with a real server behind it.
@@ -22,5 +22,5 @@ class ServerContractTest < RingwellTest
     client([running.url, running.socket], deadline: 10, **options)
   end
 
-  def pass(seconds) = sleep(seconds)
+  def time_passes(seconds) = sleep(seconds)
 end

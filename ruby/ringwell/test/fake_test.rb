@@ -59,6 +59,15 @@ class FakeTest < RingwellTest
     @fake.advance(61)
     assert_equal mine.number, @fake.allocate(2, key: KEY, visitor: "b").number
     assert @fake.allocate(2, key: KEY, visitor: "a").overflow?
+    @fake.advance(61)
+    assert_equal mine.number, @fake.allocate(2, key: KEY, visitor: "b").number
+  end
+
+  it "only so many overflow numbers are learnt" do
+    full = (1..Ringwell::Allocator::LEARNT_MAX).to_h { |pool| ["x#{pool}", "8005550100"] }
+    fake = Ringwell::Fake.new(overflow: full).pool(1, key: KEY, numbers: [], overflow: "8885550199")
+    assert fake.allocate(1, key: KEY).overflow?
+    assert_nil fake.overflow(1)
   end
 
   it "its pools are checked" do

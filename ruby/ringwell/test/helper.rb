@@ -61,4 +61,18 @@ class RingwellTest < Minitest::Test
     (@to_close ||= []) << listener
     "http://127.0.0.1:#{listener.addr[1]}"
   end
+
+  # An address whose queue of connections is full: another one is neither taken nor refused.
+  def full
+    listener = Socket.tcp_server_sockets("127.0.0.1", 0).first
+    listener.listen(0)
+    address = listener.local_address
+    @to_close = [*@to_close, listener]
+    3.times do
+      socket = Socket.new(:INET, :STREAM)
+      @to_close << socket
+      socket.connect_nonblock(address, exception: false)
+    end
+    "http://127.0.0.1:#{address.ip_port}"
+  end
 end

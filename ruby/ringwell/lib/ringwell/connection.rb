@@ -69,10 +69,9 @@ module Ringwell
         @socket.connect_nonblock(address, exception: false)
       end
       @used_at = Deadline.now
-    rescue Exception
-      # Whatever it is, also that the thread or fiber which waits is told to stop.
-      @socket&.close
-      raise
+    ensure
+      # Whatever it was, also that the thread or fiber which waits was told to stop.
+      @socket.close unless @used_at
     end
 
     def write(bytes, deadline)

@@ -25,8 +25,7 @@ module Ringwell
 
     def to_s = text
 
-    # The addresses to try, in this order. Looking up a name may take longer than anybody has time,
-    # and cannot be interrupted: that is done by a thread which nobody waits for then.
+    # The addresses to try, in this order.
     #
     # @return [Array<Addrinfo>]
     # @raise [ConnectError, DeadlineExceeded]
@@ -34,15 +33,31 @@ module Ringwell
       return [Addrinfo.unix(@path)] if @path
       return [Addrinfo.tcp(@name, @port)] if @literal
 
-      lookup = Thread.new { Addrinfo.getaddrinfo(@name, @port, nil, :STREAM) }
-      lookup.report_on_exception = false
-      lookup.join(deadline.left!("address of #{self}")) or deadline.left!("address of #{self}")
-      lookup.value
+      look_up(deadline)
     rescue SocketError => error
       raise ConnectError, "#{self}: #{error.message}"
     end
 
     private
+
+    # Looking up a name may take longer than anybody has time, and cannot be interrupted: a thread
+    # does it, which nobody waits for then. (Thread#join with a limit would be shorter, but under a
+    # scheduler Ruby 3.1 passes over the limit.)
+    def look_up(deadline)
+      mutex = Mutex.new
+      done = ConditionVariable.new
+      outcome = nil
+      Thread.new do
+        found = begin
+          Addrinfo.getaddrinfo(@name, @port, nil, :STREAM)
+        rescue SocketError => error
+          error
+        end
+        mutex.synchronize { (outcome = found) && done.signal }
+      end
+      mutex.synchronize { done.wait(mutex, deadline.left!("address of #{self}")) until outcome }
+      outcome.is_a?(SocketError) ? raise(outcome) : outcome
+    end
 
     def read_http
       parts = HTTP.match(text) or

@@ -132,7 +132,7 @@ module Ringwell
     def allocation(pool, query)
       params = query.split("&").to_h do |part|
         name, value = part.split("=", 2)
-        [CGI.unescape(name), CGI.unescape(value.to_s)]
+        [CGI.unescape(name, "UTF-8"), CGI.unescape(value.to_s, "UTF-8")]
       end
       key = params.delete("ring_pool_key")
       visitor = params.delete("ringwell_visitor")

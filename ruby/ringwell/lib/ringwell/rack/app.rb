@@ -124,7 +124,7 @@ module Ringwell
       # Within a batch such a pool would be a malformed row. Here it is one that does not exist.
       def unknown_pool(pool, query, format)
         key = query[/(?:\A|&)ring_pool_key=([^&]*)/, 1].to_s
-        message = "API Key '#{CGI.unescape(key)}' is not valid for resource '#{pool}'"
+        message = "API Key '#{CGI.unescape(key, "UTF-8")}' is not valid for resource '#{pool}'"
         Answer.failed("InvalidKey", message, format)
       end
 
