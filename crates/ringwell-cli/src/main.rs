@@ -11,6 +11,7 @@ mod journal;
 mod load;
 mod logs;
 mod man;
+mod plan;
 mod serve;
 mod story;
 mod texts;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Journal(args) => journal::run(&args),
         Command::Haproxy(args) => haproxy::run(&args),
         Command::Load(args) => load::run(*args),
+        Command::Plan(args) => plan::run(&args),
         Command::Token => texts::token(),
         Command::Completions { shell } => texts::completions(shell),
         Command::Man => texts::man(),

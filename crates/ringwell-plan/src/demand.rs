@@ -153,11 +153,11 @@ impl Demand {
     pub fn forecast(&self, numbers: u32, callers: &Callers) -> Forecast {
         let overflow = self.overflow(numbers);
         let count = f64::from(numbers);
-        let locked = self.load * (1.0 - overflow);
+        // Rounding must not lock out more than there are.
+        let locked = (self.load * (1.0 - overflow)).min(count);
         let lockout = self.lifetime.as_secs_f64();
         let rate = locked / lockout;
-        // Rounding must not leave less than no number free.
-        let free = (count - locked).max(0.0);
+        let free = count - locked;
         let reuse = if rate > 0.0 { Duration::try_from_secs_f64(count / rate).ok() } else { None };
         Forecast {
             numbers,

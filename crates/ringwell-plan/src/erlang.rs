@@ -10,9 +10,9 @@
 pub const NUMBERS_MAX: u32 = 1 << 24;
 
 /// Steps of the integral that stands for the part of a number.
-const STEPS: u32 = 1_000;
+const STEPS: u32 = 4_000;
 /// The integrand falls like `e^-u`; beyond this it adds nothing that an `f64` has room for.
-const TAIL: f64 = 50.0;
+const TAIL: f64 = 40.0;
 /// How often an interval is halved for a load: more changes nothing in an `f64`.
 const HALVINGS: u32 = 100;
 
@@ -20,7 +20,7 @@ const HALVINGS: u32 = 100;
 /// allocations a second times the seconds that each locks a number out (Erlang B).
 ///
 /// `numbers` may be broken: [`crate::Demand`] needs that for batches. Both count from 0 up; what
-/// is below counts as 0. Right to six digits; takes as many steps as there are numbers.
+/// is below counts as 0. Right to nine digits; takes as many steps as there are numbers.
 #[must_use]
 pub fn blocking(numbers: f64, load: f64) -> f64 {
     if load <= 0.0 {

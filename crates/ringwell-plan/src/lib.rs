@@ -4,6 +4,8 @@
 //! no server: the program `ringwell plan` and a server that knows its own load ask the same
 //! functions. The formulas in words, with examples: docs/sizing.md.
 
+pub mod cluster;
+
 mod callers;
 mod demand;
 mod erlang;

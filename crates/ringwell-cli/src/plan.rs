@@ -1,0 +1,125 @@
+//! `ringwell plan`: how many numbers a pool needs, and how large a cluster.
+//!
+//! Owns flags, and what people see: tables, a plot, a drawing. The mathematics lie in
+//! `ringwell-plan`.
+
+mod cluster;
+mod curve;
+mod pool;
+mod svg;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use ringwell_plan::{Callers, Demand, NUMBERS_MAX};
+
+use crate::texts::print;
+use values::{parse_amount, parse_callers, parse_lifetime, parse_share};
+
+pub(crate) const HELP: &str = "\
+A load is what the pool is asked for within one lifetime, overflow included: 40 allocations in the
+last 30 minutes, with a lifetime of 30 minutes, are a load of 40. Take the busiest hour.
+
+Examples:
+  ringwell plan --load 80
+  ringwell plan --visitors-per-hour 120 --lifetime 30m --target 0.5% --bots 10%
+  ringwell plan --load 80 --batch-rows-per-pool 5 --numbers 150 --svg pool.svg
+  ringwell plan cluster --numbers-per-second 127k --numbers 5500M";
+
+const CLUSTER_HELP: &str = "\
+All numbers of North America in twelve hours:
+  ringwell plan cluster --numbers-per-second 127k --numbers 5500M";
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    pool: PoolFlags,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Estimate cores, memory, disk and network for a traffic, and say what is measured
+    #[command(after_help = CLUSTER_HELP)]
+    Cluster(cluster::Args),
+}
+
+#[derive(Debug, clap::Args)]
+struct PoolFlags {
+    /// Numbers locked out on average if none ran out: allocations asked for within a lifetime
+    #[arg(long, value_name = "A", value_parser = parse_amount, conflicts_with = "visitors_per_hour")]
+    load: Option<f64>,
+    /// Visitors an hour who are to see a number of their own
+    #[arg(long, value_name = "V", value_parser = parse_amount)]
+    visitors_per_hour: Option<f64>,
+    /// How long an allocation locks its number out
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
+    lifetime: Duration,
+    /// Overflow that is accepted, e.g. 1% or 0.01
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
+    target: f64,
+    /// How many rows of one batch ask this pool at once
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    batch_rows_per_pool: u32,
+    /// Share of bots among all allocations, beside the load or the visitors given
+    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = parse_share)]
+    bots: f64,
+    /// Also say what becomes of a pool of so many numbers
+    #[arg(long, value_name = "N")]
+    numbers: Option<u32>,
+    /// How long callers take from seeing the number to the call: the share of each group and its
+    /// mean delay
+    #[arg(
+        long,
+        value_name = "SHARE:DELAY,…",
+        default_value = "80%:3m,15%:30m,5%:6h",
+        value_parser = parse_callers
+    )]
+    callers: Callers,
+    /// Also draw the curves into a file
+    #[arg(long, value_name = "FILE.svg")]
+    svg: Option<PathBuf>,
+    /// Print JSON instead of table and plot
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the plan.
+///
+/// # Errors
+/// If flags contradict each other or make no sense, or a file cannot be written.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Some(Command::Cluster(args)) => cluster::run(args),
+        None => plan_pool(&args.pool),
+    }
+}
+
+fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {
+    ensure!(args.target > 0.0, "a target of 0 takes infinitely many numbers");
+    if let Some(numbers) = args.numbers {
+        ensure!(numbers <= NUMBERS_MAX, "no pool has {numbers} numbers");
+    }
+    let demand = match (args.load, args.visitors_per_hour) {
+        (Some(load), _) => Demand::of_load(load, args.lifetime)?,
+        (None, Some(visitors)) => Demand::of_visitors(visitors, args.lifetime)?,
+        (None, None) => anyhow::bail!("say --load or --visitors-per-hour, or see --help"),
+    };
+    let demand = demand.with_bots(args.bots)?.in_batches_of(args.batch_rows_per_pool)?;
+    let plan = pool::Plan::new(demand, args.target, args.numbers, args.callers.clone())?;
+    if let Some(path) = &args.svg {
+        std::fs::write(path, svg::draw(&plan))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if args.json {
+        return print(format!("{}\n", plan.json()).as_bytes());
+    }
+    print(plan.text(values::colours()).as_bytes())
+}

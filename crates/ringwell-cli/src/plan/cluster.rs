@@ -1,0 +1,173 @@
+//! `ringwell plan cluster`: machines for a traffic, each figure with what it rests on.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ringwell_plan::cluster::{Figure, MACHINE, MEASURED, Traffic, Unit, estimate};
+use serde_json::json;
+
+use super::values::{amount, parse_amount, parse_lifetime, parse_share, span};
+use crate::texts::print;
+
+const KIB: f64 = 1_024.0;
+/// Width of what stands below a figure.
+const COLUMNS: usize = 84;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Numbers handed out a second, e.g. 127k
+    #[arg(long, value_name = "X", value_parser = parse_amount)]
+    numbers_per_second: f64,
+    /// Rows of a batch
+    #[arg(long, value_name = "N", default_value = "40", value_parser = parse_amount)]
+    rows_per_batch: f64,
+    /// Bytes of a row's parameters
+    #[arg(long, value_name = "BYTES", default_value = "44", value_parser = parse_amount)]
+    parameter_bytes: f64,
+    /// How long an allocation locks its number out
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
+    lifetime: Duration,
+    /// Numbers of all pools; without it, as many as the target asks for
+    #[arg(long, value_name = "N", value_parser = parse_amount)]
+    numbers: Option<f64>,
+    /// Numbers of one pool
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pool_numbers: u32,
+    /// Overflow that is accepted
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
+    target: f64,
+    /// Kept-alive connections of clients
+    #[arg(long, value_name = "N", default_value = "1k", value_parser = parse_amount)]
+    connections: f64,
+    /// How much of a core may be used; the rest is for peaks
+    #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = parse_share)]
+    busy: f64,
+    /// Cores that shards may have on a node
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    node_cores: u32,
+    /// Memory that Ringwell may have on a node, in GiB
+    #[arg(long, value_name = "GIB", default_value = "32", value_parser = parse_amount)]
+    node_memory: f64,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the estimate.
+///
+/// # Errors
+/// If there is none, or the output cannot be written.
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let figures = estimate(&Traffic {
+        numbers_per_second: args.numbers_per_second,
+        rows_per_batch: args.rows_per_batch,
+        parameter_bytes: args.parameter_bytes,
+        lifetime: args.lifetime,
+        numbers: args.numbers,
+        pool_numbers: args.pool_numbers,
+        target: args.target,
+        connections: args.connections,
+        busy: args.busy,
+        node_cores: args.node_cores,
+        node_memory: args.node_memory * KIB * KIB * KIB,
+    })?;
+    let text = if args.json { in_json(&figures) } else { table(args, &figures) };
+    print(text.as_bytes())
+}
+
+fn table(args: &Args, figures: &[Figure]) -> String {
+    let mut text = format!(
+        "{} numbers/s in batches of {}\n\nArithmetic, on what is measured below:\n",
+        amount(args.numbers_per_second),
+        amount(args.rows_per_batch)
+    );
+    for figure in figures {
+        let _ = writeln!(text, "  {:<33} {:>16}", figure.what, valued(figure));
+        text += &wrapped(&figure.how);
+    }
+    let _ = writeln!(text, "\nMeasured ({MACHINE}):");
+    for measured in MEASURED {
+        let value = format!("{} {}", measured.value, measured.unit);
+        let _ = writeln!(text, "  {:<51} {value:>12}   {}", measured.what, measured.command);
+        text += &wrapped(measured.conditions);
+    }
+    text += "\nMeasure on a machine of the kind that you mean to buy: nothing above was measured on \
+             more\nthan two cores, and a proxy, TLS and peaks of the disk are not in it.\n";
+    text
+}
+
+/// Lines below a figure, short enough for a terminal.
+fn wrapped(text: &str) -> String {
+    let mut wrapped = String::new();
+    let mut column = COLUMNS;
+    for word in text.split(' ') {
+        let length = word.chars().count() + 1;
+        if column + length > COLUMNS {
+            let indent = if wrapped.is_empty() { "     " } else { "\n     " };
+            wrapped += indent;
+            column = 0;
+        }
+        let _ = write!(wrapped, " {word}");
+        column += length;
+    }
+    wrapped + "\n"
+}
+
+fn valued(figure: &Figure) -> String {
+    match figure.unit {
+        Unit::Count => amount(figure.value),
+        Unit::CountPerSecond => format!("{}/s", amount(figure.value)),
+        Unit::Cores => format!("{:.2}", figure.value),
+        Unit::Bytes => bytes(figure.value),
+        Unit::BytesPerSecond => format!("{}/s", bytes(figure.value)),
+        Unit::Seconds => span(figure.value),
+    }
+}
+
+fn bytes(value: f64) -> String {
+    let units = [(4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")];
+    let fitting = units.into_iter().find(|(power, _)| value >= KIB.powi(*power));
+    let (power, name) = fitting.unwrap_or((0, "B"));
+    format!("{} {name}", amount(value / KIB.powi(power)))
+}
+
+fn in_json(figures: &[Figure]) -> String {
+    let figures: Vec<_> = figures
+        .iter()
+        .map(|figure| {
+            json!({
+                "what": figure.what,
+                "value": figure.value,
+                "unit": unit(figure.unit),
+                "basis": "arithmetic",
+                "how": figure.how,
+            })
+        })
+        .collect();
+    let measured: Vec<_> = MEASURED
+        .iter()
+        .map(|measured| {
+            json!({
+                "what": measured.what,
+                "value": measured.value,
+                "unit": measured.unit,
+                "basis": "measured",
+                "command": measured.command,
+                "conditions": measured.conditions,
+            })
+        })
+        .collect();
+    format!("{}\n", json!({ "figures": figures, "measured": measured, "measured_on": MACHINE }))
+}
+
+fn unit(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Count => "count",
+        Unit::CountPerSecond => "1/s",
+        Unit::Cores => "cores",
+        Unit::Bytes => "bytes",
+        Unit::BytesPerSecond => "bytes/s",
+        Unit::Seconds => "seconds",
+    }
+}

@@ -1,0 +1,93 @@
+//! Overflow and wrong callers over the size of a pool: points, and a plot of characters.
+//!
+//! The scale is logarithmic, because what matters lies between half of all visitors and one in ten
+//! thousand. Both drawings take it from here.
+
+use std::fmt::Write as _;
+
+use ringwell_plan::Forecast;
+
+use super::values::{amount, percent};
+
+/// Width of the plot in characters.
+pub(super) const COLUMNS: u32 = 64;
+const ROWS: u32 = 16;
+/// The scale's ends: 100 % and 0.01 %.
+const DECADES: f64 = 4.0;
+/// Where the scale has a line.
+pub(super) const TICKS: [f64; 5] = [1.0, 0.1, 0.01, 0.001, 0.0001];
+
+/// Points of both curves, by rising size.
+#[derive(Debug)]
+pub(super) struct Curve {
+    pub(super) left: u32,
+    pub(super) right: u32,
+    pub(super) points: Vec<Forecast>,
+}
+
+impl Curve {
+    /// So many points from the size `left` to the size `right`, which is larger.
+    pub(super) fn new(
+        left: u32,
+        right: u32,
+        points: u32,
+        forecast: impl Fn(u32) -> Forecast,
+    ) -> Self {
+        let steps = u64::from(points.max(2)) - 1;
+        let size = |step: u64| left + part(u64::from(right - left) * step, steps);
+        Self { left, right, points: (0..=steps).map(|step| forecast(size(step))).collect() }
+    }
+
+    /// Where a size lies between both ends, from 0 to 1.
+    pub(super) fn across(&self, numbers: u32) -> f64 {
+        f64::from(numbers.saturating_sub(self.left)) / f64::from(self.right - self.left)
+    }
+
+    /// The plot; `marked` has a line of its own.
+    pub(super) fn plot(&self, marked: u32, colours: bool) -> String {
+        let mark = nearest(self.across(marked), COLUMNS - 1);
+        let mut text = String::new();
+        for row in 0..=ROWS {
+            let tick = TICKS.into_iter().find(|tick| nearest(down(*tick), ROWS) == row);
+            let label = tick.map_or(String::new(), percent);
+            let _ = write!(text, "{label:>9} {}", if tick.is_some() { '+' } else { '|' });
+            for (column, point) in (0..).zip(&self.points) {
+                let overflow = nearest(down(point.overflow), ROWS) == row && point.overflow > 0.0;
+                let wrong = nearest(down(point.misattributed), ROWS) == row;
+                let (mark, colour) = match (overflow, wrong) {
+                    (true, _) => ('o', "\x1b[31m"),
+                    (false, true) => ('w', "\x1b[36m"),
+                    _ if column == mark => (':', ""),
+                    _ if tick.is_some() => ('.', "\x1b[2m"),
+                    _ => (' ', ""),
+                };
+                if colours && !colour.is_empty() {
+                    let _ = write!(text, "{colour}{mark}\x1b[0m");
+                } else {
+                    text.push(mark);
+                }
+            }
+            text.truncate(text.trim_end().len());
+            text.push('\n');
+        }
+        let (left, right) = (amount(f64::from(self.left)), amount(f64::from(self.right)));
+        let width = usize::try_from(COLUMNS).unwrap_or(usize::MAX).saturating_sub(left.len());
+        let _ = writeln!(text, "{:>10}{left}{right:>width$} numbers", "");
+        text += "          o overflow   w wrong caller   : the size for the target\n";
+        text
+    }
+}
+
+/// Where a share lies on the scale, from 0 at 100 % to 1 at 0.01 % and below.
+pub(super) fn down(share: f64) -> f64 {
+    (-share.log10() / DECADES).clamp(0.0, 1.0)
+}
+
+/// The row or column of so many beyond the first that lies nearest to a place from 0 to 1.
+fn nearest(place: f64, last: u32) -> u32 {
+    (0..=last).find(|index| f64::from(*index) + 0.5 > place * f64::from(last)).unwrap_or(last)
+}
+
+fn part(amount: u64, of: u64) -> u32 {
+    u32::try_from(amount / of).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,155 @@
+//! The plan of one pool: which sizes are worth looking at, and the table of them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::Context;
+use ringwell_plan::{Callers, Demand, Forecast};
+use serde_json::{Value, json};
+
+use super::curve::{self, Curve};
+use super::values::{amount, percent, span};
+
+/// Overflow of the sizes that the table shows beside the ones asked for.
+const TARGETS: [f64; 6] = [0.1, 0.05, 0.02, 0.01, 0.001, 0.0001];
+/// A pool of the server has no more.
+const POOL_NUMBERS_MAX: u32 = 100_000;
+/// Where the curves begin and end, as overflow.
+const LEFT: f64 = 0.5;
+const RIGHT: f64 = 0.0001;
+
+/// What a pool needs, and what becomes of it with other sizes.
+#[derive(Debug)]
+pub(super) struct Plan {
+    demand: Demand,
+    target: f64,
+    callers: Callers,
+    /// The size for the target.
+    pub(super) numbers: u32,
+    /// The size asked for.
+    pub(super) asked: Option<u32>,
+    forecasts: Vec<Forecast>,
+}
+
+impl Plan {
+    /// # Errors
+    /// If no pool is large enough for the target.
+    pub(super) fn new(
+        demand: Demand,
+        target: f64,
+        asked: Option<u32>,
+        callers: Callers,
+    ) -> anyhow::Result<Self> {
+        let numbers = demand.numbers_for(target).with_context(|| {
+            format!("no pool is large enough for an overflow of {}", percent(target))
+        })?;
+        let beside = TARGETS.into_iter().filter_map(|target| demand.numbers_for(target));
+        let sizes = beside.chain(asked).chain([numbers]);
+        let by_size: BTreeMap<_, _> =
+            sizes.map(|size| (size, demand.forecast(size, &callers))).collect();
+        let forecasts = by_size.into_values().collect();
+        Ok(Self { demand, target, callers, numbers, asked, forecasts })
+    }
+
+    /// The curves over all sizes that are worth looking at, as so many points.
+    pub(super) fn curve(&self, points: u32) -> Curve {
+        let left = self.demand.numbers_for(LEFT).unwrap_or(1);
+        let right = self.demand.numbers_for(RIGHT).unwrap_or(self.numbers);
+        let shown = self.forecasts.iter().map(|forecast| forecast.numbers);
+        let right = shown.chain([right, left + 1]).max().unwrap_or(right);
+        let left = self.asked.map_or(left, |asked| asked.min(left));
+        curve::Curve::new(left, right, points, |size| self.demand.forecast(size, &self.callers))
+    }
+
+    /// What it is about, in one line.
+    pub(super) fn title(&self) -> String {
+        format!(
+            "load {}, lifetime {}: {} numbers for an overflow of {}",
+            amount(self.demand.load()),
+            span(self.demand.lifetime().as_secs_f64()),
+            amount(f64::from(self.numbers)),
+            percent(self.target)
+        )
+    }
+
+    /// Table and plot for people.
+    pub(super) fn text(&self, colours: bool) -> String {
+        let mut text = format!("{}\n\n", self.title());
+        text += "  numbers   overflow    in use   reused after   wrong caller   not attributed\n";
+        for forecast in &self.forecasts {
+            let line = format!(
+                "{:>9} {:>10} {:>9} {:>14} {:>14} {:>16}  {}",
+                amount(f64::from(forecast.numbers)),
+                percent(forecast.overflow),
+                amount(forecast.locked),
+                forecast.reuse.map_or("never".to_owned(), |reuse| span(reuse.as_secs_f64())),
+                percent(forecast.misattributed),
+                percent(forecast.lost()),
+                self.mark(forecast.numbers)
+            );
+            let strong = colours && forecast.numbers == self.numbers;
+            let (on, off) = if strong { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+            let _ = writeln!(text, "{on}{}{off}", line.trim_end());
+        }
+        text += "\n";
+        text += &self.curve(curve::COLUMNS).plot(self.numbers, colours);
+        text += "\n";
+        text += &self.notes();
+        text
+    }
+
+    fn mark(&self, numbers: u32) -> String {
+        let mut marks = Vec::new();
+        if numbers == self.numbers {
+            marks.push(format!("<- {} target", percent(self.target)));
+        }
+        if self.asked == Some(numbers) {
+            marks.push("<- --numbers".to_owned());
+        }
+        marks.join(" ")
+    }
+
+    /// How to read it, and what it rests on.
+    fn notes(&self) -> String {
+        let random = self.demand.forecast(self.numbers, &self.callers).misattributed_random;
+        let late = self.callers.later_than(self.demand.lifetime());
+        let mut text = format!(
+            "wrong caller: calls after the number went to somebody else. The number free longest\n\
+             goes out next; with a random one it would be {} at {} numbers. {} of the callers\n\
+             call after the lifetime. not attributed: overflow and wrong callers together.\n",
+            percent(random),
+            amount(f64::from(self.numbers)),
+            percent(late)
+        );
+        if self.numbers > POOL_NUMBERS_MAX {
+            text += "A pool of Ringwell has at most 100,000 numbers: this takes several pools.\n";
+        }
+        text
+    }
+
+    /// All of it for programs: shares from 0 to 1, times in seconds.
+    pub(super) fn json(&self) -> Value {
+        let forecasts: Vec<_> = self.forecasts.iter().map(of_forecast).collect();
+        json!({
+            "load": self.demand.load(),
+            "lifetime_seconds": self.demand.lifetime().as_secs_f64(),
+            "allocations_per_second": self.demand.per_second(),
+            "target": self.target,
+            "numbers": self.numbers,
+            "callers_after_lifetime": self.callers.later_than(self.demand.lifetime()),
+            "forecasts": forecasts,
+        })
+    }
+}
+
+fn of_forecast(forecast: &Forecast) -> Value {
+    json!({
+        "numbers": forecast.numbers,
+        "overflow": forecast.overflow,
+        "locked": forecast.locked,
+        "reuse_seconds": forecast.reuse.map(|reuse| reuse.as_secs_f64()),
+        "misattributed": forecast.misattributed,
+        "misattributed_random": forecast.misattributed_random,
+        "not_attributed": forecast.lost(),
+    })
+}

@@ -1,0 +1,83 @@
+//! Shares, amounts and durations: how they are read, and how they are written for people.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use ringwell_plan::Callers;
+
+/// `1%` or `0.01`, from 0 to 1.
+pub(super) fn parse_share(text: &str) -> Result<f64, &'static str> {
+    let (digits, unit) = match text.strip_suffix('%') {
+        Some(digits) => (digits, 0.01),
+        None => (text, 1.0),
+    };
+    let share = digits.trim().parse::<f64>().ok().map(|value| value * unit);
+    share.filter(|share| (0.0..=1.0).contains(share)).ok_or("must be a share, as 1% or 0.01")
+}
+
+/// `127000`, `127k`, `5500M` or `5.5G`, above 0.
+pub(super) fn parse_amount(text: &str) -> Result<f64, &'static str> {
+    let units = [('k', 1e3), ('M', 1e6), ('G', 1e9)];
+    let unit = units.into_iter().find(|(name, _)| text.ends_with(*name));
+    let digits = unit.map_or(text, |(name, _)| text.trim_end_matches(name));
+    let amount = digits.parse::<f64>().ok().map(|value| value * unit.map_or(1.0, |(_, by)| by));
+    let above_0 = amount.filter(|amount| amount.is_finite() && *amount > 0.0);
+    above_0.ok_or("must be an amount above 0, as 80, 127k, 5500M or 5.5G")
+}
+
+/// `30m`, `1h 30m`, above 0.
+pub(super) fn parse_lifetime(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if duration.is_zero() { Err("must be longer than 0".to_owned()) } else { Ok(duration) }
+}
+
+/// `80%:3m,20%:1h`.
+pub(super) fn parse_callers(text: &str) -> Result<Callers, String> {
+    let part = |part: &str| {
+        let (share, delay) = part.split_once(':').ok_or("must be SHARE:DELAY, as 80%:3m")?;
+        Ok((parse_share(share)?, parse_lifetime(delay)?))
+    };
+    let parts: Result<Vec<_>, String> = text.split(',').map(part).collect();
+    Callers::new(&parts?).map_err(|error| error.to_string())
+}
+
+/// A share as people read it: three digits that mean something.
+pub(super) fn percent(share: f64) -> String {
+    match share * 100.0 {
+        percent if percent >= 9.995 => format!("{percent:.1} %"),
+        percent if percent >= 0.995 => format!("{percent:.2} %"),
+        percent if percent >= 0.000_995 => format!("{percent:.3} %"),
+        percent if percent > 0.0 => format!("{percent:.0e} %"),
+        _ => "0 %".to_owned(),
+    }
+}
+
+/// Whole numbers with commas; one decimal where it matters.
+pub(super) fn amount(value: f64) -> String {
+    if value < 99.95 {
+        let text = format!("{value:.1}");
+        return text.strip_suffix(".0").map_or(text.clone(), str::to_owned);
+    }
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A length of time in the unit that suits it.
+pub(super) fn span(seconds: f64) -> String {
+    let units = [(86_400.0, "days"), (3_600.0, "h"), (60.0, "min")];
+    let fitting = units.into_iter().find(|(unit, _)| seconds >= 2.0 * unit);
+    let (unit, name) = fitting.unwrap_or((1.0, "s"));
+    format!("{} {name}", amount(seconds / unit))
+}
+
+/// Whether stdout is a terminal that wants colours.
+pub(super) fn colours() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+}

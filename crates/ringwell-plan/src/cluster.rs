@@ -1,0 +1,338 @@
+//! How large a cluster must be for a given traffic: arithmetic on what was measured.
+//!
+//! Owns the formulas. Knows nothing of a running server: what a row costs stands in
+//! [`MEASURED`], and was true of one machine. Invariant: each figure says what it was made of.
+
+mod measured;
+
+use std::time::Duration;
+
+use crate::erlang::load_for;
+use measured::{ANSWER, BATCH, CONNECTION, HOP, HTTP, MANY_NUMBERS, NUMBER, RECORD, SHARD};
+pub use measured::{MACHINE, MEASURED, Measured};
+
+/// A cluster has no more shards.
+pub const SHARDS_MAX: u32 = 256;
+
+/// Rows of the batches that were measured.
+const ROWS_MEASURED: f64 = 40.0;
+/// Beyond so many numbers a core's caches do not hold them: where [`MANY_NUMBERS`] begins.
+const NUMBERS_CACHED: f64 = 100_000.0;
+/// A row of a request without its parameters: `{"api_suffix":"…","request_id":"…"},` with a key of
+/// 32 characters, a pool of three digits and an id of four.
+const REQUEST_ROW: f64 = 112.0;
+/// Head of a request, with host, content type, length and a user agent.
+const REQUEST_HEAD: f64 = 150.0;
+/// A row of an ask between nodes, without its parameters, and of its answer; with a share of heads.
+const LINK_ROW: f64 = 20.0;
+/// A frame of a journal is a multiple of this, of which [`FRAME_ROOM`] are for its group.
+const BLOCK: f64 = 4_096.0;
+const FRAME_ROOM: f64 = 4_088.0;
+const FRAME_HEADER: f64 = 64.0;
+/// What a shard keeps of its history unless told otherwise.
+const HISTORY_BYTES: f64 = 8.0 * 1024.0 * 1024.0 * 1024.0;
+const HISTORY_AGE: f64 = 30.0 * 86_400.0;
+
+/// What a cluster is to serve, and of what machines it is made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Traffic {
+    /// Numbers handed out a second; above 0.
+    pub numbers_per_second: f64,
+    /// Rows of a batch; at least 1.
+    pub rows_per_batch: f64,
+    /// Bytes of a row's parameters.
+    pub parameter_bytes: f64,
+    /// How long an allocation locks its number out.
+    pub lifetime: Duration,
+    /// Numbers of all pools; `None`: as many as `target` asks for.
+    pub numbers: Option<f64>,
+    /// Numbers of one pool.
+    pub pool_numbers: u32,
+    /// Overflow that is accepted, as a share.
+    pub target: f64,
+    /// Kept-alive connections of clients.
+    pub connections: f64,
+    /// How much of a core may be used, as a share: the rest is for peaks.
+    pub busy: f64,
+    /// Cores of a node that shards may have.
+    pub node_cores: u32,
+    /// Memory of a node that Ringwell may have, in bytes.
+    pub node_memory: f64,
+}
+
+/// One figure of an estimate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// What it is.
+    pub what: &'static str,
+    /// How much.
+    pub value: f64,
+    /// Of what.
+    pub unit: Unit,
+    /// What it was made of.
+    pub how: String,
+}
+
+/// What a [`Figure`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Pieces.
+    Count,
+    /// Pieces a second.
+    CountPerSecond,
+    /// Seconds of CPU time a second: cores that are always busy.
+    Cores,
+    /// Bytes.
+    Bytes,
+    /// Bytes a second.
+    BytesPerSecond,
+    /// Seconds.
+    Seconds,
+}
+
+/// Why there is no estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EstimateError {
+    /// A traffic that is no traffic.
+    #[error("{0} must be above 0")]
+    NotAbove0(&'static str),
+    /// More than one cluster can do.
+    #[error("this takes more than {SHARDS_MAX} shards, which is all that a cluster has")]
+    TooMuch,
+}
+
+/// What follows from traffic and pools before any machine is looked at.
+struct Needs {
+    batches: f64,
+    locked: f64,
+    numbers: f64,
+    memory: f64,
+    record: f64,
+}
+
+/// Nodes and shards that carry the traffic.
+#[derive(Clone, Copy)]
+struct Layout {
+    nodes: u32,
+    shards: u32,
+    cores: f64,
+}
+
+/// What the traffic takes, most important first.
+///
+/// # Errors
+/// [`EstimateError`] if an argument makes no sense, or one cluster is too small.
+pub fn estimate(traffic: &Traffic) -> Result<Vec<Figure>, EstimateError> {
+    let above_0 = [
+        ("numbers a second", traffic.numbers_per_second),
+        ("rows of a batch", traffic.rows_per_batch),
+        ("the lifetime", traffic.lifetime.as_secs_f64()),
+        ("the numbers of a pool", f64::from(traffic.pool_numbers)),
+        ("the target", traffic.target),
+        ("the share of a core", traffic.busy),
+        ("the cores of a node", f64::from(traffic.node_cores)),
+        ("the memory of a node", traffic.node_memory),
+        ("the numbers", traffic.numbers.unwrap_or(1.0)),
+    ];
+    if let Some((name, _)) = above_0.iter().find(|(_, value)| !(value.is_finite() && *value > 0.0))
+    {
+        return Err(EstimateError::NotAbove0(name));
+    }
+    let needs = Needs::of(traffic);
+    let layout = Layout::smallest(traffic, &needs).ok_or(EstimateError::TooMuch)?;
+    let mut figures = of_numbers(traffic, &needs);
+    figures.extend(of_machines(traffic, &needs, layout));
+    figures.extend(of_disk(traffic, &needs, layout));
+    figures.extend(of_network(traffic, layout));
+    Ok(figures)
+}
+
+impl Needs {
+    fn of(traffic: &Traffic) -> Self {
+        let locked = traffic.numbers_per_second * traffic.lifetime.as_secs_f64();
+        let pool = f64::from(traffic.pool_numbers);
+        let pools = (locked / load_for(traffic.pool_numbers, traffic.target)).ceil();
+        let numbers = traffic.numbers.unwrap_or(pools * pool);
+        Self {
+            batches: traffic.numbers_per_second / traffic.rows_per_batch,
+            locked,
+            numbers,
+            memory: numbers * NUMBER.value + traffic.connections * CONNECTION.value * 1_024.0,
+            record: RECORD.value + traffic.parameter_bytes,
+        }
+    }
+}
+
+impl Layout {
+    /// The fewest nodes, and the fewest shards on them, that have the memory and the cores.
+    fn smallest(traffic: &Traffic, needs: &Needs) -> Option<Self> {
+        let fitting = (1..=SHARDS_MAX)
+            .filter(|nodes| needs.memory <= f64::from(*nodes) * traffic.node_memory);
+        fitting
+            .flat_map(|nodes| {
+                let most = nodes.saturating_mul(traffic.node_cores).min(SHARDS_MAX);
+                (nodes..=most).map(move |shards| (nodes, shards))
+            })
+            .map(|(nodes, shards)| Self {
+                nodes,
+                shards,
+                cores: cpu(traffic, needs, nodes, shards),
+            })
+            .find(|layout| layout.cores <= f64::from(layout.shards) * traffic.busy)
+    }
+
+    /// How many shards the rows of a batch ask on average, if pools are asked at random.
+    fn asked(self, rows: f64) -> f64 {
+        asked(rows, self.shards)
+    }
+}
+
+fn asked(rows: f64, shards: u32) -> f64 {
+    let shards = f64::from(shards);
+    shards * (1.0 - (1.0 - 1.0 / shards).powf(rows))
+}
+
+/// Cores that are busy with it: each batch once, and each other shard that it asks.
+fn cpu(traffic: &Traffic, needs: &Needs, nodes: u32, shards: u32) -> f64 {
+    let dearer = if needs.numbers > NUMBERS_CACHED { MANY_NUMBERS.value } else { 1.0 };
+    let row = (BATCH.value - HTTP.value) / ROWS_MEASURED;
+    let batch = (HTTP.value + row * traffic.rows_per_batch) * dearer;
+    // One of the shards is that of the connection; the others lie on any node alike.
+    let other_shards = f64::from(shards) - 1.0;
+    let asked = asked(traffic.rows_per_batch, shards);
+    let others = if shards > 1 { asked * other_shards / f64::from(shards) } else { 0.0 };
+    let beside = f64::from(shards) / f64::from(nodes) - 1.0;
+    let here = if shards > 1 { beside / other_shards } else { 0.0 };
+    let asks = others * (here * SHARD.value + (1.0 - here) * HOP.value);
+    needs.batches * (batch + asks) * 1e-6
+}
+
+fn of_numbers(traffic: &Traffic, needs: &Needs) -> Vec<Figure> {
+    let numbers_how = match traffic.numbers {
+        Some(_) => "as given".to_owned(),
+        None => format!(
+            "pools of {}, each with the largest load of which {} % overflow (Erlang B)",
+            traffic.pool_numbers,
+            traffic.target * 100.0
+        ),
+    };
+    vec![
+        figure(
+            "batches",
+            needs.batches,
+            Unit::CountPerSecond,
+            format!("numbers a second over {} rows", traffic.rows_per_batch),
+        ),
+        figure(
+            "numbers locked out at once",
+            needs.locked,
+            Unit::Count,
+            "numbers a second times lifetime (Little)".to_owned(),
+        ),
+        figure("numbers in all pools", needs.numbers, Unit::Count, numbers_how),
+        figure(
+            "every number handed out once",
+            needs.numbers / traffic.numbers_per_second,
+            Unit::Seconds,
+            "numbers in all pools over numbers a second".to_owned(),
+        ),
+    ]
+}
+
+fn of_machines(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
+    let Layout { nodes, shards, cores } = layout;
+    let shape = format!("{} cores and {} each", traffic.node_cores, gib(traffic.node_memory));
+    vec![
+        figure(
+            "cores that are busy",
+            cores,
+            Unit::Cores,
+            format!(
+                "CPU of a batch (HTTP, and a part for each row) and of the {:.1} shards that it \
+                 asks; without proxy and TLS",
+                layout.asked(traffic.rows_per_batch)
+            ),
+        ),
+        figure(
+            "shards, one a core",
+            f64::from(shards),
+            Unit::Count,
+            format!("cores at most {} % busy, at least one a node", traffic.busy * 100.0),
+        ),
+        figure(
+            "memory of all nodes",
+            needs.memory,
+            Unit::Bytes,
+            format!("numbers, and {} idle connections", traffic.connections),
+        ),
+        figure("nodes", f64::from(nodes), Unit::Count, format!("machines of {shape}, none spare")),
+    ]
+}
+
+fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
+    let asked = layout.asked(traffic.rows_per_batch);
+    let least = traffic.numbers_per_second * needs.record * BLOCK / FRAME_ROOM;
+    let group = FRAME_HEADER + traffic.rows_per_batch / asked * needs.record;
+    let most = needs.batches * asked * (group / FRAME_ROOM).ceil() * BLOCK;
+    let kept = HISTORY_BYTES * f64::from(layout.shards);
+    vec![
+        figure(
+            "journal, busy",
+            least,
+            Unit::BytesPerSecond,
+            format!("records of {:.0} bytes in full blocks of 4 KiB", needs.record),
+        ),
+        figure(
+            "journal, each batch flushed alone",
+            most.max(least),
+            Unit::BytesPerSecond,
+            format!("each batch takes whole blocks of 4 KiB on {asked:.1} shards"),
+        ),
+        figure(
+            "history that is kept",
+            HISTORY_AGE.min(kept / least),
+            Unit::Seconds,
+            "8 GiB a shard (journal.history_bytes) of a busy journal, at most 30 days".to_owned(),
+        ),
+        figure("disk for journals", kept.min(least * HISTORY_AGE), Unit::Bytes, {
+            "what is kept; segments made ahead and snapshots come on top".to_owned()
+        }),
+    ]
+}
+
+fn of_network(traffic: &Traffic, layout: Layout) -> Vec<Figure> {
+    let rows = traffic.numbers_per_second;
+    let request = REQUEST_ROW + traffic.parameter_bytes + REQUEST_HEAD / traffic.rows_per_batch;
+    let away = 1.0 - 1.0 / f64::from(layout.nodes);
+    vec![
+        figure(
+            "network, requests",
+            rows * request,
+            Unit::BytesPerSecond,
+            format!("{request:.0} bytes a row as in the API's examples, without TCP and TLS"),
+        ),
+        figure(
+            "network, answers",
+            rows * ANSWER.value,
+            Unit::BytesPerSecond,
+            format!("{:.0} bytes a row, without TCP and TLS", ANSWER.value),
+        ),
+        figure(
+            "network, between nodes",
+            rows * away * (LINK_ROW + traffic.parameter_bytes),
+            Unit::BytesPerSecond,
+            format!("{:.0} % of the rows belong to another node", away * 100.0),
+        ),
+    ]
+}
+
+fn figure(what: &'static str, value: f64, unit: Unit, how: String) -> Figure {
+    Figure { what, value, unit, how }
+}
+
+fn gib(bytes: f64) -> String {
+    format!("{:.0} GiB", bytes / 1_073_741_824.0)
+}
+
+#[cfg(test)]
+mod tests;

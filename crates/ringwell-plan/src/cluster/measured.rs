@@ -1,0 +1,111 @@
+//! What runs of our own benchmarks have shown, each with the command that prints it.
+//!
+//! Owns figures, no formula. Invariant: nothing stands here that the named command does not print
+//! or that a line of arithmetic does not make of what it prints.
+
+/// One figure of a run, on one machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// What was measured.
+    pub what: &'static str,
+    /// How much it was.
+    pub value: f64,
+    /// Of what.
+    pub unit: &'static str,
+    /// The command that prints it, on any machine.
+    pub command: &'static str,
+    /// Under which conditions, and what was made of what the command prints.
+    pub conditions: &'static str,
+}
+
+/// Where and when all of [`MEASURED`] come from.
+pub const MACHINE: &str = "2026-11-21, two virtual cores of an AMD EPYC, Linux 6.18, ext4; \
+    bench/results/2026-11-21/110531.json";
+
+/// CPU time of a server of fixed bytes for a batch: what HTTP and its bytes cost.
+pub(super) const HTTP: Measured = Measured {
+    what: "CPU of a batch of 40 rows, HTTP alone",
+    value: 9.04,
+    unit: "us",
+    command: "cargo xtask bench durability",
+    conditions: "64 connections, the fixed-bytes server, median of 3",
+};
+
+/// CPU time of Ringwell for the same batch, on disk.
+pub(super) const BATCH: Measured = Measured {
+    what: "CPU of a batch of 40 rows, all of it",
+    value: 18.19,
+    unit: "us",
+    command: "cargo xtask bench durability",
+    conditions: "64 connections, durability disk, 200 pools of 500, one shard, median of 3",
+};
+
+/// How much dearer a batch is when the numbers fit into no cache.
+pub(super) const MANY_NUMBERS: Measured = Measured {
+    what: "dearer with 10 million numbers in 100,000 pools",
+    value: 1.43,
+    unit: "times",
+    command: "cargo xtask bench size",
+    conditions: "CPU of a batch over that with 200 pools of 500; applied above 100,000 numbers",
+};
+
+/// What the rows of one other shard of the same process cost a batch.
+pub(super) const SHARD: Measured = Measured {
+    what: "CPU of asking another shard of the node",
+    value: 3.49,
+    unit: "us",
+    command: "cargo xtask bench shards",
+    conditions: "two shards on one core less one shard, in memory, medians of 3",
+};
+
+/// What the rows of one shard of another node cost a batch, both nodes together.
+pub(super) const HOP: Measured = Measured {
+    what: "CPU of asking a shard of another node",
+    value: 65.0,
+    unit: "us",
+    command: "cargo xtask bench links",
+    conditions: "TCP, both nodes, less one shard, at 1,000 batches/s, where each batch wakes \
+                 threads: an upper bound; the clock's steps are 5 us",
+};
+
+/// Memory of a number with its share of a pool.
+pub(super) const NUMBER: Measured = Measured {
+    what: "memory of a number",
+    value: 45.5,
+    unit: "bytes",
+    command: "cargo xtask bench size",
+    conditions: "444,436 KiB of 10 million numbers in 100,000 pools, durability disk",
+};
+
+/// Memory of a kept-alive connection.
+pub(super) const CONNECTION: Measured = Measured {
+    what: "memory of an idle connection",
+    value: 19.4,
+    unit: "KiB",
+    command: "cargo xtask bench idle",
+    conditions: "10,000 connections, each used once with a batch of 40",
+};
+
+/// Bytes of a record without its parameters.
+pub(super) const RECORD: Measured = Measured {
+    what: "journal bytes of an allocation, without parameters",
+    value: 17.3,
+    unit: "bytes",
+    command: "curl SERVER/metrics",
+    conditions: "ringwell_journal_bytes_total over ringwell_rows_total, less 44 bytes of \
+                 parameters, after `ringwell load --rate 250/s --duration 10s` on \
+                 `ringwell demo --pools 40 --lifetime 1s`: a count, nearly the same on every machine",
+};
+
+/// Bytes of a row's answer, with its share of the head.
+pub(super) const ANSWER: Measured = Measured {
+    what: "answer to a row, with its share of the head",
+    value: 115.0,
+    unit: "bytes",
+    command: "ringwell load --json",
+    conditions: "bytes_in over rows, batches of 40: a count, the same on every machine",
+};
+
+/// All of them, in the order in which they are used.
+pub const MEASURED: [Measured; 9] =
+    [HTTP, BATCH, MANY_NUMBERS, SHARD, HOP, NUMBER, CONNECTION, RECORD, ANSWER];

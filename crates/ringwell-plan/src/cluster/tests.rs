@@ -1,0 +1,95 @@
+use super::*;
+
+fn traffic(numbers_per_second: f64) -> Traffic {
+    Traffic {
+        numbers_per_second,
+        rows_per_batch: 40.0,
+        parameter_bytes: 44.0,
+        lifetime: Duration::from_mins(30),
+        numbers: None,
+        pool_numbers: 500,
+        target: 0.01,
+        connections: 100.0,
+        busy: 0.5,
+        node_cores: 8,
+        node_memory: 32.0 * 1_073_741_824.0,
+    }
+}
+
+fn value(figures: &[Figure], what: &str) -> f64 {
+    figures.iter().find(|figure| figure.what == what).unwrap().value
+}
+
+fn assert_near(value: f64, expected: f64) {
+    assert!((value / expected - 1.0).abs() < 0.01, "{value} is not {expected}");
+}
+
+#[test]
+fn all_numbers_of_north_america_take_twelve_hours_and_one_core_is_hardly_busy() {
+    let all = Traffic { numbers: Some(5.5e9), node_memory: 300e9, ..traffic(127_315.0) };
+    let figures = estimate(&all).unwrap();
+    assert_near(value(&figures, "every number handed out once"), 12.0 * 3_600.0);
+    // 3,183 batches of 18.19 us, 1.43 times as dear because of the numbers.
+    assert_near(value(&figures, "cores that are busy"), 3_183.0 * 18.19e-6 * 1.43);
+    assert_near(value(&figures, "memory of all nodes"), 5.5e9 * 45.5);
+    assert_near(value(&figures, "nodes"), 1.0);
+    assert_near(value(&figures, "shards, one a core"), 1.0);
+}
+
+#[test]
+fn numbers_that_one_node_cannot_hold_take_more_nodes_and_the_hops_between_them() {
+    let all = Traffic { numbers: Some(5.5e9), ..traffic(127_315.0) };
+    let figures = estimate(&all).unwrap();
+    assert_near(value(&figures, "nodes"), 8.0);
+    let one = estimate(&Traffic { node_memory: 300e9, ..all }).unwrap();
+    let cores = [&figures, &one].map(|figures| value(figures, "cores that are busy"));
+    assert!(cores[0] > 2.0 * cores[1], "{cores:?}");
+    // Seven of eight rows belong to another node.
+    let between = 127_315.0 * 7.0 / 8.0 * (20.0 + 44.0);
+    assert_near(value(&figures, "network, between nodes"), between);
+}
+
+#[test]
+fn numbers_follow_from_lifetime_and_target() {
+    let figures = estimate(&traffic(1_000.0)).unwrap();
+    assert_near(value(&figures, "numbers locked out at once"), 1_800_000.0);
+    // A pool of 500 carries a load of 474 at 1 %.
+    assert_near(value(&figures, "numbers in all pools"), 1_800_000.0 / 474.0 * 500.0);
+}
+
+#[test]
+fn a_journal_takes_whole_blocks_when_batches_are_flushed_alone() {
+    let figures = estimate(&traffic(40.0)).unwrap();
+    assert_near(value(&figures, "journal, each batch flushed alone"), 4_096.0);
+    assert_near(value(&figures, "journal, busy"), 40.0 * 61.3 * 4_096.0 / 4_088.0);
+}
+
+#[test]
+fn more_traffic_never_takes_less() {
+    let mut before: Option<Vec<Figure>> = None;
+    for rate in [1.0, 1e3, 1e5, 1e6] {
+        let figures = estimate(&traffic(rate)).unwrap();
+        for what in ["cores that are busy", "shards, one a core", "memory of all nodes", "nodes"] {
+            let less = before.as_ref().map_or(0.0, |before| value(before, what));
+            assert!(value(&figures, what) >= less, "{what} at {rate}");
+        }
+        before = Some(figures);
+    }
+}
+
+#[test]
+fn more_than_a_cluster_can_do_is_said() {
+    assert_eq!(estimate(&traffic(1e9)), Err(EstimateError::TooMuch));
+    let none = EstimateError::NotAbove0("numbers a second");
+    assert_eq!(estimate(&traffic(0.0)), Err(none));
+}
+
+#[test]
+fn every_measured_figure_names_the_command_that_prints_it() {
+    for measured in MEASURED {
+        let command = measured.command;
+        let known = ["cargo xtask bench ", "ringwell ", "curl "];
+        assert!(known.iter().any(|start| command.starts_with(start)), "{command}");
+        assert!(measured.value > 0.0);
+    }
+}
