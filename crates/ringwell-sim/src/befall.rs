@@ -12,9 +12,9 @@ const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND)
 
 impl World {
     /// A second has passed.
-    pub(crate) fn befall(&mut self) -> Judged {
+    pub(crate) fn befall(&mut self) {
         if self.faults.are_over {
-            return Ok(());
+            return;
         }
         self.queue.add(self.now + SECOND, Event::Second);
         for node in 0..self.nodes.len() {
@@ -25,19 +25,18 @@ impl World {
         }
         self.befall_network();
         if self.faults.strikes(Kind::MapChange) {
-            self.change_map()?;
+            self.change_map();
         }
         for node in 0..self.nodes.len() {
             if self.nodes[node].running.is_none() {
                 continue;
             }
             if self.faults.strikes(Kind::Power) {
-                self.stop(node, true)?;
+                self.stop(node, true);
             } else if self.faults.strikes(Kind::Kill) {
-                self.stop(node, false)?;
+                self.stop(node, false);
             }
         }
-        Ok(())
     }
 
     fn befall_machine(&mut self, node: usize) {
@@ -105,20 +104,20 @@ impl World {
     }
 
     /// A pool moves to another shard: first the node that loses it starts again, then the other.
-    fn change_map(&mut self) -> Judged {
+    fn change_map(&mut self) {
         let shards = self.cluster.homes.len();
         if self.map_change.is_some() || shards < 2 {
-            return Ok(());
+            return;
         }
         let random = self.faults.stream(Kind::MapChange);
         let (which, to) = (random.next(), random.index(shards));
         let pause = random.below(2 * SECOND);
         let owners = &self.cluster.newest().owners;
         let which = usize::try_from(which % owners.len() as u64).unwrap_or(0);
-        let Some((&pool, &from)) = owners.iter().nth(which) else { return Ok(()) };
+        let Some((&pool, &from)) = owners.iter().nth(which) else { return };
         let to = u16::try_from(to).unwrap_or(0);
         if from == to {
-            return Ok(());
+            return;
         }
         let map = self.cluster.change(Some((pool, to)));
         let (loses, gets) = (self.cluster.home(from), self.cluster.home(to));
@@ -126,12 +125,11 @@ impl World {
         if loses == gets || self.bug != Some(Bug::StaleMap) {
             self.nodes[loses].map = map;
         }
-        self.stop(loses, false)?;
+        self.stop(loses, false);
         if loses != gets {
             self.map_change = Some(gets);
             self.queue.add(self.now + 1 + pause, Event::MapArrives(gets));
         }
-        Ok(())
     }
 
     /// The last fault has been.
@@ -149,15 +147,14 @@ impl World {
     }
 
     /// The newest map comes to every node: with an older one a node asks the wrong shard.
-    pub(crate) fn roll_out(&mut self) -> Judged {
+    pub(crate) fn roll_out(&mut self) {
         let newest = self.cluster.newest();
         for node in 0..self.nodes.len() {
             if self.nodes[node].map.version < newest.version {
                 self.nodes[node].map = std::rc::Rc::clone(&newest);
-                self.stop(node, false)?;
+                self.stop(node, false);
             }
         }
-        Ok(())
     }
 
     /// Who held each number that somebody has seen.

@@ -191,8 +191,7 @@ impl World {
 
     /// An answer has come: some ask again all the same, some give numbers back.
     pub(crate) fn answer_arrives(&mut self, id: u64, allocations: &[(u64, u64, u16)]) {
-        let is_odd = mix(id) % 2 == 0;
-        if is_odd {
+        if mix(id).is_multiple_of(2) {
             self.clients.unsent(id);
         }
         for &(number, at_ms, shard) in allocations {

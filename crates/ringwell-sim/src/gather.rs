@@ -5,7 +5,7 @@ use ringwell_engine::{Outcome, Refusal};
 
 use crate::bug::Bug;
 use crate::event::Task;
-use crate::model::{Judged, Row, Told};
+use crate::model::{Judged, Model, Row, Told};
 use crate::thread::{PeerAnswer, PeerRow, PeerRows, Reply, Thread, is_promise, key, unanswered};
 use crate::world::{MS, World};
 
@@ -82,13 +82,7 @@ impl World {
             }
             let reply = Reply::Batch { batch: id, remote: batch.remote.len() };
             let numbers = rows.iter().map(|row| row.row).collect();
-            batch.remote.push(Remote {
-                shard,
-                rows: numbers,
-                answered_at: None,
-                arrived: None,
-                is_open: true,
-            });
+            batch.remote.push(Remote::new(shard, numbers));
             sends.push((shard, PeerRows { batch: id, rows, retry, deadline, reply }));
         }
         let reply = Reply::Batch { batch: id, remote: usize::MAX };
@@ -214,7 +208,7 @@ impl World {
             self.release(node, thread, &unseen);
         }
         let late = self.now.saturating_sub(batch.deadline + LATE_MAX_US + self.lag);
-        self.model.answered_late(id, thread.shard, late)?;
+        Model::answered_late(id, thread.shard, late)?;
         let retry = self.clients.retry(id);
         for (row, outcome) in (0..).zip(&batch.outcomes) {
             let told = match *outcome {
@@ -241,13 +235,12 @@ impl World {
     }
 
     /// The client has gone.
-    pub(crate) fn abort(&mut self, node: usize, thread: &mut Thread, id: u64) -> Judged {
+    pub(crate) fn abort(&mut self, node: usize, thread: &mut Thread, id: u64) {
         let Some(batch) = self.running(node).and_then(|r| r.batches.remove(&id)) else {
-            return Ok(());
+            return;
         };
         self.clients.unsent(id);
         self.release_all(node, thread, batch);
-        Ok(())
     }
 
     /// Releases every number that was handed out for this batch.
@@ -267,6 +260,12 @@ impl World {
         let own = own.filter(|(plan, _)| plan.0 == thread.shard).map(|(_, outcome)| *outcome);
         let own = unanswered(&PeerAnswer { at: batch.now, outcomes: own.collect() });
         self.release(node, thread, &own);
+    }
+}
+
+impl Remote {
+    fn new(shard: u16, rows: Vec<u16>) -> Self {
+        Self { shard, rows, answered_at: None, arrived: None, is_open: true }
     }
 }
 

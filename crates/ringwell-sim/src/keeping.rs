@@ -7,7 +7,6 @@ use ringwell_journal::{Chunk, SnapshotHeader, SnapshotReader, SnapshotWriter};
 use crate::bug::Bug;
 use crate::disk::{Name, Trouble};
 use crate::event::{Event, Task};
-use crate::model::Judged;
 use crate::store::Unread;
 use crate::thread::Thread;
 use crate::world::{MS, SECOND, World};
@@ -41,7 +40,7 @@ pub(crate) struct Carry {
 
 impl World {
     /// What a shard looks after every second.
-    pub(crate) fn round(&mut self, node: usize, thread: &mut Thread) -> Judged {
+    pub(crate) fn round(&mut self, node: usize, thread: &mut Thread) {
         self.later(node, thread.shard, SECOND, Task::Round);
         let now = thread.engine.at(self.shard_time(node));
         let is_quiet = now.since(thread.engine.tip().last_at) >= TICK;
@@ -52,7 +51,7 @@ impl World {
         let grown = thread.store.body_bytes - thread.snapshot_at;
         if grown >= SNAPSHOT_EVERY_BYTES && thread.snap.is_none() {
             thread.snapshot_at = thread.store.body_bytes;
-            self.snapshot_begin(node, thread)?;
+            self.snapshot_begin(node, thread);
         }
         if thread.carry.is_none()
             && let Some((next_n, end)) = thread.store.expired()
@@ -62,12 +61,11 @@ impl World {
         }
         // What goes wrong with a spare is tried again in the next round.
         let _ = thread.store.keep_spares(&mut self.io(node));
-        Ok(())
     }
 
     /// Begins a snapshot; the pieces follow between batches.
-    pub(crate) fn snapshot_begin(&mut self, node: usize, thread: &mut Thread) -> Judged {
-        let header = header(thread, self.bug);
+    pub(crate) fn snapshot_begin(&mut self, node: usize, thread: &mut Thread) {
+        let header = header(thread);
         match thread.store.create_snapshot(&mut self.io(node), header.replay_from) {
             Ok(draft) => {
                 thread.snap = Some(Snap {
@@ -79,40 +77,39 @@ impl World {
                 });
                 let pause = self.chance.between(20, 3 * MS);
                 self.later(node, thread.shard, pause, Task::SnapshotPiece);
-                Ok(())
             }
-            Err(Trouble::Crashed) => Ok(()),
+            Err(Trouble::Crashed) => {}
             Err(Trouble::Full | Trouble::Io) => self.snapshot_ended(node, thread, false),
         }
     }
 
-    pub(crate) fn snapshot_piece(&mut self, node: usize, thread: &mut Thread) -> Judged {
-        let Some(snap) = &mut thread.snap else { return Ok(()) };
+    pub(crate) fn snapshot_piece(&mut self, node: usize, thread: &mut Thread) {
+        let Some(snap) = &mut thread.snap else { return };
         if let Some(writer) = &mut snap.writer {
             snap.step = thread.engine.snapshot(snap.step, writer);
         }
         if snap.step != SnapshotStep::Done {
             let pause = self.chance.between(20, 3 * MS);
             self.later(node, thread.shard, pause, Task::SnapshotPiece);
-            return Ok(());
+            return;
         }
         snap.through = Some(match self.bug {
             Some(Bug::SnapshotTooEarly) => thread.durable,
             _ => thread.engine.newest_group(),
         });
         self.commit_soon(node, thread);
-        self.keeping_wakes(node, thread)
+        self.keeping_wakes(node, thread);
     }
 
     /// The journal has got further, or refuses: those who waited for it go on.
-    pub(crate) fn keeping_wakes(&mut self, node: usize, thread: &mut Thread) -> Judged {
+    pub(crate) fn keeping_wakes(&mut self, node: usize, thread: &mut Thread) {
         let through = thread.snap.as_ref().and_then(|snap| snap.through);
         if let Some(through) = through {
             if thread.durable >= through {
-                self.publish(node, thread, through)?;
+                self.publish(node, thread, through);
             } else if thread.refusal.is_some() {
                 self.drop_draft(node, thread);
-                self.snapshot_ended(node, thread, false)?;
+                self.snapshot_ended(node, thread, false);
             }
         }
         let waits_for = thread.carry.as_ref().and_then(|carry| carry.waits_for);
@@ -125,18 +122,17 @@ impl World {
                 thread.carry = None;
             }
         }
-        Ok(())
     }
 
-    fn publish(&mut self, node: usize, thread: &mut Thread, through: u64) -> Judged {
-        let Some(snap) = thread.snap.as_mut() else { return Ok(()) };
+    fn publish(&mut self, node: usize, thread: &mut Thread, through: u64) {
+        let Some(snap) = thread.snap.as_mut() else { return };
         let (draft, replay_from) = (snap.draft, snap.replay_from);
-        let Some(writer) = snap.writer.take() else { return Ok(()) };
+        let Some(writer) = snap.writer.take() else { return };
         let mut bytes = writer.finish(through);
         let mut replay_from = replay_from;
         if self.bug == Some(Bug::SnapshotMissesGroup) {
             replay_from = thread.engine.tip().next_n;
-            bytes = headed(&bytes, &header(thread, self.bug), through);
+            bytes = headed(&bytes, &header(thread), through);
         }
         let mut io = self.io(node);
         let written = io.disk.write(io.faults, draft, 0, &bytes);
@@ -144,12 +140,12 @@ impl World {
         match published {
             Ok(()) => {
                 thread.snap = None;
-                self.snapshot_ended(node, thread, true)
+                self.snapshot_ended(node, thread, true);
             }
-            Err(Trouble::Crashed) => Ok(()),
+            Err(Trouble::Crashed) => {}
             Err(Trouble::Full | Trouble::Io) => {
                 self.drop_draft(node, thread);
-                self.snapshot_ended(node, thread, false)
+                self.snapshot_ended(node, thread, false);
             }
         }
     }
@@ -164,27 +160,26 @@ impl World {
 
     /// The first snapshot after a start opens the shard, whether it could be taken or not, unless
     /// it is needed.
-    fn snapshot_ended(&mut self, node: usize, thread: &mut Thread, is_taken: bool) -> Judged {
+    fn snapshot_ended(&mut self, node: usize, thread: &mut Thread, is_taken: bool) {
         if thread.is_ready {
-            return Ok(());
+            return;
         }
         if thread.needs_snapshot && !is_taken {
             let life = self.nodes[node].life;
             self.queue.add(self.now, Event::Restart(node, life));
-            return Ok(());
+            return;
         }
         thread.is_ready = true;
         self.later(node, thread.shard, 10 * MS, Task::Round);
         self.shard_is_ready(node, thread);
-        Ok(())
     }
 
     /// Copies what still matters out of the oldest segment, some groups at a time.
-    pub(crate) fn carry_step(&mut self, node: usize, thread: &mut Thread) -> Judged {
-        let Some(carry) = &mut thread.carry else { return Ok(()) };
+    pub(crate) fn carry_step(&mut self, node: usize, thread: &mut Thread) {
+        let Some(carry) = &mut thread.carry else { return };
         if thread.engine.refusal().is_some() {
             thread.carry = None;
-            return Ok(());
+            return;
         }
         let end = carry.end.min(carry.next_n + CARRY_GROUPS);
         let range = carry.next_n..end;
@@ -199,7 +194,7 @@ impl World {
                 // Damaged: the segment stays, and is tried again in the next round.
                 debug_assert_ne!(group.err(), Some(Unread::NotYet), "an old group is stored");
                 thread.carry = None;
-                return Ok(());
+                return;
             };
             let now = thread.engine.at(self.shard_time(node));
             // Groups are far smaller here than what makes the one that gathers full.
@@ -209,17 +204,17 @@ impl World {
         self.commit_soon(node, thread);
         if !is_last {
             self.later(node, thread.shard, 200, Task::CarryStep);
-            return Ok(());
+            return;
         }
         let waits_for = Some(thread.engine.newest_group());
         if let Some(carry) = &mut thread.carry {
             carry.waits_for = waits_for;
         }
-        self.keeping_wakes(node, thread)
+        self.keeping_wakes(node, thread);
     }
 }
 
-fn header(thread: &Thread, _bug: Option<Bug>) -> SnapshotHeader {
+fn header(thread: &Thread) -> SnapshotHeader {
     let engine: &Engine = &thread.engine;
     let tip = engine.tip();
     SnapshotHeader {

@@ -151,7 +151,7 @@ impl World {
         if let Some(link) = thread.links.get_mut(&owner) {
             link.calls.insert(id, call);
         }
-        self.send(node, owner, from, wire);
+        self.send(node, owner, from, &wire);
         let at = |task| Task::Link(owner, task);
         if limit >= slow {
             self.later(node, thread.shard, slow, at(LinkTask::Slow(id)));
@@ -344,7 +344,7 @@ impl World {
         }
         let mut bytes = Vec::new();
         frame::write_ping(&mut bytes, owner);
-        self.send(node, owner, from, Wire::Ping { from, bytes });
+        self.send(node, owner, from, &Wire::Ping { from, bytes });
         self.later(node, thread.shard, limit, Task::Link(owner, LinkTask::PingLimit(id)));
     }
 
@@ -400,7 +400,7 @@ impl World {
             numbers: numbers.iter().map(|(number, _)| *number).collect(),
         };
         frame::write_unanswered(&mut bytes, &unseen);
-        self.send(node, owner, Reply::Handler(0), Wire::Unanswered(bytes));
+        self.send(node, owner, Reply::Handler(0), &Wire::Unanswered(bytes));
     }
 }
 

@@ -184,7 +184,8 @@ fn command(options: &Options) -> String {
         command += &list("only-batches", only.iter().map(u32::to_string).collect());
     }
     if let Some(bug) = options.bug {
-        command += &format!(" --bug {}", bug.name());
+        command += " --bug ";
+        command += bug.name();
     }
     command
 }

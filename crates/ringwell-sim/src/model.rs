@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 mod checks;
+#[cfg(test)]
+mod tests;
 
 /// A gap of the clock up to this is believed: nobody can tell it from a long stop.
 const BELIEVED_MS: i64 = 24 * 60 * 60 * 1000;
@@ -87,6 +89,7 @@ pub(crate) enum Told {
 
 /// A row that leaves with its answer.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_field_names, reason = "its place among the rows is called that everywhere")]
 pub(crate) struct Row {
     pub(crate) batch: u64,
     pub(crate) row: u16,
@@ -329,7 +332,7 @@ impl Model {
     }
 
     /// A batch's answer leaves `late_us` after the last moment that it may.
-    pub(crate) fn answered_late(&self, batch: u64, shard: u16, late_us: u64) -> Judged {
+    pub(crate) fn answered_late(batch: u64, shard: u16, late_us: u64) -> Judged {
         if late_us == 0 {
             return Ok(());
         }

@@ -21,7 +21,7 @@ pub(crate) struct Handler {
 
 impl World {
     /// Sends a request to the node that has `owner`.
-    pub(crate) fn send(&mut self, from: usize, owner: u16, call: Reply, wire: Wire) {
+    pub(crate) fn send(&mut self, from: usize, owner: u16, call: Reply, wire: &Wire) {
         let to = self.cluster.home(owner);
         for delay in self.ways(from, to) {
             let life = self.nodes[to].life;
@@ -32,7 +32,7 @@ impl World {
                 let to = Event::Thread { node: to, life, shard: owner, due, task };
                 self.queue.add(due, to);
             } else {
-                self.answer_call(to, call, Err(CallTrouble::Lost));
+                self.answer_call(to, call, &Err(CallTrouble::Lost));
             }
         }
     }
@@ -61,7 +61,7 @@ impl World {
     }
 
     /// Brings the end of a call to where it began.
-    fn answer_call(&mut self, from: usize, call: Reply, answer: Answered) {
+    fn answer_call(&mut self, from: usize, call: Reply, answer: &Answered) {
         let Reply::Call { node, life, thread, link, call } = call else { return };
         for delay in self.ways(from, node) {
             let due = self.now + delay;
@@ -76,7 +76,7 @@ impl World {
             && let Reply::Call { link, .. } = from
         {
             let home = self.cluster.home(*link);
-            self.answer_call(home, *from, Err(CallTrouble::Lost));
+            self.answer_call(home, *from, &Err(CallTrouble::Lost));
         }
     }
 
@@ -85,7 +85,7 @@ impl World {
         match wire {
             Wire::Ask { from, batch, bytes } => {
                 let Ok((ask, rows)) = frame::read_ask(&bytes, &limits) else {
-                    return self.answer_call(node, from, Err(CallTrouble::Refused));
+                    return self.answer_call(node, from, &Err(CallTrouble::Refused));
                 };
                 self.serve_ask(node, from, batch, &ask, rows, &bytes);
             }
@@ -100,7 +100,7 @@ impl World {
                 if frame::read_ping(&bytes).is_ok() {
                     self.later(node, thread.shard, 10, Task::PingServed(from));
                 } else {
-                    self.answer_call(node, from, Err(CallTrouble::Refused));
+                    self.answer_call(node, from, &Err(CallTrouble::Refused));
                 }
             }
         }
@@ -173,7 +173,7 @@ impl World {
         let rows = handler.outcomes.iter().map(row_answer).collect();
         let mut bytes = Vec::new();
         frame::write_answer(&mut bytes, &frame::Answer { at: handler.at, map_version, rows });
-        self.answer_call(node, handler.from, Ok(bytes));
+        self.answer_call(node, handler.from, &Ok(bytes));
     }
 
     /// A ping has come through the shard's own queue.
@@ -182,7 +182,7 @@ impl World {
         let map_version = self.nodes[node].map.version;
         let mut bytes = Vec::new();
         frame::write_answer(&mut bytes, &frame::Answer { at, map_version, rows: Vec::new() });
-        self.answer_call(node, from, Ok(bytes));
+        self.answer_call(node, from, &Ok(bytes));
     }
 }
 

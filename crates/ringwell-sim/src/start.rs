@@ -134,11 +134,10 @@ impl World {
         for shard in self.cluster.shards_of(node) {
             let running = self.running(node);
             let Some(mut thread) = running.and_then(|r| r.threads.remove(&shard)) else { continue };
-            let begun = self.snapshot_begin(node, &mut thread);
+            self.snapshot_begin(node, &mut thread);
             if let Some(running) = self.running(node) {
                 running.threads.insert(shard, thread);
             }
-            begun?;
         }
         Ok(())
     }
@@ -222,7 +221,7 @@ impl World {
     }
 
     /// Ends a process: killed, or its machine loses power. It starts again after a while.
-    pub(crate) fn stop(&mut self, node: usize, is_power: bool) -> Judged {
+    pub(crate) fn stop(&mut self, node: usize, is_power: bool) {
         let had = self.nodes[node].running.take();
         self.nodes[node].life += 1;
         for shard in self.cluster.shards_of(node) {
@@ -252,11 +251,10 @@ impl World {
         let life = self.nodes[node].life;
         let down = self.chance.between(20 * MS, 3 * SECOND);
         self.queue.add(self.now + down, Event::Start(node, life));
-        Ok(())
     }
 
     /// An operator puts back what has rotted, or gives up what the node had.
-    pub(crate) fn repair(&mut self, node: usize) -> Judged {
+    pub(crate) fn repair(&mut self, node: usize) {
         self.nodes[node].is_refused = false;
         let can_restore = self.chance.chance(500_000);
         let is_whole = self.nodes[node].disk.mend();
@@ -272,14 +270,13 @@ impl World {
         }
         let life = self.nodes[node].life;
         self.queue.add(self.now + 100 * MS, Event::Start(node, life));
-        Ok(())
     }
 
     /// The node that loses a pool has ended: now the one that gets it starts again.
-    pub(crate) fn map_arrives(&mut self, node: usize) -> Judged {
+    pub(crate) fn map_arrives(&mut self, node: usize) {
         self.map_change = None;
         self.nodes[node].map = self.cluster.newest();
-        self.stop(node, false)
+        self.stop(node, false);
     }
 }
 

@@ -175,8 +175,8 @@ impl World {
             Task::Batch(batch) => self.take_in(node, thread, batch)?,
             Task::Deadline(batch) => self.batch_is_due(node, thread, batch)?,
             Task::Wake(batch) => self.try_finish(node, thread, batch)?,
-            Task::Abort(batch) => self.abort(node, thread, batch)?,
-            Task::Rows(rows) => self.serve_peer(node, thread, rows)?,
+            Task::Abort(batch) => self.abort(node, thread, batch),
+            Task::Rows(rows) => self.serve_peer(node, thread, &rows)?,
             Task::Release(number, at) => self.release(node, thread, &[(number, at)]),
             Task::Unanswered(numbers) => self.release(node, thread, &numbers),
             Task::Commit => {
@@ -185,9 +185,9 @@ impl World {
             }
             Task::Flushed(written) => self.flushed(node, thread, written)?,
             Task::WriteAgain(group) => self.submit(node, thread, group)?,
-            Task::Round => self.round(node, thread)?,
-            Task::SnapshotPiece => self.snapshot_piece(node, thread)?,
-            Task::CarryStep => self.carry_step(node, thread)?,
+            Task::Round => self.round(node, thread),
+            Task::SnapshotPiece => self.snapshot_piece(node, thread),
+            Task::CarryStep => self.carry_step(node, thread),
             Task::Wire(wire) => self.serve_wire(node, thread, wire),
             Task::HandlerDeadline(id) => self.handler_is_due(node, thread, id),
             Task::PingServed(reply) => self.ping_served(node, thread, reply),
@@ -284,7 +284,8 @@ impl World {
         while let Some(promised) = thread.promised.pop_front_if(|p| p.group <= group) {
             self.deliver(node, thread, promised);
         }
-        self.keeping_wakes(node, thread)
+        self.keeping_wakes(node, thread);
+        Ok(())
     }
 
     /// The journal takes nothing: rows become overflow, those that wait too.
@@ -301,7 +302,8 @@ impl World {
             }
             self.deliver(node, thread, promised);
         }
-        self.keeping_wakes(node, thread)
+        self.keeping_wakes(node, thread);
+        Ok(())
     }
 
     /// Everybody of this thread who waits looks whether the wait is over.
@@ -313,7 +315,7 @@ impl World {
     }
 
     /// Serves rows of a batch that another shard took in.
-    fn serve_peer(&mut self, node: usize, thread: &mut Thread, ask: PeerRows) -> Judged {
+    fn serve_peer(&mut self, node: usize, thread: &mut Thread, ask: &PeerRows) -> Judged {
         let is_late = self.now > ask.deadline && self.bug != Some(Bug::DeadlineIgnored);
         if is_late || self.is_closed(node, ask.reply) {
             return Ok(());
@@ -321,7 +323,7 @@ impl World {
         let at = thread.engine.at(self.shard_time(node));
         let mut outcomes = vec![Outcome::Refused(Refusal::Late); ask.rows.len()];
         for (row, outcome) in ask.rows.iter().zip(&mut outcomes) {
-            self.allocate(node, thread, at, &ask, row, outcome)?;
+            self.allocate(node, thread, at, ask, row, outcome)?;
         }
         let answer = PeerAnswer { at, outcomes };
         let group = thread.engine.newest_group();

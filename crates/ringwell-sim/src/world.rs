@@ -148,15 +148,13 @@ impl World {
         match event {
             Event::Client => self.next_batch(),
             Event::Again(batch) => self.send_again(batch),
-            Event::Second => self.befall()?,
+            Event::Second => self.befall(),
             Event::Start(node, life) if self.nodes[node].life == life => self.start(node)?,
-            Event::Restart(node, life) if self.nodes[node].life == life => {
-                self.stop(node, false)?
-            }
-            Event::Repair(node, life) if self.nodes[node].life == life => self.repair(node)?,
+            Event::Restart(node, life) if self.nodes[node].life == life => self.stop(node, false),
+            Event::Repair(node, life) if self.nodes[node].life == life => self.repair(node),
             Event::Start(..) | Event::Restart(..) | Event::Repair(..) => {}
-            Event::MapArrives(node) => self.map_arrives(node)?,
-            Event::RollOut => self.roll_out()?,
+            Event::MapArrives(node) => self.map_arrives(node),
+            Event::RollOut => self.roll_out(),
             Event::Release { number, at_ms, shard } => self.release_by_client(number, at_ms, shard),
             Event::Thread { node, life, shard, due, task } => {
                 self.on_thread(node, life, shard, due, task)?;
@@ -171,18 +169,18 @@ impl World {
         if let Some(violation) = self.model.link_fault.take() {
             return Err(violation);
         }
-        self.bury()
+        self.bury();
+        Ok(())
     }
 
     /// Ends processes whose disk has stopped in the middle of a call.
-    fn bury(&mut self) -> Judged {
+    fn bury(&mut self) {
         for node in 0..self.nodes.len() {
             if self.nodes[node].disk.has_stopped {
                 let is_power = self.chance.chance(500_000);
-                self.stop(node, is_power)?;
+                self.stop(node, is_power);
             }
         }
-        Ok(())
     }
 
     fn on_thread(&mut self, node: usize, life: u32, shard: u16, due: u64, task: Task) -> Judged {

@@ -36,8 +36,8 @@ impl Model {
             let text = format!("locked out until {}, handed out again at {at_ms}", known.until);
             return fault("double in shard time", text);
         }
-        let of_pool = shard.numbers.range(pool.first..pool.first + pool.count);
-        let older = of_pool.filter(|(_, other)| other.until < known.until).next();
+        let mut of_pool = shard.numbers.range(pool.first..pool.first + pool.count);
+        let older = of_pool.find(|(_, other)| other.until < known.until);
         if let Some((other, Known { until, .. })) = older {
             let text =
                 format!("free since {}, but {other} has been free since {until}", known.until);

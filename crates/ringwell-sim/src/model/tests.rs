@@ -1,0 +1,152 @@
+//! Forged histories: the model must object to each without any simulator around it.
+
+use std::collections::BTreeMap;
+
+use super::{Grant, Judged, Model, PoolRule, Recovery, Row, Told};
+
+const FIRST: u64 = 2_005_550_000;
+const SECOND: u64 = 1_000_000;
+
+fn model() -> Model {
+    let pool = PoolRule { lifetime_ms: 1000, first: FIRST, count: 2, overflow: FIRST + 999 };
+    let mut model = Model::new(BTreeMap::from([(7, pool)]), vec![0]);
+    model.recovered(&recovery(1, 0)).unwrap();
+    model
+}
+
+/// A start at `now_us` that knows the two numbers as free.
+fn recovery(next_n: u64, now_us: u64) -> Recovery {
+    Recovery {
+        shard: 0,
+        next_n,
+        is_rotten: false,
+        disk_lied: false,
+        now_us,
+        now_ms: now_us / 1000,
+        numbers: vec![(FIRST, 0, 0), (FIRST + 1, 0, 0)],
+        holds: Vec::new(),
+    }
+}
+
+/// A number for row 0 of `batch`, at `now_us`, in group `batch`.
+fn grant(batch: u64, number: u64, now_us: u64) -> Grant {
+    let at = now_us / 1000;
+    let times = (now_us, at, at + 1001);
+    let (params, deadline) = (format!("b={batch}"), now_us + SECOND);
+    Grant::new((batch, 0), None, None, (0, 7, number), times, batch, true, params, deadline)
+}
+
+fn answer(model: &mut Model, batch: u64, told: Told, now_us: u64) -> Judged {
+    model.answered(&Row { batch, row: 0, retry: None, pool: 7, told, now_us })
+}
+
+fn rule(judged: Judged) -> &'static str {
+    judged.unwrap_err().rule
+}
+
+#[test]
+fn a_number_that_comes_back_after_its_lockout_is_right() {
+    let mut model = model();
+    for (batch, number, at) in [(1, FIRST, 0), (2, FIRST + 1, 1), (3, FIRST, SECOND + 2000)] {
+        model.granted(grant(batch, number, at)).unwrap();
+        answer(&mut model, batch, Told::Number(number), at).unwrap();
+    }
+}
+
+#[test]
+fn a_number_within_its_lockout_is_not() {
+    let mut model = model();
+    model.granted(grant(1, FIRST, 0)).unwrap();
+    assert_eq!(rule(model.granted(grant(2, FIRST, SECOND / 2))), "double in shard time");
+}
+
+#[test]
+fn two_visitors_who_have_seen_one_number_are_found_whatever_shards_believe() {
+    let mut model = model();
+    model.granted(grant(1, FIRST, 0)).unwrap();
+    answer(&mut model, 1, Told::Number(FIRST), 10).unwrap();
+    // The shard has forgotten everything, and nobody has noticed that.
+    model.shards.clear();
+    model.granted(grant(2, FIRST, SECOND - 1)).unwrap();
+    assert_eq!(rule(answer(&mut model, 2, Told::Number(FIRST), SECOND)), "double");
+}
+
+#[test]
+fn an_answer_that_is_gone_after_a_restart_is_found() {
+    let mut model = model();
+    model.granted(grant(5, FIRST, 0)).unwrap();
+    answer(&mut model, 5, Told::Number(FIRST), 10).unwrap();
+    assert_eq!(rule(model.recovered(&recovery(5, SECOND / 10))), "forgotten");
+    let mut model = self::model();
+    model.granted(grant(5, FIRST, 0)).unwrap();
+    answer(&mut model, 5, Told::Number(FIRST), 10).unwrap();
+    // The group is there, and the shard does not know what was in it.
+    assert_eq!(rule(model.recovered(&recovery(6, SECOND / 10))), "forgotten");
+}
+
+#[test]
+fn a_disk_that_has_lied_is_to_blame_and_a_damaged_end_must_be_held() {
+    let lied = Recovery { disk_lied: true, ..recovery(5, SECOND / 10) };
+    let mut model = model();
+    model.granted(grant(5, FIRST, 0)).unwrap();
+    answer(&mut model, 5, Told::Number(FIRST), 10).unwrap();
+    model.recovered(&lied).unwrap();
+    assert_eq!(model.excused, 1);
+    let rotten = Recovery { is_rotten: true, ..recovery(5, SECOND / 10) };
+    assert_eq!(rule(model.recovered(&rotten)), "not held");
+    let held = Recovery { holds: vec![(7, 1200)], ..rotten };
+    model.recovered(&held).unwrap();
+    assert_eq!(rule(model.granted(grant(6, FIRST, SECOND / 2))), "held");
+}
+
+#[test]
+fn a_number_that_nobody_gave_and_a_row_that_is_answered_twice_are_found() {
+    let mut model = model();
+    assert_eq!(rule(answer(&mut model, 1, Told::Number(FIRST), 0)), "phantom");
+    let mut model = self::model();
+    answer(&mut model, 1, Told::Refused("late"), 0).unwrap();
+    assert_eq!(rule(answer(&mut model, 1, Told::Refused("late"), 0)), "two answers");
+}
+
+#[test]
+fn another_pool_s_number_and_the_overflow_number_are_found() {
+    let mut model = model();
+    assert_eq!(rule(model.granted(grant(1, FIRST + 2, 0))), "wrong pool");
+    assert_eq!(rule(model.granted(grant(1, FIRST + 999, 0))), "wrong pool");
+}
+
+#[test]
+fn the_wrong_turn_and_an_overflow_without_cause_are_found() {
+    let mut model = model();
+    model.granted(grant(1, FIRST, 0)).unwrap();
+    assert_eq!(rule(model.exhausted(0, 7, 1, None)), "overflow without cause");
+    model.granted(grant(2, FIRST + 1, 1000)).unwrap();
+    model.exhausted(0, 7, 1, None).unwrap();
+    // Both are free again; the first has been free for longer.
+    assert_eq!(rule(model.granted(grant(3, FIRST + 1, 3 * SECOND))), "not the one free longest");
+}
+
+#[test]
+fn a_batch_that_is_sent_again_must_get_the_same_number() {
+    let mut model = model();
+    for (batch, number) in [(1, FIRST), (2, FIRST + 1)] {
+        let retry = Some((1, 0));
+        let granted = Grant { retry, ..grant(batch, number, batch * 1000) };
+        model.granted(granted).unwrap();
+        let told = Told::Number(number);
+        let row = Row { batch, row: 0, retry, pool: 7, told, now_us: batch * 1000 };
+        let judged = model.answered(&row);
+        assert_eq!(
+            judged.err().map(|broken| broken.rule),
+            (batch == 2).then_some("another answer")
+        );
+    }
+}
+
+#[test]
+fn rows_that_are_refused_long_after_the_last_fault_are_found() {
+    let mut model = model();
+    model.must_serve = true;
+    assert_eq!(rule(answer(&mut model, 1, Told::Refused("paced"), 0)), "not live");
+    assert_eq!(rule(model.check_probes(2)), "not live");
+}
