@@ -67,9 +67,7 @@ class ResponseTest < RingwellTest
   private
 
   def read(bytes, piece)
-    bytes = bytes.b
-    Ringwell::Response.new do |buffer|
-      buffer << bytes.slice!(0, piece)
-    end
+    at = -piece
+    Ringwell::Response.new { |buffer| buffer << bytes.byteslice(at += piece, piece).to_s.b }
   end
 end

@@ -68,7 +68,8 @@ class ValueTest < RingwellTest
                  RowError.new(error_class: "InvalidKey", message: "no").to_json
     assert_equal '{"api_suffix":"1/allocate_number.json?ring_pool_key=k&m1=a+%26+%C3%A4&e=",' \
                  '"request_id":false}',
-                 Request.new(pool: 1, key: "k", params: { m1: "a & ä", e: nil }, request_id: false).to_json
+                 JSON.generate(Request.new(pool: 1, key: "k", params: { m1: "a & ä", e: nil },
+                                           request_id: false))
     late = Ringwell::DeadlineExceeded.new("late")
     assert_equal '{"responses":[{"error_class":"ServiceUnavailable","message":"late"},' \
                  '{"request_id":"a","error_class":"InvalidKey","message":"no"}]}',

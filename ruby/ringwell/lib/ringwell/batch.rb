@@ -38,9 +38,10 @@ module Ringwell
     # those that it could not serve in time.
     def as_json(*)
       rows = outcomes.map do |outcome|
-        next outcome.as_json if outcome.respond_to?(:as_json)
-
-        { "error_class" => "ServiceUnavailable", "message" => outcome.message }
+        case outcome
+        when Allocation, RowError then outcome.as_json
+        else { "error_class" => "ServiceUnavailable", "message" => outcome.message }
+        end
       end
       { "responses" => rows }
     end

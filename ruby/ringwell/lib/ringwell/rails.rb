@@ -1,0 +1,5 @@
+# frozen_string_literal: true
+
+require_relative "config"
+require_relative "rails/view_helper"
+require_relative "rails/railtie"

@@ -1,0 +1,30 @@
+# frozen_string_literal: true
+
+require "yaml"
+
+# Settings as they stand in a file.
+class ConfigTest < RingwellTest
+  it "a file makes a client" do
+    config = Ringwell::Config.read(YAML.safe_load(<<~FILE))
+      endpoints: "unix:/run/ringwell.sock"
+      deadline: 0.2
+      pools:
+        42: { key: "k", overflow: 8005550100 }
+    FILE
+    made = config.client(instrumenter: nil)
+    assert_equal [0.2, "8005550100"], [made.deadline, made.overflow(42)]
+    assert_equal "#<Ringwell::Client unix:/run/ringwell.sock>", made.inspect
+  end
+
+  {
+    {} => /missing keyword: :endpoints/,
+    { endpoints: "unix:s", deadlin: 1 } => /unknown keyword: :deadlin/,
+    { endpoints: "unix:s", pools: { 1 => { kee: "k" } } } => /pool 1: unknown keyword: :kee/,
+    { endpoints: "unix:s", pools: { 1 => { overflow: "12" } } } => /overflow of pool 1 must be ten digits/,
+    { endpoints: "unix:s", pools: { 1 => "k" } } => /Ringwell: undefined method/
+  }.each do |settings, message|
+    it "settings are refused: #{settings}" do
+      assert_match message, assert_raises(Ringwell::ConfigError) { Ringwell::Config.read(settings) }.message
+    end
+  end
+end
