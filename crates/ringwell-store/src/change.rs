@@ -1,0 +1,384 @@
+//! One change of the directory: everything in it happens, or nothing.
+//!
+//! Owns the version, the audit log and what changes of pools. Numbers are in `rotation.rs`.
+//! Invariants: each change has a version of its own; a pool that changes carries that version; a
+//! line of the audit log is written with what it tells of. A change that is dropped never was: so
+//! a trial run is a change that nobody commits.
+
+use std::collections::BTreeSet;
+
+use ringwell_core::{Millis, NumberRange, PoolId};
+use ringwell_directory::RingPoolKey;
+use serde_json::{Value, json};
+use sqlx::{Any, AnyConnection, Row, Transaction};
+
+use crate::numbers::{self, NumberState};
+use crate::pools::{self, Former, Pool, PoolSettings, Scope};
+use crate::row::{from_db, ms, to_db};
+use crate::{Refusal, StoreError};
+
+/// A change that has begun. Other changes wait until it is committed or dropped.
+///
+/// A step that failed may have left half of its work: drop the change then, or go back to a save
+/// point.
+pub struct Change {
+    pub(crate) tx: Transaction<'static, Any>,
+    pub(crate) version: u64,
+    pub(crate) now: Millis,
+    /// Added to every lockout: how far the clocks of nodes may be apart.
+    pub(crate) margin: Millis,
+    who: String,
+    touched: BTreeSet<PoolId>,
+    /// Lines of the audit log so far.
+    lines: i64,
+}
+
+impl Change {
+    pub(crate) async fn begin(
+        mut tx: Transaction<'static, Any>,
+        who: &str,
+        now: Millis,
+        margin: Millis,
+    ) -> Result<Self, StoreError> {
+        // First of all: the row's lock makes other writers of PostgreSQL wait here.
+        let query = sqlx::query("UPDATE directory SET version = version + 1 RETURNING version");
+        let row = query.fetch_one(&mut *tx).await?;
+        let version = from_db(row.try_get(0)?, "the version")?;
+        let (who, touched) = (who.to_owned(), BTreeSet::new());
+        Ok(Self { tx, version, now, margin, who, touched, lines: 0 })
+    }
+
+    /// The version that the directory will have.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Checks every pool that was changed, and makes the change last. The directory's version
+    /// afterwards: the one before if nothing was changed.
+    ///
+    /// # Errors
+    /// [`Refusal::Pool`] if a pool breaks a rule now; then nothing has changed.
+    pub async fn commit(mut self) -> Result<u64, StoreError> {
+        if self.lines == 0 {
+            return Ok(self.version - 1);
+        }
+        self.check().await?;
+        self.tx.commit().await?;
+        Ok(self.version)
+    }
+
+    /// Whether every pool that was changed keeps the rules, as [`Change::commit`] asks.
+    ///
+    /// # Errors
+    /// [`Refusal::Pool`] for the first that does not.
+    pub async fn check(&mut self) -> Result<(), StoreError> {
+        for id in std::mem::take(&mut self.touched) {
+            let Some(pool) = pools::by_id(&mut self.tx, id).await? else { continue };
+            let runs = numbers::of_pool(&mut self.tx, id).await?;
+            let rotation = runs.iter().filter(|run| run.state == NumberState::Available);
+            let mut ranges = rotation.map(numbers::Run::range).collect::<Result<Vec<_>, _>>()?;
+            let mut pool = pool;
+            if ranges.is_empty() {
+                // A pool may wait for its first number; the other rules hold already.
+                ranges.extend(NumberRange::new(PLACEHOLDER, 1));
+                pool.overflow = None;
+            }
+            pool.ring_pool(ranges)?;
+        }
+        Ok(())
+    }
+
+    /// A place to come back to, for a step that may fail without ending the whole change.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn save_point(&mut self) -> Result<(), StoreError> {
+        sqlx::query("SAVEPOINT step").execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// Undoes all since [`Change::save_point`].
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn back_to_save_point(&mut self) -> Result<(), StoreError> {
+        sqlx::query("ROLLBACK TO SAVEPOINT step").execute(&mut *self.tx).await?;
+        self.release_save_point().await
+    }
+
+    /// Forgets the save point and keeps what was done since.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn release_save_point(&mut self) -> Result<(), StoreError> {
+        sqlx::query("RELEASE SAVEPOINT step").execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// The pool `id`, as this change has left it.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownPool`].
+    pub async fn pool(&mut self, id: PoolId) -> Result<Pool, StoreError> {
+        let pool = pools::by_id(&mut self.tx, id).await?;
+        Ok(pool.ok_or(Refusal::UnknownPool(id))?)
+    }
+
+    /// The pool that `network` calls `id`, if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn pool_of_network(
+        &mut self,
+        network: &str,
+        id: &str,
+    ) -> Result<Option<Pool>, StoreError> {
+        pools::by_network_id(&mut self.tx, network, id).await
+    }
+
+    /// Makes a pool without numbers; its network, advertiser and campaign too if they are new.
+    /// Without `id` it gets the next one that no pool ever had.
+    ///
+    /// # Errors
+    /// [`Refusal::PoolExists`], [`Refusal::IdTaken`].
+    pub async fn create_pool(
+        &mut self,
+        settings: PoolSettings,
+        id: Option<PoolId>,
+        key: RingPoolKey,
+    ) -> Result<PoolId, StoreError> {
+        let id = match id {
+            Some(id) => id,
+            None => self.next_id().await?,
+        };
+        if pools::by_id(&mut self.tx, id).await?.is_some() {
+            return Err(Refusal::PoolExists(id).into());
+        }
+        self.reserve_id(id).await?;
+        self.check_network_id(&settings, id).await?;
+        put_scope(&mut self.tx, &settings.scope).await?;
+        let version = self.version;
+        let pool =
+            Pool { id, version, settings, key, next_key: None, overflow: None, former: None };
+        pool.put(&mut self.tx).await?;
+        let again = sqlx::query("DELETE FROM removed_pools WHERE id = $1");
+        again.bind(to_db(id.0, "a pool's id")?).execute(&mut *self.tx).await?;
+        self.touched.insert(id);
+        self.log("create", &object(id), None, Some(pool.to_json())).await?;
+        Ok(id)
+    }
+
+    /// Gives a pool other settings.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownPool`], [`Refusal::IdTaken`], [`Refusal::OverflowIsFixed`].
+    pub async fn update_pool(
+        &mut self,
+        id: PoolId,
+        settings: PoolSettings,
+    ) -> Result<(), StoreError> {
+        let before = self.pool(id).await?;
+        if settings.allow_overflow != before.settings.allow_overflow {
+            return Err(Refusal::OverflowIsFixed.into());
+        }
+        if settings == before.settings {
+            return Ok(());
+        }
+        self.check_network_id(&settings, id).await?;
+        put_scope(&mut self.tx, &settings.scope).await?;
+        let lockout = before.lockout(self.now);
+        let mut after = Pool { settings, ..before.clone() };
+        if after.settings.lifetime < before.settings.lifetime {
+            let until = match self.first_unconfirmed().await? {
+                Some(_) => Millis::ZERO,
+                None => self.now + lockout + self.margin,
+            };
+            let version = self.first_unconfirmed().await?;
+            after.former = Some(Former { lifetime: lockout, version, until });
+        }
+        self.put_pool(&before, after, "update").await
+    }
+
+    /// Takes the pool away; its numbers go to the inventory, and keep their lockouts. `false` if
+    /// there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn remove_pool(&mut self, id: PoolId) -> Result<bool, StoreError> {
+        let Some(pool) = pools::by_id(&mut self.tx, id).await? else { return Ok(false) };
+        self.empty_pool(&pool).await?;
+        let db_id = to_db(id.0, "a pool's id")?;
+        let query = sqlx::query("DELETE FROM ring_pools WHERE id = $1");
+        query.bind(db_id).execute(&mut *self.tx).await?;
+        let query = sqlx::query(
+            "INSERT INTO removed_pools (id, version) VALUES ($1, $2) \
+             ON CONFLICT (id) DO UPDATE SET version = $2",
+        );
+        let version = to_db(self.version, "a version")?;
+        query.bind(db_id).bind(version).execute(&mut *self.tx).await?;
+        self.touched.remove(&id);
+        self.log("remove", &object(id), Some(pool.to_json()), None).await?;
+        Ok(true)
+    }
+
+    /// Gives the pool a second key; the first stays valid until [`Change::end_key_overlap`]. A
+    /// second key that it has already is replaced.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownPool`], or [`Refusal::Pool`] when committed with the key it has.
+    pub async fn rotate_key(&mut self, id: PoolId, next: RingPoolKey) -> Result<(), StoreError> {
+        let before = self.pool(id).await?;
+        let after = Pool { next_key: Some(next), ..before.clone() };
+        self.put_pool(&before, after, "rotate key").await
+    }
+
+    /// Makes the second key the only one. `false` if there is no second one.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownPool`].
+    pub async fn end_key_overlap(&mut self, id: PoolId) -> Result<bool, StoreError> {
+        let before = self.pool(id).await?;
+        let Some(key) = before.next_key else { return Ok(false) };
+        let after = Pool { key, next_key: None, ..before.clone() };
+        self.put_pool(&before, after, "end key overlap").await?;
+        Ok(true)
+    }
+
+    /// Links a number that calls go to with the tag of a page.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn put_destination(
+        &mut self,
+        network: &str,
+        phone_number: &str,
+        tag: &str,
+    ) -> Result<(), StoreError> {
+        let query = sqlx::query(
+            "INSERT INTO destinations (network, phone_number, \
+             obfuscated_tag_id) VALUES ($1, $2, $3) \
+             ON CONFLICT (network, phone_number) DO UPDATE SET obfuscated_tag_id = $3",
+        );
+        let query = query.bind(network.to_owned()).bind(phone_number.to_owned());
+        query.bind(tag.to_owned()).execute(&mut *self.tx).await?;
+        let after = json!({ "obfuscated_tag_id": tag });
+        self.log("put", &format!("destination {network}/{phone_number}"), None, Some(after)).await
+    }
+
+    /// Writes a pool that is there already, with this change's version.
+    pub(crate) async fn put_pool(
+        &mut self,
+        before: &Pool,
+        mut after: Pool,
+        action: &str,
+    ) -> Result<(), StoreError> {
+        after.version = self.version;
+        after.put(&mut self.tx).await?;
+        self.touched.insert(after.id);
+        self.log(action, &object(after.id), Some(before.to_json()), Some(after.to_json())).await
+    }
+
+    /// The pool's numbers have changed.
+    pub(crate) async fn touch(&mut self, id: PoolId) -> Result<(), StoreError> {
+        let query = sqlx::query("UPDATE ring_pools SET version = $1 WHERE id = $2");
+        let version = to_db(self.version, "a version")?;
+        query.bind(version).bind(to_db(id.0, "a pool's id")?).execute(&mut *self.tx).await?;
+        self.touched.insert(id);
+        Ok(())
+    }
+
+    /// This version, if there is a node that must confirm it.
+    pub(crate) async fn first_unconfirmed(&mut self) -> Result<Option<u64>, StoreError> {
+        let query = sqlx::query("SELECT COUNT(*) FROM nodes");
+        let nodes: i64 = query.fetch_one(&mut *self.tx).await?.try_get(0)?;
+        Ok((nodes > 0).then_some(self.version))
+    }
+
+    /// Writes a line of the audit log.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn log(
+        &mut self,
+        action: &str,
+        object: &str,
+        before: Option<Value>,
+        after: Option<Value>,
+    ) -> Result<(), StoreError> {
+        let query = sqlx::query(
+            "INSERT INTO audit_log (version, place, at_ms, who, action, \
+             object, before_change, after_change) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        );
+        query
+            .bind(to_db(self.version, "a version")?)
+            .bind(self.lines)
+            .bind(ms(self.now))
+            .bind(self.who.clone())
+            .bind(action.to_owned())
+            .bind(object.to_owned())
+            .bind(before.map(|value| value.to_string()))
+            .bind(after.map(|value| value.to_string()))
+            .execute(&mut *self.tx)
+            .await?;
+        self.lines += 1;
+        Ok(())
+    }
+
+    async fn next_id(&mut self) -> Result<PoolId, StoreError> {
+        let query = sqlx::query("SELECT next_pool_id FROM directory");
+        let id: i64 = query.fetch_one(&mut *self.tx).await?.try_get(0)?;
+        Ok(PoolId(from_db(id, "a pool's id")?))
+    }
+
+    /// No pool made later gets `id`, or one below it.
+    pub(crate) async fn reserve_id(&mut self, id: PoolId) -> Result<(), StoreError> {
+        let query = sqlx::query("UPDATE directory SET next_pool_id = $1 WHERE next_pool_id < $1");
+        let next = to_db(id.0.saturating_add(1), "a pool's id")?;
+        query.bind(next).execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    async fn check_network_id(
+        &mut self,
+        settings: &PoolSettings,
+        id: PoolId,
+    ) -> Result<(), StoreError> {
+        let taken = &settings.id_from_network;
+        let other = pools::by_network_id(&mut self.tx, &settings.scope.network, taken).await?;
+        match other {
+            Some(other) if other.id != id => Err(Refusal::IdTaken(taken.clone()).into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Stands for the numbers of a pool that has none yet; any number does.
+const PLACEHOLDER: ringwell_core::PromoNumber =
+    match ringwell_core::PromoNumber::from_u64(2_000_000_000) {
+        Some(number) => number,
+        None => panic!("evaluated when the program is compiled"),
+    };
+
+/// How the audit log names a pool.
+pub(crate) fn object(id: PoolId) -> String {
+    format!("ring_pool {id}")
+}
+
+/// Makes what a pool's scope names, as far as it is not there.
+pub(crate) async fn put_scope(db: &mut AnyConnection, scope: &Scope) -> Result<(), StoreError> {
+    let Scope { network, advertiser, campaign } = scope.clone();
+    let query = sqlx::query("INSERT INTO networks (id) VALUES ($1) ON CONFLICT DO NOTHING");
+    query.bind(network.clone()).execute(&mut *db).await?;
+    let query = sqlx::query(
+        "INSERT INTO advertisers (network, id) VALUES ($1, $2) \
+         ON CONFLICT DO NOTHING",
+    );
+    query.bind(network.clone()).bind(advertiser.clone()).execute(&mut *db).await?;
+    let query = sqlx::query(
+        "INSERT INTO campaigns (network, advertiser, id) \
+         VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+    );
+    query.bind(network).bind(advertiser).bind(campaign).execute(db).await?;
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! The connection to SQLite or PostgreSQL: where it is, how it is opened, how work on it begins.
+//!
+//! Knows nothing of tables. Statements are written once, in what both understand: `$1` for
+//! arguments, BIGINT, TEXT and NULL for values.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use sqlx::any::AnyPoolOptions;
+use sqlx::{Any, AnyPool, Executor, Transaction};
+
+use crate::{StoreError, schema};
+
+/// How long a change waits for another one's end.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Readers and a writer; the management of one server needs no more.
+const CONNECTIONS_MAX: u32 = 4;
+
+/// Where the directory is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// A file of SQLite, made if it is not there.
+    File(PathBuf),
+    /// A database of PostgreSQL, as in `postgres://user:secret@host/ringwell`.
+    Url(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Sqlite,
+    Postgres,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Database {
+    kind: Kind,
+    pool: AnyPool,
+}
+
+impl Kind {
+    /// `IMMEDIATE` takes SQLite's one lock for writers at once: a transaction that first reads
+    /// and then finds somebody else writing could only be given up.
+    pub(crate) const fn begin_write(self) -> &'static str {
+        match self {
+            Self::Sqlite => "BEGIN IMMEDIATE",
+            Self::Postgres => "BEGIN",
+        }
+    }
+
+    const fn begin_read(self) -> &'static str {
+        match self {
+            Self::Sqlite => "BEGIN",
+            Self::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        }
+    }
+
+    /// What each new connection is told.
+    const fn greeting(self) -> &'static str {
+        match self {
+            // Readers do not wait for a writer; a change is on the disk when it is answered.
+            Self::Sqlite => {
+                "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
+                 PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON"
+            }
+            Self::Postgres => "SET lock_timeout = '10s'",
+        }
+    }
+}
+
+impl Database {
+    pub(crate) async fn open(location: &Location) -> Result<Self, StoreError> {
+        sqlx::any::install_default_drivers();
+        let (kind, url) = match location {
+            Location::Url(url) => (Kind::Postgres, url.clone()),
+            Location::File(path) => {
+                let path = path.to_string_lossy();
+                let segments =
+                    path.split('/').map(|part| utf8_percent_encode(part, NON_ALPHANUMERIC));
+                let path: Vec<_> = segments.map(|part| part.to_string()).collect();
+                (Kind::Sqlite, format!("sqlite://{}?mode=rwc", path.join("/")))
+            }
+        };
+        let options = AnyPoolOptions::new()
+            .max_connections(CONNECTIONS_MAX)
+            .acquire_timeout(WAIT_MAX)
+            .after_connect(move |connection, _| {
+                Box::pin(async move {
+                    connection.execute(sqlx::raw_sql(kind.greeting())).await.map(|_| ())
+                })
+            });
+        let pool = options.connect(&url).await?;
+        schema::upgrade(kind, &mut *pool.acquire().await?).await?;
+        Ok(Self { kind, pool })
+    }
+
+    pub(crate) async fn write(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        Ok(self.pool.begin_with(self.kind.begin_write()).await?)
+    }
+
+    /// Everything that is read in it is of one moment.
+    pub(crate) async fn read(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        Ok(self.pool.begin_with(self.kind.begin_read()).await?)
+    }
+
+    pub(crate) async fn close(&self) {
+        self.pool.close().await;
+    }
+}

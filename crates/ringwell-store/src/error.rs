@@ -1,0 +1,83 @@
+//! What can go wrong with the directory's database, by what the caller does about it.
+
+use ringwell_core::{Millis, PoolId, PromoNumber};
+use ringwell_directory::PoolFault;
+
+/// Why the database did not do what was asked. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database cannot be reached, or gave up. Asking again later may help.
+    #[error("the directory's database does not answer: {0}")]
+    Database(#[from] sqlx::Error),
+    /// The database was written by a newer program.
+    #[error("the database has schema {found}, this program knows {known}: use a newer program")]
+    NewerSchema {
+        /// The version that the database has.
+        found: usize,
+        /// The newest that this program knows.
+        known: usize,
+    },
+    /// What was read breaks a rule that every writer keeps.
+    #[error("the directory's database is damaged: {0}")]
+    Damaged(String),
+    /// The change would break a rule.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The operating system has no random bytes.
+    #[error("no random bytes: {0}")]
+    Random(getrandom::Error),
+}
+
+/// The rule that a change would break.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such pool.
+    #[error("there is no ring pool {0}")]
+    UnknownPool(PoolId),
+    /// There is a pool of that id.
+    #[error("there is a ring pool {0} already")]
+    PoolExists(PoolId),
+    /// `id_from_network` names one pool of a network.
+    #[error("another ring pool of the network has the id_from_network {0:?} already")]
+    IdTaken(String),
+    /// A rule for one pool.
+    #[error("{}: {}", .0.field(), .0)]
+    Pool(PoolFault),
+    /// The number is in use where it would have to be free.
+    #[error("{number} is {holder}")]
+    NumberTaken {
+        /// The first such number.
+        number: PromoNumber,
+        /// What it is, as in `in the rotation of ring pool 7`.
+        holder: String,
+    },
+    /// The number was never added to the inventory.
+    #[error("{0} is not known: add it to the inventory first")]
+    UnknownNumber(PromoNumber),
+    /// The number may not be taken away yet.
+    #[error("{number} may be locked until {ready} (milliseconds since 1970)")]
+    Locked {
+        /// The first such number.
+        number: PromoNumber,
+        /// From then on it is not.
+        ready: Millis,
+    },
+    /// `allow_overflow` was set when the pool was made.
+    #[error("allow_overflow of a ring pool cannot be changed")]
+    OverflowIsFixed,
+    /// Only a database without pools takes a whole list.
+    #[error("the directory has ring pools already: only an empty one takes a whole list")]
+    NotEmpty,
+    /// A limit that somebody set.
+    #[error("{0}")]
+    Limit(String),
+    /// Not a value that the database can hold.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+impl From<PoolFault> for StoreError {
+    fn from(fault: PoolFault) -> Self {
+        Self::Refused(Refusal::Pool(fault))
+    }
+}

@@ -1,0 +1,174 @@
+//! A whole list of pools into an empty directory: how the pools of a configuration file move in.
+//!
+//! Ranges stay ranges, and rows go in by the hundred: 10 million numbers in 100,000 pools are
+//! 200,000 rows. Pools that were checked together are not checked again, but the database itself
+//! refuses numbers that are in two pools.
+
+use std::fmt::Write;
+
+use ringwell_core::{NumberRange, PoolId, PromoNumber};
+use ringwell_directory::RingPool;
+use serde_json::{Map, json};
+use sqlx::any::AnyArguments;
+use sqlx::query::Query;
+use sqlx::{Any, AnyConnection, AssertSqlSafe, Row};
+
+use crate::change::{Change, put_scope};
+use crate::pools::{self, PoolSettings, Scope};
+use crate::row::{digits, ms, to_db};
+use crate::{Refusal, StoreError};
+
+/// Rows of one statement. More are no faster, and 22 columns of 200 are far below the limits of
+/// both databases (32,766 and 65,535 arguments).
+const ROWS: usize = 200;
+const POOL_COLUMNS: usize = 22;
+const NUMBER_COLUMNS: usize = 7;
+
+impl Scope {
+    /// Whose the pools of a configuration file are: it names no tenant.
+    #[must_use]
+    pub fn of_file() -> Self {
+        let own = || "local".to_owned();
+        Self { network: own(), advertiser: own(), campaign: own() }
+    }
+}
+
+impl Change {
+    /// Takes `pools` into a directory that has none, with their ids, keys and numbers.
+    ///
+    /// # Errors
+    /// [`Refusal::NotEmpty`]; [`StoreError::Database`] if a number is in two pools.
+    pub async fn import(&mut self, pools: &[RingPool], scope: &Scope) -> Result<(), StoreError> {
+        let query = sqlx::query(
+            "SELECT (SELECT COUNT(*) FROM ring_pools) \
+             + (SELECT COUNT(*) FROM numbers)",
+        );
+        if query.fetch_one(&mut *self.tx).await?.try_get::<i64, _>(0)? > 0 {
+            return Err(Refusal::NotEmpty.into());
+        }
+        put_scope(&mut self.tx, scope).await?;
+        let version = to_db(self.version, "a version")?;
+        for chunk in pools.chunks(ROWS) {
+            insert_pools(&mut self.tx, chunk, scope, version).await?;
+        }
+        let ids: Vec<i64> =
+            pools.iter().map(|pool| to_db(pool.id().0, "a pool's id")).collect::<Result<_, _>>()?;
+        let rotations = pools.iter().zip(&ids).flat_map(|(pool, id)| {
+            pool.numbers().iter().map(move |range| (*range, "available", Some(*id)))
+        });
+        // Several pools of a file may share an overflow number.
+        let mut shared: Vec<PromoNumber> = pools.iter().filter_map(RingPool::overflow).collect();
+        shared.sort_unstable();
+        shared.dedup();
+        let overflow = shared.into_iter().filter_map(|number| NumberRange::new(number, 1));
+        let overflow = overflow.map(|range| (range, "overflow", None));
+        let mut rows: Vec<_> = rotations.chain(overflow).collect();
+        rows.sort_unstable_by_key(|(range, ..)| range.first());
+        for chunk in rows.chunks(ROWS) {
+            insert_numbers(&mut self.tx, chunk, &scope.network).await?;
+        }
+        let last = pools.iter().map(RingPool::id).max().unwrap_or(PoolId(0));
+        self.reserve_id(last).await?;
+        let after = json!({ "ring_pools": pools.len(), "network": scope.network });
+        self.log("import", "directory", None, Some(after)).await
+    }
+}
+
+async fn insert_pools(
+    db: &mut AnyConnection,
+    chunk: &[RingPool],
+    scope: &Scope,
+    version: i64,
+) -> Result<(), StoreError> {
+    let insert = concat!("INSERT INTO ring_pools (", pools::columns!(), ") VALUES ");
+    let mut query = rows_of(insert, chunk.len(), POOL_COLUMNS);
+    for pool in chunk {
+        let settings = PoolSettings::of_file(pool, scope);
+        query = query
+            .bind(to_db(pool.id().0, "a pool's id")?)
+            .bind(version)
+            .bind(settings.scope.network)
+            .bind(settings.scope.advertiser)
+            .bind(settings.scope.campaign)
+            .bind(settings.id_from_network)
+            .bind(settings.name)
+            .bind(pool.key().reveal().to_owned())
+            .bind(pool.next_key().map(|key| key.reveal().to_owned()))
+            .bind(ms(settings.lifetime))
+            .bind(None::<i64>)
+            .bind(None::<i64>)
+            .bind(None::<i64>)
+            .bind(i64::from(settings.max_pool_size))
+            .bind(i64::from(settings.preferred))
+            .bind(i64::from(settings.fill_immediately))
+            .bind(i64::from(settings.allow_overflow))
+            .bind(pool.overflow().map(digits))
+            .bind(settings.destination)
+            .bind(settings.tracking_url)
+            .bind(settings.destination_url)
+            .bind("{}");
+    }
+    query.execute(db).await?;
+    Ok(())
+}
+
+async fn insert_numbers(
+    db: &mut AnyConnection,
+    chunk: &[(NumberRange, &'static str, Option<i64>)],
+    network: &str,
+) -> Result<(), StoreError> {
+    let insert = "INSERT INTO numbers (first_number, last_number, state, pool, network, \
+         lockout_ms, ready_ms) VALUES ";
+    let mut query = rows_of(insert, chunk.len(), NUMBER_COLUMNS);
+    for (range, state, pool) in chunk {
+        query = query
+            .bind(digits(range.first()))
+            .bind(digits(range.last()))
+            .bind(*state)
+            .bind(*pool)
+            .bind(network.to_owned())
+            .bind(0_i64)
+            .bind(0_i64);
+    }
+    query.execute(db).await?;
+    Ok(())
+}
+
+impl PoolSettings {
+    /// The settings of a pool that a file describes.
+    #[must_use]
+    pub fn of_file(pool: &RingPool, scope: &Scope) -> Self {
+        let overflow = u64::from(pool.overflow().is_some());
+        let tracking = pool.tracking();
+        Self {
+            scope: scope.clone(),
+            id_from_network: pool.id().to_string(),
+            name: pool.name().map_or_else(|| format!("Ring pool {}", pool.id()), str::to_owned),
+            lifetime: pool.lifetime(),
+            max_pool_size: u32::try_from(pool.number_count() + overflow).unwrap_or(u32::MAX),
+            preferred: false,
+            fill_immediately: true,
+            allow_overflow: pool.overflow().is_some(),
+            destination: None,
+            tracking_url: tracking.map_or_else(String::new, |urls| urls.base_url.clone()),
+            destination_url: tracking.map_or_else(String::new, |urls| urls.destination_url.clone()),
+            kept: Map::new(),
+        }
+    }
+}
+
+/// `insert` with `rows` rows of `columns` arguments.
+fn rows_of(insert: &str, rows: usize, columns: usize) -> Query<'static, Any, AnyArguments> {
+    let mut text = insert.to_owned();
+    for row in 0..rows {
+        text.push_str(if row == 0 { "(" } else { ", (" });
+        for column in 1..=columns {
+            let comma = if column == 1 { "" } else { ", " };
+            // Writing to a text does not fail.
+            let _ = write!(text, "{comma}${}", row * columns + column);
+        }
+        text.push(')');
+    }
+    // Only numbers of arguments were added to a text of ours.
+    sqlx::query(AssertSqlSafe(text))
+}

@@ -1,0 +1,26 @@
+//! The directory of ring pools as a database: SQLite inside the process, or PostgreSQL.
+//!
+//! Owns which pools, numbers, tokens and nodes there are, and who changed what. Time comes in as
+//! an argument. Knows nothing of HTTP, and of which numbers are locked: that is the shards'.
+//! Invariants: a number is in one place; each change has one version, one author and its lines in
+//! the audit log; a number that a visitor may hold enters no other pool.
+//! Source: docs/spec/directory.md.
+
+mod change;
+mod database;
+mod error;
+mod import;
+mod numbers;
+mod pools;
+mod rotation;
+mod row;
+mod schema;
+mod store;
+
+pub use change::Change;
+pub use database::Location;
+pub use error::{Refusal, StoreError};
+pub use numbers::{Goal, NumberState};
+pub use pools::{Pool, PoolSettings, Scope};
+pub use rotation::{Leave, Placed};
+pub use store::{AuditLine, Delta, Loaded, Numbers, Store};

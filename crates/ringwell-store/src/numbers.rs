@@ -1,0 +1,387 @@
+//! Numbers as rows: each row is a run of numbers that share everything but the number.
+//!
+//! Owns cutting rows apart and joining them again. Which changes are allowed is the business of
+//! `rotation.rs`. Invariant: rows do not overlap; the database itself refuses it too.
+
+use futures_util::TryStreamExt;
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use sqlx::AnyConnection;
+use sqlx::any::AnyRow;
+
+use crate::row::{Columns, digits, from_db, from_ms, ms, number, to_db};
+use crate::{Refusal, StoreError};
+
+/// What a number is at the moment. Whether it is locked only the shards know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NumberState {
+    /// In a pool's rotation.
+    Available,
+    /// The overflow number of a pool.
+    Overflow,
+    /// Promised to a pool; enters when nobody can hold it any more.
+    Waiting,
+    /// In the inventory.
+    Free,
+    /// Out of its pool's rotation until somebody says otherwise.
+    Quarantined,
+    /// Out of use; its history stays.
+    Retired,
+}
+
+/// What a waiting number becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// A number of the pool's rotation.
+    Rotation,
+    /// The pool's overflow number.
+    Overflow,
+}
+
+/// The lockouts that a number may still carry from a rotation that it has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// The pool, if the number was in its rotation.
+    pub(crate) pool: Option<PoolId>,
+    /// The version that some node has not confirmed yet.
+    pub(crate) version: Option<u64>,
+    pub(crate) lockout: Millis,
+    pub(crate) ready: Millis,
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) first: PromoNumber,
+    pub(crate) last: PromoNumber,
+    pub(crate) state: NumberState,
+    pub(crate) pool: Option<PoolId>,
+    pub(crate) goal: Option<Goal>,
+    pub(crate) network: Option<String>,
+    pub(crate) left: Left,
+}
+
+macro_rules! columns {
+    () => {
+        "first_number, last_number, state, pool, goal, network, left_pool, left_version, \
+         lockout_ms, ready_ms"
+    };
+}
+
+impl NumberState {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Available,
+        Self::Overflow,
+        Self::Waiting,
+        Self::Free,
+        Self::Quarantined,
+        Self::Retired,
+    ];
+
+    /// The word for it, in the database and in answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Available => "available",
+            Self::Overflow => "overflow",
+            Self::Waiting => "waiting",
+            Self::Free => "free",
+            Self::Quarantined => "quarantined",
+            Self::Retired => "retired",
+        }
+    }
+
+    /// The state of that name.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+}
+
+impl Goal {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rotation => "available",
+            Self::Overflow => "overflow",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        [Self::Rotation, Self::Overflow].into_iter().find(|goal| goal.as_str() == text)
+    }
+}
+
+impl Left {
+    /// Whether nobody can hold the number any more.
+    pub(crate) fn is_over(&self, now: Millis) -> bool {
+        self.version.is_none() && self.ready <= now
+    }
+}
+
+impl Run {
+    /// Numbers that were never seen before.
+    pub(crate) fn new(range: NumberRange, network: Option<String>) -> Self {
+        Self {
+            first: range.first(),
+            last: range.last(),
+            state: NumberState::Free,
+            pool: None,
+            goal: None,
+            network,
+            left: Left::default(),
+        }
+    }
+
+    pub(crate) fn range(&self) -> Result<NumberRange, StoreError> {
+        let count = self.last.to_u64() - self.first.to_u64() + 1;
+        let range = u32::try_from(count).ok().and_then(|count| NumberRange::new(self.first, count));
+        range.ok_or_else(|| StoreError::Damaged(format!("{} is no range of numbers", self.first)))
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.last.to_u64() - self.first.to_u64() + 1
+    }
+
+    pub(crate) fn from_row(row: &AnyRow) -> Result<Self, StoreError> {
+        let mut columns = Columns::of(row);
+        let damaged = |what: &str| StoreError::Damaged(format!("a number is {what:?}"));
+        let (first, last) = (number(columns.take()?)?, number(columns.take()?)?);
+        let state: String = columns.take()?;
+        let state = NumberState::parse(&state).ok_or_else(|| damaged(&state))?;
+        let pool = pool_id(columns.take()?)?;
+        let goal: Option<String> = columns.take()?;
+        let goal = goal.map(|goal| Goal::parse(&goal).ok_or_else(|| damaged(&goal))).transpose()?;
+        let network = columns.take()?;
+        let left_pool = pool_id(columns.take()?)?;
+        let version: Option<i64> = columns.take()?;
+        let left = Left {
+            pool: left_pool,
+            version: version.map(|version| from_db(version, "a version")).transpose()?,
+            lockout: from_ms(columns.take()?),
+            ready: from_ms(columns.take()?),
+        };
+        Ok(Self { first, last, state, pool, goal, network, left })
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        let same = Self { first: self.first, last: self.last, ..other.clone() };
+        *self == same
+    }
+
+    /// Writes the row, joined with its neighbours if those are like it.
+    pub(crate) async fn insert(mut self, db: &mut AnyConnection) -> Result<(), StoreError> {
+        let before = one(
+            db,
+            concat!(
+                "SELECT ",
+                columns!(),
+                " FROM numbers WHERE last_number = $1 \
+             AND first_number = (SELECT MAX(first_number) FROM numbers WHERE first_number <= $1)"
+            ),
+            digits(self.first) - 1,
+        )
+        .await?;
+        if let Some(before) = before.filter(|before| self.is_like(before)) {
+            delete(db, before.first).await?;
+            self.first = before.first;
+        }
+        let after = one(
+            db,
+            concat!("SELECT ", columns!(), " FROM numbers WHERE first_number = $1"),
+            digits(self.last) + 1,
+        )
+        .await?;
+        if let Some(after) = after.filter(|after| self.is_like(after)) {
+            delete(db, after.first).await?;
+            self.last = after.last;
+        }
+        let insert = sqlx::query(concat!(
+            "INSERT INTO numbers (",
+            columns!(),
+            ") \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+        ));
+        let pool = self.pool.map(|pool| to_db(pool.0, "a pool's id")).transpose()?;
+        let left_pool = self.left.pool.map(|pool| to_db(pool.0, "a pool's id")).transpose()?;
+        let version = self.left.version.map(|version| to_db(version, "a version")).transpose()?;
+        insert
+            .bind(digits(self.first))
+            .bind(digits(self.last))
+            .bind(self.state.as_str())
+            .bind(pool)
+            .bind(self.goal.map(Goal::as_str))
+            .bind(self.network)
+            .bind(left_pool)
+            .bind(version)
+            .bind(ms(self.left.lockout))
+            .bind(ms(self.left.ready))
+            .execute(db)
+            .await?;
+        Ok(())
+    }
+}
+
+/// Takes `range` out of the table: its rows, cut where `range` begins and ends, by number. What
+/// is not in the table is not in the answer. Whoever takes them out puts them back.
+pub(crate) async fn cut(
+    db: &mut AnyConnection,
+    range: NumberRange,
+) -> Result<Vec<Run>, StoreError> {
+    let rows = sqlx::query(concat!(
+        "SELECT ",
+        columns!(),
+        " FROM numbers \
+         WHERE first_number <= $1 AND last_number >= $2 AND first_number >= \
+         COALESCE((SELECT MAX(first_number) FROM numbers WHERE first_number <= $2), $2) \
+         ORDER BY first_number"
+    ))
+    .bind(digits(range.last()))
+    .bind(digits(range.first()))
+    .fetch_all(&mut *db)
+    .await?;
+    let mut inside = Vec::with_capacity(rows.len());
+    for row in rows {
+        let run = Run::from_row(&row)?;
+        delete(db, run.first).await?;
+        if run.first < range.first() {
+            let last = neighbour(range.first(), -1)?;
+            put_back(db, Run { last, ..run.clone() }).await?;
+        }
+        if run.last > range.last() {
+            let first = neighbour(range.last(), 1)?;
+            put_back(db, Run { first, ..run.clone() }).await?;
+        }
+        let (first, last) = (run.first.max(range.first()), run.last.min(range.last()));
+        inside.push(Run { first, last, ..run });
+    }
+    Ok(inside)
+}
+
+/// The parts of `range` that are in none of `runs`, which are by number.
+pub(crate) fn gaps(range: NumberRange, runs: &[Run]) -> Vec<NumberRange> {
+    let mut next = range.first().to_u64();
+    let mut found = Vec::new();
+    let ends = runs.iter().map(|run| (run.first.to_u64(), run.last.to_u64()));
+    for (first, last) in ends.chain([(range.last().to_u64() + 1, 0)]) {
+        let gap = PromoNumber::from_u64(next)
+            .zip(u32::try_from(first.saturating_sub(next)).ok())
+            .and_then(|(from, count)| NumberRange::new(from, count));
+        found.extend(gap);
+        next = last + 1;
+    }
+    found
+}
+
+/// The rows that `pool` names, by number: its rotation, quarantined and waiting ones.
+pub(crate) async fn of_pool(db: &mut AnyConnection, pool: PoolId) -> Result<Vec<Run>, StoreError> {
+    let query = sqlx::query(concat!(
+        "SELECT ",
+        columns!(),
+        " FROM numbers WHERE pool = $1 \
+         ORDER BY first_number"
+    ));
+    collect(query.bind(to_db(pool.0, "a pool's id")?).fetch(db)).await
+}
+
+/// Waiting rows that nobody can hold any more at `now`.
+pub(crate) async fn due(db: &mut AnyConnection, now: Millis) -> Result<Vec<Run>, StoreError> {
+    let query = sqlx::query(concat!(
+        "SELECT ",
+        columns!(),
+        " FROM numbers \
+         WHERE state = 'waiting' AND left_version IS NULL AND ready_ms <= $1 \
+         ORDER BY first_number"
+    ));
+    collect(query.bind(ms(now)).fetch(db)).await
+}
+
+/// The row that has `number`.
+pub(crate) async fn holding(
+    db: &mut AnyConnection,
+    number: PromoNumber,
+) -> Result<Option<Run>, StoreError> {
+    let found = one(
+        db,
+        concat!(
+            "SELECT ",
+            columns!(),
+            " FROM numbers WHERE first_number <= $1 \
+         ORDER BY first_number DESC LIMIT 1"
+        ),
+        digits(number),
+    )
+    .await?;
+    Ok(found.filter(|run| run.last >= number))
+}
+
+/// One page of rows, by number.
+pub(crate) async fn page(
+    db: &mut AnyConnection,
+    after: i64,
+    limit: u32,
+) -> Result<Vec<Run>, StoreError> {
+    let query = sqlx::query(concat!(
+        "SELECT ",
+        columns!(),
+        " FROM numbers \
+         WHERE first_number > $1 ORDER BY first_number LIMIT $2"
+    ));
+    collect(query.bind(after).bind(i64::from(limit)).fetch(db)).await
+}
+
+async fn collect(
+    rows: impl futures_util::Stream<Item = Result<AnyRow, sqlx::Error>>,
+) -> Result<Vec<Run>, StoreError> {
+    rows.map_err(StoreError::from)
+        .try_fold(Vec::new(), async |mut runs, row| {
+            runs.push(Run::from_row(&row)?);
+            Ok(runs)
+        })
+        .await
+}
+
+async fn one(
+    db: &mut AnyConnection,
+    query: &'static str,
+    argument: i64,
+) -> Result<Option<Run>, StoreError> {
+    let row = sqlx::query(query).bind(argument).fetch_optional(db).await?;
+    row.map(|row| Run::from_row(&row)).transpose()
+}
+
+async fn delete(db: &mut AnyConnection, first: PromoNumber) -> Result<(), StoreError> {
+    let query = sqlx::query("DELETE FROM numbers WHERE first_number = $1");
+    query.bind(digits(first)).execute(db).await?;
+    Ok(())
+}
+
+/// What `cut` leaves outside: its neighbours are other rows already, there is nothing to join.
+async fn put_back(db: &mut AnyConnection, run: Run) -> Result<(), StoreError> {
+    run.insert(db).await
+}
+
+fn neighbour(of: PromoNumber, step: i64) -> Result<PromoNumber, StoreError> {
+    number(digits(of) + step)
+}
+
+fn pool_id(value: Option<i64>) -> Result<Option<PoolId>, StoreError> {
+    value.map(|id| from_db(id, "a pool's id").map(PoolId)).transpose()
+}
+
+impl From<&Run> for Refusal {
+    fn from(run: &Run) -> Self {
+        let of = |what: &str| match run.pool {
+            Some(pool) => format!("{what} ring pool {pool}"),
+            None => what.trim_end_matches(" of").to_owned(),
+        };
+        let holder = match run.state {
+            NumberState::Available => of("in the rotation of"),
+            NumberState::Overflow => "an overflow number".to_owned(),
+            NumberState::Waiting => of("promised to"),
+            NumberState::Free => "in the inventory".to_owned(),
+            NumberState::Quarantined => "quarantined".to_owned(),
+            NumberState::Retired => "retired".to_owned(),
+        };
+        Self::NumberTaken { number: run.first, holder }
+    }
+}

@@ -1,0 +1,347 @@
+//! How numbers enter and leave rotations.
+//!
+//! Owns the one rule that protects visitors: a number that somebody may hold enters no other
+//! rotation, and becomes no overflow number. It leaves with a version; when every node has
+//! confirmed that version, nobody gets it any more; one lifetime later nobody holds it. Until then
+//! it waits, and [`Change::move_due`] takes it where it was promised.
+
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use serde_json::json;
+
+use crate::change::{Change, object};
+use crate::numbers::{self, Goal, Left, NumberState, Run};
+use crate::pools::Pool;
+use crate::row::{digits, to_db};
+use crate::{Refusal, StoreError};
+
+/// What has become of numbers that were given to a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// So many are in rotation at once.
+    pub entered: u64,
+    /// So many wait for the end of lockouts elsewhere.
+    pub waiting: u64,
+}
+
+/// Where numbers go that leave a rotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// To the inventory, for any pool.
+    Inventory,
+    /// Nowhere until somebody has looked; they belong to their pool.
+    Quarantine,
+    /// Out of use.
+    Retire,
+}
+
+impl Change {
+    /// Adds numbers to the inventory, for one network or for all. How many were new; those that
+    /// are known already stay what they are.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn add_to_inventory(
+        &mut self,
+        ranges: &[NumberRange],
+        network: Option<&str>,
+    ) -> Result<u64, StoreError> {
+        let mut added = 0;
+        for range in ranges {
+            let known = numbers::cut(&mut self.tx, *range).await?;
+            for gap in numbers::gaps(*range, &known) {
+                added += u64::from(gap.count());
+                Run::new(gap, network.map(str::to_owned)).insert(&mut self.tx).await?;
+            }
+            for run in known {
+                run.insert(&mut self.tx).await?;
+            }
+        }
+        if added > 0 {
+            let after = json!({ "added": added, "ranges": texts(ranges), "network": network });
+            self.log("add to inventory", "numbers", None, Some(after)).await?;
+        }
+        Ok(added)
+    }
+
+    /// Puts numbers into a pool's rotation, now or when nobody can hold them any more. Numbers
+    /// that were never seen are new to the inventory; those in the rotation already stay.
+    ///
+    /// # Errors
+    /// [`Refusal::NumberTaken`] for the first that is elsewhere, [`Refusal::UnknownPool`].
+    pub async fn add_numbers(
+        &mut self,
+        pool: PoolId,
+        ranges: &[NumberRange],
+    ) -> Result<Placed, StoreError> {
+        let network = self.pool(pool).await?.settings.scope.network;
+        let mut placed = Placed::default();
+        for range in ranges {
+            let runs = numbers::cut(&mut self.tx, *range).await?;
+            let new = numbers::gaps(*range, &runs);
+            let new = new.into_iter().map(|gap| Run::new(gap, Some(network.clone())));
+            for run in new.chain(runs.iter().cloned()).collect::<Vec<_>>() {
+                self.place(run, pool, Goal::Rotation, &network, &mut placed).await?;
+            }
+        }
+        if placed != Placed::default() {
+            self.touch(pool).await?;
+            let Placed { entered, waiting } = placed;
+            let after = json!({
+                "ranges": texts(ranges), "entered": entered, "waiting": waiting
+            });
+            self.log("add numbers", &object(pool), None, Some(after)).await?;
+        }
+        Ok(placed)
+    }
+
+    /// Takes numbers out of rotations, out of quarantine or out of the inventory. How many.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownNumber`]; [`Refusal::NumberTaken`] for an overflow number.
+    pub async fn take_out(&mut self, ranges: &[NumberRange], to: Leave) -> Result<u64, StoreError> {
+        let mut count = 0;
+        for range in ranges {
+            let runs = numbers::cut(&mut self.tx, *range).await?;
+            if let Some(gap) = numbers::gaps(*range, &runs).first() {
+                return Err(Refusal::UnknownNumber(gap.first()).into());
+            }
+            for run in runs {
+                if run.state == NumberState::Overflow {
+                    return Err(Refusal::from(&run).into());
+                }
+                count += run.count();
+                self.leave(run, to).await?;
+            }
+        }
+        if count > 0 {
+            let action = match to {
+                Leave::Inventory => "return to inventory",
+                Leave::Quarantine => "quarantine",
+                Leave::Retire => "retire",
+            };
+            let after = json!({ "ranges": texts(ranges) });
+            self.log(action, "numbers", None, Some(after)).await?;
+        }
+        Ok(count)
+    }
+
+    /// Lets quarantined numbers go back to their pools when `cooldown` is over and nobody can
+    /// hold them; those without a pool go to the inventory.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownNumber`], [`Refusal::NumberTaken`] for one that is not in quarantine.
+    pub async fn end_quarantine(
+        &mut self,
+        ranges: &[NumberRange],
+        cooldown: Millis,
+    ) -> Result<Placed, StoreError> {
+        let mut placed = Placed::default();
+        for range in ranges {
+            let runs = numbers::cut(&mut self.tx, *range).await?;
+            if let Some(gap) = numbers::gaps(*range, &runs).first() {
+                return Err(Refusal::UnknownNumber(gap.first()).into());
+            }
+            for mut run in runs {
+                if run.state != NumberState::Quarantined {
+                    return Err(Refusal::from(&run).into());
+                }
+                run.state = NumberState::Free;
+                if cooldown > Millis::ZERO {
+                    // Its own pool has to wait as well.
+                    run.left.pool = None;
+                    run.left.ready = run.left.ready.max(self.now + cooldown);
+                }
+                match run.pool.take() {
+                    Some(pool) => {
+                        let network = self.pool(pool).await?.settings.scope.network;
+                        self.place(run, pool, Goal::Rotation, &network, &mut placed).await?;
+                        self.touch(pool).await?;
+                    }
+                    None => run.insert(&mut self.tx).await?,
+                }
+            }
+        }
+        let after = json!({ "ranges": texts(ranges), "cooldown_ms": cooldown.0 });
+        self.log("end quarantine", "numbers", None, Some(after)).await?;
+        Ok(placed)
+    }
+
+    /// Gives a pool another overflow number, or none. One that somebody may hold comes later; the
+    /// one before stays until then. `true` if it has it now.
+    ///
+    /// # Errors
+    /// [`Refusal::NumberTaken`], [`Refusal::OverflowIsFixed`] if the pool takes none.
+    pub async fn set_overflow(
+        &mut self,
+        id: PoolId,
+        number: Option<PromoNumber>,
+    ) -> Result<bool, StoreError> {
+        let pool = self.pool(id).await?;
+        if number == pool.overflow {
+            return Ok(true);
+        }
+        let Some(number) = number else {
+            self.release_overflow(&pool).await?;
+            let after = Pool { overflow: None, ..pool.clone() };
+            self.put_pool(&pool, after, "take overflow number").await?;
+            return Ok(true);
+        };
+        if !pool.settings.allow_overflow {
+            return Err(Refusal::OverflowIsFixed.into());
+        }
+        let network = pool.settings.scope.network.clone();
+        let Some(range) = NumberRange::new(number, 1) else {
+            return Err(Refusal::UnknownNumber(number).into());
+        };
+        let mut run = match numbers::cut(&mut self.tx, range).await?.pop() {
+            Some(run) => run,
+            None => Run::new(range, Some(network.clone())),
+        };
+        if run.state == NumberState::Available && run.pool == Some(id) {
+            self.depart(&mut run).await?;
+            (run.state, run.pool) = (NumberState::Free, None);
+        }
+        let mut placed = Placed::default();
+        self.place(run, id, Goal::Overflow, &network, &mut placed).await?;
+        if placed.entered == 0 {
+            self.touch(id).await?;
+            let after = json!({ "overflow_number": number.to_string() });
+            self.log("promise overflow number", &object(id), None, Some(after)).await?;
+            return Ok(false);
+        }
+        self.release_overflow(&pool).await?;
+        let after = Pool { overflow: Some(number), ..pool.clone() };
+        self.put_pool(&pool, after, "set overflow number").await?;
+        Ok(true)
+    }
+
+    /// Moves waiting numbers whose time has come to where they were promised. How many.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn move_due(&mut self) -> Result<u64, StoreError> {
+        let mut moved = 0;
+        for run in numbers::due(&mut self.tx, self.now).await? {
+            let (Some(pool), Some(goal)) = (run.pool, run.goal) else {
+                return Err(StoreError::Damaged(format!("{} waits for nothing", run.first)));
+            };
+            let (range, number) = (run.range()?, run.first);
+            numbers::cut(&mut self.tx, range).await?;
+            moved += run.count();
+            let free = Run {
+                state: NumberState::Free,
+                pool: None,
+                goal: None,
+                left: Left::default(),
+                ..run
+            };
+            free.insert(&mut self.tx).await?;
+            match goal {
+                Goal::Rotation => {
+                    self.add_numbers(pool, &[range]).await?;
+                }
+                Goal::Overflow => {
+                    self.set_overflow(pool, Some(number)).await?;
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// All that a pool has goes to the inventory.
+    pub(crate) async fn empty_pool(&mut self, pool: &Pool) -> Result<(), StoreError> {
+        for run in numbers::of_pool(&mut self.tx, pool.id).await? {
+            numbers::cut(&mut self.tx, run.range()?).await?;
+            self.leave(run, Leave::Inventory).await?;
+        }
+        self.release_overflow(pool).await
+    }
+
+    /// Puts `run` where it is wanted if nobody can hold it, else makes it wait for that.
+    async fn place(
+        &mut self,
+        mut run: Run,
+        pool: PoolId,
+        goal: Goal,
+        network: &str,
+        placed: &mut Placed,
+    ) -> Result<(), StoreError> {
+        let is_there = goal == Goal::Rotation && run.pool == Some(pool);
+        if is_there && matches!(run.state, NumberState::Available | NumberState::Waiting) {
+            return run.insert(&mut self.tx).await;
+        }
+        let is_ours = run.network.as_deref().is_none_or(|owner| owner == network);
+        if run.state != NumberState::Free || !is_ours {
+            return Err(Refusal::from(&run).into());
+        }
+        // A pool knows its own lockouts: what comes back to it need not wait.
+        let returns = goal == Goal::Rotation && run.left.pool == Some(pool);
+        if returns || run.left.is_over(self.now) {
+            run.left = Left::default();
+            placed.entered += run.count();
+            (run.state, run.pool) = match goal {
+                Goal::Rotation => (NumberState::Available, Some(pool)),
+                Goal::Overflow => (NumberState::Overflow, None),
+            };
+        } else {
+            placed.waiting += run.count();
+            (run.state, run.pool, run.goal) = (NumberState::Waiting, Some(pool), Some(goal));
+        }
+        run.insert(&mut self.tx).await
+    }
+
+    /// Writes down what `run` may still be held by, as it leaves the rotation of its pool.
+    async fn depart(&mut self, run: &mut Run) -> Result<(), StoreError> {
+        let Some(id) = run.pool else { return Ok(()) };
+        let pool = self.pool(id).await?;
+        run.left = self.left(&pool, Some(id)).await?;
+        self.touch(id).await
+    }
+
+    async fn left(&mut self, of: &Pool, pool: Option<PoolId>) -> Result<Left, StoreError> {
+        let lockout = of.lockout(self.now) + self.margin;
+        let version = self.first_unconfirmed().await?;
+        // Without nodes nobody hands anything out, but visitors may hold what went out before.
+        let ready = if version.is_none() { self.now + lockout } else { Millis::ZERO };
+        Ok(Left { pool, version, lockout, ready })
+    }
+
+    async fn leave(&mut self, mut run: Run, to: Leave) -> Result<(), StoreError> {
+        if run.state == NumberState::Available {
+            self.depart(&mut run).await?;
+        }
+        run.goal = None;
+        (run.state, run.pool) = match to {
+            Leave::Inventory => (NumberState::Free, None),
+            Leave::Quarantine => (NumberState::Quarantined, run.pool),
+            Leave::Retire => (NumberState::Retired, None),
+        };
+        run.insert(&mut self.tx).await
+    }
+
+    /// The overflow number goes to the inventory, if no other pool has the same.
+    async fn release_overflow(&mut self, pool: &Pool) -> Result<(), StoreError> {
+        let Some(number) = pool.overflow else { return Ok(()) };
+        let query =
+            sqlx::query("SELECT id FROM ring_pools WHERE overflow_number = $1 AND id <> $2");
+        let query = query.bind(digits(number)).bind(to_db(pool.id.0, "a pool's id")?);
+        if query.fetch_optional(&mut *self.tx).await?.is_some() {
+            return Ok(());
+        }
+        let Some(range) = NumberRange::new(number, 1) else { return Ok(()) };
+        for mut run in numbers::cut(&mut self.tx, range).await? {
+            run.left = self.left(pool, None).await?;
+            run.state = NumberState::Free;
+            run.insert(&mut self.tx).await?;
+        }
+        Ok(())
+    }
+}
+
+fn texts(ranges: &[NumberRange]) -> Vec<String> {
+    let text = |range: &NumberRange| match range.count() {
+        1 => range.first().to_string(),
+        _ => format!("{}-{}", range.first(), range.last()),
+    };
+    ranges.iter().map(text).collect()
+}

@@ -1,0 +1,64 @@
+//! Values between the database's integers and texts and the program's types.
+//!
+//! Invariant: what is read is checked; a row that breaks a rule is [`StoreError::Damaged`].
+
+use ringwell_core::{Millis, PromoNumber};
+use ringwell_directory::RingPoolKey;
+use sqlx::any::AnyRow;
+use sqlx::{Any, ColumnIndex, Decode, Row, Type};
+
+use crate::{Refusal, StoreError};
+
+/// A value as the database holds it. What it cannot hold is refused.
+pub(crate) fn to_db(value: u64, what: &str) -> Result<i64, StoreError> {
+    let unfit = || Refusal::Unfit(format!("{what} is at most {}, not {value}", i64::MAX));
+    Ok(i64::try_from(value).map_err(|_| unfit())?)
+}
+
+/// A time or length as the database holds it: what is longer than 292 million years is that.
+pub(crate) fn ms(time: Millis) -> i64 {
+    i64::try_from(time.0).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn from_ms(value: i64) -> Millis {
+    Millis(u64::try_from(value).unwrap_or(0))
+}
+
+pub(crate) fn from_db(value: i64, what: &str) -> Result<u64, StoreError> {
+    u64::try_from(value).map_err(|_| StoreError::Damaged(format!("{what} is {value}")))
+}
+
+pub(crate) fn number(value: i64) -> Result<PromoNumber, StoreError> {
+    let number = u64::try_from(value).ok().and_then(PromoNumber::from_u64);
+    number.ok_or_else(|| StoreError::Damaged(format!("{value} is no promo number")))
+}
+
+/// A promo number as the database holds it: ten digits always fit.
+pub(crate) fn digits(number: PromoNumber) -> i64 {
+    i64::try_from(number.to_u64()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn key(text: &str) -> Result<RingPoolKey, StoreError> {
+    RingPoolKey::parse(text).map_err(|error| StoreError::Damaged(error.to_string()))
+}
+
+/// Columns in the order in which they were selected.
+pub(crate) struct Columns<'a> {
+    row: &'a AnyRow,
+    next: usize,
+}
+
+impl<'a> Columns<'a> {
+    pub(crate) const fn of(row: &'a AnyRow) -> Self {
+        Self { row, next: 0 }
+    }
+
+    pub(crate) fn take<T>(&mut self) -> Result<T, StoreError>
+    where
+        T: Decode<'a, Any> + Type<Any>,
+        usize: ColumnIndex<AnyRow>,
+    {
+        self.next += 1;
+        Ok(self.row.try_get(self.next - 1)?)
+    }
+}

@@ -1,0 +1,400 @@
+//! The directory as a database: what is read of it, and what nodes tell it.
+//!
+//! Owns the moment of which everything that is read together is. Changes are in `change.rs`.
+
+use std::collections::HashMap;
+
+use futures_util::TryStreamExt;
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_directory::RingPool;
+use serde_json::Value;
+use sqlx::{AnyConnection, Row};
+
+use crate::StoreError;
+use crate::change::Change;
+use crate::database::{Database, Location};
+use crate::numbers::{self, Goal, NumberState, Run};
+use crate::pools::{self, Pool, Scope};
+use crate::row::{Columns, from_db, from_ms, ms, to_db};
+
+/// The directory's database.
+#[derive(Clone, Debug)]
+pub struct Store {
+    database: Database,
+    margin: Millis,
+}
+
+/// All pools that can be served, at one version.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The directory's version.
+    pub version: u64,
+    /// By id.
+    pub pools: Vec<RingPool>,
+}
+
+/// What has changed since a version.
+#[derive(Clone, Debug, Default)]
+pub struct Delta {
+    /// The directory's version now.
+    pub version: u64,
+    /// Pools that are new or have changed, as they are now.
+    pub changed: Vec<RingPool>,
+    /// Pools that are gone, or have no number in rotation.
+    pub removed: Vec<PoolId>,
+}
+
+/// A line of the audit log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuditLine {
+    /// The version that the change made.
+    pub version: u64,
+    /// Its place among the lines of that change.
+    pub place: u64,
+    /// When, in milliseconds since 1970.
+    pub at: Millis,
+    /// Who.
+    pub who: String,
+    /// What was done.
+    pub action: String,
+    /// To what, as in `ring_pool 7`.
+    pub object: String,
+    /// What it was, if anything.
+    pub before: Option<Value>,
+    /// What it is.
+    pub after: Option<Value>,
+}
+
+/// Numbers in a row, and what they are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Numbers {
+    /// Which.
+    pub range: NumberRange,
+    /// What they are.
+    pub state: NumberState,
+    /// Whose they are, or were promised to.
+    pub pool: Option<PoolId>,
+    /// What those that wait will become.
+    pub goal: Option<Goal>,
+    /// The network that may use them; `None` for all.
+    pub network: Option<String>,
+    /// From when on nobody can hold them; `None` while nodes have not confirmed that they are out
+    /// of rotation. In the past for most.
+    pub ready: Option<Millis>,
+}
+
+impl Store {
+    /// How far the clocks of nodes may be apart, and how long an answer may be under way: added
+    /// to every lockout before a number goes elsewhere.
+    pub const MARGIN: Millis = Millis(60_000);
+
+    /// Opens the database, and brings its schema up to date.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], or [`StoreError::NewerSchema`].
+    pub async fn open(location: &Location) -> Result<Self, StoreError> {
+        Ok(Self { database: Database::open(location).await?, margin: Self::MARGIN })
+    }
+
+    /// Waits until everybody is done with it, and closes it.
+    pub async fn close(&self) {
+        self.database.close().await;
+    }
+
+    /// Begins a change by `who`. Waits for the end of another one.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn change(&self, who: &str, now: Millis) -> Result<Change, StoreError> {
+        Change::begin(self.database.write().await?, who, now, self.margin).await
+    }
+
+    /// The number of the last change.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn version(&self) -> Result<u64, StoreError> {
+        version(&mut *self.database.read().await?).await
+    }
+
+    /// Every pool with a number in rotation. Rows are turned into pools as they come.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if a pool breaks a rule.
+    pub async fn load_all(&self) -> Result<Loaded, StoreError> {
+        let mut tx = self.database.read().await?;
+        let version = version(&mut tx).await?;
+        let mut rotations = rotations(&mut tx).await?;
+        let query = concat!("SELECT ", pools::columns!(), " FROM ring_pools ORDER BY id");
+        let mut rows = sqlx::query(query).fetch(&mut *tx);
+        let mut pools = Vec::with_capacity(rotations.len());
+        while let Some(row) = rows.try_next().await? {
+            let pool = Pool::from_row(&row)?;
+            if let Some(ranges) = rotations.remove(&pool.id) {
+                pools.push(pool.ring_pool(ranges)?);
+            }
+        }
+        Ok(Loaded { version, pools })
+    }
+
+    /// What has changed after `version`; for all of it, ask for 0. Costs what the changed pools
+    /// cost, not what all cost.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if a pool breaks a rule.
+    pub async fn changed_since(&self, since: u64) -> Result<Delta, StoreError> {
+        let mut tx = self.database.read().await?;
+        let mut delta = Delta { version: version(&mut tx).await?, ..Delta::default() };
+        if delta.version == since {
+            return Ok(delta);
+        }
+        let since = to_db(since, "a version")?;
+        let query = concat!(
+            "SELECT ",
+            pools::columns!(),
+            " FROM ring_pools \
+             WHERE version > $1 ORDER BY id"
+        );
+        for row in sqlx::query(query).bind(since).fetch_all(&mut *tx).await? {
+            let pool = Pool::from_row(&row)?;
+            let runs = numbers::of_pool(&mut tx, pool.id).await?;
+            let ranges = ranges(runs.iter().filter(|run| run.state == NumberState::Available))?;
+            if ranges.is_empty() {
+                delta.removed.push(pool.id);
+            } else {
+                delta.changed.push(pool.ring_pool(ranges)?);
+            }
+        }
+        let query = sqlx::query("SELECT id FROM removed_pools WHERE version > $1 ORDER BY id");
+        for row in query.bind(since).fetch_all(&mut *tx).await? {
+            delta.removed.push(PoolId(from_db(row.try_get(0)?, "a pool's id")?));
+        }
+        Ok(delta)
+    }
+
+    /// A node serves `version` since `at`. A node says so before it hands out its first number,
+    /// and after it has taken each new version; it never goes back to an older one.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn confirm(&self, node: &str, version: u64, at: Millis) -> Result<(), StoreError> {
+        let mut tx = self.database.write().await?;
+        let query = sqlx::query(
+            "INSERT INTO nodes (name, applied_version, at_ms) \
+             VALUES ($1, $2, $3) \
+             ON CONFLICT (name) DO UPDATE SET applied_version = $2, at_ms = $3",
+        );
+        let query = query.bind(node.to_owned()).bind(to_db(version, "a version")?);
+        query.bind(ms(at)).execute(&mut *tx).await?;
+        settle(&mut tx).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// A node is gone for good and serves nobody: numbers no longer wait for it.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn forget_node(&self, node: &str, now: Millis) -> Result<(), StoreError> {
+        let mut change = self.change("operator", now).await?;
+        let query = sqlx::query("DELETE FROM nodes WHERE name = $1").bind(node.to_owned());
+        if query.execute(&mut *change.tx).await?.rows_affected() > 0 {
+            settle_at(&mut change.tx, now).await?;
+            change.log("forget", &format!("node {node}"), None, None).await?;
+        }
+        change.commit().await?;
+        Ok(())
+    }
+
+    /// Moves what was promised and has become free. The version, if that changed anything.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn due(&self, now: Millis) -> Result<Option<u64>, StoreError> {
+        if numbers::due(&mut *self.database.read().await?, now).await?.is_empty() {
+            return Ok(None);
+        }
+        let mut change = self.change("ringwell: lockouts over", now).await?;
+        change.move_due().await?;
+        Ok(Some(change.commit().await?))
+    }
+
+    /// The pool `id`, if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn pool(&self, id: PoolId) -> Result<Option<Pool>, StoreError> {
+        pools::by_id(&mut *self.database.read().await?, id).await
+    }
+
+    /// The pool that `network` calls `id`.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn pool_of_network(
+        &self,
+        network: &str,
+        id: &str,
+    ) -> Result<Option<Pool>, StoreError> {
+        pools::by_network_id(&mut *self.database.read().await?, network, id).await
+    }
+
+    /// The pools of one campaign, by id.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn pools_of(&self, scope: &Scope) -> Result<Vec<Pool>, StoreError> {
+        pools::of_scope(&mut *self.database.read().await?, scope).await
+    }
+
+    /// At most `limit` pools with ids above `after`, of one network or all.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn pools(
+        &self,
+        network: Option<&str>,
+        after: Option<PoolId>,
+        limit: u32,
+    ) -> Result<Vec<Pool>, StoreError> {
+        let after = after.map_or(Ok(-1), |id| to_db(id.0, "a pool's id"))?;
+        pools::page(&mut *self.database.read().await?, network, after, limit).await
+    }
+
+    /// What `pool` has: its rotation, quarantined and waiting numbers, by number.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn numbers_of(&self, pool: PoolId) -> Result<Vec<Numbers>, StoreError> {
+        let runs = numbers::of_pool(&mut *self.database.read().await?, pool).await?;
+        runs.into_iter().map(Numbers::new).collect()
+    }
+
+    /// What `number` is; `None` if it was never seen.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn number(&self, number: PromoNumber) -> Result<Option<Numbers>, StoreError> {
+        let run = numbers::holding(&mut *self.database.read().await?, number).await?;
+        run.map(Numbers::new).transpose()
+    }
+
+    /// At most `limit` runs of numbers that begin above `after`, by number.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn numbers(
+        &self,
+        after: Option<PromoNumber>,
+        limit: u32,
+    ) -> Result<Vec<Numbers>, StoreError> {
+        let after = after.map_or(0, crate::row::digits);
+        let runs = numbers::page(&mut *self.database.read().await?, after, limit).await?;
+        runs.into_iter().map(Numbers::new).collect()
+    }
+
+    /// At most `limit` lines of the audit log before `version`, the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn audit_log(
+        &self,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<AuditLine>, StoreError> {
+        let query = sqlx::query(
+            "SELECT version, place, at_ms, who, action, object, \
+             before_change, after_change FROM audit_log WHERE version < $1 \
+             ORDER BY version DESC, place DESC LIMIT $2",
+        );
+        let before = before.map_or(Ok(i64::MAX), |version| to_db(version, "a version"))?;
+        let query = query.bind(before).bind(i64::from(limit));
+        let rows = query.fetch_all(&mut *self.database.read().await?).await?;
+        rows.iter().map(AuditLine::from_row).collect()
+    }
+}
+
+impl Numbers {
+    fn new(run: Run) -> Result<Self, StoreError> {
+        let ready = run.left.version.is_none().then_some(run.left.ready);
+        let range = run.range()?;
+        let Run { state, pool, goal, network, .. } = run;
+        Ok(Self { range, state, pool, goal, network, ready })
+    }
+}
+
+impl AuditLine {
+    fn from_row(row: &sqlx::any::AnyRow) -> Result<Self, StoreError> {
+        let mut columns = Columns::of(row);
+        let damaged = |error| StoreError::Damaged(format!("the audit log: {error}"));
+        let json = |text: Option<String>| {
+            text.map(|text| serde_json::from_str(&text)).transpose().map_err(damaged)
+        };
+        Ok(Self {
+            version: from_db(columns.take()?, "a version")?,
+            place: from_db(columns.take()?, "a line's place")?,
+            at: from_ms(columns.take()?),
+            who: columns.take()?,
+            action: columns.take()?,
+            object: columns.take()?,
+            before: json(columns.take()?)?,
+            after: json(columns.take()?)?,
+        })
+    }
+}
+
+async fn version(db: &mut AnyConnection) -> Result<u64, StoreError> {
+    let row = sqlx::query("SELECT version FROM directory").fetch_one(db).await?;
+    from_db(row.try_get(0)?, "the version")
+}
+
+/// The numbers in rotation of every pool.
+async fn rotations(
+    db: &mut AnyConnection,
+) -> Result<HashMap<PoolId, Vec<NumberRange>>, StoreError> {
+    let query = "SELECT pool, first_number, last_number FROM numbers \
+         WHERE state = 'available' ORDER BY first_number";
+    let mut rows = sqlx::query(query).fetch(db);
+    let mut found: HashMap<PoolId, Vec<NumberRange>> = HashMap::new();
+    while let Some(row) = rows.try_next().await? {
+        let (pool, first, last): (i64, i64, i64) =
+            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let count = u32::try_from(last - first + 1).ok();
+        let range = count.zip(crate::row::number(first).ok());
+        let range = range.and_then(|(count, first)| NumberRange::new(first, count));
+        let range = range.ok_or_else(|| StoreError::Damaged(format!("numbers from {first}")))?;
+        found.entry(PoolId(from_db(pool, "a pool's id")?)).or_default().push(range);
+    }
+    Ok(found)
+}
+
+fn ranges<'a>(runs: impl Iterator<Item = &'a Run>) -> Result<Vec<NumberRange>, StoreError> {
+    runs.map(Run::range).collect()
+}
+
+/// Nodes have confirmed something: what all of them have confirmed, visitors cannot get any more
+/// since the last of them did.
+async fn settle(db: &mut AnyConnection) -> Result<(), StoreError> {
+    let row = sqlx::query("SELECT MAX(at_ms) FROM nodes").fetch_one(&mut *db).await?;
+    let at = row.try_get::<Option<i64>, _>(0)?.map_or(Millis::ZERO, from_ms);
+    settle_at(db, at).await
+}
+
+async fn settle_at(db: &mut AnyConnection, at: Millis) -> Result<(), StoreError> {
+    let query = sqlx::query("SELECT MIN(applied_version) FROM nodes");
+    // Without nodes, everything is confirmed.
+    let confirmed = query.fetch_one(&mut *db).await?.try_get::<Option<i64>, _>(0)?;
+    let confirmed = confirmed.unwrap_or(i64::MAX);
+    let query = sqlx::query(
+        "UPDATE numbers SET left_version = NULL, ready_ms = CASE \
+         WHEN ready_ms > $1 + lockout_ms THEN ready_ms ELSE $1 + lockout_ms END \
+         WHERE left_version <= $2",
+    );
+    query.bind(ms(at)).bind(confirmed).execute(&mut *db).await?;
+    let query = sqlx::query(
+        "UPDATE ring_pools SET former_version = NULL, \
+         former_until_ms = $1 + former_lifetime_ms + $3 WHERE former_version <= $2",
+    );
+    query.bind(ms(at)).bind(confirmed).bind(ms(Store::MARGIN)).execute(db).await?;
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! Databases for tests: a file of SQLite, or a PostgreSQL server that is started for them.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use ringwell_store::Location;
+use tempfile::TempDir;
+
+/// PostgreSQL refuses to run as root; this user owns nothing.
+const NOBODY: u32 = 65_534;
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// One empty database, gone with the value (SQLite) or with the test program (PostgreSQL).
+pub(crate) struct Rig {
+    pub(crate) location: Location,
+    _folder: Option<TempDir>,
+}
+
+/// A server that ends with this program: its shell waits for the end of its standard input.
+struct Server {
+    folder: PathBuf,
+    _input: ChildStdin,
+    _shell: Child,
+}
+
+impl Rig {
+    pub(crate) fn sqlite() -> Self {
+        let folder = TempDir::new().unwrap();
+        let location = Location::File(folder.path().join("directory of 50%.sqlite"));
+        Self { location, _folder: Some(folder) }
+    }
+
+    pub(crate) fn postgres() -> Self {
+        static SERVER: OnceLock<Server> = OnceLock::new();
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let server = SERVER.get_or_init(Server::start);
+        let name = format!("case{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = server.folder.display();
+        let created = Command::new(binaries().join("createdb"))
+            .args(["--host", &folder.to_string(), "--username", "ringwell", &name])
+            .status()
+            .unwrap();
+        assert!(created.success());
+        let folder = folder.to_string().replace('/', "%2F");
+        let url = format!("postgres://ringwell@localhost/{name}?host={folder}");
+        Self { location: Location::Url(url), _folder: None }
+    }
+}
+
+impl Server {
+    fn start() -> Self {
+        let binaries = binaries();
+        let folder = TempDir::new().unwrap().keep();
+        let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+        if is_root {
+            chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        // Neither the data nor the server shall outlive the tests.
+        let script = r#"
+            cd "$2" && "$1/initdb" -D data -U ringwell -A trust -E UTF8 > log 2>&1 || exit 1
+            "$1/postgres" -D data -k "$2" -c listen_addresses= -c fsync=off >> log 2>&1 &
+            read -r _
+            kill -INT $!; wait $!; rm -rf "$2"
+        "#;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "sh"]).arg(&binaries).arg(&folder).stdin(Stdio::piped());
+        if is_root {
+            shell.uid(NOBODY).gid(NOBODY);
+        }
+        let mut shell = shell.spawn().unwrap();
+        let mut input = shell.stdin.take().unwrap();
+        input.flush().unwrap();
+        let started = Instant::now();
+        let is_ready = || {
+            let mut ask = Command::new(binaries.join("pg_isready"));
+            ask.arg("--quiet").arg("--host").arg(&folder).status().unwrap().success()
+        };
+        while !is_ready() {
+            let log = || fs::read_to_string(folder.join("log")).unwrap_or_default();
+            assert!(shell.try_wait().unwrap().is_none(), "PostgreSQL ended: {}", log());
+            assert!(started.elapsed() < PATIENCE, "PostgreSQL does not start: {}", log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Self { folder, _input: input, _shell: shell }
+    }
+}
+
+/// Where Debian's packages put the newest server.
+fn binaries() -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let found = versions.map(|version| version.path().join("bin"));
+    let newest = found.filter(|bin| bin.join("initdb").exists()).max_by_key(|bin| version(bin));
+    newest.expect("PostgreSQL is not installed: apt-get install postgresql")
+}
+
+fn version(bin: &Path) -> u32 {
+    let name = bin.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+    name.and_then(|name| name.parse().ok()).unwrap_or(0)
+}
