@@ -134,7 +134,15 @@ impl ShardStore {
         }
         let mut segments = recovered.segments;
         self.settle(&mut segments, &recovered.verdict)?;
-        let leftover = segments.pop_if(|last| last.offsets.as_ref().is_some_and(|o| o.len() == 1));
+        // A segment whose first frame is rotten stays: until a frame follows, each start must see it.
+        let doubted = match recovered.verdict {
+            Verdict::Rotten(Cut { segno, .. }) => Some(segno),
+            Verdict::Torn(_) | Verdict::Clean => None,
+        };
+        let leftover = segments.pop_if(|last| {
+            let is_empty = last.offsets.as_ref().is_some_and(|offsets| offsets.len() == 1);
+            is_empty && doubted != Some(last.header.segno)
+        });
         let newest = leftover.as_ref().or(segments.last()).map_or(0, |info| info.header.segno);
         let Settings { segment_bytes, spare_segments, .. } = self.settings;
         let spares = Spares::open(&self.directory, segment_bytes, spare_segments)?;
