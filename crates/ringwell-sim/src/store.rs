@@ -162,7 +162,15 @@ impl Store {
         });
         let mut segments = recovered.segments;
         settle(io, shard, &mut segments, &recovered.verdict)?;
-        let leftover = segments.pop_if(|last| last.offsets.as_ref().is_some_and(|o| o.len() == 1));
+        // A segment whose first frame is rotten stays: until a frame follows, each start must see it.
+        let doubted = match recovered.verdict {
+            Verdict::Rotten(Cut { segno, .. }) => Some(segno),
+            Verdict::Torn(_) | Verdict::Clean => None,
+        };
+        let leftover = segments.pop_if(|last| {
+            let is_empty = last.offsets.as_ref().is_some_and(|offsets| offsets.len() == 1);
+            is_empty && doubted != Some(last.header.segno)
+        });
         let newest = leftover.as_ref().or(segments.last()).map_or(0, |info| info.header.segno);
         let (spares, next_spare) = take_stock(io, shard)?;
         let mut snapshots = io.disk.list(shard, Sort::Snapshot);

@@ -66,3 +66,10 @@ fn a_hold_for_a_damaged_end_counts_from_the_newest_time_of_all_shards() {
     once_failed(327, &[Kind::Kill, Kind::CrashAtCall]);
     once_failed(5, &[Kind::RotAtEnd, Kind::ClockBack, Kind::Kill]);
 }
+
+/// A start removed the newest segment if it held no frame, also one whose first frame was damaged: a
+/// crash before the hold was stored, and the next start saw a clean journal and held nothing.
+#[test]
+fn a_damaged_first_frame_of_a_segment_is_seen_until_a_frame_follows() {
+    once_failed(50_177, &[Kind::MapChange, Kind::ClockBack, Kind::RotAtEnd, Kind::CrashAtCall]);
+}
