@@ -129,7 +129,7 @@ class ClientTest < RingwellTest
   it "a request is one write, small answers do not wait for each other" do
     Dir.mktmpdir do |files|
       listener = UNIXServer.new("#{files}/s")
-      (@to_close ||= []) << listener
+      @to_close << listener
       first = Thread.new { listener.accept.recv(65_536) }
       ask(client("unix:#{files}/s", deadline: 0.05, overflow: OVERFLOW))
       assert_match(/\r\n\r\n{"requests":.*}\z/m, first.value)

@@ -95,7 +95,7 @@ class ConnectionTest < RingwellTest
 
   it "a refusal that comes before the whole body was read is seen" do
     served = TCPServer.new("127.0.0.1", 0)
-    (@to_close ||= []) << served
+    @to_close << served
     Thread.new do
       socket = served.accept
       socket.readpartial(100)
@@ -180,12 +180,14 @@ class ConnectionTest < RingwellTest
     end
   end
 
-  in_every_mode "looking up a name takes no longer than the deadline" do |mode|
+  it "looking up a name takes no longer than the deadline, in #{Modes::ALL.join(", ")}" do
     looked_up(-> { sleep 5 }) do
-      error = nil
       one = client("http://ringwell.test", deadline: 0.05)
-      assert_operator took { error = Modes.run(mode, 1) { ask(one) }[0] }, :<, 0.2
-      assert_instance_of Ringwell::DeadlineExceeded, error
+      Modes::ALL.each do |mode|
+        error = nil
+        assert_operator took { error = Modes.run(mode, 1) { ask(one) }[0] }, :<, 0.2
+        assert_instance_of Ringwell::DeadlineExceeded, error
+      end
     end
   end
 
@@ -199,7 +201,7 @@ class ConnectionTest < RingwellTest
 
   it "IPv6 works" do
     listener = TCPServer.new("::1", 0)
-    (@to_close ||= []) << listener
+    @to_close << listener
     assert_raises(Ringwell::DeadlineExceeded) do
       ask(client("http://[::1]:#{listener.addr[1]}", deadline: 0.05))
     end

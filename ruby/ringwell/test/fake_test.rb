@@ -3,6 +3,7 @@
 # What the fake has beyond the contract: trouble on demand, and what went out.
 class FakeTest < RingwellTest
   def setup
+    super
     @fake = Ringwell::Fake.new(overflow: { "2" => "8885550299" })
     @fake.pool("1", key: KEY, numbers: %w[8885550101 8885550102], overflow: "8885550199")
     @fake.pool("2", key: KEY, numbers: %w[8885550201], overflow: "8885550299", lifetime: 60)
@@ -64,7 +65,8 @@ class FakeTest < RingwellTest
   end
 
   it "only so many overflow numbers are learnt" do
-    full = (1..Ringwell::Allocator::LEARNT_MAX).to_h { |pool| ["x#{pool}", "8005550100"] }
+    full = {}
+    full.define_singleton_method(:size) { Ringwell::Allocator::LEARNT_MAX }
     fake = Ringwell::Fake.new.pool(1, key: KEY, numbers: [], overflow: "8885550199")
     fake.instance_variable_set(:@overflow, full)
     assert fake.allocate(1, key: KEY).overflow?

@@ -19,16 +19,29 @@ class RingwellTest < Minitest::Test
   # A sentence of the specification.
   def self.it(sentence, &block) = define_method("test_#{sentence.tr(" ", "_")}", &block)
 
-  # The same sentence in threads and under each scheduler.
+  # The same sentence in threads and under each scheduler. Most of it is waiting: all at once.
   def self.in_every_mode(sentence, &block)
-    Modes::ALL.each do |mode|
-      it("#{sentence} (#{mode})") { instance_exec(mode, &block) }
+    it "#{sentence}, in #{Modes::ALL.join(", ")}" do
+      runs = Modes::ALL.map do |mode|
+        Thread.new do
+          Thread.current.report_on_exception = false
+          instance_exec(mode, &block)
+        rescue Minitest::Assertion => error
+          raise error.class, "#{mode}: #{error.message}"
+        end
+      end
+      runs.each(&:value)
     end
   end
 
+  def setup
+    @to_stop = []
+    @to_close = []
+  end
+
   def teardown
-    @to_stop&.each(&:stop)
-    @to_close&.each(&:close)
+    @to_stop.each(&:stop)
+    @to_close.each(&:close)
   end
 
   def stub_server(...) = stopped_later(StubServer.new(...))
@@ -37,11 +50,11 @@ class RingwellTest < Minitest::Test
 
   def server(...) = stopped_later(Server.new(...))
 
-  def stopped_later(one) = (@to_stop ||= []).push(one).last
+  def stopped_later(one) = @to_stop.push(one).last
 
   def client(endpoints, **options)
     made = Ringwell::Client.new(endpoints, **options)
-    (@to_close ||= []) << made
+    @to_close << made
     made
   end
 
@@ -58,7 +71,7 @@ class RingwellTest < Minitest::Test
   # An address that takes connections and then says nothing.
   def silent
     listener = TCPServer.new("127.0.0.1", 0)
-    (@to_close ||= []) << listener
+    @to_close << listener
     "http://127.0.0.1:#{listener.addr[1]}"
   end
 
@@ -67,7 +80,7 @@ class RingwellTest < Minitest::Test
     listener = Socket.tcp_server_sockets("127.0.0.1", 0).first
     listener.listen(0)
     address = listener.local_address
-    @to_close = [*@to_close, listener]
+    @to_close << listener
     3.times do
       socket = Socket.new(:INET, :STREAM)
       @to_close << socket

@@ -12,6 +12,7 @@ class RackTest < RingwellTest
   SINGLE = "/api/2013-07-01/ring_pools/1/allocate_number"
 
   def setup
+    super
     @fake = Ringwell::Fake.new(deadline: 1)
     @fake.pool(1, key: KEY, numbers: %w[8885550101 8885550102 8885550103], overflow: "8885550199")
     @fake.pool(2, key: KEY, numbers: [])

@@ -27,6 +27,7 @@ class RailsTest < RingwellTest
   end
 
   def setup
+    super
     begin
       require "rails"
     rescue LoadError
@@ -38,7 +39,10 @@ class RailsTest < RingwellTest
                                            ])
   end
 
-  def teardown = Ringwell.client = nil
+  def teardown
+    super
+    Ringwell.client = nil
+  end
 
   it "the client comes from config/ringwell.yml" do
     config = Ringwell::Config.read(@shop.config_for(:ringwell))

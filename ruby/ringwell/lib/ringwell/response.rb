@@ -4,9 +4,9 @@ module Ringwell
   # One answer of HTTP/1.1: reads it from bytes that come in pieces, and says whether its
   # connection can be used again. Knows nothing of sockets and clocks.
   class Response
-    # More is no answer of ours.
+    # More is no answer of ours: 500 rows with tracking URLs of 8 KiB fit.
     HEAD_BYTES_MAX = 64 * 1024
-    BODY_BYTES_MAX = 16 * 1024 * 1024
+    BODY_BYTES_MAX = 5 * 1024 * 1024
 
     # @return [Integer]
     attr_reader :status

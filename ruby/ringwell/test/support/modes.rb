@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "scheduler"
+require_relative "../../examples/support/small_scheduler"
 begin
   require "async"
 rescue LoadError

@@ -1,0 +1,52 @@
+# frozen_string_literal: true
+
+# What goes into a fiber or a thread comes out unchanged: values of all kinds, also those that are
+# easily taken for something else, and exceptions, as they were raised. None ends the process.
+require_relative "support/evented"
+
+RETURNED = [42, nil, false, [], [1], [[1, 2]], { a: 1 }, RuntimeError.new("returned, not raised")].freeze
+
+def endless(depth) = endless(depth + 1)
+
+RAISED = {
+  "an error" => -> { raise ArgumentError, "as it was" },
+  "what nobody expects" => -> { raise NotImplementedError, "as it was" },
+  "an endless recursion" => -> { endless(0) },
+  "an error with a cause" => lambda do
+    raise "cause"
+  rescue StandardError
+    raise IOError, "as it was"
+  end
+}.freeze
+
+def tell(what, same) = puts("#{same ? "same" : "CHANGED"}: #{what}")
+
+Evented.run do
+  RETURNED.each { |value| tell(value.inspect, Task.new { value }.value.equal?(value)) }
+
+  RAISED.each do |name, block|
+    raised = nil
+    task = Task.new do
+      block.call
+    rescue Exception => raised # rubocop:disable Lint/RescueException -- to compare it
+      raise
+    end
+    begin
+      task.value
+    rescue StandardError, ScriptError, SystemStackError => error
+      tell("#{name}: #{error.class}", error.equal?(raised))
+    end
+  end
+
+  # Work off the loop, in a thread: the fiber waits for it like for everything else.
+  tell("the value of a thread", Thread.new { 42 }.value == 42)
+  failing = Thread.new { raise IOError, "in a thread" }
+  failing.report_on_exception = false
+  begin
+    failing.value
+  rescue IOError => error
+    tell("the exception of a thread: #{error.message}", true)
+  end
+end
+
+puts "still alive"

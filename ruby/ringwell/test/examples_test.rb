@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+require "open3"
+require_relative "../examples/support/evented"
+
+# The examples run and show what they say. Each is a program of its own; those that mostly wait run
+# at the same time.
+class ExamplesTest < RingwellTest
+  FOLDER = File.expand_path("../examples", __dir__)
+  LIB = File.expand_path("../lib", __dir__)
+  # Which take no time run under every scheduler, the others under the first.
+  QUICK = %w[scatter_gather exceptions].freeze
+
+  class << self
+    # What each example printed, by name and scheduler.
+    def output
+      @output ||= begin
+        busy, waiting = runs.partition { |name, _| name == "counter" }
+        waiting.map { |run| [run, start(*run)] }.to_h { |run, started| [run, started.value] }
+               .merge(busy.to_h { |run| [run, start(*run).value] })
+      end
+    end
+
+    def runs
+      names = Dir["#{FOLDER}/*.rb"].map { |file| File.basename(file, ".rb") }
+      names.flat_map do |name|
+        schedulers = QUICK.include?(name) ? Evented.schedulers : Evented.schedulers.first(1)
+        schedulers.map { |scheduler| [name, scheduler] }
+      end
+    end
+
+    def start(name, scheduler)
+      Thread.new do
+        Open3.capture2e({ "SCHEDULER" => scheduler }, RbConfig.ruby, "-W:no-experimental", "-I", LIB,
+                        "#{FOLDER}/#{name}.rb")
+      end
+    end
+  end
+
+  it "all examples run" do
+    assert_operator self.class.output.size, :>=, 5
+    self.class.output.each { |name, (text, status)| assert status.success?, "#{name}: #{text}" }
+  end
+
+  it "an action that waits 100 ms serves 220 requests/s and more in one process" do
+    blocking, evented = figures("slow_backend")
+    assert_includes 8.0..10.1, blocking
+    assert_includes 220.0..320.0, evented
+  end
+
+  it "behind a slow proxy nobody waits for anybody" do
+    blocking, ten, forty = figures("slow_proxy")
+    assert_operator blocking, :>=, 20
+    assert_includes 4.0..6.0, ten
+    assert_includes 4.0..6.0, forty
+  end
+
+  it "a counter that one fiber owns is read sooner, and only in whole steps" do
+    text = printed("counter")
+    locked, owned = text.scan(/waited +(\d+) ms/).flatten.map(&:to_i)
+    assert_operator owned, :<, locked
+    assert_includes text, "whole steps only: true"
+  end
+
+  it "a slow server and a dead one cost their own rows only, and the order stays" do
+    Evented.schedulers.each do |scheduler|
+      assert_equal <<~TEXT, printed("scatter_gather", scheduler)
+        pool 2: 888-555-2099 late
+        pool 1: 888-555-1001 allocated
+        pool 3: 888-555-3099 unreachable
+        pool 1: 888-555-1002 allocated
+      TEXT
+    end
+  end
+
+  it "values and exceptions come out of a fiber as they went in, and none ends the process" do
+    Evented.schedulers.each do |scheduler|
+      lines = printed("exceptions", scheduler).lines(chomp: true)
+      assert_equal 14, lines.grep(/\Asame: /).size, lines.join("\n")
+      assert_equal "still alive", lines.last
+    end
+  end
+
+  it "scatter-gather over real servers: one that hangs costs its own rows only" do
+    require "#{FOLDER}/scatter_gather"
+    servers = (1..3).map { |id| server(Server.pool(id, key: KEY, numbers: ["888555#{id}001-888555#{id}050"])) }
+    sources = servers.each_with_index.to_h do |one, index|
+      [(index + 1).to_s, client(one.url, deadline: 0.15, overflow: { index + 1 => "888555#{index + 1}099" })]
+    end
+    rows = Array.new(30) { |index| Ringwell::Request.new(pool: 1 + (index % 3), key: KEY, request_id: index) }
+    servers[1].signal(:STOP)
+    Evented.schedulers.each do |scheduler|
+      batch = nil
+      seconds = took { batch = Evented.run(scheduler) { scatter_gather(rows) { |row| sources.fetch(row.pool) } } }
+      assert_operator seconds, :<, 0.25
+      assert_equal (0...30).to_a, batch.map(&:request_id)
+      assert_equal({ "1" => [:allocated], "2" => [:late], "3" => [:allocated] },
+                   batch.group_by(&:pool).transform_values { |part| part.map(&:reason).uniq })
+    end
+  end
+
+  private
+
+  def printed(name, scheduler = Evented.schedulers.first) = self.class.output.fetch([name, scheduler])[0]
+
+  # The first number with a point in each line.
+  def figures(name) = printed(name).lines.map { |line| line[/: +(\d+\.\d+)/, 1].to_f }
+end

@@ -1,0 +1,56 @@
+# frozen_string_literal: true
+
+# Checks sig/ in three ways: that the signatures hang together, that the code has every method that
+# they name, and that what goes in and out of the methods is what they say, while the contract and
+# the values' tests run. Not part of the suite, because it takes seconds of its own.
+require "rbs"
+require "rbs/cli"
+
+SIG = File.expand_path("../sig", __dir__)
+
+ENV["RBS_TEST_TARGET"] = "Ringwell::*"
+ENV["RBS_TEST_OPT"] = "-I #{SIG} -r socket"
+ENV["RBS_TEST_LOGLEVEL"] = "error"
+
+RBS::CLI.new(stdout: File.open(File::NULL, "w"), stderr: $stderr)
+        .run(["-I", SIG, "-r", "socket", "validate", "--silent"])
+
+# Before the code: it puts its checks into each class when that ends.
+require "rbs/test/setup"
+$LOAD_PATH.unshift File.expand_path("../lib", __dir__), __dir__
+require "helper"
+
+# Methods that are promised and not there, or there in the code's public face and not promised.
+class SignaturesTest < RingwellTest
+  it "every class and method of the signatures is there, and every public one has a signature" do
+    declared.each do |type, (of_class, of_instances)|
+      assert_equal [], of_class - type.methods, "#{type}."
+      assert_equal [], of_instances - type.instance_methods - type.private_instance_methods, "#{type}#"
+      ours = type.public_instance_methods(false) - %i[== eql? hash inspect to_s]
+      ours.reject! { |name| name.match?(/__with(out)?__/) }
+      assert_equal [], ours - of_instances - inherited(type), "#{type}# has no signature"
+    end
+  end
+
+  private
+
+  def declared
+    loader = RBS::EnvironmentLoader.new(core_root: nil)
+    loader.add(path: Pathname(SIG))
+    environment = RBS::Environment.from_loader(loader)
+    environment.class_decls.to_h do |name, entry|
+      methods = entry.decls.flat_map { |decl| decl.decl.members }
+                     .grep_v(RBS::AST::Members::Include).grep_v(RBS::AST::Declarations::Base)
+      of_class, of_instances = methods.partition { |one| one.respond_to?(:kind) && one.kind == :singleton }
+      [Object.const_get(name.to_s), [of_class.map(&:name), of_instances.map(&:name)]]
+    end
+  end
+
+  def inherited(type) = type.ancestors.drop(1).flat_map { |one| one.instance_methods(false) }
+end
+
+require "value_test"
+require "contract_test"
+require "fake_test"
+# Not those that pass wrong arguments on purpose: here the signatures themselves would refuse them.
+exit Minitest.run(["-e", "/a_request_is_refused|names_the_keyword/", *ARGV])
