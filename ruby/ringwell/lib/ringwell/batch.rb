@@ -62,8 +62,12 @@ module Ringwell
       raise ProtocolError, "the answer is not one to a batch: #{error.message}"
     end
 
-    # What became of one row.
+    # What became of one row. The echoed id is compared, because a row that is answered with the
+    # number of another visitor would be worse than none. (A server that finds an id unfit leaves
+    # it out.)
     def self.outcome(row, request)
+      row.fetch("request_id", request.request_id) == request.request_id or
+        raise ProtocolError, "the answer has rows of another request"
       if row.key?("error_class")
         return RowError.new(error_class: row["error_class"], message: row["message"].to_s,
                             request_id: row["request_id"])

@@ -1,0 +1,47 @@
+# frozen_string_literal: true
+
+# The gem as a package, and what its code must not do.
+class GemTest < RingwellTest
+  ROOT = File.expand_path("..", __dir__)
+  # Why each is not in lib/.
+  FORBIDDEN = {
+    /Timeout\b/ => "interrupts code anywhere: waits have deadlines",
+    /Thread\.current|Fiber\[|fiber_local/ => "state of a fiber is lost in another one: it is passed",
+    /Fiber\.(yield|new)|\.resume\b/ => "only the scheduler resumes fibers",
+    /IO\.select/ => "holds up the scheduler before Ruby 3.2",
+    /TCPSocket|UNIXSocket|Socket\.tcp/ => "holds up the scheduler while it connects, since Ruby 3.4",
+    /\bautoload\b/ => "what is loaded is seen from the file that asks for it",
+    /\bat_exit\b|\btrap\b|\$[a-z]/ => "changes the process that it is a guest in",
+    /@@/ => "state of the class is shared by all clients"
+  }.freeze
+
+  it "it needs nothing at run time, compiles nothing, and has its files" do
+    spec = Dir.chdir(ROOT) { Gem::Specification.load("ringwell.gemspec") }
+    assert_equal [[], []], [spec.dependencies, spec.extensions]
+    assert spec.required_ruby_version.satisfied_by?(Gem::Version.new("3.1.0"))
+    refute spec.required_ruby_version.satisfied_by?(Gem::Version.new("3.0.9"))
+    %w[lib/ringwell.rb lib/ringwell/rails/railtie.rb sig/ringwell.rbs README.md].each do |file|
+      assert_includes spec.files, file
+    end
+  end
+
+  it "its code does without what would surprise its users" do
+    Dir["#{ROOT}/lib/**/*.rb"].each do |file|
+      File.readlines(file).each_with_index do |line, index|
+        next if line.lstrip.start_with?("#")
+
+        FORBIDDEN.each { |pattern, why| refute_match pattern, line, "#{file}:#{index + 1}: #{why}" }
+      end
+    end
+  end
+
+  it "each file is its own: asked for alone it loads" do
+    %w[ringwell ringwell/config ringwell/fake ringwell/rack].map do |file|
+      Thread.new do
+        run = IO.popen([RbConfig.ruby, "-w", "-W:no-experimental", "-I", "#{ROOT}/lib", "-e",
+                        "require #{file.inspect}; puts :loaded"], err: %i[child out], &:read)
+        assert_equal "loaded\n", run
+      end
+    end.each(&:join)
+  end
+end
