@@ -14,6 +14,7 @@ use anyhow::{Context, bail};
 use ringwell_directory::{
     Config, Directory, Overrides, RingPool, Token, demo_pools, write_demo_csv,
 };
+use ringwell_node::Directories;
 use ringwell_node::disk::DataLock;
 
 use crate::args::Demo;
@@ -65,7 +66,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         // The server is up; that nobody reads what it says is no reason to stop it.
         let _ = io::stdout().lock().write_all(story.tell(addresses).as_bytes());
     };
-    ringwell_node::serve(config, directory, None, None, Box::new(tell))?;
+    ringwell_node::serve(config, directory, None, Directories::default(), Box::new(tell))?;
     Ok(ExitCode::SUCCESS)
 }
 

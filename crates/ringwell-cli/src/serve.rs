@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use ringwell_directory::{Cluster, Fault, load};
-use ringwell_node::Membership;
+use ringwell_node::{Directories, Membership};
 
 use crate::args::Serve;
 use crate::logs;
@@ -59,7 +59,8 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let reload = move || {
         load(&args.config, variable, flags.clone(), cores()).map(|(_, directory)| directory)
     };
-    ringwell_node::serve(config, directory, member, Some(Box::new(reload)), Box::new(|_| ()))?;
+    let directories = Directories { reload: Some(Box::new(reload)), orders: None };
+    ringwell_node::serve(config, directory, member, directories, Box::new(|_| ()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -27,6 +27,6 @@ pub use number::{NumberError, NumberRange, PromoNumber};
 pub use pool::{Exhausted, PoolSpec};
 pub use rebuild::{Fact, Rebuild};
 pub use resize::InRotation;
-pub use shard::{Grant, Retired, Shard};
+pub use shard::{Grant, PoolCounts, Retired, Shard};
 pub use slot::Slot;
 pub use value::{Millis, PoolId, Position, VisitorId};

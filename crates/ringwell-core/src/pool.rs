@@ -44,6 +44,10 @@ pub(crate) struct Pool {
     pub(crate) sticky: bool,
     /// No pool at all: its index is free.
     is_vacant: bool,
+    /// Numbers handed out, modulo 2^32.
+    pub(crate) allocated: u32,
+    /// Rows that found every number locked, modulo 2^32.
+    pub(crate) exhausted: u32,
     order: Option<Box<Order>>,
 }
 
@@ -68,6 +72,8 @@ impl Pool {
             last_until: Millis::ZERO,
             sticky: false,
             is_vacant: false,
+            allocated: 0,
+            exhausted: 0,
             order: None,
         };
         let slots = pool.slots(all);
@@ -94,6 +100,8 @@ impl Pool {
             last_until: Millis::ZERO,
             sticky: false,
             is_vacant: true,
+            allocated: 0,
+            exhausted: 0,
             order: None,
         }
     }
@@ -197,3 +205,6 @@ fn ring_head(slots: &[Slot]) -> Option<u32> {
     });
     in_order.then_some(head)
 }
+
+/// What a row needs of its pool is one cache line.
+const _: () = assert!(size_of::<Pool>() == 64);

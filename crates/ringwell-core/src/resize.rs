@@ -57,6 +57,7 @@ impl Shard {
         let before = &mut self.pools[pool as usize];
         assert!(before.is(spec.id) || before.is_vacant(), "two pools at one index");
         let (held_until, is_sticky) = (before.held_until, before.sticky);
+        let counts = (before.allocated, before.exhausted);
         let old = self.ranges(pool);
         if old == spec.numbers && !self.pools[pool as usize].is_vacant() {
             self.pools[pool as usize].lifetime = spec.lifetime;
@@ -68,6 +69,7 @@ impl Shard {
         self.enter(pool, spec, base, moved, &mut visitors);
         let mut put = Pool::new(spec, base, count_of(spec), &self.slots);
         put.held_until = held_until;
+        (put.allocated, put.exhausted) = counts;
         put.sticky = is_sticky || !visitors.is_empty();
         self.has_orders |= put.has_order();
         self.pools[pool as usize] = put;

@@ -30,6 +30,15 @@ pub struct Shard {
     pub(crate) has_orders: bool,
 }
 
+/// How often numbers of a pool were asked for, modulo 2^32: two counts tell what was between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// Numbers handed out.
+    pub allocated: u32,
+    /// Rows that found every number locked.
+    pub exhausted: u32,
+}
+
 /// A number that is in none of the shard's pools any more. It keeps its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retired {
@@ -82,6 +91,25 @@ impl Shard {
         self.pools[pool as usize].id
     }
 
+    /// How often numbers of `pool` were asked for since it came to this shard.
+    ///
+    /// # Panics
+    /// As [`Self::pool_id`].
+    #[must_use]
+    pub fn counts(&self, pool: u32) -> PoolCounts {
+        let Pool { allocated, exhausted, .. } = self.pools[pool as usize];
+        PoolCounts { allocated, exhausted }
+    }
+
+    /// When the next number of `pool` goes out; `None` if one is free now.
+    ///
+    /// # Panics
+    /// As [`Self::pool_id`].
+    #[must_use]
+    pub fn next_free(&self, pool: u32, now: Millis) -> Option<Millis> {
+        self.pools[pool as usize].choose(&self.slots, now).err().map(|exhausted| exhausted.until)
+    }
+
     /// How long `pool` guarantees an allocation.
     ///
     /// # Panics
@@ -116,7 +144,10 @@ impl Shard {
         position: Position,
     ) -> Result<Grant, Exhausted> {
         let owner = &mut self.pools[pool as usize];
-        let chosen = owner.choose(&self.slots, now)?;
+        let chosen = owner.choose(&self.slots, now).inspect_err(|_| {
+            owner.exhausted = owner.exhausted.wrapping_add(1);
+        })?;
+        owner.allocated = owner.allocated.wrapping_add(1);
         let locked_until = now + owner.lifetime;
         let slot = &mut self.slots[chosen as usize];
         assert!(slot.is_free(now), "a locked number was chosen");

@@ -1,7 +1,8 @@
 //! What all threads of the process share: configuration, directory, and how the node is.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use ringwell_directory::{Config, Directory, Owners};
 use ringwell_journal::Durability;
@@ -9,6 +10,7 @@ use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
 use crate::Membership;
+use crate::clock::coarse_time;
 
 /// Where the node is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ impl JournalState {
 pub(crate) struct Node {
     pub(crate) config: Config,
     directory: RwLock<Arc<Directory>>,
+    /// When the directory was last seen to be current, by the monotonic clock; 0: never.
+    directory_seen_ms: AtomicU64,
     /// Which shard owns which bucket, in a cluster.
     pub(crate) owners: RwLock<Option<Owners>>,
     /// Held while the directory or the owners change: one change at a time.
@@ -83,6 +87,7 @@ impl Node {
         Self {
             config,
             directory: RwLock::new(Arc::new(directory)),
+            directory_seen_ms: AtomicU64::new(0),
             owners: RwLock::new(owners),
             changes: tokio::sync::Mutex::default(),
             moves: tokio::sync::Mutex::default(),
@@ -101,6 +106,17 @@ impl Node {
     pub(crate) fn directory(&self) -> Arc<Directory> {
         // Nobody panics while holding it: what is in it is whole.
         Arc::clone(&self.directory.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How long ago the directory was seen to be as whoever keeps it has it; `None` if nobody does.
+    pub(crate) fn directory_age(&self) -> Option<Duration> {
+        let at = self.directory_seen_ms.load(Ordering::Relaxed);
+        (at > 0).then(|| coarse_time().saturating_sub(Duration::from_millis(at)))
+    }
+
+    pub(crate) fn directory_is_current(&self) {
+        let ms = u64::try_from(coarse_time().as_millis()).unwrap_or(u64::MAX).max(1);
+        self.directory_seen_ms.store(ms, Ordering::Relaxed);
     }
 
     pub(crate) fn use_directory(&self, next: Arc<Directory>) {

@@ -6,7 +6,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use ringwell_core::{Millis, PoolId};
 use ringwell_directory::{Config, Directory, Fault, Owners};
+use ringwell_engine::Engine;
 use ringwell_journal::Durability;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,12 +19,15 @@ use crate::clock::Clock;
 use crate::disk::{self, DataLock, Journal, ServedMap};
 use crate::http::Who;
 use crate::listen::{Listener, Listeners};
+use crate::live::{Orders, PoolState, carry_out};
 use crate::mesh::{Message, Peers, QUEUE_MESSAGES_MAX};
 use crate::node::{JournalState, Node, Phase};
 use crate::shard::ShardThread;
 use crate::start::{Started, buckets, start};
 use crate::stats::{JournalStats, ShardStats};
-use crate::{Membership, ServeError, admin, change, handover, http, keeping, link, lookup, reload, writer};
+use crate::{
+    Membership, ServeError, admin, change, handover, http, keeping, link, lookup, reload, writer,
+};
 
 /// What the shards are told, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +71,15 @@ const MEMORY_NUMBER_BYTES: u64 = 128;
 /// Reads the pools again, when the node is told to by SIGHUP.
 pub type Reload = Box<dyn FnMut() -> Result<Directory, Vec<Fault>> + Send>;
 
+/// How the directory changes while the node serves.
+#[derive(Default)]
+pub struct Directories {
+    /// By SIGHUP.
+    pub reload: Option<Reload>,
+    /// By whoever keeps the directory.
+    pub orders: Option<Orders>,
+}
+
 /// Called once with the addresses that were bound, when requests are answered.
 pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
 
@@ -77,7 +91,7 @@ pub fn serve(
     config: Config,
     directory: Directory,
     membership: Option<Membership>,
-    mut reload: Option<Reload>,
+    mut directories: Directories,
     on_ready: OnReady,
 ) -> Result<(), ServeError> {
     let durability = match config.durability {
@@ -113,12 +127,15 @@ pub fn serve(
                 numbers = node.directory().number_count(),
                 "serving"
             );
+            if let Some(orders) = directories.orders.take() {
+                tokio::spawn(carry_out(Arc::clone(&node), peers.clone(), orders));
+            }
             on_ready(&listeners.addresses);
             loop {
                 tokio::select! {
                     name = signals.next() => {
                         if name == "SIGHUP" {
-                            reload::again(&node, &peers, reload.as_mut()).await;
+                            reload::again(&node, &peers, directories.reload.as_mut()).await;
                             continue;
                         }
                         tracing::info!(signal = name, "draining");
@@ -495,6 +512,7 @@ async fn serve_messages(
     journal: Rc<Journal>,
     mut queue: mpsc::Receiver<Message>,
 ) {
+    let shard = thread.id;
     while let Some(message) = queue.recv().await {
         match message {
             Message::Rows(rows) => thread.serve_peer(rows).await,
@@ -528,6 +546,12 @@ async fn serve_messages(
                     let _ = reply.send(adopting.await);
                 });
             }
+            Message::States { pools, reply } => {
+                let now = thread.now();
+                let engine = thread.engine.borrow();
+                let state = |(index, id): (u32, PoolId)| pool_state(&engine, now, shard, index, id);
+                let _ = reply.send(pools.into_iter().filter_map(state).collect());
+            }
             // For shards of other nodes.
             Message::Post { .. } => {}
             Message::Stats(reply) => {
@@ -538,6 +562,27 @@ async fn serve_messages(
             }
         }
     }
+}
+
+/// A pool as the engine has it; `None` if it is another's index by now.
+fn pool_state(
+    engine: &Engine,
+    now: Millis,
+    shard: u16,
+    index: u32,
+    pool: PoolId,
+) -> Option<PoolState> {
+    let rules = engine.shard();
+    if !rules.is_pool(index, pool) {
+        return None;
+    }
+    let ringwell_core::PoolCounts { allocated, exhausted } = rules.counts(index);
+    let numbers = rules.pool_slots(index).len();
+    let next_free = rules.next_free(index, now);
+    let locked = rules.locked(index, now);
+    let small = |count| u32::try_from(count).unwrap_or(u32::MAX);
+    let (numbers, locked) = (small(numbers), small(locked));
+    Some(PoolState { pool, shard, numbers, locked, next_free, allocated, exhausted })
 }
 
 fn stats(thread: &ShardThread, journal: &Journal) -> ShardStats {

@@ -16,6 +16,9 @@ pub(crate) struct Health {
     shards: u16,
     ring_pools: usize,
     numbers: u64,
+    /// How long ago the directory was seen to be current; absent where it is a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directory_age_ms: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -29,6 +32,7 @@ pub(crate) struct Readiness {
 
 pub(crate) async fn healthz(State(admin): State<Admin>) -> Json<Health> {
     let directory = admin.node.directory();
+    let age = admin.node.directory_age();
     Json(Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),
@@ -36,6 +40,7 @@ pub(crate) async fn healthz(State(admin): State<Admin>) -> Json<Health> {
         shards: directory.shards(),
         ring_pools: directory.pools().len(),
         numbers: directory.number_count(),
+        directory_age_ms: age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
     })
 }
 

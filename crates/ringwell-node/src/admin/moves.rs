@@ -29,9 +29,10 @@ pub(crate) async fn post(State(admin): State<Admin>, body: Bytes) -> Result<Json
         Problem::bad_request("buckets: numbers and ranges from 0 to 1023, as in 0-15,20")
     })?;
     // A client that hangs up does not stop a move half way.
-    let given = tokio::spawn(async move {
-        handover::give(&admin.node, &admin.peers, buckets, wanted.to).await
-    });
+    let given =
+        tokio::spawn(
+            async move { handover::give(&admin.node, &admin.peers, buckets, wanted.to).await },
+        );
     let given = given.await.map_err(|_| Problem::unavailable("the node is stopping"))?;
     given.map(Json).map_err(|error| Problem::new(status(&error), error.to_string()))
 }

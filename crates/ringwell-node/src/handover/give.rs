@@ -161,11 +161,7 @@ fn check(
 }
 
 /// Pools of `buckets` that are held, and until when.
-async fn holds(
-    node: &Node,
-    peers: &Peers,
-    buckets: &[u16],
-) -> Result<Vec<(u64, u64)>, MoveError> {
+async fn holds(node: &Node, peers: &Peers, buckets: &[u16]) -> Result<Vec<(u64, u64)>, MoveError> {
     let mut holds = Vec::new();
     for shard in node.shards() {
         if let Done::Holds(held) = ask(peers, shard, Step::TellHolds).await? {
@@ -178,11 +174,7 @@ async fn holds(
 
 /// Tells the next owner all that this node knows, and hands the buckets over. Returns how many
 /// numbers that were.
-async fn deliver(
-    node: &Arc<Node>,
-    peers: &Peers,
-    leaving: &Leaving,
-) -> Result<usize, String> {
+async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<usize, String> {
     let (numbers, answers) = known(node, peers, &leaving.buckets).await?;
     let empty = Adopted { shard: leaving.to, ..Adopted::default() };
     let held = Adopted { holds: leaving.holds.clone(), ..empty.clone() };

@@ -101,6 +101,7 @@ impl Way {
                 Message::Stats(_)
                 | Message::Ping(_)
                 | Message::Change(..)
+                | Message::States { .. }
                 | Message::Adopt { .. } => {}
             }
         }
