@@ -213,15 +213,21 @@ impl Cluster {
     }
 }
 
-/// What every node of a cluster knows, and nobody else.
-#[derive(Clone)]
-pub(crate) struct Secret(Box<[u8]>);
+/// What two programs know, and nobody else: 16 to 256 bytes of printable ASCII without space.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Box<[u8]>);
 
 impl Secret {
     /// The least that nobody guesses.
     const BYTES_MIN: usize = 16;
     /// It travels in a header.
     const BYTES_MAX: usize = 256;
+
+    /// The secret itself. For no log.
+    #[must_use]
+    pub fn reveal(&self) -> &[u8] {
+        &self.0
+    }
 
     /// Reads a secret; the error says what it should be, and shows nothing of it.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {

@@ -4,9 +4,11 @@
 //! Precedence: defaults, then the file, then `RINGWELL_*` variables, then flags.
 //! Invariant: nothing that `Debug` shows of a [`Config`] is secret.
 
+mod application;
 mod cluster;
 mod csv;
 mod file;
+mod json;
 mod limits;
 mod load;
 mod overrides;
@@ -19,11 +21,12 @@ use std::time::Duration;
 
 use ringwell_core::Millis;
 
+pub use self::json::pool_from_json;
 pub use self::load::load;
 pub use self::overrides::{Overrides, VARIABLES, parse_deadline, parse_shards};
 pub(crate) use self::values::format_seconds;
 pub use self::values::{ValueError, parse_duration, parse_lifetime};
-use crate::TokenHash;
+use crate::{Secret, TokenHash};
 
 /// How a server is to run. Each field says its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +46,10 @@ pub struct Config {
     pub drain_pause: Duration,
     /// Who may use `/v1/`.
     pub management: Management,
+    /// Where ring pools are kept, if that is not this file.
+    pub database: Option<Database>,
+    /// Who knows ring pools that this server does not.
+    pub application: Option<Application>,
     /// What a client may demand.
     pub limits: Limits,
     /// How the journal uses the disk.
@@ -58,6 +65,50 @@ pub struct Config {
 pub struct Management {
     /// Hashes of the tokens that are accepted: none.
     pub token_sha256: Vec<TokenHash>,
+}
+
+/// Where ring pools are kept and managed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Database {
+    /// A file of SQLite.
+    File(PathBuf),
+    /// A database of PostgreSQL.
+    Postgres(DatabaseUrl),
+}
+
+/// `postgres://user:secret@host/name`. Shown by `Debug` without its secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseUrl(String);
+
+impl DatabaseUrl {
+    /// The URL, with its secret. For no log.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("postgres://***")
+    }
+}
+
+/// The main application: it is asked for ring pools that this server does not know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Application {
+    /// Where it listens.
+    pub address: Listen,
+    /// The path before and after the pool's id.
+    pub path: (String, String),
+    /// Sent as `Authorization: Bearer TOKEN`.
+    pub token: Option<Secret>,
+    /// A request gets an answer in this time: 2 s.
+    pub timeout: Duration,
+    /// How long a refusal is remembered: 10 s.
+    pub refusal_age: Duration,
+    /// What changes that it pushes are signed with; without it none are taken.
+    pub webhook_secret: Option<Secret>,
 }
 
 /// What a client may demand. All lengths in bytes.
@@ -174,6 +225,8 @@ impl Config {
             deadline: Duration::from_millis(100),
             drain_pause: Duration::from_secs(1),
             management: Management::default(),
+            database: None,
+            application: None,
             limits: Limits::default(),
             journal: Journal::default(),
             api: Api::default(),

@@ -49,7 +49,7 @@ pub(crate) async fn answer(
 
 /// What is to be done for one row.
 #[inline]
-fn plan_row(directory: &Directory, text: &[u8], row: &Row) -> Plan {
+pub(crate) fn plan_row(directory: &Directory, text: &[u8], row: &Row) -> Plan {
     let ask = match &row.ask {
         Ok(ask) => ask,
         Err(error) => return Plan::Fail(*error),
@@ -74,6 +74,9 @@ impl Job {
         let Self { batch, plans, .. } = self;
         let directory = &*thread.directory();
         plans.extend(batch.rows().iter().map(|row| plan_row(directory, text, row)));
+        if thread.node.application.is_some() {
+            self.find_unknown(directory);
+        }
     }
 
     fn render(&mut self, thread: &ShardThread) -> Vec<u8> {

@@ -12,11 +12,13 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use ringwell_core::{Millis, PromoNumber, VisitorId};
+use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
+use ringwell_directory::Directory;
 use ringwell_engine::{Ask, Outcome, Refusal, RowKey};
-use ringwell_wire::RowError;
+use ringwell_wire::{Ask as WireAsk, Row, RowError};
 use tokio::sync::oneshot;
 
+use crate::bulk::plan_row;
 use crate::mesh::{Message, PeerAnswer, PeerRow, PeerRows, Unanswered};
 use crate::shard::ShardThread;
 
@@ -48,6 +50,8 @@ pub(crate) struct Job {
     /// Row for row; what no owner has answered yet is late.
     pub(crate) outcomes: Vec<Outcome>,
     remote: Vec<Remote>,
+    /// Rows of pools that the directory does not have, while somebody else may know them.
+    unknown: Vec<u16>,
 }
 
 /// Rows that another shard was asked for.
@@ -108,7 +112,8 @@ impl InFlight {
         let thread = Rc::clone(&self.thread);
         let group = thread.engine.borrow().newest_group();
         let waits_for_journal = self.has_own_promise(terms) && thread.commit.durable() < group;
-        if !waits_for_journal && self.job().remote.is_empty() {
+        let has_unknown = !self.job().unknown.is_empty();
+        if !waits_for_journal && self.job().remote.is_empty() && !has_unknown {
             return;
         }
         let mut journal = Ok(());
@@ -117,6 +122,9 @@ impl InFlight {
             if waits_for_journal {
                 journal = Err(Refusal::Late);
                 journal = thread.commit.wait(group).await;
+            }
+            if has_unknown {
+                self.learn_unknown(terms).await;
             }
             self.collect().await;
             self.redirect(terms).await;
@@ -151,6 +159,22 @@ impl InFlight {
                 remote.take(answer, &mut job.outcomes);
             }
         }
+    }
+
+    /// Has the main application asked for the pools that the directory does not have; rows of those
+    /// that it knows are asked for like the others.
+    async fn learn_unknown(&mut self, terms: &Terms) {
+        let thread = Rc::clone(&self.thread);
+        let Some(application) = &thread.node.application else { return };
+        let mut pools: Vec<PoolId> = self.job().unknown_pools().collect();
+        pools.sort_unstable();
+        pools.dedup();
+        let answers = pools.into_iter().filter_map(|pool| application.ask(&thread, pool));
+        for mut answer in answers.collect::<Vec<_>>() {
+            // Ends when the sender is dropped: nothing is ever sent.
+            while answer.changed().await.is_ok() {}
+        }
+        self.job().ask_unknown(&thread, terms);
     }
 
     /// Rows whose pools have moved are asked for again, once, of who owns them by the newest map.
@@ -233,6 +257,36 @@ impl Job {
         })
     }
 
+    /// Notes which rows name pools that `directory` does not have.
+    pub(crate) fn find_unknown(&mut self, directory: &Directory) {
+        let rows = (0..).zip(self.batch.rows());
+        let is_unknown = |row: &Row| {
+            row.ask.as_ref().is_ok_and(|ask| directory.lookup(ask.pool).is_none())
+        };
+        self.unknown.extend(rows.filter(|(_, row)| is_unknown(row)).map(|(row, _)| row));
+    }
+
+    fn unknown_pools(&self) -> impl Iterator<Item = PoolId> {
+        let rows = self.unknown.iter().map(|row| &self.batch.rows()[usize::from(*row)]);
+        rows.filter_map(|row| row.ask.as_ref().ok().map(|ask| ask.pool))
+    }
+
+    /// Looks the rows up again whose pools were unknown, and asks their owners.
+    fn ask_unknown(&mut self, thread: &ShardThread, terms: &Terms) {
+        let text = self.batch.text().clone();
+        let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
+        for row in std::mem::take(&mut self.unknown) {
+            let place = usize::from(row);
+            let asked = &self.batch.rows()[place];
+            let plan = plan_row(&thread.directory(), &text, asked);
+            if let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) {
+                by_shard.entry(owner.shard).or_default().push(peer_row(row, &owner, ask, &text));
+            }
+            self.plans[place] = plan;
+        }
+        self.send_all(thread, by_shard, &text, terms);
+    }
+
     /// The shard that a row was asked of which does not own its pool.
     fn first_moved(&self) -> Option<u16> {
         let mut rows = self.plans.iter().zip(&self.outcomes);
@@ -258,23 +312,26 @@ impl Job {
                 continue;
             }
             (owner.shard, owner.index) = (entry.shard(), entry.index());
-            let visitor = ask.visitor.map(|span| visitor_id(span.of(self.batch.text())));
-            let (pool, id, params) = (owner.index, ask.pool, ask.params);
-            by_shard.entry(owner.shard).or_default().push(PeerRow {
-                pool,
-                id,
-                row,
-                params,
-                visitor,
-            });
+            let asked = peer_row(row, owner, ask, self.batch.text());
+            by_shard.entry(owner.shard).or_default().push(asked);
         }
         drop(directory);
         let text = self.batch.text().clone();
         let is_any = !by_shard.is_empty();
-        for (shard, rows) in by_shard {
-            self.send(thread, shard, rows, &text, terms);
-        }
+        self.send_all(thread, by_shard, &text, terms);
         is_any
+    }
+
+    fn send_all(
+        &mut self,
+        thread: &ShardThread,
+        by_shard: BTreeMap<u16, Vec<PeerRow>>,
+        text: &Bytes,
+        terms: &Terms,
+    ) {
+        for (shard, rows) in by_shard {
+            self.send(thread, shard, rows, text, terms);
+        }
     }
 
     /// Sends another owner its rows. If its queue is full it is busy: its rows overflow now.
@@ -306,6 +363,7 @@ impl Job {
         self.plans.clear();
         self.outcomes.clear();
         self.remote.clear();
+        self.unknown.clear();
     }
 }
 
@@ -331,6 +389,12 @@ pub(crate) fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
     }
 }
 
+/// A row as its owner is asked for it.
+fn peer_row(row: u16, owner: &Owner, ask: &WireAsk, text: &[u8]) -> PeerRow {
+    let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
+    PeerRow { pool: owner.index, id: ask.pool, row, params: ask.params, visitor }
+}
+
 /// What a visitor is known by in memory and in snapshots.
 fn visitor_id(name: &[u8]) -> VisitorId {
     let mut id = [0; 16];
@@ -348,9 +412,7 @@ fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) 
         for ((row, plan), asked) in (0..).zip(&job.plans).zip(job.batch.rows()) {
             let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
             if owner.shard == shard {
-                let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
-                let (pool, id, params) = (owner.index, ask.pool, ask.params);
-                rows.push(PeerRow { pool, id, row, params, visitor });
+                rows.push(peer_row(row, owner, ask, text));
             }
         }
         if rows.is_empty() {

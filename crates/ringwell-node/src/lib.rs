@@ -7,6 +7,7 @@
 
 mod admin;
 mod api;
+mod application;
 mod bulk;
 mod change;
 mod clock;

@@ -121,7 +121,11 @@ pub(crate) async fn carry_out(node: Arc<Node>, peers: Peers, Orders(mut orders):
     }
 }
 
-async fn take(
+/// Brings `put` into the directory of this process, and takes `removed` out of it.
+///
+/// # Errors
+/// Why everything stays as it was.
+pub(crate) async fn take(
     node: &Node,
     peers: &Peers,
     put: Vec<RingPool>,

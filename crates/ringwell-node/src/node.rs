@@ -10,6 +10,7 @@ use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
 use crate::Membership;
+use crate::application::Application;
 use crate::clock::coarse_time;
 
 /// Where the node is in its life.
@@ -48,6 +49,7 @@ pub(crate) struct Node {
     directory: RwLock<Arc<Directory>>,
     /// When the directory was last seen to be current, by the monotonic clock; 0: never.
     directory_seen_ms: AtomicU64,
+    pub(crate) application: Option<Arc<Application>>,
     /// Which shard owns which bucket, in a cluster.
     pub(crate) owners: RwLock<Option<Owners>>,
     /// Held while the directory or the owners change: one change at a time.
@@ -78,6 +80,7 @@ impl Node {
         owners: Option<Owners>,
     ) -> Self {
         let journals = shards.iter().map(|shard| (*shard, AtomicU8::new(0))).collect();
+        let application = config.application.clone().map(Application::new).map(Arc::new);
         let wire_limits = Limits {
             rows_max: config.limits.rows,
             suffix_bytes_max: config.limits.suffix_bytes,
@@ -87,6 +90,7 @@ impl Node {
         Self {
             config,
             directory: RwLock::new(Arc::new(directory)),
+            application,
             directory_seen_ms: AtomicU64::new(0),
             owners: RwLock::new(owners),
             changes: tokio::sync::Mutex::default(),

@@ -91,6 +91,7 @@ impl Client {
             answer.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
         let length = answer.header("content-length").and_then(|length| length.parse().ok());
+        let length = length.or((status == 204).then_some(0));
         let mut body = vec![0; length.ok_or_else(|| io::Error::other("no content-length"))?];
         self.stream.read_exact(&mut body)?;
         answer.body = String::from_utf8(body).map_err(io::Error::other)?;

@@ -8,6 +8,8 @@ mod buckets;
 mod secret;
 mod tls;
 
+pub(super) use self::secret::read_file as read_secret_file;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 

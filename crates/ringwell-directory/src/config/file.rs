@@ -8,6 +8,7 @@ use std::time::Duration;
 use ringwell_core::Millis;
 use toml::de::DeValue;
 
+use super::application;
 use super::limits::{self, Bounds};
 use super::overrides::{one_a_core, parse_level, parse_token_hash};
 use super::section::{Section, wrong_type};
@@ -41,6 +42,7 @@ pub(super) fn read(
         config.management.token_sha256 = hashes;
     }
     management.finish();
+    application::read(file, base, config);
     read_limits(file.section("limits"), &mut config.limits);
     read_journal(file.section("journal"), &mut config.journal);
     read_api(file.section("api"), &mut config.api);
@@ -137,7 +139,9 @@ fn size<U: TryFrom<u64>>(bounds: &Bounds<u64>) -> impl Fn(&DeValue<'_>) -> Resul
     }
 }
 
-fn duration(bounds: &Bounds<Duration>) -> impl Fn(&DeValue<'_>) -> Result<Duration, ValueError> {
+pub(super) fn duration(
+    bounds: &Bounds<Duration>,
+) -> impl Fn(&DeValue<'_>) -> Result<Duration, ValueError> {
     move |value| match value {
         DeValue::String(text) => bounds.check(parse_duration(text)?),
         other => Err(wrong_type("a length of time", other)

@@ -21,7 +21,8 @@ use axum::routing::{get, post};
 use ringwell_wire::RequestError;
 use tokio::sync::oneshot;
 
-use self::problem::Problem;
+pub(crate) use self::problem::Problem;
+use crate::application;
 use crate::mesh::{Message, Peers};
 use crate::node::Node;
 use crate::stats::ShardStats;
@@ -48,6 +49,7 @@ pub(crate) fn router(node: Arc<Node>, peers: Peers) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::get))
+        .route("/v1/webhooks/ring_pools", post(application::webhook))
         .nest("/v1", v1)
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::method_not_allowed)

@@ -49,7 +49,7 @@ pub(super) fn skip(file: &mut Section<'_, '_>) {
 }
 
 /// Editors end files with a line feed, which is no part of the secret.
-fn read_file(path: &Path) -> Result<Secret, ValueError> {
+pub(in crate::config) fn read_file(path: &Path) -> Result<Secret, ValueError> {
     let fault = |what: String| ValueError::new(format!("{}: {what}", path.display()));
     let secret = std::fs::read_to_string(path).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => fault("is not text".to_owned()),

@@ -1,0 +1,284 @@
+//! The main application in the loop, and what it pushes: a small HTTP server of this test's own.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fs, io};
+
+use serde_json::{Value, json};
+use support::batch::{self, Ask, BULK};
+use support::client::{Answer, Client};
+use support::server::Server;
+use support::site::{Pool, Site};
+use tempfile::TempDir;
+
+const LONG: Duration = Duration::from_mins(1);
+const SECRET: &str = "a-shared-secret-of-tests";
+
+/// What the application answers for a pool.
+#[derive(Clone)]
+enum Reply {
+    Pool(Value),
+    Text(&'static str),
+    Hang,
+}
+
+/// A main application that takes its time.
+struct Backend {
+    port: u16,
+    replies: Arc<Mutex<BTreeMap<u64, Reply>>>,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Backend {
+    fn new(delay: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (replies, heads): (Arc<Mutex<BTreeMap<u64, Reply>>>, Arc<Mutex<Vec<String>>>) =
+            Default::default();
+        let (of_thread, seen) = (Arc::clone(&replies), Arc::clone(&heads));
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (replies, seen) = (Arc::clone(&of_thread), Arc::clone(&seen));
+                // A connection that breaks is the server's affair.
+                thread::spawn(move || answer(stream, delay, &replies, &seen).ok());
+            }
+        });
+        Self { port, replies, heads }
+    }
+
+    fn knows(&self, pool: &Pool) {
+        self.replies.lock().unwrap().insert(pool.id, Reply::Pool(as_json(pool)));
+    }
+
+    fn requests(&self) -> usize {
+        self.heads.lock().unwrap().len()
+    }
+
+    /// A server that knows one pool by itself.
+    fn site(&self, more: &str) -> Site {
+        let folder = TempDir::new().unwrap();
+        let data = folder.path().join("data");
+        fs::write(folder.path().join("app.token"), "the-token-of-the-application\n").unwrap();
+        fs::write(folder.path().join("hook.secret"), SECRET).unwrap();
+        let port = self.port;
+        let more = format!(
+            "shards = 2\n{more}\n[application]\nurl = \"http://127.0.0.1:{port}/pools/{{id}}.json\"\n\
+             token_file = \"app.token\"\nwebhook_secret_file = \"hook.secret\"\n\
+             refusal_age = \"500ms\"\n"
+        );
+        Site::with_data(folder, data, vec![Pool::new(1, 100, LONG)], &more)
+    }
+}
+
+fn as_json(pool: &Pool) -> Value {
+    let last = pool.first + pool.numbers - 1;
+    json!({
+        "id": pool.id, "ring_pool_key": pool.key, "lifetime_seconds": pool.lifetime.as_secs(),
+        "numbers": [format!("{}-{last}", pool.first)],
+        "overflow_number": pool.overflow.to_string(),
+    })
+}
+
+fn answer(
+    stream: TcpStream,
+    delay: Duration,
+    replies: &Mutex<BTreeMap<u64, Reply>>,
+    seen: &Mutex<Vec<String>>,
+) -> io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head)? == 0 {
+            return Ok(());
+        }
+    }
+    seen.lock().unwrap().push(head.clone());
+    let id = head.split(['/', '.']).find_map(|part| part.parse::<u64>().ok()).unwrap();
+    let reply = replies.lock().unwrap().get(&id).cloned();
+    thread::sleep(delay);
+    let text = match reply {
+        Some(Reply::Pool(pool)) => {
+            let body = pool.to_string();
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        }
+        Some(Reply::Text(text)) => text.to_owned(),
+        Some(Reply::Hang) => {
+            thread::sleep(Duration::from_secs(5));
+            return Ok(());
+        }
+        None => "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned(),
+    };
+    reader.get_mut().write_all(text.as_bytes())
+}
+
+/// One row for each pool.
+fn ask(client: &mut Client, pools: &[Pool], id: &str) -> Answer {
+    let asks: Vec<Ask> =
+        pools.iter().map(|pool| Ask { pool: pool.id, id: format!("{id}-{}", pool.id) }).collect();
+    client.post(BULK, &[], &batch::body(&asks, pools)).unwrap()
+}
+
+#[test]
+fn a_pool_is_asked_for_once_however_many_batches_wait_and_known_from_then_on() {
+    let backend = Backend::new(Duration::from_millis(100));
+    let pools: Vec<Pool> = (1..=4).map(|id| Pool::new(id, 100, LONG)).collect();
+    pools[1..].iter().for_each(|pool| backend.knows(pool));
+    let site = backend.site("");
+    let server = Server::start(site.serve(&[]));
+    let numbers: Vec<u64> = thread::scope(|scope| {
+        let asking: Vec<_> = (0..8)
+            .map(|caller| {
+                let (server, pools) = (&server, &pools);
+                scope.spawn(move || {
+                    let answer = ask(&mut server.client(), pools, &format!("c{caller}"));
+                    batch::rows(&answer).iter().map(|row| row.number).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        asking.into_iter().flat_map(|asking| asking.join().unwrap()).collect()
+    });
+    assert_eq!(backend.requests(), 3, "one for each unknown pool");
+    let head = backend.heads.lock().unwrap()[0].to_ascii_lowercase();
+    assert!(head.contains("authorization: bearer the-token-of-the-application"), "{head}");
+    let mut once = numbers.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!((once.len(), numbers.len()), (32, 32), "{numbers:?}");
+    let mut client = server.client();
+    let begun = Instant::now();
+    let rows = batch::rows(&ask(&mut client, &pools, "later"));
+    assert!(rows.iter().all(|row| !row.overflow && row.number > 0), "{rows:?}");
+    assert!(begun.elapsed() < Duration::from_millis(90), "it asked again");
+    let wrong = Pool { key: "another-key-of-2".into(), ..pools[1].clone() };
+    assert!(ask(&mut client, &[wrong], "wrong").body.contains("InvalidKey"));
+    assert_eq!(backend.requests(), 3);
+    // What it learnt is not kept over a restart; its lockouts are.
+    server.kill();
+    let server = Server::start(site.serve(&[]));
+    let rows = batch::rows(&ask(&mut server.client(), &pools, "again"));
+    assert!(rows.iter().all(|row| !numbers.contains(&row.number)), "{rows:?}");
+    assert_eq!(backend.requests(), 6);
+    server.stop();
+}
+
+#[test]
+fn a_refusal_is_remembered_and_rows_of_known_pools_have_their_numbers() {
+    let backend = Backend::new(Duration::ZERO);
+    let site = backend.site("");
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    let pools = [Pool::new(1, 100, LONG), Pool::new(9, 100, LONG)];
+    for round in 0..5 {
+        let answer = ask(&mut client, &pools, &format!("r{round}"));
+        assert!(answer.body.contains("InvalidKey"), "{}", answer.body);
+        let number = format!("{}", pools[0].first + round);
+        assert!(answer.body.contains(&number), "{}", answer.body);
+    }
+    assert_eq!(backend.requests(), 1, "the refusal is remembered");
+    backend.knows(&pools[1]);
+    thread::sleep(Duration::from_millis(600));
+    let rows = batch::rows(&ask(&mut client, &pools, "known"));
+    assert_eq!(rows[1].number, pools[1].first, "and forgotten after a while");
+    server.stop();
+}
+
+#[test]
+fn a_slow_or_broken_application_costs_its_own_rows_and_the_deadline_holds() {
+    let backend = Backend::new(Duration::from_millis(150));
+    let known = Pool::new(1, 100, LONG);
+    let slow = Pool::new(2, 100, LONG);
+    backend.knows(&slow);
+    let misled = Pool { id: 3, ..Pool::new(77, 10, LONG) };
+    let clash = Pool { first: known.first, ..Pool::new(4, 5, LONG) };
+    for (id, reply) in [
+        (3, Reply::Pool(as_json(&Pool::new(77, 10, LONG)))),
+        (4, Reply::Pool(as_json(&clash))),
+        (5, Reply::Text("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")),
+        (6, Reply::Text("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n{\"id")),
+        (7, Reply::Text("SSH-2.0-nonsense\r\n")),
+        (8, Reply::Hang),
+    ] {
+        backend.replies.lock().unwrap().insert(id, reply);
+    }
+    let site = backend.site("");
+    let server = Server::start(site.serve(&["--deadline", "100ms"]));
+    let mut client = server.client();
+    let begun = Instant::now();
+    let answer = ask(&mut client, &[known.clone(), slow.clone()], "first");
+    let took = begun.elapsed();
+    assert!(answer.body.contains(&known.first.to_string()), "{}", answer.body);
+    assert!(answer.body.contains("InvalidKey"), "{}", answer.body);
+    assert!(took >= Duration::from_millis(95) && took < Duration::from_millis(145), "{took:?}");
+    // The answer was late for that batch and is there for the next.
+    thread::sleep(Duration::from_millis(120));
+    let rows = batch::rows(&ask(&mut client, &[known.clone(), slow.clone()], "second"));
+    assert_eq!(rows[1].number, slow.first);
+    let others = (5..=8).map(|id| Pool::new(id, 10, LONG));
+    for pool in [misled, clash].into_iter().chain(others) {
+        let answer = ask(&mut client, &[known.clone(), pool.clone()], "broken");
+        assert!(answer.body.contains("InvalidKey"), "{}: {}", pool.id, answer.body);
+    }
+    thread::sleep(Duration::from_millis(200));
+    let log = server.log();
+    for told in ["ring pool 77", "is in ring pool 1 too", "500", "is not JSON", "gave no ring pool"]
+    {
+        assert!(log.contains(told), "{told}: {log}");
+    }
+    assert!(!log.contains("the-token-of-the-application"));
+    server.stop();
+}
+
+fn push(client: &mut Client, body: &str, secret: &str) -> Answer {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let signature = sign(&format!("{seconds}.{body}"), secret);
+    let (seconds, signature) = (seconds.to_string(), format!("sha256={signature}"));
+    let headers = [("ringwell-timestamp", &*seconds), ("ringwell-signature", &*signature)];
+    client.post("/v1/webhooks/ring_pools", &headers, body).unwrap()
+}
+
+/// As any main application would, with what its system has: not with our own code.
+fn sign(text: &str, secret: &str) -> String {
+    let code = "import hmac,sys;print(hmac.new(sys.argv[1].encode(),sys.argv[2].encode(),'sha256').hexdigest())";
+    let output = Command::new("python3").args(["-c", code, secret, text]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_signed_push_changes_pools_and_an_unsigned_one_does_not() {
+    let backend = Backend::new(Duration::ZERO);
+    let site = backend.site("");
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    let pool = Pool::new(5, 2, LONG);
+    let body = json!({"ring_pool": as_json(&pool)}).to_string();
+    assert_eq!(push(&mut client, &body, "another-secret-of-16").status, 401);
+    assert_eq!(push(&mut client, &body, SECRET).status, 204);
+    assert_eq!(batch::one(&mut client, &pool, "a").number, pool.first);
+    let grown = Pool { numbers: 3, key: "a-new-key-of-5".into(), ..pool.clone() };
+    let body = json!({"ring_pool": as_json(&grown)}).to_string();
+    assert_eq!(push(&mut client, &body, SECRET).status, 204);
+    assert!(ask(&mut client, std::slice::from_ref(&pool), "old key").body.contains("InvalidKey"));
+    let more: Vec<u64> = (0..2).map(|_| batch::one(&mut client, &grown, "b").number).collect();
+    assert_eq!(more, [pool.first + 1, pool.first + 2], "the lockout has stayed");
+    assert_eq!(push(&mut client, "{\"removed\":5}", SECRET).status, 204);
+    assert!(ask(&mut client, &[grown], "gone").body.contains("InvalidKey"));
+    let clash = Pool { first: site.pools[0].first, ..Pool::new(6, 2, LONG) };
+    let refused = push(&mut client, &json!({"ring_pool": as_json(&clash)}).to_string(), SECRET);
+    assert!(refused.status == 409 && refused.body.contains("ring pool 1"), "{}", refused.body);
+    for bad in ["{}", "[]", "{\"removed\":1,\"ring_pool\":{}}", "{\"ring_pool\":{\"id\":1}}"] {
+        assert_eq!(push(&mut client, bad, SECRET).status, 400, "{bad}");
+    }
+    let without = Site::new(vec![Pool::new(1, 1, LONG)], "");
+    let plain = Server::start(without.serve(&[]));
+    assert_eq!(push(&mut plain.client(), "{\"removed\":1}", SECRET).status, 404);
+    server.stop();
+}

@@ -1,0 +1,133 @@
+//! The main application in the loop: it is asked for ring pools that this server does not know.
+//!
+//! One request a pool, however many batches wait for it; what it answers becomes part of the
+//! directory of the process, what it refuses is remembered for a while. Rows of pools that are
+//! known do not wait. Source: docs/spec/application.md.
+
+mod call;
+mod webhook;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ringwell_core::PoolId;
+use ringwell_directory::Application as Settings;
+use tokio::sync::watch;
+
+pub(crate) use self::webhook::post as webhook;
+use crate::live;
+use crate::shard::ShardThread;
+
+/// Pools whose refusal is remembered. Beyond, a pool that is asked for again is asked again.
+const REMEMBERED_MAX: usize = 100_000;
+
+/// Requests at once: strangers who name pools that nobody has do not become a flood.
+const REQUESTS_MAX: usize = 64;
+
+/// After a request without an answer, the next one for that pool waits so long.
+const TROUBLE_AGE: Duration = Duration::from_secs(1);
+
+/// The application, and what is known of its answers.
+#[derive(Debug)]
+pub(crate) struct Application {
+    pub(crate) settings: Settings,
+    pools: Mutex<Pools>,
+}
+
+#[derive(Debug, Default)]
+struct Pools {
+    asked: HashMap<PoolId, Asked>,
+    requests: usize,
+}
+
+#[derive(Debug)]
+enum Asked {
+    /// It has not answered yet. The sender is dropped when it has.
+    Now(watch::Receiver<()>),
+    /// Not before this moment again.
+    Refused { until: Instant },
+}
+
+impl Application {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self { settings, pools: Mutex::default() }
+    }
+
+    fn pools(&self) -> std::sync::MutexGuard<'_, Pools> {
+        // Nobody panics while holding it for longer than a line.
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the application asked for a pool that the directory does not have. What comes back ends
+    /// (its sender is dropped) when there is an answer; `None` if there is no hope for one now.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        thread: &Rc<ShardThread>,
+        pool: PoolId,
+    ) -> Option<watch::Receiver<()>> {
+        let mut pools = self.pools();
+        match pools.asked.get(&pool) {
+            Some(Asked::Now(answer)) => return Some(answer.clone()),
+            Some(Asked::Refused { until }) if *until > Instant::now() => return None,
+            Some(Asked::Refused { .. }) | None => {}
+        }
+        if pools.requests >= REQUESTS_MAX {
+            return None;
+        }
+        pools.requests += 1;
+        let (done, answer) = watch::channel(());
+        pools.asked.insert(pool, Asked::Now(answer.clone()));
+        drop(pools);
+        let (application, thread) = (Arc::clone(self), Rc::clone(thread));
+        tokio::task::spawn_local(async move {
+            let refused_for = application.learn(&thread, pool).await;
+            application.note(pool, refused_for);
+            drop(done);
+        });
+        Some(answer)
+    }
+
+    /// Asks, and takes the pool in. `Some`: not before so long again.
+    async fn learn(&self, thread: &ShardThread, pool: PoolId) -> Option<Duration> {
+        let asked = tokio::time::timeout(self.settings.timeout, call::get(&self.settings, pool));
+        let trouble = match asked.await {
+            Ok(Ok(None)) => return Some(self.settings.refusal_age),
+            Ok(Ok(Some(found))) => {
+                let taken = live::take(&thread.node, &thread.peers, vec![found], &[]).await;
+                let Err(reason) = taken else { return None };
+                reason
+            }
+            Ok(Err(reason)) => reason,
+            Err(_) => "no answer in time".to_owned(),
+        };
+        tracing::warn!(ring_pool = pool.0, trouble, "the main application gave no ring pool");
+        Some(TROUBLE_AGE)
+    }
+
+    fn note(&self, pool: PoolId, refused_for: Option<Duration>) {
+        let mut pools = self.pools();
+        pools.requests -= 1;
+        pools.asked.remove(&pool);
+        let Some(refused_for) = refused_for else { return };
+        let now = Instant::now();
+        if pools.asked.len() >= REMEMBERED_MAX {
+            let is_over = |asked: &Asked| {
+                matches!(asked, Asked::Refused { until } if *until <= now)
+            };
+            pools.asked.retain(|_, asked| !is_over(asked));
+        }
+        if pools.asked.len() < REMEMBERED_MAX {
+            pools.asked.insert(pool, Asked::Refused { until: now + refused_for });
+        }
+    }
+
+    /// A pool has come by another way: it may be asked for at once if it goes again.
+    pub(crate) fn forget(&self, pool: PoolId) {
+        let mut pools = self.pools();
+        if matches!(pools.asked.get(&pool), Some(Asked::Refused { .. })) {
+            pools.asked.remove(&pool);
+        }
+    }
+}

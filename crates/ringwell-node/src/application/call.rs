@@ -1,0 +1,80 @@
+//! One request to the main application.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue};
+use hyper::{Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use ringwell_core::PoolId;
+use ringwell_directory::{Application, Listen, RingPool, pool_from_json};
+use tokio::net::{TcpStream, UnixStream};
+
+/// A pool of 100,000 single numbers.
+const ANSWER_BYTES_MAX: usize = 2 << 20;
+
+/// The pool, as the application has it; `None` if it has none of that id.
+///
+/// # Errors
+/// Why there is no answer that can be used, for the log.
+pub(super) async fn get(settings: &Application, pool: PoolId) -> Result<Option<RingPool>, String> {
+    let (status, body) = match &settings.address {
+        Listen::Tcp { host, port } => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(told)?;
+            stream.set_nodelay(true).map_err(told)?;
+            send(stream, settings, pool).await?
+        }
+        Listen::Unix(path) => {
+            send(UnixStream::connect(path).await.map_err(told)?, settings, pool).await?
+        }
+    };
+    match status {
+        StatusCode::NOT_FOUND => Ok(None),
+        StatusCode::OK => match pool_from_json(&body)? {
+            found if found.id() == pool => Ok(Some(found)),
+            found => Err(format!("it answered with ring pool {}", found.id())),
+        },
+        other => Err(format!("it answered {other}")),
+    }
+}
+
+/// A connection of its own: a pool is asked for once.
+async fn send<S>(
+    stream: S,
+    settings: &Application,
+    pool: PoolId,
+) -> Result<(StatusCode, Bytes), String>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(told)?;
+    tokio::task::spawn_local(async move {
+        // Whoever waits for the answer hears of the trouble.
+        let _ = connection.await;
+    });
+    let response = sender.send_request(request(settings, pool)?).await.map_err(told)?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
+}
+
+fn request(settings: &Application, pool: PoolId) -> Result<Request<Empty<Bytes>>, String> {
+    let (before, after) = &settings.path;
+    let mut request = Request::new(Empty::new());
+    *request.uri_mut() = format!("{before}{pool}{after}").parse::<Uri>().map_err(told)?;
+    let headers = request.headers_mut();
+    let host = HeaderValue::try_from(settings.address.to_string()).map_err(told)?;
+    headers.insert(HOST, host);
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    if let Some(token) = &settings.token {
+        let token = [b"Bearer ", token.reveal()].concat();
+        let mut token = HeaderValue::try_from(token).map_err(told)?;
+        token.set_sensitive(true);
+        headers.insert(AUTHORIZATION, token);
+    }
+    Ok(request)
+}
+
+fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
