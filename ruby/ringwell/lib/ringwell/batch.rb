@@ -54,7 +54,7 @@ module Ringwell
     # @return [Array<Allocation, RowError>]
     # @raise [ProtocolError] if that is no answer to the requests
     def self.read(body, requests)
-      rows = JSON.parse(body).fetch("responses")
+      rows = JSON.parse(body, freeze: true).fetch("responses")
       rows.size == requests.size or
         raise ProtocolError, "#{requests.size} rows were asked, #{rows.size} answered"
       rows.zip(requests).map { |row, request| outcome(row, request) }

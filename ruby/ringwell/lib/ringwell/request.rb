@@ -8,11 +8,6 @@ module Ringwell
     # A number that can be handed out: ten digits without country code, as the API writes it.
     NUMBER = /\A[2-9]\d{9}\z/
 
-    # What a value of a parameter may be; nil is sent as an empty one.
-    SCALARS = [String, Symbol, Numeric, true, false, nil].freeze
-    # What the API echoes. It takes null too, which nil does not send.
-    IDS = [String, Integer, Float, true, false, nil].freeze
-
     # @param pool [String, Integer] the ring pool's id
     # @param key [String] the ring pool's key
     # @param params [Hash] names and scalar values, stored with the allocation
@@ -25,9 +20,7 @@ module Ringwell
       @key = Value.copy(key)
       key.is_a?(String) && !key.empty? or raise ArgumentError, "key of pool #{pool} is missing"
       @params = Request.checked_params(params)
-      @request_id = Value.copy(request_id)
-      IDS.any? { |type| type === request_id } or
-        raise ArgumentError, "request_id must be a JSON scalar, got #{request_id.inspect}"
+      @request_id = Request.checked_id(request_id)
       @overflow = Value.copy(overflow)
       overflow.nil? || NUMBER.match?(overflow) or
         raise ArgumentError, "overflow must be ten digits, got #{overflow.inspect}"
@@ -36,10 +29,11 @@ module Ringwell
 
     # The row as the API reads it.
     def as_json(*)
-      query = params.sum("ring_pool_key=#{CGI.escape(key)}") do |name, value|
-        "&#{Request.escape(name)}=#{Request.escape(value)}"
+      suffix = "#{pool}/allocate_number.json?ring_pool_key=#{CGI.escape(key)}"
+      params.each do |name, value|
+        suffix << "&" << Request.escape(name) << "=" << Request.escape(value)
       end
-      row = { "api_suffix" => "#{pool}/allocate_number.json?#{query}" }
+      row = { "api_suffix" => suffix }
       row["request_id"] = request_id unless request_id.nil?
       row
     end
@@ -51,19 +45,29 @@ module Ringwell
     # @param requests [Array<Request>]
     def self.body(requests) = JSON.generate("requests" => requests.map(&:as_json))
 
+    # The API echoes any scalar of JSON. It takes null too, which nil does not send.
+    def self.checked_id(id)
+      case id
+      when nil, String, Integer, Float, true, false then Value.copy(id)
+      else raise ArgumentError, "request_id must be a JSON scalar, got #{id.inspect}"
+      end
+    end
+
     # Names as strings; values that are no scalars are refused, because "[1, 2]" in a report is
-    # never what was meant.
+    # never what was meant. nil is sent as an empty value.
     def self.checked_params(params)
       params.to_h do |name, value|
-        SCALARS.any? { |type| type === value } or
-          raise ArgumentError, "parameter #{name} must be a scalar, got #{value.class}"
-        [Value.copy(name.to_s), Value.copy(value)]
+        case value
+        when String, Symbol, Numeric, nil, true, false
+          [name.is_a?(Symbol) ? name.name : Value.copy(name.to_s), Value.copy(value)]
+        else raise ArgumentError, "parameter #{name} must be a scalar, got #{value.class}"
+        end
       end.freeze
     end
 
     # Bytes that are no UTF-8 go out escaped like all others: the server stores what was sent.
     def self.escape(value)
-      text = value.to_s
+      text = value.is_a?(String) ? value : value.to_s
       CGI.escape(text.valid_encoding? ? text : text.b)
     end
   end

@@ -14,7 +14,6 @@ module Ringwell
       def copy(object)
         case object
         when String then object.frozen? ? object : object.dup.freeze
-        when Hash then object.to_h { |key, value| [copy(key), copy(value)] }.freeze
         when Array then object.map { |element| copy(element) }.freeze
         else object
         end
