@@ -14,7 +14,7 @@ use ringwell_directory::{
     parse_lifetime, parse_shards,
 };
 
-use crate::{haproxy, journal, load, plan};
+use crate::{check, haproxy, journal, load, plan};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -86,6 +86,9 @@ pub(crate) enum Command {
     /// Send batches to a server and say what came back, how fast
     #[command(after_help = load::HELP)]
     Load(Box<load::Args>),
+    /// Judge a history: did the server keep its promises?
+    #[command(after_help = check::HELP)]
+    Check(check::Args),
     /// Say how many numbers a pool needs, or what machines a cluster does
     #[command(after_help = plan::HELP)]
     Plan(Box<plan::Args>),

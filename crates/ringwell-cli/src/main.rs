@@ -5,6 +5,7 @@
 //! to stderr.
 
 mod args;
+mod check;
 mod demo;
 mod haproxy;
 mod journal;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::Journal(args) => journal::run(&args),
         Command::Haproxy(args) => haproxy::run(&args),
         Command::Load(args) => load::run(*args),
+        Command::Check(args) => check::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Token => texts::token(),
         Command::Completions { shell } => texts::completions(shell),

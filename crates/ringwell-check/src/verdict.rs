@@ -1,0 +1,231 @@
+//! What a judge says: the first violation with the lines that prove it, and what was looked at.
+
+use std::collections::BTreeMap;
+
+use crate::history::{Fault, History, Place, What};
+use crate::read::{ReadError, each_line};
+
+/// A rule of docs/spec/checker.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// C1: no number goes to two visitors within its lockout.
+    Double,
+    /// C2: what was answered is in the journal.
+    Lost,
+    /// C3: what is in the journal was asked for, and given or released.
+    Phantom,
+    /// C4: numbers are of the pool that was asked.
+    Pool,
+    /// C5: one answer, with the rows of the batch in their order.
+    Answer,
+    /// C6: overflow has a cause.
+    Overflow,
+    /// C7: journals are in order.
+    Order,
+    /// C8: a shard has one owner.
+    Owner,
+    /// C9: answers are in time.
+    Deadline,
+    /// C10: look-ups find who held the number.
+    Attribution,
+    /// C11: the state at the end is what the records say.
+    Recovery,
+}
+
+impl Rule {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Double,
+        Self::Lost,
+        Self::Phantom,
+        Self::Pool,
+        Self::Answer,
+        Self::Overflow,
+        Self::Order,
+        Self::Owner,
+        Self::Deadline,
+        Self::Attribution,
+        Self::Recovery,
+    ];
+
+    /// Its short name, as `C1`.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        ["C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C11"][self as usize]
+    }
+}
+
+/// What the rules found.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) violations: Vec<Finding>,
+    /// Why a rule, or a part of it, was not judged.
+    pub(crate) not_judged: Vec<(Rule, &'static str)>,
+    /// How many cases of a rule were passed over, and why.
+    pub(crate) excused: BTreeMap<(Rule, &'static str), u64>,
+}
+
+/// One violation, before its lines are looked up.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    pub(crate) rule: Rule,
+    /// Monotonic nanoseconds; `i64::MAX` if no clock tells.
+    pub(crate) t: i64,
+    pub(crate) words: String,
+    pub(crate) places: Vec<Place>,
+}
+
+impl Findings {
+    pub(crate) fn add(&mut self, rule: Rule, t: Option<i64>, words: String, places: &[Place]) {
+        let t = t.unwrap_or(i64::MAX);
+        self.violations.push(Finding { rule, t, words, places: places.to_vec() });
+    }
+
+    pub(crate) fn excuse(&mut self, rule: Rule, why: &'static str) {
+        *self.excused.entry((rule, why)).or_default() += 1;
+    }
+}
+
+/// A line of a history, as it stands there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The file, as it was named, and the line, from 1.
+    pub place: String,
+    /// The line.
+    pub text: String,
+}
+
+/// A promise that was not kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which promise.
+    pub rule: Rule,
+    /// What happened, in words.
+    pub words: String,
+    /// The lines that prove it.
+    pub proof: Vec<Line>,
+    /// The fault that lies nearest, if there was one.
+    pub nearest_fault: Option<Line>,
+}
+
+/// What was looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Lines read.
+    pub lines: u64,
+    /// Lines of kinds that nobody here knows.
+    pub unknown_lines: u64,
+    /// Batches that were sent, and those of them without an answer.
+    pub batches: usize,
+    /// Batches of which nobody knows what became of them.
+    pub unanswered: usize,
+    /// Rows that were answered.
+    pub rows: usize,
+    /// Rows that got the overflow number.
+    pub overflow_rows: usize,
+    /// Different numbers that rows got for themselves.
+    pub numbers: usize,
+    /// Records of journals.
+    pub records: usize,
+    /// Look-ups.
+    pub lookups: usize,
+    /// Journals whose dump ended at damage, as node and shard.
+    pub damaged: Vec<String>,
+}
+
+/// What a judge says of a history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The violation that happened first; none if the history is clean.
+    pub first: Option<Violation>,
+    /// How often each rule was violated.
+    pub violations: BTreeMap<Rule, usize>,
+    /// Rules that were judged, at least in part.
+    pub judged: Vec<Rule>,
+    /// What was not judged, and why: a rule may stand here with a part of it.
+    pub not_judged: Vec<(Rule, String)>,
+    /// What was looked at.
+    pub summary: Summary,
+}
+
+/// What a rule says if all of it is not judged.
+pub(crate) const WHOLLY: &str = "no ";
+
+impl Verdict {
+    pub(crate) fn new(history: &History, findings: &Findings) -> Result<Self, ReadError> {
+        let mut violations = BTreeMap::new();
+        for finding in &findings.violations {
+            *violations.entry(finding.rule).or_default() += 1;
+        }
+        let first = findings.violations.iter().min_by_key(|finding| (finding.t, finding.rule));
+        let first = first.map(|finding| proven(history, finding)).transpose()?;
+        let unjudged = |rule: Rule| {
+            let why = findings.not_judged.iter().filter(|(of, _)| *of == rule);
+            why.into_iter().any(|(_, why)| why.starts_with(WHOLLY))
+        };
+        let judged = Rule::ALL.into_iter().filter(|rule| !unjudged(*rule)).collect();
+        let missing = findings.not_judged.iter().map(|(rule, why)| (*rule, (*why).to_owned()));
+        let excused = findings.excused.iter();
+        let excused = excused.map(|((rule, why), count)| (*rule, format!("{count} {why}")));
+        let not_judged = missing.chain(excused).collect();
+        let summary = summary(history);
+        Ok(Self { first, violations, judged, not_judged, summary })
+    }
+}
+
+fn summary(history: &History) -> Summary {
+    let mut numbers = Vec::new();
+    let (mut rows, mut overflow_rows) = (0, 0);
+    for row in history.rows() {
+        rows += 1;
+        match row.what {
+            What::Own(number) => numbers.push(*number),
+            What::Overflow(_) => overflow_rows += 1,
+            What::Error(_) => {}
+        }
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    let answered = history.batches.iter().filter(|batch| history.answer(batch).is_some()).count();
+    let damaged = history.journals.iter().filter(|(_, journal)| journal.damaged);
+    Summary {
+        lines: history.lines,
+        unknown_lines: history.unknown_lines,
+        batches: history.batches.len(),
+        unanswered: history.batches.len() - answered,
+        rows,
+        overflow_rows,
+        numbers: numbers.len(),
+        records: history.journals.values().map(|journal| journal.records.len()).sum(),
+        lookups: history.lookups.len(),
+        damaged: damaged.map(|((node, shard), _)| format!("{node} shard {shard}")).collect(),
+    }
+}
+
+/// A finding with its lines, which are read once more.
+fn proven(history: &History, finding: &Finding) -> Result<Violation, ReadError> {
+    let distance = |fault: &&Fault| finding.t.abs_diff(fault.t);
+    let fault = history.faults.iter().min_by_key(distance);
+    let mut wanted = finding.places.clone();
+    wanted.extend(fault.map(|fault| fault.place));
+    let mut texts = BTreeMap::new();
+    for (file, path) in history.files.iter().enumerate() {
+        each_line(path, |line, text| {
+            let place = Place { file, line };
+            if wanted.contains(&place) {
+                texts.insert(place, String::from_utf8_lossy(text).into_owned());
+            }
+            Ok(())
+        })?;
+    }
+    let line = |place: &Place| Line {
+        place: format!("{}:{}", history.files[place.file].display(), place.line),
+        text: texts.get(place).cloned().unwrap_or_default(),
+    };
+    Ok(Violation {
+        rule: finding.rule,
+        words: finding.words.clone(),
+        proof: finding.places.iter().map(line).collect(),
+        nearest_fault: fault.map(|fault| line(&fault.place)),
+    })
+}

@@ -1,0 +1,140 @@
+//! `ringwell check`: the verdict of `ringwell-check`, for people and for scripts.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ringwell_check::{Line, Summary, Verdict, Violation, check};
+use serde_json::{Value, json};
+
+use crate::texts::print;
+
+pub(crate) const HELP: &str = "\
+Reads what `ringwell load --history` wrote and `ringwell load finish` added; several files are one
+history. The rules C1 to C11 stand in docs/spec/checker.md.
+
+Exit codes: 0 clean, 1 a promise was not kept, 2 a file cannot be read.
+
+Examples:
+  ringwell check run.jsonl
+  ringwell check client-1.jsonl client-2.jsonl node-a.jsonl --json";
+
+/// Longest part of a line that people are shown.
+const SHOWN: usize = 600;
+const UNREADABLE: u8 = 2;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The files of one history
+    #[arg(required = true, value_name = "HISTORY")]
+    files: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the verdict.
+///
+/// # Errors
+/// If it cannot be written.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let verdict = match check(&args.files) {
+        Ok(verdict) => verdict,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return Ok(ExitCode::from(UNREADABLE));
+        }
+    };
+    let text = if args.json { format!("{}\n", in_json(&verdict)) } else { told(&verdict) };
+    print(text.as_bytes())?;
+    Ok(if verdict.first.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn told(verdict: &Verdict) -> String {
+    let mut text = String::new();
+    match &verdict.first {
+        Some(first) => text += &violated(first),
+        None => text += "clean\n",
+    }
+    if verdict.violations.values().sum::<usize>() > 1 {
+        let counts = verdict.violations.iter();
+        let counts = counts.map(|(rule, count)| format!("{} {count}", rule.code()));
+        let _ = writeln!(text, "violations in all: {}", counts.collect::<Vec<_>>().join(", "));
+    }
+    text += &looked_at(&verdict.summary);
+    let judged: Vec<_> = verdict.judged.iter().map(|rule| rule.code()).collect();
+    let _ = writeln!(text, "judged: {}", judged.join(" "));
+    for (rule, why) in &verdict.not_judged {
+        let _ = writeln!(text, "not judged: {}: {why}", rule.code());
+    }
+    text
+}
+
+fn violated(violation: &Violation) -> String {
+    let mut text = format!("violated: {}: {}\n", violation.rule.code(), violation.words);
+    for line in &violation.proof {
+        let _ = writeln!(text, "  {}: {}", line.place, shown(line));
+    }
+    if let Some(fault) = &violation.nearest_fault {
+        let _ = writeln!(text, "nearest fault:\n  {}: {}", fault.place, shown(fault));
+    }
+    text
+}
+
+fn shown(line: &Line) -> String {
+    let mut text: String = line.text.chars().take(SHOWN).collect();
+    if text.len() < line.text.len() {
+        text.push('…');
+    }
+    text
+}
+
+fn looked_at(summary: &Summary) -> String {
+    let Summary { lines, batches, unanswered, rows, overflow_rows, numbers, records, .. } = summary;
+    let mut text = format!(
+        "{lines} lines: {batches} batches ({unanswered} without an answer), {rows} rows \
+         ({overflow_rows} overflow), {numbers} numbers, {records} records, {} look-ups\n",
+        summary.lookups
+    );
+    if summary.unknown_lines > 0 {
+        let _ = writeln!(text, "passed over: {} lines of unknown kinds", summary.unknown_lines);
+    }
+    for journal in &summary.damaged {
+        let _ = writeln!(text, "the dump of {journal} ends at damage");
+    }
+    text
+}
+
+fn in_json(verdict: &Verdict) -> Value {
+    let line = |line: &Line| json!({ "place": line.place, "text": line.text });
+    let first = verdict.first.as_ref().map(|first| {
+        json!({
+            "rule": first.rule.code(),
+            "words": first.words,
+            "proof": first.proof.iter().map(line).collect::<Vec<_>>(),
+            "nearest_fault": first.nearest_fault.as_ref().map(line),
+        })
+    });
+    let violations = verdict.violations.iter();
+    let violations = violations.map(|(rule, count)| (rule.code().to_owned(), json!(count)));
+    let not_judged = verdict.not_judged.iter();
+    let not_judged = not_judged.map(|(rule, why)| json!({ "rule": rule.code(), "why": why }));
+    let summary = &verdict.summary;
+    json!({
+        "clean": verdict.first.is_none(),
+        "first": first,
+        "violations": violations.collect::<serde_json::Map<_, _>>(),
+        "judged": verdict.judged.iter().map(|rule| rule.code()).collect::<Vec<_>>(),
+        "not_judged": not_judged.collect::<Vec<_>>(),
+        "lines": summary.lines,
+        "unknown_lines": summary.unknown_lines,
+        "batches": summary.batches,
+        "unanswered": summary.unanswered,
+        "rows": summary.rows,
+        "overflow_rows": summary.overflow_rows,
+        "numbers": summary.numbers,
+        "records": summary.records,
+        "lookups": summary.lookups,
+        "damaged": summary.damaged,
+    })
+}

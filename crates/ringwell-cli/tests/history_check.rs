@@ -1,0 +1,68 @@
+//! `ringwell check` as people and scripts meet it: what it says, and its exit codes.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+use std::fs;
+use std::process::{Command, Output};
+
+fn check(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringwell"));
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/history");
+    command.arg("check").args(arguments).current_dir(fixtures).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_clean_history_is_called_clean_and_says_what_was_looked_at() {
+    let output = check(&["clean.jsonl"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = stdout(&output);
+    for part in [
+        "clean\n",
+        "4 batches (1 without an answer), 6 rows (1 overflow), 3 numbers, 6 records, 2 look-ups",
+        "judged: C1 C2 C3 C4 C5 C6 C7 C8 C9 C10 C11\n",
+    ] {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+}
+
+#[test]
+fn a_violation_is_told_with_its_lines_and_the_nearest_fault() {
+    let output = check(&["c1-double-by-clients.jsonl"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stdout(&output);
+    for part in [
+        "violated: C1: 2000000001 went to aaaa0001-0-0 and to aaaa0001-2-0",
+        "c1-double-by-clients.jsonl:5: {\"k\":\"inv\"",
+        "nearest fault:\n  c1-double-by-clients.jsonl:4: {\"k\":\"nem\"",
+        "not judged: C2: no `jrn` lines",
+        "not judged: C1: by the journal",
+    ] {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+}
+
+#[test]
+fn programs_get_the_same_as_json() {
+    let output = check(&["c9-late.jsonl", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["clean"], &json["first"]["rule"]), (&false.into(), &"C9".into()));
+    assert_eq!(json["violations"]["C9"], 1);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broken.jsonl");
+    fs::write(&path, "{\"k\":\"run\",\"v\":1,\"run\":\"x\"}\n{\"k\":\"inv\"}\n").unwrap();
+    let path = path.to_str().unwrap();
+    let output = check(&[path]);
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains(&format!("{path}:2: `rows` is missing")), "{errors}");
+    assert_eq!(check(&["no-such-file.jsonl"]).status.code(), Some(2));
+}
