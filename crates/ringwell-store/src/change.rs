@@ -325,7 +325,11 @@ impl Change {
         Ok(())
     }
 
-    async fn next_id(&mut self) -> Result<PoolId, StoreError> {
+    /// The id that the next pool gets unless it brings its own.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn next_id(&mut self) -> Result<PoolId, StoreError> {
         let query = sqlx::query("SELECT next_pool_id FROM directory");
         let id: i64 = query.fetch_one(&mut *self.tx).await?.try_get(0)?;
         Ok(PoolId(from_db(id, "a pool's id")?))

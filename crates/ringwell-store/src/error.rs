@@ -1,6 +1,6 @@
 //! What can go wrong with the directory's database, by what the caller does about it.
 
-use ringwell_core::{Millis, PoolId, PromoNumber};
+use ringwell_core::{PoolId, PromoNumber};
 use ringwell_directory::PoolFault;
 
 /// Why the database did not do what was asked. Nothing has changed.
@@ -23,9 +23,6 @@ pub enum StoreError {
     /// The change would break a rule.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The operating system has no random bytes.
-    #[error("no random bytes: {0}")]
-    Random(getrandom::Error),
 }
 
 /// The rule that a change would break.
@@ -54,23 +51,12 @@ pub enum Refusal {
     /// The number was never added to the inventory.
     #[error("{0} is not known: add it to the inventory first")]
     UnknownNumber(PromoNumber),
-    /// The number may not be taken away yet.
-    #[error("{number} may be locked until {ready} (milliseconds since 1970)")]
-    Locked {
-        /// The first such number.
-        number: PromoNumber,
-        /// From then on it is not.
-        ready: Millis,
-    },
     /// `allow_overflow` was set when the pool was made.
     #[error("allow_overflow of a ring pool cannot be changed")]
     OverflowIsFixed,
     /// Only a database without pools takes a whole list.
     #[error("the directory has ring pools already: only an empty one takes a whole list")]
     NotEmpty,
-    /// A limit that somebody set.
-    #[error("{0}")]
-    Limit(String),
     /// Not a value that the database can hold.
     #[error("{0}")]
     Unfit(String),

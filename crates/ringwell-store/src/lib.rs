@@ -9,6 +9,7 @@
 mod change;
 mod database;
 mod error;
+mod fill;
 mod import;
 mod numbers;
 mod pools;
@@ -16,11 +17,14 @@ mod rotation;
 mod row;
 mod schema;
 mod store;
+mod tokens;
 
 pub use change::Change;
 pub use database::Location;
 pub use error::{Refusal, StoreError};
+pub use fill::{PoolSize, first_size};
 pub use numbers::{Goal, NumberState};
 pub use pools::{Pool, PoolSettings, Scope};
 pub use rotation::{Leave, Placed};
 pub use store::{AuditLine, Delta, Loaded, Numbers, Store};
+pub use tokens::{Grant, Role};

@@ -295,6 +295,25 @@ pub(crate) async fn due(db: &mut AnyConnection, now: Millis) -> Result<Vec<Run>,
     collect(query.bind(ms(now)).fetch(db)).await
 }
 
+/// At most `limit` rows of the inventory that `network` may use and nobody can hold at `now`, by
+/// number.
+pub(crate) async fn free(
+    db: &mut AnyConnection,
+    network: &str,
+    now: Millis,
+    limit: u32,
+) -> Result<Vec<Run>, StoreError> {
+    let query = sqlx::query(concat!(
+        "SELECT ",
+        columns!(),
+        " FROM numbers \
+         WHERE state = 'free' AND (network IS NULL OR network = $1) \
+         AND left_version IS NULL AND ready_ms <= $2 ORDER BY first_number LIMIT $3"
+    ));
+    let query = query.bind(network.to_owned()).bind(ms(now)).bind(i64::from(limit));
+    collect(query.fetch(db)).await
+}
+
 /// The row that has `number`.
 pub(crate) async fn holding(
     db: &mut AnyConnection,

@@ -16,12 +16,14 @@ use crate::database::{Database, Location};
 use crate::numbers::{self, Goal, NumberState, Run};
 use crate::pools::{self, Pool, Scope};
 use crate::row::{Columns, from_db, from_ms, ms, to_db};
+use crate::tokens::Verified;
 
 /// The directory's database.
 #[derive(Clone, Debug)]
 pub struct Store {
-    database: Database,
+    pub(crate) database: Database,
     margin: Millis,
+    pub(crate) verified: Verified,
 }
 
 /// All pools that can be served, at one version.
@@ -38,7 +40,7 @@ pub struct Loaded {
 pub struct Delta {
     /// The directory's version now.
     pub version: u64,
-    /// Pools that are new or have changed, as they are now.
+    /// Pools that are new or have changed, as they are now; the latest change last.
     pub changed: Vec<RingPool>,
     /// Pools that are gone, or have no number in rotation.
     pub removed: Vec<PoolId>,
@@ -93,7 +95,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`], or [`StoreError::NewerSchema`].
     pub async fn open(location: &Location) -> Result<Self, StoreError> {
-        Ok(Self { database: Database::open(location).await?, margin: Self::MARGIN })
+        let database = Database::open(location).await?;
+        Ok(Self { database, margin: Self::MARGIN, verified: Verified::default() })
     }
 
     /// Waits until everybody is done with it, and closes it.
@@ -153,7 +156,7 @@ impl Store {
             "SELECT ",
             pools::columns!(),
             " FROM ring_pools \
-             WHERE version > $1 ORDER BY id"
+             WHERE version > $1 ORDER BY version, id"
         );
         for row in sqlx::query(query).bind(since).fetch_all(&mut *tx).await? {
             let pool = Pool::from_row(&row)?;
@@ -291,6 +294,24 @@ impl Store {
         let after = after.map_or(0, crate::row::digits);
         let runs = numbers::page(&mut *self.database.read().await?, after, limit).await?;
         runs.into_iter().map(Numbers::new).collect()
+    }
+
+    /// The tag of the page that is linked with a number that calls go to.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn destination_tag(
+        &self,
+        network: &str,
+        phone_number: &str,
+    ) -> Result<Option<String>, StoreError> {
+        let query = sqlx::query(
+            "SELECT obfuscated_tag_id FROM destinations \
+             WHERE network = $1 AND phone_number = $2",
+        );
+        let query = query.bind(network.to_owned()).bind(phone_number.to_owned());
+        let row = query.fetch_optional(&mut *self.database.read().await?).await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
     /// At most `limit` lines of the audit log before `version`, the newest first.

@@ -12,7 +12,8 @@ use rig::Rig;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{PoolFields, RingPool, RingPoolKey, demo_pools};
 use ringwell_store::{
-    Change, Leave, NumberState, Placed, PoolSettings, Refusal, Scope, Store, StoreError,
+    Change, Leave, NumberState, Placed, PoolSettings, PoolSize, Refusal, Role, Scope, Store,
+    StoreError,
 };
 use serde_json::Map;
 
@@ -51,6 +52,8 @@ on_both_databases! {
     a_whole_list_moves_into_an_empty_directory
     changes_wait_for_each_other
     a_database_of_a_newer_program_is_left_alone
+    a_pool_draws_from_the_inventory_and_gives_back
+    a_token_is_worth_its_role_until_it_is_revoked
 }
 
 const LIFETIME: Millis = Millis(30 * 60_000);
@@ -492,4 +495,54 @@ async fn a_database_of_a_newer_program_is_left_alone(rig: Rig) {
     pool.close().await;
     let error = Store::open(&rig.location).await.unwrap_err();
     assert!(matches!(error, StoreError::NewerSchema { found: 99, .. }), "{error}");
+}
+
+async fn a_pool_draws_from_the_inventory_and_gives_back(rig: Rig) {
+    let store = open(&rig).await;
+    two_pools(&store).await;
+    let mut second = change(&store, 1).await;
+    second.add_to_inventory(&[range("8885550200", 3)], None).await.unwrap();
+    second.add_to_inventory(&[range("8885550300", 9)], Some("7")).await.unwrap();
+    second.add_to_inventory(&[range("8885550400", 9)], Some("8")).await.unwrap();
+    // One number alone goes into rotation.
+    assert_eq!(second.fill(PoolId(2), 1).await.unwrap(), 1);
+    assert_eq!(second.fill(PoolId(2), 5).await.unwrap(), 4);
+    let size = second.size(PoolId(2)).await.unwrap();
+    assert_eq!(size, PoolSize { rotation: 4, overflow: 1, ..PoolSize::default() });
+    // What is another network's is not drawn.
+    assert_eq!(second.fill(PoolId(2), 50).await.unwrap(), 7);
+    assert_eq!(second.shrink(PoolId(2), 3).await.unwrap(), 9);
+    assert_eq!(second.shrink(PoolId(2), 0).await.unwrap(), 1);
+    assert_eq!(second.size(PoolId(2)).await.unwrap().total(), 2);
+    // Pool 1 cannot have them yet: visitors may hold them.
+    assert_eq!(second.fill(PoolId(1), 50).await.unwrap(), 0);
+    second.commit().await.unwrap();
+    let pool = store.pool(PoolId(2)).await.unwrap().unwrap();
+    assert_eq!(pool.overflow, Some(number("8885550301")));
+    assert_eq!(rotation(&store, 2).await, [range("8885550200", 1)]);
+}
+
+async fn a_token_is_worth_its_role_until_it_is_revoked(rig: Rig) {
+    let store = open(&rig).await;
+    let mut first = change(&store, 1).await;
+    let random = std::array::from_fn(|place| u8::try_from(place).unwrap());
+    let made = first.create_token("importer", Role::Write, Some("7"), random).await.unwrap();
+    first.commit().await.unwrap();
+    let (grant, token) = made;
+    assert_eq!((grant.role, grant.network.as_deref()), (Role::Write, Some("7")));
+    for _ in 0..2 {
+        let found = store.verify_token(token.reveal()).await.unwrap();
+        assert_eq!(found.as_ref(), Some(&grant));
+    }
+    let mut wrong = token.reveal().to_owned();
+    wrong.replace_range(30..31, "f");
+    assert_ne!(wrong, token.reveal());
+    assert_eq!(store.verify_token(&wrong).await.unwrap(), None);
+    assert_eq!(store.verify_token("rw_").await.unwrap(), None);
+    assert_eq!(store.tokens().await.unwrap(), [grant.clone()]);
+    let mut second = change(&store, 2).await;
+    assert!(second.revoke_token(&grant.id).await.unwrap());
+    assert!(!second.revoke_token(&grant.id).await.unwrap());
+    second.commit().await.unwrap();
+    assert_eq!(store.verify_token(token.reveal()).await.unwrap(), None);
 }

@@ -1,0 +1,59 @@
+//! How much may be asked in a while.
+//!
+//! Owns one bucket for all requests: management is for few clients, and a flood of guessed tokens,
+//! each of which costs an argon2 hash, must not reach the store. Time comes in as an argument.
+
+use std::sync::{Mutex, PoisonError};
+
+use ringwell_core::Millis;
+
+/// So many requests at once, and then so many a second.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    /// Requests a second.
+    rate: u32,
+    /// Thousandths of requests that are left, and when that was.
+    state: Mutex<(u64, Millis)>,
+}
+
+impl Limit {
+    /// A full bucket: one second's worth may come at once.
+    pub(crate) const fn new(rate: u32) -> Self {
+        Self { rate, state: Mutex::new((rate as u64 * 1000, Millis::ZERO)) }
+    }
+
+    /// Takes a request out of the bucket; else says in how many seconds there is one.
+    pub(crate) fn take(&self, now: Millis) -> Result<(), u64> {
+        let full = u64::from(self.rate) * 1000;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (left, then) = *state;
+        let grown = now.since(then).0.saturating_mul(u64::from(self.rate));
+        let left = left.saturating_add(grown).min(full);
+        *state = (left.saturating_sub(1000), now.max(then));
+        if left >= 1000 {
+            return Ok(());
+        }
+        state.0 = left;
+        Err((1000 - left).div_ceil(u64::from(self.rate).max(1)).div_ceil(1000).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_s_worth_goes_at_once_and_the_rest_at_the_rate() {
+        let limit = Limit::new(2);
+        let start = Millis(1_000_000);
+        assert_eq!([limit.take(start), limit.take(start)], [Ok(()), Ok(())]);
+        assert_eq!(limit.take(start), Err(1));
+        assert_eq!(limit.take(start + Millis(499)), Err(1));
+        assert_eq!(limit.take(start + Millis(500)), Ok(()));
+        assert_eq!(limit.take(start + Millis(501)), Err(1));
+        // A long rest is worth a second, not more.
+        let later = start + Millis(3_600_000);
+        assert_eq!([limit.take(later), limit.take(later)], [Ok(()), Ok(())]);
+        assert!(limit.take(later).is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! Errors under `/v1/`, as RFC 9457 problem details.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use ringwell_store::{Refusal, StoreError};
+use serde::Serialize;
+
+use crate::access::Denied;
+
+/// One error, in words that say what to do.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    detail: String,
+    retry_after: Option<u64>,
+}
+
+/// What it looks like.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Body<'a> {
+    /// The status in words.
+    title: &'a str,
+    /// The HTTP status.
+    status: u16,
+    /// What is wrong, and what to do.
+    detail: &'a str,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, detail: detail.into(), retry_after: None }
+    }
+
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    pub(crate) fn too_many(seconds: u64) -> Self {
+        let detail = "too many management requests: wait, then ask again";
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, detail);
+        Self { retry_after: Some(seconds), ..problem }
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Unknown => {
+                Self::new(StatusCode::UNAUTHORIZED, "send `Authorization: Bearer TOKEN`")
+            }
+            Denied::NotAllowed => {
+                Self::new(StatusCode::FORBIDDEN, "the token's role or network does not allow this")
+            }
+            Denied::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Refused(refusal) => {
+                let status = match refusal {
+                    Refusal::UnknownPool(_) | Refusal::UnknownNumber(_) => StatusCode::NOT_FOUND,
+                    Refusal::PoolExists(_)
+                    | Refusal::IdTaken(_)
+                    | Refusal::NumberTaken { .. }
+                    | Refusal::OverflowIsFixed
+                    | Refusal::NotEmpty => StatusCode::CONFLICT,
+                    Refusal::Pool(_) | Refusal::Unfit(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                };
+                Self::new(status, refusal.to_string())
+            }
+            StoreError::Database(error) => {
+                tracing::error!(%error, "the directory's database does not answer");
+                let detail = "the directory's database does not answer: ask again later";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+            }
+            StoreError::NewerSchema { .. } | StoreError::Damaged(_) => {
+                tracing::error!(%error, "the directory cannot be read");
+                let detail = "the directory cannot be read: see the server's log";
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = axum::Json(Body {
+            title: self.status.canonical_reason().unwrap_or("Error"),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+        });
+        let mut response = (self.status, body).into_response();
+        let headers = response.headers_mut();
+        let kind = HeaderValue::from_static("application/problem+json");
+        headers.insert(header::CONTENT_TYPE, kind);
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

@@ -1,0 +1,132 @@
+//! Errors of the published API for ring pools, in its shapes.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use ringwell_directory::PoolFault;
+use ringwell_store::{Refusal, Scope, StoreError};
+use serde_json::Value;
+
+use super::members::Members;
+use crate::access::Denied;
+
+/// Why a request for ring pools fails.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// Fields with what is wrong about each.
+    Invalid(Vec<(String, String)>),
+    /// A member of a nested object that nobody knows.
+    Nested(&'static str),
+    /// No such pool.
+    NotFound { id: String, scope: Scope },
+    /// The request as a whole cannot be read.
+    Unreadable(&'static str),
+    /// No token, or none that is known.
+    Unknown,
+    /// The token may not do this.
+    NotAllowed,
+    /// Our own trouble.
+    Store(StoreError),
+}
+
+impl Fault {
+    pub(super) fn field(name: &str, message: &str) -> Self {
+        Self::Invalid(vec![(name.to_owned(), message.to_owned())])
+    }
+}
+
+impl From<Denied> for Fault {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Unknown => Self::Unknown,
+            Denied::NotAllowed => Self::NotAllowed,
+            Denied::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        let StoreError::Refused(refusal) = error else { return Self::Store(error) };
+        match refusal {
+            Refusal::OverflowIsFixed => Self::field("allow_overflow", "can't be changed"),
+            Refusal::IdTaken(_) => Self::field("id_from_network", "has already been taken"),
+            Refusal::Pool(fault) => Self::field(field(fault), &fault.to_string()),
+            other => Self::Store(other.into()),
+        }
+    }
+}
+
+/// What the published API calls what is wrong.
+const fn field(fault: PoolFault) -> &'static str {
+    match fault {
+        PoolFault::Lifetime => "lifetime_seconds",
+        PoolFault::NumberCount(_) | PoolFault::NumberTwice(_) => "max_pool_size",
+        PoolFault::OverflowInRotation(_) => "allow_overflow",
+        PoolFault::SameKey => "api_key",
+        PoolFault::BaseUrl => "tracking_url",
+        PoolFault::DestinationUrl => "destination_url",
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Invalid(fields) => {
+                let errors = Members::grouped(fields);
+                envelope(StatusCode::FORBIDDEN, errors)
+            }
+            Self::Nested(of) => envelope(
+                StatusCode::FORBIDDEN,
+                Members(vec![
+                    ("class".into(), "RecordInvalid".into()),
+                    ("invalid_data".into(), format!("Invalid Key in {of}.").into()),
+                ]),
+            ),
+            Self::NotFound { id, scope } => {
+                let Scope { advertiser, campaign, .. } = scope;
+                let text = format!(
+                    "Could not find RingPool {id} for advertiser campaign {campaign} \
+                     and advertiser {advertiser}"
+                );
+                data(StatusCode::NOT_FOUND, "RecordNotFound", text)
+            }
+            Self::Unreadable(text) => data(StatusCode::BAD_REQUEST, "InvalidInput", text),
+            Self::Unknown => data(
+                StatusCode::UNAUTHORIZED,
+                "UnauthorizedOperation",
+                "no valid API token: send it in the Authorization header or as oauth_token",
+            ),
+            Self::NotAllowed => data(
+                StatusCode::FORBIDDEN,
+                "UnauthorizedOperation",
+                "the API token does not allow this",
+            ),
+            Self::Store(error) => internal(&error),
+        }
+    }
+}
+
+fn data(status: StatusCode, class: &str, text: impl Into<Value>) -> Response {
+    let errors =
+        Members(vec![("invalid_data".into(), text.into()), ("class".into(), class.into())]);
+    envelope(status, errors)
+}
+
+/// The handle stands in the log beside what went wrong.
+fn internal(error: &StoreError) -> Response {
+    let mut bytes = [0; 4];
+    // Without random bytes all handles are 0; the log has the error all the same.
+    let _ = getrandom::fill(&mut bytes);
+    let handle = u32::from_ne_bytes(bytes);
+    tracing::error!(%error, handle, "a management request failed");
+    let text = format!("refer to error handle {handle}");
+    data(StatusCode::INTERNAL_SERVER_ERROR, "InternalServiceError", text)
+}
+
+fn envelope(status: StatusCode, errors: Members) -> Response {
+    #[derive(serde::Serialize)]
+    struct Envelope {
+        errors: Members,
+    }
+    (status, axum::Json(Envelope { errors })).into_response()
+}

@@ -1,0 +1,58 @@
+//! A ring pool as the published API shows it.
+
+use ringwell_store::{Pool, Store, StoreError};
+use serde_json::{Value, json};
+
+use super::fields::OLDER;
+use super::members::Members;
+
+/// Newer members that are kept as they came, in the order in which they are shown.
+const KEPT: [&str; 5] = [
+    "local_center",
+    "local_number_preferences",
+    "tn_prefix_whitelist",
+    "destination_type",
+    "hours_of_operation",
+];
+
+/// `pool`, whose own address is `url`.
+pub(super) async fn pool(store: &Store, pool: &Pool, url: &str) -> Result<Members, StoreError> {
+    let settings = &pool.settings;
+    let customer = match &settings.destination {
+        None => None,
+        Some(number) => {
+            let tag = store.destination_tag(&settings.scope.network, number).await?;
+            let tag = tag.map_or(Value::Null, |tag| json!({ "obfuscated_tag_id": tag }));
+            Some(Members(vec![
+                ("destination_phone_number".into(), number.clone().into()),
+                ("js_tag".into(), tag),
+            ]))
+        }
+    };
+    let customer = customer.map(|it| serde_json::to_value(it).unwrap_or_default());
+    // While keys rotate, clients that ask get the one that stays.
+    let key = pool.next_key.as_ref().unwrap_or(&pool.key);
+    let lifetime = settings.lifetime.0.div_ceil(1000);
+    let mut members: Vec<(&str, Value)> = vec![
+        ("id", pool.id.0.into()),
+        ("id_from_network", settings.id_from_network.clone().into()),
+        ("name", settings.name.clone().into()),
+        ("lifetime_seconds", lifetime.into()),
+        ("max_pool_size", settings.max_pool_size.into()),
+        ("preferred", settings.preferred.into()),
+        ("api_key", key.reveal().into()),
+        ("object_url", url.into()),
+        ("fill_immediately", settings.fill_immediately.into()),
+        ("allow_overflow", settings.allow_overflow.into()),
+        ("customer_phone_numbers", customer.clone().into_iter().collect::<Vec<_>>().into()),
+        ("default_customer_phone_number", customer.unwrap_or_default()),
+    ];
+    let kept = |name: &'static str| Some((name, settings.kept.get(name)?.clone()));
+    members.extend(KEPT.into_iter().filter_map(kept));
+    let urls =
+        [("destination_url", &settings.destination_url), ("tracking_url", &settings.tracking_url)];
+    let given = urls.into_iter().filter(|(_, url)| !url.is_empty());
+    members.extend(given.map(|(name, url)| (name, url.clone().into())));
+    members.extend(OLDER.into_iter().filter_map(kept));
+    Ok(Members(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()))
+}

@@ -1,0 +1,141 @@
+//! Pools draw numbers from the inventory, and give them back.
+//!
+//! Owns how many a pool gets and which ones it loses. How fast it grows is not decided here.
+
+use ringwell_core::{Millis, NumberRange, PoolId};
+use sqlx::AnyConnection;
+
+use crate::StoreError;
+use crate::change::Change;
+use crate::numbers::{self, Goal, NumberState, Run};
+use crate::pools::Pool;
+use crate::rotation::Leave;
+
+/// How many numbers a pool has, by what they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolSize {
+    /// In rotation.
+    pub rotation: u64,
+    /// Promised to its rotation.
+    pub waiting: u64,
+    /// Out of rotation for now.
+    pub quarantined: u64,
+    /// For overflow: 0 or 1, promised or there.
+    pub overflow: u64,
+}
+
+impl PoolSize {
+    /// All that count against the pool's greatest size.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.rotation + self.waiting + self.quarantined + self.overflow
+    }
+}
+
+/// So many numbers a pool of `settings` begins with: all at once if it says so, else a tenth of
+/// them, rounded up; at least one, and one for overflow if it wants that.
+#[must_use]
+pub fn first_size(settings: &crate::PoolSettings) -> u64 {
+    let all = u64::from(settings.max_pool_size);
+    let least = 1 + u64::from(settings.allow_overflow);
+    if settings.fill_immediately { all } else { all.div_ceil(10).max(least).min(all) }
+}
+
+impl Change {
+    /// How many numbers the pool has.
+    ///
+    /// # Errors
+    /// [`crate::Refusal::UnknownPool`].
+    pub async fn size(&mut self, id: PoolId) -> Result<PoolSize, StoreError> {
+        let pool = self.pool(id).await?;
+        size(&mut self.tx, &pool).await
+    }
+
+    /// Draws free numbers from the inventory until the pool has `target` of them, or until there
+    /// are no more. The first goes into rotation, the second is for overflow if the pool wants
+    /// that. How many it drew.
+    ///
+    /// # Errors
+    /// [`crate::Refusal::UnknownPool`].
+    pub async fn fill(&mut self, id: PoolId, target: u64) -> Result<u64, StoreError> {
+        let pool = self.pool(id).await?;
+        let has = size(&mut self.tx, &pool).await?;
+        let missing = target.saturating_sub(has.total());
+        let network = &pool.settings.scope.network;
+        let drawn = draw(&mut self.tx, network, self.now, missing).await?;
+        let count = drawn.iter().map(|range| u64::from(range.count())).sum();
+        let mut drawn = drawn;
+        let wants_overflow = pool.settings.allow_overflow && has.overflow == 0;
+        let is_empty = has.rotation + has.waiting == 0;
+        if wants_overflow && (count > 1 || (count == 1 && !is_empty)) {
+            let number = drawn.last().map(|range| range.last());
+            if let Some(last) = drawn.pop() {
+                drawn.extend(NumberRange::new(last.first(), last.count() - 1));
+            }
+            self.set_overflow(id, number).await?;
+        }
+        self.add_numbers(id, &drawn).await?;
+        Ok(count)
+    }
+
+    /// Gives numbers back to the inventory until the pool has `target` of them, those with the
+    /// highest digits first, the waiting ones before those in rotation. One stays in rotation, and
+    /// its overflow number stays. How many it gave back.
+    ///
+    /// # Errors
+    /// [`crate::Refusal::UnknownPool`].
+    pub async fn shrink(&mut self, id: PoolId, target: u64) -> Result<u64, StoreError> {
+        let pool = self.pool(id).await?;
+        let has = size(&mut self.tx, &pool).await?;
+        let excess = has.total().saturating_sub(target);
+        let mut left = excess.min((has.rotation + has.waiting).saturating_sub(1));
+        let wanted = left;
+        let runs = numbers::of_pool(&mut self.tx, id).await?;
+        let mut gone = Vec::new();
+        for state in [NumberState::Waiting, NumberState::Available] {
+            let rotation = |run: &&Run| run.state == state && run.goal != Some(Goal::Overflow);
+            for run in runs.iter().rev().filter(rotation) {
+                let count = u32::try_from(run.count().min(left)).unwrap_or(u32::MAX);
+                left -= u64::from(count);
+                let first = run.last.to_u64() + 1 - u64::from(count);
+                let first = ringwell_core::PromoNumber::from_u64(first);
+                gone.extend(first.and_then(|first| NumberRange::new(first, count)));
+            }
+        }
+        self.take_out(&gone, Leave::Inventory).await?;
+        Ok(wanted)
+    }
+}
+
+async fn size(db: &mut AnyConnection, pool: &Pool) -> Result<PoolSize, StoreError> {
+    let mut size = PoolSize { overflow: u64::from(pool.overflow.is_some()), ..PoolSize::default() };
+    for run in numbers::of_pool(db, pool.id).await? {
+        match (run.state, run.goal) {
+            (NumberState::Available, _) => size.rotation += run.count(),
+            (NumberState::Waiting, Some(Goal::Overflow)) => size.overflow = 1,
+            (NumberState::Waiting, _) => size.waiting += run.count(),
+            (NumberState::Quarantined, _) => size.quarantined += run.count(),
+            (NumberState::Overflow | NumberState::Free | NumberState::Retired, _) => {}
+        }
+    }
+    Ok(size)
+}
+
+/// At most `count` numbers of the inventory that nobody can hold, the lowest first.
+async fn draw(
+    db: &mut AnyConnection,
+    network: &str,
+    now: Millis,
+    count: u64,
+) -> Result<Vec<NumberRange>, StoreError> {
+    let mut missing = u32::try_from(count).unwrap_or(u32::MAX);
+    let mut drawn = Vec::new();
+    for run in numbers::free(db, network, now, missing).await? {
+        let range = run.range()?;
+        let part = NumberRange::new(range.first(), range.count().min(missing));
+        let Some(part) = part else { break };
+        missing -= part.count();
+        drawn.push(part);
+    }
+    Ok(drawn)
+}
