@@ -2,7 +2,7 @@
 """The rules C1 to C11 of docs/spec/checker.md a second time, written apart from the Rust ones.
 
 Prints the rules that the history in the given files violates, one a line, and exits 1 if there are
-any. Judges, where it needs to, by plain comparison of everything with everything: it is for short
+any. With --each first, every file is a history of its own, and a line has all its rules. Judges, where it needs to, by plain comparison of everything with everything: it is for short
 histories, to be held against `ringwell check`.
 """
 import json
@@ -226,14 +226,22 @@ class Judge:
             self.blame("C10", not found or other)
 
 
-def main(paths):
+def broken(paths):
     judge = Judge(read(paths))
     for rule in (judge.double, judge.joined, judge.pool, judge.answers, judge.overflow,
                  judge.journals, judge.clients):
         rule()
-    for rule in sorted(judge.broken, key=lambda rule: int(rule[1:])):
-        print(rule)
-    return 1 if judge.broken else 0
+    return sorted(judge.broken, key=lambda rule: int(rule[1:]))
+
+
+def main(arguments):
+    if arguments[:1] == ["--each"]:
+        for path in arguments[1:]:
+            print(*broken([path]))
+        return 0
+    rules = broken(arguments)
+    print(*rules, sep="\n", end="\n" if rules else "")
+    return 1 if rules else 0
 
 
 if __name__ == "__main__":
