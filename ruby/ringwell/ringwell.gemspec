@@ -5,7 +5,7 @@ require_relative "lib/ringwell/version"
 Gem::Specification.new do |spec|
   spec.name = "ringwell"
   spec.version = Ringwell::VERSION
-  spec.summary = "Numbers from a Ringwell server: client, Rack application, Rails, and a fake for tests"
+  spec.summary = "Numbers from a Ringwell server: client, Rack, Rails, and a fake for tests"
   spec.authors = ["The Ringwell developers"]
   spec.license = "Apache-2.0"
   spec.files = Dir["{lib,sig,examples}/**/*", "README.md"].select { |file| File.file?(file) }

@@ -31,7 +31,9 @@ http = Net::HTTP.start(uri.host, uri.port)
   ours = []
   net_http = []
   ROUNDS.times do
-    timed(ours) { client.bulk { |b| rows.times { b.allocate(POOL, key: KEY, m1: "autos", m2: "ford") } } }
+    timed(ours) do
+      client.bulk { |b| rows.times { b.allocate(POOL, key: KEY, m1: "autos", m2: "ford") } }
+    end
     timed(net_http) do
       suffix = "#{POOL}/allocate_number.json?ring_pool_key=#{KEY}&m1=autos&m2=ford"
       body = JSON.generate("requests" => Array.new(rows) { { "api_suffix" => suffix } })
@@ -39,5 +41,6 @@ http = Net::HTTP.start(uri.host, uri.port)
     end
   end
   ratio = median(ours) / median(net_http)
-  puts format("%2d rows: client %4.0f us, Net::HTTP with hashes %4.0f us, ratio %.2f", rows, median(ours), median(net_http), ratio)
+  puts format("%2d rows: client %4.0f us, Net::HTTP with hashes %4.0f us, ratio %.2f", rows,
+              median(ours), median(net_http), ratio)
 end

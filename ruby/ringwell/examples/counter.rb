@@ -74,4 +74,5 @@ puts format("locked: %5.2f million/s, a reader waited %3.0f ms at most",
             locked.value / SECONDS / 1e6, locked_wait * 1000)
 puts format("owned:  %5.2f million/s, a reader waited %3.0f ms at most",
             owned.value / SECONDS / 1e6, owned_wait * 1000)
-puts "readers of the owned counter saw whole steps only: #{values.all? { |value| (value % STEP).zero? }}"
+whole = values.all? { |value| (value % STEP).zero? }
+puts "readers of the owned counter saw whole steps only: #{whole}"

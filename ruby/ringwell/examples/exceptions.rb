@@ -4,7 +4,8 @@
 # easily taken for something else, and exceptions, as they were raised. None ends the process.
 require_relative "support/evented"
 
-RETURNED = [42, nil, false, [], [1], [[1, 2]], { a: 1 }, RuntimeError.new("returned, not raised")].freeze
+RETURNED = [42, nil, false, [], [1], [[1, 2]], { a: 1 },
+            RuntimeError.new("returned, not raised")].freeze
 
 def endless(depth) = endless(depth + 1)
 

@@ -69,7 +69,8 @@ class ClientTest < RingwellTest
   end
 
   it "an answer to somebody else's request is none" do
-    served = stub_server { StubServer.answer([{ "request_id" => "other", "promo_number" => "8885550101" }]) }
+    row = { "request_id" => "other", "promo_number" => "8885550101" }
+    served = stub_server { StubServer.answer([row]) }
     one = client(served.url, deadline: 5)
     assert_raises(Ringwell::ProtocolError) { one.allocate("42", key: KEY, request_id: "mine") }
   end
@@ -185,7 +186,8 @@ class ClientTest < RingwellTest
   end
 
   {
-    [[], {}] => /needs an endpoint/, ["ftp://x", {}] => /neither http/, ["unix:", {}] => /names no socket/,
+    [[], {}] => /needs an endpoint/, ["ftp://x", {}] => /neither http/,
+    ["unix:", {}] => /names no socket/,
     ["http://a:0", {}] => /no such port/, ["http://a:70000", {}] => /no such port/,
     ["https://a", {}] => /for TLS/, ["http://a/b", {}] => /neither/,
     ["unix:s", { deadline: 0 }] => /deadline must be seconds/,
@@ -194,7 +196,8 @@ class ClientTest < RingwellTest
     ["unix:s", { connections: 1.5 }] => /connections must be/
   }.each do |(endpoints, options), message|
     it "a client is refused: #{endpoints} #{options}" do
-      assert_match message, assert_raises(Ringwell::ConfigError) { client(endpoints, **options) }.message
+      error = assert_raises(Ringwell::ConfigError) { client(endpoints, **options) }
+      assert_match message, error.message
     end
   end
 
@@ -222,11 +225,13 @@ class ClientTest < RingwellTest
 
   it "the gem is light: few files of its own, nothing of ActiveSupport" do
     lib = File.expand_path("../lib", __dir__)
-    script = 'clock = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) }; began = clock.call; ' \
-             'require "ringwell"; puts ((clock.call - began) * 1000).to_i, ' \
+    script = 'clock = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) }; ' \
+             'began = clock.call; require "ringwell"; puts ((clock.call - began) * 1000).to_i, ' \
              "$LOADED_FEATURES.grep(/ringwell/).size, defined?(ActiveSupport).inspect, " \
              "defined?(Ringwell::Fake).inspect"
-    milliseconds, files, *others = IO.popen([RbConfig.ruby, "-I", lib, "-W:no-experimental", "-e", script], &:readlines)
+    milliseconds, files, *others = IO.popen(
+      [RbConfig.ruby, "-I", lib, "-W:no-experimental", "-e", script], &:readlines
+    )
     # 15 ms measured; busy machines are slower.
     assert_operator milliseconds.to_i, :<, 40
     assert_operator files.to_i, :<, 15

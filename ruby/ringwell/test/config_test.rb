@@ -20,11 +20,13 @@ class ConfigTest < RingwellTest
     {} => /missing keyword: :endpoints/,
     { endpoints: "unix:s", deadlin: 1 } => /unknown keyword: :deadlin/,
     { endpoints: "unix:s", pools: { 1 => { kee: "k" } } } => /pool 1: unknown keyword: :kee/,
-    { endpoints: "unix:s", pools: { 1 => { overflow: "12" } } } => /overflow of pool 1 must be ten digits/,
+    { endpoints: "unix:s",
+      pools: { 1 => { overflow: "12" } } } => /overflow of pool 1 must be ten digits/,
     { endpoints: "unix:s", pools: { 1 => "k" } } => /Ringwell: undefined method/
   }.each do |settings, message|
     it "settings are refused: #{settings}" do
-      assert_match message, assert_raises(Ringwell::ConfigError) { Ringwell::Config.read(settings) }.message
+      error = assert_raises(Ringwell::ConfigError) { Ringwell::Config.read(settings) }
+      assert_match message, error.message
     end
   end
 end

@@ -20,7 +20,7 @@ class ConnectionTest < RingwellTest
     assert_equal [2, 0], [served.connections, one.retries]
   end
 
-  in_every_mode "a request that crosses the server's goodbye is sent once more and counted" do |mode|
+  in_every_mode "a request that crosses the server's goodbye is sent again and counted" do |mode|
     served = stub_server { |request| request.number == 2 ? :close : numbers(request) }
     one = client(served.url, deadline: 5, instrumenter: events = Contract::Events.new)
     Modes.run(mode, 1) { 2.times.map { ask(one) } }.flatten
@@ -99,7 +99,8 @@ class ConnectionTest < RingwellTest
     Thread.new do
       socket = served.accept
       socket.readpartial(100)
-      socket.write(StubServer.answer("{}", status: "413 Too Large", headers: "connection: close\r\n"))
+      socket.write(StubServer.answer("{}", status: "413 Too Large",
+                                           headers: "connection: close\r\n"))
       socket.close_write
       sleep 0.05
       socket.close
@@ -274,7 +275,8 @@ class ConnectionTest < RingwellTest
     notifier = Struct.new(:on) { def listening?(_name) = on }.new(false)
     quiet = Struct.new(:notifier) { def instrument(*) = raise("nobody listens") }.new(notifier)
     fakes = [nil, quiet].map do |instrumenter|
-      Ringwell::Fake.new(instrumenter: instrumenter).pool(1, key: KEY, numbers: [], overflow: "8885550199")
+      Ringwell::Fake.new(instrumenter: instrumenter).pool(1, key: KEY, numbers: [],
+                                                             overflow: "8885550199")
     end
     counts = fakes.map do |fake|
       Array.new(20) do
@@ -287,9 +289,11 @@ class ConnectionTest < RingwellTest
   end
 
   it "the reason of a whole failure is told to who listens" do
-    one = client(dead = nobody, overflow: { "42" => "8005550100" }, instrumenter: events = Contract::Events.new)
+    one = client(dead = nobody, overflow: { "42" => "8005550100" },
+                                instrumenter: events = Contract::Events.new)
     ask(one)
-    assert_equal({ rows: 1, deadline: 0.15, endpoint: dead, reused: false, reason: :unreachable, overflowed: 1, failed: 0 },
+    assert_equal({ rows: 1, deadline: 0.15, endpoint: dead, reused: false, reason: :unreachable,
+                   overflowed: 1, failed: 0 },
                  events.payloads("bulk.ringwell").last)
   end
 

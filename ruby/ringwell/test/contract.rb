@@ -1,15 +1,16 @@
 # frozen_string_literal: true
 
 # What every source of numbers answers, whatever it is made of. Whoever includes this has
-# `source(pools, **options)`, which makes one with these ring pools, and `time_passes(seconds)`, which lets
-# time go by on its clock.
+# `source(pools, **options)`, which makes one with these ring pools, and `time_passes(seconds)`,
+# which lets time go by on its clock.
 module Contract
   NUMBERS = %w[8885550101 8885550102].freeze
   OVERFLOW = "8885550199"
   POOLS = {
     1 => { key: "S3CR3TKEY0000001", numbers: NUMBERS, overflow: OVERFLOW },
     2 => { key: "S3CR3TKEY0000002", numbers: %w[8885550201 8885550202 8885550203] },
-    3 => { key: "S3CR3TKEY0000003", numbers: %w[8885550301], overflow: "8885550399", lifetime: 0.05 }
+    3 => { key: "S3CR3TKEY0000003", numbers: %w[8885550301], overflow: "8885550399",
+           lifetime: 0.05 }
   }.freeze
   KEYS = POOLS.transform_values { |pool| pool[:key] }.freeze
 
@@ -32,7 +33,7 @@ module Contract
       3.times { allocate(2) }
       error = assert_raises(Ringwell::RowError) { allocate(2) }
       assert_equal [:pool_exhausted, true], [error.code, error.retryable?]
-      assert_match(/\AAll numbers of ring pool 2 are in use and it has no overflow number; ask again/,
+      assert_match(/\AAll numbers of ring pool 2 are in use and it has no overflow number; ask/,
                    error.message)
       refute_nil error.backtrace
     end
@@ -59,7 +60,8 @@ module Contract
       [1, 99].each do |pool|
         error = assert_raises(Ringwell::RowError) { allocate(pool, key: "wrong-key") }
         assert_equal "API Key 'wrong-key' is not valid for resource '#{pool}'", error.message
-        assert_equal [:invalid_key, "InvalidKey", false], [error.code, error.error_class, error.retryable?]
+        assert_equal [:invalid_key, "InvalidKey", false],
+                     [error.code, error.error_class, error.retryable?]
       end
     end
 
@@ -94,7 +96,8 @@ module Contract
     end
 
     tests.it "bytes go in and bytes come out" do
-      row = %({"api_suffix":"1/allocate_number.json?ring_pool_key=#{KEYS[1]}&m1=a","request_id":"a"})
+      suffix = "1/allocate_number.json?ring_pool_key=#{KEYS[1]}&m1=a"
+      row = %({"api_suffix":"#{suffix}","request_id":"a"})
       assert_equal %({"responses":[{"request_id":"a","promo_number_formatted":"888-555-0101",) +
                    %("promo_number":"8885550101","tracking_url":""}]}),
                    contract.bulk(%({"requests":[#{row}]}))
@@ -113,7 +116,8 @@ module Contract
 
     tests.it "a row that is none is an error of its own" do
       answer = contract.bulk('{"requests":[{"api_suffix":"nonsense","request_id":1}]}')
-      assert_includes answer, '{"request_id":1,"error_class":"InvalidInput","message":"api_suffix must'
+      assert_includes answer,
+                      '{"request_id":1,"error_class":"InvalidInput","message":"api_suffix must'
     end
 
     tests.it "an exception in the block of a batch reaches the caller unchanged" do
@@ -126,7 +130,8 @@ module Contract
       @contract = source(POOLS, instrumenter: events)
       3.times { allocate(1) }
       assert_equal({ rows: 1, deadline: contract.deadline, overflowed: 1, failed: 0 },
-                   events.payloads("bulk.ringwell").last.slice(:rows, :deadline, :overflowed, :failed))
+                   events.payloads("bulk.ringwell").last.slice(:rows, :deadline, :overflowed,
+                                                               :failed))
     end
   end
 

@@ -7,7 +7,9 @@ class FakeContractTest < RingwellTest
   include Contract
 
   def source(pools, **options)
-    pools.each_with_object(Ringwell::Fake.new(**options)) { |(id, pool), fake| fake.pool(id, **pool) }
+    fake = Ringwell::Fake.new(**options)
+    pools.each { |id, pool| fake.pool(id, **pool) }
+    fake
   end
 
   def time_passes(seconds) = contract.advance(seconds)

@@ -31,8 +31,8 @@ class ExamplesTest < RingwellTest
 
     def start(name, scheduler)
       Thread.new do
-        Open3.capture2e({ "SCHEDULER" => scheduler }, RbConfig.ruby, "-W:no-experimental", "-I", LIB,
-                        "#{FOLDER}/#{name}.rb")
+        Open3.capture2e({ "SCHEDULER" => scheduler },
+                        RbConfig.ruby, "-W:no-experimental", "-I", LIB, "#{FOLDER}/#{name}.rb")
       end
     end
   end
@@ -83,11 +83,16 @@ class ExamplesTest < RingwellTest
 
   it "scatter-gather over real servers: one that hangs costs its own rows only" do
     require "#{FOLDER}/scatter_gather"
-    servers = (1..3).map { |id| server(Server.pool(id, key: KEY, numbers: ["888555#{id}001-888555#{id}098"])) }
-    sources = servers.each_with_index.to_h do |one, index|
-      [(index + 1).to_s, client(one.url, deadline: 0.15, overflow: { index + 1 => "888555#{index + 1}099" })]
+    servers = (1..3).map do |id|
+      server(Server.pool(id, key: KEY, numbers: ["888555#{id}001-888555#{id}098"]))
     end
-    rows = Array.new(30) { |index| Ringwell::Request.new(pool: 1 + (index % 3), key: KEY, request_id: index) }
+    sources = servers.each_with_index.to_h do |one, index|
+      [(index + 1).to_s,
+       client(one.url, deadline: 0.15, overflow: { index + 1 => "888555#{index + 1}099" })]
+    end
+    rows = Array.new(30) do |index|
+      Ringwell::Request.new(pool: 1 + (index % 3), key: KEY, request_id: index)
+    end
     servers[1].signal(:STOP)
     Evented.schedulers.each do |scheduler|
       batch = nil
@@ -102,7 +107,9 @@ class ExamplesTest < RingwellTest
 
   private
 
-  def printed(name, scheduler = Evented.schedulers.first) = self.class.output.fetch([name, scheduler])[0]
+  def printed(name, scheduler = Evented.schedulers.first)
+    self.class.output.fetch([name, scheduler])[0]
+  end
 
   # The first number with a point in each line.
   def figures(name) = printed(name).lines.map { |line| line[/: +(\d+\.\d+)/, 1].to_f }

@@ -6,10 +6,10 @@ class GemTest < RingwellTest
   # Why each is not in lib/.
   FORBIDDEN = {
     /Timeout\b/ => "interrupts code anywhere: waits have deadlines",
-    /Thread\.current|Fiber\[|fiber_local/ => "state of a fiber is lost in another one: it is passed",
+    /Thread\.current|Fiber\[|fiber_local/ => "is lost in another fiber: state is passed",
     /Fiber\.(yield|new)|\.resume\b/ => "only the scheduler resumes fibers",
     /IO\.select/ => "holds up the scheduler before Ruby 3.2",
-    /TCPSocket|UNIXSocket|Socket\.tcp/ => "holds up the scheduler while it connects, since Ruby 3.4",
+    /TCPSocket|UNIXSocket|Socket\.tcp/ => "holds up the scheduler to connect, since Ruby 3.4",
     /\bautoload\b/ => "what is loaded is seen from the file that asks for it",
     /\bat_exit\b|\btrap\b|\$[a-z]/ => "changes the process that it is a guest in",
     /@@/ => "state of the class is shared by all clients"

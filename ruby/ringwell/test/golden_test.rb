@@ -4,6 +4,7 @@
 # it: what the application adds or takes away would show.
 class GoldenTest < RingwellTest
   FIXTURES = "#{Server::ROOT}/fixtures/api"
+  PLACES = { "{{integer}}" => "\\d+", "{{decimal}}" => "\\d+\\.\\d+" }.freeze
   # So many cases at a time: starting their servers takes most of the time.
   AT_ONCE = 4
 
@@ -54,7 +55,8 @@ class GoldenTest < RingwellTest
   end
 
   def requests(folder)
-    ["", "-2", "-3", "-4"].map { |turn| ["#{folder}request#{turn}.http", "#{folder}response#{turn}.http"] }
+    turns = ["", "-2", "-3", "-4"]
+    turns.map { |turn| ["#{folder}request#{turn}.http", "#{folder}response#{turn}.http"] }
                           .select { |request, _| File.exist?(request) }
   end
 
@@ -80,7 +82,7 @@ class GoldenTest < RingwellTest
 
   def pattern(text)
     parts = text.b.split(/(\{\{integer\}\}|\{\{decimal\}\})/n).map do |part|
-      { "{{integer}}" => "\\d+", "{{decimal}}" => "\\d+\\.\\d+" }.fetch(part) { Regexp.escape(part) }
+      PLACES.fetch(part) { Regexp.escape(part) }
     end
     Regexp.new("\\A#{parts.join}\\z", Regexp::NOENCODING)
   end

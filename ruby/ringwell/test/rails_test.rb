@@ -47,7 +47,8 @@ class RailsTest < RingwellTest
   it "the client comes from config/ringwell.yml" do
     config = Ringwell::Config.read(@shop.config_for(:ringwell))
     assert_equal [[self.class.server.url], 0.15, 16, "42", KEY_OF_42],
-                 [config.endpoints, config.deadline, config.connections, config.pools[0].id, config.pools[0].key]
+                 [config.endpoints, config.deadline, config.connections, config.pools[0].id,
+                  config.pools[0].key]
   end
 
   it "an application without the file has no client" do
@@ -65,7 +66,9 @@ class RailsTest < RingwellTest
 
   it "a page asks once and shows one number, the next page another one" do
     events = []
-    listener = ActiveSupport::Notifications.subscribe("bulk.ringwell") { |*, payload| events << payload }
+    listener = ActiveSupport::Notifications.subscribe("bulk.ringwell") { |*, payload|
+      events << payload
+    }
     pages = 2.times.map { numbers(page("/?campaign=autos")) }
     pages.each { |shown| assert_equal 1, shown.uniq.size, "both places of a page" }
     refute_equal pages[0], pages[1]
@@ -82,13 +85,17 @@ class RailsTest < RingwellTest
   end
 
   it "the API is served beside the pages" do
-    body = %({"requests":[{"api_suffix":"42/allocate_number.json?ring_pool_key=#{KEY_OF_42}&m1=a"}]})
-    answer = page("/api/2013-07-01/bulk.json", "REQUEST_METHOD" => "POST", "rack.input" => StringIO.new(body))
+    suffix = "42/allocate_number.json?ring_pool_key=#{KEY_OF_42}&m1=a"
+    body = %({"requests":[{"api_suffix":"#{suffix}"}]})
+    answer = page("/api/2013-07-01/bulk.json", "REQUEST_METHOD" => "POST",
+                                               "rack.input" => StringIO.new(body))
     assert_match(/\A{"responses":\[{"promo_number_formatted":"888-555-01/, answer)
   end
 
   it "a page without a server has the overflow number" do
-    Ringwell.client = client(nobody, pools: [Ringwell::Pool.new(id: 42, key: KEY_OF_42, overflow: "8885550199")])
+    Ringwell.client = client(nobody,
+                             pools: [Ringwell::Pool.new(id: 42, key: KEY_OF_42,
+                                                        overflow: "8885550199")])
     assert_equal ["888-555-0199"], numbers(page("/")).uniq
   end
 
@@ -96,7 +103,8 @@ class RailsTest < RingwellTest
     shown = Ringwell::Allocation.new(pool: "1", number: "8885550142", reason: :overflow)
     assert_equal JSON.generate(shown.as_json), ActiveSupport::JSON.encode(shown)
     assert_equal [JSON.parse(shown.to_json)], JSON.parse([shown].to_json)
-    assert_equal({ "responses" => [shown.as_json] }, JSON.parse(Ringwell::Batch.new([shown]).to_json))
+    assert_equal({ "responses" => [shown.as_json] },
+                 JSON.parse(Ringwell::Batch.new([shown]).to_json))
   end
 
   private

@@ -3,7 +3,8 @@
 # Answers of HTTP, whole and in pieces.
 class ResponseTest < RingwellTest
   OK = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
-  CHUNKED = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;a=b\r\n}\r\n0\r\nx: y\r\n\r\n"
+  CHUNKED = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" \
+            "1\r\n{\r\n1;a=b\r\n}\r\n0\r\nx: y\r\n\r\n"
 
   {
     "a length" => [OK, true],
@@ -11,7 +12,9 @@ class ResponseTest < RingwellTest
     "an interim answer before it" => ["HTTP/1.1 103 Early\r\nlink: a\r\n\r\n#{OK}", true],
     "connection close" => [OK.sub("\r\n", "\r\nConnection: close\r\n"), false],
     "HTTP/1.0" => [OK.sub("1.1", "1.0"), false],
-    "HTTP/1.0 with keep-alive" => [OK.sub("1.1", "1.0").sub("\r\n", "\r\nconnection: keep-alive\r\n"), true],
+    "HTTP/1.0 with keep-alive" => [
+      OK.sub("1.1", "1.0").sub("\r\n", "\r\nconnection: keep-alive\r\n"), true
+    ],
     "no length" => ["HTTP/1.1 200\r\n\r\n{}", false],
     "bytes after it" => ["#{OK}!", false]
   }.each do |name, (bytes, reusable)|
@@ -40,7 +43,8 @@ class ResponseTest < RingwellTest
     "a length that is none" => "HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
     "a length beyond all measure" => "HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n",
     "a chunk without size" => "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
-    "a chunk beyond all measure" => "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n7fffffff\r\n",
+    "a chunk beyond all measure" =>
+      "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n7fffffff\r\n",
     "a head without end" => "HTTP/1.1 200 OK\r\na: #{"b" * 70_000}",
     "a line without end" => "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n#{"1" * 70_000}",
     "a body without end" => "HTTP/1.1 200 OK\r\n\r\n#{"b" * (6 * 1024 * 1024)}"

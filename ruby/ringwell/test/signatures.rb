@@ -25,7 +25,8 @@ class SignaturesTest < RingwellTest
   it "every class and method of the signatures is there, and every public one has a signature" do
     declared.each do |type, (of_class, of_instances)|
       assert_equal [], of_class - type.methods, "#{type}."
-      assert_equal [], of_instances - type.instance_methods - type.private_instance_methods, "#{type}#"
+      assert_equal [], of_instances - type.instance_methods - type.private_instance_methods,
+                   "#{type}#"
       ours = type.public_instance_methods(false) - %i[== eql? hash inspect to_s]
       ours.reject! { |name| name.match?(/__with(out)?__/) }
       assert_equal [], ours - of_instances - inherited(type), "#{type}# has no signature"
@@ -41,7 +42,9 @@ class SignaturesTest < RingwellTest
     environment.class_decls.to_h do |name, entry|
       methods = entry.decls.flat_map { |decl| decl.decl.members }
                      .grep_v(RBS::AST::Members::Include).grep_v(RBS::AST::Declarations::Base)
-      of_class, of_instances = methods.partition { |one| one.respond_to?(:kind) && one.kind == :singleton }
+      of_class, of_instances = methods.partition { |one|
+        one.respond_to?(:kind) && one.kind == :singleton
+      }
       [Object.const_get(name.to_s), [of_class.map(&:name), of_instances.map(&:name)]]
     end
   end

@@ -84,9 +84,9 @@ class ValueTest < RingwellTest
   it "keys are never shown" do
     refute_includes VALUES[:request].call.inspect, '"k"'
     assert_includes VALUES[:request].call.inspect, 'pool="42"'
-    refute_includes Ringwell::Pool.new(id: 1, key: "secret").inspect, "secret"
-    refute_includes Ringwell::Client.new("unix:s", pools: [Ringwell::Pool.new(id: 1, key: "secret")])
-                                    .inspect, "secret"
+    pool = Ringwell::Pool.new(id: 1, key: "secret")
+    refute_includes pool.inspect, "secret"
+    refute_includes Ringwell::Client.new("unix:s", pools: [pool]).inspect, "secret"
   end
 
   {
@@ -155,7 +155,9 @@ class ValueTest < RingwellTest
 
   def assert_deeply_frozen(object)
     assert object.frozen?, "#{object.inspect} is not frozen"
-    object.instance_variables.each { |name| assert_deeply_frozen object.instance_variable_get(name) }
+    object.instance_variables.each { |name|
+      assert_deeply_frozen object.instance_variable_get(name)
+    }
     object.each { |element| assert_deeply_frozen element } if object.is_a?(Array)
     object.each { |pair| pair.each { |one| assert_deeply_frozen one } } if object.is_a?(Hash)
   end

@@ -55,7 +55,8 @@ module Web
     def serve(socket)
       head = socket.gets("\r\n\r\n") or return
       body = @answer.call(head[/\A\S+ (\S+)/, 1])
-      socket.write("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: #{body.bytesize}\r\n\r\n#{body}")
+      socket.write("HTTP/1.1 200 OK\r\nconnection: close\r\n" \
+                   "content-length: #{body.bytesize}\r\n\r\n#{body}")
     ensure
       socket.close
     end

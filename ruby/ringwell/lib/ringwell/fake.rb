@@ -19,8 +19,9 @@ module Ringwell
     Ring = Struct.new(:id, :key, :free_at, :overflow, :lifetime, :visitors, :exhausted)
     private_constant :Ring
 
-    SUFFIX = %r{\A(?:/?ring_pools)?/?(?<pool>[^/]+)/allocate_number\.(?:json|xml|csv)\?(?<query>.*)\z}m
-    BAD_SUFFIX = "api_suffix must be <pool id>/allocate_number.json?ring_pool_key=<key>&<parameters>"
+    SUFFIX = %r{\A(?<pool>[^/]+)/allocate_number\.(?:json|xml|csv)\?(?<query>.*)\z}m
+    BAD_SUFFIX = "api_suffix must be " \
+                 "<pool id>/allocate_number.json?ring_pool_key=<key>&<parameters>"
     private_constant :SUFFIX, :BAD_SUFFIX
 
     # @return [Float] seconds of the virtual clock

@@ -5,6 +5,8 @@ module Ringwell
   class Request < Value
     value_fields :pool, :key, :params, :request_id, :overflow, secret: [:key]
 
+    # The server says which ids there are; here they must only fit into a path.
+    POOL = %r{\A[^/?#\s]+\z}
     # A number that can be handed out: ten digits without country code, as the API writes it.
     NUMBER = /\A[2-9]\d{9}\z/
 
@@ -16,7 +18,7 @@ module Ringwell
     # @raise [ArgumentError] names the field that cannot be sent
     def initialize(pool:, key:, params: {}, request_id: nil, overflow: nil)
       @pool = Value.copy(pool.to_s)
-      @pool.match?(/\A[^\/?#\s]+\z/) or raise ArgumentError, "pool must be an id, got #{pool.inspect}"
+      POOL.match?(@pool) or raise ArgumentError, "pool must be an id, got #{pool.inspect}"
       @key = Value.copy(key)
       key.is_a?(String) && !key.empty? or raise ArgumentError, "key of pool #{pool} is missing"
       @params = Request.checked_params(params)

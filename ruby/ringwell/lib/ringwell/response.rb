@@ -99,7 +99,7 @@ module Ringwell
 
     def take_line
       until (ends = @buffer.index("\r\n"))
-        @buffer.bytesize <= HEAD_BYTES_MAX or raise ProtocolError, "a line of the answer is too long"
+        @buffer.bytesize <= HEAD_BYTES_MAX or raise ProtocolError, "a line is too long"
         grow
       end
       @buffer.slice!(0, ends + 2).chomp!("\r\n")

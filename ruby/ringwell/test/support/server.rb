@@ -82,7 +82,8 @@ class Server
   def start(environment)
     clean = ENV.keys.grep(/\ARINGWELL_/).to_h { |name| [name, nil] }
     @pid = Process.spawn(clean.merge(environment), Server.program, "serve", "--config",
-                         "#{@files}/ringwell.toml", in: :close, out: File::NULL, err: "#{@files}/log")
+                         "#{@files}/ringwell.toml",
+                         in: :close, out: File::NULL, err: "#{@files}/log")
   end
 
   def wait

@@ -56,7 +56,8 @@ module Ringwell
                           "promo_number" => number)
           when "xml"
             "#{XML}<Response><PromoNumberFormatted>#{formatted}</PromoNumberFormatted>" \
-            "<PromoNumber>#{number}</PromoNumber><TrackingUrl>#{xml(url)}</TrackingUrl></Response>\n"
+            "<PromoNumber>#{number}</PromoNumber><TrackingUrl>#{xml(url)}</TrackingUrl>" \
+            "</Response>\n"
           else
             "PromoNumberFormatted,PromoNumber,TrackingUrl\n#{formatted},#{number},#{csv(url)}\n"
           end

@@ -66,7 +66,9 @@ module Ringwell
       end
 
       def status
-        @draining ? Answer.refused(503, "ServiceUnavailable", "draining") : Answer.batch('{"status":"up"}')
+        return Answer.refused(503, "ServiceUnavailable", "draining") if @draining
+
+        Answer.batch('{"status":"up"}')
       end
 
       def bulk(env)
@@ -112,7 +114,8 @@ module Ringwell
         end
         query = printable(env["QUERY_STRING"].to_s)
         if path.bytesize + 1 + query.bytesize > URI_BYTES
-          return Answer.refused(414, "InvalidInput", "path and query may have at most #{URI_BYTES} bytes")
+          return Answer.refused(414, "InvalidInput",
+                                "path and query may have at most #{URI_BYTES} bytes")
         end
         return unknown_pool(pool, query, format) unless pool.match?(/\A\d+\z/)
 
@@ -152,8 +155,8 @@ module Ringwell
       # Logged once, under the number that the answer names.
       def fault(env, error)
         handle = rand(1_000_000_000..2_000_000_000)
-        place = error.backtrace&.first
-        env["rack.errors"]&.puts("error handle #{handle}: #{error.class}: #{error.message} (#{place})")
+        what = "#{error.class}: #{error.message} (#{error.backtrace&.first})"
+        env["rack.errors"]&.puts("error handle #{handle}: #{what}")
         Answer.fault(handle)
       end
     end
