@@ -216,9 +216,9 @@ class Judge:
         for inv in self.lines["inv"]:
             limit = deadlines.get(inv["id"].partition("-")[0])
             ends = self.ends.get(inv["id"], [])
-            if limit is not None and len(ends) == 1 and ends[0]["k"] == "ret":
-                limit = min(limit, inv.get("deadline_ms", limit))
-                self.blame("C9", ends[0]["t"] - inv["t"] > (limit + 50) * MS)
+            limits = [it for it in (limit, inv.get("deadline_ms")) if it is not None]
+            if limits and len(ends) == 1 and ends[0]["k"] == "ret":
+                self.blame("C9", ends[0]["t"] - inv["t"] > (min(limits) + 50) * MS)
         pools = {a["rid"]: a["pool"] for inv in self.lines["inv"] for a in inv["rows"]}
         for att in (att for att in self.lines["att"] if att["st"] == 200):
             found = att.get("outcome") == "allocated" and att["par"].get("rid") == att["rid"]

@@ -175,9 +175,9 @@ pub(super) fn deadline(history: &History, findings: &mut Findings) {
     let mut judged = false;
     for batch in &history.batches {
         let run = batch.id.split_once('-').map_or(batch.id.as_str(), |(run, _)| run);
-        let Some(server) = history.runs.get(run).copied().flatten() else { continue };
+        let server = history.runs.get(run).copied().flatten();
+        let Some(deadline) = server.into_iter().chain(batch.deadline_ms).min() else { continue };
         judged = true;
-        let deadline = batch.deadline_ms.map_or(server, |own| own.min(server));
         let Some((end, _)) = history.answer(batch) else { continue };
         if late(batch, end, deadline) {
             let words = format!(
@@ -189,7 +189,7 @@ pub(super) fn deadline(history: &History, findings: &mut Findings) {
         }
     }
     if !judged {
-        findings.not_judged.push((Rule::Deadline, "no `run` line tells the server's deadline"));
+        findings.not_judged.push((Rule::Deadline, "no line of `run` or `inv` tells a deadline"));
     }
 }
 
