@@ -1,0 +1,14 @@
+# frozen_string_literal: true
+
+# A tiny run of each benchmark, so that none rots.
+class BenchTest < RingwellTest
+  it "the client's cost beside Net::HTTP is measured" do
+    running = server(Server.pool(1, key: KEY, numbers: ["8885550101-8885550199"],
+                                    overflow: "8885550100"))
+    bench = File.expand_path("../bench/client.rb", __dir__)
+    lib = File.expand_path("../lib", __dir__)
+    lines = IO.popen([RbConfig.ruby, "-I", lib, bench, running.url, "1", KEY, "3"], &:readlines)
+    assert_equal 2, lines.size
+    lines.each { |line| assert_match(/rows: client +\d+ us, Net::HTTP .* ratio \d+\.\d\d$/, line) }
+  end
+end
