@@ -221,8 +221,9 @@ fn heads<S: Segments>(store: &S, plan: &Plan) -> Result<Vec<SegmentInfo>, Recove
 fn start<E>(segments: &[SegmentInfo], plan: &Plan) -> Result<Option<usize>, RecoverError<E>> {
     let missing = |found| Err(RecoverError::Missing { expected: plan.from, found });
     match segments {
-        // The first frame may not be there yet; any other must have had a segment.
-        [] if plan.from <= 1 => Ok(None),
+        // The first frame may not be there yet; any other must have had a segment, and a snapshot
+        // that knows of frames says that there were some.
+        [] if plan.from <= 1 && plan.snapshot.is_none_or(|mark| mark.through == 0) => Ok(None),
         [] => missing(Oldest::None),
         [oldest, ..] if oldest.header.tip.next_n > plan.from => {
             missing(Oldest::Frame(oldest.header.tip.next_n))

@@ -360,6 +360,19 @@ fn the_journal_must_fit_and_reach_its_snapshot() {
 }
 
 #[test]
+fn a_snapshot_without_the_segments_that_it_knows_of_is_refused() {
+    let plan = |through| {
+        let mark = SnapshotMark { journal: JOURNAL, prev_hash: 0, through };
+        Plan { snapshot: Some(mark), ..PLAN }
+    };
+    // Taken before anything was written.
+    assert!(recovered(&Files::default(), &plan(0)).is_ok());
+    // Begun before the first frame, ended after the fifth.
+    let error = recovered(&Files::default(), &plan(5)).unwrap_err();
+    assert!(matches!(error, RecoverError::Missing { expected: 1, found: Oldest::None }));
+}
+
+#[test]
 fn an_intact_frame_that_does_not_continue_the_journal_is_refused() {
     let fault = |tip: Tip, at: u64| {
         let mut author = sample();
