@@ -17,7 +17,7 @@ const SOURCE_LINES_MAX: usize = 600;
 const DECISION_LINES_MAX: usize = 70;
 
 /// Which crates of ours a crate may name. A new crate needs a line here.
-const FENCES: [(&str, &[&str]); 16] = [
+const FENCES: [(&str, &[&str]); 17] = [
     ("ringwell-core", &[]),
     ("ringwell-wire", &["ringwell-core"]),
     ("ringwell-journal", &["ringwell-core"]),
@@ -55,6 +55,16 @@ const FENCES: [(&str, &[&str]); 16] = [
     (
         "ringwell-sim",
         &["ringwell-core", "ringwell-journal", "ringwell-engine", "ringwell-mesh"],
+    ),
+    (
+        "ringwell-fuzz",
+        &[
+            "ringwell-core",
+            "ringwell-directory",
+            "ringwell-journal",
+            "ringwell-mesh",
+            "ringwell-wire",
+        ],
     ),
     ("ringwell-plan", &[]),
     // A judge that shares code with the judged repeats its mistakes.

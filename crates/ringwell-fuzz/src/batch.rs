@@ -1,0 +1,103 @@
+//! The body of a bulk request.
+
+use bytes::Bytes;
+use ringwell_wire::{Answer, Batch, BulkResponse, Limits, RequestError, RowError, Span};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::memory::bounded;
+
+/// Rows point to at most a hundred bytes for two bytes of body, `1,`; room for rows is doubled.
+const MEMORY_TIMES: u64 = 200;
+
+/// Any body: both readers of JSON agree, only JSON is taken, and the response to it is JSON with
+/// as many rows and the same ids.
+pub fn bulk(body: &[u8]) {
+    let small =
+        Limits { rows_max: 4, suffix_bytes_max: 60, request_id_bytes_max: 8, strict_params: true };
+    for limits in [Limits::default(), small] {
+        let batch = bounded(body.len(), MEMORY_TIMES, || parse(body, &limits));
+        let careful = carefully(body).map(|body| parse(&body, &limits));
+        match (&batch, careful) {
+            (Ok(batch), careful) => {
+                let careful = careful.unwrap().unwrap();
+                assert_eq!(words(batch), words(&careful), "the two readers differ");
+                assert!(is_json(body), "not JSON, but taken");
+                check_response(batch);
+                assert!(batch.rows().len() <= limits.rows_max);
+            }
+            (Err(_), careful) => assert!(careful.is_none_or(|careful| careful.is_err())),
+        }
+    }
+}
+
+pub(crate) fn parse(body: &[u8], limits: &Limits) -> Result<Batch, RequestError> {
+    let mut batch = Batch::default();
+    batch.parse(Bytes::copy_from_slice(body), limits).map(|()| batch)
+}
+
+/// The same body with a stranger in front, whose name has an escape: the fast reader gives up.
+fn carefully(body: &[u8]) -> Option<Vec<u8>> {
+    let start = body.iter().position(|byte| !b" \t\r\n".contains(byte))?;
+    let inside = body[start..].strip_prefix(b"{")?;
+    Some([&body[..start], br#"{"\u007e":0,"#, inside].concat())
+}
+
+fn is_json(body: &[u8]) -> bool {
+    std::str::from_utf8(body).is_ok_and(|text| serde_json::from_str::<&RawValue>(text).is_ok())
+}
+
+/// Rows in words: what they ask for, or what is wrong.
+pub(crate) fn words(batch: &Batch) -> Vec<String> {
+    let text = |span: Span| {
+        let bytes = span.of(batch.text());
+        assert_eq!(bytes.len(), span.len(), "a span lies outside of its text");
+        format!("{:?}", String::from_utf8_lossy(bytes))
+    };
+    let row = |row: &ringwell_wire::Row| match row.ask {
+        Ok(ask) => format!(
+            "{:?} pool {} {} key {} params {:?} visitor {:?}",
+            row.request_id.map(text),
+            ask.pool,
+            text(ask.pool_text),
+            text(ask.key),
+            ask.params.map(text),
+            ask.visitor.map(text),
+        ),
+        Err(error) => format!(
+            "{:?} {} {}",
+            row.request_id.map(text),
+            error.class(),
+            error.message(batch.text())
+        ),
+    };
+    batch.rows().iter().map(row).collect()
+}
+
+/// Answers every row, with an error that echoes what was sent where there is none already.
+fn check_response(batch: &Batch) {
+    let mut out = Vec::new();
+    let mut response = BulkResponse::new(&mut out, batch.text());
+    for row in batch.rows() {
+        let error = match row.ask {
+            Ok(ask) => RowError::InvalidKey { key: ask.key, pool: ask.pool_text },
+            Err(error) => error,
+        };
+        response.row(row.request_id, &Answer::Error(error));
+    }
+    response.finish();
+    let text = String::from_utf8(out).unwrap();
+    // Numbers that no machine can hold are echoed as they were, so only the outline is read.
+    let outline: Result<serde_json::Map<String, Value>, _> = serde_json::from_str(&text);
+    let Ok(outline) = outline else {
+        assert!(is_json(text.as_bytes()), "the response is not JSON: {text}");
+        return;
+    };
+    let rows = outline["responses"].as_array().unwrap();
+    assert_eq!(rows.len(), batch.rows().len());
+    for (answer, row) in rows.iter().zip(batch.rows()) {
+        let sent = row.request_id.map(|id| id.of(batch.text()));
+        let sent = sent.map(|id| serde_json::from_slice::<Value>(id).unwrap());
+        assert_eq!(answer.get("request_id"), sent.as_ref());
+    }
+}

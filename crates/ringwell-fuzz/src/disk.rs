@@ -1,0 +1,158 @@
+//! A journal on a disk that damages it, and what recovery may make of the rest.
+//!
+//! Owns the judgement: a true prefix or a refusal, and no frame that was answered is given up
+//! without a word unless the damage left nothing by which anybody could know of it.
+
+mod damage;
+mod sample;
+
+pub use damage::Damage;
+pub use sample::{Frame, Sample, sample};
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use ringwell_journal::{
+    BLOCK_BYTES, Group, Plan, RecoverError, Recovered, SegmentFile, Segments, SnapshotMark,
+    Verdict, recover,
+};
+
+/// Before the header of a frame comes the stamp of its block.
+pub const STAMP_BYTES: usize = 8;
+/// Bytes of a frame's header.
+pub const HEADER_BYTES: usize = 64;
+
+/// Segments in memory, by their numbers. Recovery cannot change them through a shared reference.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files(pub BTreeMap<u64, Vec<u8>>);
+
+impl Segments for Files {
+    type Error = Infallible;
+
+    fn list(&self) -> Result<Vec<SegmentFile>, Infallible> {
+        let file =
+            |(&segno, file): (&u64, &Vec<u8>)| SegmentFile { segno, bytes: file.len() as u64 };
+        Ok(self.0.iter().map(file).collect())
+    }
+
+    fn read_at(&self, segno: u64, offset: u64, out: &mut [u8]) -> Result<usize, Infallible> {
+        let file = self.0.get(&segno).map_or(&[][..], Vec::as_slice);
+        let rest = file.get(usize::try_from(offset).unwrap()..).unwrap_or_default();
+        let len = rest.len().min(out.len());
+        out[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+}
+
+/// What recovery made of a damaged journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// Every frame is there.
+    Whole,
+    /// The end is lost, and nobody could know of it.
+    Cut,
+    /// The end is lost, and recovery said so: numbers are held.
+    Doubted,
+    /// The shard does not start.
+    Refused,
+}
+
+/// Any damage to a good journal, six bytes for each fault. See [`Damage::read`].
+pub fn journal(bytes: &[u8]) {
+    let (faults, _) = bytes.as_chunks();
+    let faults: Vec<_> = faults.iter().take(16).map(Damage::read).collect();
+    let _ = judge(&sample(), &faults);
+}
+
+/// Does `faults` to `sample`, recovers it and panics if recovery did what it must not.
+#[must_use]
+pub fn judge(sample: &Sample, faults: &[Damage]) -> Outcome {
+    let mut files = sample.files.clone();
+    let mut is_forged = false;
+    for fault in faults {
+        fault.befall(&mut files);
+        is_forged |= matches!(fault, Damage::Forge { .. });
+    }
+    let plan = Plan { shard: sample::SHARD, from: 1, snapshot: None };
+    let outcome = match recovered(&files, &plan) {
+        // A frame with checksums that were made right is no disk's doing: no panic, that is all.
+        _ if is_forged => return Outcome::Refused,
+        Ok((recovered, seen)) => judge_prefix(sample, &files, &recovered, &seen),
+        Err(_) => {
+            assert_ne!(files, sample.files, "an undamaged journal was refused");
+            Outcome::Refused
+        }
+    };
+    judge_with_snapshot(sample, &files);
+    outcome
+}
+
+fn recovered(
+    files: &Files,
+    plan: &Plan,
+) -> Result<(Recovered, Vec<Group>), RecoverError<Infallible>> {
+    let mut seen = Vec::new();
+    let recovered = recover(files, plan, |header, body| {
+        let group = Group { header: *header, body: body.to_vec() };
+        group.records().try_for_each(|record| record.map(|_| ()))?;
+        seen.push(group);
+        Ok(())
+    })?;
+    Ok((recovered, seen))
+}
+
+fn judge_prefix(sample: &Sample, files: &Files, recovered: &Recovered, seen: &[Group]) -> Outcome {
+    assert!(sample.groups.starts_with(seen), "no true prefix");
+    assert_eq!(recovered.frames, seen.len() as u64);
+    assert_eq!(recovered.tip.next_n, seen.len() as u64 + 1);
+    let (cut, lost) = match &sample.frames[seen.len()..] {
+        [] => return Outcome::Whole,
+        [cut, lost @ ..] => (cut, lost),
+    };
+    if recovered.is_in_doubt() {
+        return Outcome::Doubted;
+    }
+    let (old, new) = (cut.blocks(&sample.files), cut.blocks(files));
+    assert!(is_torn(&old, &new), "{cut:?} was given up, but all of it had been written");
+    for frame in lost {
+        let (old, new) = (frame.blocks(&sample.files), frame.blocks(files));
+        assert!(!has_header(old[0], new[0]), "{frame:?} was given up, but its header is there");
+    }
+    if recovered.verdict == Verdict::Clean {
+        let is_stamped = |(old, new): (&&[u8], &&[u8])| has_stamp(old, new);
+        assert!(!old.iter().zip(&new).any(is_stamped), "{cut:?} was begun");
+    }
+    Outcome::Cut
+}
+
+/// Whether a frame may look as if it had never been wholly written: the file ends in it, or a stamp
+/// is missing, that of the first block along with the header, or that of another block.
+fn is_torn(old: &[&[u8]], new: &[&[u8]]) -> bool {
+    if new.iter().any(|block| block.len() < BLOCK_BYTES) {
+        return true;
+    }
+    if !has_header(old[0], new[0]) {
+        return !has_stamp(old[0], new[0]);
+    }
+    old.iter().zip(new).skip(1).any(|(old, new)| !has_stamp(old, new))
+}
+
+fn has_stamp(old: &[u8], new: &[u8]) -> bool {
+    new.len() == BLOCK_BYTES && old[..STAMP_BYTES] == new[..STAMP_BYTES]
+}
+
+fn has_header(old: &[u8], new: &[u8]) -> bool {
+    let header = STAMP_BYTES..STAMP_BYTES + HEADER_BYTES;
+    new.len() == BLOCK_BYTES && old[header.clone()] == new[header]
+}
+
+/// A snapshot knows how far the journal must reach: no frame is given up then, not even one of
+/// which nothing is left.
+fn judge_with_snapshot(sample: &Sample, files: &Files) {
+    let through = sample.groups.len() as u64;
+    let mark = SnapshotMark { journal: sample::JOURNAL, prev_hash: 0, through };
+    let plan = Plan { shard: sample::SHARD, from: 1, snapshot: Some(mark) };
+    if let Ok((_, seen)) = recovered(files, &plan) {
+        assert!(seen == sample.groups, "a snapshot did not save what it knows of");
+    }
+}

@@ -1,0 +1,135 @@
+//! What a disk may do to what was written.
+
+use ringwell_journal::BLOCK_BYTES;
+
+use super::{Files, HEADER_BYTES, STAMP_BYTES, sample};
+
+/// One fault. Places outside of a file do nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// Bits of a byte turn over.
+    Flip {
+        /// The segment.
+        segno: u64,
+        /// The byte.
+        at: usize,
+        /// Those bits that are set here.
+        bits: u8,
+    },
+    /// Bytes become one value: zeros are a write that was lost.
+    Fill {
+        /// The segment.
+        segno: u64,
+        /// The first byte.
+        at: usize,
+        /// How many.
+        len: usize,
+        /// What they become.
+        value: u8,
+    },
+    /// A block is written to another place: a write that went astray.
+    Stray {
+        /// Segment and index of the block.
+        from: (u64, usize),
+        /// Where it went.
+        to: (u64, usize),
+    },
+    /// The file ends here.
+    Truncate {
+        /// The segment.
+        segno: u64,
+        /// Its new length.
+        len: usize,
+    },
+    /// The file is gone.
+    Remove {
+        /// The segment.
+        segno: u64,
+    },
+    /// Two files change their names.
+    Swap {
+        /// One segment.
+        a: u64,
+        /// The other.
+        b: u64,
+    },
+    /// The checksum of a frame's header is made right again, whatever it says.
+    Forge {
+        /// The segment.
+        segno: u64,
+        /// The frame's first block.
+        block: usize,
+    },
+}
+
+impl Damage {
+    /// Six bytes as a fault: kind, segment, place, and two more. The highest bit of the kind puts
+    /// the place at the beginning of a block, where stamp and header are.
+    #[must_use]
+    pub fn read(bytes: &[u8; 6]) -> Self {
+        let [kind, segment, low, high, first, second] = *bytes;
+        let segno = 1 + u64::from(segment) % sample::SEGMENTS;
+        let other = 1 + u64::from(segment >> 4) % sample::SEGMENTS;
+        let (low, high) = (usize::from(low), usize::from(high));
+        let block = high % sample::BLOCKS;
+        let at = if kind & 0x80 == 0 { high << 8 | low } else { block * BLOCK_BYTES + low };
+        match kind % 7 {
+            0 => Self::Flip { segno, at, bits: first },
+            1 => Self::Fill { segno, at, len: 1 + 48 * usize::from(first), value: second },
+            2 => Self::Stray { from: (other, low % sample::BLOCKS), to: (segno, block) },
+            3 => Self::Truncate { segno, len: at },
+            4 => Self::Remove { segno },
+            5 => Self::Swap { a: segno, b: other },
+            _ => Self::Forge { segno, block },
+        }
+    }
+
+    pub(super) fn befall(self, files: &mut Files) {
+        match self {
+            Self::Flip { segno, at, bits } => {
+                if let Some(byte) = files.0.get_mut(&segno).and_then(|file| file.get_mut(at)) {
+                    *byte ^= bits;
+                }
+            }
+            Self::Fill { segno, at, len, value } => {
+                let Some(file) = files.0.get_mut(&segno) else { return };
+                let end = file.len().min(at.saturating_add(len));
+                if let Some(bytes) = file.get_mut(at..end) {
+                    bytes.fill(value);
+                }
+            }
+            Self::Stray { from, to } => {
+                let Some(block) = block(files, from).map(<[u8]>::to_vec) else { return };
+                if let Some(place) = block_mut(files, to) {
+                    place.copy_from_slice(&block);
+                }
+            }
+            Self::Truncate { segno, len } => {
+                if let Some(file) = files.0.get_mut(&segno) {
+                    file.truncate(len);
+                }
+            }
+            Self::Remove { segno } => {
+                files.0.remove(&segno);
+            }
+            Self::Swap { a, b } => {
+                let (first, second) = (files.0.remove(&a), files.0.remove(&b));
+                files.0.extend(first.map(|file| (b, file)));
+                files.0.extend(second.map(|file| (a, file)));
+            }
+            Self::Forge { segno, block } => {
+                let Some(block) = block_mut(files, (segno, block)) else { return };
+                let (header, crc) = block[STAMP_BYTES..].split_at_mut(HEADER_BYTES - 4);
+                crc[..4].copy_from_slice(&crc32c::crc32c(header).to_le_bytes());
+            }
+        }
+    }
+}
+
+fn block(files: &Files, (segno, index): (u64, usize)) -> Option<&[u8]> {
+    files.0.get(&segno)?.get(index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES)
+}
+
+fn block_mut(files: &mut Files, (segno, index): (u64, usize)) -> Option<&mut [u8]> {
+    files.0.get_mut(&segno)?.get_mut(index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES)
+}

@@ -1,0 +1,123 @@
+//! The files that an operator writes: configuration, pools and cluster.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+use ringwell_core::NumberRange;
+use ringwell_directory::{Cluster, ClusterMap, Config, Directory, Fault, Overrides, load};
+use tempfile::TempDir;
+
+thread_local! {
+    /// One folder for all that a thread tries: making one costs more than reading the files.
+    static FOLDER: RefCell<Option<TempDir>> = const { RefCell::new(None) };
+}
+
+/// A file of the thread's own folder.
+fn file(name: &str, bytes: &[u8]) -> PathBuf {
+    FOLDER.with_borrow_mut(|folder| {
+        let folder = folder.get_or_insert_with(|| TempDir::new().unwrap());
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    })
+}
+
+fn load_config(path: &std::path::Path) -> Result<(Config, Directory), Vec<Fault>> {
+    load(path, |_| None, Overrides::default(), 2)
+}
+
+/// Any configuration: it is refused with faults that have a place, or its pools are consistent.
+pub fn config(text: &[u8]) {
+    let path = file("ringwell.toml", text);
+    match load_config(&path) {
+        Ok((_, directory)) => check_directory(&directory),
+        Err(faults) => check_faults(&faults, text),
+    }
+}
+
+/// Any list of pools: what is taken can be written out plainly and is read as the same.
+pub fn pools_csv(text: &[u8]) {
+    let config = file("csv.toml", b"data = \"data\"\nring_pools = \"pools.csv\"\n");
+    file("pools.csv", text);
+    let directory = match load_config(&config) {
+        Ok((_, directory)) => directory,
+        Err(faults) => return check_faults(&faults, text),
+    };
+    check_directory(&directory);
+    file("pools.csv", written_out(&directory).as_bytes());
+    let (_, again) = load_config(&config).unwrap();
+    assert_eq!(again.pools(), directory.pools());
+}
+
+/// Any cluster file: nodes and those who need not know the secret read the same map, and the
+/// secret is shown nowhere.
+pub fn cluster(text: &[u8]) {
+    let path = file("cluster.toml", text);
+    let map = ClusterMap::load(&path);
+    let cluster = match Cluster::load(&path) {
+        Ok(cluster) => cluster,
+        Err(faults) => return check_faults(&faults, text),
+    };
+    assert_eq!(Some(cluster.map()), map.as_ref().ok());
+    let secret = std::str::from_utf8(cluster.secret()).unwrap();
+    // Where it stands twice, once perhaps as the name of a node, it cannot be told apart.
+    let is_once = String::from_utf8_lossy(text).matches(secret).count() == 1;
+    let shown = format!("{cluster:?} {:?}", cluster.warnings());
+    assert!(!is_once || !shown.contains(secret), "the secret is shown: {shown}");
+    assert!(cluster.secret_matches(cluster.secret()));
+    assert!(!cluster.secret_matches(&cluster.secret()[1..]));
+    for (place, node) in cluster.nodes().iter().enumerate() {
+        assert_eq!(cluster.node(&node.name).map(|(place, _)| place), Some(place));
+        assert!(node.shards.iter().all(|shard| cluster.node_of(*shard) == place));
+    }
+}
+
+fn check_directory(directory: &Directory) {
+    let mut numbers = 0;
+    for pool in directory.pools() {
+        let id = pool.id();
+        assert!(directory.check_key(directory.lookup(id), pool.key().reveal().as_bytes()));
+        assert!(!directory.check_key(directory.lookup(id), b""));
+        for range in pool.numbers() {
+            for number in [range.first(), range.last()] {
+                assert_eq!(directory.pool_by_number(number), Some(id));
+                assert!(!directory.is_overflow(number));
+            }
+        }
+        numbers += pool.number_count();
+    }
+    assert_eq!(directory.number_count(), numbers);
+}
+
+fn check_faults(faults: &[Fault], text: &[u8]) {
+    assert!(!faults.is_empty(), "refused without a reason");
+    let lines = text.split(|byte| *byte == b'\n' || *byte == b'\r').count();
+    for fault in faults {
+        assert!(!fault.message.is_empty());
+        let line = usize::try_from(fault.line.unwrap_or(1)).unwrap();
+        assert!((1..=lines + 1).contains(&line), "{fault} is in no line of the file");
+    }
+}
+
+fn written_out(directory: &Directory) -> String {
+    let header = "id,ring_pool_key,next_ring_pool_key,lifetime_seconds,numbers,overflow_number\n";
+    let lines = directory.pools().iter().map(|pool| {
+        let range = |range: &NumberRange| format!("{}-{}", range.first(), range.last());
+        let millis = pool.lifetime().0;
+        format!(
+            "{},{},{},{}.{:03},{},{}\n",
+            pool.id(),
+            quoted(pool.key().reveal()),
+            quoted(pool.next_key().map_or("", |key| key.reveal())),
+            millis / 1000,
+            millis % 1000,
+            pool.numbers().iter().map(range).collect::<Vec<_>>().join(";"),
+            pool.overflow().map_or(String::new(), |number| number.to_string()),
+        )
+    });
+    [header.to_owned()].into_iter().chain(lines).collect()
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}

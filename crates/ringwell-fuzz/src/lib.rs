@@ -1,0 +1,45 @@
+//! What must hold for any bytes that a stranger may send or a disk may hold: one function a
+//! target, which panics if it does not.
+//!
+//! The fuzzer (`fuzz/`) looks for bytes that break them; `cargo test` tries all bytes that it once
+//! found worth keeping (`fuzz/corpus`), without it. Each target asserts more than that nothing
+//! panics: what was read is written back as it was, two readers of one language agree, memory is
+//! bounded by the length of the input, and a damaged journal gives a true prefix or a refusal.
+//! Knows nothing of the fuzzer. Source: docs/reliability.md, "Fuzzing".
+
+#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
+#![expect(clippy::missing_panics_doc, reason = "every target panics if what it says is broken")]
+
+mod batch;
+pub mod disk;
+mod files;
+mod link;
+mod memory;
+mod query;
+mod record;
+mod snapshot;
+
+pub use batch::bulk;
+pub use disk::journal;
+pub use files::{cluster, config, pools_csv};
+pub use link::link;
+pub use query::{legacy, suffix};
+pub use record::record;
+pub use snapshot::snapshot;
+
+/// What is called with the bytes to be tried.
+pub type Target = fn(&[u8]);
+
+/// All targets by the names that they have in `fuzz/`.
+pub const TARGETS: [(&str, Target); 10] = [
+    ("bulk", bulk),
+    ("cluster", cluster),
+    ("config", config),
+    ("journal", journal),
+    ("legacy", legacy),
+    ("link", link),
+    ("pools_csv", pools_csv),
+    ("record", record),
+    ("snapshot", snapshot),
+    ("suffix", suffix),
+];

@@ -1,0 +1,15 @@
+//! How much memory a reader takes for what it is given.
+
+/// Calls `read`, which may allocate `times` the `input` and 64 KiB beside that at any one moment.
+pub(crate) fn bounded<T>(input: usize, times: u64, read: impl FnOnce() -> T) -> T {
+    let mut result = None;
+    let info = allocation_counter::measure(|| result = Some(read()));
+    let allowed = times * input as u64 + (64 << 10);
+    assert!(
+        info.bytes_max <= allowed,
+        "{} bytes for an input of {input}, where {allowed} are allowed",
+        info.bytes_max
+    );
+    // `measure` calls its argument once.
+    result.unwrap()
+}

@@ -1,0 +1,157 @@
+//! A snapshot: raw bytes, chunks whose checksums were made right, or a good one with damage.
+
+use std::convert::Infallible;
+
+use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
+use ringwell_journal::{
+    Answer, AnswerEntry, Chunk, HoldEntry, NumberEntry, RowKey, SnapshotError, SnapshotHeader,
+    SnapshotReader, SnapshotWriter,
+};
+
+use crate::memory::bounded;
+
+const HEADER: SnapshotHeader = SnapshotHeader {
+    shard: 3,
+    journal: *b"fuzzed journal 1",
+    replay_from: 40,
+    prev_hash: 41,
+    epoch: 2,
+    created_at: Millis(1_700_000_000_000),
+    last_at: Millis(1_700_000_000_001),
+    numbers: 12,
+};
+const HEADER_BYTES: usize = 96;
+const THROUGH: u64 = 55;
+
+#[derive(Debug, Default, PartialEq)]
+struct Contents {
+    numbers: Vec<NumberEntry>,
+    answers: Vec<AnswerEntry>,
+    holds: Vec<HoldEntry>,
+}
+
+/// Any file: it is refused, or what it holds can be written and read again. Damage to a good one is
+/// found. The first byte says which of the three it is.
+pub fn snapshot(bytes: &[u8]) {
+    let Some((&form, bytes)) = bytes.split_first() else { return };
+    match form % 3 {
+        0 => check(bytes),
+        1 => check(&forged(bytes)),
+        _ => check_damaged(bytes),
+    }
+}
+
+fn check(file: &[u8]) {
+    // A chunk's payload is read as a whole, and may be 512 KiB.
+    let read = || bounded(file.len() + (1 << 19), 8, || read(file));
+    let Ok((through, contents)) = read() else { return };
+    let again = read_back(through, &contents);
+    assert_eq!(again, contents);
+}
+
+fn read_back(through: u64, contents: &Contents) -> Contents {
+    let (end, again) = read(&write(through, contents)).unwrap();
+    assert_eq!(end, through);
+    again
+}
+
+/// A chunk for each piece: a byte for its kind, one for how many entries it claims, and its length.
+fn forged(mut bytes: &[u8]) -> Vec<u8> {
+    let mut file = SnapshotWriter::new(&HEADER).take(Vec::new());
+    let mut entries = 0_u64;
+    while let [kind, count, len, rest @ ..] = bytes {
+        let (payload, rest) = rest.split_at(rest.len().min(usize::from(*len)));
+        let mut head = [0; 16];
+        head[0] = kind % 5;
+        head[4] = *count;
+        head[8..12].copy_from_slice(&u32::try_from(payload.len()).unwrap().to_le_bytes());
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&head[..12]), payload);
+        head[12..].copy_from_slice(&crc.to_le_bytes());
+        file.extend_from_slice(&head);
+        file.extend_from_slice(payload);
+        entries += u64::from(*count);
+        bytes = rest;
+    }
+    let mut end = [THROUGH.to_le_bytes(), entries.to_le_bytes()].concat();
+    let hash = blake3::Hasher::new().update(&file).update(&end).finalize();
+    end.extend_from_slice(hash.as_bytes());
+    let mut head = [0; 16];
+    head[0] = 255;
+    head[4] = 1;
+    head[8] = u8::try_from(end.len()).unwrap();
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&head[..12]), &end);
+    head[12..].copy_from_slice(&crc.to_le_bytes());
+    [file, head.to_vec(), end].concat()
+}
+
+/// Pieces of three bytes: a place and what to change there; an odd byte at the end cuts the file.
+fn check_damaged(bytes: &[u8]) {
+    let contents = sample();
+    let good = write(THROUGH, &contents);
+    let mut file = good.clone();
+    let (changes, rest) = bytes.as_chunks::<3>();
+    for [low, high, change] in changes {
+        let place = usize::from(u16::from_le_bytes([*low, *high])) % file.len();
+        file[place] ^= change;
+    }
+    if let [cut, ..] = rest {
+        file.truncate(file.len().saturating_sub(usize::from(*cut)));
+    }
+    match read(&file) {
+        Ok(read) => {
+            assert_eq!(file, good, "damage was not found");
+            assert_eq!(read, (THROUGH, contents));
+        }
+        Err(_) => assert_ne!(file, good),
+    }
+}
+
+fn sample() -> Contents {
+    let number = |n| PromoNumber::from_u64(2_000_000_000 + n).unwrap();
+    let numbers = (0..9).map(|n| NumberEntry {
+        number: number(n),
+        pool: PoolId(n / 4),
+        allocated_at: Millis(n * 11),
+        locked_until: Millis(n * 13),
+        position: Position(n << 20 | 5),
+        visitor: (n % 3 == 0).then_some(VisitorId([7; 16])),
+    });
+    let answers = [Answer::Number(number(1)), Answer::Overflow].map(|answer| {
+        let row = RowKey { batch: [8; 16], row: 9 };
+        AnswerEntry { row, at: Millis(5), answer }
+    });
+    let holds = [Some(PoolId(0)), None].map(|pool| HoldEntry { pool, until: Millis(77) });
+    Contents { numbers: numbers.collect(), answers: answers.into(), holds: holds.into() }
+}
+
+fn write(through: u64, contents: &Contents) -> Vec<u8> {
+    let mut writer = SnapshotWriter::new(&HEADER);
+    contents.numbers.iter().for_each(|entry| writer.number(entry));
+    contents.answers.iter().for_each(|entry| writer.answer(entry));
+    contents.holds.iter().for_each(|entry| writer.hold(entry));
+    let file = writer.finish(through);
+    assert!(file.len() > HEADER_BYTES);
+    file
+}
+
+fn read(mut file: &[u8]) -> Result<(u64, Contents), SnapshotError<Infallible>> {
+    let mut contents = Contents::default();
+    let mut reader = SnapshotReader::new(|out: &mut [u8]| {
+        let len = out.len().min(file.len()).min(1000);
+        let (head, rest) = file.split_at(len);
+        out[..len].copy_from_slice(head);
+        file = rest;
+        Ok(len)
+    })?;
+    while let Some(chunk) = reader.next_chunk()? {
+        match chunk {
+            Chunk::Numbers(entries) => contents.numbers.extend(entries),
+            Chunk::Answers(entries) => contents.answers.extend(entries),
+            Chunk::Holds(entries) => contents.holds.extend(entries),
+        }
+    }
+    let end = reader.end().unwrap();
+    let entries = contents.numbers.len() + contents.answers.len() + contents.holds.len();
+    assert_eq!(end.entries, entries as u64);
+    Ok((end.through, contents))
+}
