@@ -152,10 +152,8 @@ fn run_seeds(cli: &Cli, plan: &Options, commit: &str, next: &AtomicU64, sum: &Mu
 /// The story of a run that failed, and the command that repeats it.
 fn tell(options: &Options, no_shrink: bool, commit: &str) {
     println!("\nto repeat: {}", command(options));
-    let (options, report) = match shrink(options).filter(|_| !no_shrink) {
-        Some(shorter) => shorter,
-        None => (options.clone(), run(options)),
-    };
+    let shorter = if no_shrink { None } else { shrink(options) };
+    let (options, report) = shorter.unwrap_or_else(|| (options.clone(), run(options)));
     println!("the short version: {}", command(&options));
     println!("{}\n", report.line(commit));
     for line in &report.tale {
