@@ -24,6 +24,7 @@ use access::Door;
 use limit::Limit;
 pub use live::{Later, Live, PoolState};
 use problem::Problem;
+pub use v1::openapi;
 
 /// The largest body: a list of 100,000 pools is about 10 MB.
 const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;

@@ -125,6 +125,14 @@ impl Change {
         Ok(pool.ok_or(Refusal::UnknownPool(id))?)
     }
 
+    /// The pool `id`, if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn find_pool(&mut self, id: PoolId) -> Result<Option<Pool>, StoreError> {
+        pools::by_id(&mut self.tx, id).await
+    }
+
     /// The pool that `network` calls `id`, if there is one.
     ///
     /// # Errors

@@ -51,6 +51,19 @@ impl Change {
         size(&mut self.tx, &pool).await
     }
 
+    /// Raises the pool's greatest size to what it has, for numbers that somebody gave it by hand.
+    ///
+    /// # Errors
+    /// [`crate::Refusal::UnknownPool`].
+    pub async fn raise_size(&mut self, id: PoolId) -> Result<(), StoreError> {
+        let pool = self.pool(id).await?;
+        let total = size(&mut self.tx, &pool).await?.total();
+        let total = u32::try_from(total).unwrap_or(u32::MAX);
+        let mut settings = pool.settings;
+        settings.max_pool_size = settings.max_pool_size.max(total);
+        self.update_pool(id, settings).await
+    }
+
     /// Draws free numbers from the inventory until the pool has `target` of them, or until there
     /// are no more. The first goes into rotation, the second is for overflow if the pool wants
     /// that. How many it drew.

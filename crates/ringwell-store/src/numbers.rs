@@ -99,7 +99,9 @@ impl NumberState {
 }
 
 impl Goal {
-    pub(crate) const fn as_str(self) -> &'static str {
+    /// The word for it, in the database and in answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Rotation => "available",
             Self::Overflow => "overflow",

@@ -1,9 +1,137 @@
 //! What the published API lacks, under `/v1/`.
+//!
+//! Owns what all its handlers share: the token, the trial run, and the forms of bodies and of
+//! numbers. A pool of another network is to a visitor as if it were not there.
+
+mod access;
+mod lists;
+mod numbers;
+mod openapi;
+mod pools;
 
 use axum::Router;
+use axum::extract::Query;
+use axum::http::{HeaderMap, Uri, header};
+use axum::routing::{delete, get, post, put};
+use ringwell_core::{NumberRange, PoolId, PromoNumber};
+use ringwell_store::{Change, Pool, Role};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::Context;
+use crate::access::Visitor;
+use crate::problem::Problem;
+pub use openapi::openapi;
+
+/// The most entries of one page, and how many there are unless told otherwise.
+const PAGE_MAX: u32 = 1000;
 
 pub(crate) fn routes() -> Router<Context> {
     Router::new()
+        .route("/v1/pools", get(pools::list))
+        .route("/v1/pools.csv", get(lists::export).post(lists::import))
+        .route("/v1/pools/{id}", get(pools::show))
+        .route("/v1/pools/{id}/state", get(pools::state))
+        .route("/v1/pools/{id}/numbers", get(pools::numbers).post(pools::add_numbers))
+        .route("/v1/pools/{id}/overflow", put(pools::set_overflow))
+        .route("/v1/pools/{id}/key", post(pools::rotate_key))
+        .route("/v1/pools/{id}/key/previous", delete(pools::end_key_overlap))
+        .route("/v1/numbers", get(numbers::list).post(numbers::add))
+        .route("/v1/numbers/moves", post(numbers::move_to))
+        .route("/v1/numbers/{number}", get(numbers::show))
+        .route("/v1/tokens", get(access::tokens).post(access::create))
+        .route("/v1/tokens/{id}", delete(access::revoke))
+        .route("/v1/audit", get(access::audit))
+        .route("/v1/openapi.json", get(openapi::show))
+}
+
+/// How a change is to be made.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Trial {
+    /// Whether to answer as if it were done, and not to do it.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Which part of a long list.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Page {
+    /// The last entry of the page before.
+    after: Option<u64>,
+    /// At most so many entries: 1 to 1,000.
+    limit: Option<u32>,
+}
+
+/// What a change has done.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct Done {
+    /// The directory's version since then, or what it would be.
+    version: u64,
+    /// Whether it was only tried.
+    dry_run: bool,
+}
+
+impl Page {
+    fn limit(&self) -> u32 {
+        self.limit.map_or(PAGE_MAX, |limit| limit.clamp(1, PAGE_MAX))
+    }
+}
+
+/// Lets in who shows a bearer token of at least `role`.
+async fn enter(context: &Context, headers: &HeaderMap, role: Role) -> Result<Visitor, Problem> {
+    let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = header.and_then(|value| value.strip_prefix("Bearer "));
+    Ok(context.door.enter(token, role, None).await?)
+}
+
+/// The pool that a path names, if `visitor` may know of it.
+async fn pool(context: &Context, visitor: &Visitor, id: &str) -> Result<Pool, Problem> {
+    let pool = match id.parse() {
+        Ok(id) => context.store.pool(PoolId(id)).await?,
+        Err(_) => None,
+    };
+    let pool = pool.filter(|pool| visitor.may_in(&pool.settings.scope.network));
+    pool.ok_or_else(|| Problem::not_found("there is no such ring pool"))
+}
+
+/// Makes the change last, unless it is only tried.
+async fn finish(context: &Context, mut change: Change, trial: &Trial) -> Result<Done, Problem> {
+    let dry_run = trial.dry_run;
+    if dry_run {
+        change.check().await?;
+        return Ok(Done { version: change.version(), dry_run });
+    }
+    let version = change.commit().await?;
+    context.live.changed(version);
+    Ok(Done { version, dry_run })
+}
+
+fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(bytes).map_err(|error| Problem::bad_request(error.to_string()))
+}
+
+fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+    let query = Query::try_from_uri(uri);
+    query.map(|Query(query)| query).map_err(|error| Problem::bad_request(error.body_text()))
+}
+
+/// `8885550100` or `8885550100-8885550149`.
+fn range(text: &str) -> Result<NumberRange, Problem> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| PromoNumber::parse(text.trim());
+    let range = number(first).ok().zip(number(last).ok()).and_then(|(first, last)| {
+        let count = last.to_u64().checked_sub(first.to_u64())? + 1;
+        NumberRange::new(first, u32::try_from(count).ok()?)
+    });
+    range.ok_or_else(|| {
+        Problem::bad_request(
+            "numbers have ten digits, the first from 2 to 9; write e.g. 8885550100-8885550149",
+        )
+    })
+}
+
+fn ranges(texts: &[String]) -> Result<Vec<NumberRange>, Problem> {
+    texts.iter().map(|text| range(text)).collect()
 }

@@ -1,0 +1,138 @@
+//! Tokens and the audit log: for administrators of all networks.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use ringwell_store::{AuditLine, Grant, Role, StoreError};
+use serde::{Deserialize, Serialize};
+
+use super::{Page, body, enter, query};
+use crate::Context;
+use crate::access::{Denied, Visitor};
+use crate::problem::Problem;
+
+/// A token without its secret.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct TokenView {
+    id: String,
+    name: String,
+    /// `read`, `write` or `admin`.
+    role: &'static str,
+    /// The only network in which it is worth anything.
+    network: Option<String>,
+}
+
+/// A token that is to be made.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewToken {
+    name: String,
+    role: String,
+    network: Option<String>,
+}
+
+/// A token that was made.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct MadeToken {
+    /// Shown this once.
+    token: String,
+    #[serde(flatten)]
+    view: TokenView,
+}
+
+/// A line of the audit log.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct AuditView {
+    version: u64,
+    at_ms: u64,
+    who: String,
+    action: String,
+    object: String,
+    #[schema(value_type = Object)]
+    before: Option<serde_json::Value>,
+    #[schema(value_type = Object)]
+    after: Option<serde_json::Value>,
+}
+
+/// Lists tokens.
+#[utoipa::path(get, path = "/v1/tokens", responses((status = 200, body = [TokenView])))]
+pub(crate) async fn tokens(
+    State(context): State<Context>,
+    headers: HeaderMap,
+) -> Result<Json<Vec<TokenView>>, Problem> {
+    administrator(&context, &headers).await?;
+    let tokens = context.store.tokens().await?;
+    Ok(Json(tokens.into_iter().map(TokenView::of).collect()))
+}
+
+/// Makes a token.
+#[utoipa::path(post, path = "/v1/tokens", request_body = NewToken,
+    responses((status = 201, body = MadeToken)))]
+pub(crate) async fn create(
+    State(context): State<Context>,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Result<(StatusCode, Json<MadeToken>), Problem> {
+    let visitor = administrator(&context, &headers).await?;
+    let NewToken { name, role, network } = body(&bytes)?;
+    let role = Role::parse(&role)
+        .ok_or_else(|| Problem::bad_request("role must be read, write or admin"))?;
+    let mut random = [0; 40];
+    getrandom::fill(&mut random).map_err(|error| StoreError::Damaged(error.to_string()))?;
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let (grant, token) = change.create_token(&name, role, network.as_deref(), random).await?;
+    change.commit().await?;
+    let made = MadeToken { token: token.reveal().to_owned(), view: TokenView::of(grant) };
+    Ok((StatusCode::CREATED, Json(made)))
+}
+
+/// Makes a token worthless.
+#[utoipa::path(delete, path = "/v1/tokens/{id}", params(("id" = String, Path)),
+    responses((status = 204), (status = 404)))]
+pub(crate) async fn revoke(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    let visitor = administrator(&context, &headers).await?;
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    if !change.revoke_token(&id).await? {
+        return Err(Problem::not_found("there is no such token"));
+    }
+    change.commit().await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Lists the audit log, the newest line first; `after` is the version of the last one seen.
+#[utoipa::path(get, path = "/v1/audit", params(Page),
+    responses((status = 200, body = [AuditView])))]
+pub(crate) async fn audit(
+    State(context): State<Context>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<Vec<AuditView>>, Problem> {
+    administrator(&context, &headers).await?;
+    let page: Page = query(&uri)?;
+    let lines = context.store.audit_log(page.after, page.limit()).await?;
+    Ok(Json(lines.into_iter().map(AuditView::of).collect()))
+}
+
+async fn administrator(context: &Context, headers: &HeaderMap) -> Result<Visitor, Problem> {
+    let visitor = enter(context, headers, Role::Admin).await?;
+    if visitor.network().is_none() { Ok(visitor) } else { Err(Denied::NotAllowed.into()) }
+}
+
+impl TokenView {
+    fn of(grant: Grant) -> Self {
+        let Grant { id, name, role, network } = grant;
+        Self { id, name, role: role.as_str(), network }
+    }
+}
+
+impl AuditView {
+    fn of(line: AuditLine) -> Self {
+        let AuditLine { version, at, who, action, object, before, after, .. } = line;
+        Self { version, at_ms: at.0, who, action, object, before, after }
+    }
+}

@@ -1,0 +1,310 @@
+//! Ring pools as CSV: one line for each range of a pool's numbers.
+//!
+//! The columns are those of the demo's list, and optional ones after them. A line makes its pool
+//! if it is not there, else gives it what the line says.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_directory::{RingPool, RingPoolKey};
+use ringwell_store::{Change, NumberState, PoolSettings, Role, Scope, StoreError};
+use serde::{Deserialize, Serialize};
+
+use super::{Done, PAGE_MAX, Trial, enter, finish, query};
+use crate::Context;
+use crate::access::Visitor;
+use crate::problem::Problem;
+use crate::published::new_key;
+
+/// How a list is to be taken.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Options {
+    /// Whether to answer as if it were done, and not to do it.
+    #[serde(default)]
+    dry_run: bool,
+    /// Whether good lines count if there are bad ones: `none` (default) or `good`.
+    #[serde(default)]
+    apply: Apply,
+}
+
+/// What is applied when a line is bad.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Apply {
+    /// Nothing.
+    #[default]
+    None,
+    /// The good lines.
+    Good,
+}
+
+/// One line of the list. Also what the export writes.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    id: u64,
+    /// Empty for a key of random bits, or for the one that the pool has.
+    #[serde(default)]
+    ring_pool_key: String,
+    #[serde(default)]
+    overflow_number: String,
+    lifetime_seconds: f64,
+    first_number: String,
+    numbers: u32,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    network: String,
+    #[serde(default)]
+    advertiser: String,
+    #[serde(default)]
+    campaign: String,
+}
+
+/// What became of a list.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct Report {
+    /// Whether anything was applied.
+    applied: bool,
+    /// Lines that are good, and bad ones.
+    good: u64,
+    bad: u64,
+    /// One for each line that is not empty.
+    lines: Vec<LineReport>,
+    #[serde(flatten)]
+    done: Done,
+}
+
+/// What became of one line.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct LineReport {
+    /// Counted from 1; the heading is the first.
+    line: u64,
+    /// `created`, `updated` or `bad`.
+    result: &'static str,
+    /// What is wrong.
+    detail: Option<String>,
+}
+
+/// Lists all ring pools with their keys and numbers in rotation.
+#[utoipa::path(get, path = "/v1/pools.csv", responses((status = 200, content_type = "text/csv")))]
+pub(crate) async fn export(
+    State(context): State<Context>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    // Keys are in it.
+    let visitor = enter(&context, &headers, Role::Write).await?;
+    let mut out = csv::Writer::from_writer(Vec::new());
+    let mut after = None;
+    loop {
+        let pools = context.store.pools(visitor.network(), after, PAGE_MAX).await?;
+        let Some(last) = pools.last() else { break };
+        after = Some(last.id);
+        for pool in &pools {
+            let numbers = context.store.numbers_of(pool.id).await?;
+            let rotation = numbers.iter().filter(|it| it.state == NumberState::Available);
+            for run in rotation {
+                out.serialize(line_of(pool, run.range)).map_err(unwritten)?;
+            }
+        }
+    }
+    let text = out.into_inner().map_err(|error| unwritten(error.into_error().into()))?;
+    Ok(([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], text).into_response())
+}
+
+/// Takes a list of ring pools.
+#[utoipa::path(post, path = "/v1/pools.csv", params(Options),
+    request_body(content = String, content_type = "text/csv"),
+    responses((status = 200, body = Report), (status = 422, body = Report)))]
+pub(crate) async fn import(
+    State(context): State<Context>,
+    uri: Uri,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Result<Response, Problem> {
+    let visitor = enter(&context, &headers, Role::Write).await?;
+    let Options { dry_run, apply } = query(&uri)?;
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut lines = Vec::new();
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(&*bytes);
+    let heading = reader.headers().cloned().map_err(|error| unreadable(&error))?;
+    let mut record = csv::StringRecord::new();
+    loop {
+        let read = reader.read_record(&mut record);
+        let line = record.position().map_or(0, csv::Position::line);
+        let result = match read {
+            Ok(false) => break,
+            Err(error) => Err(error.to_string()),
+            Ok(true) => match record.deserialize(Some(&heading)) {
+                Err(error) => Err(error.to_string()),
+                Ok(parsed) => take(&mut change, &visitor, parsed).await?,
+            },
+        };
+        let (result, detail) = match result {
+            Ok(result) => (result, None),
+            Err(detail) => ("bad", Some(detail)),
+        };
+        lines.push(LineReport { line, result, detail });
+    }
+    let bad = lines.iter().filter(|line| line.result == "bad").count() as u64;
+    let good = lines.len() as u64 - bad;
+    let applied = !dry_run && good > 0 && (bad == 0 || apply == Apply::Good);
+    let mut done = finish(&context, change, &Trial { dry_run: !applied }).await?;
+    if !applied && !dry_run {
+        // The version of before: there is no other.
+        done.version -= 1;
+    }
+    let refused = bad > 0 && apply == Apply::None;
+    let status = if refused { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    let report = Report { applied, good, bad, lines, done: Done { dry_run, ..done } };
+    Ok((status, Json(report)).into_response())
+}
+
+/// Takes one line, or undoes what it has done and says what is wrong with it.
+async fn take(
+    change: &mut Change,
+    visitor: &Visitor,
+    line: Line,
+) -> Result<Result<&'static str, String>, Problem> {
+    change.save_point().await?;
+    let result = match apply_line(change, visitor, line).await {
+        // The line's own pool is checked here, where it can still be undone alone.
+        Ok(result) => change.check().await.map(|()| result).map_err(Trouble::Store),
+        Err(trouble) => Err(trouble),
+    };
+    let detail = match result {
+        Ok(result) => {
+            change.release_save_point().await?;
+            return Ok(Ok(result));
+        }
+        Err(Trouble::Line(detail)) => detail,
+        Err(Trouble::Store(StoreError::Refused(refusal))) => refusal.to_string(),
+        Err(Trouble::Store(error)) => return Err(error.into()),
+    };
+    change.back_to_save_point().await?;
+    Ok(Err(detail))
+}
+
+/// Why a line is not taken.
+enum Trouble {
+    Line(String),
+    Store(StoreError),
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+async fn apply_line(
+    change: &mut Change,
+    visitor: &Visitor,
+    line: Line,
+) -> Result<&'static str, Trouble> {
+    let wrong = |field: &str, what: &str| Trouble::Line(format!("{field}: {what}"));
+    let number = |field: &str, text: &str| {
+        PromoNumber::parse(text).map_err(|error| wrong(field, &error.to_string()))
+    };
+    let lifetime = std::time::Duration::try_from_secs_f64(line.lifetime_seconds)
+        .ok()
+        .and_then(|lifetime| u64::try_from(lifetime.as_millis()).ok())
+        .map(Millis)
+        .filter(|lifetime| *lifetime > Millis::ZERO && *lifetime <= RingPool::LIFETIME_MAX);
+    let lifetime = lifetime.ok_or_else(|| wrong("lifetime_seconds", "must be up to 400 days"))?;
+    let first = number("first_number", &line.first_number)?;
+    let range = NumberRange::new(first, line.numbers);
+    let range = range.ok_or_else(|| wrong("numbers", "must be at least 1 within ten digits"))?;
+    let overflow = match line.overflow_number.as_str() {
+        "" => None,
+        text => Some(number("overflow_number", text)?),
+    };
+    let key = match line.ring_pool_key.as_str() {
+        "" => None,
+        text => Some(
+            RingPoolKey::parse(text).map_err(|error| wrong("ring_pool_key", &error.to_string()))?,
+        ),
+    };
+    let id = PoolId(line.id);
+    let before = change.find_pool(id).await?;
+    let scope = before.as_ref().map_or_else(|| scope(&line), |pool| pool.settings.scope.clone());
+    if !visitor.may_in(&scope.network) {
+        return Err(wrong("network", "is not the token's"));
+    }
+    let result = if let Some(before) = before {
+        let mut settings = before.settings.clone();
+        settings.lifetime = lifetime;
+        if !line.name.is_empty() {
+            settings.name = line.name;
+        }
+        change.update_pool(id, settings).await?;
+        if let Some(key) = key.filter(|key| *key != before.key) {
+            change.rotate_key(id, key).await?;
+        }
+        "updated"
+    } else {
+        let name = if line.name.is_empty() { format!("Ring pool {id}") } else { line.name };
+        let settings = PoolSettings {
+            scope,
+            id_from_network: id.to_string(),
+            name,
+            lifetime,
+            max_pool_size: line.numbers.saturating_add(u32::from(overflow.is_some())),
+            preferred: false,
+            fill_immediately: true,
+            allow_overflow: overflow.is_some(),
+            destination: None,
+            tracking_url: String::new(),
+            destination_url: String::new(),
+            kept: serde_json::Map::new(),
+        };
+        let key = key.map_or_else(new_key, Ok)?;
+        change.create_pool(settings, Some(id), key).await?;
+        "created"
+    };
+    change.add_numbers(id, &[range]).await?;
+    if overflow.is_some() {
+        change.set_overflow(id, overflow).await?;
+    }
+    change.raise_size(id).await?;
+    Ok(result)
+}
+
+fn scope(line: &Line) -> Scope {
+    let own = Scope::of_file();
+    let given = |text: &str, own: String| if text.is_empty() { own } else { text.to_owned() };
+    Scope {
+        network: given(&line.network, own.network),
+        advertiser: given(&line.advertiser, own.advertiser),
+        campaign: given(&line.campaign, own.campaign),
+    }
+}
+
+fn line_of(pool: &ringwell_store::Pool, range: NumberRange) -> Line {
+    let settings = &pool.settings;
+    let scope = settings.scope.clone();
+    Line {
+        id: pool.id.0,
+        ring_pool_key: pool.key.reveal().to_owned(),
+        overflow_number: pool.overflow.map_or_else(String::new, |number| number.to_string()),
+        lifetime_seconds: std::time::Duration::from_millis(settings.lifetime.0).as_secs_f64(),
+        first_number: range.first().to_string(),
+        numbers: range.count(),
+        name: settings.name.clone(),
+        network: scope.network,
+        advertiser: scope.advertiser,
+        campaign: scope.campaign,
+    }
+}
+
+fn unreadable(error: &csv::Error) -> Problem {
+    Problem::bad_request(format!("the list cannot be read: {error}"))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn unwritten(error: csv::Error) -> Problem {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+}

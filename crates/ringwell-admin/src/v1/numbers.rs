@@ -1,0 +1,179 @@
+//! Numbers and the inventory. Whoever moves numbers that are not of one pool needs a token that is
+//! not bound to a network.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, Uri};
+use ringwell_core::{Millis, PromoNumber};
+use ringwell_store::{Goal, Leave, Numbers, Role};
+use serde::{Deserialize, Serialize};
+
+use super::{Done, Page, Trial, body, enter, finish, query, ranges};
+use crate::Context;
+use crate::access::{Denied, Visitor};
+use crate::problem::Problem;
+
+/// Numbers in a row, and what they are.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct NumberRun {
+    first: String,
+    last: String,
+    count: u32,
+    /// `available`, `overflow`, `waiting`, `free`, `quarantined` or `retired`.
+    state: &'static str,
+    /// The pool that has them, or that they wait for.
+    pool: Option<u64>,
+    /// What waiting ones will be: `available` or `overflow`.
+    goal: Option<&'static str>,
+    network: Option<String>,
+    /// Milliseconds since 1970 from when on nobody can hold them; null while nodes have not
+    /// confirmed that they are out of rotation.
+    ready_ms: Option<u64>,
+}
+
+/// New numbers for the inventory.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewNumbers {
+    ranges: Vec<String>,
+    /// The only network that may use them.
+    network: Option<String>,
+}
+
+/// Where numbers are to go.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Move {
+    ranges: Vec<String>,
+    to: Target,
+    /// For `pool`: how long they rest before they go back. 0 for not at all.
+    #[serde(default)]
+    cooldown_seconds: u64,
+}
+
+/// Out of rotation, or back.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Target {
+    /// For any pool.
+    Inventory,
+    /// Nowhere, until somebody has looked.
+    Quarantine,
+    /// Out of use.
+    Retired,
+    /// From quarantine back to their pool.
+    Pool,
+}
+
+/// How many numbers a change concerns.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct Counted {
+    numbers: u64,
+    #[serde(flatten)]
+    done: Done,
+}
+
+/// Lists all numbers, in rows of equals.
+#[utoipa::path(get, path = "/v1/numbers", params(Page),
+    responses((status = 200, body = [NumberRun]), (status = 403)))]
+pub(crate) async fn list(
+    State(context): State<Context>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<Vec<NumberRun>>, Problem> {
+    of_all_networks(enter(&context, &headers, Role::Read).await?)?;
+    let page: Page = query(&uri)?;
+    let after = page.after.and_then(PromoNumber::from_u64);
+    let numbers = context.store.numbers(after, page.limit()).await?;
+    Ok(Json(numbers.iter().map(NumberRun::of).collect()))
+}
+
+/// Says what one number is.
+#[utoipa::path(get, path = "/v1/numbers/{number}", params(("number" = String, Path)),
+    responses((status = 200, body = NumberRun), (status = 404)))]
+pub(crate) async fn show(
+    State(context): State<Context>,
+    Path(number): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<NumberRun>, Problem> {
+    let visitor = enter(&context, &headers, Role::Read).await?;
+    let number = PromoNumber::parse(&number);
+    let number = number.map_err(|error| Problem::bad_request(error.to_string()))?;
+    let found = context.store.number(number).await?;
+    let is_seen = |numbers: &Numbers| match (&numbers.network, visitor.network()) {
+        (_, None) => true,
+        (of, Some(own)) => of.as_deref() == Some(own),
+    };
+    let found = found.filter(is_seen);
+    let found = found.ok_or_else(|| Problem::not_found("there is no such number"))?;
+    Ok(Json(NumberRun::of(&found)))
+}
+
+/// Adds numbers to the inventory.
+#[utoipa::path(post, path = "/v1/numbers", params(Trial), request_body = NewNumbers,
+    responses((status = 200, body = Counted), (status = 403)))]
+pub(crate) async fn add(
+    State(context): State<Context>,
+    uri: Uri,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Result<Json<Counted>, Problem> {
+    let visitor = of_all_networks(enter(&context, &headers, Role::Write).await?)?;
+    let NewNumbers { ranges: texts, network } = body(&bytes)?;
+    let (ranges, trial) = (ranges(&texts)?, query(&uri)?);
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let numbers = change.add_to_inventory(&ranges, network.as_deref()).await?;
+    let done = finish(&context, change, &trial).await?;
+    Ok(Json(Counted { numbers, done }))
+}
+
+/// Takes numbers out of rotation, or ends their quarantine.
+#[utoipa::path(post, path = "/v1/numbers/moves", params(Trial), request_body = Move,
+    responses((status = 200, body = Counted), (status = 403), (status = 404), (status = 409)))]
+pub(crate) async fn move_to(
+    State(context): State<Context>,
+    uri: Uri,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Result<Json<Counted>, Problem> {
+    let visitor = of_all_networks(enter(&context, &headers, Role::Write).await?)?;
+    let Move { ranges: texts, to, cooldown_seconds } = body(&bytes)?;
+    let (ranges, trial) = (ranges(&texts)?, query(&uri)?);
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let leave = match to {
+        Target::Inventory => Some(Leave::Inventory),
+        Target::Quarantine => Some(Leave::Quarantine),
+        Target::Retired => Some(Leave::Retire),
+        Target::Pool => None,
+    };
+    let numbers = if let Some(leave) = leave {
+        change.take_out(&ranges, leave).await?
+    } else {
+        let cooldown = Millis(cooldown_seconds.saturating_mul(1000));
+        let placed = change.end_quarantine(&ranges, cooldown).await?;
+        placed.entered + placed.waiting
+    };
+    let done = finish(&context, change, &trial).await?;
+    Ok(Json(Counted { numbers, done }))
+}
+
+/// The inventory is everybody's: a token of one network may not see or change it.
+fn of_all_networks(visitor: Visitor) -> Result<Visitor, Problem> {
+    if visitor.network().is_none() { Ok(visitor) } else { Err(Denied::NotAllowed.into()) }
+}
+
+impl NumberRun {
+    pub(super) fn of(numbers: &Numbers) -> Self {
+        Self {
+            first: numbers.range.first().to_string(),
+            last: numbers.range.last().to_string(),
+            count: numbers.range.count(),
+            state: numbers.state.as_str(),
+            pool: numbers.pool.map(|pool| pool.0),
+            goal: numbers.goal.map(Goal::as_str),
+            network: numbers.network.clone(),
+            ready_ms: numbers.ready.map(|ready| ready.0),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Ring pools: what they are, what they have, what they are doing.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use ringwell_core::{PoolId, PromoNumber};
+use ringwell_store::{Pool, Role};
+use serde::{Deserialize, Serialize};
+
+use super::numbers::NumberRun;
+use super::{Done, Page, Trial, body, enter, finish, pool, query, ranges};
+use crate::Context;
+use crate::problem::Problem;
+use crate::published::new_key;
+
+/// A ring pool without its secrets.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct PoolView {
+    id: u64,
+    network: String,
+    advertiser: String,
+    campaign: String,
+    id_from_network: String,
+    name: String,
+    lifetime_seconds: f64,
+    max_pool_size: u32,
+    allow_overflow: bool,
+    fill_immediately: bool,
+    overflow_number: Option<String>,
+    /// Whether two keys are valid.
+    key_is_rotating: bool,
+    /// The directory's version when it last changed.
+    version: u64,
+}
+
+/// What a pool is doing now.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct StateView {
+    /// Numbers that can go out now.
+    free: u64,
+    /// Numbers that visitors hold.
+    locked: u64,
+    /// Milliseconds since 1970 when the next one comes free, if none is.
+    next_free_ms: Option<u64>,
+    /// Rows that got the overflow number since the server started, by reason.
+    overflow: BTreeMap<String, u64>,
+}
+
+/// Numbers that are given to a pool.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AddNumbers {
+    /// As in `8885550100-8885550149`.
+    ranges: Vec<String>,
+}
+
+/// What became of them.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct Added {
+    /// In rotation at once.
+    entered: u64,
+    /// Waiting until nobody can hold them any more.
+    waiting: u64,
+    #[serde(flatten)]
+    done: Done,
+}
+
+/// The overflow number that a pool is to have.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SetOverflow {
+    /// Ten digits; null for none.
+    number: Option<String>,
+}
+
+/// Whether it has it.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct OverflowSet {
+    /// False while visitors may hold the number.
+    now: bool,
+    #[serde(flatten)]
+    done: Done,
+}
+
+/// A new key.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct NewKey {
+    /// Valid beside the one before, which clients may use until it is taken away.
+    ring_pool_key: String,
+    #[serde(flatten)]
+    done: Done,
+}
+
+/// Lists ring pools by id.
+#[utoipa::path(get, path = "/v1/pools", params(Page), responses((status = 200, body = [PoolView])))]
+pub(crate) async fn list(
+    State(context): State<Context>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<Vec<PoolView>>, Problem> {
+    let visitor = enter(&context, &headers, Role::Read).await?;
+    let page: Page = query(&uri)?;
+    let after = page.after.map(PoolId);
+    let pools = context.store.pools(visitor.network(), after, page.limit()).await?;
+    Ok(Json(pools.iter().map(PoolView::of).collect()))
+}
+
+/// Shows a ring pool.
+#[utoipa::path(get, path = "/v1/pools/{id}", params(("id" = u64, Path)),
+    responses((status = 200, body = PoolView), (status = 404)))]
+pub(crate) async fn show(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<PoolView>, Problem> {
+    let visitor = enter(&context, &headers, Role::Read).await?;
+    Ok(Json(PoolView::of(&pool(&context, &visitor, &id).await?)))
+}
+
+/// Says what a ring pool is doing now.
+#[utoipa::path(get, path = "/v1/pools/{id}/state", params(("id" = u64, Path)),
+    responses((status = 200, body = StateView), (status = 404), (status = 503)))]
+pub(crate) async fn state(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<StateView>, Problem> {
+    let visitor = enter(&context, &headers, Role::Read).await?;
+    let pool = pool(&context, &visitor, &id).await?;
+    let state = context.live.state(pool.id).await.ok_or_else(|| {
+        let detail = "no shard serves the pool now: it may have no number in rotation yet";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    })?;
+    Ok(Json(StateView {
+        free: state.free,
+        locked: state.locked,
+        next_free_ms: state.next_free.map(|at| at.0),
+        overflow: state.overflow,
+    }))
+}
+
+/// Lists a ring pool's numbers.
+#[utoipa::path(get, path = "/v1/pools/{id}/numbers", params(("id" = u64, Path)),
+    responses((status = 200, body = [NumberRun]), (status = 404)))]
+pub(crate) async fn numbers(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Vec<NumberRun>>, Problem> {
+    let visitor = enter(&context, &headers, Role::Read).await?;
+    let pool = pool(&context, &visitor, &id).await?;
+    let numbers = context.store.numbers_of(pool.id).await?;
+    Ok(Json(numbers.iter().map(NumberRun::of).collect()))
+}
+
+/// Gives numbers to a ring pool.
+#[utoipa::path(post, path = "/v1/pools/{id}/numbers", params(("id" = u64, Path), Trial),
+    request_body = AddNumbers,
+    responses((status = 200, body = Added), (status = 404), (status = 409)))]
+pub(crate) async fn add_numbers(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Result<Json<Added>, Problem> {
+    let visitor = enter(&context, &headers, Role::Write).await?;
+    let pool = pool(&context, &visitor, &id).await?;
+    let AddNumbers { ranges: texts } = body(&bytes)?;
+    let (ranges, trial) = (ranges(&texts)?, query(&uri)?);
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let placed = change.add_numbers(pool.id, &ranges).await?;
+    change.raise_size(pool.id).await?;
+    let done = finish(&context, change, &trial).await?;
+    Ok(Json(Added { entered: placed.entered, waiting: placed.waiting, done }))
+}
+
+/// Gives a ring pool another overflow number.
+#[utoipa::path(put, path = "/v1/pools/{id}/overflow", params(("id" = u64, Path), Trial),
+    request_body = SetOverflow,
+    responses((status = 200, body = OverflowSet), (status = 404), (status = 409)))]
+pub(crate) async fn set_overflow(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Result<Json<OverflowSet>, Problem> {
+    let visitor = enter(&context, &headers, Role::Write).await?;
+    let pool = pool(&context, &visitor, &id).await?;
+    let SetOverflow { number } = body(&bytes)?;
+    let number = number.map(|text| PromoNumber::parse(&text)).transpose();
+    let number = number.map_err(|error| Problem::bad_request(error.to_string()))?;
+    let trial = query(&uri)?;
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let now = change.set_overflow(pool.id, number).await?;
+    let done = finish(&context, change, &trial).await?;
+    Ok(Json(OverflowSet { now, done }))
+}
+
+/// Gives a ring pool a second key; the first stays valid.
+#[utoipa::path(post, path = "/v1/pools/{id}/key", params(("id" = u64, Path), Trial),
+    responses((status = 200, body = NewKey), (status = 404)))]
+pub(crate) async fn rotate_key(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<NewKey>, Problem> {
+    let visitor = enter(&context, &headers, Role::Write).await?;
+    let pool = pool(&context, &visitor, &id).await?;
+    let (key, trial) = (new_key()?, query(&uri)?);
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    change.rotate_key(pool.id, key).await?;
+    let done = finish(&context, change, &trial).await?;
+    Ok(Json(NewKey { ring_pool_key: key.reveal().to_owned(), done }))
+}
+
+/// Takes away a ring pool's previous key, if there are two.
+#[utoipa::path(delete, path = "/v1/pools/{id}/key/previous",
+    params(("id" = u64, Path), Trial), responses((status = 200, body = Done), (status = 404)))]
+pub(crate) async fn end_key_overlap(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<Done>, Problem> {
+    let visitor = enter(&context, &headers, Role::Write).await?;
+    let pool = pool(&context, &visitor, &id).await?;
+    let trial = query(&uri)?;
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    change.end_key_overlap(pool.id).await?;
+    Ok(Json(finish(&context, change, &trial).await?))
+}
+
+impl PoolView {
+    fn of(pool: &Pool) -> Self {
+        let settings = pool.settings.clone();
+        Self {
+            id: pool.id.0,
+            network: settings.scope.network,
+            advertiser: settings.scope.advertiser,
+            campaign: settings.scope.campaign,
+            id_from_network: settings.id_from_network,
+            name: settings.name,
+            lifetime_seconds: std::time::Duration::from_millis(settings.lifetime.0).as_secs_f64(),
+            max_pool_size: settings.max_pool_size,
+            allow_overflow: settings.allow_overflow,
+            fill_immediately: settings.fill_immediately,
+            overflow_number: pool.overflow.map(|number| number.to_string()),
+            key_is_rotating: pool.next_key.is_some(),
+            version: pool.version,
+        }
+    }
+}

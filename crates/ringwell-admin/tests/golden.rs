@@ -1,0 +1,129 @@
+//! The exchanges of `fixtures/manage/`, against the router with a directory of its own.
+
+#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt;
+use ringwell_admin::{Later, Live, Management, PoolState, router};
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_directory::Token;
+use ringwell_store::{Location, Role, Store};
+use tempfile::TempDir;
+use tower::ServiceExt;
+
+/// May do everything.
+const ADMIN: &str = "administrator-of-the-cases";
+const NOW: Millis = Millis(1_767_225_600_000);
+
+/// A server that has handed out nothing.
+struct Quiet;
+
+impl Live for Quiet {
+    fn now(&self) -> Millis {
+        NOW
+    }
+
+    fn state(&self, _pool: PoolId) -> Later<'_, Option<PoolState>> {
+        let state = PoolState { free: 1, ..PoolState::default() };
+        Box::pin(async move { Some(state) })
+    }
+
+    fn changed(&self, _version: u64) {}
+}
+
+#[tokio::test]
+async fn every_exchange_is_as_its_files_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/manage");
+    let mut cases: Vec<PathBuf> =
+        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    cases.retain(|case| case.is_dir());
+    cases.sort();
+    assert!(cases.len() >= 20, "there are only {} cases", cases.len());
+    let mut broken = Vec::new();
+    for case in cases {
+        broken.extend(run(&case).await);
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// What is wrong with a case.
+async fn run(case: &Path) -> Vec<String> {
+    let data = TempDir::new().unwrap();
+    let router = fresh(data.path()).await;
+    let mut broken = Vec::new();
+    for place in 1.. {
+        let suffix = if place == 1 { String::new() } else { format!("-{place}") };
+        let Ok(request) = fs::read_to_string(case.join(format!("request{suffix}.http"))) else {
+            break;
+        };
+        let answer = ask(&router, &request).await;
+        let file = case.join(format!("response{suffix}.http"));
+        // Made by `RINGWELL_RECORD=1`, to be read by people before it is kept.
+        if std::env::var_os("RINGWELL_RECORD").is_some() && !file.exists() {
+            fs::write(&file, &answer).unwrap();
+        }
+        let expected = fs::read_to_string(&file).unwrap_or_default();
+        if !fits(&expected, &answer) {
+            broken.push(format!("{}\n  is       {answer}\n  expected {expected}", file.display()));
+        }
+    }
+    broken
+}
+
+/// A directory with 100 numbers in its inventory, and tokens.
+async fn fresh(data: &Path) -> Router {
+    let store = Store::open(&Location::File(data.join("directory.sqlite"))).await.unwrap();
+    let mut change = store.change("fixture", NOW).await.unwrap();
+    let first = PromoNumber::parse("8885550100").unwrap();
+    let range = NumberRange::new(first, 100).unwrap();
+    change.add_to_inventory(&[range], None).await.unwrap();
+    change.create_token("reader", Role::Read, Some("7"), [1; 40]).await.unwrap();
+    change.create_token("writer", Role::Write, Some("7"), [2; 40]).await.unwrap();
+    change.commit().await.unwrap();
+    router(Management {
+        store,
+        live: Arc::new(Quiet),
+        token_sha256: vec![Token::parse(ADMIN).unwrap().hash()],
+        requests_per_second: 1000,
+    })
+}
+
+/// The status line, the type and the body of the answer to a request as in its file.
+async fn ask(router: &Router, text: &str) -> String {
+    let (head, body) = text.split_once("\n\n").unwrap();
+    let mut lines = head.lines();
+    let mut first = lines.next().unwrap().split(' ');
+    let request = Request::builder().method(first.next().unwrap()).uri(first.next().unwrap());
+    let request = lines.fold(request, |request, line| {
+        let (name, value) = line.split_once(": ").unwrap();
+        request.header(name, value)
+    });
+    let request = request.body(Body::from(body.to_owned())).unwrap();
+    let response = router.clone().oneshot(request).await.unwrap();
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let kind = head.headers.get("content-type").map_or("", |kind| kind.to_str().unwrap());
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    format!("HTTP/1.1 {}\ncontent-type: {kind}\n\n{body}", head.status)
+}
+
+/// Whether `text` is `pattern`, where `{{integer}}` stands for digits and `{{key}}` for 32
+/// hexadecimal digits.
+fn fits(pattern: &str, text: &str) -> bool {
+    let marks = ["{{integer}}", "{{key}}"].into_iter();
+    let first = marks.filter_map(|mark| Some((pattern.find(mark)?, mark))).min();
+    let Some((start, mark)) = first else { return pattern == text };
+    let (before, pattern) = (&pattern[..start], &pattern[start + mark.len()..]);
+    let Some(text) = text.strip_prefix(before) else { return false };
+    let is_key = mark == "{{key}}";
+    let ends = |c: char| if is_key { !c.is_ascii_hexdigit() } else { !c.is_ascii_digit() };
+    let end = text.find(ends).unwrap_or(text.len());
+    let is_whole = if is_key { end == 32 } else { end > 0 };
+    is_whole && fits(pattern, &text[end..])
+}
