@@ -22,7 +22,10 @@ class RailsTest < RingwellTest
     end
 
     def server
-      @server ||= Server.new(POOL).tap { |running| Minitest.after_run { running.stop } }
+      @server ||= Server.new(POOL).tap do |running|
+        # Not in children that were forked meanwhile.
+        at_exit { running.stop if Process.pid == running.parent }
+      end
     end
   end
 

@@ -30,12 +30,14 @@ class Server
     end
   end
 
-  attr_reader :port, :pid
+  # @return [Integer] the port; the program's process; the process that started it
+  attr_reader :port, :pid, :parent
 
   # @param pools [String] the TOML of the ring pools
   # @param settings [String] other lines of the configuration, before the pools
   def initialize(pools, settings: "", environment: {}, port: Server.free_port)
     @port = port
+    @parent = Process.pid
     @files = Dir.mktmpdir("ringwell")
     File.write("#{@files}/ringwell.toml", <<~TOML)
       data = "data"
