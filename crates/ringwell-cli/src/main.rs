@@ -7,6 +7,7 @@
 mod args;
 mod check;
 mod demo;
+mod directory;
 mod haproxy;
 mod journal;
 mod load;
