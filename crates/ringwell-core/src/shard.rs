@@ -26,6 +26,8 @@ pub struct Shard {
     pub(crate) vacant: Vacant,
     pub(crate) visitors: Visitors,
     pub(crate) retired: BTreeMap<PromoNumber, Retired>,
+    /// Until when pools that are not here are held, should they come.
+    pub(crate) holds_elsewhere: BTreeMap<PoolId, Millis>,
     /// Some pool's ring was broken, so that it has an order of its own.
     pub(crate) has_orders: bool,
 }
@@ -227,11 +229,17 @@ impl Shard {
         for held in self.pools.iter_mut().filter(|held| pool.is_none_or(|id| id == held.id)) {
             held.held_until = held.held_until.max(until);
         }
+        if let Some(id) = pool.filter(|id| !self.pools.iter().any(|known| known.is(*id))) {
+            let held = self.holds_elsewhere.entry(id).or_insert(until);
+            *held = until.max(*held);
+        }
     }
 
-    /// The pools that are held beyond `now`, and until when.
+    /// The pools that are held beyond `now`, and until when; also those that are not here.
     pub fn holds(&self, now: Millis) -> impl Iterator<Item = (PoolId, Millis)> {
-        self.pools.iter().filter(move |p| p.held_until > now).map(|p| (p.id, p.held_until))
+        let here = self.pools.iter().map(|pool| (pool.id, pool.held_until));
+        let elsewhere = self.holds_elsewhere.iter().map(|(pool, until)| (*pool, *until));
+        here.chain(elsewhere).filter(move |(_, until)| *until > now)
     }
 
     /// The slot of a number in rotation.

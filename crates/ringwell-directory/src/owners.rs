@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::placement::BUCKETS;
 use crate::{ClusterMap, Placement};
 
+/// A bucket that is told to have moved more often than this has not: what comes from other nodes
+/// must leave room to count on.
+const MOVES_MAX: u64 = 1 << 48;
+
 /// A bucket's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
@@ -52,6 +56,9 @@ impl TryFrom<Plain> for Owners {
         let Plain { version, shards, buckets } = plain;
         if buckets.len() != usize::from(BUCKETS) {
             return Err("there must be 1,024 buckets");
+        }
+        if buckets.iter().any(|(moves, _)| *moves > MOVES_MAX) {
+            return Err("a bucket has moved more often than can be");
         }
         if buckets.iter().any(|(_, shard)| *shard >= shards) {
             return Err("a bucket is owned by a shard that there is not");
@@ -128,10 +135,10 @@ impl Owners {
         has_learnt
     }
 
-    /// A bucket that has come with its lockouts. `false` if a later move is known.
+    /// A bucket that has come with its lockouts. `false` if this move or a later one is known.
     pub fn take(&mut self, bucket: u16, owner: Owner) -> bool {
-        let shards = self.shards;
-        let known = self.of.get_mut(usize::from(bucket)).filter(|_| owner.shard < shards);
+        let is_right = owner.shard < self.shards && owner.moves <= MOVES_MAX;
+        let known = self.of.get_mut(usize::from(bucket)).filter(|_| is_right);
         let Some(known) = known.filter(|known| known.moves < owner.moves) else { return false };
         *known = owner;
         true

@@ -59,14 +59,15 @@ impl Engine {
         let previous = known.position;
         let position = self.next_position();
         let with_position = Retired { slot: Slot { position, ..from.slot }, ..*from };
-        if let Some(slot) = self.shard.adopt(&with_position) {
+        if let Some(Retired { slot, pool, visitor }) = self.shard.adopt(&with_position) {
+            let Slot { allocated_at, locked_until, .. } = slot;
             self.writer.append(&Record::Adopt {
                 at: now,
                 number,
-                pool: from.pool,
-                allocated_at: slot.allocated_at,
-                locked_until: slot.locked_until,
-                visitor: from.visitor,
+                pool,
+                allocated_at,
+                locked_until,
+                visitor,
                 previous,
             });
             // Of one that went out here before it went away, the record is here.
@@ -90,13 +91,31 @@ impl Engine {
         .map(|(row, at, answer)| AnswerEntry { row, at, answer })
     }
 
-    /// Remembers what another shard answered, and records it. `false` as of [`Engine::adopt`].
+    /// As [`Engine::adopt`] where the journal takes nothing: without a record. The other shard must
+    /// be of this process, whose next start finds what it knew in its journal.
+    pub fn adopt_unrecorded(&mut self, from: &Retired) {
+        let known = self.shard.newest(from.slot.number).unwrap_or(Slot::new(from.slot.number));
+        let slot = Slot { position: known.position, ..from.slot };
+        self.shard.adopt(&Retired { slot, ..*from });
+    }
+
+    /// Remembers what another shard answered, and records it; its numbers have been adopted before.
+    /// What is known of the row here stands, and a number that has gone to somebody else since is no
+    /// answer any more: the row gets the overflow number. `false` as of [`Engine::adopt`].
     #[must_use]
     pub fn adopt_answer(&mut self, now: Millis, entry: &AnswerEntry) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
             return false;
         }
-        let AnswerEntry { row, answer, .. } = *entry;
+        let AnswerEntry { row, at, mut answer } = *entry;
+        if self.answers.get(now, row).is_some() {
+            return true;
+        }
+        if let Answer::Number(number) = answer
+            && self.shard.newest(number).is_some_and(|newest| newest.allocated_at > at)
+        {
+            answer = Answer::Overflow;
+        }
         self.answers.remember(now, row, answer);
         let number = match answer {
             Answer::Number(number) => Some(number),
@@ -108,8 +127,8 @@ impl Engine {
         true
     }
 
-    /// Nothing goes out of `pool` before `until`, which is recorded. `false` as of
-    /// [`Engine::adopt`].
+    /// Nothing goes out of `pool` before `until`, also if it comes here later; which is recorded.
+    /// `false` as of [`Engine::adopt`].
     #[must_use]
     pub fn hold_pool(&mut self, now: Millis, pool: PoolId, until: Millis) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
@@ -118,5 +137,11 @@ impl Engine {
         self.shard.hold(Some(pool), until);
         self.writer.append(&Record::Hold { at: now, pool: Some(pool), until });
         true
+    }
+
+    /// As [`Engine::hold_pool`] where the journal takes nothing; as of
+    /// [`Engine::adopt_unrecorded`].
+    pub fn hold_unrecorded(&mut self, pool: PoolId, until: Millis) {
+        self.shard.hold(Some(pool), until);
     }
 }

@@ -28,12 +28,14 @@ pub(crate) enum Step {
     Leave { removed: Vec<(u32, PoolId)>, smaller: Vec<(u32, PoolSpec)> },
     /// What is known of these numbers, where a lockout runs.
     Tell(Vec<NumberRange>),
-    /// All that is known of these numbers, and of batches that may be sent again.
-    TellAll(Vec<NumberRange>),
+    /// All that is known of these numbers and of those that pools of these buckets had, and of
+    /// batches that may be sent again.
+    TellAll { numbers: Vec<NumberRange>, buckets: Vec<u16> },
     /// Which pools are held.
     TellHolds,
-    /// Takes over what other shards told; then pools come, and others get more numbers.
-    Enter { known: Vec<Retired>, put: Vec<(u32, PoolSpec)> },
+    /// Takes over what other shards told, and how long numbers that come are held; then pools come,
+    /// and others get more numbers.
+    Enter { known: Vec<Retired>, holds: Vec<(PoolId, Millis)>, put: Vec<(u32, PoolSpec)> },
     /// Rows are looked up in this state from now on.
     Use(Arc<Directory>),
 }
@@ -45,8 +47,8 @@ pub(crate) enum Done {
     Taken,
     /// What is known.
     Known(Vec<Retired>),
-    /// The same, and what rows of batches that may be sent again were answered.
-    All(Vec<Retired>, Vec<AnswerEntry>),
+    /// The same, what rows of batches that may be sent again were answered, and the time of it.
+    All { known: Vec<Retired>, answers: Vec<AnswerEntry>, at: Millis },
     /// Pools that hand nothing out, and until when.
     Holds(Vec<(PoolId, Millis)>),
     /// A pool cannot have a number.
@@ -85,6 +87,7 @@ pub(crate) async fn apply(
     check_overflow(peers, &shards, &before, &next).await?;
     let changes: BTreeMap<u16, Changes> =
         shards.iter().map(|shard| (*shard, Changes::between(&before, &next, *shard))).collect();
+    let held = held(peers, &shards, &before).await?;
     for (shard, changes) in changes.iter().filter(|(_, changes)| !changes.is_empty()) {
         let smaller = smaller(&before, &changes.put);
         let removed = changes.removed.clone();
@@ -97,8 +100,10 @@ pub(crate) async fn apply(
         }
         let others = shards.iter().filter(|other| *other != shard);
         let known = ask_known(peers, others, &changes.entering).await?;
+        let holds = put.iter().filter_map(|(_, pool)| Some((pool.id, until(&held, pool)?)));
+        let holds = holds.collect();
         if let Done::Clash(pool, InRotation { number, pool: owner }) =
-            ask(peers, *shard, Step::Enter { known, put }).await?
+            ask(peers, *shard, Step::Enter { known, holds, put }).await?
         {
             return Err(ChangeError::Clash { pool, number, owner });
         }
@@ -120,6 +125,35 @@ pub(crate) async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<Done, C
         return Err(ChangeError::Shard(shard));
     }
     answer.await.map_err(|_| ChangeError::Shard(shard))
+}
+
+/// The numbers of pools that are held, in rising order, and until when.
+async fn held(
+    peers: &Peers,
+    shards: &[u16],
+    before: &Directory,
+) -> Result<Vec<(NumberRange, Millis)>, ChangeError> {
+    let mut held = Vec::new();
+    for shard in shards {
+        if let Done::Holds(holds) = ask(peers, *shard, Step::TellHolds).await? {
+            for (pool, until) in holds {
+                let numbers = before.pool(pool).map_or(&[][..], |pool| pool.numbers());
+                held.extend(numbers.iter().map(|range| (*range, until)));
+            }
+        }
+    }
+    held.sort_unstable_by_key(|(range, until)| (range.first(), *until));
+    Ok(held)
+}
+
+/// Until when a pool is to be held because some of its numbers were: nobody knows their lockouts.
+fn until(held: &[(NumberRange, Millis)], pool: &PoolSpec) -> Option<Millis> {
+    let of_range = |range: &NumberRange| {
+        let from = held.partition_point(|(other, _)| other.last() < range.first());
+        let shared = held[from..].iter().take_while(|(other, _)| other.first() <= range.last());
+        shared.map(|(_, until)| *until).max()
+    };
+    pool.numbers.iter().filter_map(of_range).max()
 }
 
 /// What these shards know of numbers whose lockouts run.

@@ -30,6 +30,8 @@ use crate::node::Node;
 pub(crate) enum MoveError {
     #[error("this server is no node of a cluster: all shards are its own, and move with --shards")]
     NoCluster,
+    #[error("this node is starting or stopping: ask again when it serves")]
+    NotServing,
     #[error("there is no bucket {0}: they are counted from 0 to 1023")]
     NoBucket(u16),
     #[error("there is no shard {0} in the cluster")]
@@ -59,14 +61,22 @@ fn placed(node: &Node, owners: &Owners) -> Option<Arc<Directory>> {
     before.succeed(before.version() + 1, pools, owners.placement()).ok().map(Arc::new)
 }
 
-/// Serves by these owners from now on.
+/// Serves by these owners from now on. They are known as the node's once they are in use, so that
+/// what failed is done again when it is told again.
 async fn use_owners(node: &Node, peers: &Peers, owners: Owners) -> Result<(), ChangeError> {
-    let next = placed(node, &owners);
-    node.set_owners(owners);
-    match next {
-        Some(next) => change::apply(node, peers, next).await,
-        None => Ok(()),
+    if let Some(next) = placed(node, &owners) {
+        change::apply(node, peers, next).await?;
     }
+    node.set_owners(owners);
+    Ok(())
+}
+
+/// Does `work` to its end, also if whoever asked for it stops waiting: a change that is cut off half
+/// way would leave some shards in the new state and some in the old one. `None`: the node ends.
+pub(crate) async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    tokio::spawn(work).await.ok()
 }
 
 /// Writes down, durably, which buckets this node serves by `owners`, and which are on their way.

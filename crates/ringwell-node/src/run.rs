@@ -117,7 +117,7 @@ pub fn serve(
     runtime.block_on(async {
         let mut signals = Signals::new()?;
         if reported.wait_for(Report::Ready, threads.len()).await {
-            keep_map(&node, &settings);
+            keep_map(&node, &settings).await;
             node.enter(Phase::Serving);
             tracing::info!(
                 addresses = ?listeners.addresses,
@@ -245,11 +245,13 @@ fn start_threads(
 
 /// Notes which buckets this data directory serves, once the shards' snapshots hold what is held
 /// because of it.
-fn keep_map(node: &Node, settings: &disk::Settings) {
+async fn keep_map(node: &Node, settings: &disk::Settings) {
     let Some(membership) = node.membership.as_ref().filter(|_| node.answers_wait()) else { return };
     if node.journals().any(|(_, state)| state != JournalState::Writing) {
         return;
     }
+    // Other nodes may hand buckets over by now, and what was on its way goes on.
+    let _one = node.changes.lock().await;
     let buckets = buckets(&node.directory(), membership);
     let version = membership.cluster().version();
     let before = ServedMap::read(&settings.data);

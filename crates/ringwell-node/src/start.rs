@@ -177,7 +177,7 @@ fn shards_on_disk(data: &Path) -> Result<Vec<u16>, ServeError> {
 
 /// Lifetimes are guaranteed in true time. Shard time is in whole milliseconds, rounded down: a
 /// lockout of as many could be short by a part of one.
-const ROUNDING: Millis = Millis(1);
+pub(crate) const ROUNDING: Millis = Millis(1);
 
 /// A pool as its shard has it.
 pub(crate) fn spec(pool: &RingPool) -> PoolSpec {

@@ -7,7 +7,7 @@ use support::client::Answer;
 
 use super::*;
 
-fn move_buckets(client: &mut Client, buckets: &str, to: u16) -> Answer {
+pub(super) fn move_buckets(client: &mut Client, buckets: &str, to: u16) -> Answer {
     let token = format!("Bearer {TOKEN}");
     let body = format!("{{\"buckets\":\"{buckets}\",\"to\":{to}}}");
     client.post("/v1/shards/moves", &[("authorization", &token)], &body).unwrap()
@@ -18,7 +18,7 @@ fn drain(client: &mut Client, from: usize) -> Answer {
     move_buckets(client, ["0-511", "512-1023"][from], if from == 0 { 1 } else { 0 })
 }
 
-fn numbers_of(rows: &[Row]) -> Vec<u64> {
+pub(super) fn numbers_of(rows: &[Row]) -> Vec<u64> {
     rows.iter().filter(|row| !row.overflow).map(|row| row.number).collect()
 }
 
@@ -100,7 +100,12 @@ fn buckets_move_with_lockouts_history_visitors_and_answers_and_come_back_after_r
     assert_each_once(given, 6 * 8);
 }
 
-fn restart(cluster: &Cluster, servers: [Server; 2], node: usize, is_killed: bool) -> [Server; 2] {
+pub(super) fn restart(
+    cluster: &Cluster,
+    servers: [Server; 2],
+    node: usize,
+    is_killed: bool,
+) -> [Server; 2] {
     let mut servers: Vec<Option<Server>> = servers.into_iter().map(Some).collect();
     servers[node].take().unwrap().end(is_killed);
     servers[node] = Some(cluster.start(node));

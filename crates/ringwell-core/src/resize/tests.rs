@@ -250,3 +250,37 @@ fn a_number_that_is_in_another_pool_changes_nothing() {
     assert_eq!((refused.number, refused.pool), (number(2), PoolId(101)));
     assert_eq!(shard.pool_slots(0), 0..2);
 }
+
+#[test]
+fn a_hold_waits_for_its_pool_and_stays_when_the_pool_goes_and_comes_back() {
+    let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();
+    let (id, until) = (PoolId(101), Millis(500));
+    shard.hold(Some(id), until);
+    shard.put_pool(1, &spec(1, 0b1100, 0, 50), None).unwrap();
+    for _ in 0..2 {
+        assert_eq!(shard.holds(Millis(1)).collect::<Vec<_>>(), [(id, until)]);
+        let asked = shard.allocate(Millis(499), 1, None, Position(1));
+        assert_eq!(asked.unwrap_err().until, until);
+        shard.remove_pool(1, None);
+        assert_eq!(shard.holds(Millis(1)).collect::<Vec<_>>(), [(id, until)]);
+        shard.put_pool(1, &spec(1, 0b1100, 0, 50), None).unwrap();
+    }
+    assert!(shard.allocate(until, 1, None, Position(1)).is_ok());
+    assert!(shard.allocate(Millis(1), 0, None, Position(2)).is_ok(), "others go on");
+}
+
+#[test]
+fn the_longer_lockout_counts_also_if_another_shards_clock_makes_its_allocation_look_older() {
+    let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();
+    shard.allocate(Millis(100), 0, Some(VisitorId([1; 16])), Position(1)).unwrap();
+    let slot = Slot {
+        number: number(0),
+        allocated_at: Millis(90),
+        locked_until: Millis(200),
+        position: Position(2),
+    };
+    let adopted = shard.adopt(&Retired { slot, pool: PoolId(100), visitor: None }).unwrap();
+    assert_eq!(adopted.visitor, Some(VisitorId([1; 16])), "who got it later keeps it");
+    let known = shard.newest(number(0)).unwrap();
+    assert_eq!((known.allocated_at, known.locked_until), (Millis(100), Millis(200)));
+}

@@ -45,7 +45,9 @@ fn status(error: &MoveError) -> StatusCode {
         | MoveError::NotTaken { .. }
         | MoveError::Busy(_)
         | MoveError::Change(_) => StatusCode::CONFLICT,
-        MoveError::OnTheirWay { .. } | MoveError::Map(_) => StatusCode::SERVICE_UNAVAILABLE,
+        MoveError::NotServing | MoveError::OnTheirWay { .. } | MoveError::Map(_) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use sha2::Sha256;
 
 use crate::admin::{Admin, Problem};
+use crate::handover::to_its_end;
 use crate::live;
 
 /// How far the clocks of the two may be apart, and how long a copied request is of use.
@@ -47,9 +48,8 @@ pub(crate) async fn post(
              HMAC-SHA256 of TIMESTAMP.BODY under the shared secret",
         ));
     }
-    let pushed: Pushed<'_> = serde_json::from_slice(&body).map_err(|_| {
-        Problem::bad_request("the body is {\"ring_pool\":{…}} or {\"removed\":17}")
-    })?;
+    let pushed: Pushed<'_> = serde_json::from_slice(&body)
+        .map_err(|_| Problem::bad_request("the body is {\"ring_pool\":{…}} or {\"removed\":17}"))?;
     let put = pushed.ring_pool.map(|pool| pool_from_json(pool.get().as_bytes())).transpose();
     let put = put.map_err(Problem::bad_request)?;
     let removed: Vec<PoolId> = pushed.removed.map(PoolId).into_iter().collect();
@@ -59,8 +59,11 @@ pub(crate) async fn post(
     let changed = put.iter().map(ringwell_directory::RingPool::id).chain(removed.iter().copied());
     changed.for_each(|pool| application.forget(pool));
     let put = put.into_iter().collect();
-    live::take(&admin.node, &admin.peers, put, &removed)
-        .await
+    // A client that hangs up does not cut a change in two.
+    let taken =
+        to_its_end(async move { live::take(&admin.node, &admin.peers, put, &removed).await });
+    let taken = taken.await.unwrap_or_else(|| Err("the node is stopping".to_owned()));
+    taken
         .map(|()| StatusCode::NO_CONTENT)
         .map_err(|reason| Problem::new(StatusCode::CONFLICT, reason))
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, Retired};
+use ringwell_directory::bucket;
 use ringwell_engine::Engine;
 
 use super::{Done, Step};
@@ -11,6 +12,9 @@ use crate::shard::ShardThread;
 
 /// Numbers that are looked at before the next batch gets its turn: some ten microseconds.
 const PIECE_NUMBERS: u64 = 1024;
+
+/// The same of numbers that are in nobody's rotation.
+const PIECE_RETIRED: usize = 1024;
 
 /// Takes a step.
 pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
@@ -28,23 +32,32 @@ pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
             known.retain(|retired| !retired.slot.is_free(now));
             Done::Known(known)
         }
-        Step::TellAll(numbers) => {
-            let known = known(&thread, &numbers).await;
-            let given: HashSet<_> = known.iter().map(|retired| retired.slot.number).collect();
+        Step::TellAll { numbers, buckets } => {
+            let mut known = known(&thread, &numbers).await;
+            let mut given: HashSet<_> = known.iter().map(|retired| retired.slot.number).collect();
+            let had = of_buckets(&thread, &buckets).await;
+            known.extend(had.into_iter().filter(|retired| given.insert(retired.slot.number)));
+            let at = thread.now();
             let engine = thread.engine.borrow();
-            Done::All(known, engine.answers_for(|number| given.contains(&number)).collect())
+            let answers = engine.answers_for(|number| given.contains(&number)).collect();
+            Done::All { known, answers, at }
         }
         Step::TellHolds => {
             let now = thread.now();
             Done::Holds(thread.engine.borrow().shard().holds(now).collect())
         }
-        Step::Enter { known, put: pools } => {
+        Step::Enter { known, holds, put: pools } => {
             for retired in known {
                 let adopt = |engine: &mut Engine, now| engine.adopt(now, &retired);
                 if when_there_is_room(&thread, adopt).await.is_none() {
-                    // Without a journal nothing goes out of this shard until a restart, which
-                    // reads what the others know from their journals.
-                    tracing::warn!(shard = thread.id, "a lockout is known to another shard only");
+                    // A journal that is full may have room again before the next start.
+                    thread.engine.borrow_mut().adopt_unrecorded(&retired);
+                }
+            }
+            for (pool, until) in holds {
+                let hold = |engine: &mut Engine, now| engine.hold_pool(now, pool, until);
+                if when_there_is_room(&thread, hold).await.is_none() {
+                    thread.engine.borrow_mut().hold_unrecorded(pool, until);
                 }
             }
             put(&thread, pools).await
@@ -86,6 +99,24 @@ async fn known(thread: &ShardThread, numbers: &[NumberRange]) -> Vec<Retired> {
         tokio::task::yield_now().await;
     }
     found
+}
+
+/// What the shard knows of numbers that are in nobody's rotation here, and went out last from pools of
+/// these buckets: those may have left their pools since the others were told.
+async fn of_buckets(thread: &ShardThread, buckets: &[u16]) -> Vec<Retired> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let mut looked_at = 0;
+        for retired in thread.engine.borrow().shard().retired_after(after).take(PIECE_RETIRED) {
+            after = Some(retired.slot.number);
+            looked_at += 1;
+            found.extend(Some(*retired).filter(|it| buckets.contains(&bucket(it.pool))));
+        }
+        if looked_at < PIECE_RETIRED {
+            return found;
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Writes something into the group that gathers, as soon as it has room for it. `None`: the journal

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use ringwell_core::{NumberRange, Retired};
+use ringwell_core::{Millis, NumberRange, Retired};
 use ringwell_directory::{Owners, bucket};
 use ringwell_journal::AnswerEntry;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::words::{Adopted, Leaving, Prepare, Take, answer_word, number_word};
-use super::{MoveError, digest, keep, tell_all, use_owners};
+use super::{MoveError, adopt, digest, keep, tell_all, use_owners};
 use crate::change::{Done, Step, ask};
 use crate::disk::ServedMap;
 use crate::link::{ADOPT, PREPARE, TAKE};
 use crate::mesh::{Message, Peers};
-use crate::node::Node;
+use crate::node::{Node, Phase};
 
 /// Numbers, or answers, that travel at once: some 50 KB.
 const PIECE: usize = 512;
@@ -55,6 +55,9 @@ pub(crate) async fn give(
     let mut given = Given { buckets: buckets.len(), ring_pools, numbers: 0, took_ms: 0 };
     if node.is_own(to) {
         give_up(node, peers, &buckets, to, None).await?;
+        if let Err(reason) = tell_answers(node, peers, &buckets, to).await {
+            tracing::warn!(to, reason, "batches that are sent again may use up more numbers");
+        }
     } else if !buckets.is_empty() {
         let not_taken = |reason| MoveError::NotTaken { shard: to, reason };
         let (version, digest) = (owners.version(), digest(&directory, &buckets));
@@ -118,6 +121,10 @@ async fn resume_once(node: &Arc<Node>, peers: &Peers) -> Option<String> {
         Ok(served) => served?,
         Err(error) => return Some(error.to_string()),
     };
+    if node.owners().is_none_or(|owners| owners.version() != served.version) {
+        // A new cluster file says who owns what; the start is about to write that down.
+        return None;
+    }
     for leaving in &served.leaving {
         if let Err(reason) = deliver(node, peers, leaving).await {
             return Some(reason);
@@ -140,6 +147,9 @@ fn check(
         return Err(MoveError::Busy(format!("{} to shard {}", first.buckets.len(), first.to)));
     }
     let membership = node.membership.as_ref().ok_or(MoveError::NoCluster)?;
+    if node.phase() != Phase::Serving {
+        return Err(MoveError::NotServing);
+    }
     if to >= membership.cluster().shards() {
         return Err(MoveError::NoShard(to));
     }
@@ -175,10 +185,21 @@ async fn holds(node: &Node, peers: &Peers, buckets: &[u16]) -> Result<Vec<(u64, 
 /// Tells the next owner all that this node knows, and hands the buckets over. Returns how many
 /// numbers that were.
 async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<usize, String> {
-    let (numbers, answers) = known(node, peers, &leaving.buckets).await?;
-    let empty = Adopted { shard: leaving.to, ..Adopted::default() };
-    let held = Adopted { holds: leaving.holds.clone(), ..empty.clone() };
-    post(peers, leaving.to, ADOPT, &held).await?;
+    let owners = node.owners().ok_or("no node of a cluster")?;
+    let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
+    // Buckets that have moved on since had been taken: the answer was lost.
+    let buckets = leaving.buckets.iter().filter_map(owner);
+    let buckets: Vec<_> = buckets.filter(|(_, owner)| owner.shard == leaving.to).collect();
+    let still: Vec<u16> = buckets.iter().map(|(bucket, _)| *bucket).collect();
+    if still.is_empty() {
+        return delivered(node).await.map(|()| 0);
+    }
+    let (numbers, answers, at) = known(node, peers, &still).await?;
+    let empty = Adopted { shard: leaving.to, at: at.0, ..Adopted::default() };
+    for piece in leaving.holds.chunks(PIECE) {
+        let holds = piece.to_vec();
+        post(peers, leaving.to, ADOPT, &Adopted { holds, ..empty.clone() }).await?;
+    }
     for piece in numbers.chunks(PIECE) {
         let numbers = piece.iter().map(number_word).collect();
         post(peers, leaving.to, ADOPT, &Adopted { numbers, ..empty.clone() }).await?;
@@ -187,38 +208,53 @@ async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<u
         let answers = piece.iter().map(answer_word).collect();
         post(peers, leaving.to, ADOPT, &Adopted { answers, ..empty.clone() }).await?;
     }
-    let owners = node.owners().ok_or("no node of a cluster")?;
-    let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
-    let buckets = leaving.buckets.iter().filter_map(owner).collect();
     post(peers, leaving.to, TAKE, &Take { version: owners.version(), buckets }).await?;
-    let _one = node.changes.lock().await;
-    let owners = node.owners().ok_or("no node of a cluster")?;
-    keep(node, &owners, Vec::new()).await.map_err(|error| error.to_string())?;
+    delivered(node).await?;
     Ok(numbers.len())
 }
 
+/// Tells a shard of this node what the others have answered to batches that may be sent again. Their
+/// lockouts have come with the buckets.
+async fn tell_answers(node: &Node, peers: &Peers, buckets: &[u16], to: u16) -> Result<(), String> {
+    let (_, answers, at) = known(node, peers, buckets).await?;
+    for piece in answers.chunks(PIECE) {
+        let answers = piece.iter().map(answer_word).collect();
+        let told = Adopted { shard: to, at: at.0, answers, ..Adopted::default() };
+        adopt(peers, told).await?;
+    }
+    Ok(())
+}
+
+/// Notes that nothing is on its way any more.
+async fn delivered(node: &Node) -> Result<(), String> {
+    let _one = node.changes.lock().await;
+    let owners = node.owners().ok_or("no node of a cluster")?;
+    keep(node, &owners, Vec::new()).await.map_err(|error| error.to_string())
+}
+
 /// What the shards of this node know of the numbers of `buckets`, and of batches that may be sent
-/// again.
+/// again; and in which moment.
 async fn known(
     node: &Node,
     peers: &Peers,
     buckets: &[u16],
-) -> Result<(Vec<Retired>, Vec<AnswerEntry>), String> {
+) -> Result<(Vec<Retired>, Vec<AnswerEntry>, Millis), String> {
     let directory = node.directory();
     let pools = directory.pools().iter().filter(|pool| buckets.contains(&bucket(pool.id())));
     let ranges: Vec<NumberRange> = pools.flat_map(|pool| pool.numbers()).copied().collect();
-    let (mut numbers, mut answers) = (Vec::new(), Vec::new());
+    let (mut numbers, mut answers, mut at) = (Vec::new(), Vec::new(), Millis(u64::MAX));
     for shard in node.shards() {
-        let step = Step::TellAll(ranges.clone());
+        let step = Step::TellAll { numbers: ranges.clone(), buckets: buckets.to_vec() };
         match ask(peers, shard, step).await.map_err(|error| error.to_string())? {
-            Done::All(known, answered) => {
+            Done::All { known, answers: answered, at: told_at } => {
                 numbers.extend(known);
                 answers.extend(answered);
+                at = at.min(told_at);
             }
             other => return Err(format!("shard {shard} said {other:?}")),
         }
     }
-    Ok((numbers, answers))
+    Ok((numbers, answers, at))
 }
 
 /// Posts to the node of `shard`.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::use_owners;
 use super::words::Told;
+use super::{to_its_end, use_owners};
 use crate::link::OWNERS;
 use crate::mesh::{Message, Peers};
 use crate::node::Node;
@@ -26,7 +26,7 @@ pub(crate) fn tell_all(node: &Arc<Node>, peers: &Peers) {
 }
 
 /// Exchanges copies of the owners with the node of `shard`; says whether anything was new here.
-pub(crate) async fn learn_from(node: &Node, peers: &Peers, shard: u16) -> bool {
+pub(crate) async fn learn_from(node: &Arc<Node>, peers: &Peers, shard: u16) -> bool {
     let Some(owners) = node.owners() else { return false };
     let Ok(body) = serde_json::to_vec(&Told { owners }) else { return false };
     let (reply, answer) = oneshot::channel();
@@ -36,13 +36,18 @@ pub(crate) async fn learn_from(node: &Node, peers: &Peers, shard: u16) -> bool {
     let answer = tokio::time::timeout(PATIENCE, answer).await;
     let Ok(Ok(Ok(answer))) = answer else { return false };
     match serde_json::from_slice::<Told>(&answer) {
-        Ok(told) => learn(node, peers, &told).await,
+        Ok(told) => learn(node, peers, told).await,
         Err(_) => false,
     }
 }
 
-/// Takes over what another node knows better.
-pub(crate) async fn learn(node: &Node, peers: &Peers, told: &Told) -> bool {
+/// Takes over what another node knows better. A batch that waits for it may end before.
+pub(crate) async fn learn(node: &Arc<Node>, peers: &Peers, told: Told) -> bool {
+    let (node, peers) = (Arc::clone(node), peers.clone());
+    to_its_end(async move { learn_now(&node, &peers, &told).await }).await == Some(true)
+}
+
+async fn learn_now(node: &Node, peers: &Peers, told: &Told) -> bool {
     let _one = node.changes.lock().await;
     let Some(mut owners) = node.owners() else { return false };
     if !owners.learn(&told.owners, |shard| node.is_own(shard)) {

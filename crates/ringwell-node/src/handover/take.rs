@@ -1,12 +1,13 @@
 //! The taker's side of a move. What is told comes from another node, and is checked.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ringwell_core::{Millis, PoolId};
 use tokio::sync::oneshot;
 
-use super::words::{Adopted, Prepare, Take, read_answer, read_number};
-use super::{digest, keep, use_owners};
+use super::words::{Adopted, Prepare, Take, in_time_of, read_answer, read_number};
+use super::{digest, keep, to_its_end, use_owners};
 use crate::change;
 use crate::disk::ServedMap;
 use crate::mesh::{Message, Peers};
@@ -58,7 +59,13 @@ pub(crate) async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String>
 /// As of [`adopt`].
 pub(crate) async fn adopt_here(thread: Rc<ShardThread>, adopted: Adopted) -> Result<(), String> {
     let no_writes = || "the shard's journal takes no writes".to_owned();
-    let numbers: Option<Vec<_>> = adopted.numbers.iter().map(read_number).collect();
+    let (here, there) = (thread.now(), Millis(adopted.at));
+    let read = |word| {
+        let mut known = read_number(word)?;
+        known.slot.locked_until = in_time_of(known.slot.locked_until, here, there);
+        Some(known)
+    };
+    let numbers: Option<Vec<_>> = adopted.numbers.iter().map(read).collect();
     let answers: Option<Vec<_>> = adopted.answers.iter().map(read_answer).collect();
     let (Some(numbers), Some(answers)) = (numbers, answers) else {
         return Err("it was told of something that is no promo number".to_owned());
@@ -74,7 +81,7 @@ pub(crate) async fn adopt_here(thread: Rc<ShardThread>, adopted: Adopted) -> Res
             .ok_or_else(no_writes)?;
     }
     for (pool, until) in adopted.holds {
-        let (pool, until) = (PoolId(pool), Millis(until));
+        let (pool, until) = (PoolId(pool), in_time_of(Millis(until), here, there));
         change::when_there_is_room(&thread, |engine, now| engine.hold_pool(now, pool, until))
             .await
             .ok_or_else(no_writes)?;
@@ -88,7 +95,18 @@ pub(crate) async fn adopt_here(thread: Rc<ShardThread>, adopted: Adopted) -> Res
 ///
 /// # Errors
 /// Why not, for the operator.
-pub(crate) async fn take(node: &Node, peers: &Peers, take: &Take) -> Result<(), String> {
+pub(crate) async fn take(node: &Arc<Node>, peers: &Peers, take: Take) -> Result<(), String> {
+    let (node, peers) = (Arc::clone(node), peers.clone());
+    // The giver may give up waiting, or end.
+    let taken = to_its_end(async move { take_now(&node, &peers, &take).await }).await;
+    taken.unwrap_or_else(|| Err("the node is stopping".to_owned()))
+}
+
+async fn take_now(node: &Node, peers: &Peers, take: &Take) -> Result<(), String> {
+    if node.phase() != Phase::Serving {
+        // Until then it is not written down what is held because of a new cluster file.
+        return Err("it is starting or stopping".to_owned());
+    }
     let _one = node.changes.lock().await;
     let mut owners = node.owners().ok_or("it is no node of a cluster")?;
     if owners.version() != take.version {

@@ -5,6 +5,8 @@ use ringwell_directory::{Owner, Owners};
 use ringwell_journal::{Answer, AnswerEntry, RowKey};
 use serde::{Deserialize, Serialize};
 
+use crate::start::ROUNDING;
+
 /// Buckets that have been given up, and whose next owner has not confirmed that it has them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +34,9 @@ pub(crate) struct Prepare {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Adopted {
     pub(crate) shard: u16,
+    /// What time it is where this is told. Clocks of nodes differ: what is left of a lockout counts,
+    /// not the moment of its end.
+    pub(crate) at: u64,
     pub(crate) numbers: Vec<NumberWord>,
     pub(crate) answers: Vec<AnswerWord>,
     /// Pools that hand nothing out, and until when.
@@ -65,6 +70,12 @@ pub(crate) fn number_word(retired: &Retired) -> NumberWord {
     (number.to_u64(), retired.pool.0, allocated_at.0, locked_until.0, visitor)
 }
 
+/// The end of a lockout or hold, told `there` in another node's time, in the time of this shard: as
+/// far away `here` as it was there. What time is rounded off is added.
+pub(crate) fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
+    if until > there { here + until.since(there) + ROUNDING } else { here - there.since(until) }
+}
+
 /// `None` if the number is none.
 pub(crate) fn read_number(word: &NumberWord) -> Option<Retired> {
     let (number, pool, allocated_at, locked_until, visitor) = *word;
@@ -93,4 +104,15 @@ pub(crate) fn read_answer(word: &AnswerWord) -> Option<AnswerEntry> {
         number => Answer::Number(PromoNumber::from_u64(number)?),
     };
     Some(AnswerEntry { row: RowKey { batch, row }, at: Millis(at), answer })
+}
+
+#[cfg(test)]
+#[test]
+fn lockouts_end_when_they_would_have_ended_whatever_the_clocks_say() {
+    let convert = |until, here, there| in_time_of(Millis(until), Millis(here), Millis(there)).0;
+    // Ten seconds are left: the other clock is right, an hour behind, an hour ahead.
+    for there in [5_000_000, 1_400_000, 8_600_000] {
+        assert_eq!(convert(there + 10_000, 5_000_000, there), 5_010_001);
+        assert_eq!(convert(there - 10_000, 5_000_000, there), 4_990_000, "it is over");
+    }
 }

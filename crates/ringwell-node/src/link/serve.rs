@@ -184,14 +184,13 @@ async fn release(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> 
 
 /// What has to do with buckets that move.
 async fn moves(thread: &ShardThread, path: &str, body: &[u8]) -> Result<Vec<u8>, Refused> {
-    let (node, peers) = (&*thread.node, &thread.peers);
+    let (node, peers) = (&thread.node, &thread.peers);
     let done = match path {
         PREPARE => handover::prepare(node, &read_json(body)?),
         ADOPT => handover::adopt(peers, read_json(body)?).await,
-        TAKE => handover::take(node, peers, &read_json(body)?).await,
+        TAKE => handover::take(node, peers, read_json(body)?).await,
         _ => {
-            let told = read_json(body)?;
-            handover::learn(node, peers, &told).await;
+            handover::learn(node, peers, read_json(body)?).await;
             let owners = node.owners().ok_or_else(|| unread(&"no node of a cluster"))?;
             return serde_json::to_vec(&handover::Told { owners }).map_err(|error| unread(&error));
         }
