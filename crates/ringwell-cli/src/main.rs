@@ -5,9 +5,9 @@
 //! to stderr.
 
 mod args;
+mod call;
 mod check;
 mod demo;
-mod directory;
 mod haproxy;
 mod journal;
 mod load;
@@ -15,6 +15,7 @@ mod logs;
 mod man;
 mod plan;
 mod serve;
+mod shards;
 mod story;
 mod texts;
 
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(*args),
         Command::Check(args) => check::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Shards(args) => shards::run(&args),
         Command::Token => texts::token(),
         Command::Completions { shell } => texts::completions(shell),
         Command::Man => texts::man(),

@@ -1,0 +1,243 @@
+//! Calls to the management API of a running server, for commands that ask one or change it.
+//!
+//! Owns addresses as people write them, the management token, and what people are told when a call
+//! fails. Knows nothing of what is asked. Speaks HTTP/1.1 over TCP and unix sockets, one request a
+//! connection; no TLS: aim at the server itself, or through what adds it.
+
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use ringwell_directory::Listen;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use crate::serve::variable;
+
+/// Whoever does not take a connection by then is not there.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// A server that answers a call later than this is given up. Moving many buckets takes seconds.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
+
+/// A server: `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Url(Listen);
+
+impl FromStr for Url {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.starts_with("https://") {
+            return Err("TLS is not spoken here: aim at the server itself");
+        }
+        let rest = text.strip_prefix("http://");
+        let place = rest.map_or(text, |rest| rest.trim_end_matches('/'));
+        let listen = match place.parse::<Listen>() {
+            Err(_) if rest.is_some() => format!("{place}:80").parse(),
+            read => read,
+        };
+        listen.map(Self).map_err(|_| "must be http://HOST:PORT, HOST:PORT or unix:PATH")
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Listen::Tcp { .. } => write!(f, "http://{}", self.0),
+            Listen::Unix(_) => self.0.fmt(f),
+        }
+    }
+}
+
+/// Which server is asked, and by what it knows the caller.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Access {
+    /// The server: http://HOST:PORT or unix:PATH
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    pub(crate) url: Url,
+    /// Where the management token lies; without it, it is taken from RINGWELL_TOKEN
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// Why a call brought nothing.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// Nobody takes connections there. The request has not left.
+    NotThere { url: Url, reason: String },
+    /// The connection ended, or nothing came in time: what was asked may have been done.
+    Lost { url: Url, reason: String },
+    /// The server said no.
+    Refused { url: Url, status: StatusCode, detail: String, has_token: bool },
+}
+
+impl std::error::Error for CallError {}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotThere { url, reason } => {
+                write!(
+                    f,
+                    "no server answers at {url}: {reason}. Is it running, and is that where it \
+                     listens?"
+                )
+            }
+            Self::Lost { url, reason } => write!(
+                f,
+                "{url} has not answered: {reason}. It may have done what it was asked: look before \
+                 asking again"
+            ),
+            Self::Refused { url, status: StatusCode::UNAUTHORIZED, has_token, .. } => {
+                match has_token {
+                    true => write!(
+                        f,
+                        "{url} does not know this token: its SHA-256 must be in \
+                         management.token_sha256 \
+                     of that server"
+                    ),
+                    false => write!(
+                        f,
+                        "{url} wants a management token: name its file with --token-file, or set \
+                     RINGWELL_TOKEN"
+                    ),
+                }
+            }
+            Self::Refused { url, status: StatusCode::NOT_FOUND, .. } => {
+                write!(f, "{url} knows no such request: it is no Ringwell server, or an older one")
+            }
+            Self::Refused { url, status, detail, .. } => match detail.as_str() {
+                "" => write!(f, "{url} answered {status}"),
+                detail => write!(f, "{url}: {detail}"),
+            },
+        }
+    }
+}
+
+/// Makes calls.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    runtime: Runtime,
+    authorization: Option<HeaderValue>,
+}
+
+impl Caller {
+    /// With the token that `access` names, or that stands in `RINGWELL_TOKEN`; without one, calls
+    /// that need it are refused.
+    ///
+    /// # Errors
+    /// If the token cannot be read, or is none.
+    pub(crate) fn new(access: &Access) -> anyhow::Result<Self> {
+        let token = match &access.token_file {
+            Some(path) => Some(
+                fs::read_to_string(path)
+                    .with_context(|| format!("cannot read {}", path.display()))?,
+            ),
+            None => variable("RINGWELL_TOKEN").filter(|token| !token.is_empty()),
+        };
+        let authorization = token.map(|token| {
+            ensure!(!token.trim().is_empty(), "the management token is empty");
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
+                .context("the management token has characters that no token has")?;
+            value.set_sensitive(true);
+            Ok(value)
+        });
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { runtime, authorization: authorization.transpose()? })
+    }
+
+    /// # Errors
+    /// [`CallError`].
+    pub(crate) fn get(&self, url: &Url, path: &str) -> Result<Value, CallError> {
+        self.call(url, Method::GET, path, Bytes::new())
+    }
+
+    /// # Errors
+    /// [`CallError`].
+    pub(crate) fn post(&self, url: &Url, path: &str, body: &Value) -> Result<Value, CallError> {
+        self.call(url, Method::POST, path, body.to_string().into())
+    }
+
+    fn call(&self, url: &Url, method: Method, path: &str, body: Bytes) -> Result<Value, CallError> {
+        let lost = |reason: String| CallError::Lost { url: url.clone(), reason };
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().map_err(|_| lost("bad path".to_owned()))?;
+        let headers = request.headers_mut();
+        headers.insert(HOST, HeaderValue::from_static("ringwell"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.extend(self.authorization.clone().map(|value| (AUTHORIZATION, value)));
+        let (status, body) = self.runtime.block_on(async {
+            let connecting = timeout(CONNECT_MAX, connect(&url.0)).await;
+            let stream = match connecting {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => return Err(not_there(url, &error)),
+                Err(_) => return Err(not_there(url, &"no connection within 5 seconds")),
+            };
+            let answering = timeout(ANSWER_MAX, exchange(stream, request)).await;
+            let answered = answering.map_err(|_| lost("nothing came in time".to_owned()))?;
+            answered.map_err(|error| lost(error.to_string()))
+        })?;
+        let json: Option<Value> = serde_json::from_slice(&body).ok();
+        if status == StatusCode::OK {
+            return json.ok_or_else(|| lost("its answer is no JSON".to_owned()));
+        }
+        let detail = json.and_then(|json| Some(json.get("detail")?.as_str()?.to_owned()));
+        let (url, detail) = (url.clone(), detail.unwrap_or_default());
+        Err(CallError::Refused { url, status, detail, has_token: self.authorization.is_some() })
+    }
+}
+
+fn not_there(url: &Url, reason: &dyn fmt::Display) -> CallError {
+    CallError::NotThere { url: url.clone(), reason: reason.to_string() }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl Stream for TcpStream {}
+impl Stream for UnixStream {}
+
+async fn connect(place: &Listen) -> std::io::Result<Box<dyn Stream>> {
+    Ok(match place {
+        Listen::Tcp { host, port } => Box::new(TcpStream::connect((host.as_str(), *port)).await?),
+        Listen::Unix(path) => Box::new(UnixStream::connect(path).await?),
+    })
+}
+
+async fn exchange(
+    stream: Box<dyn Stream>,
+    request: Request<Full<Bytes>>,
+) -> hyper::Result<(StatusCode, Bytes)> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // Whoever waits for the answer hears of its trouble.
+    tokio::spawn(async move { drop(connection.await) });
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    Ok((status, response.into_body().collect().await?.to_bytes()))
+}
+
+#[cfg(test)]
+#[test]
+fn servers_are_named_by_urls_addresses_or_sockets() {
+    let read = |text: &str| text.parse::<Url>().map(|url| url.to_string());
+    assert_eq!(read("http://127.0.0.1:8080/").as_deref(), Ok("http://127.0.0.1:8080"));
+    assert_eq!(read("[::1]:8080").as_deref(), Ok("http://[::1]:8080"));
+    assert_eq!(read("http://example.test").as_deref(), Ok("http://example.test:80"));
+    assert_eq!(read("unix:/run/a.sock").as_deref(), Ok("unix:/run/a.sock"));
+    for wrong in ["", "host", ":8080", "host:x", "http://h:1/path", "https://h:1", "unix:"] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+}

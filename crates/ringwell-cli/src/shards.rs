@@ -1,0 +1,348 @@
+//! `ringwell shards`: who owns which buckets, and moving them between running nodes.
+//!
+//! Reads the owners from one node, and asks the node that owns buckets to give them away. Holds no
+//! state: what is left to do is what the nodes say, so that each command can be run again.
+//! Source: docs/spec/cluster.md, "Moving buckets".
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use ringwell_directory::BUCKETS;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::call::{Access, CallError, Caller, Url};
+use crate::texts::print;
+
+pub(crate) const HELP: &str = "\
+Pools fall into 1,024 buckets by their ids; each bucket is of one shard. While a bucket moves, for
+some milliseconds, its pools answer with overflow numbers; lockouts go along. All commands can be
+run again when they were cut off. The management token comes from --token-file or
+RINGWELL_TOKEN; all nodes must know it.
+
+Examples:
+  ringwell shards list --token-file secret
+  ringwell shards list --url unix:/run/ringwell/ringwell.sock --json
+  ringwell shards list --toml >>cluster.toml            before its version is raised
+  ringwell shards move 0-15,20 --to 3 --url http://10.0.0.1:8080
+  ringwell shards drain b --url http://10.0.0.1:8080";
+
+/// So many buckets move at once when a node is drained: for so long as one piece takes, its pools
+/// overflow.
+const PIECE: usize = 32;
+
+const MOVES: &str = "/v1/shards/moves";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Print the shards with their nodes, addresses and buckets
+    List {
+        /// Print JSON: what `GET /v1/shards` says of the owners
+        #[arg(long)]
+        json: bool,
+        /// Print the owners as [[buckets]] of a cluster file
+        #[arg(long, conflicts_with = "json")]
+        toml: bool,
+        #[command(flatten)]
+        access: Access,
+    },
+    /// Move buckets to a shard, with their lockouts
+    Move {
+        /// Which buckets, as in 0-15,20
+        #[arg(value_parser = parse_buckets)]
+        buckets: Buckets,
+        /// The shard that is to own them
+        #[arg(long, value_name = "SHARD")]
+        to: u16,
+        #[command(flatten)]
+        access: Access,
+    },
+    /// Move all buckets of a node to the shards of the others, evenly
+    Drain {
+        /// The node's name in the cluster file
+        node: String,
+        #[command(flatten)]
+        access: Access,
+    },
+}
+
+/// Numbers of buckets, each once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Buckets(BTreeSet<u16>);
+
+fn parse_buckets(text: &str) -> Result<Buckets, String> {
+    let wrong =
+        || format!("buckets are numbers and ranges from 0 to {}, as in 0-15,20", BUCKETS - 1);
+    let mut buckets = BTreeSet::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let read = |text: &str| text.trim().parse::<u16>().ok().filter(|number| *number < BUCKETS);
+        let (first, last) = read(first).zip(read(last)).ok_or_else(wrong)?;
+        if first > last {
+            return Err(wrong());
+        }
+        buckets.extend(first..=last);
+    }
+    Ok(Buckets(buckets))
+}
+
+/// As people write them: runs as ranges.
+fn ranges(buckets: &BTreeSet<u16>) -> String {
+    let text = |(first, last): &(u16, u16)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    runs(buckets).iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// The first and last of each run.
+fn runs(buckets: &BTreeSet<u16>) -> Vec<(u16, u16)> {
+    let mut runs: Vec<(u16, u16)> = Vec::new();
+    for bucket in buckets {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == *bucket => *last = *bucket,
+            _ => runs.push((*bucket, *bucket)),
+        }
+    }
+    runs
+}
+
+/// What a node says of the shards of its cluster.
+struct Overview {
+    owners: Vec<Owner>,
+    json: Value,
+}
+
+#[derive(Deserialize)]
+struct Told {
+    shard: u16,
+    node: String,
+    listen: Vec<String>,
+    buckets: String,
+}
+
+/// A shard.
+struct Owner {
+    shard: u16,
+    node: String,
+    listen: Vec<String>,
+    buckets: BTreeSet<u16>,
+}
+
+impl Overview {
+    fn ask(caller: &Caller, url: &Url) -> anyhow::Result<Self> {
+        let mut told = caller.get(url, "/v1/shards")?;
+        let json = json!({
+            "node": told["node"], "map_version": told["map_version"], "moves": told["moves"],
+            "owners": told["owners"].take(),
+        });
+        let owners: Vec<Told> =
+            serde_json::from_value(json["owners"].clone()).with_context(|| {
+                format!("{url} does not say who owns what: is it an older release?")
+            })?;
+        ensure!(!owners.is_empty(), "{url} is no node of a cluster: all shards are its own");
+        let owner = |told: Told| {
+            let buckets = match told.buckets.as_str() {
+                "" => BTreeSet::new(),
+                text => parse_buckets(text).map_err(anyhow::Error::msg)?.0,
+            };
+            let Told { shard, node, listen, .. } = told;
+            Ok(Owner { shard, node, listen, buckets })
+        };
+        let mut owners: Vec<_> = owners.into_iter().map(owner).collect::<anyhow::Result<_>>()?;
+        owners.sort_by_key(|owner| owner.shard);
+        Ok(Self { owners, json })
+    }
+
+    fn table(&self) -> String {
+        let mut text = String::new();
+        let places = |owner: &Owner| owner.listen.join(" ");
+        let wide = |width: fn(&Owner) -> usize| self.owners.iter().map(width).max();
+        let node = wide(|owner| owner.node.len()).unwrap_or_default().max("node".len());
+        let place =
+            wide(|owner| owner.listen.join(" ").len()).unwrap_or_default().max("listen".len());
+        let _ = writeln!(text, "shard  {:node$}  {:place$}  count  buckets", "node", "listen");
+        for owner in &self.owners {
+            let (count, buckets) = (owner.buckets.len(), ranges(&owner.buckets));
+            let line = format!(
+                "{:5}  {:node$}  {:place$}  {count:5}  {buckets}",
+                owner.shard,
+                owner.node,
+                places(owner)
+            );
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        text
+    }
+
+    fn toml(&self) -> String {
+        let mut text = String::new();
+        for owner in &self.owners {
+            for (first, last) in runs(&owner.buckets) {
+                let shard = owner.shard;
+                let _ = writeln!(
+                    text,
+                    "[[buckets]]\nfirst = {first}\nlast = {last}\nshard = {shard}\n"
+                );
+            }
+        }
+        text
+    }
+
+    fn of_node(&self, node: &str) -> BTreeSet<u16> {
+        let own = self.owners.iter().filter(|owner| owner.node == node);
+        own.flat_map(|owner| owner.buckets.iter().copied()).collect()
+    }
+}
+
+/// Does what was asked.
+///
+/// # Errors
+/// If a server cannot be asked, or refuses; the text says what has moved.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::List { json, toml, access } => {
+            let overview = Overview::ask(&Caller::new(access)?, &access.url)?;
+            let text = match (json, toml) {
+                (true, _) => serde_json::to_string_pretty(&overview.json)? + "\n",
+                (false, true) => overview.toml(),
+                (false, false) => overview.table(),
+            };
+            print(text.as_bytes())
+        }
+        Command::Move { buckets, to, access } => {
+            let caller = Caller::new(access)?;
+            let overview = Overview::ask(&caller, &access.url)?;
+            move_to(&caller, &overview, &buckets.0, *to)
+        }
+        Command::Drain { node, access } => drain(&Caller::new(access)?, &access.url, node),
+    }
+}
+
+fn move_to(
+    caller: &Caller,
+    overview: &Overview,
+    buckets: &BTreeSet<u16>,
+    to: u16,
+) -> anyhow::Result<ExitCode> {
+    let shards = overview.owners.iter().map(|owner| owner.shard);
+    ensure!(shards.clone().any(|shard| shard == to), "there is no shard {to} in the cluster");
+    let mut by_node: BTreeMap<&str, (&Owner, BTreeSet<u16>)> = BTreeMap::new();
+    for owner in overview.owners.iter().filter(|owner| owner.shard != to) {
+        let leaving = owner.buckets.intersection(buckets).copied();
+        let (_, all) = by_node.entry(&owner.node).or_insert_with(|| (owner, BTreeSet::new()));
+        all.extend(leaving);
+    }
+    by_node.retain(|_, (_, leaving)| !leaving.is_empty());
+    let mut moved = 0;
+    for (node, (owner, leaving)) in &by_node {
+        let moving = give(caller, &owner.listen, leaving, to);
+        moving.with_context(|| match moved {
+            0 => format!("node {node} did not give its buckets {}", ranges(leaving)),
+            _ => format!("{moved} buckets have moved, but not {} of node {node}", ranges(leaving)),
+        })?;
+        moved += leaving.len();
+    }
+    let text = match moved {
+        0 => format!("shard {to} owns these buckets already\n"),
+        _ => format!("{moved} buckets have moved to shard {to}\n"),
+    };
+    print(text.as_bytes())
+}
+
+/// Has the node that listens there give buckets to a shard.
+fn give(
+    caller: &Caller,
+    listen: &[String],
+    buckets: &BTreeSet<u16>,
+    to: u16,
+) -> anyhow::Result<Value> {
+    let body = json!({ "buckets": ranges(buckets), "to": to });
+    let mut trouble = anyhow!("the cluster file does not say where the node listens");
+    for place in listen {
+        let url: Url = place.parse().map_err(anyhow::Error::msg)?;
+        match caller.post(&url, MOVES, &body) {
+            Ok(done) => return Ok(done),
+            Err(CallError::NotThere { url, reason }) => {
+                trouble = CallError::NotThere { url, reason }.into();
+            }
+            Err(other) => return Err(other.into()),
+        }
+    }
+    Err(trouble)
+}
+
+fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
+    let overview = Overview::ask(caller, url)?;
+    let names: BTreeSet<&str> = overview.owners.iter().map(|owner| owner.node.as_str()).collect();
+    let known = || names.iter().copied().collect::<Vec<_>>().join(", ");
+    ensure!(names.contains(node), "the cluster has no node {node}; it has {}", known());
+    ensure!(names.len() > 1, "node {node} is the only one: there is nobody to take its buckets");
+    let listen = overview.owners.iter().find(|owner| owner.node == node);
+    let listen = listen.map(|owner| owner.listen.clone()).unwrap_or_default();
+    let mut left = overview.of_node(node);
+    let all = left.len();
+    let shows = io::stderr().is_terminal();
+    for (to, piece) in shares(&overview, node) {
+        if let Err(error) = give(caller, &listen, &piece, to) {
+            if shows {
+                eprintln!();
+            }
+            // Given up, or not: the node knows.
+            if let Ok(now) = Overview::ask(caller, url) {
+                left = now.of_node(node);
+            }
+            let left = match left.is_empty() {
+                true => {
+                    "it owns none of its buckets any more, but some are on their way".to_owned()
+                }
+                false => format!("still its own: {} buckets, {}", left.len(), ranges(&left)),
+            };
+            bail!("node {node} is not drained ({left}); run this again. {error:#}");
+        }
+        left.retain(|bucket| !piece.contains(bucket));
+        if shows {
+            eprint!("\r{} of {all} buckets have moved ", all - left.len());
+        }
+    }
+    if shows && all > 0 {
+        eprintln!();
+    }
+    let text = format!(
+        "{all} buckets have moved; node {node} owns none. Look-ups of numbers that it handed out \
+         need it \
+         still\n"
+    );
+    print(text.as_bytes())
+}
+
+/// Who gets which buckets of `node`: pieces for shards of the others, so that these own as many as
+/// each other.
+fn shares(overview: &Overview, node: &str) -> Vec<(u16, BTreeSet<u16>)> {
+    let others = overview.owners.iter().filter(|owner| owner.node != node);
+    let mut owned: Vec<(usize, u16)> =
+        others.map(|owner| (owner.buckets.len(), owner.shard)).collect();
+    let mut shares: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
+    for bucket in overview.of_node(node) {
+        let Some((count, shard)) = owned.iter_mut().min() else { break };
+        *count += 1;
+        shares.entry(*shard).or_default().push(bucket);
+    }
+    let pieces = |(shard, buckets): (u16, Vec<u16>)| {
+        let sets = buckets.chunks(PIECE).map(|piece| piece.iter().copied().collect());
+        sets.map(|set| (shard, set)).collect::<Vec<_>>()
+    };
+    shares.into_iter().flat_map(pieces).collect()
+}
+
+#[cfg(test)]
+mod tests;
