@@ -117,7 +117,7 @@ fn no_file_names_the_host_of_a_package_registry() {
         ["deb.debian", ".org"],
     ];
     let hosts = hosts.map(|parts| parts.concat());
-    let written = files().into_iter().filter(|file| file.extension() != Some("lock".as_ref()));
+    let written = files().into_iter().filter(|file| !is_lock_file(file));
     check("hosts", written, |_, text| {
         let found = hosts.iter().find(|host| text.contains(host.as_str()))?;
         Some(format!("names {found}"))
@@ -234,8 +234,14 @@ fn files() -> BTreeSet<PathBuf> {
     names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect()
 }
 
+/// What package managers write. Go names modules by hosts.
+fn is_lock_file(file: &Path) -> bool {
+    let of_go = [Some("go.mod".as_ref()), Some("go.sum".as_ref())];
+    of_go.contains(&file.file_name()) || file.extension() == Some("lock".as_ref())
+}
+
 fn is_source(file: &Path) -> bool {
-    let sources = ["rs", "lua", "rb", "sh", "js", "py"];
+    let sources = ["rs", "lua", "rb", "sh", "js", "py", "go"];
     let extension = file.extension().and_then(|extension| extension.to_str());
     file == Path::new(".ci/run") || extension.is_some_and(|it| sources.contains(&it))
 }

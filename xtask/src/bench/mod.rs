@@ -10,6 +10,7 @@ mod latency;
 mod links;
 mod load;
 mod machine;
+mod peers;
 mod server;
 mod size;
 mod table;
@@ -56,6 +57,7 @@ enum Which {
     Size,
     Idle,
     Instructions,
+    Peers,
     All,
 }
 
@@ -77,7 +79,7 @@ struct Findings {
 
 type Benchmark = fn(&Plan) -> anyhow::Result<Findings>;
 
-const BENCHMARKS: [(Which, &str, Benchmark); 8] = [
+const BENCHMARKS: [(Which, &str, Benchmark); 9] = [
     (Which::Throughput, "throughput", throughput::throughput),
     (Which::Durability, "durability", throughput::durability),
     (Which::Shards, "shards", throughput::shards),
@@ -86,6 +88,7 @@ const BENCHMARKS: [(Which, &str, Benchmark); 8] = [
     (Which::Size, "size", size::size),
     (Which::Idle, "idle", idle::idle),
     (Which::Instructions, "instructions", instructions::instructions),
+    (Which::Peers, "peers", peers::peers),
 ];
 
 /// Builds, measures, prints.

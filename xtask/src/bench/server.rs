@@ -20,14 +20,14 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const FILES_NEEDED: u32 = 11_000;
 /// The programs that were built.
 pub(super) struct Programs {
-    ringwell: PathBuf,
+    pub(super) ringwell: PathBuf,
     /// `ringwell-bench`.
     pub(super) bench: PathBuf,
     /// Directory for data and logs, on a real disk.
     pub(super) work: PathBuf,
     profile: String,
     /// The deadline of a batch, if not the server's own.
-    deadline: Option<&'static str>,
+    pub(super) deadline: Option<&'static str>,
 }
 
 impl Programs {
@@ -188,7 +188,11 @@ impl Server {
         names.into_iter().zip(addresses).map(start).collect()
     }
 
-    fn start(
+    /// Starts a program that answers `/readyz` at `address` once it serves.
+    ///
+    /// # Errors
+    /// When it ends, or is not ready in time.
+    pub(super) fn start(
         mut command: Command,
         address: SocketAddr,
         log: PathBuf,
@@ -317,7 +321,7 @@ fn open_files_max() -> u32 {
 }
 
 /// An address that was free a moment ago.
-fn free_address() -> anyhow::Result<SocketAddr> {
+pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 

@@ -1,0 +1,121 @@
+package front
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Allocator hands out numbers.
+type Allocator interface {
+	// Allocate puts into numbers[i] the number of pools[i] that has been free longest, 0 if it has
+	// none. One call a batch; both slices are the caller's again afterwards.
+	Allocate(ctx context.Context, pools []*Pool, numbers []uint64) error
+}
+
+// bodyMax is the longest body that is read; the others get 413.
+const bodyMax = 1 << 20
+
+// scratch is what a batch needs, kept for the next one.
+type scratch struct {
+	body    []byte
+	answer  []byte
+	rows    []row
+	pools   []*Pool
+	numbers []uint64
+}
+
+type server struct {
+	pools    map[string]*Pool
+	allocate Allocator
+	scratch  sync.Pool
+}
+
+// Main serves: PROGRAM PORT POOLS.csv [REST...]; open makes the allocator from the pools and REST.
+func Main(open func(pools []*Pool, rest []string) (Allocator, error)) {
+	// The live heap is a few MB; the default would collect it thousands of times a second.
+	debug.SetGCPercent(800)
+	if len(os.Args) < 3 {
+		log.Fatal("usage: PROGRAM PORT POOLS.csv [REST...]")
+	}
+	pools, err := ReadPools(os.Args[2])
+	if err != nil {
+		log.Fatal(err)
+	}
+	allocator, err := open(pools, os.Args[3:])
+	if err != nil {
+		log.Fatal(err)
+	}
+	s := &server{pools: make(map[string]*Pool, len(pools)), allocate: allocator}
+	s.scratch.New = func() any { return new(scratch) }
+	for _, pool := range pools {
+		s.pools[pool.ID] = pool
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {})
+	mux.HandleFunc("POST /api/{date}/bulk.json", s.bulk)
+	log.Fatal(http.ListenAndServe("127.0.0.1:"+os.Args[1], mux))
+}
+
+func (s *server) bulk(w http.ResponseWriter, r *http.Request) {
+	begun := time.Now()
+	t := s.scratch.Get().(*scratch)
+	defer s.scratch.Put(t)
+	if err := t.read(r); err != nil {
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		return
+	}
+	var err error
+	if t.rows, err = parse(t.body, t.rows[:0]); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	t.pools = t.pools[:0]
+	for i := range t.rows {
+		if row := &t.rows[i]; row.find(s.pools) {
+			t.pools = append(t.pools, row.found)
+		}
+	}
+	t.numbers = append(t.numbers[:0], make([]uint64, len(t.pools))...)
+	if len(t.pools) > 0 {
+		if err := s.allocate.Allocate(r.Context(), t.pools, t.numbers); err != nil {
+			log.Print(err)
+			http.Error(w, "the store failed", http.StatusInternalServerError)
+			return
+		}
+	}
+	t.answer = render(t.answer[:0], t.rows, t.numbers)
+	header := w.Header()
+	header["Content-Type"] = contentType
+	header["Content-Length"] = []string{strconv.Itoa(len(t.answer))}
+	header["Processing-Time"] = []string{strconv.FormatInt(time.Since(begun).Milliseconds(), 10)}
+	w.Write(t.answer) // a client that is gone needs no answer
+}
+
+// contentType is shared by all answers, so that none makes its own.
+var contentType = []string{"application/json"}
+
+// read puts the body into t.body, whose room is used again.
+func (t *scratch) read(r *http.Request) error {
+	if r.ContentLength > bodyMax {
+		return fmt.Errorf("a body has at most %d bytes", bodyMax)
+	}
+	if r.ContentLength < 0 { // chunked
+		body, err := io.ReadAll(io.LimitReader(r.Body, bodyMax))
+		t.body = body
+		return err
+	}
+	if int64(cap(t.body)) < r.ContentLength {
+		t.body = make([]byte, r.ContentLength)
+	}
+	t.body = t.body[:r.ContentLength]
+	_, err := io.ReadFull(r.Body, t.body)
+	return err
+}

@@ -1,0 +1,284 @@
+//! What users would pick instead, next to Ringwell in the same run. `bench/peers/README.md` explains
+//! the peers, and how they were tuned.
+//!
+//! Each is proved right before it is timed. Only one runs at a time, so that what a store tidies up
+//! afterwards is charged to nobody else; all of them run once a round.
+
+mod proof;
+mod start;
+mod store;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::load::ROWS;
+use super::server::pinned;
+use super::table::{self, median, range};
+use super::{Findings, Plan};
+use crate::shell::output;
+use start::{Kind, Running, Shop};
+
+/// Batches a second of the open loop: what the slowest peer bears.
+const RATE: u32 = 200;
+/// Connections of the closed and of the open loop.
+const MANY: u32 = 64;
+
+/// One line of the table.
+struct Variant {
+    name: &'static str,
+    /// What is left after a power cut.
+    keeps: &'static str,
+    kind: Kind,
+    /// Which of our own durabilities it is held against.
+    beside: &'static str,
+    samples: Vec<Sample>,
+}
+
+/// What one variant did in one round.
+struct Sample {
+    many: Load,
+    cpu_us_per_batch: f64,
+    busy: f64,
+    /// On one connection; left out of smoke runs.
+    one: Option<Load>,
+    fixed: Load,
+}
+
+/// What `ringwell load --json` printed, without its series.
+struct Load(Value);
+
+impl Load {
+    fn number(&self, path: &str) -> f64 {
+        self.0.pointer(path).and_then(Value::as_f64).unwrap_or(0.0)
+    }
+
+    fn rate(&self) -> f64 {
+        self.number("/batches_per_second")
+    }
+
+    fn answered(&self) -> f64 {
+        self.number("/counts/statuses/200")
+    }
+
+    /// What is wrong with the answers.
+    fn problems(&self) -> Vec<String> {
+        let counts = self.0["counts"].as_object().into_iter().flatten();
+        let wrong = ["overflow_rows", "error_rows", "refused", "reset", "timeouts", "bad_answers"];
+        let counts = counts.filter(|(name, count)| wrong.contains(&name.as_str()) && **count != 0);
+        let mut problems: Vec<_> = counts.map(|(name, count)| format!("{count} {name}")).collect();
+        let statuses = self.0["counts"]["statuses"].as_object().into_iter().flatten();
+        let bad = statuses.filter(|(status, _)| *status != "200");
+        problems.extend(bad.map(|(status, count)| format!("{count} answers with {status}")));
+        let missing = self.answered() * f64::from(ROWS) - self.number("/counts/rows");
+        if missing.abs() > 0.5 || self.answered() < 0.5 {
+            problems.push(format!("{missing} rows missing of {} batches", self.answered()));
+        }
+        problems
+    }
+}
+
+/// Runs it.
+pub(super) fn peers(plan: &Plan) -> anyhow::Result<Findings> {
+    println!("\npeers: {ROWS} rows a batch over 200 pools of 500, lockout 10 ms, server and store");
+    println!("on one core; closed loop, and open loop at {RATE} batches/s over {MANY} connections");
+    let work = plan.programs.work.join("peers");
+    std::fs::create_dir_all(&work)?;
+    let asked = write_pools(&work.join("asked.csv"), false)?;
+    let all = write_pools(&work.join("all.csv"), true)?;
+    let shop = Shop::open(plan, all, work)?;
+    let mut variants = variants();
+    let mut skipped = Vec::new();
+    let mut problems = Vec::new();
+    for variant in std::mem::take(&mut variants) {
+        match shop.prepare(variant.kind)? {
+            None => variants.push(variant),
+            Some(why) => {
+                println!("skipped {} ({}): {why}", variant.name, variant.keeps);
+                skipped.push(json!({"server": variant.name, "why": why}));
+            }
+        }
+    }
+    for round in 0..plan.rounds {
+        for variant in &mut variants {
+            let what = format!("{} ({})", variant.name, variant.keeps);
+            let running = shop.start(variant.kind).with_context(|| what.clone())?;
+            if round == 0 {
+                proof::prove(running.server.address).with_context(|| format!("{what} is wrong"))?;
+            }
+            let sample = measure(plan, &running, &asked).with_context(|| what.clone())?;
+            for load in sample.loads() {
+                problems.extend(load.problems().iter().map(|it| format!("{what}: {it}")));
+            }
+            variant.samples.push(sample);
+        }
+    }
+    println!("proved right before they were timed: all {}", variants.len());
+    print(&variants);
+    Ok(Findings { raw: json!({"variants": raw(&variants), "skipped": skipped}), problems })
+}
+
+fn variants() -> Vec<Variant> {
+    let variant =
+        |name, keeps, kind, beside| Variant { name, keeps, kind, beside, samples: Vec::new() };
+    vec![
+        variant("ringwell", "nothing", Kind::Ours("memory"), "memory"),
+        variant("go", "nothing", Kind::Go, "memory"),
+        variant("node", "nothing", Kind::Node, "memory"),
+        variant("ruby", "nothing", Kind::Ruby, "memory"),
+        variant("redis", "nothing", Kind::Redis { flushed: false }, "memory"),
+        variant("ringwell", "all", Kind::Ours("disk"), "disk"),
+        variant("redis", "all", Kind::Redis { flushed: true }, "disk"),
+        variant("postgres", "all", Kind::Postgres { flushed: true }, "disk"),
+        variant("postgres", "most", Kind::Postgres { flushed: false }, "disk"),
+    ]
+}
+
+/// Writes the list of pools: those that are asked, and if `proof`, those of the proof behind them.
+fn write_pools(path: &Path, proof: bool) -> anyhow::Result<PathBuf> {
+    let columns = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers";
+    let mut list = format!("{columns}\n");
+    for id in 1..=200_u64 {
+        let first = 2_000_000_000 + (id - 1) * 500;
+        // As long as a real one. It need not be a secret here.
+        let key = format!("{:032x}", u128::from(id) * 0x9e37_79b9_7f4a_7c15_f39c_c060);
+        writeln!(list, "{id},{key},{},0.01,{first},500", 9_000_000_000 + id)?;
+    }
+    for proof::Pool { id, key, first, numbers, overflow } in proof::POOLS.iter().filter(|_| proof) {
+        let lockout = proof::LOCKOUT.as_secs_f64();
+        writeln!(list, "{id},{key},{overflow},{lockout},{first},{numbers}")?;
+    }
+    std::fs::write(path, list)?;
+    Ok(path.to_owned())
+}
+
+impl Sample {
+    fn loads(&self) -> impl Iterator<Item = &Load> {
+        [&self.many, &self.fixed].into_iter().chain(&self.one)
+    }
+}
+
+fn measure(plan: &Plan, running: &Running, pools: &Path) -> anyhow::Result<Sample> {
+    if !plan.smoke {
+        load(plan, running, pools, MANY, None)?; // compilers of the running program warm up
+    }
+    let before = running.cpu_seconds()?;
+    let many = load(plan, running, pools, MANY, None)?;
+    let cpu = running.cpu_seconds()? - before;
+    let one = if plan.smoke { None } else { Some(load(plan, running, pools, 1, None)?) };
+    let fixed = load(plan, running, pools, MANY, Some(RATE))?;
+    Ok(Sample {
+        cpu_us_per_batch: cpu * 1e6 / many.answered().max(1.0),
+        busy: cpu / many.number("/seconds").max(0.001),
+        many,
+        one,
+        fixed,
+    })
+}
+
+fn load(
+    plan: &Plan,
+    running: &Running,
+    pools: &Path,
+    connections: u32,
+    rate: Option<u32>,
+) -> anyhow::Result<Load> {
+    let mut command = pinned(&plan.machine.load_cores, &plan.programs.ringwell);
+    command.args(["load", "--json", "--rows", &ROWS.to_string(), "--pools"]).arg(pools);
+    command.args(["--connections", &connections.to_string()]);
+    command.args(["--threads", &plan.machine.load_threads.min(connections).to_string()]);
+    let duration = if plan.smoke { "250ms".to_owned() } else { format!("{}s", plan.seconds) };
+    command.args(["--duration", &duration]);
+    if let Some(rate) = rate {
+        command.args(["--rate", &format!("{rate}/s")]);
+    }
+    let printed = output(command.arg(format!("http://{}", running.server.address)))?;
+    let mut load: Value = serde_json::from_str(&printed).context("load printed something else")?;
+    // Kept are the figures; the series would be a thousand times as long.
+    let series = ["samples", "percentiles"];
+    load.as_object_mut()
+        .context("load printed no object")?
+        .retain(|name, _| !series.contains(&name.as_str()));
+    Ok(Load(load))
+}
+
+impl Variant {
+    fn median(&self, pick: impl Fn(&Sample) -> f64) -> f64 {
+        median(self.samples.iter().map(pick))
+    }
+
+    fn row(&self, ours: &Self) -> [String; 13] {
+        let rate = |it: &Sample| it.many.rate();
+        let one = |it: &Sample| it.one.as_ref().map_or(0.0, Load::rate);
+        let fixed = |path: &'static str| move |it: &Sample| it.fixed.number(path) / 1e3;
+        let cpu = |it: &Sample| it.cpu_us_per_batch;
+        let over = |pick: &dyn Fn(&Sample) -> f64| {
+            let of = ours.median(pick);
+            // A smoke run leaves one connection out.
+            if of > 0.0 { format!("{:.2}", self.median(pick) / of) } else { "-".to_owned() }
+        };
+        let (low, high) = range(self.samples.iter().map(rate));
+        let held = self.median(|it| it.fixed.answered() / it.fixed.number("/seconds"));
+        [
+            self.name.to_owned(),
+            self.keeps.to_owned(),
+            format!("{:.0}", self.median(rate)),
+            format!("{low:.0}-{high:.0}"),
+            over(&rate),
+            format!("{:.1}", self.median(cpu)),
+            over(&cpu),
+            format!("{:.0} %", 100.0 * self.median(|it| it.busy)),
+            format!("{:.0}", self.median(one)),
+            over(&one),
+            format!("{held:.0}"),
+            format!("{:.2}", self.median(fixed("/latency/p50_us"))),
+            format!("{:.2}", self.median(fixed("/latency/p99_us"))),
+        ]
+    }
+}
+
+fn print(variants: &[Variant]) {
+    let ours =
+        |variant: &Variant| variants.iter().find(|other| other.kind == Kind::Ours(variant.beside));
+    let rows = variants.iter().filter_map(|variant| Some(variant.row(ours(variant)?)));
+    let headings = [
+        "server",
+        "keeps",
+        "batch/s",
+        "lowest-highest",
+        "x",
+        "us/batch",
+        "x",
+        "core",
+        "1 conn",
+        "x",
+        "at 200/s",
+        "p50 ms",
+        "p99 ms",
+    ];
+    table::print(headings, &rows.collect::<Vec<_>>());
+    println!("x: over ringwell that keeps nothing (the first five) or all (the others)");
+}
+
+fn raw(variants: &[Variant]) -> Value {
+    let sample = |sample: &Sample| {
+        json!({
+            "many": sample.many.0,
+            "cpu_us_per_batch": sample.cpu_us_per_batch,
+            "busy": sample.busy,
+            "one": sample.one.as_ref().map(|one| &one.0),
+            "fixed": sample.fixed.0,
+        })
+    };
+    let variant = |variant: &Variant| {
+        json!({
+            "server": variant.name,
+            "keeps": variant.keeps,
+            "beside": variant.beside,
+            "samples": variant.samples.iter().map(sample).collect::<Vec<_>>(),
+        })
+    };
+    variants.iter().map(variant).collect()
+}

@@ -1,0 +1,199 @@
+//! Builds and starts the peers, and says what is missing. Each has a folder in `bench/peers/`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::super::Plan;
+use super::super::server::{Server, free_address, pinned};
+use super::store::{self, Place, Store};
+use crate::shell::{is_installed, output, root, run};
+
+/// Oldest Go whose net/http has patterns with methods.
+const GO_MINOR_MIN: u32 = 22;
+
+/// What is compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Ringwell itself, with its durability.
+    Ours(&'static str),
+    Go,
+    Node,
+    Ruby,
+    /// Redis behind Go; whether each write is flushed before the answer.
+    Redis {
+        flushed: bool,
+    },
+    /// Postgres behind Go; whether each commit is flushed before the answer.
+    Postgres {
+        flushed: bool,
+    },
+}
+
+/// A server, and the store behind it if it has one. Both end when this is dropped.
+pub(super) struct Running {
+    pub(super) server: Server,
+    store: Option<Store>,
+}
+
+/// Where things lie.
+pub(super) struct Shop<'a> {
+    plan: &'a Plan,
+    /// All pools, those of the proof included.
+    pools: PathBuf,
+    work: PathBuf,
+    /// Sockets: their paths must be short.
+    sockets: PathBuf,
+}
+
+impl Drop for Shop<'_> {
+    fn drop(&mut self) {
+        // What is left lies in the system's directory for such things.
+        let _ = std::fs::remove_dir_all(&self.sockets);
+    }
+}
+
+impl<'a> Shop<'a> {
+    /// # Errors
+    /// When a directory cannot be made.
+    pub(super) fn open(plan: &'a Plan, pools: PathBuf, work: PathBuf) -> anyhow::Result<Self> {
+        let sockets = std::env::temp_dir().join(format!("ringwell-peers-{}", std::process::id()));
+        std::fs::create_dir_all(&sockets)?;
+        Ok(Self { plan, pools, work, sockets })
+    }
+
+    /// Builds what `kind` needs. The text says why it is left out, if it is.
+    ///
+    /// # Errors
+    /// When our own program does not compile.
+    pub(super) fn prepare(&self, kind: Kind) -> anyhow::Result<Option<String>> {
+        let packages: &[(&str, &str)] = match kind {
+            Kind::Ours(_) => &[],
+            Kind::Go | Kind::Postgres { .. } => &[("go", "golang-go")],
+            Kind::Node => &[("node", "nodejs"), ("npm", "npm")],
+            Kind::Ruby => &[("ruby", "ruby")],
+            Kind::Redis { .. } => &[("go", "golang-go"), ("redis-server", "redis-server")],
+        };
+        if let Some((program, package)) = packages.iter().find(|(it, _)| !is_installed(it)) {
+            return Ok(Some(format!("{program} is not installed (Debian: {package})")));
+        }
+        match kind {
+            Kind::Ours(_) => Ok(None),
+            Kind::Go | Kind::Redis { .. } => self.build_go(),
+            Kind::Node => Ok(install_node()),
+            Kind::Ruby => Ok(ruby_lacks()),
+            Kind::Postgres { .. } => match store::postgres_lacks(&self.work) {
+                None => self.build_go(),
+                lacking => Ok(lacking),
+            },
+        }
+    }
+
+    fn build_go(&self) -> anyhow::Result<Option<String>> {
+        let peers = root().join("bench/peers");
+        let version = output(Command::new("go").args(["env", "GOVERSION"]))?;
+        let minor = version.trim().trim_start_matches("go1.").split('.').next();
+        if minor.and_then(|it| it.parse().ok()).is_none_or(|it: u32| it < GO_MINOR_MIN) {
+            let version = version.trim();
+            return Ok(Some(format!("Go 1.{GO_MINOR_MIN} or newer is needed, this is {version}")));
+        }
+        let download = Command::new("go").args(["mod", "download"]).current_dir(&peers).status()?;
+        if !download.success() {
+            return Ok(Some("the modules of bench/peers/go.sum cannot be fetched".to_owned()));
+        }
+        let mut build = Command::new("go");
+        build.args(["build", "-o"]).arg(self.work.join("bin/")).args(["./go", "./redis"]);
+        run(build.arg("./postgres").current_dir(&peers))?;
+        Ok(None)
+    }
+
+    /// Starts it on the server's core, with all pools and all numbers free.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(super) fn start(&self, kind: Kind) -> anyhow::Result<Running> {
+        let address = free_address()?;
+        let peers = root().join("bench/peers");
+        let program = |name: &str| self.pinned(&self.work.join("bin").join(name));
+        let script = |interpreter: &str, path: &str| {
+            let mut command = self.pinned(Path::new(interpreter));
+            command.arg(peers.join(path));
+            command
+        };
+        let (name, mut command, store) = match kind {
+            Kind::Ours(durability) => return self.start_ours(durability, address),
+            Kind::Go => ("go", program("go"), None),
+            Kind::Node => ("node", script("node", "node/server.js"), None),
+            Kind::Ruby => ("ruby", script("ruby", "ruby/server.rb"), None),
+            Kind::Redis { flushed } => {
+                ("redis", program("redis"), Some(self.place().redis(flushed)?))
+            }
+            Kind::Postgres { flushed } => {
+                ("postgres", program("postgres"), Some(self.place().postgres(flushed)?))
+            }
+        };
+        command.arg(address.port().to_string()).arg(&self.pools);
+        command.args(store.iter().map(Store::reached_at));
+        let log = self.work.join(format!("{name}.log"));
+        Ok(Running { server: Server::start(command, address, log, None)?, store })
+    }
+
+    fn start_ours(&self, durability: &'static str, address: SocketAddr) -> anyhow::Result<Running> {
+        let data = self.work.join(durability);
+        if data.exists() {
+            std::fs::remove_dir_all(&data)?;
+        }
+        let config = data.with_extension("toml");
+        let deadline = self.plan.programs.deadline.unwrap_or("100ms");
+        let text = format!(
+            "data = \"{}\"\nlisten = [\"{address}\"]\ndurability = \"{durability}\"\n\
+             shards = 1\ndeadline = \"{deadline}\"\nring_pools = \"{}\"\n",
+            data.display(),
+            self.pools.display()
+        );
+        std::fs::write(&config, text)?;
+        let mut command = self.pinned(&self.plan.programs.ringwell);
+        command.arg("serve").arg("--config").arg(config);
+        let log = data.with_extension("log");
+        Ok(Running { server: Server::start(command, address, log, None)?, store: None })
+    }
+
+    fn place(&self) -> Place<'_> {
+        let cores = &self.plan.machine.server_cores;
+        Place { work: &self.work, sockets: &self.sockets, cores }
+    }
+
+    fn pinned(&self, program: &Path) -> Command {
+        pinned(&self.plan.machine.server_cores, program)
+    }
+}
+
+impl Running {
+    /// User and system time so far of the server and its store, with all their processes.
+    ///
+    /// # Errors
+    /// When the server is gone.
+    pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        let store = self.store.as_ref().map_or(0.0, Store::cpu_seconds);
+        Ok(self.server.cpu_seconds()? + store)
+    }
+}
+
+fn install_node() -> Option<String> {
+    let folder = root().join("bench/peers/node");
+    let made = |name: &str| folder.join(name).metadata().and_then(|it| it.modified()).ok();
+    if made("node_modules/.package-lock.json") >= made("package-lock.json") {
+        return None;
+    }
+    let mut install = Command::new("npm");
+    install.args(["ci", "--ignore-scripts", "--silent"]).current_dir(folder);
+    let installed = install.status().is_ok_and(|it| it.success());
+    (!installed).then(|| "the packages of its package-lock.json cannot be fetched".to_owned())
+}
+
+fn ruby_lacks() -> Option<String> {
+    let mut load = Command::new("ruby");
+    load.args(["-e", "require 'eventmachine'"]).stderr(Stdio::null());
+    let loaded = load.status().is_ok_and(|it| it.success());
+    (!loaded).then(|| "eventmachine is not installed (Debian: ruby-eventmachine)".to_owned())
+}
