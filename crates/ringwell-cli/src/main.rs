@@ -8,6 +8,7 @@ mod args;
 mod call;
 mod check;
 mod demo;
+mod directory;
 mod haproxy;
 mod journal;
 mod load;

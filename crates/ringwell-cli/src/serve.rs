@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
-use ringwell_directory::{Cluster, Fault, load};
-use ringwell_node::{Directories, Membership};
+use ringwell_directory::{Cluster, Directory, Fault, load};
+use ringwell_node::{Directories, Membership, live};
 
 use crate::args::Serve;
-use crate::logs;
+use crate::{directory, logs};
 
 /// More than anybody reads at once.
 const FAULTS_SHOWN_MAX: usize = 100;
@@ -19,7 +19,7 @@ const FAULTS_SHOWN_MAX: usize = 100;
 /// If the server cannot start or does not end well. Faults of the configuration are printed.
 pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let flags = args.server.overrides(args.data);
-    let (config, directory) = match load(&args.config, variable, flags.clone(), cores()) {
+    let (config, mut directory) = match load(&args.config, variable, flags.clone(), cores()) {
         Ok(loaded) => loaded,
         Err(faults) => {
             let code = show(&faults);
@@ -39,6 +39,20 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
             Err(faults) => return Ok(show(&faults)),
         },
     };
+    let node = args.node.as_deref().unwrap_or("the only node");
+    let kept = match config.database.as_ref().filter(|_| !args.check) {
+        None => None,
+        Some(database) => {
+            logs::start(&config.log)?;
+            let of_file: Vec<_> = directory.pools().iter().map(|pool| (**pool).clone()).collect();
+            let (kept, pools) = directory::open(database, &config.data, node, &of_file)?;
+            directory = match Directory::new(1, pools, config.shards) {
+                Ok(read) => read,
+                Err(faults) => return Ok(show(&faults)),
+            };
+            Some(kept)
+        }
+    };
     let directory = match &member {
         None => directory,
         Some(member) => match directory.placed(member.cluster().placement().clone()) {
@@ -52,14 +66,24 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         println!("ok: {pools} pools, {numbers} numbers");
         return Ok(ExitCode::SUCCESS);
     }
-    logs::start(&config.log)?;
+    if kept.is_none() {
+        logs::start(&config.log)?;
+    }
     for warning in member.iter().flat_map(|member| member.cluster().warnings()) {
         tracing::warn!("{warning}");
     }
     let reload = move || {
         load(&args.config, variable, flags.clone(), cores()).map(|(_, directory)| directory)
     };
-    let directories = Directories { reload: Some(Box::new(reload)), orders: None };
+    let mut directories = Directories::default();
+    match kept {
+        None => directories.reload = Some(Box::new(reload)),
+        Some(kept) => {
+            let (handle, orders) = live();
+            directories.orders = Some(orders);
+            kept.follow(handle)?;
+        }
+    }
     ringwell_node::serve(config, directory, member, directories, Box::new(|_| ()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,253 @@
+//! A server whose ring pools are in a database, in SQLite and in a real PostgreSQL: what changes
+//! there takes effect within a second, and costs no lockout.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+#[path = "../../ringwell-store/tests/rig/mod.rs"]
+mod rig;
+mod support;
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rig::Rig;
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_directory::RingPoolKey;
+use ringwell_store::{Change, Leave, Location, Store, StoreError};
+use support::batch::{self, Ask, BULK};
+use support::client::Client;
+use support::server::Server;
+use support::site::{Pool, Site};
+use tokio::runtime::{Builder, Runtime};
+
+const LONG: Duration = Duration::from_mins(1);
+/// What the issue of managed pools promises, and the time that a busy machine may add.
+const SOON: Duration = Duration::from_secs(4);
+
+/// A server with its pools in a database, and another hand on that database.
+struct Managed {
+    rig: Rig,
+    site: Site,
+    runtime: Runtime,
+    store: Store,
+}
+
+fn now() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Millis(u64::try_from(since.as_millis()).unwrap())
+}
+
+fn range(first: u64, count: u32) -> NumberRange {
+    NumberRange::new(PromoNumber::from_u64(first).unwrap(), count).unwrap()
+}
+
+impl Managed {
+    fn new(rig: Rig, pools: Vec<Pool>) -> Self {
+        let database = match &rig.location {
+            Location::File(path) => format!("sqlite:{}", path.display()),
+            Location::Url(url) => url.clone(),
+        };
+        let site = Site::new(pools, &format!("shards = 2\n[directory]\ndatabase = \"{database}\""));
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let store = runtime.block_on(Store::open(&rig.location)).unwrap();
+        Self { rig, site, runtime, store }
+    }
+
+    fn start(&self) -> Server {
+        Server::start(self.site.serve(&[]))
+    }
+
+    fn change<T>(
+        &self,
+        what: impl AsyncFnOnce(&mut Change) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.runtime.block_on(async {
+            let mut change = self.store.change("a test", now()).await?;
+            let done = what(&mut change).await?;
+            change.commit().await?;
+            Ok(done)
+        })
+    }
+
+    fn add(&self, pool: u64, numbers: NumberRange) {
+        self.change(async |change| {
+            change.add_to_inventory(&[numbers], None).await?;
+            change.add_numbers(PoolId(pool), &[numbers]).await
+        })
+        .unwrap();
+    }
+}
+
+/// Looks until it is so.
+fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + SOON;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn age_ms(client: &mut Client) -> u64 {
+    client.get("/healthz", &[]).unwrap().json()["directory_age_ms"].as_u64().unwrap()
+}
+
+fn is_refused(client: &mut Client, pool: &Pool) -> bool {
+    let asks = [Ask { pool: pool.id, id: "k".into() }];
+    let body = batch::body(&asks, std::slice::from_ref(pool));
+    client.post(BULK, &[], &body).unwrap().body.contains("InvalidKey")
+}
+
+fn pools_move_in_and_changes_take_effect(rig: Rig) {
+    let pools: Vec<Pool> = (1..=4).map(|id| Pool::new(id, 2, LONG)).collect();
+    let managed = Managed::new(rig, pools.clone());
+    let server = managed.start();
+    let mut client = server.client();
+    for pool in &pools {
+        assert_eq!(batch::one(&mut client, pool, "a").number, pool.first);
+    }
+    // More numbers.
+    managed.add(1, range(pools[0].first + 2, 1));
+    assert_eq!(batch::one(&mut client, &pools[0], "b").number, pools[0].first + 1);
+    soon("the number that was added", || {
+        batch::one(&mut client, &pools[0], "c").number == pools[0].first + 2
+    });
+    assert!(batch::one(&mut client, &pools[0], "d").overflow, "the others are locked out");
+    // A second key, then the first one ends.
+    let next = RingPoolKey::parse("the-next-key-of-2").unwrap();
+    managed.change(async |change| change.rotate_key(PoolId(2), next).await).unwrap();
+    let renamed = Pool { key: "the-next-key-of-2".into(), ..pools[1].clone() };
+    soon("the second key", || !is_refused(&mut client, &renamed));
+    assert!(!is_refused(&mut client, &pools[1]), "both are valid");
+    managed.change(async |change| change.end_key_overlap(PoolId(2)).await).unwrap();
+    soon("the end of the first key", || is_refused(&mut client, &pools[1]));
+    // A pool goes; its history stays.
+    managed.change(async |change| change.remove_pool(PoolId(3)).await).unwrap();
+    soon("the end of a pool", || is_refused(&mut client, &pools[2]));
+    let held = batch::attribution(&mut client, pools[2].first, now().0).unwrap();
+    assert_eq!(held["parameters"]["id"], "a", "{held}");
+    assert!(age_ms(&mut client) < 2_000);
+    // The database is the truth after a restart, and the file is not read again.
+    server.kill();
+    let server = managed.start();
+    let mut client = server.client();
+    assert!(is_refused(&mut client, &pools[2]) && is_refused(&mut client, &pools[1]));
+    assert_eq!(batch::one(&mut client, &pools[3], "e").number, pools[3].first + 1);
+    assert!(batch::one(&mut client, &pools[0], "f").overflow);
+    server.stop();
+}
+
+#[test]
+fn pools_move_into_sqlite_and_changes_take_effect() {
+    pools_move_in_and_changes_take_effect(Rig::sqlite());
+}
+
+#[test]
+fn pools_move_into_postgresql_and_changes_take_effect() {
+    pools_move_in_and_changes_take_effect(Rig::postgres());
+}
+
+#[test]
+fn the_server_goes_on_without_its_database_and_says_how_old_its_pools_are() {
+    let pools = vec![Pool::new(1, 50, LONG)];
+    let managed = Managed::new(Rig::postgres(), pools.clone());
+    let server = managed.start();
+    let mut client = server.client();
+    assert_eq!(batch::one(&mut client, &pools[0], "a").number, pools[0].first);
+    let Location::Url(url) = &managed.rig.location else { panic!("it is PostgreSQL") };
+    let (name, query) = url.rsplit_once('/').unwrap().1.split_once('?').unwrap();
+    let folder = query.trim_start_matches("host=").replace("%2F", "/");
+    let tell = |statement: &str| {
+        let mut psql = Command::new("psql");
+        psql.args(["-q", "-h", &folder, "-U", "ringwell", "-d", "postgres", "-c", statement]);
+        assert!(psql.stdout(std::process::Stdio::null()).status().unwrap().success());
+    };
+    managed.runtime.block_on(managed.store.close());
+    tell(&format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false"));
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ";
+    tell(&format!("{end}'{name}'"));
+    soon("the age grows", || age_ms(&mut client) > 1_200);
+    assert_eq!(batch::one(&mut client, &pools[0], "b").number, pools[0].first + 1);
+    assert!(server.log().contains("the server goes on with the pools it has"), "{}", server.log());
+    tell(&format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true"));
+    let store = managed.runtime.block_on(Store::open(&managed.rig.location)).unwrap();
+    let managed = Managed { store, ..managed };
+    managed.add(1, range(pools[0].first + 50, 7));
+    soon("it is there again", || age_ms(&mut client) < 800);
+    let numbers = |client: &mut Client| {
+        client.get("/healthz", &[]).unwrap().json()["numbers"].as_u64().unwrap()
+    };
+    soon("what has changed meanwhile", || numbers(&mut client) == 57);
+    server.stop();
+}
+
+/// Numbers come and go, pools come and go, keys change, while clients ask and the server is killed.
+fn any_changes_cost_no_lockout(rig: Rig) {
+    let pools: Vec<Pool> = (1..=6).map(|id| Pool::new(id, 300, LONG)).collect();
+    let managed = Managed::new(rig, pools.clone());
+    let mut given: Vec<u64> = Vec::new();
+    for round in 0..3_u64 {
+        let server = managed.start();
+        let is_over = AtomicBool::new(false);
+        given.extend(thread::scope(|scope| {
+            let asking: Vec<_> = (0..2)
+                .map(|caller| {
+                    let (server, is_over, pools) = (&server, &is_over, &pools);
+                    scope.spawn(move || {
+                        let mut client = server.client();
+                        let id = format!("r{round}c{caller}");
+                        let asks: Vec<Ask> =
+                            (1..=6).map(|pool| Ask { pool, id: id.clone() }).collect();
+                        let body = batch::body(&asks, pools);
+                        let mut numbers = Vec::new();
+                        while !is_over.load(Ordering::Relaxed) {
+                            let answer = client.post(BULK, &[], &body).unwrap();
+                            let rows = batch::rows(&answer);
+                            let own = rows.iter().filter(|row| !row.overflow && row.number > 0);
+                            numbers.extend(own.map(|row| row.number));
+                            thread::sleep(Duration::from_millis(8));
+                        }
+                        numbers
+                    })
+                })
+                .collect();
+            for step in 0..8_u64 {
+                let pool = &pools[usize::try_from((round * 3 + step) % 5).unwrap()];
+                let part = range(pool.first + 20 * (step % 4), 20);
+                let id = PoolId(pool.id);
+                let done = managed.change(async |change| match step % 4 {
+                    0 => change.take_out(&[part], Leave::Inventory).await.map(drop),
+                    1 => change.take_out(&[part], Leave::Quarantine).await.map(drop),
+                    2 => {
+                        let more = range(pool.first + 1_000 + 50 * (round * 8 + step), 10);
+                        change.add_to_inventory(&[more], None).await?;
+                        change.add_numbers(id, &[more]).await.map(drop)
+                    }
+                    _ => change.end_key_overlap(id).await.map(drop),
+                });
+                // Some are refused: what is out already cannot be taken out.
+                drop(done);
+                thread::sleep(Duration::from_millis(130));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            asking.into_iter().flat_map(|asking| asking.join().unwrap()).collect::<Vec<_>>()
+        }));
+        server.end(round % 2 == 0);
+    }
+    let all = given.len();
+    given.sort_unstable();
+    given.dedup();
+    assert_eq!(given.len(), all, "a number went out twice within its lockout");
+    assert!(all > 300, "{all} numbers");
+}
+
+#[test]
+fn any_changes_in_sqlite_cost_no_lockout_though_the_server_is_killed() {
+    any_changes_cost_no_lockout(Rig::sqlite());
+}
+
+#[test]
+fn any_changes_in_postgresql_cost_no_lockout_though_the_server_is_killed() {
+    any_changes_cost_no_lockout(Rig::postgres());
+}
