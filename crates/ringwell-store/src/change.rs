@@ -170,8 +170,7 @@ impl Change {
         let pool =
             Pool { id, version, settings, key, next_key: None, overflow: None, former: None };
         pool.put(&mut self.tx).await?;
-        let again = sqlx::query("DELETE FROM removed_pools WHERE id = $1");
-        again.bind(to_db(id.0, "a pool's id")?).execute(&mut *self.tx).await?;
+        self.forget_former_pool(id).await?;
         self.touched.insert(id);
         self.log("create", &object(id), None, Some(pool.to_json())).await?;
         Ok(id)
@@ -348,6 +347,18 @@ impl Change {
         let query = sqlx::query("UPDATE directory SET next_pool_id = $1 WHERE next_pool_id < $1");
         let next = to_db(id.0.saturating_add(1), "a pool's id")?;
         query.bind(next).execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// A pool that comes with the id of one that is gone does not know that one's lockouts: its
+    /// numbers have to wait as if it were another.
+    async fn forget_former_pool(&mut self, id: PoolId) -> Result<(), StoreError> {
+        let id = to_db(id.0, "a pool's id")?;
+        let query = sqlx::query("DELETE FROM removed_pools WHERE id = $1").bind(id);
+        if query.execute(&mut *self.tx).await?.rows_affected() > 0 {
+            let query = sqlx::query("UPDATE numbers SET left_pool = NULL WHERE left_pool = $1");
+            query.bind(id).execute(&mut *self.tx).await?;
+        }
         Ok(())
     }
 

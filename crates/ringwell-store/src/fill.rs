@@ -51,6 +51,22 @@ impl Change {
         size(&mut self.tx, &pool).await
     }
 
+    /// The parts of `range` that are in the pool's rotation, by number.
+    pub(crate) async fn in_rotation(
+        &mut self,
+        id: PoolId,
+        range: NumberRange,
+    ) -> Result<Vec<NumberRange>, StoreError> {
+        let runs = numbers::of_pool(&mut self.tx, id).await?;
+        let rotation = runs.iter().filter(|run| run.state == NumberState::Available);
+        let part = |run: &Run| {
+            let (first, last) = (run.first.max(range.first()), run.last.min(range.last()));
+            let count = (last.to_u64() + 1).checked_sub(first.to_u64())?;
+            NumberRange::new(first, u32::try_from(count).ok()?)
+        };
+        Ok(rotation.filter_map(part).collect())
+    }
+
     /// Raises the pool's greatest size to what it has, for numbers that somebody gave it by hand.
     ///
     /// # Errors

@@ -1,0 +1,98 @@
+//! Pools that grow while they are busy, and give back what they do not use.
+//!
+//! Owns by how much. Which pools are busy and which numbers are unused only the shards know: that
+//! comes in as an argument, as does the time. All that is done is in the audit log, by an author
+//! of its own; with `dry_run` it is only said.
+
+use ringwell_core::{Millis, NumberRange, PoolId};
+
+use crate::fill::first_size;
+use crate::{Change, Leave, Store, StoreError};
+
+/// How pools grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// By how much of what it has a busy pool grows at once, in percent; by one number at least.
+    pub percent: u32,
+    /// By no more numbers than that at once.
+    pub step_max: u32,
+    /// Whether to say what would be done, and not to do it.
+    pub dry_run: bool,
+}
+
+/// By how much one pool has changed, or would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resized {
+    /// The pool.
+    pub pool: PoolId,
+    /// How many numbers it had.
+    pub before: u64,
+    /// How many it has now. As before, if the inventory has none for it.
+    pub after: u64,
+}
+
+impl Store {
+    /// Lets the `busy` pools grow one step each, up to their greatest size, out of the inventory;
+    /// those that are gone or full are passed over. To be asked every five minutes, as the
+    /// published API says. The version, and what has happened.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn grow(
+        &self,
+        now: Millis,
+        growth: Growth,
+        busy: &[PoolId],
+    ) -> Result<(u64, Vec<Resized>), StoreError> {
+        let mut change = self.change("ringwell: growth", now).await?;
+        let mut resized = Vec::new();
+        for id in busy {
+            let Some(pool) = change.find_pool(*id).await? else { continue };
+            let before = change.size(*id).await?.total();
+            let most = u64::from(pool.settings.max_pool_size);
+            if before >= most {
+                continue;
+            }
+            let step = (before * u64::from(growth.percent)).div_ceil(100);
+            let step = step.clamp(1, u64::from(growth.step_max).max(1));
+            // What it began with it should have in any case.
+            let target = (before + step).max(first_size(&pool.settings)).min(most);
+            let after = before + change.fill(*id, target).await?;
+            resized.push(Resized { pool: *id, before, after });
+        }
+        Ok((end(change, growth.dry_run).await?, resized))
+    }
+
+    /// Takes `unused` numbers away from a pool, for the inventory, as far as it keeps what it
+    /// began with: what the published API does at the end of a month. Numbers that are not in the
+    /// pool's rotation are passed over.
+    ///
+    /// # Errors
+    /// [`crate::Refusal::UnknownPool`].
+    pub async fn give_back_unused(
+        &self,
+        now: Millis,
+        pool: PoolId,
+        unused: &[NumberRange],
+        dry_run: bool,
+    ) -> Result<(u64, Resized), StoreError> {
+        let mut change = self.change("ringwell: month end", now).await?;
+        let settings = change.pool(pool).await?.settings;
+        let before = change.size(pool).await?.total();
+        let mut left = before.saturating_sub(first_size(&settings));
+        let mut gone = Vec::new();
+        for range in unused.iter().rev() {
+            for part in change.in_rotation(pool, *range).await?.into_iter().rev() {
+                let count = u32::try_from(left.min(u64::from(part.count()))).unwrap_or(u32::MAX);
+                left -= u64::from(count);
+                gone.extend(NumberRange::new(part.first(), count));
+            }
+        }
+        let after = before - change.take_out(&gone, Leave::Inventory).await?;
+        Ok((end(change, dry_run).await?, Resized { pool, before, after }))
+    }
+}
+
+async fn end(change: Change, dry_run: bool) -> Result<u64, StoreError> {
+    if dry_run { Ok(change.version() - 1) } else { change.commit().await }
+}
