@@ -17,6 +17,10 @@ mod heads;
 mod management;
 #[path = "hostile/metrics.rs"]
 mod metrics;
+#[path = "hostile/proxied.rs"]
+mod proxied;
 #[path = "hostile/raw.rs"]
 mod raw;
+#[path = "hostile/secrets.rs"]
+mod secrets;
 mod support;

@@ -20,7 +20,7 @@ fn row(suffix: &str) -> String {
     batch(&format!(r#"{{"requests":[{{"api_suffix":"{suffix}"}}]}}"#))
 }
 
-fn refused_batches() -> Vec<Vector> {
+pub(crate) fn refused_batches() -> Vec<Vector> {
     let many = |rows: usize| {
         let row = r#"{"api_suffix":"1/x"}"#;
         batch(&format!(r#"{{"requests":[{}]}}"#, vec![row; rows].join(",")))

@@ -21,7 +21,7 @@ fn chunks(body: &str, extension: &str, trailer: &str) -> String {
     format!("{:x}{extension}\r\n{body}\r\n0\r\n{trailer}\r\n", body.len())
 }
 
-fn lengths(pool: &Pool) -> Vec<Vector> {
+pub(crate) fn lengths(pool: &Pool) -> Vec<Vector> {
     let body = good_body(pool);
     let bytes = body.len();
     let with = |fields: &str| post(fields, &body);
@@ -46,7 +46,7 @@ fn lengths(pool: &Pool) -> Vec<Vector> {
     ]
 }
 
-fn codings(pool: &Pool) -> Vec<Vector> {
+pub(crate) fn codings(pool: &Pool) -> Vec<Vector> {
     let body = good_body(pool);
     let with = |fields: &str| post(fields, &(chunks(&body, "", "") + SMUGGLED));
     let coding = |value: &str| with(&format!("transfer-encoding: {value}\r\n"));
@@ -86,7 +86,7 @@ fn codings(pool: &Pool) -> Vec<Vector> {
     ]
 }
 
-fn chunked_bodies(pool: &Pool) -> Vec<Vector> {
+pub(crate) fn chunked_bodies(pool: &Pool) -> Vec<Vector> {
     let body = good_body(pool);
     let with = |rest: &str| post(CHUNKED, rest);
     let broken = |name, rest: &str| closed(name, with(rest), &[400], "its chunks are malformed");

@@ -18,7 +18,7 @@ fn method(method: &str, path: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nhost: x\r\n\r\n")
 }
 
-fn fields() -> Vec<Vector> {
+pub(crate) fn fields() -> Vec<Vector> {
     let many = |count: usize| {
         (1..count).fold("host: x\r\n".to_owned(), |s, i| s + &format!("a{i}: 1\r\n"))
     };
@@ -83,7 +83,7 @@ fn fields() -> Vec<Vector> {
     ]
 }
 
-fn request_lines() -> Vec<Vector> {
+pub(crate) fn request_lines() -> Vec<Vector> {
     let tls = [&b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03"[..], &[0; 160]].concat();
     let all_bytes: Vec<u8> = (0..=255).collect();
     let healthy = get("host: x\r\n");
@@ -130,7 +130,7 @@ fn request_lines() -> Vec<Vector> {
     ]
 }
 
-fn paths_and_methods() -> Vec<Vector> {
+pub(crate) fn paths_and_methods() -> Vec<Vector> {
     let single = "/api/2013-07-01/ring_pools/1/allocate_number.json?ring_pool_key=x";
     let long = |path: &str, bytes: usize| {
         target(&format!("{path}?{}", "y".repeat(bytes - path.len() - 1)))

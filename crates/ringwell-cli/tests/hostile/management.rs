@@ -1,5 +1,9 @@
 //! The management API against clients without a token, and with one but without sense.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
 use super::raw::{good, start};
 use super::support::client::Answer;
 use super::support::site::TOKEN;
@@ -52,6 +56,52 @@ fn without_the_token_nothing_under_v1_is_told() {
     // The first of two counts.
     let two = [("authorization", "Bearer planted"), ("authorization", bearer().leak() as &str)];
     assert_eq!(client.get(LOOK_UP, &two).unwrap().status, 401);
+}
+
+/// Every path that the sources name in a route, as a client would write it.
+fn routes() -> BTreeSet<String> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folders = ["ringwell-node/src/admin", "ringwell-admin/src"].map(|name| crates.join(name));
+    let files = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
+    let mut found = BTreeSet::new();
+    for file in files.map(|file| file.unwrap().path()).filter(|path| path.is_file()) {
+        let text = fs::read_to_string(file).unwrap();
+        let named = text.split(".route(").skip(1).filter_map(|rest| rest.split('"').nth(1));
+        for path in named.filter(|path| path.starts_with('/')) {
+            let parts = path.split('/').map(|part| if part.starts_with('{') { "7" } else { part });
+            found.insert(parts.collect::<Vec<_>>().join("/"));
+        }
+    }
+    found
+}
+
+#[test]
+fn no_path_under_v1_does_anything_for_a_stranger_whatever_the_method() {
+    let (_site, server) = start("");
+    let routes = routes();
+    assert!(routes.contains("/shards/moves") && routes.contains("/metrics"), "{routes:?}");
+    let open = ["/healthz", "/readyz", "/metrics"];
+    let mut tried = 0;
+    for route in routes.iter().filter(|route| !open.contains(&route.as_str())) {
+        let path = if route.starts_with("/v1") { route.clone() } else { format!("/v1{route}") };
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"] {
+            for value in ["", "Bearer planted", "Basic cGxhbnRlZA=="] {
+                let mut client = server.client();
+                let head = format!(
+                    "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: {value}\r\n\
+                     content-length: 2\r\n\r\n{{}}"
+                );
+                client.send(head.as_bytes()).unwrap();
+                let status = client.receive().unwrap().status;
+                // What is called by others carries a credential of its own, or is not switched on.
+                let refused: &[u16] =
+                    if path.contains("/webhooks/") { &[401, 403, 404, 405] } else { &[401] };
+                assert!(refused.contains(&status), "{method} {path} {value:?}: {status}");
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried >= 4 * 8 * 3, "{tried}");
 }
 
 #[test]

@@ -1,0 +1,157 @@
+//! The hostile requests through a real `HAProxy`, which uses its connections to the server for
+//! everybody: whatever one client sends, the answers of all others stay their own.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::raw::{Vector, start};
+use super::support::batch::BULK;
+use super::support::client::{Answer, Client};
+use super::support::server::{Server, ringwell};
+use super::support::site::{Pool, Site};
+use super::{bodies, framing, heads};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// A proxy in front of one server, as `ringwell haproxy` configures it. Killed when dropped.
+struct Proxy {
+    child: Child,
+    address: String,
+    folder: TempDir,
+}
+
+impl Proxy {
+    /// `None` where there is no `HAProxy`.
+    fn start(site: &Site, server: &Server) -> Option<Self> {
+        let runs =
+            |path: &&str| Command::new(path).arg("-v").stdout(Stdio::null()).status().is_ok();
+        let Some(haproxy) = ["haproxy", "/usr/sbin/haproxy"].into_iter().find(runs) else {
+            eprintln!("SKIPPED: HAProxy is not installed; `apt-get install haproxy` does so");
+            return None;
+        };
+        let folder = TempDir::new().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let map = format!(
+            "version = 1\nsecret = \"the-secret-of-this-cluster\"\n[[node]]\nname = \"a\"\n\
+             shards = [0]\nlink = \"unix:{}\"\nlisten = [\"{}\"]\n",
+            path("a.link"),
+            server.address()
+        );
+        fs::write(path("cluster.toml"), map).unwrap();
+        // Free at this moment; the proxy binds it in the next.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = format!("127.0.0.1:{port}");
+        let made = ringwell(&["haproxy", "--cluster", &path("cluster.toml"), "--bind", &address])
+            .args(["--stats-socket", &path("admin.sock"), "--config"])
+            .arg(site.config())
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let text = String::from_utf8(made.stdout).unwrap();
+        // Only root can become somebody else.
+        let mine = |line: &&str| !["    user haproxy", "    group haproxy"].contains(line);
+        let text: Vec<&str> = text.lines().filter(mine).collect();
+        fs::write(path("haproxy.cfg"), text.join("\n") + "\n").unwrap();
+        let child = Command::new(haproxy)
+            .args(["-db", "-f", &path("haproxy.cfg")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(path("haproxy.log")).unwrap())
+            .spawn()
+            .unwrap();
+        let proxy = Self { child, address, folder };
+        let until = Instant::now() + SOON;
+        // Figures and health are not for everybody, so a batch without rows has to tell.
+        while proxy.ask("{}").is_none_or(|answer| answer.status != 403) {
+            let log = || fs::read_to_string(proxy.folder.path().join("haproxy.log"));
+            assert!(Instant::now() < until, "the proxy does not reach the server: {:?}", log());
+            thread::sleep(Duration::from_millis(20));
+        }
+        Some(proxy)
+    }
+
+    fn ask(&self, body: &str) -> Option<Answer> {
+        Client::connect(&self.address).ok()?.post(BULK, &[], body).ok()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // Errors mean that it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Somebody else asks for two numbers on a connection of their own.
+fn check_bystander(proxy: &Proxy, pool: &Pool, after: &str, place: usize) {
+    let mut client = Client::connect(&proxy.address).unwrap();
+    for turn in 0..2 {
+        let id = format!("bystander-{place}-{turn}");
+        let row = format!(r#"{{"api_suffix":"{}","request_id":"{id}"}}"#, pool.suffix("a=1"));
+        let answer = client.post(BULK, &[], &format!(r#"{{"requests":[{row}]}}"#));
+        let answer = answer.unwrap_or_else(|error| panic!("after {after:?}: {error}"));
+        let json = answer.json();
+        let rows = json["responses"].as_array().map_or(0, Vec::len);
+        let own = rows == 1 && json["responses"][0]["request_id"] == id.as_str();
+        assert!(
+            own && json["responses"][0]["promo_number"].is_string(),
+            "after {after:?}: {answer:?}"
+        );
+    }
+}
+
+/// The status of the first answer that has come by now; `None` if there is none.
+fn status(stream: &mut TcpStream) -> Option<u16> {
+    stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let mut bytes = [0; 64];
+    match stream.read(&mut bytes) {
+        Ok(length) => String::from_utf8_lossy(&bytes[..length]).split(' ').nth(1)?.parse().ok(),
+        Err(error) => {
+            assert_ne!(error.kind(), ErrorKind::InvalidInput);
+            None
+        }
+    }
+}
+
+#[test]
+fn whatever_is_sent_through_the_proxy_everybody_else_gets_their_own_answers() {
+    let (site, server) = start("limits.connections = 400");
+    let Some(proxy) = Proxy::start(&site, &server) else { return };
+    let pool = &site.pools[0];
+    let vectors: Vec<Vector> = [
+        framing::lengths(pool),
+        framing::codings(pool),
+        framing::chunked_bodies(pool),
+        heads::fields(),
+        heads::request_lines(),
+        heads::paths_and_methods(),
+        bodies::refused_batches(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    assert!(vectors.len() > 100, "{}", vectors.len());
+    // They stay open, so that half a request may still be on its way while others are served.
+    let mut hostile = Vec::new();
+    for (place, vector) in vectors.iter().enumerate() {
+        let mut stream = TcpStream::connect(&proxy.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_write_timeout(Some(SOON)).unwrap();
+        // The proxy may have had enough before the end.
+        let _ = stream.write_all(&vector.bytes);
+        check_bystander(&proxy, pool, vector.name, place);
+        hostile.push(stream);
+    }
+    let statuses: Vec<_> = hostile.iter_mut().map(status).collect();
+    let count = |wanted: u16| statuses.iter().filter(|status| **status == Some(wanted)).count();
+    // Some the proxy or the server refuses, some they take.
+    assert!(count(400) > 30 && count(200) > 5, "{statuses:?}");
+    assert_eq!(count(500) + count(502), 0, "{statuses:?}");
+}

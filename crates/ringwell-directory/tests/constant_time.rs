@@ -1,0 +1,94 @@
+//! Comparing secrets takes the same work whatever was presented: counted instructions, not a clock.
+//!
+//! The test starts itself under `valgrind --tool=callgrind`, which counts the instructions of one
+//! function. Skipped, with a word, where there is no valgrind.
+
+use std::hint::black_box;
+use std::process::Command;
+
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_directory::{Directory, PoolFields, RingPool, RingPoolKey, Token, TokenHash};
+
+const KEY: &str = "k3y-of-pool-16-that-is-32-bytes!";
+/// The right one, one that differs in its first byte, in its last, and in all of them.
+const PRESENTED: [&str; 4] = [
+    KEY,
+    "X3y-of-pool-16-that-is-32-bytes!",
+    "k3y-of-pool-16-that-is-32-bytesX",
+    "XXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX",
+];
+/// Set to the index of what is to be presented where the counted functions are to be called.
+const COUNTED: &str = "RINGWELL_COUNTED";
+const TEST: &str = "the_same_work_for_every_key_that_is_presented";
+
+#[inline(never)]
+fn counted_key(key: &RingPoolKey, presented: &[u8]) -> bool {
+    key.matches(black_box(presented))
+}
+
+#[inline(never)]
+fn counted_pool(directory: &Directory, pool: PoolId, presented: &[u8]) -> bool {
+    directory.check_key(directory.lookup(pool), black_box(presented))
+}
+
+#[inline(never)]
+fn counted_token(hashes: &[TokenHash], presented: &[u8]) -> bool {
+    TokenHash::any_matches(hashes, black_box(presented))
+}
+
+fn directory() -> Directory {
+    let first = PromoNumber::from_u64(2_000_000_000).unwrap();
+    let pool = RingPool::new(PoolFields {
+        id: PoolId(16),
+        name: None,
+        key: RingPoolKey::parse(KEY).unwrap(),
+        next_key: None,
+        lifetime: Millis(1000),
+        numbers: vec![NumberRange::new(first, 10).unwrap()],
+        overflow: None,
+        tracking: None,
+    });
+    Directory::new(1, vec![pool.unwrap()], 1).unwrap()
+}
+
+fn compare(presented: &[u8]) {
+    let key = RingPoolKey::parse(KEY).unwrap();
+    let others = [[7; 32], [8; 32]].map(|bytes| Token::from_random(bytes).hash());
+    let hashes = [Token::parse(KEY).unwrap().hash(), others[0], others[1]];
+    let is_ours = presented == KEY.as_bytes();
+    assert_eq!(counted_key(&key, presented), is_ours);
+    assert_eq!(counted_pool(&directory(), PoolId(16), presented), is_ours);
+    assert_eq!(counted_token(&hashes, presented), is_ours);
+}
+
+/// How many instructions `function` takes if the text of this index is presented.
+fn instructions(function: &str, presented: usize) -> Option<u64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(format!("--toggle-collect=*{function}*"))
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", TEST, "--test-threads=1"])
+        .env(COUNTED, presented.to_string())
+        .output();
+    let Ok(output) = output else {
+        eprintln!("SKIPPED: valgrind is not installed; `apt-get install valgrind` does so");
+        return None;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let count = said.lines().find_map(|line| line.split_once("Collected :"));
+    Some(count.unwrap().1.trim().parse().unwrap())
+}
+
+#[test]
+fn the_same_work_for_every_key_that_is_presented() {
+    if let Ok(presented) = std::env::var(COUNTED) {
+        return compare(PRESENTED[presented.parse::<usize>().unwrap()].as_bytes());
+    }
+    for function in ["counted_key", "counted_pool", "counted_token"] {
+        let counts = (0..PRESENTED.len()).map(|presented| instructions(function, presented));
+        let Some(counts) = counts.collect::<Option<Vec<_>>>() else { return };
+        assert!(counts[0] > 50, "{function} was not counted: {counts:?}");
+        assert!(counts.iter().all(|count| *count == counts[0]), "{function}: {counts:?}");
+    }
+}
