@@ -1,7 +1,5 @@
 //! The OpenAPI document tells of every path of `/v1/`, and of no other.
 
-#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
-
 use std::fs;
 use std::path::Path;
 
