@@ -133,3 +133,6 @@ impl NumberRange {
         (self.first.to_u64()..=self.last().to_u64()).filter_map(PromoNumber::from_u64)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -148,6 +148,31 @@ fn a_held_pool_hands_out_nothing_until_the_hold_ends() {
 }
 
 #[test]
+fn among_numbers_that_come_free_at_once_a_carried_one_goes_out_last() {
+    let mut shard = Rebuild::new(vec![spec(1, FIRST, 9, 30_000)]).finish();
+    let start = Millis(1_000_000);
+    for position in 1..=9 {
+        shard.allocate(start, 0, None, Position(position)).unwrap();
+    }
+    // Ends the ring's order: from here on a heap knows whose turn it is.
+    shard.release(Millis(1_000_001), 8, start, Position(10)).unwrap();
+    shard.carried(0, PromoNumber::from_u64(FIRST).unwrap(), Position(11));
+    let again = (12..=20).map(|position| {
+        let grant = shard.allocate(Millis(1_030_000), 0, None, Position(position)).unwrap();
+        grant.number.to_u64() - FIRST + 1
+    });
+    assert_eq!(again.collect::<Vec<_>>(), [9, 2, 3, 4, 5, 6, 7, 8, 1]);
+}
+
+#[test]
+fn a_pool_without_numbers_may_be_asked_again_after_a_lifetime() {
+    let empty = PoolSpec { numbers: vec![], ..spec(1, FIRST, 1, 30_000) };
+    let mut shard = Rebuild::new(vec![empty]).finish();
+    let error = shard.allocate(Millis(1_000_000), 0, None, Position(1)).unwrap_err();
+    assert_eq!(error.until, Millis(1_030_000));
+}
+
+#[test]
 fn a_number_that_left_its_pool_stays_known_and_goes_locked_to_its_new_shard() {
     let mut old = Rebuild::new(vec![]);
     let mut slot = Rebuild::new(vec![spec(1, FIRST, 1, 10)]).finish().slots()[0];
