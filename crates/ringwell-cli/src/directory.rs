@@ -5,15 +5,20 @@
 //! how old that is. Source: docs/spec/directory.md.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use ringwell_core::Millis;
-use ringwell_directory::{Database, RingPool};
+use axum::Router;
+use ringwell_admin::{Later, PoolState};
+use ringwell_core::{Millis, PoolId};
+use ringwell_directory::{Database, Listen, Management, RingPool};
 use ringwell_node::{Live, LiveError};
 use ringwell_store::{Delta, Location, Scope, Store, StoreError};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
 
 /// How often the version is asked for.
 const EVERY: Duration = Duration::from_millis(200);
@@ -78,18 +83,106 @@ async fn import(store: &Store, of_file: &[RingPool]) -> Result<(), StoreError> {
 }
 
 impl Directory {
-    /// Follows the database on a thread of its own until the node ends.
+    /// Follows the database, and serves the management of its pools, on a thread of its own until
+    /// the node ends.
     ///
     /// # Errors
-    /// If there can be no thread.
-    pub(crate) fn follow(self, live: Live) -> std::io::Result<()> {
+    /// If there can be no thread, or management cannot listen.
+    pub(crate) fn follow(self, live: Live, management: &Management) -> anyhow::Result<()> {
         let Self { runtime, store, node, version } = self;
+        let changed = Arc::new(Notify::new());
+        let server = Server { live: live.clone(), changed: Arc::clone(&changed) };
+        let router = ringwell_admin::router(ringwell_admin::Management {
+            store: store.clone(),
+            live: Arc::new(server),
+            token_sha256: management.token_sha256.clone(),
+            requests_per_second: management.requests_per_second,
+        });
+        let address = management.address.clone();
+        let listener = runtime.block_on(bind(&address));
+        let listener =
+            listener.with_context(|| format!("management cannot listen on {address}"))?;
+        tracing::info!(address = %listener.address(), "management");
         let follow = move || {
-            let mut follower =
-                Follower { store, node, version, live, is_lost: false, refused: None };
-            runtime.block_on(async { while follower.round().await {} });
+            let (is_lost, refused) = (false, None);
+            let mut follower = Follower { store, node, version, live, changed, is_lost, refused };
+            runtime.block_on(async {
+                tokio::select! {
+                    () = async { while follower.round().await {} } => {}
+                    () = listener.serve(router) => {}
+                }
+            });
         };
-        thread::Builder::new().name("directory".to_owned()).spawn(follow).map(drop)
+        thread::Builder::new().name("directory".to_owned()).spawn(follow)?;
+        Ok(())
+    }
+}
+
+/// Where management is listened for.
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, String),
+}
+
+async fn bind(address: &Listen) -> std::io::Result<Listener> {
+    match address {
+        Listen::Tcp { host, port } => {
+            Ok(Listener::Tcp(TcpListener::bind((host.as_str(), *port)).await?))
+        }
+        Listen::Unix(path) => {
+            // Left by a server that was killed.
+            let _ = std::fs::remove_file(path);
+            Ok(Listener::Unix(UnixListener::bind(path)?, address.to_string()))
+        }
+    }
+}
+
+impl Listener {
+    fn address(&self) -> String {
+        match self {
+            Self::Tcp(tcp) => tcp.local_addr().map_or_else(|e| e.to_string(), |at| at.to_string()),
+            Self::Unix(_, address) => address.clone(),
+        }
+    }
+
+    /// Until the process ends: a broken listener is told, and the pools are followed without it.
+    async fn serve(self, router: Router) {
+        let served = match self {
+            Self::Tcp(listener) => axum::serve(listener, router).await,
+            Self::Unix(listener, _) => axum::serve(listener, router).await,
+        };
+        tracing::error!(?served, "management has ended");
+        std::future::pending().await
+    }
+}
+
+/// The running server, as the management API asks it.
+struct Server {
+    live: Live,
+    changed: Arc<Notify>,
+}
+
+impl ringwell_admin::Live for Server {
+    fn now(&self) -> Millis {
+        now()
+    }
+
+    fn state(&self, pool: PoolId) -> Later<'_, Option<PoolState>> {
+        Box::pin(async move {
+            let state = self.live.states(vec![pool]).await.ok()?.pop()?;
+            let free = u64::from(state.numbers - state.locked.min(state.numbers));
+            let exhausted = ("exhausted".to_owned(), u64::from(state.exhausted));
+            Some(PoolState {
+                free,
+                locked: state.locked.into(),
+                next_free: state.next_free,
+                overflow: [exhausted].into(),
+            })
+        })
+    }
+
+    fn changed(&self, _version: u64) {
+        self.changed.notify_one();
     }
 }
 
@@ -98,6 +191,8 @@ struct Follower {
     node: String,
     version: u64,
     live: Live,
+    /// Told when this process itself has changed the directory.
+    changed: Arc<Notify>,
     /// The database did not answer the last time.
     is_lost: bool,
     /// Why the newest version cannot be served.
@@ -119,7 +214,7 @@ impl Follower {
     /// A few looks; `false` when the node has ended.
     async fn round(&mut self) -> bool {
         for _ in 0..DUE_EVERY {
-            tokio::time::sleep(EVERY).await;
+            let _ = tokio::time::timeout(EVERY, self.changed.notified()).await;
             let looked = self.look().await;
             match looked {
                 Ok(Looked::Ended) => return false,

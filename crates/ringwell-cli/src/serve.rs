@@ -81,7 +81,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         Some(kept) => {
             let (handle, orders) = live();
             directories.orders = Some(orders);
-            kept.follow(handle)?;
+            kept.follow(handle, &config.management)?;
         }
     }
     ringwell_node::serve(config, directory, member, directories, Box::new(|_| ()))?;

@@ -19,7 +19,7 @@ use ringwell_store::{Change, Leave, Location, Store, StoreError};
 use support::batch::{self, Ask, BULK};
 use support::client::Client;
 use support::server::Server;
-use support::site::{Pool, Site};
+use support::site::{Pool, Site, TOKEN};
 use tokio::runtime::{Builder, Runtime};
 
 const LONG: Duration = Duration::from_mins(1);
@@ -49,7 +49,8 @@ impl Managed {
             Location::File(path) => format!("sqlite:{}", path.display()),
             Location::Url(url) => url.clone(),
         };
-        let site = Site::new(pools, &format!("shards = 2\n[directory]\ndatabase = \"{database}\""));
+        let more = "shards = 2\nmanagement.address = \"127.0.0.1:0\"";
+        let site = Site::new(pools, &format!("{more}\n[directory]\ndatabase = \"{database}\""));
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let store = runtime.block_on(Store::open(&rig.location)).unwrap();
         Self { rig, site, runtime, store }
@@ -78,6 +79,15 @@ impl Managed {
         })
         .unwrap();
     }
+}
+
+/// A client of the management address, which the log tells.
+fn management(server: &Server) -> Client {
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains(r#""message":"management""#)).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let fields = line.get("fields").unwrap_or(&line);
+    Client::connect(fields["address"].as_str().unwrap()).unwrap()
 }
 
 /// Looks until it is so.
@@ -135,6 +145,45 @@ fn pools_move_in_and_changes_take_effect(rig: Rig) {
     assert!(is_refused(&mut client, &pools[2]) && is_refused(&mut client, &pools[1]));
     assert_eq!(batch::one(&mut client, &pools[3], "e").number, pools[3].first + 1);
     assert!(batch::one(&mut client, &pools[0], "f").overflow);
+    server.stop();
+}
+
+/// A tenant's system makes a pool by the published API, as it always has, and asks for numbers.
+#[test]
+fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
+    let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
+    let server = managed.start();
+    let mut manager = management(&server);
+    let token = format!("Bearer {TOKEN}");
+    let headers = [("authorization", &*token), ("content-type", "application/json")];
+    let numbers = "{\"ranges\":[\"8885550100-8885550104\"]}";
+    let added = manager.post("/v1/numbers", &headers, numbers).unwrap();
+    assert!(added.status < 300, "{} {}", added.status, added.body);
+    let path = "/api/2013-07-01/1/advertisers/7/advertiser_campaigns/8/ring_pools/spring.json";
+    let wanted = "{\"name\":\"Spring\",\"lifetime_seconds\":\"60\",\"max_pool_size\":\"4\",\
+                  \"fill_immediately\":true}";
+    let headers = [("authorization", TOKEN)];
+    let made = manager.post(path, &headers, wanted).unwrap();
+    assert_eq!(made.status, 201, "{}", made.body);
+    let made = made.json();
+    let id = made["id"].as_u64().unwrap();
+    let pool = Pool { key: made["api_key"].as_str().unwrap().into(), ..Pool::new(id, 3, LONG) };
+    let mut client = server.client();
+    soon("the new pool", || !is_refused(&mut client, &pool));
+    // It had one number for that; the other two, and the overflow number.
+    let mut given: Vec<(u64, bool)> = (0..3)
+        .map(|_| batch::one(&mut client, &pool, "x"))
+        .map(|row| (row.number, row.overflow))
+        .collect();
+    given.sort_unstable();
+    assert_eq!(given.iter().filter(|(_, overflow)| *overflow).count(), 1, "{given:?}");
+    assert!(given.iter().all(|(n, _)| (8_885_550_100..8_885_550_105).contains(n)), "{given:?}");
+    let state = manager.get(&format!("/v1/pools/{id}/state"), &[("authorization", &token)]);
+    let state = state.unwrap().json();
+    assert_eq!((&state["free"], &state["locked"]), (&0.into(), &3.into()), "{state}");
+    // Nothing of this without a token, and nothing of it on the address of the clients.
+    assert_eq!(manager.get("/v1/pools", &[]).unwrap().status, 401);
+    assert_eq!(client.get("/v1/pools", &[("authorization", &token)]).unwrap().status, 404);
     server.stop();
 }
 

@@ -235,6 +235,13 @@ impl Shard {
         }
     }
 
+    /// Whether nothing goes out of the pool of `slot` at `now`, because part of its history is in
+    /// doubt.
+    #[must_use]
+    pub fn is_held(&self, slot: u32, now: Millis) -> bool {
+        self.pool_of(slot).is_some_and(|pool| self.pools[pool as usize].held_until > now)
+    }
+
     /// The pools that are held beyond `now`, and until when; also those that are not here.
     pub fn holds(&self, now: Millis) -> impl Iterator<Item = (PoolId, Millis)> {
         let here = self.pools.iter().map(|pool| (pool.id, pool.held_until));

@@ -61,10 +61,14 @@ pub struct Config {
 }
 
 /// Who may use `/v1/`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Management {
     /// Hashes of the tokens that are accepted: none.
     pub token_sha256: Vec<TokenHash>,
+    /// Where pools in a database are managed: `127.0.0.1:8081`.
+    pub address: Listen,
+    /// Requests that are answered in a second there; what comes beyond gets 429: 100.
+    pub requests_per_second: u32,
 }
 
 /// Where ring pools are kept and managed.
@@ -232,6 +236,13 @@ impl Config {
             api: Api::default(),
             log: Log::default(),
         }
+    }
+}
+
+impl Default for Management {
+    fn default() -> Self {
+        let address = Listen::Tcp { host: "127.0.0.1".to_owned(), port: 8081 };
+        Self { token_sha256: Vec::new(), address, requests_per_second: 100 }
     }
 }
 

@@ -239,6 +239,10 @@ impl Engine {
             return Outcome::Exhausted { until: Millis::ZERO };
         };
         if self.shard.slots()[slot as usize].is_free(now) {
+            // Whoever the number went to last may be what is in doubt.
+            if self.shard.is_held(slot, now) {
+                return Outcome::Exhausted { until: Millis::ZERO };
+            }
             let position = self.next_position();
             let grant = self.shard.extend(now, slot, position);
             grant.inspect(|grant| self.extended(now, grant));

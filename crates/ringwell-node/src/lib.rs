@@ -26,6 +26,7 @@ mod live;
 mod lookup;
 mod membership;
 mod mesh;
+mod messages;
 mod node;
 mod reload;
 mod run;

@@ -169,8 +169,17 @@ impl ShardStore {
         }
         // Without frames it says no more than the new one. Only now: a file must always tell
         // where the journal ends.
-        if let Some(leftover) = leftover.filter(|_| flusher.segment.is_some()) {
-            remove(&segment_path(&shared.directory, leftover.header.segno))?;
+        match leftover {
+            Some(leftover) if flusher.segment.is_some() => {
+                remove(&segment_path(&shared.directory, leftover.header.segno))?;
+            }
+            // Its file stays, and must go with those behind it.
+            Some(leftover) => {
+                if let Kept::Files(index) = &mut *shared.kept() {
+                    index.push(leftover);
+                }
+            }
+            None => {}
         }
         let filler = spares.start()?;
         let (groups, receiver) = mpsc::channel();

@@ -1,0 +1,117 @@
+//! What other threads, and the management API, ask of a shard: its queue is worked through here.
+
+use std::rc::Rc;
+
+use ringwell_core::{Millis, PoolCounts, PoolId};
+use ringwell_engine::Engine;
+use tokio::sync::mpsc;
+
+use crate::disk::Journal;
+use crate::live::PoolState;
+use crate::mesh::Message;
+use crate::node::JournalState;
+use crate::shard::ShardThread;
+use crate::stats::{JournalStats, ShardStats};
+use crate::{change, handover, lookup};
+
+/// Serves what other threads ask of this shard.
+pub(crate) async fn serve(
+    thread: Rc<ShardThread>,
+    journal: Rc<Journal>,
+    mut queue: mpsc::Receiver<Message>,
+) {
+    let shard = thread.id;
+    while let Some(message) = queue.recv().await {
+        match message {
+            Message::Rows(rows) => thread.serve_peer(rows).await,
+            Message::Unanswered(numbers) => thread.release(&numbers),
+            Message::Release { number, allocated_at, reply } => {
+                let now = thread.now();
+                let released = thread.engine.borrow_mut().release(now, number, allocated_at);
+                thread.commit_soon();
+                let group = thread.engine.borrow().newest_group();
+                let thread = Rc::clone(&thread);
+                tokio::task::spawn_local(async move {
+                    let durable = if released { thread.commit.wait(group).await } else { Ok(()) };
+                    let _ = reply.send(durable.map(|()| released));
+                });
+            }
+            Message::Attribution { number, at, reply } => {
+                let looked = lookup::attribution(Rc::clone(&thread), journal.reader(), number, at);
+                tokio::task::spawn_local(async move {
+                    let _ = reply.send(looked.await);
+                });
+            }
+            Message::Change(step, reply) => {
+                let taken = change::take(Rc::clone(&thread), step);
+                tokio::task::spawn_local(async move {
+                    let _ = reply.send(taken.await);
+                });
+            }
+            Message::Adopt { adopted, reply } => {
+                let adopting = handover::adopt_here(Rc::clone(&thread), adopted);
+                tokio::task::spawn_local(async move {
+                    let _ = reply.send(adopting.await);
+                });
+            }
+            Message::States { pools, reply } => {
+                let now = thread.now();
+                let engine = thread.engine.borrow();
+                let state = |(index, id): (u32, PoolId)| pool_state(&engine, now, shard, index, id);
+                let _ = reply.send(pools.into_iter().filter_map(state).collect());
+            }
+            // For shards of other nodes.
+            Message::Post { .. } => {}
+            Message::Stats(reply) => {
+                let _ = reply.send(stats(&thread, &journal));
+            }
+            Message::Ping(reply) => {
+                let _ = reply.send(thread.now());
+            }
+        }
+    }
+}
+
+/// A pool as the engine has it; `None` if it is another's index by now.
+fn pool_state(
+    engine: &Engine,
+    now: Millis,
+    shard: u16,
+    index: u32,
+    pool: PoolId,
+) -> Option<PoolState> {
+    let rules = engine.shard();
+    if !rules.is_pool(index, pool) {
+        return None;
+    }
+    let PoolCounts { allocated, exhausted } = rules.counts(index);
+    let numbers = rules.pool_slots(index).len();
+    let next_free = rules.next_free(index, now);
+    let locked = rules.locked(index, now);
+    let small = |count| u32::try_from(count).unwrap_or(u32::MAX);
+    let (numbers, locked) = (small(numbers), small(locked));
+    Some(PoolState { pool, shard, numbers, locked, next_free, allocated, exhausted })
+}
+
+fn stats(thread: &ShardThread, journal: &Journal) -> ShardStats {
+    let engine = thread.engine.borrow();
+    let stored = journal.stats();
+    let mut journals = thread.node.journals();
+    let state = journals.find(|(shard, _)| *shard == thread.id).map(|(_, state)| state);
+    ShardStats {
+        shard: thread.id,
+        counters: thread.stats.counters(),
+        overflow: thread.stats.overflow_counts(),
+        latency: thread.stats.latency(),
+        links: thread.links.iter().map(|link| link.stats()).collect(),
+        connections: thread.connections.count(),
+        engine: engine.counts(),
+        answers: engine.answers_remembered(),
+        numbers: engine.shard().number_count(),
+        journal: JournalStats {
+            groups: stored.frames,
+            bytes: stored.body_bytes,
+            state: state.unwrap_or(JournalState::Failed) as u64,
+        },
+    }
+}
