@@ -3,6 +3,7 @@ module ringwell.test/peers
 go 1.22
 
 require (
+	github.com/goccy/go-json v0.10.5
 	github.com/jackc/pgx/v5 v5.7.2
 	github.com/redis/go-redis/v9 v9.7.0
 )

@@ -7,7 +7,6 @@ import (
 	"log"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -40,8 +39,6 @@ type server struct {
 
 // Main serves: PROGRAM PORT POOLS.csv [REST...]; open makes the allocator from the pools and REST.
 func Main(open func(pools []*Pool, rest []string) (Allocator, error)) {
-	// The live heap is a few MB; the default would collect it thousands of times a second.
-	debug.SetGCPercent(800)
 	if len(os.Args) < 3 {
 		log.Fatal("usage: PROGRAM PORT POOLS.csv [REST...]")
 	}

@@ -2,11 +2,12 @@ package front
 
 import (
 	"crypto/subtle"
-	"encoding/json"
 	"errors"
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/goccy/go-json"
 )
 
 type row struct {

@@ -1,6 +1,6 @@
 // A ring pool server as one would write it for Node: fastify, all pools in memory, nothing kept.
 //
-// node server.js PORT POOLS.csv
+// node --max-semi-space-size=64 server.js PORT POOLS.csv
 
 import { readFileSync } from "node:fs";
 import fastify from "fastify";
@@ -85,7 +85,7 @@ const server = fastify({ logger: false });
 // Any Content-Type is taken as JSON, and JSON.parse alone reads it: fastify's own parser also looks
 // for "__proto__", which nothing here could be harmed by.
 server.removeAllContentTypeParsers();
-server.addContentTypeParser("*", { parseAs: "string" }, (_request, body, done) => {
+server.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => {
   try {
     done(null, JSON.parse(body));
   } catch (error) {

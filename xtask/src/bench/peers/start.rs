@@ -9,6 +9,8 @@ use super::super::server::{Server, free_address, pinned};
 use super::store::{self, Place, Store};
 use crate::shell::{is_installed, output, root, run};
 
+/// Room for what lives no longer than a batch. Why: `bench/peers/README.md`.
+const YOUNG: &str = "--max-semi-space-size=64";
 /// Oldest Go whose net/http has patterns with methods.
 const GO_MINOR_MIN: u32 = 22;
 
@@ -115,16 +117,16 @@ impl<'a> Shop<'a> {
         let address = free_address()?;
         let peers = root().join("bench/peers");
         let program = |name: &str| self.pinned(&self.work.join("bin").join(name));
-        let script = |interpreter: &str, path: &str| {
+        let script = |interpreter: &str, flags: &[&str], path: &str| {
             let mut command = self.pinned(Path::new(interpreter));
-            command.arg(peers.join(path));
+            command.args(flags).arg(peers.join(path));
             command
         };
         let (name, mut command, store) = match kind {
             Kind::Ours(durability) => return self.start_ours(durability, address),
             Kind::Go => ("go", program("go"), None),
-            Kind::Node => ("node", script("node", "node/server.js"), None),
-            Kind::Ruby => ("ruby", script("ruby", "ruby/server.rb"), None),
+            Kind::Node => ("node", script("node", &[YOUNG], "node/server.js"), None),
+            Kind::Ruby => ("ruby", script("ruby", &[], "ruby/server.rb"), None),
             Kind::Redis { flushed } => {
                 ("redis", program("redis"), Some(self.place().redis(flushed)?))
             }

@@ -25,7 +25,7 @@ const POSTGRES_SETTINGS: [&str; 8] = [
     "max_connections=100",
 ];
 /// Connections of the front to Postgres.
-const CONNECTIONS: u32 = 32;
+const CONNECTIONS: u32 = 16;
 /// Postgres refuses to run as root.
 const AS_POSTGRES: [&str; 3] = ["--reuid=postgres", "--regid=postgres", "--clear-groups"];
 
