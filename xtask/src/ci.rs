@@ -3,11 +3,13 @@
 //! One profile (`dev`, optimised a little) serves tests and smoke runs, because building the
 //! workspace a second time would cost more than it shows. No step asserts a time.
 
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::bail;
 
-use crate::shell::{self, cargo, is_installed};
+use crate::shell::{self, cargo, is_installed, root, target_dir};
 
 /// Runs every step, also after one failed, and names those that did.
 ///
@@ -27,8 +29,18 @@ pub(crate) fn run() -> anyhow::Result<()> {
     } else {
         summary.skip("licences", "cargo-deny is not installed");
     }
+    if is_installed("ruby") {
+        summary.step_of("gem", Command::new("ruby/test").env("RINGWELL_BIN", program()));
+    } else {
+        summary.skip("gem", "ruby is not installed: ruby/setup does it");
+    }
     summary.step("benchmarks", &["xtask", "bench", "all", "--smoke"]);
     summary.finish()
+}
+
+/// The program as the tests have built it.
+fn program() -> PathBuf {
+    target_dir().join("debug/ringwell")
 }
 
 #[derive(Default)]
@@ -41,9 +53,13 @@ struct Summary {
 
 impl Summary {
     fn step(&mut self, name: &str, args: &[&str]) {
-        println!("\n== {name}: cargo {}", args.join(" "));
+        self.step_of(name, cargo().args(args));
+    }
+
+    fn step_of(&mut self, name: &str, command: &mut Command) {
+        println!("\n== {name}");
         let start = Instant::now();
-        let result = shell::run(cargo().args(args));
+        let result = shell::run(command.current_dir(root()));
         let word = if result.is_ok() { "passed" } else { "FAILED" };
         if let Err(error) = result {
             println!("{error:#}");
