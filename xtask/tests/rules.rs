@@ -45,6 +45,8 @@ const FENCES: [(&str, &[&str]); 17] = [
             "ringwell-journal",
             "ringwell-engine",
             "ringwell-directory",
+            "ringwell-store",
+            "ringwell-admin",
             "ringwell-load",
             "ringwell-node",
             "ringwell-plan",
@@ -52,10 +54,7 @@ const FENCES: [(&str, &[&str]); 17] = [
         ],
     ),
     // Never ringwell-node: what it does around the engine is done again, in virtual time.
-    (
-        "ringwell-sim",
-        &["ringwell-core", "ringwell-journal", "ringwell-engine", "ringwell-mesh"],
-    ),
+    ("ringwell-sim", &["ringwell-core", "ringwell-journal", "ringwell-engine", "ringwell-mesh"]),
     (
         "ringwell-fuzz",
         &[

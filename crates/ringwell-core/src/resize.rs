@@ -116,7 +116,7 @@ impl Shard {
         let locked_until = from.slot.locked_until.max(known.locked_until);
         let allocated_at = from.slot.allocated_at.max(known.allocated_at);
         let mut merged =
-            Retired { slot: Slot { locked_until, allocated_at, ..from.slot }, ..*from };
+            Retired { slot: Slot { allocated_at, locked_until, ..from.slot }, ..*from };
         let Some(place) = self.runs.find(number) else {
             if let Some(own) = self.retired.get(&number).filter(|_| is_older) {
                 (merged.pool, merged.visitor) = (own.pool, own.visitor);

@@ -20,8 +20,9 @@ mod token;
 pub use changes::Changes;
 pub use cluster::{Cluster, ClusterMap, ClusterNode, Secret, TlsFiles};
 pub use config::{
-    Api, Application, Config, Database, Durability, Journal, Limits, Listen, Log, LogFormat, Management, Overrides,
-    VARIABLES, ValueError, load, pool_from_json, parse_deadline, parse_duration, parse_lifetime, parse_shards,
+    Api, Application, Config, Database, Durability, Journal, Limits, Listen, Log, LogFormat,
+    Management, Overrides, VARIABLES, ValueError, load, parse_deadline, parse_duration,
+    parse_lifetime, parse_shards, pool_from_json,
 };
 pub use demo::{DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv};
 pub use directory::{Directory, Entry};

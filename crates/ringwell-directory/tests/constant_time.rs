@@ -3,6 +3,8 @@
 //! The test starts itself under `valgrind --tool=callgrind`, which counts the instructions of one
 //! function. Skipped, with a word, where there is no valgrind.
 
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
 use std::hint::black_box;
 use std::process::Command;
 

@@ -113,9 +113,8 @@ impl Application {
         let Some(refused_for) = refused_for else { return };
         let now = Instant::now();
         if pools.asked.len() >= REMEMBERED_MAX {
-            let is_over = |asked: &Asked| {
-                matches!(asked, Asked::Refused { until } if *until <= now)
-            };
+            let is_over =
+                |asked: &Asked| matches!(asked, Asked::Refused { until } if *until <= now);
             pools.asked.retain(|_, asked| !is_over(asked));
         }
         if pools.asked.len() < REMEMBERED_MAX {

@@ -260,9 +260,8 @@ impl Job {
     /// Notes which rows name pools that `directory` does not have.
     pub(crate) fn find_unknown(&mut self, directory: &Directory) {
         let rows = (0..).zip(self.batch.rows());
-        let is_unknown = |row: &Row| {
-            row.ask.as_ref().is_ok_and(|ask| directory.lookup(ask.pool).is_none())
-        };
+        let is_unknown =
+            |row: &Row| row.ask.as_ref().is_ok_and(|ask| directory.lookup(ask.pool).is_none());
         self.unknown.extend(rows.filter(|(_, row)| is_unknown(row)).map(|(row, _)| row));
     }
 

@@ -15,7 +15,7 @@ pub(super) fn move_buckets(client: &mut Client, buckets: &str, to: u16) -> Answe
 
 /// Moves all buckets of node `from` to the other one's shard.
 fn drain(client: &mut Client, from: usize) -> Answer {
-    move_buckets(client, ["0-511", "512-1023"][from], if from == 0 { 1 } else { 0 })
+    move_buckets(client, ["0-511", "512-1023"][from], u16::from(from == 0))
 }
 
 pub(super) fn numbers_of(rows: &[Row]) -> Vec<u64> {
@@ -142,7 +142,7 @@ fn under_load_no_row_is_lost_and_no_number_goes_out_twice() {
         for turn in 0..8 {
             let from = turn % 2;
             let mut client = servers[from].client();
-            let moved = move_buckets(&mut client, "256-767", if from == 0 { 1 } else { 0 });
+            let moved = move_buckets(&mut client, "256-767", u16::from(from == 0));
             assert!(moved.status == 200 || turn == 0, "{}", moved.body);
             if moved.status != 200 {
                 // Those that are node b's already: only the others move.
@@ -222,7 +222,9 @@ fn what_cannot_move_is_refused_and_stays() {
     let mut cluster = Cluster::new(4, HALF_AN_HOUR);
     let a = cluster.start(0);
     let mut pools = cluster.pools().to_vec();
-    pools.iter_mut().for_each(|pool| pool.numbers -= 1);
+    for pool in &mut pools {
+        pool.numbers -= 1;
+    }
     cluster.sites[1].write(pools);
     let b = cluster.start(1);
     let mut client = a.client();

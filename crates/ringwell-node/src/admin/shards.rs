@@ -99,9 +99,8 @@ fn ranges(numbers: impl Iterator<Item = u16>) -> String {
             _ => runs.push((number, number)),
         }
     }
-    let text = |(first, last): (u16, u16)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
+    let text = |(first, last): (u16, u16)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
     };
     runs.into_iter().map(text).collect::<Vec<_>>().join(",")
 }

@@ -53,7 +53,7 @@ pub(crate) async fn post(
     let put = pushed.ring_pool.map(|pool| pool_from_json(pool.get().as_bytes())).transpose();
     let put = put.map_err(Problem::bad_request)?;
     let removed: Vec<PoolId> = pushed.removed.map(PoolId).into_iter().collect();
-    if put.is_some() == (!removed.is_empty()) {
+    if put.is_some() != removed.is_empty() {
         return Err(Problem::bad_request("either ring_pool or removed"));
     }
     let changed = put.iter().map(ringwell_directory::RingPool::id).chain(removed.iter().copied());

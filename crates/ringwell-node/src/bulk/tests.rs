@@ -188,7 +188,7 @@ fn rows_that_are_refused_as_moved_are_asked_for_once_more_of_the_new_owner() {
         let pools = before.pools().to_vec();
         Arc::new(before.succeed(2, pools, all_to(shard)).unwrap())
     };
-    let (stale, newest) = (state(1), state(2));
+    let (outdated, newest) = (state(1), state(2));
     let specs = |shard: &Rc<ShardThread>| {
         for (index, pool) in Changes::between(&before, &newest, 2).put {
             shard.engine.borrow_mut().put_pool(index, &pool.spec()).unwrap();
@@ -199,7 +199,7 @@ fn rows_that_are_refused_as_moved_are_asked_for_once_more_of_the_new_owner() {
         old.engine.borrow_mut().remove_pool(index);
     }
     specs(&new);
-    thread.use_directory(stale);
+    thread.use_directory(outdated);
     let body = body(&thread, 40);
     let answer = run(async {
         let terms = soon(60_000);

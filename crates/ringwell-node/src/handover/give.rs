@@ -97,7 +97,9 @@ async fn give_up(
 ) -> Result<(), MoveError> {
     let _one = node.changes.lock().await;
     let mut owners = node.owners().ok_or(MoveError::NoCluster)?;
-    buckets.iter().for_each(|bucket| owners.give(*bucket, to));
+    for bucket in buckets {
+        owners.give(*bucket, to);
+    }
     keep(node, &owners, leaving.into_iter().collect()).await?;
     Ok(use_owners(node, peers, owners).await?)
 }
