@@ -1,9 +1,10 @@
 //! Automation of the repository: `cargo xtask ci` is the whole of CI, `cargo xtask bench` runs the
-//! benchmarks. The repository's own rules are tests: `tests/rules.rs`.
+//! benchmarks, `cargo xtask soak` the long runs under faults. The repository's own rules are tests: `tests/rules.rs`.
 
 mod bench;
 mod ci;
 mod shell;
+mod soak;
 
 use clap::{Parser, Subcommand};
 
@@ -21,6 +22,8 @@ enum Task {
     Ci,
     /// Measure Ringwell against the ceiling server of the same run.
     Bench(bench::Args),
+    /// Real faults on real processes for a long time.
+    Soak(soak::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -28,5 +31,6 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().task {
         Task::Ci => ci::run(),
         Task::Bench(args) => bench::run(&args),
+        Task::Soak(args) => soak::run(&args),
     }
 }
