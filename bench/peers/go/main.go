@@ -9,8 +9,8 @@ import (
 	"ringwell.test/peers/front"
 )
 
-// ring is the numbers of a pool in the order in which they are handed out, which is also the order in
-// which they come free, because all are locked out equally long.
+// ring is the numbers of a pool in the order in which they are handed out, which is also the order
+// in which they come free, because all are locked out equally long.
 type ring struct {
 	sync.Mutex
 	next   int

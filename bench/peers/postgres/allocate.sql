@@ -1,7 +1,7 @@
 -- One batch: $1 pools, each once, $2 how many numbers each of them is to give.
 -- What another batch has locked is skipped; that batch will have it.
--- The update finds its rows by number: by ctid it would miss those that another batch has updated, and
--- whose lockout has ended, since this statement's snapshot was taken.
+-- The update finds its rows by number: by ctid it would miss those that another batch has updated,
+-- and whose lockout has ended, since this statement's snapshot was taken.
 WITH clock AS MATERIALIZED (
     SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
 ), chosen AS MATERIALIZED (

@@ -1,5 +1,5 @@
-// A ring pool server whose numbers lie in a PostgreSQL table, locked row by row with FOR UPDATE SKIP
-// LOCKED; net/http and pgx are in front. Pools and keys are in this program's memory.
+// A ring pool server whose numbers lie in a PostgreSQL table, locked row by row with FOR UPDATE
+// SKIP LOCKED; net/http and pgx are in front. Pools and keys are in this program's memory.
 package main
 
 import (

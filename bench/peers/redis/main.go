@@ -1,5 +1,5 @@
-// A ring pool server whose numbers lie in Redis: a Lua script allocates, net/http and go-redis are in
-// front. Pools and keys are in this program's memory, as configuration would be.
+// A ring pool server whose numbers lie in Redis: a Lua script allocates, net/http and go-redis are
+// in front. Pools and keys are in this program's memory, as configuration would be.
 package main
 
 import (

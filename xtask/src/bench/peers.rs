@@ -1,5 +1,5 @@
-//! What users would pick instead, next to Ringwell in the same run. `bench/peers/README.md` explains
-//! the peers, and how they were tuned.
+//! What users would pick instead, next to Ringwell in the same run. `bench/peers/README.md`
+//! explains the peers, and how they were tuned.
 //!
 //! Each is proved right before it is timed. Only one runs at a time, so that what a store tidies up
 //! afterwards is charged to nobody else; all of them run once a round.
