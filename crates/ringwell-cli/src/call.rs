@@ -30,7 +30,7 @@ use crate::serve::variable;
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// A server that answers a call later than this is given up. Moving many buckets takes seconds.
-const ANSWER_MAX: Duration = Duration::from_secs(120);
+const ANSWER_MAX: Duration = Duration::from_mins(2);
 
 /// A server: `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(crate) struct Access {
     /// The server: http://HOST:PORT or unix:PATH
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub(crate) url: Url,
-    /// Where the management token lies; without it, it is taken from RINGWELL_TOKEN
+    /// Where the management token lies; without it, it is taken from `RINGWELL_TOKEN`
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }

@@ -152,7 +152,7 @@ impl Listener {
             Self::Unix(listener, _) => axum::serve(listener, router).await,
         };
         tracing::error!(?served, "management has ended");
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

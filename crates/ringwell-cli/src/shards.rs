@@ -97,9 +97,8 @@ fn parse_buckets(text: &str) -> Result<Buckets, String> {
 
 /// As people write them: runs as ranges.
 fn ranges(buckets: &BTreeSet<u16>) -> String {
-    let text = |(first, last): &(u16, u16)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
+    let text = |(first, last): &(u16, u16)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
     };
     runs(buckets).iter().map(text).collect::<Vec<_>>().join(",")
 }
@@ -301,11 +300,10 @@ fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
             if let Ok(now) = Overview::ask(caller, url) {
                 left = now.of_node(node);
             }
-            let left = match left.is_empty() {
-                true => {
-                    "it owns none of its buckets any more, but some are on their way".to_owned()
-                }
-                false => format!("still its own: {} buckets, {}", left.len(), ranges(&left)),
+            let left = if left.is_empty() {
+                "it owns none of its buckets any more, but some are on their way".to_owned()
+            } else {
+                format!("still its own: {} buckets, {}", left.len(), ranges(&left))
             };
             bail!("node {node} is not drained ({left}); run this again. {error:#}");
         }

@@ -42,8 +42,8 @@ impl Backend {
     fn new(delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (replies, heads): (Arc<Mutex<BTreeMap<u64, Reply>>>, Arc<Mutex<Vec<String>>>) =
-            Default::default();
+        let replies: Arc<Mutex<BTreeMap<u64, Reply>>> = Arc::default();
+        let heads: Arc<Mutex<Vec<String>>> = Arc::default();
         let (of_thread, seen) = (Arc::clone(&replies), Arc::clone(&heads));
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {

@@ -2,6 +2,7 @@
 //! there takes effect within a second, and costs no lockout.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+#![allow(clippy::expect_used, reason = "as above")]
 
 #[path = "../../ringwell-store/tests/rig/mod.rs"]
 mod rig;
@@ -153,17 +154,17 @@ fn pools_move_in_and_changes_take_effect(rig: Rig) {
 fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
     let server = managed.start();
-    let mut manager = management(&server);
+    let mut operator = management(&server);
     let token = format!("Bearer {TOKEN}");
     let headers = [("authorization", &*token), ("content-type", "application/json")];
     let numbers = "{\"ranges\":[\"8885550100-8885550104\"]}";
-    let added = manager.post("/v1/numbers", &headers, numbers).unwrap();
+    let added = operator.post("/v1/numbers", &headers, numbers).unwrap();
     assert!(added.status < 300, "{} {}", added.status, added.body);
     let path = "/api/2013-07-01/1/advertisers/7/advertiser_campaigns/8/ring_pools/spring.json";
     let wanted = "{\"name\":\"Spring\",\"lifetime_seconds\":\"60\",\"max_pool_size\":\"4\",\
                   \"fill_immediately\":true}";
     let headers = [("authorization", TOKEN)];
-    let made = manager.post(path, &headers, wanted).unwrap();
+    let made = operator.post(path, &headers, wanted).unwrap();
     assert_eq!(made.status, 201, "{}", made.body);
     let made = made.json();
     let id = made["id"].as_u64().unwrap();
@@ -178,11 +179,11 @@ fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     given.sort_unstable();
     assert_eq!(given.iter().filter(|(_, overflow)| *overflow).count(), 1, "{given:?}");
     assert!(given.iter().all(|(n, _)| (8_885_550_100..8_885_550_105).contains(n)), "{given:?}");
-    let state = manager.get(&format!("/v1/pools/{id}/state"), &[("authorization", &token)]);
+    let state = operator.get(&format!("/v1/pools/{id}/state"), &[("authorization", &token)]);
     let state = state.unwrap().json();
     assert_eq!((&state["free"], &state["locked"]), (&0.into(), &3.into()), "{state}");
     // Nothing of this without a token, and nothing of it on the address of the clients.
-    assert_eq!(manager.get("/v1/pools", &[]).unwrap().status, 401);
+    assert_eq!(operator.get("/v1/pools", &[]).unwrap().status, 401);
     assert_eq!(client.get("/v1/pools", &[("authorization", &token)]).unwrap().status, 404);
     server.stop();
 }

@@ -45,8 +45,8 @@ fn a_shard_does_not_believe_hearsay_that_it_owns_a_bucket() {
     giver.give(0, 1);
     assert!(!taker.learn(&giver, |shard| shard == 1));
     assert_eq!(taker.get(0), Some(Owner { moves: 0, shard: 0 }));
-    let given = giver.get(0).unwrap();
-    assert!(taker.take(0, given) && !taker.take(0, given));
+    let moved = giver.get(0).unwrap();
+    assert!(taker.take(0, moved) && !taker.take(0, moved));
     let mut third = owners();
     assert!(third.learn(&taker, |shard| shard == 2));
     assert_eq!(third.placement().of_bucket(0), 1);
