@@ -136,18 +136,19 @@ fn value_of<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     pair.strip_prefix(name)?.strip_prefix(b"=")
 }
 
-/// Looks for the visitor among the parameters.
+/// Looks for the visitor among the parameters: the first one counts, also if it is of no use, and
+/// on whichever side of the key it stands.
 pub(crate) fn find_visitor(text: &[u8], params: [Span; 2]) -> Option<Span> {
-    params.into_iter().find_map(|part| {
+    let first = params.into_iter().find_map(|part| {
         let (mut start, end) = (part.start(), part.end());
         while start < end {
             let stop = memchr(b'&', &text[start..end]).map_or(end, |length| start + length);
             if let Some(value) = value_of(&text[start..stop], VISITOR_NAME) {
-                let is_usable = (1..=VISITOR_BYTES_MAX).contains(&value.len());
-                return is_usable.then(|| Span::new(stop - value.len(), stop));
+                return Some(Span::new(stop - value.len(), stop));
             }
             start = stop + 1;
         }
         None
-    })
+    });
+    first.filter(|visitor| (1..=VISITOR_BYTES_MAX).contains(&visitor.len()))
 }

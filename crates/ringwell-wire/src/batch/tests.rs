@@ -92,6 +92,19 @@ fn a_visitor_is_found_wherever_it_stands() {
 }
 
 #[test]
+fn the_first_visitor_counts_on_whichever_side_of_the_key_even_if_it_is_of_no_use() {
+    let (first, second) = ("ringwell_visitor=", "ringwell_visitor=v7");
+    check_suffix(
+        &format!("1/allocate_number.json?{first}&ring_pool_key=K&{second}"),
+        &format!("1 K {first}|{second} - -"),
+    );
+    check_suffix(
+        &format!("1/allocate_number.json?ring_pool_key=K&{first}&{second}"),
+        &format!("1 K |{first}&{second} - -"),
+    );
+}
+
+#[test]
 fn the_request_id_keeps_its_json_type() {
     for id in ["\"a\"", "7", "-1.5e3", "true", "null", "12345678901234567890123", "\"\\u00e9\""] {
         check(
