@@ -14,7 +14,7 @@ use ringwell_directory::{
     parse_lifetime, parse_shards,
 };
 
-use crate::{check, haproxy, journal, load, plan, shards};
+use crate::{check, haproxy, journal, load, plan, pools, shards};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -92,6 +92,9 @@ pub(crate) enum Command {
     /// Say how many numbers a pool needs, or what machines a cluster does
     #[command(after_help = plan::HELP)]
     Plan(Box<plan::Args>),
+    /// Manage the ring pools of a running server that keeps them in a database
+    #[command(after_help = pools::HELP)]
+    Pools(Box<pools::Args>),
     /// Show which shard owns which buckets, and move them between running nodes
     #[command(after_help = shards::HELP)]
     Shards(shards::Args),

@@ -70,7 +70,7 @@ pub(crate) struct Access {
     pub(crate) url: Url,
     /// Where the management token lies; without it, it is taken from `RINGWELL_TOKEN`
     #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 /// Why a call brought nothing.
@@ -172,15 +172,42 @@ impl Caller {
     }
 
     fn call(&self, url: &Url, method: Method, path: &str, body: Bytes) -> Result<Value, CallError> {
+        let (status, body) = self.send(url, method, path, ("application/json", body))?;
+        let json: Option<Value> = serde_json::from_slice(&body).ok();
+        if status == StatusCode::OK {
+            let reason = "its answer is no JSON".to_owned();
+            return json.ok_or_else(|| CallError::Lost { url: url.clone(), reason });
+        }
+        let detail = json.and_then(|json| Some(json.get("detail")?.as_str()?.to_owned()));
+        let (url, detail) = (url.clone(), detail.unwrap_or_default());
+        Err(CallError::Refused { url, status, detail, has_token: self.has_token() })
+    }
+
+    /// Whether calls carry a token.
+    pub(crate) fn has_token(&self) -> bool {
+        self.authorization.is_some()
+    }
+
+    /// What the server answers to a request with a body of that content type, whatever it says.
+    ///
+    /// # Errors
+    /// [`CallError`], but never that the server has refused.
+    pub(crate) fn send(
+        &self,
+        url: &Url,
+        method: Method,
+        path: &str,
+        (kind, body): (&'static str, Bytes),
+    ) -> Result<(StatusCode, Bytes), CallError> {
         let lost = |reason: String| CallError::Lost { url: url.clone(), reason };
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().map_err(|_| lost("bad path".to_owned()))?;
         let headers = request.headers_mut();
         headers.insert(HOST, HeaderValue::from_static("ringwell"));
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.extend(self.authorization.clone().map(|value| (AUTHORIZATION, value)));
-        let (status, body) = self.runtime.block_on(async {
+        self.runtime.block_on(async {
             let connecting = timeout(CONNECT_MAX, connect(&url.0)).await;
             let stream = match connecting {
                 Ok(Ok(stream)) => stream,
@@ -190,14 +217,7 @@ impl Caller {
             let answering = timeout(ANSWER_MAX, exchange(stream, request)).await;
             let answered = answering.map_err(|_| lost("nothing came in time".to_owned()))?;
             answered.map_err(|error| lost(error.to_string()))
-        })?;
-        let json: Option<Value> = serde_json::from_slice(&body).ok();
-        if status == StatusCode::OK {
-            return json.ok_or_else(|| lost("its answer is no JSON".to_owned()));
-        }
-        let detail = json.and_then(|json| Some(json.get("detail")?.as_str()?.to_owned()));
-        let (url, detail) = (url.clone(), detail.unwrap_or_default());
-        Err(CallError::Refused { url, status, detail, has_token: self.authorization.is_some() })
+        })
     }
 }
 

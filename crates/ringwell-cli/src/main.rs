@@ -15,6 +15,7 @@ mod load;
 mod logs;
 mod man;
 mod plan;
+mod pools;
 mod serve;
 mod shards;
 mod story;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(*args),
         Command::Check(args) => check::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Pools(args) => pools::run(&args),
         Command::Shards(args) => shards::run(&args),
         Command::Token => texts::token(),
         Command::Completions { shell } => texts::completions(shell),

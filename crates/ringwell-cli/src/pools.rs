@@ -1,0 +1,199 @@
+//! `ringwell pools`: ring pools, their numbers and tokens, on a server that keeps them in a
+//! database.
+//!
+//! Owns the commands and what people read of the answers. Every change is made by the server, in
+//! one transaction a command, except where the text says otherwise; nothing is kept here.
+//! Source: docs/spec/management.md.
+
+mod create;
+mod lists;
+mod numbers;
+mod server;
+mod show;
+mod table;
+mod tokens;
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::ensure;
+use hyper::Method;
+use ringwell_core::NumberRange;
+use serde_json::{Value, json};
+
+use self::server::Server;
+use crate::call::Url;
+use crate::texts::print;
+
+pub(crate) const HELP: &str = "\
+Works on a server that has `database` set under [directory], at its management.address. The token
+comes from --token-file or RINGWELL_TOKEN: one of the configuration, or one that
+`ringwell pools tokens create` has made. Tables are for people; --json prints what scripts want.
+
+Examples:
+  ringwell pools list
+  ringwell pools create --id 7 --name Spring --numbers 8885550100-8885550149 --overflow 8885550199
+  ringwell pools numbers add 8885550200-8885550999
+  ringwell pools create --name Summer --lifetime 10m --size 50        from the inventory
+  ringwell pools state 7 --json
+  ringwell pools resize 7 --size 80
+  ringwell pools rotate-key 7 && ringwell pools rotate-key 7 --end
+  ringwell pools export pools.csv && ringwell pools import pools.csv --dry-run
+  ringwell pools remove 7 --yes --url unix:/run/ringwell/manage.sock";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where the server manages pools: http://HOST:PORT or unix:PATH
+    #[arg(
+        long,
+        global = true,
+        display_order = 100,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8081"
+    )]
+    url: Url,
+    /// Where the token lies; without it, it is taken from `RINGWELL_TOKEN`
+    #[arg(long, global = true, display_order = 101, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true, display_order = 102)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Print all ring pools
+    List,
+    /// Print a ring pool and its numbers
+    Show {
+        /// Which ring pool
+        id: u64,
+    },
+    /// Print what a ring pool is doing now: free and locked numbers, when the next comes free
+    State {
+        /// Which ring pool
+        id: u64,
+    },
+    /// Make a ring pool, of given numbers or from the inventory
+    Create(create::Create),
+    /// Change how many numbers a ring pool may have: it draws from the inventory, or gives back
+    Resize {
+        /// Which ring pool
+        id: u64,
+        /// How many numbers, with the one for overflow
+        #[arg(long, value_name = "N")]
+        size: u32,
+    },
+    /// Give numbers to a ring pool
+    AddNumbers {
+        /// Which ring pool
+        id: u64,
+        /// Which numbers, as in 8885550100-8885550149
+        #[arg(required = true, value_name = "RANGE", value_parser = numbers::parse_range)]
+        ranges: Vec<NumberRange>,
+    },
+    /// Give a ring pool a second key, or end its former one
+    RotateKey {
+        /// Which ring pool
+        id: u64,
+        /// From now on only the newer key is valid
+        #[arg(long)]
+        end: bool,
+    },
+    /// Remove a ring pool; its numbers go back to the inventory when their lockouts are over
+    Remove {
+        /// Which ring pool
+        id: u64,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Take ring pools from a CSV file; exit code 1 if lines are bad
+    Import(lists::Import),
+    /// Write all ring pools as CSV, with their keys
+    Export {
+        /// The file, which only its owner can read; without it, stdout
+        file: Option<PathBuf>,
+    },
+    /// The inventory: all numbers, whether pools have them or not
+    #[command(subcommand)]
+    Numbers(numbers::Numbers),
+    /// The tokens of those who may manage
+    #[command(subcommand)]
+    Tokens(tokens::Tokens),
+}
+
+/// Does what was asked.
+///
+/// # Errors
+/// If the server cannot be asked, or refuses.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let Args { url, token_file, json, command } = args;
+    let (server, json) = (Server::new(url, token_file.as_ref())?, *json);
+    match command {
+        Command::List => show::list(&server, json),
+        Command::Show { id } => show::show(&server, *id, json),
+        Command::State { id } => show::state(&server, *id, json),
+        Command::Create(create) => create::run(&server, create, json),
+        Command::Resize { id, size } => resize(&server, *id, *size, json),
+        Command::AddNumbers { id, ranges } => numbers::add_to_pool(&server, *id, ranges, json),
+        Command::RotateKey { id, end: false } => rotate_key(&server, *id, json),
+        Command::RotateKey { id, end: true } => end_key(&server, *id, json),
+        Command::Remove { id, yes } => remove(&server, *id, *yes, json),
+        Command::Import(import) => lists::import(&server, import, json),
+        Command::Export { file } => lists::export(&server, file.as_deref()),
+        Command::Numbers(numbers) => numbers::run(&server, numbers, json),
+        Command::Tokens(tokens) => tokens::run(&server, tokens, json),
+    }
+}
+
+/// Prints an answer: as it came, or the text that says the same.
+fn say(json: bool, answer: &Value, text: impl FnOnce() -> String) -> anyhow::Result<ExitCode> {
+    let text = if json { serde_json::to_string_pretty(answer)? + "\n" } else { text() };
+    print(text.as_bytes())
+}
+
+fn resize(server: &Server, id: u64, size: u32, json: bool) -> anyhow::Result<ExitCode> {
+    let pool = server.get(&format!("/v1/pools/{id}"))?;
+    server.change(&Method::PUT, &server::published(&pool), &json!({ "max_pool_size": size }))?;
+    let pool = show::pool(server, id)?;
+    say(json, &pool, || {
+        let text = show::counted(&pool);
+        format!("ring pool {id} may have {}; it has {text}\n", show::text(&pool, "max_pool_size"))
+    })
+}
+
+fn rotate_key(server: &Server, id: u64, json: bool) -> anyhow::Result<ExitCode> {
+    let answer = server.change(&Method::POST, &format!("/v1/pools/{id}/key"), &Value::Null)?;
+    eprintln!(
+        "The new key of ring pool {id}. The former one stays valid until \
+         `ringwell pools rotate-key {id} --end`:"
+    );
+    say(json, &answer, || format!("{}\n", show::text(&answer, "ring_pool_key")))
+}
+
+fn end_key(server: &Server, id: u64, json: bool) -> anyhow::Result<ExitCode> {
+    let path = format!("/v1/pools/{id}/key/previous");
+    let answer = server.change(&Method::DELETE, &path, &Value::Null)?;
+    say(json, &answer, || format!("only the newest key of ring pool {id} is valid now\n"))
+}
+
+fn remove(server: &Server, id: u64, yes: bool, json: bool) -> anyhow::Result<ExitCode> {
+    let pool = show::pool(server, id)?;
+    if !yes {
+        let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
+        ensure!(can_ask, "nobody is there to be asked: give --yes to remove ring pool {id}");
+        let (name, numbers) = (show::text(&pool, "name"), show::counted(&pool));
+        eprint!("Remove ring pool {id}, {name}, with {numbers}? [y/N] ");
+        io::stderr().flush()?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        let is_yes = ["y", "yes"].contains(&answer.trim().to_lowercase().as_str());
+        ensure!(is_yes, "ring pool {id} stays");
+    }
+    server.change(&Method::DELETE, &server::published(&pool), &Value::Null)?;
+    say(json, &json!({ "removed": id }), || format!("ring pool {id} is removed\n"))
+}

@@ -1,0 +1,146 @@
+//! New pools: of numbers that are named, with the list that `/v1/` takes, or of numbers of the
+//! inventory, by the published API. Either way in one transaction.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, ensure};
+use hyper::Method;
+use ringwell_core::{Millis, NumberRange, PromoNumber};
+use ringwell_directory::parse_lifetime;
+use serde_json::{Value, json};
+
+use super::server::{Server, collection};
+use super::show::text;
+use super::{numbers, say, show};
+
+const HEADING: [&str; 10] = [
+    "id",
+    "ring_pool_key",
+    "overflow_number",
+    "lifetime_seconds",
+    "first_number",
+    "numbers",
+    "name",
+    "network",
+    "advertiser",
+    "campaign",
+];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Create {
+    /// What people call it
+    #[arg(long)]
+    name: String,
+    /// How long an allocation is guaranteed
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
+    lifetime: Millis,
+    /// Its numbers, as in 8885550100-8885550149; needs --id
+    #[arg(
+        long,
+        value_name = "RANGE",
+        num_args = 1..,
+        value_parser = numbers::parse_range,
+        required_unless_present = "size",
+        conflicts_with = "size",
+        requires = "id"
+    )]
+    numbers: Vec<NumberRange>,
+    /// Its id, which no pool has yet; with --size the server chooses one
+    #[arg(long, conflicts_with = "size")]
+    id: Option<u64>,
+    /// The number for rows that get none of their own; without it they get errors
+    #[arg(long, value_name = "NUMBER", conflicts_with = "size", value_parser = PromoNumber::parse)]
+    overflow: Option<PromoNumber>,
+    /// Its key [default: a random one]
+    #[arg(long, conflicts_with = "size")]
+    key: Option<String>,
+    /// So many numbers of the inventory, one of them for overflow
+    #[arg(long, value_name = "N")]
+    size: Option<u32>,
+    /// No overflow number: rows that get none of their own get errors
+    #[arg(long, requires = "size")]
+    no_overflow: bool,
+    /// The network that it is of
+    #[arg(long, value_name = "NAME", default_value = "local")]
+    network: String,
+    /// The advertiser within the network
+    #[arg(long, value_name = "NAME", default_value = "local")]
+    advertiser: String,
+    /// The campaign of the advertiser
+    #[arg(long, value_name = "NAME", default_value = "local")]
+    campaign: String,
+}
+
+/// Makes the pool and shows it with its key.
+pub(super) fn run(server: &Server, create: &Create, json: bool) -> anyhow::Result<ExitCode> {
+    let (id, key) = match (create.size, create.id) {
+        (Some(size), _) => from_inventory(server, create, size)?,
+        (None, id) => {
+            let id = id.context("--numbers needs --id")?;
+            (id, of_numbers(server, create, id)?)
+        }
+    };
+    let mut pool = show::pool(server, id)?;
+    pool["ring_pool_key"] = key.into();
+    say(json, &pool, || show::lines(&pool))
+}
+
+fn from_inventory(server: &Server, create: &Create, size: u32) -> anyhow::Result<(u64, String)> {
+    let whole = create.lifetime.0.is_multiple_of(1000);
+    ensure!(whole, "with --size a lifetime is whole seconds");
+    let path = collection(&create.network, &create.advertiser, &create.campaign);
+    let made = server.change(
+        &Method::POST,
+        &format!("{path}.json"),
+        &json!({
+            "name": create.name,
+            "lifetime_seconds": create.lifetime.0 / 1000,
+            "max_pool_size": size,
+            "fill_immediately": true,
+            "allow_overflow": !create.no_overflow,
+        }),
+    )?;
+    let id = made["id"].as_u64().context("the server does not say which id the pool has")?;
+    Ok((id, text(&made, "api_key")))
+}
+
+/// Makes the pool and tells its key.
+fn of_numbers(server: &Server, create: &Create, id: u64) -> anyhow::Result<String> {
+    let there = server.find(&format!("/v1/pools/{id}"))?;
+    ensure!(there.is_none(), "ring pool {id} is there already");
+    let key = match &create.key {
+        Some(key) => key.clone(),
+        None => random_key()?,
+    };
+    let mut list = csv::Writer::from_writer(Vec::new());
+    list.write_record(HEADING)?;
+    for range in &create.numbers {
+        let Millis(lifetime) = create.lifetime;
+        list.write_record([
+            &id.to_string(),
+            &key,
+            &create.overflow.map_or_else(String::new, |number| number.to_string()),
+            &format!("{}.{:03}", lifetime / 1000, lifetime % 1000),
+            &range.first().to_string(),
+            &range.count().to_string(),
+            &create.name,
+            &create.network,
+            &create.advertiser,
+            &create.campaign,
+        ])?;
+    }
+    let report = server.import("apply=none", list.into_inner()?)?;
+    let details = report["lines"].as_array().into_iter().flatten();
+    let mut wrong: Vec<_> =
+        details.map(|line: &Value| text(line, "detail")).filter(|it| !it.is_empty()).collect();
+    wrong.dedup();
+    ensure!(report["applied"] == true, "{}", wrong.join("; "));
+    Ok(key)
+}
+
+/// 128 random bits.
+fn random_key() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).context("the system has no random bytes")?;
+    Ok(format!("{:032X}", u128::from_ne_bytes(bytes)))
+}

@@ -1,0 +1,78 @@
+//! Lists of pools as CSV: in, with what became of each line, and out.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use super::server::Server;
+use super::show::text;
+use super::{say, table};
+use crate::texts::print;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Import {
+    /// The list, with a heading as `export` writes it; - for stdin
+    file: PathBuf,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// What counts if lines are bad: the good ones, or all or nothing
+    #[arg(long, value_name = "WHICH", value_parser = ["good", "all"], default_value = "all")]
+    apply: String,
+    /// Print no lines but bad ones
+    #[arg(long)]
+    only_bad: bool,
+}
+
+/// Sends a list; exit code 1 if lines are bad, though good ones may have been applied.
+pub(super) fn import(server: &Server, import: &Import, json: bool) -> anyhow::Result<ExitCode> {
+    let Import { file, dry_run, apply, only_bad } = import;
+    let list = if file.as_os_str() == "-" {
+        read_stdin().context("cannot read stdin")?
+    } else {
+        fs::read(file).with_context(|| format!("cannot read {}", file.display()))?
+    };
+    let apply = if apply == "good" { "good" } else { "none" };
+    let report = server.import(&format!("dry_run={dry_run}&apply={apply}"), list)?;
+    say(json, &report, || told(&report, *only_bad))?;
+    let is_good = report["bad"] == 0;
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn read_stdin() -> io::Result<Vec<u8>> {
+    let mut list = Vec::new();
+    io::stdin().lock().read_to_end(&mut list)?;
+    Ok(list)
+}
+
+fn told(report: &Value, only_bad: bool) -> String {
+    let lines = report["lines"].as_array().map_or(&[][..], Vec::as_slice);
+    let shown = lines.iter().filter(|line| !only_bad || line["result"] == "bad");
+    let heading = ["line", "result", "detail"];
+    let rows: Vec<_> = shown.map(|line| heading.map(|name| text(line, name)).to_vec()).collect();
+    let told = if rows.is_empty() { String::new() } else { table::table(&heading, &rows) + "\n" };
+    let done = match (report["dry_run"] == true, report["applied"] == true, report["bad"] == 0) {
+        (true, ..) => "this was a dry run, nothing is changed",
+        (_, true, true) => "all are applied",
+        (_, true, false) => "the good ones are applied",
+        (_, false, _) => "nothing is applied",
+    };
+    let (good, bad) = (text(report, "good"), text(report, "bad"));
+    format!("{told}{good} good lines, {bad} bad ones; {done}\n")
+}
+
+/// Writes all pools; their keys are for the owner of the file only.
+pub(super) fn export(server: &Server, file: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let list = server.export()?;
+    let Some(file) = file else { return print(&list) };
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(file);
+    let written = opened.and_then(|mut out| out.write_all(&list));
+    written.with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,214 @@
+//! The server whose pools are managed, and what people are told when it refuses.
+//!
+//! Both of its APIs are asked: `/v1/`, and the published one for what only that has.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use hyper::body::Bytes;
+use hyper::{Method, StatusCode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use super::show::text;
+use super::table::plain;
+use crate::call::{Access, CallError, Caller, Url};
+
+/// As many entries as a page has at most.
+const PAGE: usize = 1000;
+
+/// So often a server that has too much to do is asked again, each time after a second.
+const PATIENCE: u32 = 30;
+
+const JSON: &str = "application/json";
+const CSV: &str = "text/csv";
+
+/// Any date will do for the server.
+const PUBLISHED: &str = "/api/2026-05-01";
+
+/// The server, and who asks.
+#[derive(Debug)]
+pub(super) struct Server {
+    caller: Caller,
+    url: Url,
+}
+
+impl Server {
+    pub(super) fn new(url: &Url, token_file: Option<&PathBuf>) -> anyhow::Result<Self> {
+        let access = Access { url: url.clone(), token_file: token_file.cloned() };
+        Ok(Self { caller: Caller::new(&access)?, url: access.url })
+    }
+
+    /// # Errors
+    /// If the server cannot be asked, or refuses.
+    pub(super) fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.change(&Method::GET, path, &Value::Null)
+    }
+
+    /// Nothing if the server says that it is not there.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(super) fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
+        match self.send(&Method::GET, path, (JSON, &Bytes::new()))? {
+            (StatusCode::NOT_FOUND, _) => Ok(None),
+            (status, body) => self.read(path, status, &body).map(Some),
+        }
+    }
+
+    /// All entries of a list that comes by pages; `key` is where in an entry the next page goes on.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(super) fn pages(&self, path: &str, key: &str) -> anyhow::Result<Vec<Value>> {
+        let mut all = Vec::new();
+        let mut after = String::new();
+        loop {
+            let page = self.get(&format!("{path}?limit={PAGE}{after}"))?;
+            let Value::Array(page) = page else {
+                bail!("{} does not answer with a list", self.url)
+            };
+            let Some(last) = page.last() else { return Ok(all) };
+            after = format!("&after={}", text(last, key));
+            let is_last = page.len() < PAGE;
+            all.extend(page);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Sends JSON, or no body if that is null.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(super) fn change(
+        &self,
+        method: &Method,
+        path: &str,
+        body: &Value,
+    ) -> anyhow::Result<Value> {
+        let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
+        let (status, body) = self.send(method, path, (JSON, &body))?;
+        self.read(path, status, &body)
+    }
+
+    /// The list of all pools.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(super) fn export(&self) -> anyhow::Result<Bytes> {
+        let path = "/v1/pools.csv";
+        let (status, body) = self.send(&Method::GET, path, (JSON, &Bytes::new()))?;
+        if status == StatusCode::OK { Ok(body) } else { Err(self.refused(path, status, &body)) }
+    }
+
+    /// The report on a list of pools, be they taken or not.
+    ///
+    /// # Errors
+    /// As [`Self::get`]; bad lines are none.
+    pub(super) fn import(&self, query: &str, list: Vec<u8>) -> anyhow::Result<Value> {
+        let path = format!("/v1/pools.csv?{query}");
+        let (status, body) = self.send(&Method::POST, &path, (CSV, &list.into()))?;
+        let report: Option<Value> = serde_json::from_slice(&body).ok();
+        match report.filter(|report| report["lines"].is_array()) {
+            Some(report) => Ok(report),
+            None => Err(self.refused(&path, status, &body)),
+        }
+    }
+
+    /// Waits while the server has too much to do.
+    fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        (kind, body): (&'static str, &Bytes),
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
+        let mut waited = 0;
+        loop {
+            let sent = self.caller.send(&self.url, method.clone(), path, (kind, body.clone()));
+            match sent {
+                // It has not looked at the request.
+                Ok((StatusCode::TOO_MANY_REQUESTS, _)) if waited < PATIENCE => {
+                    waited += 1;
+                    thread::sleep(Duration::from_secs(1));
+                }
+                Err(CallError::NotThere { url, reason }) => bail!(
+                    "no server manages pools at {url}: {reason}. A server does if `database` is \
+                     set under [directory] of its configuration; it listens at management.address, \
+                     which --url must name if that is not 127.0.0.1:8081"
+                ),
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    fn read(&self, path: &str, status: StatusCode, body: &Bytes) -> anyhow::Result<Value> {
+        match status {
+            StatusCode::NO_CONTENT => Ok(Value::Null),
+            status if status.is_success() => serde_json::from_slice(body)
+                .map_err(|_| anyhow!("{} has answered with what is no JSON", self.url)),
+            status => Err(self.refused(path, status, body)),
+        }
+    }
+
+    fn refused(&self, path: &str, status: StatusCode, body: &Bytes) -> anyhow::Error {
+        let url = &self.url;
+        // These are there on every server that manages pools, whatever pools it has.
+        let is_collection = path.starts_with("/v1/") && path.matches('/').count() == 2;
+        match (status, detail(body)) {
+            (StatusCode::UNAUTHORIZED, _) if self.caller.has_token() => anyhow!(
+                "{url} does not know this token: its SHA-256 must be in management.token_sha256 of \
+                 that server, or `ringwell pools tokens create` must have made it"
+            ),
+            (StatusCode::UNAUTHORIZED, _) => anyhow!(
+                "{url} wants a management token: name its file with --token-file, or set \
+                 RINGWELL_TOKEN"
+            ),
+            (StatusCode::NOT_FOUND, _) if is_collection => anyhow!(
+                "{url} manages no pools: they are managed at management.address of a server that \
+                 has `database` set under [directory]"
+            ),
+            (_, Some(detail)) => anyhow!("{}", plain(&detail)),
+            (status, None) => anyhow!("{url} answered {status}"),
+        }
+    }
+}
+
+/// What is wrong, by a problem of `/v1/` or by errors of the published API.
+fn detail(body: &Bytes) -> Option<String> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    if let Some(detail) = body["detail"].as_str() {
+        return Some(detail.to_owned());
+    }
+    let errors = body["errors"].as_object()?;
+    if let Some(data) = errors.get("invalid_data") {
+        return data.as_str().map(str::to_owned);
+    }
+    let of_field = |(field, faults): (&String, &Value)| {
+        let faults: Vec<_> = faults.as_array()?.iter().filter_map(Value::as_str).collect();
+        Some(format!("{field} {}", faults.join(", ")))
+    };
+    Some(errors.iter().filter_map(of_field).collect::<Vec<_>>().join("; "))
+}
+
+/// Where the published API has the pools of a campaign.
+pub(super) fn collection(network: &str, advertiser: &str, campaign: &str) -> String {
+    let [network, advertiser, campaign] = [network, advertiser, campaign].map(segment);
+    format!(
+        "{PUBLISHED}/{network}/advertisers/{advertiser}/advertiser_campaigns/{campaign}/ring_pools"
+    )
+}
+
+/// Where it has a pool, by what `/v1/` says of that.
+pub(super) fn published(pool: &Value) -> String {
+    let [network, advertiser, campaign, id] =
+        ["network", "advertiser", "campaign", "id_from_network"].map(|name| text(pool, name));
+    format!("{}/{}.json", collection(&network, &advertiser, &campaign), segment(&id))
+}
+
+fn segment(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}

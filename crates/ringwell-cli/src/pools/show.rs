@@ -1,0 +1,126 @@
+//! What pools are, have and do, as tables.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::server::Server;
+use super::table::{plain, table};
+use super::{numbers, say};
+
+/// Prints all pools.
+pub(super) fn list(server: &Server, json: bool) -> anyhow::Result<ExitCode> {
+    let pools = server.pages("/v1/pools", "id")?;
+    let heading = ["id", "name", "network", "campaign", "lifetime", "size", "overflow", "keys"];
+    let row = |pool: &Value| {
+        let keys = if pool["key_is_rotating"] == true { "2" } else { "1" };
+        vec![
+            text(pool, "id"),
+            text(pool, "name"),
+            text(pool, "network"),
+            text(pool, "campaign"),
+            lifetime(pool),
+            text(pool, "max_pool_size"),
+            text(pool, "overflow_number"),
+            keys.to_owned(),
+        ]
+    };
+    let pools = Value::Array(pools);
+    let rows = || pools.as_array().into_iter().flatten().map(row).collect::<Vec<_>>();
+    say(json, &pools, || table(&heading, &rows()))
+}
+
+/// Prints a pool and its numbers.
+pub(super) fn show(server: &Server, id: u64, json: bool) -> anyhow::Result<ExitCode> {
+    let pool = pool(server, id)?;
+    say(json, &pool, || lines(&pool))
+}
+
+/// A pool with its numbers in it.
+pub(super) fn pool(server: &Server, id: u64) -> anyhow::Result<Value> {
+    let mut pool = server.get(&format!("/v1/pools/{id}"))?;
+    pool["numbers"] = server.get(&format!("/v1/pools/{id}/numbers"))?;
+    Ok(pool)
+}
+
+/// What a pool is, a line for each thing, and its numbers.
+pub(super) fn lines(pool: &Value) -> String {
+    let mut lines = String::new();
+    let mut line = |name: &str, value: &str| {
+        let value = if value.is_empty() { "none" } else { value };
+        let _ = writeln!(lines, "{name:20}{}", plain(value));
+    };
+    line("ring pool", &text(pool, "id"));
+    line("name", &text(pool, "name"));
+    for name in ["network", "advertiser", "campaign", "id_from_network"] {
+        line(&name.replace('_', " "), &text(pool, name));
+    }
+    line("lifetime", &lifetime(pool));
+    line("size at most", &text(pool, "max_pool_size"));
+    line("overflow number", &text(pool, "overflow_number"));
+    if pool["ring_pool_key"].is_string() {
+        line("key", &text(pool, "ring_pool_key"));
+    }
+    line("valid keys", if pool["key_is_rotating"] == true { "2" } else { "1" });
+    let runs = pool["numbers"].as_array().map_or(&[][..], Vec::as_slice);
+    lines + "\n" + &numbers::table_of(runs)
+}
+
+/// Prints what a pool is doing now.
+pub(super) fn state(server: &Server, id: u64, json: bool) -> anyhow::Result<ExitCode> {
+    let state = server.get(&format!("/v1/pools/{id}/state"))?;
+    say(json, &state, || {
+        let mut lines = format!(
+            "{:20}{}\n{:20}{}\n",
+            "free",
+            text(&state, "free"),
+            "locked",
+            text(&state, "locked")
+        );
+        let next = state["next_free_ms"].as_i64();
+        if let Some(at) = next.and_then(|at| jiff::Timestamp::from_millisecond(at).ok()) {
+            let _ = writeln!(lines, "{:20}{at}", "next comes free");
+        }
+        for (reason, rows) in state["overflow"].as_object().into_iter().flatten() {
+            let _ = writeln!(lines, "{:20}{rows} since the start", plain(reason));
+        }
+        lines
+    })
+}
+
+/// How many numbers a pool has, by their state.
+pub(super) fn counted(pool: &Value) -> String {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for run in pool["numbers"].as_array().into_iter().flatten() {
+        let state = run["state"].as_str().unwrap_or_default();
+        *counts.entry(state).or_default() += run["count"].as_u64().unwrap_or_default();
+    }
+    // That one is not among the numbers.
+    if pool["overflow_number"].is_string() {
+        counts.insert("overflow", 1);
+    }
+    let all: u64 = counts.values().sum();
+    let by_state: Vec<_> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    match by_state.as_slice() {
+        [] => "no numbers".to_owned(),
+        _ => format!("{all} numbers ({})", by_state.join(", ")),
+    }
+}
+
+/// A member as people read it; nothing for null.
+pub(super) fn text(object: &Value, name: &str) -> String {
+    match &object[name] {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn lifetime(pool: &Value) -> String {
+    let seconds = pool["lifetime_seconds"].as_f64().unwrap_or_default();
+    let lifetime = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    humantime::format_duration(lifetime).to_string()
+}

@@ -1,0 +1,51 @@
+//! Tables and other texts for a terminal.
+
+use std::fmt::Write;
+
+/// Columns as wide as they must be, two blanks apart; those of numbers stand at the right.
+/// Characters that would steer a terminal are shown as `?`.
+pub(super) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
+    let columns: Vec<(usize, bool)> = heading
+        .iter()
+        .enumerate()
+        .map(|(at, title)| {
+            let cells = || rows.iter().filter_map(|row| row.get(at));
+            let widest = cells().map(|cell| cell.chars().count()).max().unwrap_or_default();
+            let is_number = |cell: &String| cell.bytes().all(|byte| byte.is_ascii_digit());
+            (widest.max(title.len()), !rows.is_empty() && cells().all(is_number))
+        })
+        .collect();
+    let mut text = String::new();
+    let mut line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut line = String::new();
+        for (cell, (width, is_number)) in cells.zip(&columns) {
+            let _ = match is_number {
+                true => write!(line, "{cell:>width$}  "),
+                false => write!(line, "{cell:width$}  "),
+            };
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    };
+    line(&mut heading.iter().copied());
+    for row in &rows {
+        line(&mut row.iter().map(String::as_str));
+    }
+    text
+}
+
+/// Without what steers a terminal.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+#[test]
+fn columns_are_as_wide_as_their_cells_and_numbers_stand_at_the_right() {
+    let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+    let rows = [row(["7", "Frühling", ""]), row(["12", "a\x1b[2Jb", "x"])];
+    let text = "id  name      more\n 7  Frühling\n12  a?[2Jb    x\n";
+    assert_eq!(table(&["id", "name", "more"], &rows), text);
+    assert_eq!(table(&["id"], &[]), "id\n");
+}

@@ -1,0 +1,60 @@
+//! Tokens that the server itself keeps, beside those of its configuration.
+
+use std::process::ExitCode;
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::server::Server;
+use super::show::text;
+use super::{say, table};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Tokens {
+    /// Print tokens, without their secrets
+    List,
+    /// Make a token: the secret goes to stdout and is not shown again
+    Create {
+        /// Whose it is; the audit log says so
+        #[arg(long)]
+        name: String,
+        /// What it is good for
+        #[arg(long, value_parser = ["read", "write", "admin"], default_value = "read")]
+        role: String,
+        /// The only network in which it is worth anything
+        #[arg(long, value_name = "NAME")]
+        network: Option<String>,
+    },
+    /// Make a token worthless
+    Revoke {
+        /// Its id in the list
+        id: String,
+    },
+}
+
+/// Does what was asked.
+pub(super) fn run(server: &Server, command: &Tokens, json: bool) -> anyhow::Result<ExitCode> {
+    match command {
+        Tokens::List => {
+            let tokens = server.get("/v1/tokens")?;
+            let heading = ["id", "name", "role", "network"];
+            let row = |token: &Value| heading.map(|name| text(token, name)).to_vec();
+            let rows = || tokens.as_array().into_iter().flatten().map(row).collect::<Vec<_>>();
+            say(json, &tokens, || table::table(&heading, &rows()))
+        }
+        Tokens::Create { name, role, network } => {
+            let body = json!({ "name": name, "role": role, "network": network });
+            let made = server.change(&Method::POST, "/v1/tokens", &body)?;
+            eprintln!("The secret of token {}. It is not shown again:", text(&made, "id"));
+            say(json, &made, || text(&made, "token") + "\n")
+        }
+        Tokens::Revoke { id } => {
+            let known = server.get("/v1/tokens")?;
+            let is_there =
+                known.as_array().is_some_and(|all| all.iter().any(|it| it["id"] == **id));
+            anyhow::ensure!(is_there, "there is no token {id}");
+            server.change(&Method::DELETE, &format!("/v1/tokens/{id}"), &Value::Null)?;
+            say(json, &json!({ "revoked": id }), || format!("token {id} is worth nothing now\n"))
+        }
+    }
+}

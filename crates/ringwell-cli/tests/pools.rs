@@ -1,0 +1,252 @@
+//! `ringwell pools` against a real server that keeps its pools in SQLite.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Output;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::batch::{self, Ask, BULK};
+use support::server::{Server, ringwell};
+use support::site::{Pool, Site, TOKEN};
+use tempfile::TempDir;
+
+const LONG: Duration = Duration::from_mins(30);
+/// A second is promised; the rest is for a busy machine.
+const SOON: Duration = Duration::from_secs(5);
+
+/// A server that manages one ring pool, 1, of four numbers from 2000100000 on.
+struct Managed {
+    folder: TempDir,
+    server: Server,
+    url: String,
+}
+
+impl Managed {
+    fn start() -> Self {
+        let folder = TempDir::new().unwrap();
+        let database = folder.path().join("directory.sqlite");
+        let settings = format!(
+            "shards = 1\nmanagement.address = \"127.0.0.1:0\"\n[directory]\n\
+             database = \"sqlite:{}\"",
+            database.display()
+        );
+        let site = Site::new(vec![Pool::new(1, 4, LONG)], &settings);
+        let server = Server::start(site.serve(&[]));
+        let log = server.log();
+        let line = log.lines().find(|line| line.contains(r#""message":"management""#)).unwrap();
+        let line: Value = serde_json::from_str(line).unwrap();
+        let url = line.get("fields").unwrap_or(&line)["address"].as_str().unwrap().to_owned();
+        Self { folder, server, url }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let all = [&["pools"], args, &["--url", &self.url]].concat();
+        ringwell(&all).env("RINGWELL_TOKEN", TOKEN).output().unwrap()
+    }
+
+    /// What a command prints that works.
+    fn says(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        stdout(&output).to_owned()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.says(&[args, &["--json"]].concat())).unwrap()
+    }
+
+    fn fails(&self, args: &[&str], wanted: &str) {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stdout(&output));
+        assert!(stderr(&output).contains(wanted), "{args:?}: {}", stderr(&output));
+    }
+
+    /// Asks for a number as a client does, until the server knows the pool and the key.
+    fn number(&self, pool: &Pool) -> u64 {
+        let until = Instant::now() + SOON;
+        let asks = [Ask { pool: pool.id, id: "x".into() }];
+        let body = batch::body(&asks, std::slice::from_ref(pool));
+        let mut client = self.server.client();
+        loop {
+            let answer = client.post(BULK, &[], &body).unwrap();
+            if !answer.body.contains("InvalidKey") {
+                return batch::rows(&answer)[0].number;
+            }
+            assert!(Instant::now() < until, "{}", answer.body);
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+fn client_of(made: &Value, first: u64) -> Pool {
+    let id = made["id"].as_u64().unwrap();
+    let key = made["ring_pool_key"].as_str().unwrap().to_owned();
+    Pool { key, first, ..Pool::new(id, 1, LONG) }
+}
+
+#[test]
+fn a_pool_of_named_numbers_is_made_used_grown_and_removed() {
+    let managed = Managed::start();
+    let listed = managed.says(&["list"]);
+    let text = "id  name         network  campaign  lifetime  size    overflow  keys\n \
+                1  Ring pool 1  local    local     30m          5  9990000001     1\n";
+    assert_eq!(listed, text);
+
+    let ranges = ["8885550100-8885550109", "8885550120"];
+    let made = managed.json(
+        &[
+            &["create", "--id", "7", "--name", "Autos, \"new\"", "--lifetime", "90s", "--overflow"],
+            &["8885550199", "--numbers"][..],
+            &ranges[..],
+        ]
+        .concat(),
+    );
+    assert_eq!((&made["name"], &made["max_pool_size"]), (&"Autos, \"new\"".into(), &12.into()));
+    assert_eq!(managed.number(&client_of(&made, 8_885_550_100)), 8_885_550_100);
+    let state = managed.json(&["state", "7"]);
+    assert_eq!((&state["free"], &state["locked"]), (&10.into(), &1.into()), "{state}");
+    let state = managed.says(&["state", "7"]);
+    assert!(
+        state.starts_with(
+            "free                10\nlocked              1\nexhausted           0 since"
+        ),
+        "{state}"
+    );
+
+    let added = managed.says(&["add-numbers", "7", "8885550110-8885550112"]);
+    assert_eq!(added, "3 numbers are in the rotation of ring pool 7\n");
+    let shown = managed.says(&["show", "7"]);
+    assert!(shown.contains("\nlifetime            1m 30s\nsize at most        15\n"), "{shown}");
+    assert!(shown.contains("\n8885550100  8885550112     13  available "), "{shown}");
+    let shrunk = managed.says(&["resize", "7", "--size", "5"]);
+    assert!(shrunk.starts_with("ring pool 7 may have 5; it has 5 numbers (4 avail"), "{shrunk}");
+    let listed = managed.says(&["list"]);
+    assert!(listed.ends_with("1m 30s       5  8885550199     1\n"), "{listed}");
+
+    managed.fails(&["remove", "7"], "give --yes to remove ring pool 7");
+    assert_eq!(managed.json(&["list"]).as_array().unwrap().len(), 2);
+    assert_eq!(managed.says(&["remove", "7", "--yes"]), "ring pool 7 is removed\n");
+    managed.fails(&["show", "7"], "there is no such ring pool");
+    assert_eq!(managed.json(&["list"]).as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_pool_draws_from_the_inventory_and_gets_another_key() {
+    let managed = Managed::start();
+    let added = managed.says(&["numbers", "add", "8885550200-8885550219"]);
+    assert_eq!(added, "20 numbers are new in the inventory\n");
+    let of = ["--network", "north/7", "--advertiser", "a", "--campaign", "c d"];
+    let made = managed.json(&[&["create", "--name", "Homes", "--size", "6"], &of[..]].concat());
+    assert_eq!(made["overflow_number"], "8885550205", "{made}");
+    let pool = client_of(&made, 8_885_550_200);
+    assert_eq!(managed.number(&pool), 8_885_550_200);
+    let id = pool.id.to_string();
+    let grown = managed.says(&["resize", &id, "--size", "12"]);
+    assert!(grown.ends_with("it has 12 numbers (11 available, 1 overflow)\n"), "{grown}");
+
+    let key = managed.says(&["rotate-key", &id]);
+    let newer = Pool { key: key.trim().to_owned(), ..pool.clone() };
+    for client in [&newer, &pool] {
+        assert!(managed.number(client) > 8_885_550_200, "both keys are valid");
+    }
+    assert_eq!(managed.json(&["show", &id])["key_is_rotating"], true);
+    managed.says(&["rotate-key", &id, "--end"]);
+    assert_eq!(managed.json(&["show", &id])["key_is_rotating"], false);
+
+    let moved = managed.says(&["numbers", "move", "8885550219", "--to", "retired"]);
+    assert_eq!(moved, "1 numbers go to: retired\n");
+    let numbers = managed.says(&["numbers", "list"]);
+    assert!(numbers.contains("\n8885550219  8885550219      1  retired"), "{numbers}");
+    let plain = managed.says(&["create", "--name", "Boats", "--size", "2", "--no-overflow"]);
+    assert!(plain.contains("\noverflow number     none\nkey      "), "{plain}");
+}
+
+#[test]
+fn lists_are_tried_taken_and_written() {
+    let managed = Managed::start();
+    let list = managed.path("pools.csv");
+    let heading = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers";
+    let lines = "2,KEY45678,,1800,8885550300,10\n3,KEY,,1800,8885550400,5\n";
+    fs::write(&list, format!("{heading}\n{lines}")).unwrap();
+
+    let refused = managed.run(&["import", &list]);
+    let text = "line  result   detail\n   2  created\n   3  bad      ring_pool_key: a ring pool key \
+                has 8 to 64 bytes, not 3\n\n1 good lines, 1 bad ones; nothing is applied\n";
+    assert_eq!((refused.status.code(), stdout(&refused)), (Some(1), text));
+    managed.fails(&["show", "2"], "there is no such ring pool");
+    let tried = managed.run(&["import", &list, "--dry-run", "--apply", "good", "--only-bad"]);
+    assert_eq!(tried.status.code(), Some(1));
+    assert!(stdout(&tried).starts_with("line  result  detail\n   3  bad"), "{}", stdout(&tried));
+    assert!(stdout(&tried).ends_with("this was a dry run, nothing is changed\n"));
+    let taken = managed.run(&["import", &list, "--apply", "good"]);
+    assert_eq!(taken.status.code(), Some(1), "a line is bad");
+    assert!(stdout(&taken).ends_with("1 bad ones; the good ones are applied\n"));
+
+    let out = managed.path("export.csv");
+    managed.says(&["export", &out]);
+    assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o600, "keys are in it");
+    let exported = fs::read_to_string(&out).unwrap();
+    assert_eq!(exported, managed.says(&["export"]));
+    assert!(exported.starts_with(heading) && exported.contains("\n2,KEY45678,,1800"), "{exported}");
+    let again = managed.says(&["import", &out, "--only-bad"]);
+    assert_eq!(again, "2 good lines, 0 bad ones; all are applied\n");
+    managed.fails(&["import", "/no/such/file"], "cannot read /no/such/file");
+}
+
+#[test]
+fn tokens_are_made_used_and_revoked() {
+    let managed = Managed::start();
+    let made = managed.run(&["tokens", "create", "--name", "a reader"]);
+    let (secret, file) = (stdout(&made).trim(), managed.path("token"));
+    fs::write(&file, secret).unwrap();
+    assert!(managed.says(&["list", "--token-file", &file]).contains("Ring pool 1"));
+    managed.fails(&["rotate-key", "1", "--token-file", &file], "role or network does not allow");
+    let listed = managed.says(&["tokens", "list"]);
+    let id = listed.lines().last().unwrap().split(' ').next().unwrap().to_owned();
+    assert!(stderr(&made).contains(&id) && !listed.contains(secret), "{listed}");
+    managed.says(&["tokens", "revoke", &id]);
+    managed.fails(&["list", "--token-file", &file], "does not know this token");
+    managed.fails(&["tokens", "revoke", &id], "there is no token");
+}
+
+#[test]
+fn what_goes_wrong_is_said_with_what_to_do() {
+    let managed = Managed::start();
+    let at = |url: &str| ringwell(&["pools", "list", "--url", url]);
+    let output = at("127.0.0.1:1").output().unwrap();
+    assert!(stderr(&output).contains("if `database` is set under [directory]"));
+    let output = at(managed.server.address()).env("RINGWELL_TOKEN", TOKEN).output().unwrap();
+    assert!(stderr(&output).contains("manages no pools"), "{}", stderr(&output));
+    let output = at(&managed.url).env_remove("RINGWELL_TOKEN").output().unwrap();
+    assert!(stderr(&output).contains("set RINGWELL_TOKEN"), "{}", stderr(&output));
+
+    let create = ["create", "--name", "x", "--numbers"];
+    let fails = |args: &[&str], wanted| managed.fails(&[&create[..], args].concat(), wanted);
+    fails(&["8885550100", "--id", "1"], "ring pool 1 is there already");
+    fails(&["2000100003", "--id", "2"], "2000100003 is in the rotation of ring pool 1");
+    fails(&["8885550100", "--id", "2", "--key", "k"], "8 to 64 bytes");
+    managed.fails(&["resize", "1", "--size", "1"], "max_pool_size must be greater than or equal");
+    managed.fails(&["state", "9"], "there is no such ring pool");
+    let output = managed.run(&["create", "--name", "x"]);
+    assert_eq!(output.status.code(), Some(2), "neither --numbers nor --size");
+    let output = managed.run(&["add-numbers", "1", "555"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+}
