@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 use hyper::Method;
-use ringwell_core::NumberRange;
+use ringwell_core::{NumberRange, PromoNumber};
 use serde_json::{Value, json};
 
 use self::server::Server;
@@ -95,6 +95,14 @@ enum Command {
         #[arg(required = true, value_name = "RANGE", value_parser = numbers::parse_range)]
         ranges: Vec<NumberRange>,
     },
+    /// Give a ring pool another overflow number
+    Overflow {
+        /// Which ring pool
+        id: u64,
+        /// Ten digits without punctuation
+        #[arg(value_parser = PromoNumber::parse)]
+        number: PromoNumber,
+    },
     /// Give a ring pool a second key, or end its former one
     RotateKey {
         /// Which ring pool
@@ -121,6 +129,12 @@ enum Command {
     /// The inventory: all numbers, whether pools have them or not
     #[command(subcommand)]
     Numbers(numbers::Numbers),
+    /// Print who changed what, the newest first
+    Audit {
+        /// How many changes at most, up to 1,000
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        last: u32,
+    },
     /// The tokens of those who may manage
     #[command(subcommand)]
     Tokens(tokens::Tokens),
@@ -140,6 +154,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Create(create) => create::run(&server, create, json),
         Command::Resize { id, size } => resize(&server, *id, *size, json),
         Command::AddNumbers { id, ranges } => numbers::add_to_pool(&server, *id, ranges, json),
+        Command::Overflow { id, number } => numbers::overflow(&server, *id, *number, json),
+        Command::Audit { last } => show::audit(&server, *last, json),
         Command::RotateKey { id, end: false } => rotate_key(&server, *id, json),
         Command::RotateKey { id, end: true } => end_key(&server, *id, json),
         Command::Remove { id, yes } => remove(&server, *id, *yes, json),

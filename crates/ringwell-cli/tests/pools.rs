@@ -132,7 +132,7 @@ fn a_pool_of_named_numbers_is_made_used_grown_and_removed() {
     );
 
     let added = managed.says(&["add-numbers", "7", "8885550110-8885550112"]);
-    assert_eq!(added, "3 numbers are in the rotation of ring pool 7\n");
+    assert_eq!(added, "3 numbers added to ring pool 7\n");
     let shown = managed.says(&["show", "7"]);
     assert!(shown.contains("\nlifetime            1m 30s\nsize at most        15\n"), "{shown}");
     assert!(shown.contains("\n8885550100  8885550112     13  available "), "{shown}");
@@ -152,7 +152,7 @@ fn a_pool_of_named_numbers_is_made_used_grown_and_removed() {
 fn a_pool_draws_from_the_inventory_and_gets_another_key() {
     let managed = Managed::start();
     let added = managed.says(&["numbers", "add", "8885550200-8885550219"]);
-    assert_eq!(added, "20 numbers are new in the inventory\n");
+    assert_eq!(added, "20 numbers added to the inventory\n");
     let of = ["--network", "north/7", "--advertiser", "a", "--campaign", "c d"];
     let made = managed.json(&[&["create", "--name", "Homes", "--size", "6"], &of[..]].concat());
     assert_eq!(made["overflow_number"], "8885550205", "{made}");
@@ -171,8 +171,15 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
     managed.says(&["rotate-key", &id, "--end"]);
     assert_eq!(managed.json(&["show", &id])["key_is_rotating"], false);
 
+    let set = managed.says(&["overflow", &id, "8885550218"]);
+    assert_eq!(set, format!("8885550218 is the overflow number of ring pool {id} now\n"));
+    assert_eq!(managed.json(&["show", &id])["overflow_number"], "8885550218");
+    let audit = managed.says(&["audit", "--last", "2"]);
+    assert_eq!(audit.lines().count(), 3, "a heading and two changes: {audit}");
+    assert!(audit.contains("Z  configured token  "), "{audit}");
+
     let moved = managed.says(&["numbers", "move", "8885550219", "--to", "retired"]);
-    assert_eq!(moved, "1 numbers go to: retired\n");
+    assert_eq!(moved, "1 number moved to: retired\n");
     let numbers = managed.says(&["numbers", "list"]);
     assert!(numbers.contains("\n8885550219  8885550219      1  retired"), "{numbers}");
     let plain = managed.says(&["create", "--name", "Boats", "--size", "2", "--no-overflow"]);
@@ -188,8 +195,8 @@ fn lists_are_tried_taken_and_written() {
     fs::write(&list, format!("{heading}\n{lines}")).unwrap();
 
     let refused = managed.run(&["import", &list]);
-    let text = "line  result   detail\n   2  created\n   3  bad      ring_pool_key: a ring pool key \
-                has 8 to 64 bytes, not 3\n\n1 good lines, 1 bad ones; nothing is applied\n";
+    let text = "line  result   detail\n   2  created\n   3  bad      ring_pool_key: a ring pool \
+                key has 8 to 64 bytes, not 3\n\ngood: 1, bad: 1; nothing is applied\n";
     assert_eq!((refused.status.code(), stdout(&refused)), (Some(1), text));
     managed.fails(&["show", "2"], "there is no such ring pool");
     let tried = managed.run(&["import", &list, "--dry-run", "--apply", "good", "--only-bad"]);
@@ -198,7 +205,7 @@ fn lists_are_tried_taken_and_written() {
     assert!(stdout(&tried).ends_with("this was a dry run, nothing is changed\n"));
     let taken = managed.run(&["import", &list, "--apply", "good"]);
     assert_eq!(taken.status.code(), Some(1), "a line is bad");
-    assert!(stdout(&taken).ends_with("1 bad ones; the good ones are applied\n"));
+    assert!(stdout(&taken).ends_with("bad: 1; the good ones are applied\n"));
 
     let out = managed.path("export.csv");
     managed.says(&["export", &out]);
@@ -207,7 +214,7 @@ fn lists_are_tried_taken_and_written() {
     assert_eq!(exported, managed.says(&["export"]));
     assert!(exported.starts_with(heading) && exported.contains("\n2,KEY45678,,1800"), "{exported}");
     let again = managed.says(&["import", &out, "--only-bad"]);
-    assert_eq!(again, "2 good lines, 0 bad ones; all are applied\n");
+    assert_eq!(again, "good: 2, bad: 0; all are applied\n");
     managed.fails(&["import", "/no/such/file"], "cannot read /no/such/file");
 }
 

@@ -63,7 +63,7 @@ fn told(report: &Value, only_bad: bool) -> String {
         (_, false, _) => "nothing is applied",
     };
     let (good, bad) = (text(report, "good"), text(report, "bad"));
-    format!("{told}{good} good lines, {bad} bad ones; {done}\n")
+    format!("{told}good: {good}, bad: {bad}; {done}\n")
 }
 
 /// Writes all pools; their keys are for the owner of the file only.

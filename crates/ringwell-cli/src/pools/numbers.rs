@@ -10,6 +10,8 @@ use super::server::Server;
 use super::show::text;
 use super::{say, table};
 
+const TARGETS: [&str; 4] = ["inventory", "quarantine", "retired", "pool"];
+
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Numbers {
     /// Print all numbers, those of pools too
@@ -29,7 +31,7 @@ pub(super) enum Numbers {
         #[arg(required = true, value_name = "RANGE", value_parser = parse_range)]
         ranges: Vec<NumberRange>,
         /// Where to: any pool may draw them, none may, never again, or back to the pool they had
-        #[arg(long, value_name = "WHERE", value_parser = ["inventory", "quarantine", "retired", "pool"])]
+        #[arg(long, value_name = "WHERE", value_parser = TARGETS)]
         to: String,
     },
 }
@@ -55,14 +57,14 @@ pub(super) fn run(server: &Server, command: &Numbers, json: bool) -> anyhow::Res
         Numbers::Add { ranges, network } => {
             let body = json!({ "ranges": texts(ranges), "network": network });
             let answer = server.change(&Method::POST, "/v1/numbers", &body)?;
-            say(json, &answer, || {
-                format!("{} numbers are new in the inventory\n", text(&answer, "numbers"))
-            })
+            let count = counted(&answer["numbers"]);
+            say(json, &answer, || format!("{count} added to the inventory\n"))
         }
         Numbers::Move { ranges, to } => {
             let body = json!({ "ranges": texts(ranges), "to": to });
             let answer = server.change(&Method::POST, "/v1/numbers/moves", &body)?;
-            say(json, &answer, || format!("{} numbers go to: {to}\n", text(&answer, "numbers")))
+            let count = counted(&answer["numbers"]);
+            say(json, &answer, || format!("{count} moved to: {to}\n"))
         }
     }
 }
@@ -77,12 +79,31 @@ pub(super) fn add_to_pool(
     let body = json!({ "ranges": texts(ranges) });
     let answer = server.change(&Method::POST, &format!("/v1/pools/{id}/numbers"), &body)?;
     say(json, &answer, || {
-        let entered = text(&answer, "entered");
-        let waiting = match text(&answer, "waiting").as_str() {
-            "0" => String::new(),
-            count => format!("; {count} come when nobody can hold them any more"),
-        };
-        format!("{entered} numbers are in the rotation of ring pool {id}{waiting}\n")
+        let [entered, waiting] =
+            ["entered", "waiting"].map(|name| answer[name].as_u64().unwrap_or_default());
+        let count = counted(&(entered + waiting).into());
+        match waiting {
+            0 => format!("{count} added to ring pool {id}\n"),
+            _ => format!(
+                "{count} added to ring pool {id}: {entered} now, {waiting} when nobody can hold \
+                 them any more\n"
+            ),
+        }
+    })
+}
+
+/// Gives a pool another overflow number.
+pub(super) fn overflow(
+    server: &Server,
+    id: u64,
+    number: PromoNumber,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let body = json!({ "number": number.to_string() });
+    let answer = server.change(&Method::PUT, &format!("/v1/pools/{id}/overflow"), &body)?;
+    say(json, &answer, || {
+        let when = if answer["now"] == true { "now" } else { "when nobody can hold it any more" };
+        format!("{number} is the overflow number of ring pool {id} {when}\n")
     })
 }
 
@@ -91,6 +112,10 @@ pub(super) fn table_of(runs: &[Value]) -> String {
     let heading = ["first", "last", "count", "state", "pool", "network"];
     let row = |run: &Value| heading.map(|name| text(run, name)).to_vec();
     table::table(&heading, &runs.iter().map(row).collect::<Vec<_>>())
+}
+
+fn counted(count: &Value) -> String {
+    if *count == 1 { "1 number".to_owned() } else { format!("{count} numbers") }
 }
 
 fn texts(ranges: &[NumberRange]) -> Vec<String> {

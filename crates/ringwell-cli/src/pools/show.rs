@@ -80,8 +80,7 @@ pub(super) fn state(server: &Server, id: u64, json: bool) -> anyhow::Result<Exit
             "locked",
             text(&state, "locked")
         );
-        let next = state["next_free_ms"].as_i64();
-        if let Some(at) = next.and_then(|at| jiff::Timestamp::from_millisecond(at).ok()) {
+        if let Some(at) = time(&state["next_free_ms"]) {
             let _ = writeln!(lines, "{:20}{at}", "next comes free");
         }
         for (reason, rows) in state["overflow"].as_object().into_iter().flatten() {
@@ -89,6 +88,23 @@ pub(super) fn state(server: &Server, id: u64, json: bool) -> anyhow::Result<Exit
         }
         lines
     })
+}
+
+/// Prints the newest lines of the audit log.
+pub(super) fn audit(server: &Server, last: u32, json: bool) -> anyhow::Result<ExitCode> {
+    let log = server.get(&format!("/v1/audit?limit={last}"))?;
+    let row = |line: &Value| {
+        vec![
+            text(line, "version"),
+            time(&line["at_ms"]).unwrap_or_default(),
+            text(line, "who"),
+            text(line, "action"),
+            text(line, "object"),
+        ]
+    };
+    let heading = ["version", "at", "who", "action", "object"];
+    let rows = || log.as_array().into_iter().flatten().map(row).collect::<Vec<_>>();
+    say(json, &log, || table(&heading, &rows()))
 }
 
 /// How many numbers a pool has, by their state.
@@ -117,6 +133,12 @@ pub(super) fn text(object: &Value, name: &str) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
+}
+
+/// Milliseconds since 1970 as people read them.
+fn time(millis: &Value) -> Option<String> {
+    let at = jiff::Timestamp::from_millisecond(millis.as_i64()?).ok()?;
+    Some(format!("{at:.3}"))
 }
 
 fn lifetime(pool: &Value) -> String {
