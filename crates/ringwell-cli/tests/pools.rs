@@ -29,10 +29,14 @@ struct Managed {
 
 impl Managed {
     fn start() -> Self {
+        Self::start_with("")
+    }
+
+    fn start_with(more: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let database = folder.path().join("directory.sqlite");
         let settings = format!(
-            "shards = 1\nmanagement.address = \"127.0.0.1:0\"\n[directory]\n\
+            "shards = 1\nmanagement.address = \"127.0.0.1:0\"\n{more}\n[directory]\n\
              database = \"sqlite:{}\"",
             database.display()
         );
@@ -216,6 +220,19 @@ fn lists_are_tried_taken_and_written() {
     let again = managed.says(&["import", &out, "--only-bad"]);
     assert_eq!(again, "good: 2, bad: 0; all are applied\n");
     managed.fails(&["import", "/no/such/file"], "cannot read /no/such/file");
+}
+
+#[test]
+fn a_list_of_several_pages_is_whole_though_the_server_asks_for_patience() {
+    let managed = Managed::start_with("management.requests_per_second = 1");
+    let list = managed.path("pools.csv");
+    let heading = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers\n";
+    let line = |id: u64| format!("{id},key-of-{id},,60,{},1\n", 8_885_550_000 + id);
+    fs::write(&list, heading.to_owned() + &(2..=2_001).map(line).collect::<String>()).unwrap();
+    managed.says(&["import", &list]);
+    let listed = managed.json(&["list"]);
+    let ids = listed.as_array().unwrap().iter().map(|pool| pool["id"].as_u64().unwrap());
+    assert!(ids.eq(1..=2_001));
 }
 
 #[test]
