@@ -301,3 +301,21 @@ fn any_changes_in_sqlite_cost_no_lockout_though_the_server_is_killed() {
 fn any_changes_in_postgresql_cost_no_lockout_though_the_server_is_killed() {
     any_changes_cost_no_lockout(Rig::postgres());
 }
+
+/// As in the published API: numbers near a place arrive minutes after the pool was made.
+#[test]
+fn a_pool_without_numbers_answers_with_its_overflow_number() {
+    let pool = Pool::new(1, 1, LONG);
+    let managed = Managed::new(Rig::sqlite(), vec![pool.clone()]);
+    let server = managed.start();
+    let mut client = server.client();
+    managed
+        .change(async |change| change.take_out(&[range(pool.first, 1)], Leave::Inventory).await)
+        .unwrap();
+    soon("the only number leaves", || batch::one(&mut client, &pool, "a").overflow);
+    assert_eq!(batch::one(&mut client, &pool, "b").number, pool.overflow);
+    server.kill();
+    let server = managed.start();
+    assert_eq!(batch::one(&mut server.client(), &pool, "c").number, pool.overflow);
+    server.stop();
+}

@@ -109,6 +109,23 @@ impl RingPool {
     /// # Errors
     /// Every rule that `fields` breaks, in the order of the fields.
     pub fn new(fields: PoolFields) -> Result<Self, Vec<PoolFault>> {
+        let is_empty = fields.numbers.is_empty();
+        match Self::waiting(fields) {
+            Ok(_) if is_empty => Err(vec![PoolFault::NumberCount(0)]),
+            Err(mut faults) if is_empty => {
+                faults.push(PoolFault::NumberCount(0));
+                Err(faults)
+            }
+            checked => checked,
+        }
+    }
+
+    /// As [`RingPool::new`], for a pool that may have no number in rotation yet: its rows get the
+    /// overflow number.
+    ///
+    /// # Errors
+    /// As of [`RingPool::new`].
+    pub fn waiting(fields: PoolFields) -> Result<Self, Vec<PoolFault>> {
         let mut faults = Vec::new();
         if fields.next_key.as_ref() == Some(&fields.key) {
             faults.push(PoolFault::SameKey);
@@ -117,7 +134,7 @@ impl RingPool {
             faults.push(PoolFault::Lifetime);
         }
         let count = count(&fields.numbers);
-        if !(1..=Self::NUMBERS_MAX).contains(&count) {
+        if count > Self::NUMBERS_MAX {
             faults.push(PoolFault::NumberCount(count));
         }
         faults.extend(number_twice(&fields.numbers).map(PoolFault::NumberTwice));

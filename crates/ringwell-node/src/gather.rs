@@ -113,7 +113,8 @@ impl InFlight {
         let group = thread.engine.borrow().newest_group();
         let waits_for_journal = self.has_own_promise(terms) && thread.commit.durable() < group;
         let has_unknown = !self.job().unknown.is_empty();
-        if !waits_for_journal && self.job().remote.is_empty() && !has_unknown {
+        let has_others = !self.job().remote.is_empty() || self.job().first_moved().is_some();
+        if !waits_for_journal && !has_others && !has_unknown {
             return;
         }
         let mut journal = Ok(());

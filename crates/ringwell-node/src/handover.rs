@@ -89,7 +89,16 @@ async fn keep(node: &Node, owners: &Owners, leaving: Vec<Leaving>) -> Result<(),
         leaving,
     };
     let data = node.config.data.clone();
-    let written = tokio::task::spawn_blocking(move || map.write(&data)).await;
+    let written = tokio::task::spawn_blocking(move || {
+        // With durability "memory" nobody has made it yet.
+        std::fs::create_dir_all(&data).map_err(|source| FileError {
+            action: "create",
+            path: data.clone(),
+            source,
+        })?;
+        map.write(&data)
+    })
+    .await;
     written.unwrap_or_else(|error| {
         let path = node.config.data.clone();
         Err(FileError { action: "write", path, source: std::io::Error::other(error) })

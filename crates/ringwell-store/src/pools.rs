@@ -128,7 +128,7 @@ impl Pool {
             overflow: self.overflow,
             tracking: urls.map(Arc::new),
         };
-        RingPool::new(fields).map_err(|faults| match faults.first() {
+        RingPool::waiting(fields).map_err(|faults| match faults.first() {
             Some(fault) => StoreError::from(*fault),
             None => StoreError::Damaged(format!("ring pool {}", self.id)),
         })

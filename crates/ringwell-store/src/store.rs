@@ -42,7 +42,7 @@ pub struct Delta {
     pub version: u64,
     /// Pools that are new or have changed, as they are now; the latest change last.
     pub changed: Vec<RingPool>,
-    /// Pools that are gone, or have no number in rotation.
+    /// Pools that are gone.
     pub removed: Vec<PoolId>,
 }
 
@@ -120,7 +120,7 @@ impl Store {
         version(&mut *self.database.read().await?).await
     }
 
-    /// Every pool with a number in rotation. Rows are turned into pools as they come.
+    /// Every pool, also those without a number in rotation. Rows are turned into pools as they come.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a pool breaks a rule.
@@ -133,9 +133,8 @@ impl Store {
         let mut pools = Vec::with_capacity(rotations.len());
         while let Some(row) = rows.try_next().await? {
             let pool = Pool::from_row(&row)?;
-            if let Some(ranges) = rotations.remove(&pool.id) {
-                pools.push(pool.ring_pool(ranges)?);
-            }
+            let ranges = rotations.remove(&pool.id).unwrap_or_default();
+            pools.push(pool.ring_pool(ranges)?);
         }
         Ok(Loaded { version, pools })
     }
@@ -162,11 +161,7 @@ impl Store {
             let pool = Pool::from_row(&row)?;
             let runs = numbers::of_pool(&mut tx, pool.id).await?;
             let ranges = ranges(runs.iter().filter(|run| run.state == NumberState::Available))?;
-            if ranges.is_empty() {
-                delta.removed.push(pool.id);
-            } else {
-                delta.changed.push(pool.ring_pool(ranges)?);
-            }
+            delta.changed.push(pool.ring_pool(ranges)?);
         }
         let query = sqlx::query("SELECT id FROM removed_pools WHERE version > $1 ORDER BY id");
         for row in query.bind(since).fetch_all(&mut *tx).await? {

@@ -36,7 +36,7 @@ fn requests() -> Vec<Vec<u8>> {
         get(&format!("{PLANTED}\0: 1\r\n")),
         get(&format!("host: {PLANTED}\r\n")),
         get(&format!("cookie: {PLANTED}\x07\r\n")),
-        get(&format!("a: {}\r\n", long)),
+        get(&format!("a: {long}\r\n")),
         post(&format!("content-length: {PLANTED}\r\n")),
         post(&format!("transfer-encoding: {PLANTED}\r\n")),
         post(&format!("{chunked}{PLANTED}\r\n")),

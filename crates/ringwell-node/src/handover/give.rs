@@ -101,7 +101,9 @@ async fn give_up(
         owners.give(*bucket, to);
     }
     keep(node, &owners, leaving.into_iter().collect()).await?;
-    Ok(use_owners(node, peers, owners).await?)
+    // They are given up on the disk: what remains is done again until it succeeds.
+    let used = use_owners(node, peers, owners).await;
+    used.map_err(|error| MoveError::OnTheirWay { shard: to, reason: error.to_string() })
 }
 
 /// Goes on with moves that were cut off, whenever there are any.
