@@ -54,7 +54,16 @@ const FENCES: [(&str, &[&str]); 17] = [
         ],
     ),
     // Never ringwell-node: what it does around the engine is done again, in virtual time.
-    ("ringwell-sim", &["ringwell-core", "ringwell-journal", "ringwell-engine", "ringwell-mesh"]),
+    (
+        "ringwell-sim",
+        &[
+            "ringwell-core",
+            "ringwell-journal",
+            "ringwell-engine",
+            "ringwell-mesh",
+            "ringwell-directory",
+        ],
+    ),
     (
         "ringwell-fuzz",
         &[

@@ -1,5 +1,8 @@
 //! What befalls machines, by the second, and what an operator does when it is over.
 
+use ringwell_core::PoolId;
+use ringwell_directory::bucket;
+
 use crate::bug::Bug;
 use crate::event::Event;
 use crate::fault::Kind;
@@ -26,6 +29,12 @@ impl World {
         self.befall_network();
         if self.faults.strikes(Kind::MapChange) {
             self.change_map();
+        }
+        if self.faults.strikes(Kind::Move) {
+            self.move_buckets();
+        }
+        if self.faults.strikes(Kind::Manage) {
+            self.manage();
         }
         for node in 0..self.nodes.len() {
             if self.nodes[node].running.is_none() {
@@ -112,14 +121,15 @@ impl World {
         let random = self.faults.stream(Kind::MapChange);
         let (which, to) = (random.next(), random.index(shards));
         let pause = random.below(2 * SECOND);
-        let owners = &self.cluster.newest().owners;
+        let mut owners = self.owners_now();
         let which = usize::try_from(which % owners.len() as u64).unwrap_or(0);
         let Some((&pool, &from)) = owners.iter().nth(which) else { return };
         let to = u16::try_from(to).unwrap_or(0);
         if from == to {
             return;
         }
-        let map = self.cluster.change(Some((pool, to)));
+        owners.insert(pool, to);
+        let map = self.cluster.change(owners);
         let (loses, gets) = (self.cluster.home(from), self.cluster.home(to));
         self.tell(loses, &[], || format!("pool {pool} goes from shard {from} to shard {to}"));
         if loses == gets || self.bug != Some(Bug::StaleMap) {
@@ -132,10 +142,44 @@ impl World {
         }
     }
 
+    /// An operator moves the buckets of some pools to another shard. Not while a map is brought to
+    /// the nodes: what moves by an old one may be given to somebody else by the new one.
+    fn move_buckets(&mut self) {
+        let shards = self.cluster.homes.len();
+        let random = self.faults.stream(Kind::Move);
+        let (which, to, count) = (random.next(), random.index(shards), random.between(1, 3));
+        let to = u16::try_from(to).unwrap_or(0);
+        if self.map_change.is_some() || self.is_listing {
+            return;
+        }
+        let pools: Vec<u64> = self.cluster.maps[0].owners.keys().copied().collect();
+        let from = which.checked_rem(self.nodes.len() as u64).unwrap_or(0);
+        let node = usize::try_from(from).unwrap_or(0);
+        let Some(running) = self.nodes[node].running.as_ref() else { return };
+        let own = |pool: &&u64| {
+            let owner = running.owners.get(bucket(PoolId(**pool)));
+            owner.is_some_and(|owner| owner.shard != to && self.cluster.home(owner.shard) == node)
+        };
+        let mut own: Vec<u64> = pools.iter().filter(own).copied().collect();
+        let turn = usize::try_from(which >> 8).unwrap_or(0) % own.len().max(1);
+        own.rotate_left(turn);
+        own.truncate(usize::try_from(count).unwrap_or(1));
+        let buckets: Vec<u16> = own.iter().map(|pool| bucket(PoolId(*pool))).collect();
+        let differ = self.minds_clocks && self.clocks_differ(node, self.cluster.home(to));
+        if !buckets.is_empty() && !differ {
+            self.give(node, buckets, to);
+        }
+    }
+
+    fn clocks_differ(&self, one: usize, other: usize) -> bool {
+        self.shard_time(one).0.abs_diff(self.shard_time(other).0) > 1
+    }
+
     /// The last fault has been.
     pub(crate) fn calm(&mut self) {
         self.faults.are_over = true;
         self.cuts.clear();
+        self.manage_ends();
         self.queue.add(self.now + 4 * SECOND, Event::RollOut);
         for node in &mut self.nodes {
             node.disk.is_full = false;

@@ -60,6 +60,18 @@ bugs! {
     StaleMap "stale-map";
     /// Pools that come with a new map are not held.
     NoHoldAfterMove "no-hold-after-move";
+    /// The next owner says that it has stored what it only has in memory.
+    AdoptUnstored "adopt-unstored";
+    /// Buckets are given up in memory only: after a restart they are served again.
+    GivenNotKept "given-not-kept";
+    /// Buckets are taken again although they have moved on.
+    StaleTake "stale-take";
+    /// What is told leaves out the numbers of the last group.
+    FactsMissGroup "facts-miss-group";
+    /// The next owner forgets visitors and what batches were answered.
+    AdoptForgets "adopt-forgets";
+    /// A node believes what others say of its own buckets.
+    HearsayBelieved "hearsay-believed";
     /// A link is never told that its owner is slow.
     NeverShut "never-shut";
     /// A number is free while its lockout has a moment to go (in ringwell-core).

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber};
+use ringwell_directory::{BUCKETS, Directory, Owners, PoolFields, RingPool, RingPoolKey, bucket};
 
 use crate::bug::Bug;
 use crate::model::PoolRule;
 use crate::random::Random;
 
-/// Which shard owns each pool. A pool is a bucket of its own here.
+/// A cluster file: which shard owns each pool. Each pool has a bucket of its own here.
 #[derive(Debug)]
 pub(crate) struct Map {
     pub(crate) version: u64,
@@ -17,17 +19,16 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// The pools of a shard, in the order of their indices within it.
-    pub(crate) fn pools_of(&self, shard: u16) -> Vec<u64> {
-        let of = self.owners.iter().filter(|(_, owner)| **owner == shard);
-        of.map(|(pool, _)| *pool).collect()
-    }
-
-    /// Shard and index within it.
-    pub(crate) fn place(&self, pool: u64) -> Option<(u16, u32)> {
-        let shard = *self.owners.get(&pool)?;
-        let index = self.pools_of(shard).iter().position(|other| *other == pool)?;
-        Some((shard, u32::try_from(index).ok()?))
+    /// The owners of all buckets as a node knows them before anything moves.
+    pub(crate) fn owners(&self, shards: usize) -> Owners {
+        let mut buckets = vec![(0_u64, 0_u16); usize::from(BUCKETS)];
+        for (pool, owner) in &self.owners {
+            buckets[usize::from(bucket(PoolId(*pool)))].1 = *owner;
+        }
+        let plain = serde_json::json!({
+            "version": self.version, "shards": shards, "buckets": buckets,
+        });
+        serde_json::from_value(plain).expect("owners that were just made are whole")
     }
 }
 
@@ -37,7 +38,10 @@ pub(crate) struct Cluster {
     /// The node of each shard.
     pub(crate) homes: Vec<usize>,
     pub(crate) nodes: usize,
+    /// The newest list of pools.
     pub(crate) pools: BTreeMap<u64, PoolRule>,
+    /// How often the list has changed.
+    pub(crate) lists: u64,
     /// All maps so far, the newest last.
     pub(crate) maps: Vec<Rc<Map>>,
 }
@@ -56,11 +60,12 @@ impl Cluster {
             let lifetime_ms = [300, 500, 1_000, 2_000, 5_000][random.index(5)];
             let first = 2_005_550_000 + index * 1000;
             let count = [2, 5, 10, 20, 40, 80][random.index(6)];
-            pools.insert(id, PoolRule { lifetime_ms, first, count, overflow: first + 999 });
+            let numbers = (first..first + count).collect();
+            pools.insert(id, PoolRule { lifetime_ms, numbers, overflow: first + 999 });
             owners.insert(id, u16::try_from(random.index(homes.len())).unwrap_or(0));
         }
         let maps = vec![Rc::new(Map { version: 1, owners })];
-        Self { homes, nodes, pools, maps }
+        Self { homes, nodes, pools, lists: 0, maps }
     }
 
     pub(crate) fn newest(&self) -> Rc<Map> {
@@ -76,28 +81,29 @@ impl Cluster {
         self.homes[usize::from(shard)]
     }
 
-    /// Adds a map that differs from the newest by one owner, or by nothing but its version.
-    pub(crate) fn change(&mut self, moved: Option<(u64, u16)>) -> Rc<Map> {
-        let newest = self.newest();
-        let mut owners = newest.owners.clone();
-        owners.extend(moved);
-        self.maps.push(Rc::new(Map { version: newest.version + 1, owners }));
+    /// Adds a map with these owners.
+    pub(crate) fn change(&mut self, owners: BTreeMap<u64, u16>) -> Rc<Map> {
+        self.maps.push(Rc::new(Map { version: self.newest().version + 1, owners }));
         self.newest()
     }
 
-    /// What an engine is made of. Lifetimes are rounded up, as shard time is rounded down.
-    pub(crate) fn specs(&self, map: &Map, shard: u16, bug: Option<Bug>) -> Vec<PoolSpec> {
-        let rounding = u64::from(bug != Some(Bug::NoRounding));
-        let spec = |id: u64| {
-            let pool = self.pools.get(&id)?;
-            let mut numbers = vec![range(pool.first, pool.count)?];
+    /// The newest list of pools as the directory has it.
+    pub(crate) fn ring_pools(&self, bug: Option<Bug>) -> Vec<Arc<RingPool>> {
+        let pool = |(id, rule): (&u64, &PoolRule)| {
+            let mut numbers = ranges(&rule.numbers);
             if bug == Some(Bug::OverflowInRotation) {
-                numbers.extend(range(pool.overflow, 1));
+                numbers.extend(ranges(&[rule.overflow]));
             }
-            let lifetime = Millis(pool.lifetime_ms + rounding);
-            Some(PoolSpec { id: PoolId(id), lifetime, numbers })
+            Arc::new(ring_pool(*id, rule.lifetime_ms, numbers))
         };
-        map.pools_of(shard).into_iter().filter_map(spec).collect()
+        self.pools.iter().map(pool).collect()
+    }
+
+    /// The directory of a node that starts.
+    pub(crate) fn directory(&self, owners: &Owners, bug: Option<Bug>) -> Directory {
+        let none = Directory::with_placement(0, Vec::new(), owners.placement());
+        let made = none.and_then(|none| none.succeed(1, self.ring_pools(bug), owners.placement()));
+        made.expect("the pools of a run do not clash")
     }
 
     pub(crate) fn lifetime_max_ms(&self) -> u64 {
@@ -105,6 +111,48 @@ impl Cluster {
     }
 }
 
-fn range(first: u64, count: u64) -> Option<NumberRange> {
-    NumberRange::new(PromoNumber::from_u64(first)?, u32::try_from(count).ok()?)
+/// What an engine is made of. Lifetimes are rounded up, as shard time is rounded down.
+pub(crate) fn spec(pool: &RingPool, bug: Option<Bug>) -> PoolSpec {
+    let rounding = u64::from(bug != Some(Bug::NoRounding));
+    PoolSpec { lifetime: pool.lifetime() + Millis(rounding), ..pool.spec() }
+}
+
+/// What the model is told of a pool.
+pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
+    let lifetime_ms = spec.lifetime.0 - u64::from(bug != Some(Bug::NoRounding));
+    let numbers = spec.numbers.iter().flat_map(|range| range.iter()).map(PromoNumber::to_u64);
+    // The last three digits say which number of a pool it is: 999 is no number in rotation.
+    let numbers: Vec<u64> = numbers.filter(|number| number % 1000 != 999).collect();
+    PoolRule { lifetime_ms, numbers, overflow: 0 }
+}
+
+fn ring_pool(id: u64, lifetime_ms: u64, numbers: Vec<NumberRange>) -> RingPool {
+    let key = RingPoolKey::parse("the-key-of-all-pools").expect("a key of ASCII letters");
+    let fields = PoolFields {
+        id: PoolId(id),
+        name: None,
+        key,
+        next_key: None,
+        lifetime: Millis(lifetime_ms),
+        numbers,
+        overflow: None,
+        tracking: None,
+    };
+    RingPool::new(fields).expect("the pools of a run keep to the rules")
+}
+
+/// Numbers in rising order as ranges.
+pub(crate) fn ranges(numbers: &[u64]) -> Vec<NumberRange> {
+    let runs = numbers.chunk_by(|one, next| one + 1 == *next);
+    let range = |run: &[u64]| {
+        NumberRange::new(PromoNumber::from_u64(run[0])?, u32::try_from(run.len()).ok()?)
+    };
+    runs.filter_map(range).collect()
+}
+
+#[cfg(test)]
+#[test]
+fn each_pool_of_a_run_has_a_bucket_of_its_own() {
+    let buckets = (0..8).map(|index| bucket(PoolId(100 + index * 7)));
+    assert_eq!(buckets.collect::<std::collections::BTreeSet<_>>().len(), 8);
 }

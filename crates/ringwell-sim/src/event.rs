@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use ringwell_core::{Millis, PromoNumber};
+use ringwell_directory::Owners;
 use ringwell_journal::Group;
 
+use crate::change::{Done, Step, Stepper};
+use crate::post::{Adopted, Caller, Post};
 use crate::store::Written;
 use crate::thread::{PeerRows, Reply};
 
@@ -29,6 +32,16 @@ pub(crate) enum Event {
     RollOut,
     /// A number is given back by its client.
     Release { number: u64, at_ms: u64, shard: u16 },
+    /// A shard has taken a step of a change or a move.
+    Stepped(usize, u32, Stepper, Done),
+    /// Something for another node has arrived there.
+    Post { node: usize, life: u32, from: Caller, post: Post },
+    /// The answer to it, or none.
+    Posted(usize, u32, u64, Result<Option<Box<Owners>>, &'static str>),
+    /// A move that was cut off goes on.
+    GiveOn(usize, u32),
+    /// The newest list of pools comes to every node.
+    Manage,
     /// Something on a shard's thread, at this life of its node.
     Thread { node: usize, life: u32, shard: u16, due: u64, task: Task },
     /// The last fault has been.
@@ -59,6 +72,12 @@ pub(crate) enum Task {
     HandlerDeadline(u64),
     PingServed(Reply),
     Link(u16, LinkTask),
+    /// A step of a change or a move.
+    Step(Stepper, Step),
+    /// What another owner knew, and whom to tell when it is durable.
+    Adopt(Adopted, Caller),
+    /// The owners have been learnt that a batch waits for, or cannot be.
+    Learnt(u64),
 }
 
 /// A request that has come over a link.

@@ -1,9 +1,12 @@
 //! The rows of one batch on their way: as `ringwell-node/src/gather.rs`.
 
-use ringwell_core::{Millis, PromoNumber, VisitorId};
+use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
 use ringwell_engine::{Outcome, Refusal};
 
+use std::collections::BTreeMap;
+
 use crate::bug::Bug;
+use crate::clients::RowAsk;
 use crate::event::Task;
 use crate::model::{Judged, Model, Row, Told};
 use crate::thread::{PeerAnswer, PeerRow, PeerRows, Reply, Thread, is_promise, key, unanswered};
@@ -11,6 +14,9 @@ use crate::world::{MS, World};
 
 /// The longest that an answer may be late without a stall of its own thread.
 const LATE_MAX_US: u64 = 5 * MS;
+
+/// The plan for a row of a pool that the directory does not have: it fails.
+const NO_POOL: (u16, u32) = (u16::MAX, 0);
 
 /// A batch that is being answered.
 #[derive(Debug)]
@@ -24,6 +30,16 @@ pub(crate) struct InFlight {
     group: u64,
     journal: Waits,
     deadline: u64,
+    redirect: Redirect,
+}
+
+/// Whether rows that were refused as moved are asked for again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Redirect {
+    NotYet,
+    /// Until it is known who owns what.
+    Learning,
+    Over,
 }
 
 /// Rows that another shard was asked for.
@@ -47,21 +63,22 @@ enum Waits {
 impl World {
     /// Takes a batch in: asks the other owners, then serves its own rows.
     pub(crate) fn take_in(&mut self, node: usize, thread: &mut Thread, id: u64) -> Judged {
-        let Some(running) = self.nodes[node].running.as_ref() else { return Ok(()) };
         if !thread.is_ready {
             self.clients.unsent(id);
             return Ok(());
         }
-        let map = std::rc::Rc::clone(&running.map);
+        let directory = std::sync::Arc::clone(&thread.directory);
         let asked = self.clients.rows(id);
-        let plans: Vec<(u16, u32)> = asked.iter().filter_map(|row| map.place(row.pool)).collect();
+        let plan = |row: &RowAsk| {
+            let entry = directory.lookup(PoolId(row.pool));
+            entry.map_or(NO_POOL, |entry| (entry.shard(), entry.index()))
+        };
+        let plans: Vec<(u16, u32)> = asked.iter().map(plan).collect();
         let retry = self.clients.retry(id).map(key);
         let deadline = self.now + self.clients.deadline_us(id);
         let mut all = Vec::new();
         for (row, (asked, (_, pool))) in (0..).zip(asked.iter().zip(&plans)) {
-            let params = asked.params.clone().into_bytes();
-            let visitor = asked.visitor.map(|visitor| VisitorId(key(visitor)));
-            all.push(PeerRow { pool: *pool, row, params, visitor });
+            all.push(peer_row(*pool, row, asked));
         }
         let mut batch = InFlight {
             thread: thread.shard,
@@ -72,6 +89,7 @@ impl World {
             group: 0,
             journal: Waits::No,
             deadline,
+            redirect: Redirect::NotYet,
         };
         let mut sends = Vec::new();
         for shard in 0..u16::try_from(self.cluster.homes.len()).unwrap_or(0) {
@@ -179,10 +197,65 @@ impl World {
                 None => return Ok(()),
             }
         }
-        if batch.remote.iter().any(|remote| remote.is_open) {
+        if batch.redirect == Redirect::Learning || batch.remote.iter().any(|r| r.is_open) {
             return Ok(());
         }
+        if batch.redirect == Redirect::NotYet
+            && let Some(refused) = batch.first_moved()
+        {
+            batch.redirect = Redirect::Over;
+            if !self.ask_again(node, thread, id)
+                && self.learn_owners(node, thread, refused, id)
+                && let Some(batch) = self.running(node).and_then(|r| r.batches.get_mut(&id))
+            {
+                batch.redirect = Redirect::Learning;
+            }
+            return self.try_finish(node, thread, id);
+        }
         self.leave(node, thread, id)
+    }
+
+    /// Who owns what has been learnt, or cannot be: rows that were refused are asked for again.
+    pub(crate) fn has_learnt(&mut self, node: usize, thread: &mut Thread, id: u64) -> Judged {
+        let Some(batch) = self.running(node).and_then(|r| r.batches.get_mut(&id)) else {
+            return Ok(());
+        };
+        batch.redirect = Redirect::Over;
+        self.ask_again(node, thread, id);
+        self.try_finish(node, thread, id)
+    }
+
+    /// Asks the owners that the directory has now for rows that were refused as moved; `false` if
+    /// they are those that were asked.
+    fn ask_again(&mut self, node: usize, thread: &mut Thread, id: u64) -> bool {
+        let asked = self.clients.rows(id);
+        let retry = self.clients.retry(id).map(key);
+        let Some(batch) = self.running(node).and_then(|r| r.batches.get_mut(&id)) else {
+            return false;
+        };
+        let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
+        let rows = (0..).zip(&asked).zip(&mut batch.plans).zip(&batch.outcomes);
+        for (((row, asked), plan), outcome) in rows {
+            let Some(entry) = thread.directory.lookup(PoolId(asked.pool)) else { continue };
+            let newest = (entry.shard(), entry.index());
+            if *outcome == Outcome::Refused(Refusal::Moved) && *plan != newest {
+                *plan = newest;
+                by_shard.entry(newest.0).or_default().push(peer_row(newest.1, row, asked));
+            }
+        }
+        let mut sends = Vec::new();
+        for (shard, rows) in by_shard {
+            let reply = Reply::Batch { batch: id, remote: batch.remote.len() };
+            let numbers = rows.iter().map(|row| row.row).collect();
+            batch.remote.push(Remote::new(shard, numbers));
+            let deadline = batch.deadline;
+            sends.push((shard, PeerRows { batch: id, rows, retry, deadline, reply }));
+        }
+        let is_any = !sends.is_empty();
+        for (shard, rows) in sends {
+            self.ask_other(node, thread, shard, rows);
+        }
+        is_any
     }
 
     pub(crate) fn batch_is_due(&mut self, node: usize, thread: &mut Thread, id: u64) -> Judged {
@@ -269,7 +342,21 @@ impl Remote {
     }
 }
 
+/// A row as its owner is asked for it.
+fn peer_row(pool: u32, row: u16, asked: &RowAsk) -> PeerRow {
+    let params = asked.params.clone().into_bytes();
+    let visitor = asked.visitor.map(|visitor| VisitorId(key(visitor)));
+    PeerRow { pool, id: PoolId(asked.pool), row, params, visitor }
+}
+
 impl InFlight {
+    /// The shard that a row was asked of which does not own its pool.
+    fn first_moved(&self) -> Option<u16> {
+        let mut rows = self.plans.iter().zip(&self.outcomes);
+        let moved = Outcome::Refused(Refusal::Moved);
+        rows.find(|(_, outcome)| **outcome == moved).map(|(plan, _)| plan.0)
+    }
+
     fn take_arrived(&mut self, mix: bool) {
         for remote in &mut self.remote {
             let Some(answer) = remote.arrived.take() else { continue };

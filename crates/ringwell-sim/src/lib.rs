@@ -9,6 +9,7 @@
 
 mod befall;
 mod bug;
+mod change;
 mod clients;
 mod cluster;
 #[cfg(all(test, canary))]
@@ -17,15 +18,20 @@ mod disk;
 mod event;
 mod fault;
 mod gather;
+mod give;
 mod keeping;
 mod link;
 mod lookup;
+mod manage;
 mod model;
+mod post;
 mod random;
 mod run;
 mod serve;
+mod served;
 mod shrink;
 mod start;
+mod step;
 mod store;
 mod thread;
 mod world;

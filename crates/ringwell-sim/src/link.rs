@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use ringwell_core::{Millis, PoolId, PromoNumber};
+use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::{Outcome, Refusal};
 use ringwell_mesh::frame::{self, RowAnswer};
 use ringwell_mesh::pacing::{Admission, Ending, Pacing, Window};
@@ -162,15 +162,14 @@ impl World {
     fn ask_bytes(&self, node: usize, owner: u16, rows: &PeerRows, limit: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let Some(running) = &self.nodes[node].running else { return bytes };
-        let pools = running.map.pools_of(owner);
         let ask = frame::Ask {
             shard: owner,
             remaining_ms: u32::try_from(limit / MS).unwrap_or(u32::MAX),
-            map_version: running.map.version,
+            map_version: running.owners.version(),
             retry: rows.retry,
         };
         let asked = rows.rows.iter().map(|row| frame::AskRow {
-            pool: PoolId(pools.get(row.pool as usize).copied().unwrap_or(0)),
+            pool: row.id,
             row: row.row,
             params: [row.params.as_slice(), b""],
             visitor: row.visitor,

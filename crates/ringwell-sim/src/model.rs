@@ -33,8 +33,8 @@ pub(crate) type Judged = Result<(), Violation>;
 #[derive(Clone, Debug)]
 pub(crate) struct PoolRule {
     pub(crate) lifetime_ms: u64,
-    pub(crate) first: u64,
-    pub(crate) count: u64,
+    /// In rotation, lowest first.
+    pub(crate) numbers: Vec<u64>,
     pub(crate) overflow: u64,
 }
 
@@ -62,8 +62,8 @@ pub(crate) struct Grant {
     pub(crate) deadline_us: u64,
     /// What the shard's restarts have wrongly believed until then.
     believed_ms: i64,
-    /// How far its clock has leapt ahead in all.
-    leapt_ms: i64,
+    /// The pool's lifetime then.
+    lifetime_ms: u64,
     is_lost: bool,
 }
 
@@ -73,6 +73,15 @@ pub(crate) struct Holding {
     pub(crate) grant: Grant,
     /// Nobody else may get it before this.
     until_us: u64,
+    /// Whose pool it is in by now, by as much as whose clock has been wrongly believed since, and how
+    /// far it has leapt.
+    keeper: u16,
+    believed_us: u64,
+    leapt_ms: i64,
+    /// Whose pool it is in by now does not know what the batch was answered.
+    is_untold: bool,
+    /// … and has answered it anew.
+    is_answered_anew: bool,
     /// Its record is gone, and the disk is to blame: nothing is promised any more.
     is_lost: bool,
     /// Its record is gone, which recovery has said: nobody else may get it, and no more.
@@ -115,6 +124,22 @@ pub(crate) struct Recovery {
     pub(crate) numbers: Vec<(u64, u64, u64)>,
     /// Pools that are held, and until when.
     pub(crate) holds: Vec<(u64, u64)>,
+    pub(crate) pools: BTreeMap<u64, PoolRule>,
+}
+
+/// What a running shard knows after a change or a move.
+#[derive(Clone, Debug)]
+pub(crate) struct TakenUp {
+    pub(crate) shard: u16,
+    /// All of the node.
+    pub(crate) shards: Vec<u16>,
+    /// The pool that has come or changed.
+    pub(crate) pool: Option<(u64, PoolRule)>,
+    /// Number, allocated at, locked until.
+    pub(crate) numbers: Vec<(u64, u64, u64)>,
+    pub(crate) holds: Vec<(u64, u64)>,
+    pub(crate) now_us: u64,
+    pub(crate) now_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,26 +153,26 @@ struct Known {
 struct Shard {
     numbers: BTreeMap<u64, Known>,
     holds: BTreeMap<u64, u64>,
+    /// What it serves.
+    pools: BTreeMap<u64, PoolRule>,
     /// Shard time less true time.
     offset_ms: Option<i64>,
     believed_ms: i64,
-    leapt_ms: i64,
 }
 
 /// The reference model.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
-    pools: BTreeMap<u64, PoolRule>,
-    /// The machine of each shard: shards of one share a clock.
-    homes: Vec<usize>,
     shards: BTreeMap<u16, Shard>,
     /// By batch and row: more than one if a frame was doubled.
     granted: BTreeMap<(u64, u16), Vec<Grant>>,
     /// By number, in the order of their answers.
     pub(crate) held: BTreeMap<u64, Vec<Holding>>,
     answered: BTreeSet<(u64, u16)>,
-    /// The newest grant of each number that is not lost, by shard: when, in shard time.
-    newest: BTreeMap<(u16, u64), u64>,
+    /// The newest grant of each number that is not lost: by which shard, and when in its time.
+    newest: BTreeMap<u64, (u16, u64)>,
+    /// When which shard's clock ran ahead without anybody noticing, and by how much.
+    leaps: Vec<(u64, u16, i64)>,
     by_retry: BTreeMap<(u64, u16), (u64, usize)>,
     /// Rows that an owner has decided once and may remember.
     decided: BTreeSet<(u64, u16)>,
@@ -204,7 +229,7 @@ impl Grant {
             params,
             deadline_us,
             believed_ms: 0,
-            leapt_ms: 0,
+            lifetime_ms: 0,
             is_lost: false,
         }
     }
@@ -224,25 +249,23 @@ fn broken(rule: &'static str, shard: u16, number: u64, text: String) -> Violatio
 }
 
 impl Model {
-    pub(crate) fn new(pools: BTreeMap<u64, PoolRule>, homes: Vec<usize>) -> Self {
-        Self { pools, homes, ..Self::default() }
-    }
-
-    fn lifetime(&self, pool: u64) -> u64 {
-        self.pools.get(&pool).map_or(0, |pool| pool.lifetime_ms)
+    /// A pool's lifetime as a shard goes by it.
+    fn lifetime(&self, shard: u16, pool: u64) -> u64 {
+        let pool = self.shards.get(&shard).and_then(|shard| shard.pools.get(&pool));
+        pool.map_or(0, |pool| pool.lifetime_ms)
     }
 
     /// An owner has given a number to a row.
     pub(crate) fn granted(&mut self, mut grant: Grant) -> Judged {
         self.check_grant(&grant)?;
-        let lifetime = self.lifetime(grant.pool);
+        let lifetime = self.lifetime(grant.shard, grant.pool);
         let shard = self.shards.entry(grant.shard).or_default();
         grant.believed_ms = shard.believed_ms;
-        grant.leapt_ms = shard.leapt_ms;
+        grant.lifetime_ms = lifetime;
         let known = shard.numbers.entry(grant.number).or_default();
         if grant.is_fresh {
             *known = Known { allocated_at: grant.at_ms, until: grant.at_ms + lifetime + 1 };
-            self.newest.insert((grant.shard, grant.number), grant.at_ms);
+            self.newest.insert(grant.number, (grant.shard, grant.at_ms));
         } else {
             // How long it is kept depends on why; it must be locked, and no shorter than before.
             let is_repeated = grant.retry.is_some_and(|row| self.decided.contains(&row));
@@ -254,8 +277,19 @@ impl Model {
             known.until = grant.until_ms;
         }
         self.decided.extend(grant.retry);
+        self.asked_again(grant.retry);
         self.granted.entry((grant.batch, grant.row)).or_default().push(grant);
         Ok(())
+    }
+
+    /// Whoever does not know yet what a row was answered has answered it anew, and keeps to that.
+    fn asked_again(&mut self, retry: Option<(u64, u16)>) {
+        let place = retry.and_then(|row| self.by_retry.get(&row).copied());
+        let Some((number, index)) = place else { return };
+        let held = self.held.get_mut(&number).and_then(|held| held.get_mut(index));
+        if let Some(held) = held.filter(|held| held.is_untold) {
+            held.is_answered_anew = true;
+        }
     }
 
     /// An owner says that all numbers of a pool are locked out.
@@ -267,13 +301,12 @@ impl Model {
         retry: Option<(u64, u16)>,
     ) -> Judged {
         let was_decided = retry.is_some_and(|row| !self.decided.insert(row));
-        let (Some(pool), Some(shard)) = (self.pools.get(&pool_id), self.shards.get(&shard_id))
-        else {
-            return Ok(());
-        };
+        self.asked_again(retry);
+        let Some(shard) = self.shards.get(&shard_id) else { return Ok(()) };
+        let Some(pool) = shard.pools.get(&pool_id) else { return Ok(()) };
         let is_held = shard.holds.get(&pool_id).is_some_and(|until| *until > at_ms);
-        let of_pool = shard.numbers.range(pool.first..pool.first + pool.count);
-        let free = of_pool.filter(|(_, known)| known.until <= at_ms).map(|(number, _)| *number);
+        let is_free = |number: &&u64| shard.numbers.get(*number).is_none_or(|k| k.until <= at_ms);
+        let free = pool.numbers.iter().filter(is_free).copied();
         match { free }.next() {
             Some(number) if !is_held && !was_decided => {
                 let text = format!("pool {pool_id} said that it had none left, but one was free");
@@ -324,10 +357,9 @@ impl Model {
 
     /// Until when in true time nobody else may get a number. Handed out now, for a lifetime; one
     /// that is kept as long as its owner says, whose milliseconds are rounded down.
-    fn promised_until(&self, grant: &Grant) -> u64 {
-        let lifetime_ms = self.lifetime(grant.pool);
+    fn promised_until(grant: &Grant) -> u64 {
         let left_ms = (grant.until_ms - grant.at_ms).saturating_sub(1);
-        let promised_ms = if grant.is_fresh { lifetime_ms } else { left_ms.min(lifetime_ms) };
+        let promised_ms = if grant.is_fresh { left_ms } else { left_ms.min(grant.lifetime_ms) };
         grant.true_us + promised_ms * 1000
     }
 
@@ -364,11 +396,22 @@ impl Model {
         self.numbers_out += 1;
         self.check_double(&grant)?;
         self.check_repeat(&grant)?;
-        let until_us = self.promised_until(&grant);
+        let until_us = Self::promised_until(&grant);
         let (retry, visitor, pool) = (grant.retry, grant.visitor, grant.pool);
         let is_lost = grant.is_lost;
+        let keeper = self.server(number).unwrap_or(grant.shard);
         let all = self.held.entry(number).or_default();
-        all.push(Holding { grant, until_us, is_lost, is_forgotten: is_lost });
+        all.push(Holding {
+            grant,
+            until_us,
+            keeper,
+            believed_us: 0,
+            leapt_ms: 0,
+            is_untold: false,
+            is_answered_anew: false,
+            is_lost,
+            is_forgotten: is_lost,
+        });
         let place = (number, all.len() - 1);
         if let Some(retry) = retry {
             self.by_retry.insert(retry, place);
@@ -378,16 +421,34 @@ impl Model {
         Ok(())
     }
 
-    /// A shard was read back from its files.
-    pub(crate) fn recovered(&mut self, recovery: &Recovery) -> Judged {
-        self.believe(recovery);
+    /// The shard that has a number in rotation.
+    fn server(&self, number: u64) -> Option<u16> {
+        let has = |shard: &Shard| shard.pools.values().any(|pool| pool.numbers.contains(&number));
+        self.shards.iter().find(|(_, shard)| has(shard)).map(|(shard, _)| *shard)
+    }
+
+    /// The shards of a node were read back from their files.
+    pub(crate) fn recovered_all(&mut self, recoveries: &[Recovery]) -> Judged {
+        recoveries.iter().for_each(|recovery| self.believe(recovery));
+        let shards: Vec<u16> = recoveries.iter().map(|recovery| recovery.shard).collect();
+        recoveries.iter().try_for_each(|recovery| self.recovered(recovery, &shards))
+    }
+
+    fn recovered(&mut self, recovery: &Recovery, shards: &[u16]) -> Judged {
         self.forget(recovery)?;
+        for pool in recovery.pools.keys() {
+            self.check_one_owner(recovery.shard, *pool)?;
+        }
+        for rule in recovery.pools.values() {
+            self.kept_by(recovery.shard, &rule.numbers, |held| shards.contains(&held.keeper));
+        }
         let shard = self.shards.entry(recovery.shard).or_default();
         let known = |&(number, allocated_at, until): &(u64, u64, u64)| {
             (number, Known { allocated_at, until })
         };
         shard.numbers = recovery.numbers.iter().map(known).collect();
         shard.holds = recovery.holds.iter().copied().collect();
+        shard.pools.clone_from(&recovery.pools);
         self.check_recovered(recovery)
     }
 
@@ -399,8 +460,72 @@ impl Model {
         if (1..=BELIEVED_MS).contains(&jump) {
             shard.believed_ms += jump;
         }
-        shard.leapt_ms += jump.max(0);
         shard.offset_ms = Some(offset);
+        if jump > 0 {
+            self.leaps.push((recovery.now_us, recovery.shard, jump));
+        }
+        for held in self.held.values_mut().flatten().filter(|h| h.keeper == recovery.shard) {
+            held.leap(jump);
+        }
+    }
+
+    /// Numbers are this shard's by now. While they were on their way, its clock counted as well.
+    /// What batches were answered has come along only if `is_told`.
+    fn kept_by(&mut self, shard: u16, numbers: &[u64], is_told: impl Fn(&Holding) -> bool) {
+        for number in numbers {
+            for held in self.held.get_mut(number).into_iter().flatten() {
+                if held.keeper == shard {
+                    continue;
+                }
+                held.is_untold |= !is_told(held);
+                held.keeper = shard;
+                let since = held.grant.true_us;
+                let own = |leap: &&(u64, u16, i64)| leap.1 == shard && leap.0 >= since;
+                let leaps: Vec<i64> = self.leaps.iter().filter(own).map(|leap| leap.2).collect();
+                leaps.into_iter().for_each(|jump| held.leap(jump));
+            }
+        }
+    }
+
+    /// A pool is not this shard's any more.
+    pub(crate) fn left(&mut self, shard: u16, pool: u64) {
+        if let Some(shard) = self.shards.get_mut(&shard) {
+            shard.pools.remove(&pool);
+        }
+    }
+
+    /// A pool has come to a running shard, or has changed there.
+    pub(crate) fn taken_up(&mut self, taken_up: &TakenUp) -> Judged {
+        self.know_again(taken_up);
+        let Some((pool, rule)) = &taken_up.pool else { return Ok(()) };
+        self.check_one_owner(taken_up.shard, *pool)?;
+        // Within a node answers are told when the pool is there already.
+        let is_told =
+            |held: &Holding| held.grant.pool == *pool && !taken_up.shards.contains(&held.keeper);
+        self.kept_by(taken_up.shard, &rule.numbers, is_told);
+        let shard = self.shards.entry(taken_up.shard).or_default();
+        shard.pools.insert(*pool, rule.clone());
+        self.check_taken_up(taken_up, *pool, rule)
+    }
+
+    /// Another shard of the same node has told what batches were answered with a pool's numbers.
+    pub(crate) fn told_answers(&mut self, shard: u16, pool: u64) {
+        let own = |held: &&mut Holding| held.keeper == shard && held.grant.pool == pool;
+        self.held
+            .values_mut()
+            .flatten()
+            .filter(own)
+            .for_each(|held| held.is_untold = held.is_answered_anew);
+    }
+
+    /// What a shard knows by now.
+    pub(crate) fn know_again(&mut self, taken_up: &TakenUp) {
+        let shard = self.shards.entry(taken_up.shard).or_default();
+        let known = |&(number, allocated_at, until): &(u64, u64, u64)| {
+            (number, Known { allocated_at, until })
+        };
+        shard.numbers = taken_up.numbers.iter().map(known).collect();
+        shard.holds = taken_up.holds.iter().copied().collect();
     }
 
     /// Groups from `next_n` on are gone. Nothing that was answered may have been in them, unless
@@ -409,7 +534,7 @@ impl Model {
         let Recovery { shard, next_n, is_rotten, disk_lied, .. } = *recovery;
         if is_rotten || disk_lied {
             // With the end copies may be gone of what has been dropped elsewhere.
-            self.newest.retain(|(of, _), _| *of != shard);
+            self.newest.retain(|_, (of, _)| *of != shard);
         }
         let is_gone = |grant: &Grant| grant.shard == shard && grant.group >= next_n;
         for grant in self.granted.values_mut().flatten().filter(|grant| is_gone(grant)) {
@@ -440,6 +565,7 @@ impl Model {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.numbers.clear();
             shard.holds.clear();
+            shard.pools.clear();
         }
     }
 
@@ -452,6 +578,16 @@ impl Model {
             grant.is_lost = true;
         }
         self.shards.remove(&shard);
-        self.newest.retain(|(of, _), _| *of != shard);
+        self.newest.retain(|_, (of, _)| *of != shard);
+    }
+}
+
+impl Holding {
+    /// The clock of whoever keeps it has leapt.
+    fn leap(&mut self, jump_ms: i64) {
+        if (1..=BELIEVED_MS).contains(&jump_ms) {
+            self.believed_us += jump_ms.unsigned_abs() * 1000;
+        }
+        self.leapt_ms += jump_ms.max(0);
     }
 }

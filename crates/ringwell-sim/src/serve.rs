@@ -38,7 +38,7 @@ impl World {
     }
 
     /// How long what is sent takes: not at all there, once, or twice.
-    fn ways(&mut self, from: usize, to: usize) -> Vec<u64> {
+    pub(crate) fn ways(&mut self, from: usize, to: usize) -> Vec<u64> {
         if self.cuts.get(&(from, to)).is_some_and(|until| *until > self.now) {
             return Vec::new();
         }
@@ -87,7 +87,7 @@ impl World {
                 let Ok((ask, rows)) = frame::read_ask(&bytes, &limits) else {
                     return self.answer_call(node, from, &Err(CallTrouble::Refused));
                 };
-                self.serve_ask(node, from, batch, &ask, rows, &bytes);
+                self.serve_ask(node, thread, (from, batch), &ask, rows, &bytes);
             }
             Wire::Unanswered(bytes) => {
                 let Ok(unseen) = frame::read_unanswered(&bytes, &limits) else { return };
@@ -109,14 +109,13 @@ impl World {
     fn serve_ask(
         &mut self,
         node: usize,
-        from: Reply,
-        batch: u64,
+        thread: &Thread,
+        (from, batch): (Reply, u64),
         ask: &frame::Ask,
         read: Vec<frame::ReadRow>,
         bytes: &[u8],
     ) {
         let deadline = self.now + u64::from(ask.remaining_ms) * MS;
-        let Some(running) = &self.nodes[node].running else { return };
         let mut handler = Handler {
             from,
             places: Vec::new(),
@@ -125,10 +124,12 @@ impl World {
         };
         let mut rows = Vec::new();
         for (place, row) in read.into_iter().enumerate() {
-            let entry = running.map.place(row.pool.0).filter(|(shard, _)| *shard == ask.shard);
-            let Some((_, pool)) = entry else { continue };
+            let entry = thread.directory.lookup(row.pool);
+            let entry = entry.filter(|entry| entry.shard() == ask.shard);
+            let Some(pool) = entry.map(ringwell_directory::Entry::index) else { continue };
             let params = row.params.map(|range| &bytes[range]).concat();
-            rows.push(PeerRow { pool, row: row.row, params, visitor: row.visitor });
+            let (id, row, visitor) = (row.pool, row.row, row.visitor);
+            rows.push(PeerRow { pool, id, row, params, visitor });
             handler.places.push(place);
         }
         if rows.is_empty() {
@@ -169,17 +170,21 @@ impl World {
     }
 
     fn handler_ends(&mut self, node: usize, handler: &Handler) {
-        let map_version = self.nodes[node].map.version;
+        let map_version = self.map_version(node);
         let rows = handler.outcomes.iter().map(row_answer).collect();
         let mut bytes = Vec::new();
         frame::write_answer(&mut bytes, &frame::Answer { at: handler.at, map_version, rows });
         self.answer_call(node, handler.from, &Ok(bytes));
     }
 
+    fn map_version(&self, node: usize) -> u64 {
+        self.nodes[node].running.as_ref().map_or(0, |running| running.owners.version())
+    }
+
     /// A ping has come through the shard's own queue.
     pub(crate) fn ping_served(&mut self, node: usize, thread: &mut Thread, from: Reply) {
         let at = thread.engine.at(self.shard_time(node));
-        let map_version = self.nodes[node].map.version;
+        let map_version = self.map_version(node);
         let mut bytes = Vec::new();
         frame::write_answer(&mut bytes, &frame::Answer { at, map_version, rows: Vec::new() });
         self.answer_call(node, from, &Ok(bytes));

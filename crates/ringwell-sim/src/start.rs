@@ -1,19 +1,22 @@
 //! From a disk to engines that serve, and what operators do: as `ringwell-node/src/start.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
-use ringwell_core::Millis;
+use ringwell_core::{Millis, PoolSpec};
+use ringwell_directory::{Directory, Owners, bucket};
 use ringwell_engine::Restore;
 use ringwell_journal::{Chunk, RecoverError, Recovered, Snapshot, SnapshotReader};
 
 use crate::bug::Bug;
-use crate::cluster::Map;
+use crate::change::Want;
+use crate::cluster::{rule, spec};
 use crate::disk::{Disk, Name, Sort, Trouble};
 use crate::event::Event;
 use crate::fault::Kind;
 use crate::model::{Judged, Recovery, Violation};
-use crate::store::{Said, Store, newest, recover_from, remove, rename, segment, snapshot};
+use crate::served::Served;
+use crate::store::{Said, Store, newest, recover_from, remove, segment, snapshot};
 use crate::thread::Thread;
 use crate::world::{MS, Running, SECOND, World};
 
@@ -76,10 +79,11 @@ impl World {
     }
 
     fn open(&mut self, node: usize) -> Result<Judged, Refused> {
-        let map = Rc::clone(&self.nodes[node].map);
+        let (owners, served) = self.owners_at_start(node);
+        let directory = Arc::new(self.cluster.directory(&owners, self.bug));
         let mut reads = Vec::new();
         for shard in self.cluster.shards_of(node) {
-            reads.push(self.read(node, shard, &map)?);
+            reads.push(self.read(node, shard, &directory)?);
         }
         adopt(&mut reads);
         let newest = reads.iter().map(|read| newest(&read.recovered)).max().unwrap_or_default();
@@ -92,16 +96,15 @@ impl World {
         let wall = Millis(wall_us / 1000);
         let behind = newest.since(wall);
         let anchor_us = wall_us + behind.0 * 1000;
-        let served = served(&self.nodes[node].disk);
-        let new = new_pools(&self.cluster.shards_of(node), &map, served.as_ref(), &new_shards);
+        let new = new_buckets(&self.cluster.shards_of(node), &owners, served.as_ref(), &new_shards);
         let mut threads = BTreeMap::new();
         let mut recoveries = Vec::new();
         for read in reads {
-            let (mut thread, mut recovery) = self.open_shard(node, read, wall)?;
+            let (mut thread, mut recovery) = self.open_shard(node, read, wall, &directory)?;
             if self.bug != Some(Bug::NoHoldAfterMove) {
-                let pools = (0..).zip(map.pools_of(thread.shard));
-                let held: Vec<u32> =
-                    pools.filter(|(_, pool)| new.contains(pool)).map(|(at, _)| at).collect();
+                let pools = (0..).zip(directory.pools_of(thread.shard));
+                let pools = pools.filter(|(_, pool)| new.contains(&bucket(pool.id())));
+                let held: Vec<u32> = pools.map(|(at, _)| at).collect();
                 thread.engine.hold_pools(Millis(anchor_us / 1000), &held);
             }
             let now = thread.engine.at(Millis(anchor_us / 1000));
@@ -114,11 +117,16 @@ impl World {
         let running = Running {
             anchor_us,
             started: self.now,
-            map,
+            owners,
+            directory,
             threads,
             batches: BTreeMap::new(),
             handlers: BTreeMap::new(),
             is_serving: false,
+            changing: None,
+            changes: VecDeque::new(),
+            giving: None,
+            posted: BTreeMap::new(),
         };
         self.nodes[node].running = Some(running);
         self.nodes[node].disk.accept();
@@ -128,9 +136,7 @@ impl World {
 
     /// The model hears what there is; each shard takes its first snapshot.
     fn begin(&mut self, node: usize, recoveries: &[Recovery]) -> Judged {
-        for recovery in recoveries {
-            self.model.recovered(recovery)?;
-        }
+        self.model.recovered_all(recoveries)?;
         for shard in self.cluster.shards_of(node) {
             let running = self.running(node);
             let Some(mut thread) = running.and_then(|r| r.threads.remove(&shard)) else { continue };
@@ -142,8 +148,8 @@ impl World {
         Ok(())
     }
 
-    fn read(&mut self, node: usize, shard: u16, map: &Map) -> Result<Read, Refused> {
-        let specs = self.cluster.specs(map, shard, self.bug);
+    fn read(&mut self, node: usize, shard: u16, directory: &Directory) -> Result<Read, Refused> {
+        let specs = self.specs(directory, shard);
         let fresh = || Restore::new(specs.clone(), ANSWER_ROWS_MAX);
         let mut restore = fresh();
         let mut loaded = None;
@@ -168,7 +174,7 @@ impl World {
             for after in later.into_iter().filter(|other| *other > segno) {
                 remove(&mut io, segment(shard, after))?;
             }
-            return self.read(node, shard, map);
+            return self.read(node, shard, directory);
         }
         let recovered = recovered.map_err(|error| Refused::Damaged(shard, error))?;
         let is_in_doubt = recovered.is_in_doubt() && self.bug != Some(Bug::NoHoldAfterRot);
@@ -180,6 +186,7 @@ impl World {
         node: usize,
         read: Read,
         wall: Millis,
+        directory: &Arc<Directory>,
     ) -> Result<(Thread, Recovery), Refused> {
         let Read { shard, restore, recovered, is_in_doubt } = read;
         let disk = &self.nodes[node].disk;
@@ -192,18 +199,27 @@ impl World {
             now_ms: 0,
             numbers: Vec::new(),
             holds: Vec::new(),
+            pools: self
+                .specs(directory, shard)
+                .iter()
+                .map(|spec| (spec.id.0, rule(spec, self.bug)))
+                .collect(),
         };
         let (store, tip) = Store::start(&mut self.io(node), shard, recovered)?;
         let (engine, doubts) = restore.finish(tip, wall, is_in_doubt);
         let slots = engine.shard().slots().iter();
         let known = slots.map(|s| (s.number.to_u64(), s.allocated_at.0, s.locked_until.0));
         recovery.numbers = known.collect();
-        Ok((Thread::new(shard, engine, store, doubts.clock_ahead.is_some()), recovery))
+        let needs_snapshot = doubts.clock_ahead.is_some();
+        Ok((Thread::new(shard, Arc::clone(directory), engine, store, needs_snapshot), recovery))
+    }
+
+    fn specs(&self, directory: &Directory, shard: u16) -> Vec<PoolSpec> {
+        directory.pools_of(shard).iter().map(|pool| spec(pool, self.bug)).collect()
     }
 
     /// A shard serves. When all of a node do, it writes down by which map.
     pub(crate) fn shard_is_ready(&mut self, node: usize, last: &Thread) {
-        let map = Rc::clone(&self.nodes[node].map);
         let Some(running) = self.running(node) else { return };
         let others = running.threads.values().all(|thread| thread.is_ready);
         if !others || running.is_serving {
@@ -211,13 +227,24 @@ impl World {
         }
         running.is_serving = true;
         let failed = running.threads.values().any(|thread| thread.refusal.is_some());
-        if failed || last.refusal.is_some() {
-            return;
+        let owners = running.owners.clone();
+        if !failed && last.refusal.is_none() {
+            let before = Served::read(&self.nodes[node].disk);
+            let before = before.filter(|before| before.version == owners.version());
+            let leaving = before.map(|before| before.leaving).unwrap_or_default();
+            let shards = self.cluster.shards_of(node);
+            // What goes wrong costs the next start a hold.
+            let _ = Served::new(owners.clone(), &shards, leaving).keep(&mut self.io(node));
         }
-        let pools = self.cluster.shards_of(node).into_iter().flat_map(|s| map.pools_of(s));
-        let pools: Vec<u64> = pools.collect();
-        // What goes wrong costs the next start a hold.
-        let _ = keep_map(&mut self.io(node), map.version, &pools);
+        if owners.moves() > 0 {
+            self.tell_all(node);
+            let life = self.nodes[node].life;
+            self.queue.add(self.now + MS, Event::GiveOn(node, life));
+        }
+        // The list of pools may have changed since this start began.
+        if self.cluster.lists > 0 {
+            self.change(node, Want::Manage);
+        }
     }
 
     /// Ends a process: killed, or its machine loses power. It starts again after a while.
@@ -262,8 +289,9 @@ impl World {
             self.tell(node, &[], || "gets its files back from a copy".to_owned());
         } else {
             self.tell(node, &[], || "begins again with an empty disk and a new map".to_owned());
+            let owners = self.owners_now();
             self.nodes[node].disk = Disk::default();
-            self.nodes[node].map = self.cluster.change(None);
+            self.nodes[node].map = self.cluster.change(owners);
             for shard in self.cluster.shards_of(node) {
                 self.model.wiped(shard);
             }
@@ -336,43 +364,19 @@ fn adopt_doubts(reads: &mut [Read], have_moved: bool) {
     }
 }
 
-/// The pools that another node may have served last.
-fn new_pools(
+/// The buckets that another node may have served last.
+fn new_buckets(
     shards: &[u16],
-    map: &Map,
-    served: Option<&(u64, BTreeSet<u64>)>,
+    owners: &Owners,
+    served: Option<&Served>,
     new_shards: &[u16],
-) -> BTreeSet<u64> {
-    let of = |shards: &[u16]| shards.iter().flat_map(|shard| map.pools_of(*shard)).collect();
-    let own: BTreeSet<u64> = of(shards);
+) -> BTreeSet<u16> {
+    let of = |shards: &[u16]| Served::new(owners.clone(), shards, Vec::new()).buckets;
+    let version = owners.version();
     match served {
-        Some((version, _)) if version + 1 < map.version => own,
-        Some((_, served)) => own.difference(served).copied().collect(),
-        None if map.version > 1 => of(new_shards),
+        Some(served) if served.version + 1 < version => of(shards),
+        Some(served) => of(shards).difference(&served.buckets).copied().collect(),
+        None if version > 1 => of(new_shards),
         None => BTreeSet::new(),
     }
-}
-
-const MAP: Name = Name { shard: u16::MAX, sort: Sort::Map, number: 0 };
-
-/// Which map the node has served last, and which pools.
-fn served(disk: &Disk) -> Option<(u64, BTreeSet<u64>)> {
-    let mut bytes = vec![0; usize::try_from(disk.len(MAP)).ok()?];
-    disk.read(MAP, 0, &mut bytes).ok()?;
-    let mut values = bytes.chunks_exact(8).filter_map(|chunk| chunk.try_into().ok());
-    let version = values.next().map(u64::from_le_bytes)?;
-    Some((version, values.map(u64::from_le_bytes).collect()))
-}
-
-fn keep_map(io: &mut crate::store::Io<'_>, version: u64, pools: &[u64]) -> Result<(), Trouble> {
-    let draft = Name { shard: u16::MAX, sort: Sort::Unfinished, number: 0 };
-    if io.disk.exists(draft) {
-        io.disk.remove(io.faults, draft)?;
-    }
-    io.disk.create(io.faults, draft)?;
-    let values = std::iter::once(version).chain(pools.iter().copied());
-    let bytes: Vec<u8> = values.flat_map(u64::to_le_bytes).collect();
-    io.disk.write(io.faults, draft, 0, &bytes)?;
-    io.disk.flush(io.faults, draft)?;
-    rename(io, draft, MAP)
 }

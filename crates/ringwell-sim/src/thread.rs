@@ -3,8 +3,10 @@
 //! Does what `ringwell-node` does in `shard.rs`, `commit.rs` and `writer.rs`, in the same order.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use ringwell_core::{Millis, PromoNumber, VisitorId};
+use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
+use ringwell_directory::Directory;
 use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey};
 use ringwell_journal::Group;
 
@@ -15,6 +17,7 @@ use crate::fault::Kind;
 use crate::keeping::{Carry, Snap};
 use crate::link::Link;
 use crate::model::{Grant, Judged};
+use crate::post::Caller;
 use crate::store::{Store, Written};
 use crate::world::{MS, World};
 
@@ -28,6 +31,8 @@ const FULL_RETRY_US: u64 = 250 * MS;
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) shard: u16,
+    /// The state of the directory that rows are looked up in.
+    pub(crate) directory: Arc<Directory>,
     pub(crate) engine: Engine,
     pub(crate) store: Store,
     /// Groups up to this one are durable.
@@ -37,6 +42,10 @@ pub(crate) struct Thread {
     pub(crate) writing: Writing,
     commit_is_due: bool,
     promised: VecDeque<Promised>,
+    /// Who waits until what was adopted is durable, with its group.
+    pub(crate) adopted: Vec<(u64, Caller)>,
+    /// When another node was asked last who owns what.
+    pub(crate) learnt_at: Option<u64>,
     pub(crate) links: BTreeMap<u16, Link>,
     pub(crate) is_ready: bool,
     pub(crate) busy_until: u64,
@@ -73,6 +82,7 @@ struct Promised {
 #[derive(Clone, Debug)]
 pub(crate) struct PeerRow {
     pub(crate) pool: u32,
+    pub(crate) id: PoolId,
     pub(crate) row: u16,
     pub(crate) params: Vec<u8>,
     pub(crate) visitor: Option<VisitorId>,
@@ -108,9 +118,16 @@ pub(crate) enum Reply {
 }
 
 impl Thread {
-    pub(crate) fn new(shard: u16, engine: Engine, store: Store, needs_snapshot: bool) -> Self {
+    pub(crate) fn new(
+        shard: u16,
+        directory: Arc<Directory>,
+        engine: Engine,
+        store: Store,
+        needs_snapshot: bool,
+    ) -> Self {
         Self {
             shard,
+            directory,
             durable: engine.group() - 1,
             engine,
             store,
@@ -118,6 +135,8 @@ impl Thread {
             writing: Writing::Idle,
             commit_is_due: false,
             promised: VecDeque::new(),
+            adopted: Vec::new(),
+            learnt_at: None,
             links: BTreeMap::new(),
             is_ready: false,
             busy_until: 0,
@@ -145,6 +164,13 @@ pub(crate) fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
         Outcome::Allocated { .. } | Outcome::Kept { .. } => true,
         Outcome::Exhausted { .. } => is_repeatable,
         Outcome::Refused(_) => false,
+    }
+}
+
+fn told_number(outcome: Outcome) -> Option<PromoNumber> {
+    match outcome {
+        Outcome::Allocated { number } | Outcome::Kept { number } => Some(number),
+        Outcome::Exhausted { .. } | Outcome::Refused(_) => None,
     }
 }
 
@@ -191,6 +217,9 @@ impl World {
             Task::Wire(wire) => self.serve_wire(node, thread, wire),
             Task::HandlerDeadline(id) => self.handler_is_due(node, thread, id),
             Task::PingServed(reply) => self.ping_served(node, thread, reply),
+            Task::Step(stepper, step) => self.take_step(node, thread, stepper, step)?,
+            Task::Adopt(adopted, from) => self.adopt(node, thread, adopted, from),
+            Task::Learnt(batch) => self.has_learnt(node, thread, batch)?,
             Task::Link(owner, task) => self.on_link(node, thread, owner, due, task),
         }
         Ok(())
@@ -284,6 +313,7 @@ impl World {
         while let Some(promised) = thread.promised.pop_front_if(|p| p.group <= group) {
             self.deliver(node, thread, promised);
         }
+        self.adopted(node, thread, None);
         self.keeping_wakes(node, thread);
         Ok(())
     }
@@ -302,6 +332,7 @@ impl World {
             }
             self.deliver(node, thread, promised);
         }
+        self.adopted(node, thread, Some(why));
         self.keeping_wakes(node, thread);
         Ok(())
     }
@@ -353,7 +384,7 @@ impl World {
         let retry = ask.retry.filter(|_| self.bug != Some(Bug::RetryForgotten));
         let retry = retry.map(|batch| RowKey { batch, row: row.row });
         let params = [row.params.as_slice(), b""];
-        let id = thread.engine.shard().pool_id(row.pool);
+        let id = row.id;
         let wanted = Ask { pool: row.pool, id, params, visitor: row.visitor, retry };
         let before = thread.engine.counts().allocated;
         thread.engine.allocate(at, &wanted, outcome);
@@ -361,7 +392,16 @@ impl World {
         let pool = id.0;
         let repeat = ask.retry.map(|key| (plain(key), row.row));
         let told = *outcome;
-        self.tell_outcome(node, thread.shard, ask.batch, row.row, told);
+        let slot = told_number(told).and_then(|number| thread.engine.shard().newest(number));
+        let until = slot.map_or(0, |slot| slot.locked_until.0);
+        let how = if is_fresh { "new" } else { "kept" };
+        self.tell_outcome(node, thread.shard, (ask.batch, row.row), told, || {
+            format!(
+                "{how} for {} ms, visitor {:?}",
+                until.saturating_sub(at.0),
+                row.visitor.map(|v| plain(v.0))
+            )
+        });
         match *outcome {
             Outcome::Allocated { number } | Outcome::Kept { number } => {
                 let slot = thread.engine.shard().newest(number);
@@ -383,10 +423,17 @@ impl World {
         }
     }
 
-    fn tell_outcome(&mut self, node: usize, shard: u16, batch: u64, row: u16, told: Outcome) {
-        if let Outcome::Allocated { number } | Outcome::Kept { number } = told {
+    fn tell_outcome(
+        &mut self,
+        node: usize,
+        shard: u16,
+        (batch, row): (u64, u16),
+        told: Outcome,
+        how: impl FnOnce() -> String,
+    ) {
+        if let Some(number) = told_number(told) {
             self.tell(node, &[number.to_u64()], || {
-                format!("shard {shard} gives {number} to batch {batch} row {row}")
+                format!("shard {shard} gives {number} to batch {batch} row {row}, {}", how())
             });
         }
     }

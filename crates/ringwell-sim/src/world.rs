@@ -1,16 +1,20 @@
 //! The world of one run: machines, their clocks and disks, the network, clients, and time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ringwell_core::Millis;
+use ringwell_directory::{Directory, Owners};
 
 use crate::bug::Bug;
+use crate::change::{Changing, Want};
 use crate::clients::Clients;
 use crate::cluster::{Cluster, Map};
 use crate::disk::Disk;
 use crate::event::{Event, Queue, Task};
-use crate::fault::Faults;
+use crate::fault::{Faults, Kind};
+use crate::give::Giving;
 use crate::model::{Judged, Model, Violation};
 use crate::random::{Random, mix};
 use crate::run::{Options, Tale};
@@ -33,7 +37,7 @@ pub(crate) struct Node {
     pub(crate) life: u32,
     pub(crate) running: Option<Running>,
     pub(crate) paused_until: u64,
-    /// The map that the next start reads.
+    /// The cluster file that the next start reads.
     pub(crate) map: Rc<Map>,
     /// Does not start, and an operator has been told.
     pub(crate) is_refused: bool,
@@ -45,11 +49,20 @@ pub(crate) struct Running {
     /// Shard time at the start, in microseconds, and when that was.
     pub(crate) anchor_us: u64,
     pub(crate) started: u64,
-    pub(crate) map: Rc<Map>,
+    pub(crate) owners: Owners,
+    /// By which rows are looked up once all shards do.
+    pub(crate) directory: Arc<Directory>,
     pub(crate) threads: BTreeMap<u16, Thread>,
     pub(crate) batches: BTreeMap<u64, InFlight>,
     pub(crate) handlers: BTreeMap<u64, Handler>,
     pub(crate) is_serving: bool,
+    /// What changes now, and what is to change after it: one at a time.
+    pub(crate) changing: Option<Changing>,
+    pub(crate) changes: VecDeque<Want>,
+    /// Buckets that are being given to another shard.
+    pub(crate) giving: Option<Giving>,
+    /// What was posted to other nodes and has no answer yet.
+    pub(crate) posted: BTreeMap<u64, crate::post::Asker>,
 }
 
 /// One run.
@@ -71,6 +84,12 @@ pub(crate) struct World {
     pub(crate) hash: u64,
     pub(crate) tale: Tale,
     pub(crate) map_change: Option<usize>,
+    /// Nothing moves between nodes with other clocks: who had a number does not always survive that
+    /// (docs/spec/simulation.md, "What it has found").
+    pub(crate) minds_clocks: bool,
+    /// A list of pools is on its way to the nodes.
+    pub(crate) is_listing: bool,
+    pub(crate) pools_away: crate::manage::Away,
     /// How late the thread is that has its turn.
     pub(crate) lag: u64,
 }
@@ -90,7 +109,7 @@ impl World {
             is_refused: false,
         };
         let nodes = (0..cluster.nodes).map(|_| node()).collect();
-        let model = Model::new(cluster.pools.clone(), cluster.homes.clone());
+        let model = Model::default();
         let only = options.only_faults.clone();
         let faults = Faults::draw(options.seed, &options.on, &options.off, only);
         let mut world = Self {
@@ -99,7 +118,6 @@ impl World {
             nodes,
             clients: Clients::draw(options, &cluster),
             cluster,
-            faults,
             model,
             bug: options.bug,
             salts: Random::new(options.seed, 3),
@@ -109,7 +127,16 @@ impl World {
             hash: options.seed,
             tale: Tale::new(options.is_told),
             map_change: None,
+            minds_clocks: {
+                let asked_for = |kind| options.on.contains(kind);
+                let clocks = [Kind::ClockForward, Kind::ClockBack];
+                let is_kept = faults.is_on(Kind::Retry) || faults.is_on(Kind::Visitor);
+                is_kept && !clocks.iter().any(asked_for)
+            },
+            is_listing: false,
+            pools_away: crate::manage::Away::default(),
             lag: 0,
+            faults,
         };
         for node in 0..world.nodes.len() {
             world.queue.add(0, Event::Start(node, 0));
@@ -152,7 +179,21 @@ impl World {
             Event::Start(node, life) if self.nodes[node].life == life => self.start(node)?,
             Event::Restart(node, life) if self.nodes[node].life == life => self.stop(node, false),
             Event::Repair(node, life) if self.nodes[node].life == life => self.repair(node),
-            Event::Start(..) | Event::Restart(..) | Event::Repair(..) => {}
+            Event::Stepped(node, life, asker, done) if self.nodes[node].life == life => {
+                self.stepped(node, asker, done)?;
+            }
+            Event::Posted(node, life, id, answer) if self.nodes[node].life == life => {
+                self.posted(node, id, answer);
+            }
+            Event::GiveOn(node, life) if self.nodes[node].life == life => self.give_on(node),
+            Event::Start(..)
+            | Event::Restart(..)
+            | Event::Repair(..)
+            | Event::Stepped(..)
+            | Event::Posted(..)
+            | Event::GiveOn(..) => {}
+            Event::Post { node, life, from, post } => self.post_arrives(node, life, from, post),
+            Event::Manage => self.manage_on(),
             Event::MapArrives(node) => self.map_arrives(node),
             Event::RollOut => self.roll_out(),
             Event::Release { number, at_ms, shard } => self.release_by_client(number, at_ms, shard),

@@ -102,15 +102,50 @@ fn an_overflow_number_in_rotation_is_found() {
 
 #[test]
 fn an_owner_that_goes_by_an_old_map_is_found() {
-    found(Bug::StaleMap, &[Kind::MapChange], &["double"]);
+    found(Bug::StaleMap, &[Kind::MapChange], &["double", "two owners"]);
 }
 
 #[test]
 fn pools_that_move_without_a_hold_are_found() {
-    found(Bug::NoHoldAfterMove, &[Kind::MapChange], &["double"]);
+    found(Bug::NoHoldAfterMove, &[Kind::MapChange], &["double", "forgotten"]);
 }
 
 #[test]
 fn a_link_that_never_shuts_is_found() {
     found(Bug::NeverShut, &[Kind::FrameLost, Kind::Partition], &["a link does not shut"]);
+}
+
+#[test]
+fn a_taker_that_has_stored_nothing_is_found() {
+    let rules = ["double", "forgotten", "visitor moved", "another answer"];
+    found(Bug::AdoptUnstored, &[Kind::Move, Kind::Kill, Kind::Power], &rules);
+}
+
+#[test]
+fn a_giver_that_forgets_that_it_gave_is_found() {
+    let rules = ["two owners", "not live", "double", "forgotten"];
+    found(Bug::GivenNotKept, &[Kind::Move, Kind::Kill], &rules);
+}
+
+#[test]
+fn buckets_that_are_taken_after_they_have_moved_on_are_found() {
+    let rules = ["two owners", "double", "forgotten", "visitor moved", "another answer"];
+    found(Bug::StaleTake, &[Kind::Move, Kind::FrameDoubled, Kind::FrameDelayed], &rules);
+}
+
+#[test]
+fn a_giver_that_leaves_out_the_last_group_is_found() {
+    found(Bug::FactsMissGroup, &[Kind::Move], &["forgotten", "double"]);
+}
+
+#[test]
+fn a_taker_that_forgets_visitors_and_answers_is_found() {
+    let rules = ["visitor moved", "another answer"];
+    found(Bug::AdoptForgets, &[Kind::Move, Kind::Visitor], &rules);
+}
+
+#[test]
+fn a_node_that_believes_hearsay_is_found() {
+    let rules = ["forgotten", "two owners", "double"];
+    found(Bug::HearsayBelieved, &[Kind::Move, Kind::FrameDelayed], &rules);
 }

@@ -17,7 +17,9 @@ fn check(options: &Options) -> Report {
 
 /// A run of a seed that once failed, with these kinds of faults as often as they may be.
 fn once_failed(seed: u64, on: &[Kind]) {
-    check(&Options { seed, on: on.to_vec(), ..Options::default() });
+    // Most were found before there were moves: without these the runs are what they were.
+    let newer = [Kind::Move, Kind::Manage].into_iter().filter(|kind| !on.contains(kind));
+    check(&Options { seed, on: on.to_vec(), off: newer.collect(), ..Options::default() });
 }
 
 #[test]
@@ -85,4 +87,25 @@ fn a_batch_sent_again_gets_no_number_of_a_pool_that_is_held() {
             then seems to hold the groups that were dropped after it: look-ups fail"]
 fn look_ups_work_after_a_start_on_a_full_disk() {
     once_failed(8_749, &[]);
+}
+
+/// Within a node the next shard was told only of numbers whose lockouts ran. It took every row that
+/// ever had one of the others for its last, and a batch that was sent again got what was somebody
+/// else's by then. And a number that went out in the millisecond in which an answer was taken over
+/// seemed to be that row's still.
+#[test]
+fn batches_sent_again_after_a_move_within_a_node_take_no_number_from_anybody() {
+    for seed in [72, 121, 231, 468] {
+        once_failed(seed, &[Kind::Move]);
+        once_failed(seed, &[Kind::Move, Kind::Manage]);
+    }
+}
+
+#[test]
+#[ignore = "open: the taker compares when a number went out by the giver's clock with when it was told \
+            what a row was answered by its own: behind the giver, it answers that row anew"]
+fn what_batches_were_answered_survives_a_move_to_a_node_whose_clock_is_behind() {
+    for seed in 0..100 {
+        once_failed(seed, &[Kind::Move, Kind::Retry, Kind::ClockBack]);
+    }
 }

@@ -1,18 +1,22 @@
 //! The single promises, each as a question to what the model knows.
 
-use std::collections::BTreeMap;
-
-use super::{BELIEVED_MS, Grant, Holding, Judged, Known, Model, Recovery, Row, Wanted, broken};
+use super::{
+    BELIEVED_MS, Grant, Holding, Judged, Known, Model, PoolRule, Recovery, Row, Shard, TakenUp,
+    Wanted, broken,
+};
 
 impl Model {
     /// Whether an owner might give this number to this row now.
     pub(super) fn check_grant(&self, grant: &Grant) -> Judged {
         let Grant { shard: shard_id, pool: pool_id, number, at_ms, .. } = *grant;
         let fault = |rule, text| Err(broken(rule, shard_id, number, text));
-        let Some(pool) = self.pools.get(&pool_id) else {
-            return fault("wrong pool", format!("there is no pool {pool_id}"));
+        let shard = self.shards.get(&shard_id);
+        let Some(pool) = shard.and_then(|shard| shard.pools.get(&pool_id)) else {
+            return fault("wrong pool", format!("pool {pool_id} is not this shard's"));
         };
-        if !(pool.first..pool.first + pool.count).contains(&number) {
+        // A row that is asked for again keeps its number, whichever pool that is in by now.
+        let is_repeated = !grant.is_fresh && grant.retry.is_some();
+        if !pool.numbers.contains(&number) && !is_repeated {
             return fault("wrong pool", format!("the number is not in rotation in pool {pool_id}"));
         }
         if grant.true_us > grant.deadline_us {
@@ -36,8 +40,10 @@ impl Model {
             let text = format!("locked out until {}, handed out again at {at_ms}", known.until);
             return fault("double in shard time", text);
         }
-        let mut of_pool = shard.numbers.range(pool.first..pool.first + pool.count);
-        let older = of_pool.find(|(_, other)| other.until < known.until);
+        let of_pool = |number: &u64| (*number, shard.numbers.get(number).copied());
+        let of_pool = pool.numbers.iter().map(of_pool);
+        let of_pool = of_pool.map(|(other, known)| (other, known.unwrap_or_default()));
+        let older = { of_pool }.find(|(_, other)| other.until < known.until);
         if let Some((other, Known { until, .. })) = older {
             let text =
                 format!("free since {}, but {other} has been free since {until}", known.until);
@@ -52,12 +58,12 @@ impl Model {
         let Some(held) = self.at(self.by_visitor.get(&(grant.pool, visitor))) else {
             return Ok(());
         };
-        let believed = self.shards.get(&grant.shard).map_or(0, |shard| shard.believed_ms);
         let may_move = held.is_lost
             || held.is_forgotten
-            || held.grant.shard != grant.shard
-            || believed != held.grant.believed_ms
-            || held.until_us <= grant.true_us;
+            || held.keeper != grant.shard
+            || held.believed_us > 0
+            || held.until_us <= grant.true_us
+            || !self.is_at_home(held);
         if may_move {
             return Ok(());
         }
@@ -78,19 +84,16 @@ impl Model {
             let (first, first_until, then) = if is_older {
                 (&held.grant, held.until_us, new)
             } else {
-                (new, self.promised_until(new), &held.grant)
+                (new, Self::promised_until(new), &held.grant)
             };
             // A clock that was set forward, and believed, ends lockouts early, also those that other
             // shards of the machine have taken over.
-            let home = |shard: u16| self.homes.get(usize::from(shard));
             let clock = self.shards.get(&first.shard);
-            let believed_ms = match clock {
-                Some(clock) if home(first.shard) == home(then.shard) => {
-                    clock.believed_ms - first.believed_ms
-                }
-                _ => 0,
+            let believed_ms = clock.map_or(0, |clock| clock.believed_ms - first.believed_ms);
+            let excused_us = match is_older {
+                true => held.believed_us,
+                false => u64::try_from(believed_ms.max(0)).unwrap_or(0) * 1000,
             };
-            let excused_us = u64::try_from(believed_ms.max(0)).unwrap_or(0) * 1000;
             if then.true_us < first_until.saturating_sub(excused_us) {
                 let text = format!(
                     "went to batch {} row {} at {} us and to batch {} row {} at {} us; its lockout \
@@ -107,10 +110,10 @@ impl Model {
     pub(super) fn check_repeat(&self, new: &Grant) -> Judged {
         let Some(row) = new.retry else { return Ok(()) };
         let Some(held) = self.at(self.by_retry.get(&row)) else { return Ok(()) };
-        let is_excused = held.is_lost || held.is_forgotten || held.grant.shard != new.shard;
+        let is_excused =
+            held.is_lost || held.is_forgotten || held.keeper != new.shard || !self.is_at_home(held);
         // Answers are remembered for a day: one may have passed for the owner.
-        let leapt_ms = self.shards.get(&new.shard).map_or(0, |shard| shard.leapt_ms);
-        let is_old = leapt_ms - held.grant.leapt_ms >= BELIEVED_MS;
+        let is_old = held.leapt_ms >= BELIEVED_MS;
         if is_excused || is_old || held.grant.number == new.number {
             return Ok(());
         }
@@ -125,16 +128,18 @@ impl Model {
     pub(super) fn check_repeat_exhausted(&self, row: &Row) -> Judged {
         let Some(retry) = row.retry else { return Ok(()) };
         let Some(held) = self.at(self.by_retry.get(&retry)) else { return Ok(()) };
-        let shard = self.shards.get(&held.grant.shard);
-        let was_believed = shard.is_none_or(|s| s.leapt_ms != held.grant.leapt_ms);
-        let is_excused = held.is_lost || held.is_forgotten || was_believed;
-        // Which shard said so is not known: a pool that has moved has left its answers behind.
-        let has_moved = shard.is_none_or(|s| !s.numbers.contains_key(&held.grant.number));
-        if is_excused || has_moved || held.until_us <= row.now_us {
+        let is_excused = held.is_lost || held.is_forgotten || held.leapt_ms > 0;
+        if is_excused || !self.is_at_home(held) || held.until_us <= row.now_us {
             return Ok(());
         }
         let text = format!("row {} of batch {} had it and got none now", retry.1, retry.0);
         Err(broken("another answer", held.grant.shard, held.grant.number, text))
+    }
+
+    /// Whether the number is in the pool that it was given from, and whoever serves that knows to whom.
+    fn is_at_home(&self, held: &Holding) -> bool {
+        let pool = self.shards.get(&held.keeper).and_then(|s| s.pools.get(&held.grant.pool));
+        !held.is_untold && pool.is_some_and(|pool| pool.numbers.contains(&held.grant.number))
     }
 
     fn at(&self, place: Option<&(u64, usize)>) -> Option<&Holding> {
@@ -148,10 +153,7 @@ impl Model {
         let fault = |rule, number, text| Err(broken(rule, recovery.shard, number, text));
         if recovery.is_rotten {
             for number in shard.numbers.keys() {
-                let pool = self
-                    .pools
-                    .iter()
-                    .find(|(_, pool)| (pool.first..pool.first + pool.count).contains(number));
+                let pool = shard.pools.iter().find(|(_, pool)| pool.numbers.contains(number));
                 let Some((id, pool)) = pool else { continue };
                 let until = shard.holds.get(id).copied().unwrap_or_default();
                 if until < recovery.now_ms + pool.lifetime_ms {
@@ -162,13 +164,14 @@ impl Model {
             }
         }
         for held in self.held.values().flatten() {
-            let Grant { number, at_ms, pool, .. } = held.grant;
-            let is_ours = held.grant.shard == recovery.shard;
+            let Grant { number, at_ms, lifetime_ms, .. } = held.grant;
+            // Of others the owner before had another clock.
+            let is_ours = held.grant.shard == recovery.shard && held.keeper == recovery.shard;
             if !is_ours || held.is_lost || held.is_forgotten || held.until_us <= recovery.now_us {
                 continue;
             }
             let Some(known) = shard.numbers.get(&number) else { continue };
-            let until = if held.grant.is_fresh { at_ms + self.lifetime(pool) + 1 } else { at_ms };
+            let until = if held.grant.is_fresh { at_ms + lifetime_ms + 1 } else { at_ms };
             if known.allocated_at < at_ms && held.grant.is_fresh {
                 let text = format!("answered at {at_ms}, known as of {}", known.allocated_at);
                 return fault("forgotten", number, text);
@@ -181,13 +184,45 @@ impl Model {
         Ok(())
     }
 
+    /// A pool that is served here is served nowhere else.
+    pub(super) fn check_one_owner(&self, shard: u16, pool: u64) -> Judged {
+        let serves =
+            |(other, known): &(&u16, &Shard)| **other != shard && known.pools.contains_key(&pool);
+        match { self.shards.iter() }.find(serves) {
+            Some((other, _)) => {
+                let text = format!("pool {pool} is served here and by shard {other}");
+                Err(broken("two owners", shard, 0, text))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whoever takes numbers up knows the lockouts that run.
+    pub(super) fn check_taken_up(&self, taken_up: &TakenUp, pool: u64, rule: &PoolRule) -> Judged {
+        let Some(shard) = self.shards.get(&taken_up.shard) else { return Ok(()) };
+        let held_until = shard.holds.get(&pool).copied().unwrap_or_default();
+        for number in &rule.numbers {
+            let known = shard.numbers.get(number).map_or(0, |known| known.until).max(held_until);
+            for held in self.held.get(number).into_iter().flatten() {
+                let left_us =
+                    held.until_us.saturating_sub(held.believed_us).saturating_sub(taken_up.now_us);
+                if held.is_lost || held.is_forgotten || left_us == 0 {
+                    continue;
+                }
+                if (known + 1).saturating_sub(taken_up.now_ms) * 1000 < left_us {
+                    let text = format!(
+                        "pool {pool} comes with the number free from {known} on, it is {}; it is                          locked for {left_us} us more",
+                        taken_up.now_ms
+                    );
+                    return Err(broken("forgotten", taken_up.shard, *number, text));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// What look-ups must find.
     pub(crate) fn attributions(&self) -> Vec<Wanted<'_>> {
-        let mut newest: BTreeMap<u64, u64> = BTreeMap::new();
-        for ((_, number), at) in &self.newest {
-            let known = newest.entry(*number).or_default();
-            *known = (*known).max(*at);
-        }
         let fresh = self.held.values().flatten().filter(|held| held.grant.is_fresh);
         let kept = fresh.filter(|held| !held.is_lost && !held.is_forgotten);
         let wanted = kept.map(|Holding { grant, .. }| Wanted {
@@ -195,7 +230,7 @@ impl Model {
             number: grant.number,
             at_ms: grant.at_ms,
             params: &grant.params,
-            is_newest: newest.get(&grant.number) == Some(&grant.at_ms),
+            is_newest: self.newest.get(&grant.number) == Some(&(grant.shard, grant.at_ms)),
         });
         wanted.collect()
     }

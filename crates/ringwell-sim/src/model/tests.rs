@@ -8,15 +8,17 @@ const FIRST: u64 = 2_005_550_000;
 const SECOND: u64 = 1_000_000;
 
 fn model() -> Model {
-    let pool = PoolRule { lifetime_ms: 1000, first: FIRST, count: 2, overflow: FIRST + 999 };
-    let mut model = Model::new(BTreeMap::from([(7, pool)]), vec![0]);
-    model.recovered(&recovery(1, 0)).unwrap();
+    let mut model = Model::default();
+    model.recovered_all(&[recovery(1, 0)]).unwrap();
     model
 }
 
 /// A start at `now_us` that knows the two numbers as free.
 fn recovery(next_n: u64, now_us: u64) -> Recovery {
+    let numbers = vec![FIRST, FIRST + 1];
+    let pool = PoolRule { lifetime_ms: 1000, numbers, overflow: FIRST + 999 };
     Recovery {
+        pools: BTreeMap::from([(7, pool)]),
         shard: 0,
         next_n,
         is_rotten: false,
@@ -66,7 +68,7 @@ fn two_visitors_who_have_seen_one_number_are_found_whatever_shards_believe() {
     model.granted(grant(1, FIRST, 0)).unwrap();
     answer(&mut model, 1, Told::Number(FIRST), 10).unwrap();
     // The shard has forgotten everything, and nobody has noticed that.
-    model.shards.clear();
+    model.shards.values_mut().for_each(|shard| shard.numbers.clear());
     model.granted(grant(2, FIRST, SECOND - 1)).unwrap();
     assert_eq!(rule(answer(&mut model, 2, Told::Number(FIRST), SECOND)), "double");
 }
@@ -76,12 +78,12 @@ fn an_answer_that_is_gone_after_a_restart_is_found() {
     let mut model = model();
     model.granted(grant(5, FIRST, 0)).unwrap();
     answer(&mut model, 5, Told::Number(FIRST), 10).unwrap();
-    assert_eq!(rule(model.recovered(&recovery(5, SECOND / 10))), "forgotten");
+    assert_eq!(rule(model.recovered_all(&[recovery(5, SECOND / 10)])), "forgotten");
     let mut model = self::model();
     model.granted(grant(5, FIRST, 0)).unwrap();
     answer(&mut model, 5, Told::Number(FIRST), 10).unwrap();
     // The group is there, and the shard does not know what was in it.
-    assert_eq!(rule(model.recovered(&recovery(6, SECOND / 10))), "forgotten");
+    assert_eq!(rule(model.recovered_all(&[recovery(6, SECOND / 10)])), "forgotten");
 }
 
 #[test]
@@ -90,12 +92,12 @@ fn a_disk_that_has_lied_is_to_blame_and_a_damaged_end_must_be_held() {
     let mut model = model();
     model.granted(grant(5, FIRST, 0)).unwrap();
     answer(&mut model, 5, Told::Number(FIRST), 10).unwrap();
-    model.recovered(&lied).unwrap();
+    model.recovered_all(&[lied]).unwrap();
     assert_eq!(model.excused, 1);
     let rotten = Recovery { is_rotten: true, ..recovery(5, SECOND / 10) };
-    assert_eq!(rule(model.recovered(&rotten)), "not held");
+    assert_eq!(rule(model.recovered_all(&[rotten.clone()])), "not held");
     let held = Recovery { holds: vec![(7, 1200)], ..rotten };
-    model.recovered(&held).unwrap();
+    model.recovered_all(&[held]).unwrap();
     assert_eq!(rule(model.granted(grant(6, FIRST, SECOND / 2))), "held");
 }
 

@@ -1,0 +1,180 @@
+//! An operator changes the list of pools: lifetimes, numbers, pools that go and come back.
+//!
+//! Keeps to what operators must keep to: a number enters a pool of another node only after a
+//! lifetime in which it was in no pool, and not while buckets of either pool are on their way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::change::Want;
+use crate::event::Event;
+use crate::fault::Kind;
+use crate::model::PoolRule;
+use crate::random::Random;
+use crate::world::{MS, SECOND, World};
+
+/// How long a number is in no pool before any may have it: more than the longest lifetime and the
+/// time that a list takes to all nodes.
+const ALONE_US: u64 = 12 * SECOND;
+
+/// What is in no list at the moment.
+#[derive(Debug, Default)]
+pub(crate) struct Away {
+    numbers: BTreeMap<u64, Left>,
+    pools: BTreeMap<u64, (PoolRule, Left)>,
+    /// Numbers that have been in more than one pool: with the last one's bucket nobody tells what
+    /// they were before.
+    lent: BTreeSet<u64>,
+}
+
+/// Which pool it was, at which node, and when it left.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    pool: u64,
+    home: usize,
+    at: u64,
+}
+
+impl World {
+    /// The operator changes something.
+    pub(crate) fn manage(&mut self) {
+        if self.is_listing {
+            return;
+        }
+        let random = self.faults.stream(Kind::Manage);
+        let (what, which, other, drawn) =
+            (random.below(6), random.next(), random.next(), Random::new(random.next(), 7));
+        let pools: Vec<u64> = self.cluster.pools.keys().copied().collect();
+        let pool = pools[usize::try_from(which % pools.len() as u64).unwrap_or(0)];
+        let other = pools[usize::try_from(other % pools.len() as u64).unwrap_or(0)];
+        match what {
+            0 => self.change_lifetime(pool, drawn),
+            1 => self.shrink_pool(pool, drawn),
+            2 => self.grow_pool(pool),
+            3 => self.lend_numbers(pool, other, drawn),
+            4 if pools.len() > 1 => self.send_pool_away(pool),
+            _ => self.bring_pools_back(),
+        }
+        self.list_changes();
+    }
+
+    fn list_changes(&mut self) {
+        self.cluster.lists += 1;
+        self.is_listing = true;
+        self.queue.add(self.now + MS, Event::Manage);
+    }
+
+    /// The newest list comes to every node that serves; the others find it when they start.
+    pub(crate) fn manage_on(&mut self) {
+        if !self.is_listing {
+            return;
+        }
+        if self.faults.are_over {
+            self.bring_pools_back();
+        }
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].running.as_ref().is_some_and(|running| running.is_serving) {
+                self.change(node, Want::Manage);
+            }
+        }
+        self.is_listing = false;
+    }
+
+    fn change_lifetime(&mut self, pool: u64, mut drawn: Random) {
+        if let Some(rule) = self.cluster.pools.get_mut(&pool) {
+            rule.lifetime_ms = [300, 500, 1_000, 2_000, 5_000][drawn.index(5)];
+        }
+        self.tell(0, &[], || format!("pool {pool} gets another lifetime"));
+    }
+
+    fn shrink_pool(&mut self, pool: u64, mut drawn: Random) {
+        let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };
+        let count = drawn.index(rule.numbers.len());
+        let at = drawn.index(rule.numbers.len() - count + 1);
+        let gone: Vec<u64> = rule.numbers.drain(at..at + count).collect();
+        let left = self.left(pool);
+        self.tell(0, &gone, || format!("numbers leave pool {pool}"));
+        self.pools_away.numbers.extend(gone.into_iter().map(|number| (number, left)));
+    }
+
+    fn left(&self, pool: u64) -> Left {
+        Left { pool, home: self.home_of(pool), at: self.now }
+    }
+
+    fn home_of(&self, pool: u64) -> usize {
+        self.owners_now().get(&pool).map_or(0, |shard| self.cluster.home(*shard))
+    }
+
+    /// Numbers that were away come: those that went from here, others after a lifetime.
+    fn grow_pool(&mut self, pool: u64) {
+        let (now, home) = (self.now, self.home_of(pool));
+        let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };
+        let Away { numbers, lent, .. } = &mut self.pools_away;
+        let may_come = |number: &u64, left: &mut Left| {
+            let is_known = left.home == home || !lent.contains(number);
+            left.at + ALONE_US < now || (left.pool == pool && is_known)
+        };
+        let come: Vec<u64> = numbers.extract_if(.., may_come).map(|(number, _)| number).collect();
+        lent.extend(come.iter().filter(|number| **number / 1000 != rule.overflow / 1000));
+        rule.numbers.extend(&come);
+        rule.numbers.sort_unstable();
+        self.tell(0, &come, || format!("numbers come to pool {pool}"));
+    }
+
+    /// Numbers go from one pool to another of the same node.
+    fn lend_numbers(&mut self, from: u64, to: u64, mut drawn: Random) {
+        if from == to || !self.are_at_home(from, to) {
+            return;
+        }
+        let Some(rule) = self.cluster.pools.get_mut(&from) else { return };
+        let count = drawn.index(rule.numbers.len());
+        let lent: Vec<u64> = rule.numbers.drain(..count).collect();
+        self.tell(0, &lent, || format!("numbers go from pool {from} to pool {to}"));
+        self.pools_away.lent.extend(&lent);
+        let Some(rule) = self.cluster.pools.get_mut(&to) else { return };
+        rule.numbers.extend(lent);
+        rule.numbers.sort_unstable();
+    }
+
+    /// Whether one node has both pools, and nothing moves.
+    fn are_at_home(&self, one: u64, other: u64) -> bool {
+        let owners = self.owners_now();
+        let home = |pool: u64| owners.get(&pool).map(|shard| self.cluster.home(*shard));
+        let moves = (0..self.nodes.len()).any(|node| {
+            let running = self.nodes[node].running.as_ref();
+            let (_, served) = self.owners_at_start(node);
+            running.is_some_and(|running| running.giving.is_some())
+                || served.is_some_and(|served| !served.leaving.is_empty())
+        });
+        home(one) == home(other) && !moves && self.map_change.is_none()
+    }
+
+    fn send_pool_away(&mut self, pool: u64) {
+        let left = self.left(pool);
+        if let Some(rule) = self.cluster.pools.remove(&pool) {
+            self.pools_away.pools.insert(pool, (rule, left));
+        }
+        self.tell(0, &[], || format!("pool {pool} goes"));
+    }
+
+    fn bring_pools_back(&mut self) {
+        let now = self.now;
+        for (pool, (rule, left)) in std::mem::take(&mut self.pools_away.pools) {
+            let lent = &self.pools_away.lent;
+            let is_known = rule.numbers.iter().all(|number| !lent.contains(number));
+            if is_known || left.at + ALONE_US < now || left.home == self.home_of(pool) {
+                self.tell(0, &[], || format!("pool {pool} comes back"));
+                self.cluster.pools.insert(pool, rule);
+            } else {
+                self.pools_away.pools.insert(pool, (rule, left));
+            }
+        }
+    }
+
+    /// At the end every pool is there.
+    pub(crate) fn manage_ends(&mut self) {
+        if self.cluster.lists > 0 {
+            self.is_listing = true;
+            self.queue.add(self.now + ALONE_US + MS, Event::Manage);
+        }
+    }
+}
