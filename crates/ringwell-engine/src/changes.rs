@@ -116,7 +116,8 @@ impl Engine {
         {
             answer = Answer::Overflow;
         }
-        self.answers.remember(now, row, answer);
+        // A number that goes out later in this very millisecond must not seem to be the row's still.
+        self.answers.remember(now - Millis(1), row, answer);
         let number = match answer {
             Answer::Number(number) => Some(number),
             Answer::Overflow => None,

@@ -26,8 +26,8 @@ use crate::start::spec;
 pub(crate) enum Step {
     /// Pools leave, by their indices; others give up numbers.
     Leave { removed: Vec<(u32, PoolId)>, smaller: Vec<(u32, PoolSpec)> },
-    /// What is known of these numbers, where a lockout runs.
-    Tell(Vec<NumberRange>),
+    /// What is known of these numbers; of all, or where a lockout runs.
+    Tell { numbers: Vec<NumberRange>, is_free_too: bool },
     /// All that is known of these numbers and of those that pools of these buckets had, and of
     /// batches that may be sent again.
     TellAll { numbers: Vec<NumberRange>, buckets: Vec<u16> },
@@ -99,7 +99,8 @@ pub(crate) async fn apply(
             continue;
         }
         let others = shards.iter().filter(|other| *other != shard);
-        let known = ask_known(peers, others, &changes.entering).await?;
+        // Of free numbers too: rows of repeated batches are compared with who had them last.
+        let known = ask_known(peers, others, &changes.entering, true).await?;
         let holds = put.iter().filter_map(|(_, pool)| Some((pool.id, until(&held, pool)?)));
         let holds = holds.collect();
         if let Done::Clash(pool, InRotation { number, pool: owner }) =
@@ -156,15 +157,17 @@ fn until(held: &[(NumberRange, Millis)], pool: &PoolSpec) -> Option<Millis> {
     pool.numbers.iter().filter_map(of_range).max()
 }
 
-/// What these shards know of numbers whose lockouts run.
+/// What these shards know of numbers that are in nobody's rotation there.
 async fn ask_known(
     peers: &Peers,
     shards: impl Iterator<Item = &u16>,
     numbers: &[NumberRange],
+    is_free_too: bool,
 ) -> Result<Vec<Retired>, ChangeError> {
     let mut all = Vec::new();
     for shard in shards {
-        if let Done::Known(known) = ask(peers, *shard, Step::Tell(numbers.to_vec())).await? {
+        let step = Step::Tell { numbers: numbers.to_vec(), is_free_too };
+        if let Done::Known(known) = ask(peers, *shard, step).await? {
             all.extend(known);
         }
     }
@@ -195,7 +198,7 @@ async fn check_overflow(
     if ranges.is_empty() {
         return Ok(());
     }
-    let known = ask_known(peers, shards.iter(), &ranges).await?;
+    let known = ask_known(peers, shards.iter(), &ranges, false).await?;
     let locked = new.iter().find(|(number, _)| known.iter().any(|k| k.slot.number == *number));
     match locked {
         None => Ok(()),

@@ -26,10 +26,10 @@ pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
             }
             put(&thread, smaller).await
         }
-        Step::Tell(numbers) => {
+        Step::Tell { numbers, is_free_too } => {
             let now = thread.now();
             let mut known = known(&thread, &numbers).await;
-            known.retain(|retired| !retired.slot.is_free(now));
+            known.retain(|retired| is_free_too || !retired.slot.is_free(now));
             Done::Known(known)
         }
         Step::TellAll { numbers, buckets } => {
