@@ -129,7 +129,12 @@ impl Shard {
         if is_older {
             (merged.pool, merged.visitor) = (owner.id, self.visitors.visitor(place.slot));
         }
-        let visitor = merged.visitor.filter(|_| owner.id == merged.pool);
+        // Told once more of a number that its visitor had before another: the later one counts.
+        let is_newest = |visitor: &VisitorId| {
+            let other = self.visitors.slot(place.pool, *visitor);
+            other.is_none_or(|slot| self.slots[slot as usize].allocated_at <= allocated_at)
+        };
+        let visitor = merged.visitor.filter(|_| owner.id == merged.pool).filter(is_newest);
         owner.sticky |= visitor.is_some();
         owner.changed(&self.slots, place.slot);
         self.has_orders = true;

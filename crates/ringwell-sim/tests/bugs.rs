@@ -146,6 +146,6 @@ fn a_taker_that_forgets_visitors_and_answers_is_found() {
 
 #[test]
 fn a_node_that_believes_hearsay_is_found() {
-    let rules = ["forgotten", "two owners", "double"];
+    let rules = ["forgotten", "two owners", "double", "another answer"];
     found(Bug::HearsayBelieved, &[Kind::Move, Kind::FrameDelayed], &rules);
 }

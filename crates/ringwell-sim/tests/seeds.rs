@@ -101,6 +101,13 @@ fn batches_sent_again_after_a_move_within_a_node_take_no_number_from_anybody() {
     }
 }
 
+/// A giver that starts again tells everything once more: a number that a visitor had before another was
+/// theirs again.
+#[test]
+fn a_visitor_keeps_the_later_number_when_a_move_is_told_twice() {
+    check(&Options { seed: 34, on: vec![Kind::SlowDisk, Kind::Kill], ..Options::default() });
+}
+
 #[test]
 #[ignore = "open: the taker compares when a number went out by the giver's clock with when it was told \
             what a row was answered by its own: behind the giver, it answers that row anew"]
