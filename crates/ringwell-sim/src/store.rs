@@ -194,8 +194,13 @@ impl Store {
             begun => store.segment = Some(begun?),
         }
         // A file must always tell where the journal ends.
-        if let Some(leftover) = leftover.filter(|_| store.segment.is_some()) {
-            remove(io, segment(shard, leftover.header.segno))?;
+        match leftover {
+            Some(leftover) if store.segment.is_some() => {
+                remove(io, segment(shard, leftover.header.segno))?;
+            }
+            // Its file stays, and must go with those behind it.
+            Some(leftover) => store.segments.push_back(leftover),
+            None => {}
         }
         Ok((store, tip))
     }

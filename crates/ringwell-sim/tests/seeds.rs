@@ -77,14 +77,11 @@ fn a_damaged_first_frame_of_a_segment_is_seen_until_a_frame_follows() {
 }
 
 #[test]
-#[ignore = "open: Engine::repeat gives out a free number of a pool that is held for a damaged end"]
 fn a_batch_sent_again_gets_no_number_of_a_pool_that_is_held() {
     once_failed(60_051, &[Kind::MapChange, Kind::ClockBack, Kind::RotAtEnd, Kind::CrashAtCall]);
 }
 
 #[test]
-#[ignore = "open: a start on a full disk forgets the empty newest segment but leaves its file, which \
-            then seems to hold the groups that were dropped after it: look-ups fail"]
 fn look_ups_work_after_a_start_on_a_full_disk() {
     once_failed(8_749, &[]);
 }
