@@ -477,6 +477,8 @@ impl Model {
                 if held.keeper == shard {
                     continue;
                 }
+                // What the owner before did not know it does not tell.
+                held.is_answered_anew |= held.is_untold;
                 held.is_untold |= !is_told(held);
                 held.keeper = shard;
                 let since = held.grant.true_us;
