@@ -184,14 +184,16 @@ impl World {
         leaving: Option<Leaving>,
     ) -> Result<(), Trouble> {
         let Some((buckets, to)) = self.giving(node) else { return Err(Trouble::Io) };
-        buckets.iter().for_each(|bucket| owners.give(*bucket, to));
+        for bucket in &buckets {
+            owners.give(*bucket, to);
+        }
         if self.bug == Some(Bug::GivenNotKept) {
             return Ok(());
         }
         self.keep(node, owners.clone(), leaving.into_iter().collect())
     }
 
-    /// Notes that buckets come. `Ok(false)`: they came before; `Err(None)`: the machine has stopped.
+    /// Notes that buckets come. `Ok(false)`: they came before; `Err(None)`: it has stopped.
     fn take(
         &mut self,
         node: usize,
@@ -240,7 +242,8 @@ impl World {
         };
         let placement = changing.owners.placement();
         let next = before.succeed(before.version() + 1, pools, placement);
-        let next = Arc::new(next.expect("the pools of a run do not clash"));
+        let next = next.unwrap_or_else(|faults| unreachable!("clashing pools: {faults:?}"));
+        let next = Arc::new(next);
         let steps = &mut changing.steps;
         steps.extend(shards.iter().map(|shard| (*shard, Step::TellHolds)));
         let changes: Vec<(u16, Changes)> =

@@ -28,7 +28,8 @@ impl Map {
         let plain = serde_json::json!({
             "version": self.version, "shards": shards, "buckets": buckets,
         });
-        serde_json::from_value(plain).expect("owners that were just made are whole")
+        serde_json::from_value(plain)
+            .unwrap_or_else(|error| unreachable!("owners made here: {error}"))
     }
 }
 
@@ -103,7 +104,7 @@ impl Cluster {
     pub(crate) fn directory(&self, owners: &Owners, bug: Option<Bug>) -> Directory {
         let none = Directory::with_placement(0, Vec::new(), owners.placement());
         let made = none.and_then(|none| none.succeed(1, self.ring_pools(bug), owners.placement()));
-        made.expect("the pools of a run do not clash")
+        made.unwrap_or_else(|faults| unreachable!("clashing pools: {faults:?}"))
     }
 
     pub(crate) fn lifetime_max_ms(&self) -> u64 {
@@ -127,7 +128,8 @@ pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
 }
 
 fn ring_pool(id: u64, lifetime_ms: u64, numbers: Vec<NumberRange>) -> RingPool {
-    let key = RingPoolKey::parse("the-key-of-all-pools").expect("a key of ASCII letters");
+    let key = RingPoolKey::parse("the-key-of-all-pools")
+        .unwrap_or_else(|error| unreachable!("a key of ASCII letters: {error}"));
     let fields = PoolFields {
         id: PoolId(id),
         name: None,
@@ -138,7 +140,7 @@ fn ring_pool(id: u64, lifetime_ms: u64, numbers: Vec<NumberRange>) -> RingPool {
         overflow: None,
         tracking: None,
     };
-    RingPool::new(fields).expect("the pools of a run keep to the rules")
+    RingPool::new(fields).unwrap_or_else(|faults| unreachable!("pools made here: {faults:?}"))
 }
 
 /// Numbers in rising order as ranges.

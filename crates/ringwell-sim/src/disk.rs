@@ -164,8 +164,8 @@ impl Disk {
     pub(crate) fn flush(&mut self, faults: &mut Faults, name: Name) -> Done {
         self.begin(faults)?;
         let fails = faults.strikes(Kind::FlushError);
-        // The map is text: one that is not whole is seen when it is read, one that is from before a move
-        // cannot be seen by anybody.
+        // The map is text: one that is not whole is seen when it is read, one that is from before a
+        // move cannot be seen by anybody.
         let is_of_a_shard = name.shard < u16::MAX;
         let lies = !fails && faults.strikes(Kind::LyingFlush) && is_of_a_shard;
         let file = self.file(name)?;

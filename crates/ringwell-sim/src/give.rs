@@ -184,18 +184,18 @@ impl World {
         let owners = &running.owners;
         let Some(giving) = running.giving.as_mut() else { return };
         let (shard, at) = (giving.to, giving.at);
-        let none =
+        let empty =
             Adopted { shard, at, numbers: Vec::new(), answers: Vec::new(), holds: Vec::new() };
         let pieces = &mut giving.pieces;
         // Within a node lockouts and holds have come with the buckets.
         if !is_own {
             let holds = giving.holds.chunks(PIECE).map(<[_]>::to_vec);
-            pieces.extend(holds.map(|holds| Post::Adopt(Adopted { holds, ..none.clone() })));
+            pieces.extend(holds.map(|holds| Post::Adopt(Adopted { holds, ..empty.clone() })));
             let numbers = giving.numbers.chunks(PIECE).map(<[_]>::to_vec);
-            pieces.extend(numbers.map(|numbers| Post::Adopt(Adopted { numbers, ..none.clone() })));
+            pieces.extend(numbers.map(|numbers| Post::Adopt(Adopted { numbers, ..empty.clone() })));
         }
         let answers = giving.answers.chunks(PIECE).map(<[_]>::to_vec);
-        pieces.extend(answers.map(|answers| Post::Adopt(Adopted { answers, ..none.clone() })));
+        pieces.extend(answers.map(|answers| Post::Adopt(Adopted { answers, ..empty.clone() })));
         if !is_own {
             let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
             let buckets = giving.buckets.iter().filter_map(owner).collect();

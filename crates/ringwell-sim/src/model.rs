@@ -69,11 +69,12 @@ pub(crate) struct Grant {
 
 /// A number that somebody has seen.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Holding {
     pub(crate) grant: Grant,
     /// Nobody else may get it before this.
     until_us: u64,
-    /// Whose pool it is in by now, by as much as whose clock has been wrongly believed since, and how
+    /// Whose pool it is in by now, by as much as whose clock was wrongly believed since, and how
     /// far it has leapt.
     keeper: u16,
     believed_us: u64,
@@ -429,7 +430,9 @@ impl Model {
 
     /// The shards of a node were read back from their files.
     pub(crate) fn recovered_all(&mut self, recoveries: &[Recovery]) -> Judged {
-        recoveries.iter().for_each(|recovery| self.believe(recovery));
+        for recovery in recoveries {
+            self.believe(recovery);
+        }
         let shards: Vec<u16> = recoveries.iter().map(|recovery| recovery.shard).collect();
         recoveries.iter().try_for_each(|recovery| self.recovered(recovery, &shards))
     }
@@ -484,7 +487,9 @@ impl Model {
                 let since = held.grant.true_us;
                 let own = |leap: &&(u64, u16, i64)| leap.1 == shard && leap.0 >= since;
                 let leaps: Vec<i64> = self.leaps.iter().filter(own).map(|leap| leap.2).collect();
-                leaps.into_iter().for_each(|jump| held.leap(jump));
+                for jump in leaps {
+                    held.leap(jump);
+                }
             }
         }
     }

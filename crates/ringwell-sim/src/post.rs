@@ -19,6 +19,9 @@ const LEARN_EVERY_US: u64 = 20 * MS;
 /// What time is rounded off.
 const ROUNDING: Millis = Millis(1);
 
+/// The answer to what was posted: owners if that was asked for.
+pub(crate) type Posted = Result<Option<Box<Owners>>, &'static str>;
+
 /// Who has posted something, and which of its posts it was.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
@@ -98,14 +101,11 @@ impl World {
         if from == to { vec![20] } else { self.ways(from, to) }
     }
 
-    pub(crate) fn answer_post(
-        &mut self,
-        node: usize,
-        to: Caller,
-        answer: Result<Option<Box<Owners>>, &'static str>,
-    ) {
+    #[expect(clippy::needless_pass_by_value, reason = "it is made for this, and may travel twice")]
+    pub(crate) fn answer_post(&mut self, node: usize, to: Caller, answer: Posted) {
+        let (life, id) = (to.life, to.id);
         for delay in self.post_ways(node, to.node) {
-            let answer = Event::Posted(to.node, to.life, to.id, answer.clone());
+            let answer = Event::Posted(to.node, life, id, answer.clone());
             self.queue.add(self.now + delay, answer);
         }
     }
@@ -163,7 +163,6 @@ impl World {
     ) {
         let asker = self.running(node).and_then(|running| running.posted.remove(&id));
         match (asker, answer) {
-            (None, _) | (Some(Asker::Learn(Waiting::Nobody)), Err(_) | Ok(None)) => {}
             (Some(Asker::Give), answer) => self.give_answered(node, answer.map(|_| ())),
             (Some(Asker::Learn(waiting)), Ok(Some(owners))) => {
                 self.change(node, Want::Learn(owners, waiting));
@@ -171,7 +170,7 @@ impl World {
             (Some(Asker::Learn(Waiting::Batch(thread, batch))), _) => {
                 self.later(node, thread, 10, Task::Learnt(batch));
             }
-            (Some(Asker::Learn(Waiting::Caller(_))), _) => {}
+            (None | Some(Asker::Learn(Waiting::Nobody | Waiting::Caller(_))), _) => {}
         }
     }
 

@@ -60,7 +60,7 @@ impl Served {
 }
 
 impl World {
-    /// The owners by which a node starts: those of its disk if its cluster file is of their version.
+    /// The owners by which a node starts: those of its disk if its cluster file has their version.
     pub(crate) fn owners_at_start(&self, node: usize) -> (Owners, Option<Served>) {
         let served = Served::read(&self.nodes[node].disk);
         let by_file = self.nodes[node].map.owners(self.cluster.homes.len());

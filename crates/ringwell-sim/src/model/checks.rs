@@ -90,9 +90,10 @@ impl Model {
             // shards of the machine have taken over.
             let clock = self.shards.get(&first.shard);
             let believed_ms = clock.map_or(0, |clock| clock.believed_ms - first.believed_ms);
-            let excused_us = match is_older {
-                true => held.believed_us,
-                false => u64::try_from(believed_ms.max(0)).unwrap_or(0) * 1000,
+            let excused_us = if is_older {
+                held.believed_us
+            } else {
+                u64::try_from(believed_ms.max(0)).unwrap_or(0) * 1000
             };
             if then.true_us < first_until.saturating_sub(excused_us) {
                 let text = format!(
@@ -136,7 +137,7 @@ impl Model {
         Err(broken("another answer", held.grant.shard, held.grant.number, text))
     }
 
-    /// Whether the number is in the pool that it was given from, and whoever serves that knows to whom.
+    /// Whether the number is in the pool that it was given from, whose owner knows to whom.
     fn is_at_home(&self, held: &Holding) -> bool {
         let pool = self.shards.get(&held.keeper).and_then(|s| s.pools.get(&held.grant.pool));
         !held.is_untold && pool.is_some_and(|pool| pool.numbers.contains(&held.grant.number))
@@ -211,7 +212,7 @@ impl Model {
                 }
                 if (known + 1).saturating_sub(taken_up.now_ms) * 1000 < left_us {
                     let text = format!(
-                        "pool {pool} comes with the number free from {known} on, it is {}; it is                          locked for {left_us} us more",
+                        "pool {pool} has the number free from {known} on, it is {}; locked for {left_us} us",
                         taken_up.now_ms
                     );
                     return Err(broken("forgotten", taken_up.shard, *number, text));

@@ -95,7 +95,7 @@ fn a_disk_that_has_lied_is_to_blame_and_a_damaged_end_must_be_held() {
     model.recovered_all(&[lied]).unwrap();
     assert_eq!(model.excused, 1);
     let rotten = Recovery { is_rotten: true, ..recovery(5, SECOND / 10) };
-    assert_eq!(rule(model.recovered_all(&[rotten.clone()])), "not held");
+    assert_eq!(rule(model.recovered_all(std::slice::from_ref(&rotten))), "not held");
     let held = Recovery { holds: vec![(7, 1200)], ..rotten };
     model.recovered_all(&[held]).unwrap();
     assert_eq!(rule(model.granted(grant(6, FIRST, SECOND / 2))), "held");
