@@ -116,22 +116,29 @@ fn a_node_that_is_killed_comes_back_with_all_that_was_answered() {
 
 #[test]
 fn numbers_that_come_too_late_are_given_back() {
-    let cluster = Cluster { deadline: "200ms", ..Cluster::new(6, HALF_AN_HOUR) };
+    let cluster = Cluster { deadline: "200ms", ..Cluster::new(40, HALF_AN_HOUR) };
     let servers = cluster.start_both();
     let mut client = servers[0].client();
     assert!(cluster.ask(&mut client, "first").iter().all(|row| !row.overflow));
-    signal(&servers[1], "-STOP");
-    let rows = cluster.ask(&mut client, "late");
-    for (pool, row) in (1..).zip(&rows) {
-        assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
-    }
-    // It hands the numbers out when it wakes up: it cannot know how long it slept.
-    signal(&servers[1], "-CONT");
-    let until = Instant::now() + PATIENCE;
     let own = (1..=POOLS).filter(|pool| Cluster::owner(*pool) == 1).count() as u64;
-    while link(&mut client, "released_late") < own {
-        assert!(Instant::now() < until, "{}", shards(&mut client));
-        sleep(Duration::from_millis(10));
+    // On a busy machine the node may wake up too late to hand out anything.
+    for attempt in 0.. {
+        assert!(attempt < 20, "{}", shards(&mut client));
+        signal(&servers[1], "-STOP");
+        let rows = cluster.ask(&mut client, "late");
+        for (pool, row) in (1..).zip(&rows) {
+            assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
+        }
+        // It hands the numbers out when it wakes up: it cannot know how long it slept.
+        signal(&servers[1], "-CONT");
+        let until = Instant::now() + Duration::from_secs(2);
+        while link(&mut client, "released_late") < own && Instant::now() < until {
+            sleep(Duration::from_millis(10));
+        }
+        if link(&mut client, "released_late") >= own {
+            break;
+        }
+        cluster.ask_until(&mut client, 0, true);
     }
     // All others still go out, and the connections are in step.
     for round in 0..4 {
