@@ -13,16 +13,13 @@ use ringwell_wire::{RequestError, Route, route};
 use crate::gather::Terms;
 use crate::http::{AnswerBody, read_body, time_headers};
 use crate::shard::ShardThread;
-use crate::{bulk, legacy};
+use crate::{bulk, legacy, rows};
 
 /// A client may ask for its answer sooner than configured: whole milliseconds.
 const DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-ms");
 
 /// A batch with this header may be sent again.
 const RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
-
-/// Longer keys are cut: nobody's own keys differ only beyond.
-const RETRY_KEY_BYTES_MAX: usize = 256;
 
 /// Answers a request under `/api/`.
 pub(crate) async fn answer(
@@ -79,22 +76,8 @@ fn terms(thread: &ShardThread, headers: &HeaderMap, body: &Bytes, started: Insta
         .get(DEADLINE_HEADER)
         .and_then(|value| value.to_str().ok()?.parse().ok())
         .map_or(configured, Duration::from_millis);
-    let retry = headers.get(RETRY_HEADER).map(|key| {
-        let key = key.as_bytes();
-        digest(&key[..key.len().min(RETRY_KEY_BYTES_MAX)], body)
-    });
+    let retry = headers.get(RETRY_HEADER).map(|key| rows::digest(key.as_bytes(), body));
     Terms { retry, deadline: started + wanted.min(configured) }
-}
-
-/// What a batch that may be sent again is known by: its key and its whole body.
-fn digest(key: &[u8], body: &[u8]) -> [u8; 16] {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&(key.len() as u64).to_le_bytes());
-    hasher.update(key);
-    hasher.update(body);
-    let mut digest = [0; 16];
-    digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    digest
 }
 
 /// An answer that is there at once.

@@ -6,9 +6,10 @@ use std::rc::Rc;
 use bytes::Bytes;
 use ringwell_directory::Directory;
 use ringwell_engine::Outcome;
-use ringwell_wire::{Answer, BulkResponse, RequestError, Row, RowError, Tracking};
+use ringwell_wire::{Answer, BulkResponse, RequestError, Row, RowError};
 
-use crate::gather::{InFlight, Job, Owner, Plan, Terms};
+use crate::gather::{InFlight, Job, Terms};
+use crate::rows::{self, Plan, Shortage};
 use crate::shard::ShardThread;
 use crate::stats::Reason;
 
@@ -47,33 +48,12 @@ pub(crate) async fn answer(
     Ok(out)
 }
 
-/// What is to be done for one row.
-#[inline]
-pub(crate) fn plan_row(directory: &Directory, text: &[u8], row: &Row) -> Plan {
-    let ask = match &row.ask {
-        Ok(ask) => ask,
-        Err(error) => return Plan::Fail(*error),
-    };
-    let entry = directory.lookup(ask.pool);
-    let is_open = directory.check_key(entry, ask.key.of(text));
-    match entry {
-        Some(entry) if is_open => Plan::Allocate(Owner {
-            shard: entry.shard(),
-            index: entry.index(),
-            overflow: entry.overflow(),
-            is_tracked: entry.tracking().is_some(),
-        }),
-        // Nobody without the key learns whether the pool exists.
-        _ => Plan::Fail(RowError::InvalidKey { key: ask.key, pool: ask.pool_text }),
-    }
-}
-
 impl Job {
     /// Decides what is to be done for each row.
     pub(crate) fn plan(&mut self, thread: &ShardThread, text: &[u8]) {
         let Self { batch, plans, .. } = self;
         let directory = &*thread.directory();
-        plans.extend(batch.rows().iter().map(|row| plan_row(directory, text, row)));
+        plans.extend(batch.rows().iter().map(|row| rows::plan(directory, text, row)));
         if thread.node.application.is_some() {
             self.find_unknown(directory);
         }
@@ -105,7 +85,8 @@ impl Job {
     }
 }
 
-/// What a row is answered with.
+/// What a row is answered with; counts what it was denied.
+#[inline]
 pub(crate) fn row_answer<'a>(
     thread: &ShardThread,
     directory: &'a Directory,
@@ -113,38 +94,16 @@ pub(crate) fn row_answer<'a>(
     plan: &Plan,
     outcome: Outcome,
 ) -> Answer<'a> {
-    let (owner, pool) = match (plan, &row.ask) {
-        (Plan::Allocate(owner), Ok(ask)) => (owner, ask.pool),
-        (Plan::Fail(error), _) | (_, Err(error)) => {
-            thread.stats.row_errors.add(1);
-            return Answer::Error(*error);
-        }
-    };
-    let tracking = || {
-        let entry = owner.is_tracked.then(|| directory.lookup(pool)).flatten()?;
-        let of = entry.tracking()?;
-        Some(Tracking { base: &of.base_url, destination: &of.destination_url })
-    };
-    let (reason, until) = match outcome {
-        Outcome::Allocated { number } | Outcome::Kept { number } => {
-            return Answer::Number { number, overflow: false, tracking: tracking() };
-        }
-        Outcome::Exhausted { until } => (Reason::Exhausted, Some(until)),
-        Outcome::Refused(refusal) => (refusal.into(), None),
-    };
-    thread.stats.overflow(reason);
-    if let Some(number) = owner.overflow {
-        return Answer::Number { number, overflow: true, tracking: tracking() };
+    let (answer, shortage) = rows::answer(directory, row, plan, outcome, || thread.now());
+    match shortage {
+        Some(Shortage::Exhausted(_)) => thread.stats.overflow(Reason::Exhausted),
+        Some(Shortage::Refused(refusal)) => thread.stats.overflow(refusal.into()),
+        None => {}
     }
-    thread.stats.row_errors.add(1);
-    Answer::Error(match until {
-        None => RowError::Unavailable { pool },
-        Some(until) => {
-            // Lockouts are a millisecond longer than the lifetime: nobody wants to read 1801 seconds.
-            let wait_ms = until.since(thread.now()).0.saturating_sub(1);
-            RowError::PoolExhausted { pool, wait_ms }
-        }
-    })
+    if matches!(answer, Answer::Error(_)) {
+        thread.stats.row_errors.add(1);
+    }
+    answer
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Reads shard time. All shards of a process share one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     /// The wall clock then, with the part of a millisecond: rounding happens once.
     anchor: Duration,
     started: Duration,
@@ -20,21 +20,21 @@ pub(crate) struct Clock {
 impl Clock {
     /// Takes the wall clock as it is now.
     #[must_use]
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { anchor: wall, started: boot_time() }
     }
 
     /// The same clock, moved forward if it is behind `known`: the newest time in a journal.
     #[must_use]
-    pub(crate) fn not_before(self, known: Millis) -> Self {
+    pub fn not_before(self, known: Millis) -> Self {
         let behind = known.since(self.now());
         Self { anchor: self.anchor + Duration::from_millis(behind.0), ..self }
     }
 
     /// Shard time now.
     #[must_use]
-    pub(crate) fn now(&self) -> Millis {
+    pub fn now(&self) -> Millis {
         millis(self.anchor + boot_time().saturating_sub(self.started))
     }
 }

@@ -7,40 +7,19 @@
 //! again.
 
 use std::collections::BTreeMap;
-use std::hint::black_box;
 use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
+use ringwell_core::{Millis, PoolId};
 use ringwell_directory::Directory;
-use ringwell_engine::{Ask, Outcome, Refusal, RowKey};
-use ringwell_wire::{Ask as WireAsk, Row, RowError};
+use ringwell_engine::{Outcome, Refusal};
+use ringwell_wire::{Ask as WireAsk, Row};
 use tokio::sync::oneshot;
 
-use crate::bulk::plan_row;
 use crate::mesh::{Message, PeerAnswer, PeerRow, PeerRows, Unanswered};
+use crate::rows::{self, Owner, Plan, Planned, is_promise, visitor_id};
 use crate::shard::ShardThread;
-
-/// What is to be done for a row.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Plan {
-    /// Answer with this error.
-    Fail(RowError),
-    /// Ask the owner for a number, with what the row says.
-    Allocate(Owner),
-}
-
-/// What the directory says of the pool that a row asks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Owner {
-    pub(crate) shard: u16,
-    /// The pool, counted within its shard.
-    pub(crate) index: u32,
-    pub(crate) overflow: Option<PromoNumber>,
-    /// Its answers have a tracking URL.
-    pub(crate) is_tracked: bool,
-}
 
 /// Room for one batch's rows, used again by the next.
 #[derive(Debug, Default)]
@@ -278,7 +257,7 @@ impl Job {
         for row in std::mem::take(&mut self.unknown) {
             let place = usize::from(row);
             let asked = &self.batch.rows()[place];
-            let plan = plan_row(&thread.directory(), &text, asked);
+            let plan = rows::plan(&thread.directory(), &text, asked);
             if let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) {
                 by_shard.entry(owner.shard).or_default().push(peer_row(row, &owner, ask, &text));
             }
@@ -379,27 +358,10 @@ impl Drop for InFlight {
     }
 }
 
-/// Whether an answer says what must not be forgotten: a number, or, in a batch that may be sent
-/// again, that there was none.
-pub(crate) fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
-    match outcome {
-        Outcome::Allocated { .. } | Outcome::Kept { .. } => true,
-        Outcome::Exhausted { .. } => is_repeatable,
-        Outcome::Refused(_) => false,
-    }
-}
-
 /// A row as its owner is asked for it.
 fn peer_row(row: u16, owner: &Owner, ask: &WireAsk, text: &[u8]) -> PeerRow {
     let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
     PeerRow { pool: owner.index, id: ask.pool, row, params: ask.params, visitor }
-}
-
-/// What a visitor is known by in memory and in snapshots.
-fn visitor_id(name: &[u8]) -> VisitorId {
-    let mut id = [0; 16];
-    id.copy_from_slice(&blake3::hash(name).as_bytes()[..16]);
-    VisitorId(id)
 }
 
 /// Sends each other owner its rows.
@@ -424,30 +386,8 @@ fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) 
 
 /// Serves this shard's rows.
 fn serve_own(thread: &ShardThread, job: &mut Job, now: Millis, text: &[u8], terms: &Terms) {
-    let mut engine = thread.engine.borrow_mut();
-    let own = thread.id;
-    // All cache misses of the batch at once; the sum only keeps the reads alive.
-    let mut warmed = 0;
-    for plan in &job.plans {
-        if let Plan::Allocate(owner) = plan
-            && owner.shard == own
-        {
-            warmed ^= engine.warm(owner.index);
-        }
-    }
-    black_box(warmed);
-    let rows = (0..).zip(&job.plans).zip(job.batch.rows()).zip(&mut job.outcomes);
-    for (((row, plan), asked), outcome) in rows {
-        let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
-        if owner.shard != own {
-            continue;
-        }
-        let params = ask.params.map(|span| span.of(text));
-        let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
-        let retry = terms.retry.map(|batch| RowKey { batch, row });
-        let (pool, id) = (owner.index, ask.pool);
-        engine.allocate(now, &Ask { pool, id, params, visitor, retry }, outcome);
-    }
-    drop(engine);
+    let Job { batch, plans, outcomes, .. } = job;
+    let planned = Planned { text, rows: batch.rows(), plans, retry: terms.retry };
+    rows::serve(&mut thread.engine.borrow_mut(), thread.id, now, &planned, outcomes);
     thread.commit_soon();
 }

@@ -29,15 +29,18 @@ mod mesh;
 mod messages;
 mod node;
 mod reload;
+pub mod rows;
 mod run;
 mod shard;
 mod start;
 mod stats;
 mod writer;
 
+pub use clock::Clock;
 pub use error::ServeError;
 pub use link::tls::TlsError;
 pub use listen::ListenError;
 pub use live::{Live, LiveError, Orders, PoolState, live};
 pub use membership::Membership;
 pub use run::{Directories, OnReady, Reload, serve};
+pub use start::{Alone, open_alone};

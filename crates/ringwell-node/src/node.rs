@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::Membership;
 use crate::application::Application;
 use crate::clock::coarse_time;
+use crate::rows;
 
 /// Where the node is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,12 +82,7 @@ impl Node {
     ) -> Self {
         let journals = shards.iter().map(|shard| (*shard, AtomicU8::new(0))).collect();
         let application = config.application.clone().map(Application::new).map(Arc::new);
-        let wire_limits = Limits {
-            rows_max: config.limits.rows,
-            suffix_bytes_max: config.limits.suffix_bytes,
-            request_id_bytes_max: config.limits.request_id_bytes,
-            strict_params: config.api.strict_params,
-        };
+        let wire_limits = rows::limits(&config);
         Self {
             config,
             directory: RwLock::new(Arc::new(directory)),

@@ -299,7 +299,12 @@ fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeErr
     ends.collect::<Vec<_>>().into_iter().collect()
 }
 
-fn disk_settings(config: &Config, directory: &Directory, durability: Durability) -> disk::Settings {
+/// How the configuration wants the disk to be used.
+pub(crate) fn disk_settings(
+    config: &Config,
+    directory: &Directory,
+    durability: Durability,
+) -> disk::Settings {
     let mut settings = disk::Settings::new(config.data.clone(), durability);
     settings.segment_bytes = config.journal.segment_bytes;
     settings.spare_segments = usize::try_from(config.journal.spare_segments).unwrap_or(1);

@@ -19,11 +19,12 @@ use tokio::sync::{Notify, oneshot};
 use crate::clock::Clock;
 use crate::commit::Commit;
 use crate::conn::Connections;
-use crate::gather::{Job, is_promise};
+use crate::gather::Job;
 use crate::handover;
 use crate::link::Link;
 use crate::mesh::{PeerAnswer, PeerRow, PeerRows, Peers, Unanswered};
 use crate::node::{JournalState, Node};
+use crate::rows::is_promise;
 use crate::stats::Stats;
 
 /// Idle room for batches that a shard keeps; more than are ever in flight at once on most days.

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ringwell_core::{Millis, PoolSpec};
-use ringwell_directory::{Directory, RingPool, SHARDS_MAX, bucket};
-use ringwell_engine::{Engine, Restore};
+use ringwell_directory::{Config, Directory, RingPool, SHARDS_MAX, bucket};
+use ringwell_engine::{Doubts, Engine, Restore};
 use ringwell_journal::{Chunk, Durability, Recovered, Snapshot};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::clock::Clock;
-use crate::disk::{self, Flushed, Journal, ServedMap, ShardStore};
+use crate::disk::{self, Flushed, InlineJournal, Journal, ServedMap, ShardStore};
+use crate::run::disk_settings;
 use crate::{Membership, ServeError};
 
 /// A shard that can serve.
@@ -89,17 +90,8 @@ pub(crate) fn start(
             .map(|reader| reader.join().unwrap_or(Err(ServeError::ReaderPanicked)))
             .collect::<Result<Vec<_>, _>>()
     })?;
-    adopt(&mut reads);
-    check_overflow(directory, &reads, clock.now())?;
-    let newest = reads.iter().map(|read| read.recovered.tip.last_at).max().unwrap_or_default();
-    for read in &mut reads {
-        // All shards of a process have one time, and the newest has come for every one: lockouts
-        // that are taken over and holds for doubts count from there, also by a clock that was set
-        // back.
-        read.restore.clock(newest);
-    }
     let wall = clock.now();
-    let clock = clock.not_before(newest);
+    let clock = agree(&mut reads, directory, clock)?;
     let is_new = |read: &&Read| read.recovered.tip.last_at == Millis::ZERO;
     let new_shards: Vec<u16> = reads.iter().filter(is_new).map(|read| read.shard).collect();
     let mut started =
@@ -109,6 +101,62 @@ pub(crate) fn start(
         hold_new(&mut started, directory, clock.now(), &new);
     }
     Ok((started, clock))
+}
+
+/// Brings shards that were read for themselves together: lockouts, and what time it is.
+fn agree(reads: &mut [Read], directory: &Directory, clock: Clock) -> Result<Clock, ServeError> {
+    adopt(reads);
+    check_overflow(directory, reads, clock.now())?;
+    let newest = reads.iter().map(|read| read.recovered.tip.last_at).max().unwrap_or_default();
+    for read in reads {
+        // All shards of a process have one time, and the newest has come for every one: lockouts
+        // that are taken over and holds for doubts count from there, also by a clock that was set
+        // back.
+        read.restore.clock(newest);
+    }
+    Ok(clock.not_before(newest))
+}
+
+/// A directory's only shard, served by the thread that asks.
+#[derive(Debug)]
+pub struct Alone {
+    /// Its state.
+    pub engine: Engine,
+    /// Stores what the engine has sealed.
+    pub journal: InlineJournal,
+    /// What time it is.
+    pub clock: Clock,
+    /// What the start had to do about time or damage. If the clock was ahead, no number may go out
+    /// before a snapshot is taken, because no record says that lockouts were lengthened.
+    pub doubts: Doubts,
+}
+
+/// Opens a directory of one shard without starting a thread. Other shards that the journals know
+/// give it their lockouts, and their files stay as they are.
+///
+/// # Errors
+/// [`ServeError`] as of a server; nothing has been changed then.
+pub fn open_alone(
+    config: &Config,
+    directory: &Directory,
+    durability: Durability,
+) -> Result<Alone, ServeError> {
+    let settings = disk_settings(config, directory, durability);
+    let others = match durability {
+        Durability::Memory => Vec::new(),
+        Durability::Disk | Durability::Os => shards_on_disk(&settings.data)?,
+    };
+    let last = others.into_iter().max().unwrap_or_default();
+    let rows_max = config.limits.idempotency_rows;
+    let read = |shard| read(shard, &specs(directory.pools_of(shard)), &settings, rows_max);
+    let mut reads = (0..=last).map(read).collect::<Result<Vec<_>, _>>()?;
+    let start = Clock::start();
+    let wall = start.now();
+    let clock = agree(&mut reads, directory, start)?;
+    let Read { store, restore, recovered, is_in_doubt, .. } = reads.swap_remove(0);
+    let (journal, tip) = store.start_inline(recovered)?;
+    let (engine, doubts) = restore.finish(tip, wall, is_in_doubt);
+    Ok(Alone { engine, journal, clock, doubts })
 }
 
 /// The buckets that this node owns now.

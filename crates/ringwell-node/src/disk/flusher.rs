@@ -71,6 +71,12 @@ pub(super) struct Flusher {
     pub(super) closing: Arc<AtomicBool>,
 }
 
+impl std::fmt::Debug for Flusher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Flusher").field("tip", &self.tip).finish_non_exhaustive()
+    }
+}
+
 /// The segment that frames are written to.
 #[derive(Debug)]
 pub(super) struct Segment {
@@ -100,11 +106,8 @@ impl Flusher {
         let n = group.header.n;
         let mut waiting = false;
         loop {
-            let begun = Instant::now();
-            match self.write(&group) {
-                Ok(written) => {
-                    let took = begun.elapsed();
-                    self.shared.counters.stored(group.body.len(), written, took);
+            match self.write_counted(&group) {
+                Ok(took) => {
                     (self.on_flushed)(Flushed::Stored { n, spare: group.body, took });
                     return true;
                 }
@@ -125,6 +128,15 @@ impl Flusher {
                 }
             }
         }
+    }
+
+    /// Writes and flushes the frame of a group once; returns how long that took.
+    pub(super) fn write_counted(&mut self, group: &Group) -> Result<Duration, FileError> {
+        let begun = Instant::now();
+        let written = self.write(group)?;
+        let took = begun.elapsed();
+        self.shared.counters.stored(group.body.len(), written, took);
+        Ok(took)
     }
 
     /// Writes and flushes the frame of a group; returns its length.

@@ -24,6 +24,9 @@ pub struct Journal {
     pub(super) id: [u8; 16],
     pub(super) shared: Arc<Shared>,
     /// `None` if groups are kept in memory.
+    pub(super) spares: Option<Arc<Spares>>,
+    /// `None` if groups are kept in memory, or stored by whoever has the handle
+    /// ([`super::InlineJournal`]).
     pub(super) threads: Option<Threads>,
 }
 
@@ -91,7 +94,7 @@ impl Journal {
     }
 
     /// Keeps a group in memory.
-    fn keep(&self, group: Group) -> Flushed {
+    pub(super) fn keep(&self, group: Group) -> Flushed {
         let n = group.header.n;
         let took = Duration::ZERO;
         self.shared.counters.stored(group.body.len(), 0, took);
@@ -168,7 +171,7 @@ impl Journal {
         index.oldest().filter(|oldest| *oldest == segment)?;
         index.segments.pop_front();
         let path = segment_path(&self.shared.directory, segment.segno);
-        let spares = self.threads.as_ref().map(|threads| Arc::clone(&threads.spares))?;
+        let spares = self.spares.clone()?;
         Some(Dropped { path, spares })
     }
 

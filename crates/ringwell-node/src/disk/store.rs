@@ -16,6 +16,7 @@ use super::buffer::AlignedBuffer;
 use super::file::{Context, FileError, create_directory, open_write, remove};
 use super::flusher::{Flusher, OnFlushed, random};
 use super::index::{Index, Kept, Shared};
+use super::inline::InlineJournal;
 use super::journal::{Journal, Threads};
 use super::memory::Memory;
 use super::segments::{SegmentFiles, segment_path};
@@ -122,6 +123,37 @@ impl ShardStore {
         recovered: Recovered,
         on_flushed: OnFlushed,
     ) -> Result<(Journal, Tip), FileError> {
+        let shard = self.shard;
+        let (mut journal, flusher, tip) = self.begin(recovered, on_flushed)?;
+        if let Some((flusher, spares)) = flusher.zip(journal.spares.clone()) {
+            let filler = spares.start()?;
+            let (groups, receiver) = mpsc::channel();
+            let closing = Arc::clone(&flusher.closing);
+            let thread = std::thread::Builder::new().name(format!("journal-{shard}"));
+            let flusher = thread
+                .spawn(move || flusher.run(&receiver))
+                .context("start the thread that stores in", &journal.shared.directory)?;
+            journal.threads = Some(Threads { groups, flusher, spares, filler, closing });
+        }
+        Ok((journal, tip))
+    }
+
+    /// As [`Self::start`], without threads: whoever has the journal stores its groups.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    pub fn start_inline(self, recovered: Recovered) -> Result<(InlineJournal, Tip), FileError> {
+        let nobody = Box::new(|_| ());
+        let (journal, flusher, tip) = self.begin(recovered, nobody)?;
+        Ok((InlineJournal { journal, flusher }, tip))
+    }
+
+    /// What [`Self::start`] does before it starts threads. Without files there is no flusher.
+    fn begin(
+        self,
+        recovered: Recovered,
+        on_flushed: OnFlushed,
+    ) -> Result<(Journal, Option<Flusher>, Tip), FileError> {
         let tip = recovered.tip.raise_epoch();
         let id = match recovered.journal {
             Some(id) => id,
@@ -130,7 +162,8 @@ impl ShardStore {
         if self.settings.durability == Durability::Memory {
             let memory = Memory::new(self.settings.history_bytes);
             let shared = Shared::new(self.settings, self.directory, Kept::Memory(memory));
-            return Ok((Journal { id, shared: Arc::new(shared), threads: None }, tip));
+            let journal = Journal { id, shared: Arc::new(shared), spares: None, threads: None };
+            return Ok((journal, None, tip));
         }
         let mut segments = recovered.segments;
         self.settle(&mut segments, &recovered.verdict)?;
@@ -150,7 +183,6 @@ impl ShardStore {
         let index = Index { segments: segments.into(), snapshots };
         let head = SegmentHeader { shard: self.shard, journal: id, segno: newest, salt: 0, tip };
         let shared = Arc::new(Shared::new(self.settings, self.directory, Kept::Files(index)));
-        let closing = Arc::new(AtomicBool::new(false));
         let mut flusher = Flusher {
             shared: Arc::clone(&shared),
             spares: Arc::clone(&spares),
@@ -159,7 +191,7 @@ impl ShardStore {
             segment: None,
             buffer: AlignedBuffer::default(),
             on_flushed,
-            closing: Arc::clone(&closing),
+            closing: Arc::new(AtomicBool::new(false)),
         };
         match flusher.next_segment() {
             Err(error) if error.is_full() => {
@@ -181,14 +213,7 @@ impl ShardStore {
             }
             None => {}
         }
-        let filler = spares.start()?;
-        let (groups, receiver) = mpsc::channel();
-        let thread = std::thread::Builder::new().name(format!("journal-{}", self.shard));
-        let flusher = thread
-            .spawn(move || flusher.run(&receiver))
-            .context("start the thread that stores in", &shared.directory)?;
-        let threads = Some(Threads { groups, flusher, spares, filler, closing });
-        Ok((Journal { id, shared, threads }, tip))
+        Ok((Journal { id, shared, spares: Some(spares), threads: None }, Some(flusher), tip))
     }
 
     /// Makes the end of the old journal durable, as it may only have been in the page cache, and

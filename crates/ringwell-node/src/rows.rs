@@ -1,0 +1,199 @@
+//! The rows of a batch, without threads, sockets and clocks: what is to be done for each, doing it
+//! on the shard that owns them, and what each is answered with.
+//!
+//! Shared by the server ([`crate::serve`]) and by the engine in another program's process
+//! (`ringwell-embed`), so that both give the same bytes. Knows nothing of waiting: an answer may
+//! leave once its promises ([`is_promise`]) are durable.
+
+use std::hint::black_box;
+
+use ringwell_core::{Millis, PromoNumber, VisitorId};
+use ringwell_directory::{Config, Directory};
+use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey};
+use ringwell_wire::{Answer, Limits, Row, RowError, Tracking};
+
+/// Longer keys are cut: nobody's own keys differ only beyond.
+const RETRY_KEY_BYTES_MAX: usize = 256;
+
+/// What is to be done for a row.
+#[derive(Clone, Copy, Debug)]
+pub enum Plan {
+    /// Answer with this error.
+    Fail(RowError),
+    /// Ask the owner for a number, with what the row says.
+    Allocate(Owner),
+}
+
+/// What the directory says of the pool that a row asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    /// The shard that has it.
+    pub shard: u16,
+    /// The pool, counted within its shard.
+    pub index: u32,
+    /// Goes out when no number can.
+    pub overflow: Option<PromoNumber>,
+    /// Its answers have a tracking URL.
+    pub is_tracked: bool,
+}
+
+/// Why a row was not given a number of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// Every number is locked out until then.
+    Exhausted(Millis),
+    /// The shard handed out nothing.
+    Refused(Refusal),
+}
+
+/// What a batch may be like, by the configuration.
+#[must_use]
+pub fn limits(config: &Config) -> Limits {
+    Limits {
+        rows_max: config.limits.rows,
+        suffix_bytes_max: config.limits.suffix_bytes,
+        request_id_bytes_max: config.limits.request_id_bytes,
+        strict_params: config.api.strict_params,
+    }
+}
+
+/// What a batch that may be sent again is known by: its key and its whole body.
+#[must_use]
+pub fn digest(key: &[u8], body: &[u8]) -> [u8; 16] {
+    let key = &key[..key.len().min(RETRY_KEY_BYTES_MAX)];
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&(key.len() as u64).to_le_bytes());
+    hasher.update(key);
+    hasher.update(body);
+    let mut digest = [0; 16];
+    digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    digest
+}
+
+/// What a visitor is known by in memory and in snapshots.
+#[must_use]
+pub fn visitor_id(name: &[u8]) -> VisitorId {
+    let mut id = [0; 16];
+    id.copy_from_slice(&blake3::hash(name).as_bytes()[..16]);
+    VisitorId(id)
+}
+
+/// What is to be done for one row. `text` is what its spans point into.
+#[inline]
+#[must_use]
+pub fn plan(directory: &Directory, text: &[u8], row: &Row) -> Plan {
+    let ask = match &row.ask {
+        Ok(ask) => ask,
+        Err(error) => return Plan::Fail(*error),
+    };
+    let entry = directory.lookup(ask.pool);
+    let is_open = directory.check_key(entry, ask.key.of(text));
+    match entry {
+        Some(entry) if is_open => Plan::Allocate(Owner {
+            shard: entry.shard(),
+            index: entry.index(),
+            overflow: entry.overflow(),
+            is_tracked: entry.tracking().is_some(),
+        }),
+        // Nobody without the key learns whether the pool exists.
+        _ => Plan::Fail(RowError::InvalidKey { key: ask.key, pool: ask.pool_text }),
+    }
+}
+
+/// Rows with their plans, in request order.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned<'a> {
+    /// What the rows' spans point into.
+    pub text: &'a [u8],
+    /// The rows.
+    pub rows: &'a [Row],
+    /// What is to be done for each.
+    pub plans: &'a [Plan],
+    /// The batch, if it may be sent again: see [`digest`].
+    pub retry: Option<[u8; 16]>,
+}
+
+/// Serves the rows that `shard` owns at `now`, which [`Engine::at`] gave; leaves the outcomes of
+/// the others alone.
+#[inline]
+pub fn serve(
+    engine: &mut Engine,
+    shard: u16,
+    now: Millis,
+    planned: &Planned<'_>,
+    outcomes: &mut [Outcome],
+) {
+    let Planned { text, rows, plans, retry } = *planned;
+    // All cache misses of the batch at once; the sum only keeps the reads alive.
+    let mut warmed = 0;
+    for plan in plans {
+        if let Plan::Allocate(owner) = plan
+            && owner.shard == shard
+        {
+            warmed ^= engine.warm(owner.index);
+        }
+    }
+    black_box(warmed);
+    let rows = (0..).zip(plans).zip(rows).zip(outcomes);
+    for (((row, plan), asked), outcome) in rows {
+        let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
+        if owner.shard != shard {
+            continue;
+        }
+        let params = ask.params.map(|span| span.of(text));
+        let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
+        let retry = retry.map(|batch| RowKey { batch, row });
+        let (pool, id) = (owner.index, ask.pool);
+        engine.allocate(now, &Ask { pool, id, params, visitor, retry }, outcome);
+    }
+}
+
+/// Whether an answer says what must not be forgotten: a number, or, in a batch that may be sent
+/// again, that there was none.
+#[must_use]
+pub fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
+    match outcome {
+        Outcome::Allocated { .. } | Outcome::Kept { .. } => true,
+        Outcome::Exhausted { .. } => is_repeatable,
+        Outcome::Refused(_) => false,
+    }
+}
+
+/// What a row is answered with, and why it has no number of its own if an owner had none for it.
+/// `now` is asked only if the answer says when to ask again.
+#[inline]
+#[must_use]
+pub fn answer<'a>(
+    directory: &'a Directory,
+    row: &Row,
+    plan: &Plan,
+    outcome: Outcome,
+    now: impl FnOnce() -> Millis,
+) -> (Answer<'a>, Option<Shortage>) {
+    let (owner, pool) = match (plan, &row.ask) {
+        (Plan::Allocate(owner), Ok(ask)) => (owner, ask.pool),
+        (Plan::Fail(error), _) | (_, Err(error)) => return (Answer::Error(*error), None),
+    };
+    let tracking = || {
+        let entry = owner.is_tracked.then(|| directory.lookup(pool)).flatten()?;
+        let of = entry.tracking()?;
+        Some(Tracking { base: &of.base_url, destination: &of.destination_url })
+    };
+    let shortage = match outcome {
+        Outcome::Allocated { number } | Outcome::Kept { number } => {
+            return (Answer::Number { number, overflow: false, tracking: tracking() }, None);
+        }
+        Outcome::Exhausted { until } => Shortage::Exhausted(until),
+        Outcome::Refused(refusal) => Shortage::Refused(refusal),
+    };
+    let answer = match (owner.overflow, shortage) {
+        (Some(number), _) => Answer::Number { number, overflow: true, tracking: tracking() },
+        (None, Shortage::Refused(_)) => Answer::Error(RowError::Unavailable { pool }),
+        (None, Shortage::Exhausted(until)) => {
+            // Lockouts are a millisecond longer than the lifetime: nobody wants to read 1801 seconds.
+            let wait_ms = until.since(now()).0.saturating_sub(1);
+            Answer::Error(RowError::PoolExhausted { pool, wait_ms })
+        }
+    };
+    (answer, Some(shortage))
+}
