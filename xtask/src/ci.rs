@@ -30,7 +30,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
         summary.skip("licences", "cargo-deny is not installed");
     }
     if is_installed("ruby") {
-        summary.step_of("gem", Command::new("ruby/test").env("RINGWELL_BIN", program()));
+        // Tests link no library that other languages load.
+        summary.step("engine's library", &["build", "--package", "ringwell-embed", "--locked"]);
+        let mut gem = Command::new("ruby/test");
+        gem.env("RINGWELL_BIN", program()).env("RINGWELL_EMBED", library());
+        summary.step_of("gem", &mut gem);
     } else {
         summary.skip("gem", "ruby is not installed: ruby/setup does it");
     }
@@ -41,6 +45,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
 /// The program as the tests have built it.
 fn program() -> PathBuf {
     target_dir().join("debug/ringwell")
+}
+
+/// The engine's library as its step has built it.
+fn library() -> PathBuf {
+    target_dir().join(format!("debug/libringwell_embed{}", std::env::consts::DLL_SUFFIX))
 }
 
 #[derive(Default)]

@@ -17,7 +17,7 @@ const SOURCE_LINES_MAX: usize = 600;
 const DECISION_LINES_MAX: usize = 70;
 
 /// Which crates of ours a crate may name. A new crate needs a line here.
-const FENCES: [(&str, &[&str]); 17] = [
+const FENCES: [(&str, &[&str]); 18] = [
     ("ringwell-core", &[]),
     ("ringwell-wire", &["ringwell-core"]),
     ("ringwell-journal", &["ringwell-core"]),
@@ -51,6 +51,17 @@ const FENCES: [(&str, &[&str]); 17] = [
             "ringwell-node",
             "ringwell-plan",
             "ringwell-check",
+        ],
+    ),
+    (
+        "ringwell-embed",
+        &[
+            "ringwell-core",
+            "ringwell-wire",
+            "ringwell-journal",
+            "ringwell-engine",
+            "ringwell-directory",
+            "ringwell-node",
         ],
     ),
     // Never ringwell-node: what it does around the engine is done again, in virtual time.
@@ -181,10 +192,34 @@ fn every_crate_takes_the_lints_of_the_workspace() {
     let manifests = files().into_iter().filter(|file| {
         file.file_name() == Some("Cargo.toml".as_ref()) && file.components().count() > 1
     });
-    check("lints", manifests, |_, text| {
+    check("lints", manifests, |file, text| {
+        if file.ends_with("ringwell-embed/Cargo.toml") {
+            return None;
+        }
         let inherits = text.contains("[lints]\nworkspace = true\n");
         (!inherits).then(|| "lacks [lints] workspace = true".to_owned())
     });
+}
+
+/// `forbid` cannot be allowed anywhere, so the crate with the C ABI has lints of its own: those of
+/// the workspace and more, with `unsafe_code` denied instead. One module of it allows that.
+#[test]
+fn unsafe_code_is_in_one_module_of_one_crate() {
+    let shared = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let shared = shared.split("[workspace.lints.rust]").nth(1).unwrap();
+    let shared = shared.split("[profile").next().unwrap();
+    let own = std::fs::read_to_string(root().join("crates/ringwell-embed/Cargo.toml")).unwrap();
+    let lines = shared.lines().filter(|line| line.contains(" = "));
+    for line in lines.filter(|line| !line.starts_with("unsafe_code")) {
+        assert!(own.contains(line), "crates/ringwell-embed lacks the lint: {line}");
+    }
+    assert!(own.contains("unsafe_code = \"deny\""));
+    let allow = concat!("allow(", "unsafe_code");
+    let sources = files().into_iter().filter(|file| file.extension() == Some("rs".as_ref()));
+    let allowing: Vec<_> = sources
+        .filter(|file| std::fs::read_to_string(root().join(file)).unwrap().contains(allow))
+        .collect();
+    assert_eq!(allowing, [PathBuf::from("crates/ringwell-embed/src/abi.rs")]);
 }
 
 #[test]

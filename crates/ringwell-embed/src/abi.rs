@@ -1,0 +1,304 @@
+//! The C ABI: the only module with unsafe code.
+//!
+//! Every function takes bytes and gives bytes, catches panics, and refuses pointers that are null
+//! or, where that matters, misaligned. Handles are numbers, so nothing here follows a pointer but
+//! into a caller's bytes and to a caller's [`Bytes`].
+//! Declared for C in `include/ringwell_embed.h`. Source: docs/spec/embed.md.
+#![allow(unsafe_code, reason = "this is the border to other languages")]
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use ringwell_wire::RequestError;
+
+use crate::engine::{Embedded, text_of};
+use crate::slots::{self, ENGINES_MAX, NoEngine};
+
+/// Raised with each change that an older caller would not understand.
+pub const ABI_VERSION: u32 = 1;
+
+/// It is done. Other positive values are the HTTP status of a refused batch.
+pub const OK: i32 = 0;
+/// A pointer is null, or a length cannot be.
+pub const INVALID: i32 = -1;
+/// The engine was opened by another process: this one is its forked child.
+pub const FORKED: i32 = -2;
+/// A fault of the engine's. It answers nothing more; close it and open it again.
+pub const PANICKED: i32 = -3;
+/// There is no engine by this handle: it was closed, or never opened.
+pub const CLOSED: i32 = -4;
+/// The engine cannot be opened: configuration, lock, or files.
+pub const NOT_OPENED: i32 = -5;
+/// Something is not stored.
+pub const NOT_STORED: i32 = -6;
+
+/// Bytes that the engine owns until [`ringwell_embed_free`].
+#[repr(C)]
+#[derive(Debug)]
+pub struct Bytes {
+    /// Where they begin; null if there are none.
+    pub at: *mut u8,
+    /// How many.
+    pub len: usize,
+    /// How many there is room for.
+    pub room: usize,
+}
+
+impl Bytes {
+    const NONE: Self = Self { at: std::ptr::null_mut(), len: 0, room: 0 };
+
+    fn owned(bytes: Vec<u8>) -> Self {
+        if bytes.capacity() == 0 {
+            return Self::NONE;
+        }
+        let mut bytes = std::mem::ManuallyDrop::new(bytes);
+        Self { at: bytes.as_mut_ptr(), len: bytes.len(), room: bytes.capacity() }
+    }
+}
+
+/// A status with the bytes that go with it.
+type Told = (i32, Vec<u8>);
+
+/// The version of this interface: to be compared before anything else is called.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringwell_embed_abi_version() -> u32 {
+    ABI_VERSION
+}
+
+/// Opens an engine: `options` is JSON. Writes its handle, or 0, and on failure the reason.
+///
+/// # Safety
+/// `options` points to `options_len` readable bytes, `handle` and `out` to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringwell_embed_open(
+    options: *const u8,
+    options_len: usize,
+    handle: *mut u64,
+    out: *mut Bytes,
+) -> i32 {
+    if handle.is_null() || !handle.is_aligned() {
+        return INVALID;
+    }
+    let mut opened = 0;
+    // SAFETY: the caller's promise about `options` is `input`'s.
+    let options = unsafe { input(options, options_len) };
+    let work = || options.map_or_else(invalid, |options| open(options, &mut opened));
+    // SAFETY: the caller's promise about `out` is `tell`'s.
+    let status = unsafe { tell(out, work) };
+    // SAFETY: checked above not to be null or misaligned; the caller says that it is writable.
+    unsafe { handle.write(opened) };
+    status
+}
+
+/// Answers a batch: `body` in, its answer out. A positive status is that of a refusal, whose body
+/// comes out. `key`, unless null, is its idempotency key; `deadline_ms`, unless 0, replaces the
+/// configured deadline if it is sooner.
+///
+/// # Safety
+/// `body` points to `body_len` readable bytes, `key` to `key_len` or is null, `out` to writable
+/// memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringwell_embed_bulk(
+    handle: u64,
+    body: *const u8,
+    body_len: usize,
+    key: *const u8,
+    key_len: usize,
+    deadline_ms: u64,
+    out: *mut Bytes,
+) -> i32 {
+    // SAFETY: the caller's promise about `body` is `input`'s.
+    let body = unsafe { input(body, body_len) };
+    let key = if key.is_null() {
+        None
+    } else {
+        // SAFETY: the caller's promise about `key` is `input`'s.
+        Some(unsafe { input(key, key_len) })
+    };
+    let work = || match (body, key) {
+        (Some(body), None) => bulk(handle, body, None, deadline_ms),
+        (Some(body), Some(Some(key))) => bulk(handle, body, Some(key), deadline_ms),
+        (None, _) | (_, Some(None)) => invalid(),
+    };
+    // SAFETY: the caller's promise about `out` is `tell`'s.
+    unsafe { tell(out, work) }
+}
+
+/// What the engine is and has done, as JSON.
+///
+/// # Safety
+/// `out` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringwell_embed_status(handle: u64, out: *mut Bytes) -> i32 {
+    // SAFETY: the caller's promise about `out` is `tell`'s.
+    unsafe { tell(out, || with(handle, |engine| (OK, engine.status()))) }
+}
+
+/// Stores what a full disk has kept waiting. Everything else that was answered is stored already.
+///
+/// # Safety
+/// `out` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringwell_embed_flush(handle: u64, out: *mut Bytes) -> i32 {
+    // SAFETY: the caller's promise about `out` is `tell`'s.
+    unsafe { tell(out, || with(handle, |engine| stored(engine.flush()))) }
+}
+
+/// Takes a snapshot now, so that the next start reads little. May take seconds.
+///
+/// # Safety
+/// `out` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringwell_embed_snapshot(handle: u64, out: *mut Bytes) -> i32 {
+    // SAFETY: the caller's promise about `out` is `tell`'s.
+    unsafe { tell(out, || with(handle, |engine| stored(engine.snapshot()))) }
+}
+
+/// Closes an engine: takes a snapshot and lets go of its data. The handle is gone in any case. In a
+/// forked child memory is let go of, the parent's files stay as they are, and it says `FORKED`.
+///
+/// # Safety
+/// `out` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringwell_embed_close(handle: u64, out: *mut Bytes) -> i32 {
+    // SAFETY: the caller's promise about `out` is `tell`'s.
+    unsafe { tell(out, || close(handle)) }
+}
+
+/// Lets go of bytes that another function has written to `out`, and empties `out`: a second time
+/// does nothing.
+///
+/// # Safety
+/// `out` is null, or holds what a function of this module wrote, unchanged.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringwell_embed_free(out: *mut Bytes) {
+    if out.is_null() || !out.is_aligned() {
+        return;
+    }
+    // SAFETY: not null, aligned; the caller says that it holds `Bytes`, and they are not used again.
+    let Bytes { at, len, room } = unsafe { out.replace(Bytes::NONE) };
+    if !at.is_null() {
+        // SAFETY: `Bytes::owned` took the three from a `Vec` that was not dropped, and `replace`
+        // has left nothing that would free them again.
+        drop(unsafe { Vec::from_raw_parts(at, len, room) });
+    }
+}
+
+/// A caller's bytes; `None` if there cannot be such.
+///
+/// # Safety
+/// `at` points to `len` bytes that are readable and stay unchanged until the function of the ABI
+/// returns, which alone may choose `'a`.
+unsafe fn input<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
+    if len == 0 {
+        return Some(&[]);
+    }
+    if at.is_null() || isize::try_from(len).is_err() {
+        return None;
+    }
+    // SAFETY: not null, bytes need no alignment, the length is one that an object can have; the
+    // caller says that they are readable and unchanged for so long.
+    Some(unsafe { std::slice::from_raw_parts(at, len) })
+}
+
+/// Does `work`, whatever it does, and writes its bytes to `out`. Without a place for them nothing
+/// is done: numbers must not be handed out for an answer that nobody can read.
+///
+/// # Safety
+/// `out` is null, misaligned, or points to writable memory for [`Bytes`].
+unsafe fn tell(out: *mut Bytes, work: impl FnOnce() -> Told) -> i32 {
+    if out.is_null() || !out.is_aligned() {
+        return INVALID;
+    }
+    let told = catch_unwind(AssertUnwindSafe(work));
+    let (status, bytes) = told.unwrap_or_else(|panic| (PANICKED, reason(panic.as_ref())));
+    // SAFETY: checked above not to be null or misaligned; the caller says that it is writable. What
+    // was there is not dropped: it may never have been written.
+    unsafe { out.write(Bytes::owned(bytes)) };
+    status
+}
+
+fn invalid() -> Told {
+    (INVALID, b"a pointer is null, or a length is more than there can be".to_vec())
+}
+
+/// What is said of a panic.
+fn reason(panic: &(dyn Any + Send)) -> Vec<u8> {
+    let text = text_of(panic);
+    format!("a fault of the engine's: {text}; close it and open it again").into_bytes()
+}
+
+fn open(options: &[u8], handle: &mut u64) -> Told {
+    let engine = match Embedded::open(options) {
+        Ok(engine) => engine,
+        Err(error) => return (NOT_OPENED, error.into_bytes()),
+    };
+    match slots::put(engine) {
+        Ok(put) => {
+            *handle = put;
+            (OK, Vec::new())
+        }
+        Err(engine) => {
+            drop(engine);
+            (NOT_OPENED, format!("there are {ENGINES_MAX} engines already").into_bytes())
+        }
+    }
+}
+
+fn bulk(handle: u64, body: &[u8], key: Option<&[u8]>, deadline_ms: u64) -> Told {
+    // Another thread's call may be under way: waiting for it counts.
+    let started = Instant::now();
+    with(handle, |engine| {
+        let configured = engine.deadline_ms();
+        let ms = if deadline_ms == 0 { configured } else { deadline_ms.min(configured) };
+        let is_late = started.elapsed() > Duration::from_millis(ms);
+        match engine.read(body) {
+            Ok(()) => (OK, engine.answer(body, key, is_late)),
+            Err(error) => refused(&error),
+        }
+    })
+}
+
+fn refused(error: &RequestError) -> Told {
+    (i32::from(error.status()), error.body())
+}
+
+fn stored(result: Result<(), String>) -> Told {
+    match result {
+        Ok(()) => (OK, Vec::new()),
+        Err(error) => (NOT_STORED, error.into_bytes()),
+    }
+}
+
+fn close(handle: u64) -> Told {
+    match slots::take(handle) {
+        Ok((engine, false)) => stored(engine.close()),
+        // What a panic left is not to be written down; what was answered is stored.
+        Ok((_, true)) => (OK, Vec::new()),
+        Err(none) => no_engine(none),
+    }
+}
+
+fn with(handle: u64, work: impl FnOnce(&mut Embedded) -> Told) -> Told {
+    slots::with(handle, work).unwrap_or_else(no_engine)
+}
+
+fn no_engine(none: NoEngine) -> Told {
+    let (status, text) = match none {
+        NoEngine::Forked => (
+            FORKED,
+            "this process is a forked child, and the engine is its parent's: open it after the \
+             fork, in one process, or ask a server",
+        ),
+        NoEngine::Closed => (CLOSED, "the engine is closed"),
+        NoEngine::Broken => (
+            PANICKED,
+            "an earlier call failed by a fault of the engine's: close it and open it again",
+        ),
+    };
+    (status, text.into())
+}
+
+#[cfg(test)]
+mod tests;

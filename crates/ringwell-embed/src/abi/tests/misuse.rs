@@ -1,0 +1,155 @@
+//! What must not happen whatever a caller does.
+
+use std::path::Path;
+use std::ptr;
+
+use super::*;
+
+#[test]
+fn the_version_of_the_interface_is_that_of_the_header() {
+    let header = include_str!("../../../include/ringwell_embed.h");
+    let line = format!("#define RINGWELL_EMBED_ABI_VERSION {}\n", ringwell_embed_abi_version());
+    assert!(header.contains(&line));
+    let statuses = [
+        ("INVALID", INVALID),
+        ("FORKED", FORKED),
+        ("PANICKED", PANICKED),
+        ("CLOSED", CLOSED),
+        ("NOT_OPENED", NOT_OPENED),
+        ("NOT_STORED", NOT_STORED),
+    ];
+    for (name, value) in statuses {
+        assert!(header.contains(&format!("RINGWELL_EMBED_{name} ({value})\n")), "{name}");
+    }
+}
+
+#[test]
+fn pointers_that_are_null_or_lengths_that_cannot_be_are_refused() {
+    let engine = memory(9);
+    let (body, mut handle) = (batch(1), 0);
+    let mut open = |at, len, out| {
+        // SAFETY: what is no valid pointer, here and below, is null or misaligned, or has a length
+        // that is refused before anything is read.
+        unsafe { ringwell_embed_open(at, len, &raw mut handle, out) }
+    };
+    assert_eq!(call(|out| open(ptr::null(), 5, out)).0, INVALID);
+    assert_eq!(call(|out| open(body.as_ptr(), usize::MAX, out)).0, INVALID);
+    assert_eq!(open(body.as_ptr(), body.len(), ptr::null_mut()), INVALID);
+    let no_handle = |out: &mut Bytes| {
+        // SAFETY: as above.
+        unsafe { ringwell_embed_open(body.as_ptr(), body.len(), ptr::null_mut(), out) }
+    };
+    assert_eq!(call(no_handle).0, INVALID);
+    let bulk = |at, len, key, key_len, out| {
+        // SAFETY: as above.
+        unsafe { ringwell_embed_bulk(engine.0, at, len, key, key_len, 0, out) }
+    };
+    let (at, len) = (body.as_ptr(), body.len());
+    assert_eq!(call(|out| bulk(ptr::null(), len, ptr::null(), 0, out)).0, INVALID);
+    assert_eq!(call(|out| bulk(at, usize::MAX, ptr::null(), 0, out)).0, INVALID);
+    assert_eq!(call(|out| bulk(at, len, at, usize::MAX, out)).0, INVALID);
+    assert_eq!(bulk(at, len, ptr::null(), 0, ptr::null_mut()), INVALID);
+    let misaligned = ptr::without_provenance_mut(1);
+    assert_eq!(bulk(at, len, ptr::null(), 0, misaligned), INVALID);
+    // SAFETY: as above.
+    unsafe { ringwell_embed_free(ptr::null_mut()) };
+    // SAFETY: as above.
+    unsafe { ringwell_embed_free(misaligned) };
+    // Nothing went out for an answer that nobody could have read.
+    assert_eq!(engine.numbers(1), ["8885550101"]);
+}
+
+#[test]
+fn a_handle_that_was_closed_or_made_up_is_told_apart() {
+    let engine = memory(9);
+    assert_eq!(close(engine.0), (OK, String::new()));
+    let closed = (CLOSED, "the engine is closed".to_owned());
+    assert_eq!(close(engine.0), closed);
+    assert_eq!(engine.bulk(&batch(1)), closed);
+    let pid = u64::from(std::process::id()) << 32;
+    for made_up in [0, pid, pid | 255, pid | 1 << 30] {
+        assert_eq!(bulk(made_up, &batch(1), None, 0), closed, "{made_up:x}");
+    }
+    // The place is used again, by another handle.
+    let next = memory(9);
+    assert_ne!(next.0, engine.0);
+    assert_eq!(engine.bulk(&batch(1)), closed);
+}
+
+#[test]
+fn an_engine_of_another_process_is_not_touched() {
+    let engine = memory(9);
+    // As a child would see it: the same table, and another process.
+    let inherited = engine.0 ^ 1 << 32;
+    for (status, text) in [bulk(inherited, &batch(1), None, 0), close(inherited)] {
+        assert_eq!(status, FORKED);
+        assert!(text.contains("forked child"), "{text}");
+    }
+    assert_eq!(engine.numbers(1), ["8885550101"]);
+}
+
+#[test]
+fn a_panic_is_a_status_and_breaks_its_engine_alone() {
+    let data = tempfile::tempdir().unwrap();
+    let options = options(data.path(), "os", 9);
+    let (engine, other) = (Opened::new(&options), memory(9));
+    assert_eq!(engine.numbers(1), ["8885550101"]);
+    let panics = || with(engine.0, |_| panic!("drill {}", 7));
+    let (status, text) = call(|out| {
+        // SAFETY: `out` is a reference.
+        unsafe { tell(out, panics) }
+    });
+    assert_eq!(status, PANICKED);
+    assert!(text.contains("drill 7"), "{text}");
+    assert_eq!(engine.bulk(&batch(1)).0, PANICKED);
+    assert_eq!(engine.flush().0, PANICKED);
+    assert_eq!(other.numbers(1), ["8885550101"]);
+    assert_eq!(close(engine.0), (OK, String::new()));
+    assert_eq!(Opened::new(&options).numbers(1), ["8885550102"]);
+}
+
+#[test]
+fn a_panic_while_rows_are_served_costs_their_batch_and_gives_the_numbers_back() {
+    let engine = memory(9);
+    slots::with(engine.0, |engine| engine.drill = Some(b"autos".to_vec())).unwrap();
+    let (status, text) = engine.bulk(&batch(2));
+    assert_eq!((status, text.matches("InternalServiceError").count()), (OK, 2), "{text}");
+    let handle = text.split("error handle ").nth(1).unwrap().split('"').next().unwrap();
+    let trouble = engine.status()["trouble"].as_str().unwrap().to_owned();
+    assert!(trouble.contains(handle) && trouble.contains("a drill"), "{trouble}");
+    slots::with(engine.0, |engine| engine.drill = None).unwrap();
+    assert_eq!(engine.numbers(1), ["8885550101"]);
+}
+
+#[test]
+fn options_that_cannot_be_are_refused_in_words_that_show_no_key() {
+    let whole = options(Path::new("/nowhere/else"), "disk", 9);
+    let cases = [
+        ("", "the options are not what they should be"),
+        ("[1]", "the options are not what they should be"),
+        ("{}", "either config or pools"),
+        (r#"{"config":"a","pools":[]}"#, "either config or pools"),
+        (r#"{"config":"/no/such.toml"}"#, "/no/such.toml: cannot be read"),
+        (r#"{"pools":[],"surprise":1}"#, "surprise"),
+        (r#"{"pools":[],"durability":"paper"}"#, "durability must be \"disk\""),
+        (r#"{"pools":[],"deadline_ms":0}"#, "deadline_ms must be 1 to 60000"),
+        (r#"{"pools":[]}"#, "data is missing"),
+        (&whole.replace("\"id\":1", "\"id\":\"x\""), "pools[0]: the body is no ring pool"),
+        (&whole.replace("0101-", "01-"), "pools[0]: numbers"),
+    ];
+    for (options, wanted) in cases {
+        let (status, handle, text) = open(options.as_bytes());
+        assert_eq!((status, handle), (NOT_OPENED, 0), "{options}");
+        assert!(text.contains(wanted) && !text.contains(KEY), "{options}: {text}");
+    }
+}
+
+#[test]
+fn what_only_a_server_can_do_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let file = data.path().join("ringwell.toml");
+    std::fs::write(&file, "data = \"data\"\ndatabase.file = \"pools.db\"\n").unwrap();
+    let (status, _, text) = open(format!(r#"{{"config":{file:?}}}"#).as_bytes());
+    assert_eq!(status, NOT_OPENED);
+    assert!(text.contains("[database]") || text.contains("database"), "{text}");
+}

@@ -1,0 +1,295 @@
+//! The engine of one data directory: opened, asked, closed.
+//!
+//! Whoever calls waits for the disk. Invariant: the answer of a batch is made after its records are
+//! as durable as configured; rows whose records were not taken are overflow, and their numbers are
+//! free again.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bytes::Bytes;
+use ringwell_core::Millis;
+use ringwell_directory::{Config, Directory};
+use ringwell_engine::{Doubts, Outcome, Refusal};
+use ringwell_journal::Durability;
+use ringwell_node::disk::DataLock;
+use ringwell_node::open_alone;
+use ringwell_node::rows::{self, Plan, Planned};
+use ringwell_wire::{Answer, Batch, BulkResponse, Limits, RequestError, RowError};
+use serde::Serialize;
+
+use crate::options::Options;
+use crate::shard::{NO_WRITES, Shard};
+use crate::upkeep::Upkeep;
+
+/// Bytes that a row's answer takes, about: room is made for all at once.
+const ROW_ANSWER_BYTES: usize = 160;
+
+/// As in the server: a batch with this text in it fails by a panic.
+const DRILL: &str = "RINGWELL_DRILL_PANIC_ON";
+
+/// An engine with its files.
+#[derive(Debug)]
+pub(crate) struct Embedded {
+    config: Config,
+    limits: Limits,
+    directory: Directory,
+    durability: Durability,
+    shard: Shard,
+    upkeep: Upkeep,
+    /// Room for one batch, used again by the next.
+    batch: Batch,
+    plans: Vec<Plan>,
+    outcomes: Vec<Outcome>,
+    /// What the start had to do about time or damage.
+    notes: Vec<String>,
+    batches: u64,
+    rows: u64,
+    faults: u64,
+    pub(crate) drill: Option<Vec<u8>>,
+    /// Held to the end.
+    _lock: Option<DataLock>,
+}
+
+/// What an engine says of itself.
+#[derive(Serialize)]
+struct Status<'a> {
+    version: &'static str,
+    durability: String,
+    deadline_ms: u64,
+    ring_pools: usize,
+    numbers: u64,
+    batches: u64,
+    rows: u64,
+    allocated: u64,
+    exhausted: u64,
+    carried: u64,
+    journal: &'static str,
+    groups: u64,
+    segment_bytes: u64,
+    trouble: Option<&'a str>,
+    notes: &'a [String],
+}
+
+impl Embedded {
+    /// Locks the data directory, reads what there is, and goes on from it.
+    ///
+    /// # Errors
+    /// What is wrong, for people. Nothing has been changed then.
+    pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
+        let Options { config, directory, durability } = Options::read(options)?;
+        let has_files = durability != Durability::Memory;
+        let lock = has_files.then(|| DataLock::acquire(&config.data)).transpose();
+        let lock = lock.map_err(|error| error.to_string())?;
+        let alone = open_alone(&config, &directory, durability).map_err(|e| e.to_string())?;
+        let doubts = alone.doubts;
+        let mut engine = Self {
+            limits: rows::limits(&config),
+            upkeep: Upkeep::new(config.journal.snapshot_every_bytes),
+            shard: Shard::new(alone, durability),
+            config,
+            directory,
+            durability,
+            batch: Batch::default(),
+            plans: Vec::new(),
+            outcomes: Vec::new(),
+            notes: notes(&doubts),
+            batches: 0,
+            rows: 0,
+            faults: 0,
+            drill: std::env::var_os(DRILL).map(std::ffi::OsString::into_encoded_bytes),
+            _lock: lock,
+        };
+        // Holds for doubts are in the group that gathers.
+        let _ = engine.shard.commit();
+        match engine.upkeep.snapshot(&mut engine.shard) {
+            // No record says that lockouts were lengthened: the snapshot must.
+            Err(error) if doubts.clock_ahead.is_some() => {
+                return Err(format!(
+                    "the snapshot that must say that lockouts run longer: {error}"
+                ));
+            }
+            Err(error) => engine.notes.push(format!("no snapshot: {error}")),
+            Ok(()) => {}
+        }
+        Ok(engine)
+    }
+
+    /// The deadline of a batch that names none, in milliseconds.
+    pub(crate) fn deadline_ms(&self) -> u64 {
+        u64::try_from(self.config.deadline.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Reads a batch: nothing is changed by that.
+    ///
+    /// # Errors
+    /// [`RequestError`] if it is no batch at all.
+    pub(crate) fn read(&mut self, body: &[u8]) -> Result<(), RequestError> {
+        let limit = self.config.limits.body_bytes;
+        if body.len() > limit {
+            return Err(RequestError::TooLarge { limit });
+        }
+        self.batch.parse(Bytes::copy_from_slice(body), &self.limits)?;
+        self.plans.clear();
+        let text = self.batch.text();
+        let plan = |row| rows::plan(&self.directory, text, row);
+        self.plans.extend(self.batch.rows().iter().map(plan));
+        Ok(())
+    }
+
+    /// Answers the batch that was read, of which `body` were the bytes. With `key` it may be sent
+    /// again. One that waited past its deadline gets overflow numbers.
+    pub(crate) fn answer(&mut self, body: &[u8], key: Option<&[u8]>, is_late: bool) -> Vec<u8> {
+        self.shard.retry();
+        self.shard.make_room(body.len());
+        let now = self.shard.now();
+        self.outcomes.clear();
+        self.outcomes.resize(self.plans.len(), Outcome::Refused(Refusal::Late));
+        let retry = key.map(|key| rows::digest(key, body));
+        let served = catch_unwind(AssertUnwindSafe(|| is_late || self.serve(now, retry)));
+        let fault = served.err().map(|panic| self.report(panic.as_ref()));
+        if fault.is_some() {
+            // As in the server: the batch may be half applied.
+            self.shard.give_up(now, Refusal::Late, &mut self.outcomes);
+        }
+        if let Err(refusal) = self.shard.commit() {
+            self.shard.give_up(now, refusal, &mut self.outcomes);
+        }
+        let out = self.render(fault);
+        self.batches += 1;
+        self.rows += self.plans.len() as u64;
+        self.batch.clear();
+        if let Err(trouble) = self.upkeep.step(&mut self.shard) {
+            self.shard.trouble = Some(trouble);
+        }
+        out
+    }
+
+    /// Serves the rows; always says `true`.
+    fn serve(&mut self, now: Millis, retry: Option<[u8; 16]>) -> bool {
+        let text = self.batch.text();
+        if let Some(drill) = self.drill.as_deref().filter(|drill| !drill.is_empty()) {
+            let is_chosen = text.windows(drill.len()).any(|part| part == drill);
+            assert!(!is_chosen, "a drill: {DRILL} is in this batch");
+        }
+        let planned = Planned { text, rows: self.batch.rows(), plans: &self.plans, retry };
+        rows::serve(&mut self.shard.engine, 0, now, &planned, &mut self.outcomes);
+        true
+    }
+
+    /// Notes a panic of ours; the handle stands in the answer and in [`Self::status`].
+    fn report(&mut self, panic: &(dyn Any + Send)) -> u64 {
+        self.faults += 1;
+        // Unique enough to be found, and an integer as the API wants it.
+        let handle = self.shard.now().0 * 1000 + self.faults % 1000;
+        self.shard.trouble = Some(format!("error handle {handle}: {}", text_of(panic)));
+        handle
+    }
+
+    /// With a fault of ours, every row names it.
+    fn render(&mut self, fault: Option<u64>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32 + ROW_ANSWER_BYTES * self.plans.len());
+        let mut writer = BulkResponse::new(&mut out, self.batch.text());
+        let rows = self.batch.rows().iter().zip(&self.plans).zip(&self.outcomes);
+        for ((row, plan), outcome) in rows {
+            let now = || self.shard.now();
+            let (answer, _) = rows::answer(&self.directory, row, plan, *outcome, now);
+            let of_fault =
+                fault.map(|handle| Answer::Error(RowError::InternalServiceError { handle }));
+            writer.row(row.request_id, &of_fault.unwrap_or(answer));
+        }
+        writer.finish();
+        out
+    }
+
+    /// Stores what waits for room on the disk.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub(crate) fn flush(&mut self) -> Result<(), String> {
+        if !self.shard.has_files() {
+            return Ok(());
+        }
+        self.shard.store_pending().map_err(|_| self.trouble())
+    }
+
+    /// Takes a snapshot, so that the next start reads little.
+    ///
+    /// # Errors
+    /// What could not be written. The one before stays.
+    pub(crate) fn snapshot(&mut self) -> Result<(), String> {
+        self.upkeep.snapshot(&mut self.shard)
+    }
+
+    /// Stores what waits, takes a snapshot and lets go of the data directory.
+    ///
+    /// # Errors
+    /// Records are not stored. No answer depended on them.
+    pub(crate) fn close(mut self) -> Result<(), String> {
+        self.flush()?;
+        // Without it the next start reads more of the journal, and that is all.
+        let _ = self.snapshot();
+        Ok(())
+    }
+
+    /// In a forked child: lets go of memory and files, and changes nothing, as all is the parent's.
+    pub(crate) fn abandon(self) {
+        self.upkeep.abandon();
+    }
+
+    /// What it is and has done, as JSON.
+    pub(crate) fn status(&self) -> Vec<u8> {
+        let (counts, journal) = (self.shard.engine.counts(), self.shard.journal.stats());
+        let status = Status {
+            version: env!("CARGO_PKG_VERSION"),
+            durability: self.durability.to_string(),
+            deadline_ms: self.deadline_ms(),
+            ring_pools: self.directory.pools().len(),
+            numbers: self.directory.number_count(),
+            batches: self.batches,
+            rows: self.rows,
+            allocated: counts.allocated,
+            exhausted: counts.exhausted,
+            carried: counts.carried,
+            journal: match self.shard.engine.refusal() {
+                None => "writing",
+                Some(Refusal::JournalFull) => "full",
+                Some(_) => "failed",
+            },
+            groups: journal.frames,
+            segment_bytes: journal.segment_bytes,
+            trouble: self.shard.trouble.as_deref(),
+            notes: &self.notes,
+        };
+        // Text and numbers: there is nothing that cannot be JSON.
+        serde_json::to_vec(&status).unwrap_or_default()
+    }
+
+    fn trouble(&self) -> String {
+        self.shard.trouble.clone().unwrap_or_else(|| NO_WRITES.to_owned())
+    }
+}
+
+/// What a panic said.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+/// What an operator should know of the start.
+fn notes(doubts: &Doubts) -> Vec<String> {
+    let Doubts { clock_ahead, clock_behind, held_until } = doubts;
+    let ahead = clock_ahead.map(|ahead| {
+        format!(
+            "the clock is {} ms ahead of the journal: running lockouts were lengthened",
+            ahead.0
+        )
+    });
+    let behind = clock_behind.map(|behind| {
+        format!("the clock is {} ms behind the journal: time goes on from the journal's", behind.0)
+    });
+    let held = held_until.map(|_| {
+        "the journal's end is damaged: all pools give overflow numbers for one lockout".to_owned()
+    });
+    [ahead, behind, held].into_iter().flatten().collect()
+}

@@ -1,0 +1,115 @@
+//! What an engine is opened with: JSON that names a configuration file, or holds the ring pools.
+//!
+//! Owns the names of the members. What pools and settings may be is the directory's. No environment
+//! variable is read: the process belongs to another program.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ringwell_directory::{Config, Directory, Fault, Overrides, load, pool_from_json};
+use ringwell_journal::Durability;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// There is one shard: two would need threads to be of use.
+const SHARDS: u16 = 1;
+
+/// A segment that is begun is filled with zeros while a caller waits, so it is shorter than a
+/// server's may be.
+const SEGMENT_BYTES_MAX: u64 = 8 << 20;
+
+/// A deadline beyond this is none.
+const DEADLINE_MAX: Duration = Duration::from_mins(1);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OptionsJson<'a> {
+    /// The path of a configuration file.
+    config: Option<PathBuf>,
+    /// Where journals and snapshots lie.
+    data: Option<PathBuf>,
+    /// `disk`, `os` or `memory`.
+    durability: Option<String>,
+    /// In which time a batch is answered.
+    deadline_ms: Option<u64>,
+    /// The ring pools, instead of a configuration file.
+    #[serde(borrow)]
+    pools: Option<Vec<&'a RawValue>>,
+}
+
+/// All that an engine needs to know.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) config: Config,
+    pub(crate) directory: Directory,
+    pub(crate) durability: Durability,
+}
+
+impl Options {
+    /// Reads them, and the configuration file if one is named.
+    ///
+    /// # Errors
+    /// All that is wrong, as text that shows no key.
+    pub(crate) fn read(json: &[u8]) -> Result<Self, String> {
+        let given: OptionsJson<'_> = serde_json::from_slice(json)
+            .map_err(|error| format!("the options are not what they should be: {error}"))?;
+        let durability = given.durability.as_deref().map(str::parse).transpose();
+        let overrides = Overrides {
+            data: given.data,
+            durability: durability.map_err(|error| format!("durability {error}"))?,
+            deadline: given.deadline_ms.map(deadline).transpose()?,
+            shards: Some(SHARDS),
+            ..Overrides::default()
+        };
+        let (mut config, directory) = match (given.config, given.pools) {
+            (Some(path), None) => {
+                load(&path, |_| None, overrides, SHARDS).map_err(|faults| text(&faults))?
+            }
+            (None, Some(pools)) => of_pools(&pools, overrides)?,
+            _ => return Err("the options need either config or pools".to_owned()),
+        };
+        config.journal.segment_bytes = config.journal.segment_bytes.min(SEGMENT_BYTES_MAX);
+        let durability = match config.durability {
+            ringwell_directory::Durability::Disk => Durability::Disk,
+            ringwell_directory::Durability::Os => Durability::Os,
+            ringwell_directory::Durability::Memory => Durability::Memory,
+        };
+        refuse_unsupported(&config, durability)?;
+        Ok(Self { config, directory, durability })
+    }
+}
+
+fn deadline(ms: u64) -> Result<Duration, String> {
+    let deadline = Duration::from_millis(ms);
+    let is_right = !deadline.is_zero() && deadline <= DEADLINE_MAX;
+    is_right.then_some(deadline).ok_or_else(|| "deadline_ms must be 1 to 60000".to_owned())
+}
+
+fn of_pools(pools: &[&RawValue], overrides: Overrides) -> Result<(Config, Directory), String> {
+    let pool = |(at, json): (usize, &&RawValue)| {
+        pool_from_json(json.get().as_bytes()).map_err(|error| format!("pools[{at}]: {error}"))
+    };
+    let pools = pools.iter().enumerate().map(pool).collect::<Result<Vec<_>, _>>()?;
+    let mut config = Config::new(PathBuf::new(), SHARDS);
+    overrides.apply(&mut config, SHARDS);
+    let directory = Directory::new(1, pools, SHARDS).map_err(|faults| text(&faults))?;
+    Ok((config, directory))
+}
+
+fn refuse_unsupported(config: &Config, durability: Durability) -> Result<(), String> {
+    if config.database.is_some() || config.application.is_some() {
+        return Err("the engine in the process has its ring pools from the configuration alone: \
+                    take [database] and [application] out, or ask a server"
+            .to_owned());
+    }
+    if durability != Durability::Memory && config.data.as_os_str().is_empty() {
+        return Err(
+            "data is missing: where journals lie, unless durability is \"memory\"".to_owned()
+        );
+    }
+    Ok(())
+}
+
+fn text(faults: &[Fault]) -> String {
+    faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n")
+}

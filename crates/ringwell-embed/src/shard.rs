@@ -1,0 +1,171 @@
+//! The shard and its journal: what the engine has sealed is stored before anything goes on.
+//!
+//! Invariant: groups are stored in order. One that found the disk full waits, and until it is
+//! stored nothing is handed out; after any other failure nothing is, until the data is opened again.
+
+use ringwell_core::Millis;
+use ringwell_engine::{Engine, Outcome, Refusal};
+use ringwell_journal::{Durability, GROUP_FULL_BYTES, Group};
+use ringwell_node::disk::InlineJournal;
+use ringwell_node::{Alone, Clock};
+
+/// How long a group that found the disk full waits before it is tried again.
+const RETRY: Millis = Millis(250);
+
+/// With durability "memory" groups are sealed when they have this size.
+const MEMORY_GROUP_BYTES: usize = 256 * 1024;
+
+/// What the journal takes is not what was asked of it.
+pub(crate) const NO_WRITES: &str = "the journal takes no writes";
+
+/// One shard, its journal and its clock.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) engine: Engine,
+    pub(crate) journal: InlineJournal,
+    clock: Clock,
+    durability: Durability,
+    /// A group for which there was no room, and when it was tried last.
+    unstored: Option<(Group, Millis)>,
+    /// What went wrong last, for those who ask.
+    pub(crate) trouble: Option<String>,
+    /// Room for the next group.
+    spare: Vec<u8>,
+}
+
+impl Shard {
+    pub(crate) fn new(alone: Alone, durability: Durability) -> Self {
+        let Alone { engine, journal, clock, doubts: _ } = alone;
+        let (unstored, trouble, spare) = (None, None, Vec::new());
+        Self { engine, journal, clock, durability, unstored, trouble, spare }
+    }
+
+    /// Shard time now.
+    pub(crate) fn now(&mut self) -> Millis {
+        self.engine.at(self.clock.now())
+    }
+
+    /// Whether there are files.
+    pub(crate) fn has_files(&self) -> bool {
+        self.durability != Durability::Memory
+    }
+
+    /// Stores what gathers. In memory, only once it is worth a group.
+    ///
+    /// # Errors
+    /// Why the journal takes nothing: no answer that it covers may leave.
+    pub(crate) fn commit(&mut self) -> Result<(), Refusal> {
+        if self.has_files() {
+            return self.store_pending();
+        }
+        if self.engine.pending_bytes() >= MEMORY_GROUP_BYTES {
+            self.store_pending()?;
+            self.forget_oldest()?;
+        }
+        Ok(())
+    }
+
+    /// Stores what gathers if a batch of so many bytes would fill the group before its last row.
+    pub(crate) fn make_room(&mut self, batch_bytes: usize) {
+        let pending = self.engine.pending_bytes();
+        if pending > 0 && pending + batch_bytes > GROUP_FULL_BYTES {
+            // Whoever asks for a number meanwhile is told why there is none.
+            let _ = self.store_pending();
+        }
+    }
+
+    /// Tries a group again that found the disk full, unless that was a moment ago.
+    pub(crate) fn retry(&mut self) {
+        let now = self.now();
+        if self.unstored.as_ref().is_some_and(|(_, tried)| now.since(*tried) >= RETRY) {
+            // Whoever asks for a number meanwhile is told why there is none.
+            let _ = self.store_pending();
+        }
+    }
+
+    /// Stores what waits and what gathers, whatever it is.
+    ///
+    /// # Errors
+    /// As of [`Self::commit`].
+    pub(crate) fn store_pending(&mut self) -> Result<(), Refusal> {
+        if self.engine.refusal() == Some(Refusal::JournalFailed) {
+            return Err(Refusal::JournalFailed);
+        }
+        if let Some((group, _)) = self.unstored.take() {
+            self.store(group)?;
+            self.engine.refuse(None);
+            self.trouble = None;
+        }
+        match self.engine.seal(std::mem::take(&mut self.spare)) {
+            Some(group) => self.store(group),
+            None => Ok(()),
+        }
+    }
+
+    fn store(&mut self, group: Group) -> Result<(), Refusal> {
+        let unstored = match self.journal.store(group) {
+            Ok(spare) => {
+                self.spare = spare;
+                return Ok(());
+            }
+            Err(unstored) => *unstored,
+        };
+        self.trouble = Some(unstored.error.to_string());
+        let refusal = if unstored.error.is_full() {
+            self.unstored = Some((unstored.group, self.now()));
+            Refusal::JournalFull
+        } else {
+            Refusal::JournalFailed
+        };
+        self.engine.refuse(Some(refusal));
+        Err(refusal)
+    }
+
+    /// The journal did not take the rows' records: their numbers are free again, and they become
+    /// overflow.
+    pub(crate) fn give_up(&mut self, now: Millis, refusal: Refusal, outcomes: &mut [Outcome]) {
+        for outcome in outcomes {
+            if let Outcome::Allocated { number } = *outcome {
+                let at = self.now();
+                self.engine.release(at, number, Some(now));
+            }
+            if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
+                *outcome = Outcome::Refused(refusal);
+            }
+        }
+    }
+
+    /// In memory: gives up the oldest group, if there is more than there should be, after copying
+    /// what still matters.
+    fn forget_oldest(&mut self) -> Result<(), Refusal> {
+        let Some(oldest) = self.journal.take_oldest() else { return Ok(()) };
+        if !self.engine.needs_group(oldest.header.n) {
+            return Ok(());
+        }
+        let carried = self.engine.counts().carried;
+        self.carry(&oldest)?;
+        // Records are of a size, more or less.
+        let carried = self.engine.counts().carried - carried;
+        if carried > oldest.records().count() as u64 / 2 {
+            self.journal.keep_more(oldest.body.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Copies to the journal's end what still matters in a group. The copies are stored with what
+    /// comes next: a frame of their own for each would take more room than they had before.
+    pub(crate) fn carry(&mut self, group: &Group) -> Result<(), Refusal> {
+        let mut records = group.records();
+        loop {
+            let now = self.now();
+            match self.engine.carry(now, &mut records) {
+                Ok(true) => return Ok(()),
+                Ok(false) => self.store_pending()?,
+                Err(error) => {
+                    self.trouble = Some(error.to_string());
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Which engines a process has, by handles that cannot dangle.
+//!
+//! A handle is a number: the process that opened the engine, a count, and a place in a table. So a
+//! handle that was closed, made up, or inherited by a forked child is told apart without touching
+//! memory that may be gone, and without waiting for a lock whose holder stayed in the parent.
+//!
+//! Invariant: a place is locked only by a thread that is inside a call, and in a forked child only
+//! if it can be had at once.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use crate::engine::Embedded;
+
+/// The most engines of a process at a time.
+pub(crate) const ENGINES_MAX: usize = 64;
+
+/// Bits of a handle below the process: place and count.
+const PLACE_BITS: u32 = 8;
+const COUNT_BITS: u32 = 24;
+
+static TABLE: [Mutex<Place>; ENGINES_MAX] = [const { Mutex::new(Place::EMPTY) }; ENGINES_MAX];
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// A place of the table.
+#[derive(Debug)]
+pub(crate) struct Place {
+    handle: u64,
+    engine: Option<Embedded>,
+    /// A call ended by a panic after it had begun to change the engine.
+    is_broken: bool,
+}
+
+/// Why an engine cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoEngine {
+    /// It was opened by another process.
+    Forked,
+    /// There is none by this handle.
+    Closed,
+    /// A panic left it in a state that nobody knows.
+    Broken,
+}
+
+impl Place {
+    const EMPTY: Self = Self { handle: 0, engine: None, is_broken: false };
+}
+
+/// Puts an engine into the table; gives it back if that is full.
+pub(crate) fn put(engine: Embedded) -> Result<u64, Box<Embedded>> {
+    let pid = std::process::id();
+    for (at, place) in (0..).zip(&TABLE) {
+        // Locked places are in use, here or by a thread that a fork has left behind.
+        let Some(mut place) = try_lock(place) else { continue };
+        let is_inherited = place.engine.is_some() && process_of(place.handle) != pid;
+        if place.engine.is_some() && !is_inherited {
+            continue;
+        }
+        if let Some(inherited) = place.engine.take() {
+            inherited.abandon();
+        }
+        let count = COUNT.fetch_add(1, Ordering::Relaxed) % (1 << COUNT_BITS);
+        let handle = u64::from(pid) << 32 | u64::from(count << PLACE_BITS) | at;
+        *place = Place { handle, engine: Some(engine), is_broken: false };
+        return Ok(handle);
+    }
+    Err(Box::new(engine))
+}
+
+/// Asks an engine. `work` is told the engine; if it panics the engine is broken from then on.
+pub(crate) fn with<T>(handle: u64, work: impl FnOnce(&mut Embedded) -> T) -> Result<T, NoEngine> {
+    let mut place = find(handle)?;
+    if place.is_broken {
+        return Err(NoEngine::Broken);
+    }
+    let Place { engine, is_broken, .. } = &mut *place;
+    let engine = engine.as_mut().ok_or(NoEngine::Closed)?;
+    // Stays so if `work` panics.
+    *is_broken = true;
+    let result = work(engine);
+    *is_broken = false;
+    Ok(result)
+}
+
+/// Takes an engine out of the table, broken or not. In another process than its own it is let go of
+/// where that can be done at once.
+pub(crate) fn take(handle: u64) -> Result<(Embedded, bool), NoEngine> {
+    if process_of(handle) == std::process::id() {
+        let mut place = find(handle)?;
+        let is_broken = place.is_broken;
+        return place.engine.take().map(|engine| (engine, is_broken)).ok_or(NoEngine::Closed);
+    }
+    let inherited = place_of(handle).and_then(try_lock);
+    if let Some(mut place) = inherited.filter(|place| place.handle == handle)
+        && let Some(engine) = place.engine.take()
+    {
+        engine.abandon();
+    }
+    Err(NoEngine::Forked)
+}
+
+fn find(handle: u64) -> Result<MutexGuard<'static, Place>, NoEngine> {
+    if process_of(handle) != std::process::id() {
+        return Err(if handle == 0 { NoEngine::Closed } else { NoEngine::Forked });
+    }
+    let place = place_of(handle).ok_or(NoEngine::Closed)?;
+    // A panic in a call is remembered by `is_broken`.
+    let place = place.lock().unwrap_or_else(PoisonError::into_inner);
+    if place.handle == handle { Ok(place) } else { Err(NoEngine::Closed) }
+}
+
+fn process_of(handle: u64) -> u32 {
+    // The upper half fits.
+    u32::try_from(handle >> 32).unwrap_or_default()
+}
+
+fn place_of(handle: u64) -> Option<&'static Mutex<Place>> {
+    TABLE.get(usize::try_from(handle & ((1 << PLACE_BITS) - 1)).ok()?)
+}
+
+fn try_lock(place: &'static Mutex<Place>) -> Option<MutexGuard<'static, Place>> {
+    match place.try_lock() {
+        Ok(place) => Some(place),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
