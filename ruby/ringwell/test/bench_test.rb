@@ -11,4 +11,15 @@ class BenchTest < RingwellTest
     assert_equal 2, lines.size
     lines.each { |line| assert_match(/rows: client +\d+ us, Net::HTTP .* ratio \d+\.\d\d$/, line) }
   end
+
+  it "the engine is measured in each server, beside pure Ruby and our server" do
+    skip "wrk is not installed" unless system("which wrk", out: File::NULL)
+    bench = File.expand_path("../bench/engine.rb", __dir__)
+    lib = File.expand_path("../lib", __dir__)
+    # All at once: that they answer is what counts here.
+    command = [{ "AT_ONCE" => "yes" }, RbConfig.ruby, "-W:no-experimental", "-I", lib, bench, "1"]
+    lines = IO.popen(command, &:readlines)
+    assert_equal 6, lines.size
+    lines.each { |line| assert_match(%r{ \d+ requests/s, .* \d+\.\d\d times pure Ruby}, line) }
+  end
 end

@@ -26,3 +26,15 @@ class ServerContractTest < RingwellTest
 
   def time_passes(seconds) = sleep(seconds)
 end
+
+# The contract, kept by the engine in this process.
+class EngineContractTest < RingwellTest
+  include Contract
+
+  def source(pools, **options)
+    ring_pools = pools.map { |id, pool| { id:, **pool } }
+    opened(durability: :memory, deadline: 10, ring_pools:, **options)
+  end
+
+  def time_passes(seconds) = sleep(seconds)
+end

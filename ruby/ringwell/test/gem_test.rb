@@ -36,7 +36,7 @@ class GemTest < RingwellTest
   end
 
   it "each file is its own: asked for alone it loads" do
-    %w[ringwell ringwell/config ringwell/fake ringwell/rack].map do |file|
+    %w[ringwell ringwell/config ringwell/engine ringwell/fake ringwell/rack].map do |file|
       Thread.new do
         run = IO.popen([RbConfig.ruby, "-w", "-W:no-experimental", "-I", "#{ROOT}/lib", "-e",
                         "require #{file.inspect}; puts :loaded"], err: %i[child out], &:read)

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Every case of fixtures/api through the Rack application, with the client and a real server behind
-# it: what the application adds or takes away would show.
+# it, and again with the engine in this process: what the application adds or takes away would show.
 class GoldenTest < RingwellTest
   FIXTURES = "#{Server::ROOT}/fixtures/api"
   PLACES = { "{{integer}}" => "\\d+", "{{decimal}}" => "\\d+\\.\\d+" }.freeze
@@ -16,10 +16,11 @@ class GoldenTest < RingwellTest
     end
   end
 
-  it "every case is answered as its files say" do
-    cases = Dir["#{FIXTURES}/*/"].sort
-    assert_operator cases.size, :>=, 70
-    queue = Thread::Queue.new(cases).close
+  CASES = Dir["#{FIXTURES}/*/"].sort.freeze
+
+  it "every case is answered as its files say, with a server behind" do
+    assert_operator CASES.size, :>=, 70
+    queue = Thread::Queue.new(CASES).close
     workers = AT_ONCE.times.map do
       Thread.new do
         faults = []
@@ -32,7 +33,27 @@ class GoldenTest < RingwellTest
     assert_equal [], workers.flat_map(&:value)
   end
 
+  it "every case is answered as its files say, with the engine in this process" do
+    assert_equal [], CASES.flat_map { |folder| run_case_here(folder) }
+  end
+
   private
+
+  def run_case_here(folder)
+    settings = read("#{folder}settings.toml")
+    before = ENV.to_h
+    read("#{folder}environment").lines(chomp: true).each { |line| ENV.store(*line.split("=", 2)) }
+    Dir.mktmpdir do |files|
+      pools = File.read("#{FIXTURES}/pools.toml")
+      File.write("#{files}/ringwell.toml", %(data = "data"\n#{settings}\n#{pools}))
+      Ringwell::Engine.open(config: "#{files}/ringwell.toml", durability: :memory) do |engine|
+        app = application(engine, settings)
+        requests(folder).flat_map { |request, response| compare(app, request, response) }
+      end
+    end
+  ensure
+    ENV.replace(before)
+  end
 
   def run_case(folder)
     settings = read("#{folder}settings.toml")

@@ -6,6 +6,7 @@ require_relative "support/covered" if ENV["RINGWELL_COVERAGE"]
 require "minitest"
 require "ringwell"
 require "ringwell/config"
+require "ringwell/engine"
 require "ringwell/fake"
 require "ringwell/rack"
 require_relative "support/modes"
@@ -56,6 +57,13 @@ class RingwellTest < Minitest::Test
     made = Ringwell::Client.new(endpoints, **options)
     @to_close << made
     made
+  end
+
+  # An engine in this process.
+  def opened(**options)
+    engine = Ringwell::Engine.open(**options)
+    @to_close << engine
+    engine
   end
 
   # So long the block takes: never less, and once of three times no more, because others are busy on

@@ -72,6 +72,19 @@ module Ringwell
     end
   end
 
+  # The engine in the process cannot do what it was asked; see docs/spec/embed.md. Never hidden behind
+  # overflow numbers: all but a full disk are mistakes or faults that would stay unseen.
+  class EngineError < Error; end
+
+  # A call failed by a fault of the engine's. It answers nothing more: close it, open it again.
+  class Panicked < EngineError; end
+
+  # This process is a forked child, and the engine is its parent's.
+  class Forked < EngineError; end
+
+  # The library is of another version than this gem, or is no engine.
+  class AbiMismatch < EngineError; end
+
   # One row got no number. A value in a batch, frozen; {Allocator#allocate} raises a copy of it.
   class RowError < Error
     # Classes of the API and what we call them. Later servers may have more: those are :other.

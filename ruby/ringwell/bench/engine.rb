@@ -1,0 +1,168 @@
+# frozen_string_literal: true
+
+# The same bulk request of 40 rows answered by a handler in pure Ruby, by the engine in Puma, in Thin
+# and in EventMachine with a fiber a request, and by the server itself, each in a process of its own.
+# They take turns, so that all see the same machine; the middle of the rounds counts. `wrk` sends, as
+# fast as it is answered, over 8 connections.
+#
+#   cargo build --release -p ringwell-cli -p ringwell-embed
+#   ruby -Ilib bench/engine.rb [SECONDS [ROUNDS]]
+#
+# AT_ONCE=yes measures all at the same time: that shows that they work, and nothing else.
+require "net/http"
+require "open3"
+require "rbconfig"
+require "tmpdir"
+require "ringwell/engine"
+require "ringwell/rack"
+require_relative "../test/support/server"
+require_relative "support/pure_ruby"
+
+SECONDS, ROUNDS = [ARGV[0] || 3, ARGV[1] || 3].map(&:to_i)
+ROWS = 40
+# Enough that none runs out: a number is free again after 10 ms.
+NUMBERS = 1000
+LIFETIME = 0.01
+CONNECTIONS = 8
+THREADS = 5
+NAMES = { pure_puma: "pure Ruby in Puma", pure_em: "pure Ruby in EventMachine",
+          puma: "engine in Puma", thin: "engine in Thin", em: "engine in EventMachine",
+          server: "server, one shard" }.freeze
+
+POOLS = (1..ROWS).to_h do |id|
+  first = 8_880_000_000 + (id * 10_000)
+  [id, { key: format("S3CR3TKEY%07d", id), first: first.to_s, last: (first + NUMBERS - 1).to_s,
+         overflow: (first + 9_999).to_s }]
+end.freeze
+
+# What answers a batch, in this process.
+module Backend
+  def self.pure
+    PureRuby.new(POOLS.to_h do |id, pool|
+      numbers = (pool[:first]..pool[:last]).to_a
+      [id.to_s, PureRuby::Pool.new(pool[:key], numbers, pool[:overflow], LIFETIME)]
+    end)
+  end
+
+  def self.engine
+    ring_pools = POOLS.map do |id, pool|
+      { id:, key: pool[:key], numbers: ["#{pool[:first]}-#{pool[:last]}"],
+        overflow: pool[:overflow], lifetime: LIFETIME }
+    end
+    Ringwell::Engine.open(durability: :memory, ring_pools:)
+  end
+end
+
+# Serves under one of the names until it is killed.
+def serve(name, port)
+  backend = name.start_with?("pure") ? Backend.pure : Backend.engine
+  case name
+  when "pure_em", "em"
+    require_relative "support/reactor"
+    Reactor.serve(backend, port)
+  when "thin" then thin(Ringwell::Rack::App.new(backend), port)
+  else puma(Ringwell::Rack::App.new(backend), port)
+  end
+end
+
+def thin(app, port)
+  require "thin"
+  Thin::Logging.silent = true
+  Thin::Server.new("127.0.0.1", port, app, signals: false).start
+end
+
+def puma(app, port)
+  require "puma"
+  puma = Puma::Server.new(app, Puma::Events.null, min_threads: THREADS, max_threads: THREADS)
+  puma.add_tcp_listener("127.0.0.1", port)
+  puma.run.join
+end
+
+# @return [Array(Integer, #call)] a port, and what ends the process behind it
+def start(name)
+  return start_server if name == :server
+
+  port = Server.free_port
+  pid = Process.spawn(RbConfig.ruby, "-I", File.expand_path("../lib", __dir__), __FILE__, "serve",
+                      name.to_s, port.to_s)
+  wait_for(port, pid)
+  [port, -> { Process.kill(:KILL, pid) && Process.wait(pid) }]
+end
+
+def start_server
+  pools = POOLS.map do |id, pool|
+    Server.pool(id, key: pool[:key], numbers: ["#{pool[:first]}-#{pool[:last]}"],
+                    overflow: pool[:overflow], lifetime: LIFETIME)
+  end
+  server = Server.new(pools.join)
+  [server.port, server.method(:stop)]
+end
+
+def wait_for(port, pid)
+  TCPSocket.new("127.0.0.1", port).close
+rescue Errno::ECONNREFUSED
+  abort "it did not start" if Process.wait(pid, Process::WNOHANG)
+  sleep 0.01
+  retry
+end
+
+BODY = JSON.generate("requests" => POOLS.map do |id, pool|
+  suffix = "#{id}/allocate_number.json?ring_pool_key=#{pool[:key]}&m1=autos&m2=ford+f150"
+  { "api_suffix" => suffix, "request_id" => format("193C5F%02d", id) }
+end)
+
+# The script by which wrk sends the batch.
+SCRIPT = <<~LUA
+  wrk.method = "POST"
+  wrk.headers["content-type"] = "application/json"
+  wrk.body = [[#{BODY}]]
+LUA
+
+# All answer the batch alike: a number a row, and no overflow number.
+def check(port)
+  answer = Net::HTTP.post(URI("http://127.0.0.1:#{port}#{Ringwell::Client::PATH}"), BODY).body
+  rows = JSON.parse(answer).fetch("responses")
+  rows.count { |row| row["promo_number"] && !row["overflow"] } == ROWS or
+    abort "not what was to be measured: #{answer[0, 300]}"
+end
+
+# @return [Float] requests a second
+def measure(port, lua)
+  command = ["wrk", "-t1", "-c#{CONNECTIONS}", "-d#{SECONDS}s", "-s", lua,
+             "http://127.0.0.1:#{port}#{Ringwell::Client::PATH}"]
+  text, = Open3.capture2e(*command)
+  failed = text[/Non-2xx or 3xx responses: \d+|Socket errors: .*/]
+  abort "not what was to be measured: #{failed}" if failed
+  text[%r{Requests/sec:\s*([\d.]+)}, 1]&.to_f or abort "wrk says:\n#{text}"
+end
+
+def rates(running, lua)
+  if ENV["AT_ONCE"]
+    return running.to_h { |name, (port, _)| [name, Thread.new { [measure(port, lua)] }] }
+                  .transform_values(&:value)
+  end
+  rates = Hash.new { |all, name| all[name] = [] }
+  ROUNDS.times { running.each { |name, (port, _)| rates[name] << measure(port, lua) } }
+  rates
+end
+
+def compare(lua)
+  File.write(lua, SCRIPT)
+  running = {}
+  NAMES.each_key { |name| running[name] = start(name) }
+  running.each_value { |port, _| check(port) }
+  middles = rates(running, lua).transform_values { |all| all.sort[all.size / 2] }
+  running.each_value { |port, _| check(port) }
+  middles.each do |name, rate|
+    puts format("%-26s %7.0f requests/s, %7.0f rows/s, %5.2f times pure Ruby in Puma",
+                NAMES[name], rate, rate * ROWS, rate / middles[:pure_puma])
+  end
+ensure
+  running.each_value { |_, stop| stop.call }
+end
+
+if ARGV[0] == "serve"
+  serve(ARGV[1], ARGV[2].to_i)
+else
+  Dir.mktmpdir { |files| compare("#{files}/bulk.lua") }
+end

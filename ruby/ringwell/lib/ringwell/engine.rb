@@ -1,0 +1,106 @@
+# frozen_string_literal: true
+
+require_relative "../ringwell"
+
+module Ringwell
+  # Numbers from an engine in this process: no server, no socket, the server's own code and files.
+  #
+  #     engine = Ringwell::Engine.open(config: "ringwell.toml")
+  #     engine.allocate("42", key: key, m1: "autos").number
+  #
+  # A call takes microseconds, and with durability "disk" as long as the disk does; it holds up its
+  # thread and the GVL for that. One process has the data: open it after a fork, in one worker.
+  class Engine
+    include Allocator
+
+    class << self
+      # Opens an engine; with a block, closes it afterwards.
+      #
+      # @param config [String, nil] path of a configuration file of the server
+      # @param data [String, nil] where journals lie, above the file's
+      # @param durability [String, Symbol, nil] disk, os or memory, above the file's
+      # @param ring_pools [Enumerable<Hash>, nil] instead of a file: `id:`, `key:`, `numbers:`, and
+      #   perhaps `overflow:`, `lifetime:` (seconds, 1800), `tracking_url:` with `destination_url:`
+      # @param deadline [Numeric, nil] seconds, above the file's
+      # @param more what {#initialize} takes
+      # @raise [EngineError] the configuration is wrong, or the data is in use or damaged
+      # @raise [ConfigError] there is no library
+      # @raise [AbiMismatch] the library is another release's
+      def open(config: nil, data: nil, durability: nil, ring_pools: nil, deadline: nil, **more)
+        pools = ring_pools&.map { |pool| pool_json(**pool) }
+        milliseconds = (deadline * 1000).ceil if deadline
+        options = { config:, data:, durability:, pools:, deadline_ms: milliseconds }.compact
+        engine = new(JSON.generate(options), **more)
+        return engine unless block_given?
+
+        begin
+          yield engine
+        ensure
+          engine.close
+        end
+      end
+
+      private
+
+      def pool_json(id:, key:, numbers:, overflow: nil, lifetime: 1800, **more)
+        { id: Integer(id), ring_pool_key: key, numbers: numbers.to_a, lifetime_seconds: lifetime,
+          overflow_number: overflow, **more }.compact
+      end
+    end
+
+    # @param options [String] JSON, see docs/spec/embed.md; {Engine.open} makes it
+    # @param release_gvl [Boolean] whether other threads run during a batch: for disks that take
+    #   milliseconds, and otherwise a loss, as the GVL may come back 100 ms later
+    # @param library [String] path of the library
+    # @param pools [Enumerable<Pool>] keys and overflow numbers of pools that are asked often
+    # @param overflow [Hash] pool ids and their overflow numbers
+    # @param instrumenter [#instrument, nil] e.g. ActiveSupport::Notifications, which is taken by
+    #   itself if it is loaded
+    def initialize(options, release_gvl: false, library: Library.path, pools: [], overflow: {},
+                   instrumenter: Client.default_instrumenter)
+      @library = Library.new(library, release_gvl: release_gvl)
+      @handle = @library.open(options)
+      @deadline = status.fetch("deadline_ms") / 1000.0
+      know(pools, overflow, instrumenter)
+    end
+
+    # What it is and has done: "journal" is "writing", "full" or "failed", "notes" are for the log.
+    #
+    # @return [Hash{String => Object}]
+    def status = JSON.parse(@library.ask(:status, @handle))
+
+    # Takes a snapshot, so that the next start reads little. May take seconds.
+    def snapshot = @library.ask(:snapshot, @handle) && self
+
+    # Stores what a full disk has kept waiting; all else that was answered is stored already.
+    #
+    # @raise [EngineError] it still is full
+    def flush = @library.ask(:flush, @handle) && self
+
+    # Takes a snapshot and lets go of the data. Twice is as good as once; in a forked child the
+    # parent's engine goes on.
+    #
+    # @raise [EngineError] something that was not answered is not stored
+    def close
+      handle, @handle = @handle, 0
+      @library.ask(:close, handle) unless handle.zero?
+    rescue Forked
+      # Let go of here; it was never ours.
+    end
+
+    # Whether it was closed here.
+    def closed? = @handle.zero?
+
+    # Neither keys nor numbers belong into a log.
+    def inspect = "#<#{self.class.name} #{@library.path}#{" closed" if closed?}>"
+
+    private
+
+    def exchange(body, seconds, idempotency_key, _payload)
+      milliseconds = seconds ? [(seconds * 1000).ceil, 1].max : 0
+      @library.bulk(@handle, body, idempotency_key, milliseconds)
+    end
+  end
+end
+
+require_relative "engine/library"

@@ -1,0 +1,259 @@
+# frozen_string_literal: true
+
+require "open3"
+require "stringio"
+require "net/http"
+
+# The engine in this process: what it does beside the contract and the cases of fixtures/api.
+class EngineTest < RingwellTest
+  Library = Ringwell::Engine::Library
+  POOL = { id: 1, key: KEY, numbers: ["8885550101-8885550189"], overflow: "8885550199" }.freeze
+  BULK = "/api/2013-07-01/bulk.json"
+  ROW = %({"requests":[{"api_suffix":"1/allocate_number.json?ring_pool_key=#{KEY}&m1=a"}]})
+
+  def setup
+    super
+    @files = Dir.mktmpdir("ringwell")
+  end
+
+  def teardown
+    super
+    FileUtils.rm_rf(@files)
+  end
+
+  it "with a block it is closed afterwards, and closing twice is closing" do
+    kept = nil
+    number = Ringwell::Engine.open(durability: :memory, ring_pools: [POOL]) do |engine|
+      kept = engine
+      assert_match(%r{\A#<Ringwell::Engine /.*ringwell_embed\.[a-z]+>\z}, engine.inspect)
+      engine.allocate(1, key: KEY, deadline: 0.05).number
+    end
+    assert_equal "8885550101", number
+    assert_predicate kept, :closed?
+    assert_nil kept.close
+    assert_match(/\A#<Ringwell::Engine .* closed>\z/, kept.inspect)
+    assert_match(/is closed/, assert_raises(Ringwell::EngineError) { ask(kept) }.message)
+  end
+
+  it "what it does is done by the server's code, and it says so itself" do
+    engine = opened(durability: :memory, ring_pools: [POOL], deadline: 0.5)
+    assert_in_delta 0.5, engine.deadline
+    ask(engine)
+    assert_equal [1, "memory", "writing", 89], engine.status.values_at("rows", "durability",
+                                                                       "journal", "numbers")
+    assert_same engine, engine.flush
+    assert_same engine, engine.snapshot
+  end
+
+  it "a server goes on where the engine ended, and the engine where the server did" do
+    config = settings("disk")
+    Ringwell::Engine.open(config:) { |engine| assert_equal "8885550101", ask(engine).number }
+    assert_equal "8885550102", from_server(config)
+    Ringwell::Engine.open(config:) do |engine|
+      assert_equal "8885550103", ask(engine).number
+      engine.snapshot
+      assert_equal "8885550104", ask(engine).number
+    end
+    assert_equal "8885550105", from_server(config)
+    report, status = Open3.capture2e(Server.program, "journal", "verify", "#{@files}/data")
+    assert_predicate status, :success?, report
+  end
+
+  it "numbers that were answered outlive a process that is killed" do
+    config = settings("os")
+    child = in_child { |out| out.puts(2.times.map { ask(Ringwell::Engine.open(config:)).number }) }
+    assert_match(/in use by process/, child)
+    killed = in_child do |out|
+      engine = Ringwell::Engine.open(config:)
+      out.puts(ask(engine).number)
+      out.flush
+      Process.kill(:KILL, Process.pid)
+    end
+    assert_equal "8885550102\n", killed
+    Ringwell::Engine.open(config:) { |engine| assert_equal "8885550103", ask(engine).number }
+  end
+
+  it "data that is open is refused to another process, which is told whose it is" do
+    config = settings("disk")
+    opened(config:)
+    said = in_child { |out| out.puts Ringwell::Engine.open(config:).inspect }
+    assert_match(/EngineError: .*LOCK is in use by process #{Process.pid}: stop that first/, said)
+  end
+
+  it "two forked workers get a clear error, and the parent's engine goes on" do
+    engine = opened(config: settings("disk"))
+    ask(engine)
+    said = 2.times.map do
+      in_child do |out|
+        begin
+          ask(engine)
+        rescue Ringwell::Forked => error
+          out.puts error.message
+        end
+        out.puts [engine.close, engine.closed?].inspect
+        # A worker may have an engine of its own.
+        own = Ringwell::Engine.open(durability: :memory, ring_pools: [POOL])
+        out.puts ask(own).number
+      end
+    end
+    assert_equal 1, said.uniq.size
+    assert_match(/forked child, and the engine is its parent's.*\n\[nil, true\]\n8885550101\n\z/,
+                 said[0])
+    assert_equal "8885550102", ask(engine).number
+  end
+
+  it "wrong settings are refused in the words of the server" do
+    { { ring_pools: [POOL] } => "data is missing",
+      { config: "#{@files}/none.toml" } => "none.toml: cannot be read",
+      { ring_pools: [POOL.merge(numbers: ["1"])], durability: :os } => "pools[0]: numbers" }
+      .each do |options, wanted|
+        error = assert_raises(Ringwell::EngineError) { Ringwell::Engine.open(**options) }
+        assert_includes error.message, wanted
+        refute_includes error.message, KEY
+      end
+  end
+
+  it "a fault of the engine's has an error of its own" do
+    library = Library.new
+    error = assert_raises(Ringwell::Panicked) do
+      library.send(:said) { |_| Library::PANICKED }
+    end
+    assert_kind_of Ringwell::EngineError, error
+    refute_predicate error, :retryable?
+  end
+
+  it "the library is looked for, and one of another release is refused" do
+    assert_equal __FILE__, Library.path("RINGWELL_EMBED" => __FILE__)
+    missing = assert_raises(Ringwell::ConfigError) { Library.path("RINGWELL_EMBED" => "/no") }
+    assert_equal "no engine at /no: RINGWELL_EMBED names the library", missing.message
+    Library.stub(:places, []) do
+      assert_match(/cargo build/, assert_raises(Ringwell::ConfigError) { Library.path({}) }.message)
+    end
+    error = assert_raises(Ringwell::AbiMismatch) { Library.new.check(Library::ABI_VERSION + 1) }
+    assert_match(/has version 2 of the interface, this gem needs 1/, error.message)
+    other = assert_raises(Ringwell::AbiMismatch) { Library.new("libc.so.6") }
+    assert_match(/\Alibc.so.6 is no engine: /, other.message)
+  end
+
+  # Beside a busy thread: given up at each call, the GVL comes back after that thread's time slice.
+  it "a batch keeps the GVL, because it would come back a time slice later" do
+    held, released = [false, true].map do |release_gvl|
+      engine = opened(durability: :memory, ring_pools: [POOL], release_gvl:)
+      body = Ringwell::Request.body([row] * 200)
+      busy = Thread.new { loop { nil } }
+      calls_within(0.5) { engine.bulk(body) }
+    ensure
+      busy.kill.join
+    end
+    assert_operator held, :>, 3 * released, "#{held} calls held, #{released} released"
+    assert_operator released, :>, 0
+  end
+
+  it "threads and a Rack server share it: no number twice" do
+    engine = opened(durability: :memory, ring_pools: [POOL.merge(overflow: nil)])
+    numbers = 4.times.map { Thread.new { 20.times.map { ask(engine).number } } }.flat_map(&:value)
+    assert_equal 80, numbers.uniq.size
+  end
+
+  it "Puma in single mode serves it" do
+    require "puma"
+    app = Ringwell::Rack::App.new(opened(durability: :memory, ring_pools: [POOL]))
+    puma = Puma::Server.new(app, Puma::Events.null, min_threads: 4, max_threads: 4)
+    listener = puma.add_tcp_listener("127.0.0.1", 0)
+    puma.run
+    assert_equal %w[8885550101 8885550102], 2.times.map { over_http(listener.addr[1]) }
+  rescue LoadError
+    skip "Puma is not installed"
+  ensure
+    puma&.stop(true)
+  end
+
+  it "Thin serves it, one process, one thread" do
+    port = Server.free_port
+    rackup = "#{@files}/config.ru"
+    pool = POOL.merge(numbers: POOL[:numbers].dup).inspect
+    File.write(rackup, <<~RUBY)
+      $LOAD_PATH.unshift #{File.expand_path("../lib", __dir__).inspect}
+      require "ringwell/engine"
+      require "ringwell/rack"
+      run Ringwell::Rack::App.new(Ringwell::Engine.open(durability: :memory, ring_pools: [#{pool}]))
+    RUBY
+    thin = Process.spawn("thin", "start", "-R", rackup, "-a", "127.0.0.1", "-p", port.to_s,
+                         %i[out err] => File::NULL)
+    assert_equal %w[8885550101 8885550102], 2.times.map { over_http(port) }
+  rescue Errno::ENOENT
+    skip "Thin is not installed"
+  ensure
+    if thin
+      Process.kill(:KILL, thin)
+      Process.wait(thin)
+    end
+  end
+
+  private
+
+  def row = Ringwell::Request.new(pool: 1, key: KEY, params: { m1: "autos" })
+
+  def ask(engine) = engine.allocate(1, key: KEY, m1: "autos")
+
+  def settings(durability)
+    pool = Server.pool(1, **POOL.slice(:key, :numbers, :overflow))
+    file = "#{@files}/ringwell.toml"
+    File.write(file, %(data = "data"\nshards = 1\ndurability = "#{durability}"\n#{pool}))
+    file
+  end
+
+  # The next number, from a server with this configuration.
+  def from_server(config)
+    socket = "#{@files}/socket"
+    clean = ENV.keys.grep(/\ARINGWELL_/).to_h { |name| [name, nil] }
+    pid = Process.spawn(clean, Server.program, "serve", "--config", config, "--listen",
+                        "unix:#{socket}", %i[out err] => "#{@files}/log")
+    sleep 0.005 until File.socket?(socket) || Process.wait(pid, Process::WNOHANG)
+    ask(client("unix:#{socket}", deadline: 10)).number
+  ensure
+    Process.kill(:TERM, pid)
+    Process.wait(pid)
+  end
+
+  # What a forked child says, or why it failed.
+  def in_child
+    reader, writer = IO.pipe
+    pid = fork do
+      reader.close
+      yield writer
+    rescue Ringwell::Error => error
+      writer.puts "#{error.class}: #{error.message}"
+    ensure
+      writer.close
+      exit!(true)
+    end
+    writer.close
+    reader.read
+  ensure
+    Process.wait(pid)
+  end
+
+  def calls_within(seconds)
+    ends = Ringwell::Deadline.now + seconds
+    calls = 0
+    while Ringwell::Deadline.now < ends
+      yield
+      calls += 1
+    end
+    calls
+  end
+
+  def over_http(port)
+    tries = 0
+    begin
+      answer = Net::HTTP.post(URI("http://127.0.0.1:#{port}#{BULK}"), ROW)
+    rescue Errno::ECONNREFUSED
+      raise if (tries += 1) > 2000
+
+      sleep 0.005
+      retry
+    end
+    JSON.parse(answer.body).dig("responses", 0, "promo_number")
+  end
+end
