@@ -140,16 +140,17 @@ fn numbers_that_come_too_late_are_given_back() {
         }
         cluster.ask_until(&mut client, 0, true);
     }
-    // All others still go out, and the connections are in step.
-    for round in 0..4 {
+    // The connections are in step, and what was given back goes out again: when node a has handed
+    // out all of its numbers, node b has some left.
+    for round in 0..=40 {
         let rows = cluster.ask(&mut client, &format!("after{round}"));
-        assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
+        let of = |node| (1..).zip(&rows).filter(move |(pool, _)| Cluster::owner(*pool) == node);
+        assert!(of(1).all(|(_, row)| !row.overflow), "{rows:?}");
+        if of(0).all(|(_, row)| row.overflow) {
+            return;
+        }
     }
-    let rows = cluster.ask(&mut client, "last");
-    for (pool, row) in (1..).zip(&rows) {
-        let had = if Cluster::owner(pool) == 1 { 5 } else { 6 };
-        assert_eq!(row.overflow, had == 6, "{row:?}");
-    }
+    panic!("node a has more numbers than its pools");
 }
 
 #[test]
