@@ -8,6 +8,8 @@
 #   cargo build --release -p ringwell-cli -p ringwell-embed
 #   ruby -Ilib bench/engine.rb [SECONDS [ROUNDS]]
 #
+# Then what a call costs without a server around it: by Fiddle and by the shim in C (`rake shim`).
+#
 # AT_ONCE=yes measures all at the same time: that shows that they work, and nothing else.
 require "net/http"
 require "open3"
@@ -16,9 +18,10 @@ require "tmpdir"
 require "ringwell/engine"
 require "ringwell/rack"
 require_relative "../test/support/server"
+require_relative "support/calls"
 require_relative "support/pure_ruby"
 
-SECONDS, ROUNDS = [ARGV[0] || 3, ARGV[1] || 3].map(&:to_i)
+SECONDS, ROUNDS = [ARGV[0] || 3, ARGV[1] || 3].map(&:to_f)
 ROWS = 40
 # Enough that none runs out: a number is free again after 10 ms.
 NUMBERS = 1000
@@ -128,8 +131,9 @@ end
 
 # @return [Float] requests a second
 def measure(port, lua)
-  command = ["wrk", "-t1", "-c#{CONNECTIONS}", "-d#{SECONDS}s", "-s", lua,
-             "http://127.0.0.1:#{port}#{Ringwell::Client::PATH}"]
+  # wrk itself knows whole seconds only; interrupted it tells what it has seen.
+  command = ["timeout", "-s", "INT", SECONDS.to_s, "wrk", "-t1", "-c#{CONNECTIONS}", "-d1h", "-s",
+             lua, "http://127.0.0.1:#{port}#{Ringwell::Client::PATH}"]
   text, = Open3.capture2e(*command)
   failed = text[/Non-2xx or 3xx responses: \d+|Socket errors: .*/]
   abort "not what was to be measured: #{failed}" if failed
@@ -142,7 +146,7 @@ def rates(running, lua)
                   .transform_values(&:value)
   end
   rates = Hash.new { |all, name| all[name] = [] }
-  ROUNDS.times { running.each { |name, (port, _)| rates[name] << measure(port, lua) } }
+  ROUNDS.to_i.times { running.each { |name, (port, _)| rates[name] << measure(port, lua) } }
   rates
 end
 
@@ -165,4 +169,5 @@ if ARGV[0] == "serve"
   serve(ARGV[1], ARGV[2].to_i)
 else
   Dir.mktmpdir { |files| compare("#{files}/bulk.lua") }
+  puts Calls.new(SECONDS / 10, ROUNDS.to_i).lines
 end

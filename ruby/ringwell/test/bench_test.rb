@@ -17,9 +17,15 @@ class BenchTest < RingwellTest
     bench = File.expand_path("../bench/engine.rb", __dir__)
     lib = File.expand_path("../lib", __dir__)
     # All at once: that they answer is what counts here.
-    command = [{ "AT_ONCE" => "yes" }, RbConfig.ruby, "-W:no-experimental", "-I", lib, bench, "1"]
-    lines = IO.popen(command, &:readlines)
-    assert_equal 6, lines.size
-    lines.each { |line| assert_match(%r{ \d+ requests/s, .* \d+\.\d\d times pure Ruby}, line) }
+    options = ["-W:no-experimental", "-I", lib]
+    lines = IO.popen([{ "AT_ONCE" => "yes" }, RbConfig.ruby, *options, bench, "0.3", "1"],
+                     &:readlines)
+    assert_equal 10, lines.size
+    lines.shift(6).each do |line|
+      assert_match(%r{ \d+ requests/s, .* \d+\.\d\d times pure Ruby}, line)
+    end
+    lines.each do |line|
+      assert_match(/a call of \d+ rows.*: fiddle with GVL .* fiddle without GVL \d/, line)
+    end
   end
 end

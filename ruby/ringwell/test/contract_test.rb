@@ -27,7 +27,7 @@ class ServerContractTest < RingwellTest
   def time_passes(seconds) = sleep(seconds)
 end
 
-# The contract, kept by the engine in this process.
+# The contract, kept by the engine in this process: by the shim, if it was compiled.
 class EngineContractTest < RingwellTest
   include Contract
 
@@ -37,4 +37,9 @@ class EngineContractTest < RingwellTest
   end
 
   def time_passes(seconds) = sleep(seconds)
+end
+
+# And by Fiddle.
+class FiddleContractTest < EngineContractTest
+  include WithFiddle
 end

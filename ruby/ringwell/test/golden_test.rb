@@ -33,20 +33,23 @@ class GoldenTest < RingwellTest
     assert_equal [], workers.flat_map(&:value)
   end
 
-  it "every case is answered as its files say, with the engine in this process" do
-    assert_equal [], CASES.flat_map { |folder| run_case_here(folder) }
+  [Ringwell::Engine::Library.driver, :fiddle].uniq.each do |driver|
+    it "every case is answered as its files say, with the engine in this process by #{driver}" do
+      assert_equal [], CASES.flat_map { |folder| run_case_here(folder, driver) }
+    end
   end
 
   private
 
-  def run_case_here(folder)
+  def run_case_here(folder, driver)
     settings = read("#{folder}settings.toml")
     before = ENV.to_h
     read("#{folder}environment").lines(chomp: true).each { |line| ENV.store(*line.split("=", 2)) }
     Dir.mktmpdir do |files|
       pools = File.read("#{FIXTURES}/pools.toml")
       File.write("#{files}/ringwell.toml", %(data = "data"\n#{settings}\n#{pools}))
-      Ringwell::Engine.open(config: "#{files}/ringwell.toml", durability: :memory) do |engine|
+      config = "#{files}/ringwell.toml"
+      Ringwell::Engine.open(config:, durability: :memory, driver:) do |engine|
         app = application(engine, settings)
         requests(folder).flat_map { |request, response| compare(app, request, response) }
       end

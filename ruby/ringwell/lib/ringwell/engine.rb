@@ -52,13 +52,14 @@ module Ringwell
     # @param release_gvl [Boolean] whether other threads run during a batch: for disks that take
     #   milliseconds, and otherwise a loss, as the GVL may come back 100 ms later
     # @param library [String] path of the library
+    # @param driver [Symbol, nil] :shim or :fiddle; by itself the shim in C, if it was compiled
     # @param pools [Enumerable<Pool>] keys and overflow numbers of pools that are asked often
     # @param overflow [Hash] pool ids and their overflow numbers
     # @param instrumenter [#instrument, nil] e.g. ActiveSupport::Notifications, which is taken by
     #   itself if it is loaded
-    def initialize(options, release_gvl: false, library: Library.path, pools: [], overflow: {},
-                   instrumenter: Client.default_instrumenter)
-      @library = Library.new(library, release_gvl: release_gvl)
+    def initialize(options, release_gvl: false, library: Library.path, driver: nil, pools: [],
+                   overflow: {}, instrumenter: Client.default_instrumenter)
+      @library = Library.new(library, release_gvl: release_gvl, driver: driver)
       @handle = @library.open(options)
       @deadline = status.fetch("deadline_ms") / 1000.0
       know(pools, overflow, instrumenter)
@@ -87,6 +88,11 @@ module Ringwell
     rescue Forked
       # Let go of here; it was never ours.
     end
+
+    # How the library is called: by the :shim in C or by :fiddle.
+    #
+    # @return [Symbol]
+    def driver = @library.driver
 
     # Whether it was closed here.
     def closed? = @handle.zero?

@@ -1,25 +1,19 @@
 # frozen_string_literal: true
 
-require "fiddle"
 require "rbconfig"
 
 module Ringwell
   class Engine
-    # The engine's library: finds it, and turns bytes and statuses of its C ABI into Ruby's.
+    # The engine's library: finds it, chooses who calls it, and says what its statuses mean.
     #
-    # Owns all that is known of pointers. A call that takes microseconds keeps the GVL: given up, it
-    # would come back a time slice of another thread later, 100 ms. Calls that wait for the disk for
-    # longer give it up.
+    # Two drivers call it, with the same methods: the shim in C where it was compiled, else
+    # {ByFiddle}. A call that takes microseconds keeps the GVL: given up, it would come back a time
+    # slice of another thread later, 100 ms. Calls that wait for the disk for longer give it up.
     class Library
       ABI_VERSION = 1
 
       FORKED = -2
       PANICKED = -3
-
-      # Three words, which the library fills and empties: where its bytes are, how many, how much
-      # room.
-      BYTES = "\0" * (3 * Fiddle::SIZEOF_VOIDP)
-      private_constant :BYTES
 
       class << self
         # The library: RINGWELL_EMBED, what lies beside this file, or what cargo has built.
@@ -34,6 +28,25 @@ module Ringwell
 
           raise ConfigError, "no engine: cargo build --release -p ringwell-embed, and set " \
                              "RINGWELL_EMBED to lib#{NAME}"
+        end
+
+        # The way to call it: the shim, if it was compiled for this Ruby.
+        #
+        # @return [Symbol] :shim or :fiddle
+        def driver(ruby = RbConfig::CONFIG["ruby_version"])
+          require "ringwell/engine/#{ruby}/shim"
+          :shim
+        rescue LoadError
+          :fiddle
+        end
+
+        # What a status other than 0 means. Called by the drivers.
+        #
+        # @raise [ServerError, EngineError]
+        def refuse(status, bytes)
+          raise ServerError.new(status: status, body: bytes) if status.positive?
+
+          raise({ FORKED => Forked, PANICKED => Panicked }.fetch(status, EngineError), bytes)
         end
 
         NAME = "ringwell_embed.#{RbConfig::CONFIG["SOEXT"]}"
@@ -52,18 +65,17 @@ module Ringwell
       # @return [String] the file
       attr_reader :path
 
+      # @return [Symbol] :shim or :fiddle
+      attr_reader :driver
+
       # @param release_gvl [Boolean] whether `bulk` gives up the GVL too
-      def initialize(path = Library.path, release_gvl: false)
+      # @param driver [Symbol, nil] :shim or :fiddle instead of what is best
+      def initialize(path = Library.path, release_gvl: false, driver: nil)
         @path = path
-        @dl = Fiddle.dlopen(path)
-        check(function("abi_version", [], result: -Fiddle::TYPE_INT).call)
-        @open = function("open", [*TEXT, Fiddle::TYPE_VOIDP, Fiddle::TYPE_VOIDP])
-        @bulk = function("bulk", [HANDLE, *TEXT, *TEXT, HANDLE, Fiddle::TYPE_VOIDP],
-                         need_gvl: !release_gvl)
-        @tasks = %i[flush snapshot close].to_h { |name| [name, task(name, need_gvl: false)] }
-        @tasks[:status] = task(:status, need_gvl: true)
-        @free = function("free", [Fiddle::TYPE_VOIDP], result: Fiddle::TYPE_VOID, need_gvl: true)
-      rescue Fiddle::DLError => error
+        @driver = driver || Library.driver
+        @calls = driver_class.new(path, release_gvl)
+        check(@calls.abi_version)
+      rescue LoadError => error
         raise AbiMismatch, "#{path} is no engine: #{error.message}"
       end
 
@@ -76,57 +88,25 @@ module Ringwell
       end
 
       # @return [Integer] a handle
-      def open(options)
-        handle = "\0" * 8
-        said { |out| @open.call(options, options.bytesize, handle, out) }
-        handle.unpack1("Q")
-      end
+      def open(options) = @calls.open(options)
 
       # @param milliseconds [Integer] 0 for the configured deadline
       # @return [String] the bytes of the answer
-      def bulk(handle, body, key, milliseconds)
-        said do |out|
-          @bulk.call(handle, body, body.bytesize, key, key ? key.bytesize : 0, milliseconds, out)
-        end
-      end
+      def bulk(handle, body, key, milliseconds) = @calls.bulk(handle, body, key, milliseconds)
 
       # @param name [Symbol] :status, :flush, :snapshot or :close
       # @return [String] the bytes of the answer
-      def ask(name, handle) = said { |out| @tasks.fetch(name).call(handle, out) }
+      def ask(name, handle) = @calls.public_send(name, handle)
 
       private
 
-      HANDLE = -Fiddle::TYPE_LONG_LONG
-      TEXT = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T].freeze
-      private_constant :HANDLE, :TEXT
+      # Fiddle, which is a gem of its own since Ruby 3.5, is loaded only if it is needed.
+      def driver_class
+        return Shim if driver == :shim && Library.driver == :shim
+        raise ConfigError, "there is no driver #{driver.inspect} here" unless driver == :fiddle
 
-      def function(name, types, result: Fiddle::TYPE_INT, **options)
-        Fiddle::Function.new(@dl["ringwell_embed_#{name}"], types, result, **options)
-      end
-
-      def task(name, **options) = function(name, [HANDLE, Fiddle::TYPE_VOIDP], **options)
-
-      # The bytes that a call has written, or what its status means.
-      def said
-        out = BYTES.dup
-        status = yield out
-        bytes = text(*out.unpack("JJ"))
-        return bytes if status.zero?
-
-        raise ServerError.new(status: status, body: bytes) if status.positive?
-
-        raise error_of(status), bytes
-      ensure
-        # Untouched it is empty, and freeing nothing is nothing.
-        @free.call(out)
-      end
-
-      def text(at, size)
-        (size.zero? ? +"" : Fiddle::Pointer.new(at)[0, size]).force_encoding(Encoding::UTF_8)
-      end
-
-      def error_of(status)
-        { FORKED => Forked, PANICKED => Panicked }.fetch(status, EngineError)
+        require_relative "by_fiddle"
+        ByFiddle
       end
     end
   end

@@ -1,0 +1,90 @@
+# frozen_string_literal: true
+
+require "fiddle"
+
+module Ringwell
+  class Engine
+    # The functions of the engine's library, called by Ruby's standard library.
+    #
+    # Owns all that Ruby knows of pointers. Has the methods of the shim in C (ext/shim/shim.c), which
+    # does the same and is quicker. What a status other than 0 means, {Library.refuse} says.
+    class ByFiddle
+      # Three words, which the library fills and empties: where its bytes are, how many, how much
+      # room.
+      BYTES = "\0" * (3 * Fiddle::SIZEOF_VOIDP)
+      HANDLE = -Fiddle::TYPE_LONG_LONG
+      TEXT = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T].freeze
+      private_constant :BYTES, :HANDLE, :TEXT
+
+      # @param path [String] the library
+      # @param release_gvl [Boolean] whether `bulk` gives up the GVL
+      # @raise [LoadError] it is no engine
+      def initialize(path, release_gvl)
+        @dl = Fiddle.dlopen(path)
+        @release_gvl = release_gvl
+        @abi_version = function("abi_version", [], result: -Fiddle::TYPE_INT)
+        @open = function("open", [*TEXT, Fiddle::TYPE_VOIDP, Fiddle::TYPE_VOIDP])
+        @bulk = function("bulk", [HANDLE, *TEXT, *TEXT, HANDLE, Fiddle::TYPE_VOIDP],
+                         need_gvl: !release_gvl)
+        @status = task("status", need_gvl: true)
+        @flush, @snapshot, @close = %w[flush snapshot close].map { |name| task(name) }
+        @free = function("free", [Fiddle::TYPE_VOIDP], result: Fiddle::TYPE_VOID, need_gvl: true)
+      rescue Fiddle::DLError => error
+        raise LoadError, error.message
+      end
+
+      # @return [Integer]
+      def abi_version = @abi_version.call
+
+      # @return [Integer] a handle
+      def open(options)
+        handle = "\0" * 8
+        said { |out| @open.call(options, options.bytesize, handle, out) }
+        handle.unpack1("Q")
+      end
+
+      # @param key [String, nil] the idempotency key
+      # @return [String] the bytes of the answer
+      def bulk(handle, body, key, milliseconds)
+        # Without the GVL another thread might change it meanwhile.
+        body = body.dup if @release_gvl
+        said do |out|
+          @bulk.call(handle, body, body.bytesize, key, key ? key.bytesize : 0, milliseconds, out)
+        end
+      end
+
+      # @return [String] the bytes of the answer, as of the three below
+      def status(handle) = said { |out| @status.call(handle, out) }
+
+      def flush(handle) = said { |out| @flush.call(handle, out) }
+
+      def snapshot(handle) = said { |out| @snapshot.call(handle, out) }
+
+      def close(handle) = said { |out| @close.call(handle, out) }
+
+      private
+
+      def function(name, types, result: Fiddle::TYPE_INT, **options)
+        Fiddle::Function.new(@dl["ringwell_embed_#{name}"], types, result, **options)
+      end
+
+      # What waits for the disk gives up the GVL.
+      def task(name, need_gvl: false) = function(name, [HANDLE, Fiddle::TYPE_VOIDP], need_gvl:)
+
+      # The bytes that a call has written, if its status is 0.
+      def said
+        out = BYTES.dup
+        status = yield out
+        bytes = text(*out.unpack("JJ"))
+        status.zero? ? bytes : Library.refuse(status, bytes)
+      ensure
+        # Untouched it is empty, and freeing nothing is nothing.
+        @free.call(out)
+      end
+
+      def text(at, size)
+        (size.zero? ? +"" : Fiddle::Pointer.new(at)[0, size]).force_encoding(Encoding::UTF_8)
+      end
+    end
+  end
+end

@@ -1,0 +1,77 @@
+# frozen_string_literal: true
+
+require "open3"
+
+# The engine's library and the ways to call it: which is taken, and what is refused.
+class LibraryTest < RingwellTest
+  Library = Ringwell::Engine::Library
+  GEM = File.expand_path("..", __dir__)
+
+  def setup
+    super
+    @files = Dir.mktmpdir("ringwell")
+  end
+
+  def teardown
+    super
+    FileUtils.rm_rf(@files)
+  end
+
+  it "the shim is taken if it was compiled for this Ruby, and Fiddle otherwise" do
+    assert_equal :fiddle, Library.driver("0.0.0")
+    pool = { id: 1, key: KEY, numbers: ["8885550101"], overflow: "8885550199" }
+    [Library.driver, :fiddle].each do |driver|
+      assert_equal driver, opened(durability: :memory, ring_pools: [pool], driver:).driver
+    end
+    error = assert_raises(Ringwell::ConfigError) { Library.new(driver: :other) }
+    assert_equal "there is no driver :other here", error.message
+    on_load_path("ringwell/engine/9.9.9/shim.rb") { assert_equal :shim, Library.driver("9.9.9") }
+  end
+
+  it "where nothing can be compiled the engine is called by Fiddle, and it is said" do
+    environment = { "MAKE" => "/nowhere", "RUBYARCHDIR" => "#{@files}/lib" }
+    said, status = Open3.capture2e(environment, "rake", "--rakefile", "#{GEM}/ext/Rakefile")
+    assert_predicate status, :success?, said
+    assert_match(/no shim, the engine will be called by Fiddle: .*nowhere/, said)
+    refute_path_exists "#{@files}/lib"
+  end
+
+  it "the shim is compiled against the header of the library" do
+    assert_equal File.read("#{Server::ROOT}/crates/ringwell-embed/include/ringwell_embed.h"),
+                 File.read("#{GEM}/ext/shim/ringwell_embed.h")
+  end
+
+  it "the library is looked for, and one of another release is refused" do
+    assert_equal __FILE__, Library.path("RINGWELL_EMBED" => __FILE__)
+    missing = assert_raises(Ringwell::ConfigError) { Library.path("RINGWELL_EMBED" => "/no") }
+    assert_equal "no engine at /no: RINGWELL_EMBED names the library", missing.message
+    Library.stub(:places, []) do
+      assert_match(/cargo build/, assert_raises(Ringwell::ConfigError) { Library.path({}) }.message)
+    end
+    error = assert_raises(Ringwell::AbiMismatch) { Library.new.check(Library::ABI_VERSION + 1) }
+    assert_match(/has version 2 of the interface, this gem needs 1/, error.message)
+    [Library.driver, :fiddle].product(%w[libc.so.6 /nowhere]).each do |driver, path|
+      other = assert_raises(Ringwell::AbiMismatch) { Library.new(path, driver:) }
+      assert_match(/\A#{path} is no engine: ./, other.message)
+    end
+  end
+
+  it "a fault of the engine's has an error of its own" do
+    error = assert_raises(Ringwell::Panicked) { Library.refuse(Library::PANICKED, "oh") }
+    assert_equal "oh", error.message
+    assert_kind_of Ringwell::EngineError, error
+    refute_predicate error, :retryable?
+  end
+
+  private
+
+  # What the block does while `require` finds an empty file by this name.
+  def on_load_path(file)
+    FileUtils.mkdir_p(File.dirname("#{@files}/lib/#{file}"))
+    File.write("#{@files}/lib/#{file}", "")
+    $LOAD_PATH.unshift("#{@files}/lib")
+    yield
+  ensure
+    $LOAD_PATH.delete("#{@files}/lib")
+  end
+end
