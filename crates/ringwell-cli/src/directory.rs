@@ -44,6 +44,7 @@ pub(crate) fn open(
     data: &Path,
     node: &str,
     of_file: &[RingPool],
+    inventory: &ringwell_directory::Inventory,
 ) -> anyhow::Result<(Directory, Vec<RingPool>)> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let location = match database {
@@ -55,7 +56,7 @@ pub(crate) fn open(
             .with_context(|| format!("cannot make the directory {}", data.display()))?;
     }
     let read = runtime.block_on(async {
-        let store = Store::open(&location).await?;
+        let store = Store::open(&location).await?.with_inventory(inventory.clone());
         import(&store, of_file).await?;
         let loaded = store.load_all().await?;
         // Before the first number goes out: nobody may give away what this node still serves.

@@ -45,7 +45,8 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         Some(database) => {
             logs::start(&config.log)?;
             let of_file: Vec<_> = directory.pools().iter().map(|pool| (**pool).clone()).collect();
-            let (kept, pools) = directory::open(database, &config.data, node, &of_file)?;
+            let (kept, pools) =
+                directory::open(database, &config.data, node, &of_file, &config.inventory)?;
             directory = match Directory::new(1, pools, config.shards) {
                 Ok(read) => read,
                 Err(faults) => return Ok(show(&faults)),

@@ -8,6 +8,7 @@ mod application;
 mod cluster;
 mod csv;
 mod file;
+mod inventory;
 mod json;
 mod limits;
 mod load;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use ringwell_core::Millis;
 
+pub use self::inventory::Inventory;
 pub use self::json::pool_from_json;
 pub use self::load::load;
 pub use self::overrides::{Overrides, VARIABLES, parse_deadline, parse_shards};
@@ -48,6 +50,8 @@ pub struct Config {
     pub management: Management,
     /// Where ring pools are kept, if that is not this file.
     pub database: Option<Database>,
+    /// What pools in a database may have, and which numbers they draw.
+    pub inventory: Inventory,
     /// Who knows ring pools that this server does not.
     pub application: Option<Application>,
     /// What a client may demand.
@@ -230,6 +234,7 @@ impl Config {
             drain_pause: Duration::from_secs(1),
             management: Management::default(),
             database: None,
+            inventory: Inventory::default(),
             application: None,
             limits: Limits::default(),
             journal: Journal::default(),

@@ -14,14 +14,15 @@ mod fault;
 mod key;
 mod owners;
 mod placement;
+mod places;
 mod pool;
 mod token;
 
 pub use changes::Changes;
 pub use cluster::{Cluster, ClusterMap, ClusterNode, Secret, TlsFiles};
 pub use config::{
-    Api, Application, Config, Database, Durability, Journal, Limits, Listen, Log, LogFormat,
-    Management, Overrides, VARIABLES, ValueError, load, parse_deadline, parse_duration,
+    Api, Application, Config, Database, Durability, Inventory, Journal, Limits, Listen, Log,
+    LogFormat, Management, Overrides, VARIABLES, ValueError, load, parse_deadline, parse_duration,
     parse_lifetime, parse_shards, pool_from_json,
 };
 pub use demo::{DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv};
@@ -30,5 +31,6 @@ pub use fault::Fault;
 pub use key::{KeyError, RingPoolKey};
 pub use owners::{Owner, Owners};
 pub use placement::{BUCKETS, Placement, SHARDS_MAX, bucket};
+pub use places::{AreaCode, Center, Place, Places, Point, Search, State, ZipCode};
 pub use pool::{PoolFault, PoolFields, RingPool, Tracking};
 pub use token::{Token, TokenHash, TokenHashError};

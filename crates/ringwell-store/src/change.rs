@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use ringwell_core::{Millis, NumberRange, PoolId};
-use ringwell_directory::RingPoolKey;
+use ringwell_directory::{Inventory, RingPoolKey};
 use serde_json::{Value, json};
 use sqlx::{Any, AnyConnection, Row, Transaction};
 
@@ -27,6 +27,7 @@ pub struct Change {
     pub(crate) now: Millis,
     /// Added to every lockout: how far the clocks of nodes may be apart.
     pub(crate) margin: Millis,
+    pub(crate) inventory: Inventory,
     who: String,
     touched: BTreeSet<PoolId>,
     /// Lines of the audit log so far.
@@ -38,14 +39,14 @@ impl Change {
         mut tx: Transaction<'static, Any>,
         who: &str,
         now: Millis,
-        margin: Millis,
+        (margin, inventory): (Millis, Inventory),
     ) -> Result<Self, StoreError> {
         // First of all: the row's lock makes other writers of PostgreSQL wait here.
         let query = sqlx::query("UPDATE directory SET version = version + 1 RETURNING version");
         let row = query.fetch_one(&mut *tx).await?;
         let version = from_db(row.try_get(0)?, "the version")?;
         let (who, touched) = (who.to_owned(), BTreeSet::new());
-        Ok(Self { tx, version, now, margin, who, touched, lines: 0 })
+        Ok(Self { tx, version, now, margin, inventory, who, touched, lines: 0 })
     }
 
     /// The version that the directory will have.

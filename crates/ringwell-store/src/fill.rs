@@ -1,8 +1,9 @@
 //! Pools draw numbers from the inventory, and give them back.
 //!
-//! Owns how many a pool gets and which ones it loses. How fast it grows is not decided here.
+//! Owns how many a pool gets and loses. Which ones is decided in `draw.rs`, how fast it grows in
+//! `growth.rs`.
 
-use ringwell_core::{Millis, NumberRange, PoolId};
+use ringwell_core::{NumberRange, PoolId, PromoNumber};
 use sqlx::AnyConnection;
 
 use crate::StoreError;
@@ -81,8 +82,8 @@ impl Change {
     }
 
     /// Draws free numbers from the inventory until the pool has `target` of them, or until there
-    /// are no more. The first goes into rotation, the second is for overflow if the pool wants
-    /// that. How many it drew.
+    /// are no more that it wants. The first goes into rotation, the second is for overflow if the
+    /// pool wants that. How many it drew.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -90,10 +91,8 @@ impl Change {
         let pool = self.pool(id).await?;
         let has = size(&mut self.tx, &pool).await?;
         let missing = target.saturating_sub(has.total());
-        let network = &pool.settings.scope.network;
-        let drawn = draw(&mut self.tx, network, self.now, missing).await?;
+        let mut drawn = self.draw(&pool, missing).await?;
         let count = drawn.iter().map(|range| u64::from(range.count())).sum();
-        let mut drawn = drawn;
         let wants_overflow = pool.settings.allow_overflow && has.overflow == 0;
         let is_empty = has.rotation + has.waiting == 0;
         if wants_overflow && (count > 1 || (count == 1 && !is_empty)) {
@@ -107,9 +106,9 @@ impl Change {
         Ok(count)
     }
 
-    /// Gives numbers back to the inventory until the pool has `target` of them, those with the
-    /// highest digits first, the waiting ones before those in rotation. One stays in rotation, and
-    /// its overflow number stays. How many it gave back.
+    /// Gives numbers back to the inventory until the pool has `target` of them, those it wants least
+    /// first, the waiting ones before those in rotation. One stays in rotation, and its overflow
+    /// number stays. How many it gave back.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -120,20 +119,26 @@ impl Change {
         let mut left = excess.min((has.rotation + has.waiting).saturating_sub(1));
         let wanted = left;
         let runs = numbers::of_pool(&mut self.tx, id).await?;
+        let taste = self.taste(&pool);
         let mut gone = Vec::new();
         for state in [NumberState::Waiting, NumberState::Available] {
             let rotation = |run: &&Run| run.state == state && run.goal != Some(Goal::Overflow);
-            for run in runs.iter().rev().filter(rotation) {
-                let count = u32::try_from(run.count().min(left)).unwrap_or(u32::MAX);
+            let ranges = runs.iter().filter(rotation).map(Run::range).collect::<Result<_, _>>()?;
+            for range in taste.least_wanted(ranges) {
+                let count = u32::try_from(left.min(range.count().into())).unwrap_or(u32::MAX);
                 left -= u64::from(count);
-                let first = run.last.to_u64() + 1 - u64::from(count);
-                let first = ringwell_core::PromoNumber::from_u64(first);
-                gone.extend(first.and_then(|first| NumberRange::new(first, count)));
+                gone.extend(last_of(range, count));
             }
         }
         self.take_out(&gone, Leave::Inventory).await?;
         Ok(wanted)
     }
+}
+
+/// The last `count` numbers of `range`; `None` if that is none.
+pub(crate) fn last_of(range: NumberRange, count: u32) -> Option<NumberRange> {
+    let first = range.last().to_u64() + 1 - u64::from(count.min(range.count()));
+    NumberRange::new(PromoNumber::from_u64(first)?, count)
 }
 
 async fn size(db: &mut AnyConnection, pool: &Pool) -> Result<PoolSize, StoreError> {
@@ -148,23 +153,4 @@ async fn size(db: &mut AnyConnection, pool: &Pool) -> Result<PoolSize, StoreErro
         }
     }
     Ok(size)
-}
-
-/// At most `count` numbers of the inventory that nobody can hold, the lowest first.
-async fn draw(
-    db: &mut AnyConnection,
-    network: &str,
-    now: Millis,
-    count: u64,
-) -> Result<Vec<NumberRange>, StoreError> {
-    let mut missing = u32::try_from(count).unwrap_or(u32::MAX);
-    let mut drawn = Vec::new();
-    for run in numbers::free(db, network, now, missing).await? {
-        let range = run.range()?;
-        let part = NumberRange::new(range.first(), range.count().min(missing));
-        let Some(part) = part else { break };
-        missing -= part.count();
-        drawn.push(part);
-    }
-    Ok(drawn)
 }

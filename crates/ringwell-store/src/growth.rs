@@ -6,8 +6,8 @@
 
 use ringwell_core::{Millis, NumberRange, PoolId};
 
-use crate::fill::first_size;
-use crate::{Change, Leave, Store, StoreError};
+use crate::fill::{first_size, last_of};
+use crate::{Change, Leave, Store, StoreError, pools};
 
 /// How pools grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +63,34 @@ impl Store {
         Ok((end(change, growth.dry_run).await?, resized))
     }
 
+    /// Gives pools numbers that have fewer than they are to begin with: because the inventory was
+    /// too small, or had none that are local. To be asked now and then. The version, and what has
+    /// happened; pools for which there is still nothing are not named.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn fill_short(
+        &self,
+        now: Millis,
+        dry_run: bool,
+    ) -> Result<(u64, Vec<Resized>), StoreError> {
+        let short = pools::short(&mut *self.database.read().await?).await?;
+        let mut change = self.change("ringwell: filling", now).await?;
+        let mut resized = Vec::new();
+        for id in short {
+            let Some(pool) = change.find_pool(id).await? else { continue };
+            let before = change.size(id).await?.total();
+            let drawn = change.fill(id, first_size(&pool.settings)).await?;
+            if drawn > 0 {
+                resized.push(Resized { pool: id, before, after: before + drawn });
+            }
+        }
+        Ok((end(change, dry_run).await?, resized))
+    }
+
     /// Takes `unused` numbers away from a pool, for the inventory, as far as it keeps what it
-    /// began with: what the published API does at the end of a month. Numbers that are not in the
-    /// pool's rotation are passed over.
+    /// began with: what the published API does at the end of a month. Those it wants least go
+    /// first. Numbers that are not in the pool's rotation are passed over.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -77,16 +102,18 @@ impl Store {
         dry_run: bool,
     ) -> Result<(u64, Resized), StoreError> {
         let mut change = self.change("ringwell: month end", now).await?;
-        let settings = change.pool(pool).await?.settings;
+        let owner = change.pool(pool).await?;
         let before = change.size(pool).await?.total();
-        let mut left = before.saturating_sub(first_size(&settings));
+        let mut left = before.saturating_sub(first_size(&owner.settings));
+        let mut parts = Vec::new();
+        for range in unused {
+            parts.extend(change.in_rotation(pool, *range).await?);
+        }
         let mut gone = Vec::new();
-        for range in unused.iter().rev() {
-            for part in change.in_rotation(pool, *range).await?.into_iter().rev() {
-                let count = u32::try_from(left.min(u64::from(part.count()))).unwrap_or(u32::MAX);
-                left -= u64::from(count);
-                gone.extend(NumberRange::new(part.first(), count));
-            }
+        for part in change.taste(&owner).least_wanted(parts) {
+            let count = u32::try_from(left.min(part.count().into())).unwrap_or(u32::MAX);
+            left -= u64::from(count);
+            gone.extend(last_of(part, count));
         }
         let after = before - change.take_out(&gone, Leave::Inventory).await?;
         Ok((end(change, dry_run).await?, Resized { pool, before, after }))

@@ -8,10 +8,12 @@
 
 mod change;
 mod database;
+mod draw;
 mod error;
 mod fill;
 mod growth;
 mod import;
+mod local;
 mod numbers;
 mod pools;
 mod rotation;

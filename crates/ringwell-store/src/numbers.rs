@@ -60,6 +60,9 @@ pub(crate) struct Run {
     pub(crate) left: Left,
 }
 
+/// The first and the last of some numbers, of which there may be more than a range counts.
+pub(crate) type Span = (PromoNumber, PromoNumber);
+
 macro_rules! columns {
     () => {
         "first_number, last_number, state, pool, goal, network, left_pool, left_version, \
@@ -297,23 +300,27 @@ pub(crate) async fn due(db: &mut AnyConnection, now: Millis) -> Result<Vec<Run>,
     collect(query.bind(ms(now)).fetch(db)).await
 }
 
-/// At most `limit` rows of the inventory that `network` may use and nobody can hold at `now`, by
-/// number.
+/// At most `limit` rows of the inventory with numbers of `range` that `network` may use and nobody
+/// can hold at `now`, by number. The first and the last may reach beyond `range`.
 pub(crate) async fn free(
     db: &mut AnyConnection,
     network: &str,
     now: Millis,
-    limit: u32,
+    (range, limit): (Span, u32),
 ) -> Result<Vec<Run>, StoreError> {
     let query = sqlx::query(concat!(
         "SELECT ",
         columns!(),
         " FROM numbers \
          WHERE state = 'free' AND (network IS NULL OR network = $1) \
-         AND left_version IS NULL AND ready_ms <= $2 ORDER BY first_number LIMIT $3"
+         AND left_version IS NULL AND ready_ms <= $2 \
+         AND first_number <= $3 AND last_number >= $4 AND first_number >= \
+         COALESCE((SELECT MAX(first_number) FROM numbers WHERE first_number <= $4), $4) \
+         ORDER BY first_number LIMIT $5"
     ));
-    let query = query.bind(network.to_owned()).bind(ms(now)).bind(i64::from(limit));
-    collect(query.fetch(db)).await
+    let query = query.bind(network.to_owned()).bind(ms(now));
+    let query = query.bind(digits(range.1)).bind(digits(range.0));
+    collect(query.bind(i64::from(limit)).fetch(db)).await
 }
 
 /// The row that has `number`.

@@ -312,3 +312,15 @@ pub(crate) async fn page(
     let rows = query.bind(after).bind(network).bind(i64::from(limit)).fetch_all(db).await?;
     rows.iter().map(Pool::from_row).collect()
 }
+
+/// Pools that may have fewer numbers than they are to begin with, by id.
+pub(crate) async fn short(db: &mut AnyConnection) -> Result<Vec<PoolId>, StoreError> {
+    let query = sqlx::query(
+        "SELECT id FROM ring_pools WHERE (CASE WHEN overflow_number IS NULL THEN 0 ELSE 1 END) \
+         + (SELECT COALESCE(SUM(last_number - first_number + 1), 0) FROM numbers WHERE pool = id) \
+         < (CASE WHEN fill_immediately = 1 OR max_pool_size <= 10 THEN max_pool_size \
+         ELSE (max_pool_size + 9) / 10 + 1 END) ORDER BY id",
+    );
+    let rows = query.fetch_all(db).await?;
+    rows.iter().map(|row| Ok(PoolId(from_db(Columns::of(row).take()?, "a pool's id")?))).collect()
+}

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use futures_util::TryStreamExt;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::RingPool;
+use ringwell_directory::{Inventory, RingPool};
 use serde_json::Value;
 use sqlx::{AnyConnection, Row};
 
@@ -23,6 +23,7 @@ use crate::tokens::Verified;
 pub struct Store {
     pub(crate) database: Database,
     margin: Millis,
+    inventory: Inventory,
     pub(crate) verified: Verified,
 }
 
@@ -96,7 +97,14 @@ impl Store {
     /// [`StoreError::Database`], or [`StoreError::NewerSchema`].
     pub async fn open(location: &Location) -> Result<Self, StoreError> {
         let database = Database::open(location).await?;
-        Ok(Self { database, margin: Self::MARGIN, verified: Verified::default() })
+        let (inventory, verified) = (Inventory::default(), Verified::default());
+        Ok(Self { database, margin: Self::MARGIN, inventory, verified })
+    }
+
+    /// The same directory, where pools draw numbers as `inventory` says and keep its ceilings.
+    #[must_use]
+    pub fn with_inventory(self, inventory: Inventory) -> Self {
+        Self { inventory, ..self }
     }
 
     /// Waits until everybody is done with it, and closes it.
@@ -109,7 +117,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn change(&self, who: &str, now: Millis) -> Result<Change, StoreError> {
-        Change::begin(self.database.write().await?, who, now, self.margin).await
+        let rules = (self.margin, self.inventory.clone());
+        Change::begin(self.database.write().await?, who, now, rules).await
     }
 
     /// The number of the last change.

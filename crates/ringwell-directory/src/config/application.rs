@@ -1,14 +1,14 @@
-//! The sections `[directory]` and `[application]`: where ring pools come from, if not from the file.
+//! The sections `[directory]`, `[inventory]` and `[application]`: where ring pools and their numbers
+//! come from, if not from the file.
 
 use std::path::Path;
 use std::time::Duration;
 
 use super::cluster::read_secret_file;
 use super::file::{duration, text};
-use super::limits;
 use super::section::Section;
 use super::values::{ValueError, parse_path};
-use super::{Application, Config, Database, DatabaseUrl, Listen};
+use super::{Application, Config, Database, DatabaseUrl, Listen, inventory, limits};
 
 /// Where the pool's id goes.
 const ID: &str = "{id}";
@@ -17,6 +17,7 @@ pub(super) fn read(file: &mut Section<'_, '_>, base: &Path, config: &mut Config)
     let mut directory = file.section("directory");
     config.database = directory.take("database", text(|name| parse_database(name, base)));
     directory.finish();
+    inventory::read(file.section("inventory"), base, &mut config.inventory);
     let section = file.section("application");
     if file.has("application") {
         config.application = read_application(section, base);

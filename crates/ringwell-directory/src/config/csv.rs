@@ -1,6 +1,7 @@
 //! Ring pools from a CSV file: one a line, for those who have many.
 //!
 //! Owns its columns; a file that `ringwell demo` wrote is one too. Columns may stand in any order.
+//! How lines are read is for other CSV files too.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,26 +19,43 @@ const OPTIONAL: [&str; 3] = ["next_ring_pool_key", "overflow_number", "first_num
 
 /// Reads the pools of the file at `path`, and adds what is wrong to `faults`.
 pub(super) fn read(path: &Path, found: &mut Found, faults: &mut Vec<Fault>) {
-    let source = Source::new(path.display().to_string(), "");
-    match Reader::from_path(path) {
-        Ok(reader) => read_lines(reader, &source, found),
-        Err(error) => source.fault(None, String::new(), cannot_read(&error)),
-    }
-    faults.extend(source.into_faults());
+    let file = Arc::from(path.display().to_string());
+    faults.extend(read_lines(path, &REQUIRED, &OPTIONAL, |line| read_line(line, &file, found)));
 }
 
-fn read_lines<R: std::io::Read>(mut reader: Reader<R>, source: &Source, found: &mut Found) {
+/// Gives each line of the CSV file at `path` to `read`. What is wrong with the file.
+pub(super) fn read_lines(
+    path: &Path,
+    required: &[&str],
+    optional: &[&str],
+    mut read: impl FnMut(&Line<'_>),
+) -> Vec<Fault> {
+    let source = Source::new(path.display().to_string(), "");
+    match Reader::from_path(path) {
+        Ok(reader) => read_records(reader, &source, (required, optional), &mut read),
+        Err(error) => source.fault(None, String::new(), cannot_read(&error)),
+    }
+    source.into_faults()
+}
+
+type Columns<'a> = (&'a [&'a str], &'a [&'a str]);
+
+fn read_records(
+    mut reader: Reader<std::fs::File>,
+    source: &Source,
+    columns: Columns<'_>,
+    read: &mut impl FnMut(&Line<'_>),
+) {
     let header = match reader.headers() {
         Ok(header) => header.clone(),
         Err(error) => return source.fault(Some(1), String::new(), cannot_read(&error)),
     };
-    if !check_header(&header, source) {
+    if !check_header(&header, columns, source) {
         return;
     }
-    let file = Arc::from(source.name.as_str());
     for record in reader.records() {
         match record {
-            Ok(record) => read_line(&Line::new(&header, &record, source), &file, found),
+            Ok(record) => read(&Line::new(&header, &record, source)),
             Err(error) => {
                 let line = error.position().map(|position| line(position.line()));
                 source.fault(line, String::new(), cannot_read(&error));
@@ -46,20 +64,20 @@ fn read_lines<R: std::io::Read>(mut reader: Reader<R>, source: &Source, found: &
     }
 }
 
-fn check_header(header: &StringRecord, source: &Source) -> bool {
+fn check_header(header: &StringRecord, (required, optional): Columns<'_>, source: &Source) -> bool {
     let mut fits = true;
     let mut fault = |field: &str, message: &str, hint| {
         fits = false;
         source.fault(Some(1), field.to_owned(), ValueError { message: message.to_owned(), hint });
     };
-    for name in REQUIRED {
-        if !header.iter().any(|column| column == name) {
+    for name in required {
+        if !header.iter().any(|column| column == *name) {
             fault(name, "the column is missing", None);
         }
     }
     for (place, column) in header.iter().enumerate() {
-        if !REQUIRED.contains(&column) && !OPTIONAL.contains(&column) {
-            let columns = [&REQUIRED[..], &OPTIONAL[..]].concat().join(", ");
+        if !required.contains(&column) && !optional.contains(&column) {
+            let columns = [required, optional].concat().join(", ");
             fault(column, "there is no such column", Some(format!("there are {columns}")));
         }
         if header.iter().take(place).any(|earlier| earlier == column) {
@@ -122,7 +140,7 @@ fn numbers(line: &Line<'_>) -> Option<Vec<NumberRange>> {
 }
 
 /// One line with its columns.
-struct Line<'a> {
+pub(super) struct Line<'a> {
     header: &'a StringRecord,
     record: &'a StringRecord,
     source: &'a Source,
@@ -140,7 +158,11 @@ impl<'a> Line<'a> {
         self.record.get(place).map(str::trim)
     }
 
-    fn read<T>(&self, column: &str, read: impl Fn(&str) -> Result<T, ValueError>) -> Option<T> {
+    pub(super) fn read<T>(
+        &self,
+        column: &str,
+        read: impl Fn(&str) -> Result<T, ValueError>,
+    ) -> Option<T> {
         let value = match self.get(column).unwrap_or_default() {
             "" => Err(ValueError::new("is missing")),
             text => read(text),
@@ -157,7 +179,7 @@ impl<'a> Line<'a> {
         self.read(column, read)
     }
 
-    fn fault(&self, column: &str, error: ValueError) {
+    pub(super) fn fault(&self, column: &str, error: ValueError) {
         self.source.fault(Some(self.number), column.to_owned(), error);
     }
 }

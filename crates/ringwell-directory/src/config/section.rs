@@ -83,6 +83,11 @@ impl<'s, 'i> Section<'s, 'i> {
         self.source.fault(Some(self.line_of(field)), self.full_name(field), error);
     }
 
+    /// Takes over what is wrong with a file that a field names.
+    pub(super) fn add(&self, faults: Vec<Fault>) {
+        self.source.faults.borrow_mut().extend(faults);
+    }
+
     /// The field's value; `None` if it is missing or wrong.
     pub(super) fn take<T>(
         &mut self,

@@ -1,0 +1,104 @@
+//! The section `[inventory]`: what pools in a database may have, and which numbers they draw.
+//!
+//! Owns the file of places: one area code or zip code a line.
+//! Source: docs/spec/directory.md, "Local numbers".
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::csv::{Line, read_lines};
+use super::file::{text, whole};
+use super::limits;
+use super::section::Section;
+use super::values::{ValueError, parse_path};
+use crate::{AreaCode, Fault, Place, Places, Point, RingPool, State, ZipCode};
+
+/// What pools in a database may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inventory {
+    /// Where area codes and zip codes lie: none are known.
+    pub places: Arc<Places>,
+    /// The greatest `max_pool_size` that a pool may be given: 100,000.
+    pub pool_numbers_max: u32,
+    /// The most numbers that the pools of one network may have together, unless it has a ceiling of
+    /// its own: as many as there are.
+    pub network_numbers_max: Option<u64>,
+}
+
+const COLUMNS: [&str; 5] = ["kind", "code", "state", "latitude", "longitude"];
+
+impl Default for Inventory {
+    fn default() -> Self {
+        let pool_numbers_max = u32::try_from(RingPool::NUMBERS_MAX).unwrap_or(u32::MAX);
+        Self { places: Arc::default(), pool_numbers_max, network_numbers_max: None }
+    }
+}
+
+pub(super) fn read(mut section: Section<'_, '_>, base: &Path, into: &mut Inventory) {
+    section.set(&mut into.pool_numbers_max, "pool_numbers_max", whole(&limits::POOL_NUMBERS));
+    let network = section.take("network_numbers_max", whole(&limits::NETWORK_NUMBERS));
+    into.network_numbers_max = network.or(into.network_numbers_max);
+    if let Some(path) = section.take("places", text(parse_path)) {
+        let (places, faults) = read_places(&base.join(path));
+        into.places = Arc::new(places);
+        section.add(faults);
+    }
+    section.finish();
+}
+
+/// The places of a CSV file, and what is wrong with it.
+fn read_places(path: &Path) -> (Places, Vec<Fault>) {
+    let mut places = Places::default();
+    let faults = read_lines(path, &COLUMNS, &[], |line| read_place(line, &mut places));
+    (places, faults)
+}
+
+fn read_place(line: &Line<'_>, into: &mut Places) {
+    let is_zip = line.read("kind", |kind| match kind {
+        "area_code" => Ok(false),
+        "zip" => Ok(true),
+        _ => Err(ValueError::new("must be area_code or zip")),
+    });
+    let state = line.read("state", |text| {
+        let fault = || ValueError::new("must be two capital letters").hint("write e.g. CA");
+        State::parse(text).ok_or_else(fault)
+    });
+    let degrees = |column: &str, most: f64| {
+        line.read(column, |text| {
+            let fault = || ValueError::new(format!("must be degrees from -{most} to {most}"));
+            text.parse().ok().filter(|it: &f64| it.abs() <= most).ok_or_else(fault)
+        })
+    };
+    let (latitude, longitude) = (degrees("latitude", 90.0), degrees("longitude", 180.0));
+    let point = latitude.zip(longitude).and_then(|(north, east)| Point::new(north, east));
+    let place = point.zip(state).map(|(point, state)| Place { point, state });
+    // Also what is wrong with a code whose place is wrong is said.
+    let is_new = match is_zip {
+        None => return,
+        Some(true) => {
+            let fault = || ValueError::new("must be five digits");
+            let zip = line.read("code", |text| ZipCode::parse(text).ok_or_else(fault));
+            zip.zip(place).is_none_or(|(zip, place)| into.add_zip(zip, place))
+        }
+        Some(false) => {
+            let area = line.read("code", parse_area);
+            area.zip(place).is_none_or(|(area, place)| into.add_area(area, place))
+        }
+    };
+    if !is_new {
+        line.fault("code", ValueError::new("is there twice"));
+    }
+}
+
+/// An area code that lies somewhere.
+fn parse_area(text: &str) -> Result<AreaCode, ValueError> {
+    let area = text.parse().ok().and_then(AreaCode::new);
+    let area = area.ok_or_else(|| ValueError::new("must be three digits from 200 to 999"))?;
+    if area.is_toll_free() {
+        return Err(ValueError::new("is toll-free: it lies nowhere"));
+    }
+    Ok(area)
+}
+
+#[cfg(test)]
+mod tests;

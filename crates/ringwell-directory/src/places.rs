@@ -1,0 +1,231 @@
+//! Where area codes and zip codes lie, and which area codes are near a place.
+//!
+//! Owns distances, states and what toll-free is. Where the places come from is the configuration's
+//! business, which numbers there are is the database's. The finest place known is the area code.
+//! Source: docs/spec/directory.md, "Local numbers".
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ringwell_core::{NumberRange, PromoNumber};
+
+/// The first three digits of a promo number: 200 to 999.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AreaCode(u16);
+
+/// Five digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ZipCode(u32);
+
+/// A state or province, by its two capital letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct State([u8; 2]);
+
+/// A point of the earth, in millionths of a degree: 11 cm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Point {
+    latitude: i32,
+    longitude: i32,
+}
+
+/// Where an area code or a zip code lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The middle of it.
+    pub point: Point,
+    /// Its state.
+    pub state: State,
+}
+
+/// All places that are known. `Debug` only counts them.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Places {
+    areas: BTreeMap<AreaCode, Place>,
+    zips: BTreeMap<ZipCode, Place>,
+}
+
+/// What numbers are to be near to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Center {
+    /// Where numbers of that area code are.
+    Area(AreaCode),
+    /// A zip code.
+    Zip(ZipCode),
+    /// A point.
+    Point(Point),
+}
+
+/// Which numbers are local to somebody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Search {
+    /// What they are to be near to; `None`: wherever the area codes of `only` are.
+    pub center: Option<Center>,
+    /// At most so far from there, in miles.
+    pub radius_miles: u64,
+    /// Only in the centre's state.
+    pub in_state: bool,
+    /// Only these area codes, if there are any.
+    pub only: Vec<AreaCode>,
+}
+
+/// The earth's mean radius (6,371.0088 km, IUGG).
+const EARTH_MILES: f64 = 3958.761;
+
+impl AreaCode {
+    /// Toll-free area codes that are in service in North America.
+    pub const TOLL_FREE: [Self; 7] =
+        [Self(800), Self(833), Self(844), Self(855), Self(866), Self(877), Self(888)];
+
+    /// The area code of these digits, if there can be one.
+    #[must_use]
+    pub const fn new(digits: u16) -> Option<Self> {
+        if digits >= 200 && digits <= 999 { Some(Self(digits)) } else { None }
+    }
+
+    /// The area code of `number`.
+    #[must_use]
+    pub fn of(number: PromoNumber) -> Self {
+        let digits = number.to_u64() / u64::from(Self::NUMBERS);
+        // Ten digits without their last seven are three.
+        Self(u16::try_from(digits).unwrap_or(u16::MAX))
+    }
+
+    /// Whether calls to its numbers are free, so that it lies nowhere.
+    #[must_use]
+    pub fn is_toll_free(self) -> bool {
+        Self::TOLL_FREE.contains(&self)
+    }
+
+    /// All numbers that it could have.
+    #[must_use]
+    pub fn numbers(self) -> Option<NumberRange> {
+        let first = PromoNumber::from_u64(u64::from(self.0) * u64::from(Self::NUMBERS))?;
+        NumberRange::new(first, Self::NUMBERS)
+    }
+
+    const NUMBERS: u32 = 10_000_000;
+}
+
+impl fmt::Display for AreaCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl ZipCode {
+    /// The zip code of these five digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_zip = text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+        is_zip.then(|| text.parse().ok().map(Self)).flatten()
+    }
+}
+
+impl State {
+    /// The state of these two capital letters. Which states there are is not checked.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let letters = <[u8; 2]>::try_from(text.as_bytes()).ok()?;
+        letters.iter().all(u8::is_ascii_uppercase).then_some(Self(letters))
+    }
+}
+
+impl Point {
+    /// A point by its degrees, north and east; `None` if there is no such point.
+    #[must_use]
+    pub fn new(latitude: f64, longitude: f64) -> Option<Self> {
+        let fits = latitude.abs() <= 90.0 && longitude.abs() <= 180.0;
+        fits.then(|| Self { latitude: millionths(latitude), longitude: millionths(longitude) })
+    }
+
+    /// Miles to `other` along a great circle, by the haversine formula.
+    #[must_use]
+    pub fn miles_to(self, other: Self) -> f64 {
+        let radians = |millionths: i32| (f64::from(millionths) / 1e6).to_radians();
+        let (north, other_north) = (radians(self.latitude), radians(other.latitude));
+        let half = |from: f64, to: f64| ((to - from) / 2.0).sin().powi(2);
+        let east = half(radians(self.longitude), radians(other.longitude));
+        let chord = half(north, other_north) + north.cos() * other_north.cos() * east;
+        2.0 * EARTH_MILES * chord.sqrt().min(1.0).asin()
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "at most 180 million")]
+fn millionths(degrees: f64) -> i32 {
+    (degrees * 1e6).round() as i32
+}
+
+impl fmt::Debug for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Places of {} area codes and {} zip codes", self.areas.len(), self.zips.len())
+    }
+}
+
+impl Places {
+    /// Adds where an area code lies; `false` if that was known.
+    pub fn add_area(&mut self, area: AreaCode, place: Place) -> bool {
+        self.areas.insert(area, place).is_none()
+    }
+
+    /// Adds where a zip code lies; `false` if that was known.
+    pub fn add_zip(&mut self, zip: ZipCode, place: Place) -> bool {
+        self.zips.insert(zip, place).is_none()
+    }
+
+    /// How many area codes and zip codes are known.
+    #[must_use]
+    pub fn len(&self) -> (usize, usize) {
+        (self.areas.len(), self.zips.len())
+    }
+
+    /// Whether it is known where `center` lies.
+    #[must_use]
+    pub fn knows(&self, center: Center) -> bool {
+        self.find(center).is_some()
+    }
+
+    /// The area codes whose numbers `search` finds, the best first: the centre's own, then by
+    /// distance, those of equal distance by their digits. Without a centre those of `only` in the
+    /// order given. An area code that is the centre is found even if it is not known where it lies.
+    #[must_use]
+    pub fn area_codes(&self, search: &Search) -> Vec<AreaCode> {
+        let Some(center) = search.center else { return search.only.clone() };
+        let own = match center {
+            Center::Area(area) => Some(area),
+            Center::Zip(_) | Center::Point(_) => None,
+        };
+        let is_wanted = |area: &AreaCode| search.only.is_empty() || search.only.contains(area);
+        let mut found: Vec<_> = own.filter(is_wanted).map(|area| (0.0, area)).into_iter().collect();
+        if let Some(place) = self.find(center) {
+            #[expect(clippy::cast_precision_loss, reason = "no distance is beyond 12,500 miles")]
+            let radius = search.radius_miles as f64;
+            let is_local = |area: &AreaCode| is_wanted(area) && Some(*area) != own;
+            let others = self.areas.iter().filter(|(area, _)| is_local(area));
+            let others = others.filter(|(_, it)| !search.in_state || it.state == place.state);
+            let others = others.map(|(area, it)| (it.point.miles_to(place.point), *area));
+            found.extend(others.filter(|(miles, _)| *miles <= radius));
+        }
+        let own_first = |area: AreaCode| own != Some(area);
+        found.sort_by(|a, b| {
+            own_first(a.1).cmp(&own_first(b.1)).then(a.0.total_cmp(&b.0)).then(a.1.cmp(&b.1))
+        });
+        found.into_iter().map(|(_, area)| area).collect()
+    }
+
+    /// Where `center` lies. A point's state is that of the nearest place.
+    fn find(&self, center: Center) -> Option<Place> {
+        match center {
+            Center::Area(area) => self.areas.get(&area).copied(),
+            Center::Zip(zip) => self.zips.get(&zip).copied(),
+            Center::Point(point) => {
+                let miles = |place: &&Place| place.point.miles_to(point);
+                let all = self.areas.values().chain(self.zips.values());
+                let nearest = all.min_by(|a, b| miles(a).total_cmp(&miles(b)))?;
+                Some(Place { point, state: nearest.state })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! Which numbers of the inventory a pool gets, and which it gives back first.
+//!
+//! A pool without a preference gets the lowest. One that wants local numbers gets those of the
+//! nearest area code first, then toll-free ones, unless it would rather wait; it gives back in the
+//! opposite order.
+
+use ringwell_core::{NumberRange, PromoNumber};
+use ringwell_directory::AreaCode;
+use serde_json::json;
+
+use crate::StoreError;
+use crate::change::{Change, object};
+use crate::local::Local;
+use crate::numbers::{self, Span};
+use crate::pools::Pool;
+
+/// Which numbers a pool wants, in the order in which it wants them.
+#[derive(Clone, Debug)]
+pub(crate) struct Taste {
+    /// Area codes, the best first; `None`: any number will do.
+    wanted: Option<Vec<AreaCode>>,
+    /// So many of them are local.
+    local: usize,
+}
+
+/// What was drawn.
+#[derive(Default)]
+struct Drawn {
+    ranges: Vec<NumberRange>,
+    local: u32,
+    other: u32,
+}
+
+impl Taste {
+    /// Parts of `ranges`, each of one area code where that matters, the least wanted first; those
+    /// that are wanted alike by their digits, the highest first.
+    pub(crate) fn least_wanted(&self, ranges: Vec<NumberRange>) -> Vec<NumberRange> {
+        let mut parts = match &self.wanted {
+            None => ranges,
+            Some(_) => ranges.into_iter().flat_map(by_area).collect(),
+        };
+        parts.sort_by_key(|part| (self.rank(*part), part.first()));
+        parts.reverse();
+        parts
+    }
+
+    fn rank(&self, part: NumberRange) -> usize {
+        let Some(wanted) = &self.wanted else { return 0 };
+        let area = AreaCode::of(part.first());
+        wanted.iter().position(|it| *it == area).unwrap_or(wanted.len())
+    }
+}
+
+impl Change {
+    pub(crate) fn taste(&self, pool: &Pool) -> Taste {
+        let Some(local) = Local::of(&pool.settings.kept) else {
+            return Taste { wanted: None, local: 0 };
+        };
+        let mut wanted = self.inventory.places.area_codes(&local.search);
+        let count = wanted.len();
+        if local.or_toll_free {
+            let is_new = |area: &AreaCode| !wanted.contains(area);
+            let toll_free: Vec<_> = AreaCode::TOLL_FREE.into_iter().filter(is_new).collect();
+            wanted.extend(toll_free);
+        }
+        Taste { wanted: Some(wanted), local: count }
+    }
+
+    /// At most `count` free numbers for `pool`, those it wants most, that nobody can hold. For a
+    /// pool with a preference the audit log has what it got and what it still waits for.
+    pub(crate) async fn draw(
+        &mut self,
+        pool: &Pool,
+        count: u64,
+    ) -> Result<Vec<NumberRange>, StoreError> {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let taste = self.taste(pool);
+        let mut drawn = Drawn::default();
+        let Some(wanted) = &taste.wanted else {
+            let all =
+                PromoNumber::from_u64(2_000_000_000).zip(PromoNumber::from_u64(9_999_999_999));
+            if let Some(all) = all {
+                drawn.ranges = self.draw_from(pool, all, count).await?;
+            }
+            return Ok(drawn.ranges);
+        };
+        for (rank, area) in wanted.iter().enumerate() {
+            let missing = count - drawn.local - drawn.other;
+            let Some(range) = area.numbers().filter(|_| missing > 0) else { continue };
+            let span = (range.first(), range.last());
+            let ranges = self.draw_from(pool, span, missing).await?;
+            let found: u32 = ranges.iter().map(|range| range.count()).sum();
+            if rank < taste.local {
+                drawn.local += found;
+            } else {
+                drawn.other += found;
+            }
+            drawn.ranges.extend(ranges);
+        }
+        let Drawn { local, other, .. } = drawn;
+        if local + other > 0 {
+            let missing = count - local - other;
+            let after = json!({ "local": local, "toll_free": other, "missing": missing });
+            self.log("draw local numbers", &object(pool.id), None, Some(after)).await?;
+        }
+        Ok(drawn.ranges)
+    }
+
+    /// At most `count` free numbers of `span` for `pool`, the lowest.
+    async fn draw_from(
+        &mut self,
+        pool: &Pool,
+        span: Span,
+        count: u32,
+    ) -> Result<Vec<NumberRange>, StoreError> {
+        let network = &pool.settings.scope.network;
+        let mut missing = count;
+        let mut drawn = Vec::new();
+        for run in numbers::free(&mut self.tx, network, self.now, (span, count)).await? {
+            let (first, last) = (run.first.max(span.0), run.last.min(span.1));
+            let found = u32::try_from(last.to_u64() - first.to_u64() + 1).unwrap_or(u32::MAX);
+            let Some(part) = NumberRange::new(first, found.min(missing)) else { break };
+            missing -= part.count();
+            drawn.push(part);
+        }
+        Ok(drawn)
+    }
+}
+
+/// `range`, cut where area codes end.
+fn by_area(range: NumberRange) -> Vec<NumberRange> {
+    let mut parts = Vec::new();
+    let mut rest = Some(range);
+    while let Some(range) = rest {
+        let end = AreaCode::of(range.first()).numbers().map_or(range.last(), NumberRange::last);
+        let count = end.min(range.last()).to_u64() - range.first().to_u64() + 1;
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        parts.extend(NumberRange::new(range.first(), count));
+        rest = crate::fill::last_of(range, range.count() - count);
+    }
+    parts
+}

@@ -1,0 +1,65 @@
+//! What a pool wants of its numbers, read from the members of the published API that it keeps.
+//!
+//! They were checked when they were sent; a form that nobody could have sent counts as not sent.
+//! Source: docs/spec/directory.md, "Local numbers".
+
+use ringwell_directory::{AreaCode, Center, Point, Search, ZipCode};
+use serde_json::{Map, Value};
+
+/// Local numbers, and what there is without them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Local {
+    pub(crate) search: Search,
+    /// Toll-free numbers are taken when there are no local ones; else the pool waits.
+    pub(crate) or_toll_free: bool,
+}
+
+/// The published API's default.
+const RADIUS_MILES: u64 = 240;
+
+impl Local {
+    /// What `kept` asks for; `None` if any number will do.
+    pub(crate) fn of(kept: &Map<String, Value>) -> Option<Self> {
+        let center = kept.get("local_center").and_then(center);
+        let only: Vec<_> = list(kept.get("tn_prefix_whitelist")).filter_map(area).collect();
+        if center.is_none() && only.is_empty() {
+            return None;
+        }
+        let preferences = kept.get("local_number_preferences");
+        let given = |name: &str| preferences.and_then(|it| it.get(name));
+        let radius_miles = given("search_radius_miles").and_then(Value::as_u64);
+        let in_state = given("restrict_search_to_state").and_then(Value::as_bool);
+        let fallback = given("allocation_fallback_strategy").and_then(Value::as_str);
+        let search = Search {
+            center,
+            radius_miles: radius_miles.unwrap_or(RADIUS_MILES),
+            in_state: in_state.unwrap_or(true),
+            only,
+        };
+        Some(Self { search, or_toll_free: fallback != Some("Wait") })
+    }
+}
+
+fn list(value: Option<&Value>) -> impl Iterator<Item = &Value> {
+    value.and_then(Value::as_array).into_iter().flatten()
+}
+
+fn center(value: &Value) -> Option<Center> {
+    if let Some(prefix) = value.get("tn_prefix") {
+        return area(prefix).map(Center::Area);
+    }
+    if let Some(zip) = value.get("zipcode") {
+        return ZipCode::parse(&text(zip)).map(Center::Zip);
+    }
+    let degrees = |name: &str| text(value.get(name)?).parse().ok();
+    Point::new(degrees("latitude")?, degrees("longitude")?).map(Center::Point)
+}
+
+fn area(value: &Value) -> Option<AreaCode> {
+    AreaCode::new(text(value).trim().parse().ok()?)
+}
+
+/// A text, or the digits of a number.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
