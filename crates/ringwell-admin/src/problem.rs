@@ -71,7 +71,10 @@ impl From<StoreError> for Problem {
                     | Refusal::NumberTaken { .. }
                     | Refusal::OverflowIsFixed
                     | Refusal::NotEmpty => StatusCode::CONFLICT,
-                    Refusal::Pool(_) | Refusal::Unfit(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                    Refusal::Pool(_)
+                    | Refusal::PoolCeiling(_)
+                    | Refusal::NetworkCeiling { .. }
+                    | Refusal::Unfit(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 };
                 Self::new(status, refusal.to_string())
             }

@@ -150,7 +150,7 @@ impl Change {
     /// Without `id` it gets the next one that no pool ever had.
     ///
     /// # Errors
-    /// [`Refusal::PoolExists`], [`Refusal::IdTaken`].
+    /// [`Refusal::PoolExists`], [`Refusal::IdTaken`], [`Refusal::PoolCeiling`].
     pub async fn create_pool(
         &mut self,
         settings: PoolSettings,
@@ -164,6 +164,7 @@ impl Change {
         if pools::by_id(&mut self.tx, id).await?.is_some() {
             return Err(Refusal::PoolExists(id).into());
         }
+        self.check_pool_ceiling(settings.max_pool_size, 0)?;
         self.reserve_id(id).await?;
         self.check_network_id(&settings, id).await?;
         put_scope(&mut self.tx, &settings.scope).await?;
@@ -180,7 +181,8 @@ impl Change {
     /// Gives a pool other settings.
     ///
     /// # Errors
-    /// [`Refusal::UnknownPool`], [`Refusal::IdTaken`], [`Refusal::OverflowIsFixed`].
+    /// [`Refusal::UnknownPool`], [`Refusal::IdTaken`], [`Refusal::OverflowIsFixed`],
+    /// [`Refusal::PoolCeiling`].
     pub async fn update_pool(
         &mut self,
         id: PoolId,
@@ -193,6 +195,7 @@ impl Change {
         if settings == before.settings {
             return Ok(());
         }
+        self.check_pool_ceiling(settings.max_pool_size, before.settings.max_pool_size)?;
         self.check_network_id(&settings, id).await?;
         put_scope(&mut self.tx, &settings.scope).await?;
         let lockout = before.lockout(self.now);

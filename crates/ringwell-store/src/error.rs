@@ -54,6 +54,17 @@ pub enum Refusal {
     /// `allow_overflow` was set when the pool was made.
     #[error("allow_overflow of a ring pool cannot be changed")]
     OverflowIsFixed,
+    /// A ring pool may not be given so many numbers.
+    #[error("max_pool_size: a ring pool may have {0} numbers at most here")]
+    PoolCeiling(u32),
+    /// The pools of a network may not have so many numbers together.
+    #[error("network {network} may have {most} numbers at most in its ring pools")]
+    NetworkCeiling {
+        /// Whose ceiling it is.
+        network: String,
+        /// How many.
+        most: u64,
+    },
     /// Only a database without pools takes a whole list.
     #[error("the directory has ring pools already: only an empty one takes a whole list")]
     NotEmpty,

@@ -82,7 +82,7 @@ impl Change {
     }
 
     /// Draws free numbers from the inventory until the pool has `target` of them, or until there
-    /// are no more that it wants. The first goes into rotation, the second is for overflow if the
+    /// are no more that it wants, or its network has as many as it may. The first goes into rotation, the second is for overflow if the
     /// pool wants that. How many it drew.
     ///
     /// # Errors
@@ -91,6 +91,8 @@ impl Change {
         let pool = self.pool(id).await?;
         let has = size(&mut self.tx, &pool).await?;
         let missing = target.saturating_sub(has.total());
+        let room = self.room(&pool.settings.scope.network).await?;
+        let missing = room.map_or(missing, |room| missing.min(room));
         let mut drawn = self.draw(&pool, missing).await?;
         let count = drawn.iter().map(|range| u64::from(range.count())).sum();
         let wants_overflow = pool.settings.allow_overflow && has.overflow == 0;
@@ -100,9 +102,9 @@ impl Change {
             if let Some(last) = drawn.pop() {
                 drawn.extend(NumberRange::new(last.first(), last.count() - 1));
             }
-            self.set_overflow(id, number).await?;
+            self.place_overflow(id, number).await?;
         }
-        self.add_numbers(id, &drawn).await?;
+        self.place_numbers(id, &drawn).await?;
         Ok(count)
     }
 

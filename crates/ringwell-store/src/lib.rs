@@ -6,6 +6,7 @@
 //! the audit log; a number that a visitor may hold enters no other pool.
 //! Source: docs/spec/directory.md.
 
+mod ceiling;
 mod change;
 mod database;
 mod draw;
@@ -22,6 +23,7 @@ mod schema;
 mod store;
 mod tokens;
 
+pub use ceiling::Network;
 pub use change::Change;
 pub use database::Location;
 pub use error::{Refusal, StoreError};

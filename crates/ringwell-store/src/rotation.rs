@@ -67,8 +67,22 @@ impl Change {
     /// that were never seen are new to the inventory; those in the rotation already stay.
     ///
     /// # Errors
-    /// [`Refusal::NumberTaken`] for the first that is elsewhere, [`Refusal::UnknownPool`].
+    /// [`Refusal::NumberTaken`] for the first that is elsewhere, [`Refusal::UnknownPool`],
+    /// [`Refusal::NetworkCeiling`].
     pub async fn add_numbers(
+        &mut self,
+        pool: PoolId,
+        ranges: &[NumberRange],
+    ) -> Result<Placed, StoreError> {
+        let placed = self.place_numbers(pool, ranges).await?;
+        if placed != Placed::default() {
+            self.check_network_ceiling(pool).await?;
+        }
+        Ok(placed)
+    }
+
+    /// As [`Change::add_numbers`], for numbers that the network's ceiling allows.
+    pub(crate) async fn place_numbers(
         &mut self,
         pool: PoolId,
         ranges: &[NumberRange],
@@ -170,8 +184,23 @@ impl Change {
     /// one before stays until then. `true` if it has it now.
     ///
     /// # Errors
-    /// [`Refusal::NumberTaken`], [`Refusal::OverflowIsFixed`] if the pool takes none.
+    /// [`Refusal::NumberTaken`], [`Refusal::OverflowIsFixed`] if the pool takes none,
+    /// [`Refusal::NetworkCeiling`].
     pub async fn set_overflow(
+        &mut self,
+        id: PoolId,
+        number: Option<PromoNumber>,
+    ) -> Result<bool, StoreError> {
+        let is_new = number.is_some() && number != self.pool(id).await?.overflow;
+        let is_there = self.place_overflow(id, number).await?;
+        if is_new {
+            self.check_network_ceiling(id).await?;
+        }
+        Ok(is_there)
+    }
+
+    /// As [`Change::set_overflow`], for a number that the network's ceiling allows.
+    pub(crate) async fn place_overflow(
         &mut self,
         id: PoolId,
         number: Option<PromoNumber>,
@@ -238,10 +267,10 @@ impl Change {
             free.insert(&mut self.tx).await?;
             match goal {
                 Goal::Rotation => {
-                    self.add_numbers(pool, &[range]).await?;
+                    self.place_numbers(pool, &[range]).await?;
                 }
                 Goal::Overflow => {
-                    self.set_overflow(pool, Some(number)).await?;
+                    self.place_overflow(pool, Some(number)).await?;
                 }
             }
         }

@@ -16,11 +16,14 @@ struct Step {
 }
 
 /// The first leads from nothing to version 1.
-const STEPS: [Step; 1] = [Step {
-    both: include_str!("schema/1.sql"),
-    sqlite: include_str!("schema/1.sqlite.sql"),
-    postgres: include_str!("schema/1.postgres.sql"),
-}];
+const STEPS: [Step; 2] = [
+    Step {
+        both: include_str!("schema/1.sql"),
+        sqlite: include_str!("schema/1.sqlite.sql"),
+        postgres: include_str!("schema/1.postgres.sql"),
+    },
+    Step { both: include_str!("schema/2.sql"), sqlite: "", postgres: "" },
+];
 
 /// Brings the database to this program's schema, all in one transaction.
 ///

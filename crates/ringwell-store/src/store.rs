@@ -23,7 +23,7 @@ use crate::tokens::Verified;
 pub struct Store {
     pub(crate) database: Database,
     margin: Millis,
-    inventory: Inventory,
+    pub(crate) inventory: Inventory,
     pub(crate) verified: Verified,
 }
 

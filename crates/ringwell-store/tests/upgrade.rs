@@ -8,39 +8,45 @@ use std::fs;
 use std::path::Path;
 
 use rig::Rig;
-use ringwell_core::{Millis, PoolId, PromoNumber};
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_directory::RingPoolKey;
 use ringwell_store::{Location, Store};
 
-#[tokio::test]
-async fn a_database_of_schema_1_opens_in_sqlite() {
-    let rig = Rig::sqlite();
-    let Location::File(path) = &rig.location else { panic!("SQLite is a file") };
-    // The rig puts a sign into the name that URLs know otherwise.
-    let path = path.display().to_string().replace('%', "%25");
-    make(&format!("sqlite://{path}?mode=rwc"), "sqlite.sql").await;
-    opens(&rig).await;
+const NOW: Millis = Millis(1_700_000_100_000);
+
+async fn a_database_of_schema_1_opens_and_works(rig: Rig) {
+    make(&rig, "v1").await;
+    opens(&rig, None).await;
 }
 
-#[tokio::test]
-async fn a_database_of_schema_1_opens_in_postgresql() {
-    let rig = Rig::postgres();
-    let Location::Url(url) = &rig.location else { panic!("PostgreSQL has a URL") };
-    make(url, "postgres.sql").await;
-    opens(&rig).await;
+async fn a_database_of_schema_2_opens_and_works(rig: Rig) {
+    make(&rig, "v2").await;
+    opens(&rig, Some(20)).await;
 }
 
-async fn make(url: &str, own: &str) {
+/// The scripts of `version`, and nothing of today's program.
+async fn make(rig: &Rig, version: &str) {
     sqlx::any::install_default_drivers();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/directory/v1");
-    let pool = sqlx::AnyPool::connect(url).await.unwrap();
+    let (url, own) = match &rig.location {
+        // The rig puts a sign into the name that URLs know otherwise.
+        Location::File(path) => {
+            let path = path.display().to_string().replace('%', "%25");
+            (format!("sqlite://{path}?mode=rwc"), "sqlite.sql")
+        }
+        Location::Url(url) => (url.clone(), "postgres.sql"),
+    };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/directory");
+    let pool = sqlx::AnyPool::connect(&url).await.unwrap();
     for file in ["tables.sql", own, "rows.sql"] {
-        let script = fs::read_to_string(folder.join(file)).unwrap();
+        let script = fs::read_to_string(folder.join(version).join(file)).unwrap();
         sqlx::raw_sql(sqlx::AssertSqlSafe(script)).execute(&pool).await.unwrap();
     }
     pool.close().await;
 }
 
-async fn opens(rig: &Rig) {
+/// Nothing is lost, what was under way goes on, and changes of today are made. The network has
+/// `ceiling`.
+async fn opens(rig: &Rig, ceiling: Option<u64>) {
     let store = Store::open(&rig.location).await.unwrap();
     let loaded = store.load_all().await.unwrap();
     assert_eq!(loaded.version, 9);
@@ -52,9 +58,50 @@ async fn opens(rig: &Rig) {
     assert_eq!(store.changed_since(7).await.unwrap().removed, [PoolId(2)]);
     assert_eq!(store.audit_log(None, 9).await.unwrap()[0].before.as_ref().unwrap()["name"], "Cars");
     // What waited then goes on waiting, and comes when its time has come.
-    let at = Millis(1_700_000_100_000);
-    store.confirm("n1", 9, at).await.unwrap();
-    assert_eq!(store.due(at + Millis(1_859_999)).await.unwrap(), None);
-    assert_eq!(store.due(at + Millis(1_860_000)).await.unwrap(), Some(10));
+    store.confirm("n1", 9, NOW).await.unwrap();
+    assert_eq!(store.due(NOW + Millis(1_859_999)).await.unwrap(), None);
+    assert_eq!(store.due(NOW + Millis(1_860_000)).await.unwrap(), Some(10));
     assert_eq!(store.load_all().await.unwrap().pools[0].number_count(), 11);
+    let network = store.network("7").await.unwrap().unwrap();
+    assert_eq!((network.numbers, network.ceiling), (12, ceiling));
+    works(&store).await;
+    store.close().await;
+    // The second start finds nothing to do.
+    assert_eq!(Store::open(&rig.location).await.unwrap().version().await.unwrap(), 11);
+}
+
+async fn works(store: &Store) {
+    let mut change = store.change("ann", NOW + Millis(1_860_000)).await.unwrap();
+    let mut settings = change.pool(PoolId(1)).await.unwrap().settings;
+    settings.id_from_network = "17".into();
+    let key = RingPoolKey::parse("KEY45678").unwrap();
+    let id = change.create_pool(settings, None, key).await.unwrap();
+    assert_eq!(id, PoolId(3));
+    let stock = NumberRange::new(PromoNumber::parse("2125550100").unwrap(), 20).unwrap();
+    change.add_to_inventory(&[stock], None).await.unwrap();
+    change.set_ceiling("7", Some(15)).await.unwrap();
+    assert_eq!(change.fill(id, 9).await.unwrap(), 3);
+    assert_eq!(change.commit().await.unwrap(), 11);
+    let delta = store.changed_since(10).await.unwrap();
+    assert_eq!((delta.changed[0].id(), delta.changed[0].number_count()), (id, 2));
+}
+
+macro_rules! on_both_databases {
+    ($($case:ident)*) => {
+        mod sqlite {
+            $(#[tokio::test] async fn $case() {
+                super::$case(super::Rig::sqlite()).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test] async fn $case() {
+                super::$case(super::Rig::postgres()).await;
+            })*
+        }
+    };
+}
+
+on_both_databases! {
+    a_database_of_schema_1_opens_and_works
+    a_database_of_schema_2_opens_and_works
 }

@@ -9,6 +9,9 @@ use serde_json::Value;
 use super::members::Members;
 use crate::access::Denied;
 
+/// What the published API says when an account has as many numbers as it may.
+pub(super) const LIMIT_REACHED: &str = "You've reached your promo number limit";
+
 /// Why a request for ring pools fails.
 #[derive(Debug)]
 pub(super) enum Fault {
@@ -50,6 +53,10 @@ impl From<StoreError> for Fault {
         match refusal {
             Refusal::OverflowIsFixed => Self::field("allow_overflow", "can't be changed"),
             Refusal::IdTaken(_) => Self::field("id_from_network", "has already been taken"),
+            Refusal::PoolCeiling(most) => {
+                Self::field("max_pool_size", &format!("must be less than or equal to {most}"))
+            }
+            Refusal::NetworkCeiling { .. } => Self::field("max_pool_size", LIMIT_REACHED),
             Refusal::Pool(fault) => Self::field(field(fault), &fault.to_string()),
             other => Self::Store(other.into()),
         }

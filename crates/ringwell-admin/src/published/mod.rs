@@ -193,18 +193,28 @@ async fn write(
         change.update_pool(before.id, settings).await?;
         change.shrink(before.id, size).await?;
         if fills {
-            change.fill(before.id, size).await?;
+            fill(change, before.id, &network, size).await?;
         }
         before.id
     } else {
         let id = change.create_pool(settings, None, new_key()?).await?;
-        change.fill(id, first).await?;
+        fill(change, id, &network, first).await?;
         id
     };
     if let Some((number, tag)) = destination {
         change.put_destination(&network, &number, &tag).await?;
     }
     Ok(id)
+}
+
+/// Fills the pool up to `size`, as far as the inventory can, if its network may have so many.
+async fn fill(change: &mut Change, id: PoolId, network: &str, size: u64) -> Result<(), Fault> {
+    let missing = size.saturating_sub(change.size(id).await?.total());
+    if change.room(network).await?.is_some_and(|room| missing > room) {
+        return Err(Fault::field("max_pool_size", fault::LIMIT_REACHED));
+    }
+    change.fill(id, size).await?;
+    Ok(())
 }
 
 /// 128 random bits, as hexadecimal digits.

@@ -5,6 +5,7 @@
 
 mod access;
 mod lists;
+mod networks;
 mod numbers;
 mod openapi;
 mod pools;
@@ -39,6 +40,8 @@ pub(crate) fn routes() -> Router<Context> {
         .route("/v1/numbers", get(numbers::list).post(numbers::add))
         .route("/v1/numbers/moves", post(numbers::move_to))
         .route("/v1/numbers/{number}", get(numbers::show))
+        .route("/v1/networks", get(networks::list))
+        .route("/v1/networks/{network}", get(networks::show).put(networks::set))
         .route("/v1/tokens", get(access::tokens).post(access::create))
         .route("/v1/tokens/{id}", delete(access::revoke))
         .route("/v1/audit", get(access::audit))

@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{access, lists, numbers, pools};
+use super::{access, lists, networks, numbers, pools};
 use crate::problem;
 
 #[derive(OpenApi)]
@@ -15,6 +15,7 @@ use crate::problem;
         pools::set_overflow, pools::rotate_key, pools::end_key_overlap,
         lists::export, lists::import,
         numbers::list, numbers::show, numbers::add, numbers::move_to,
+        networks::list, networks::show, networks::set,
         access::tokens, access::create, access::revoke, access::audit,
     ),
     components(schemas(problem::Body<'static>))

@@ -1,0 +1,109 @@
+//! Networks and how many numbers each may have. Ceilings are set by administrators of all networks.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, Uri};
+use ringwell_store::{Network, Role};
+use serde::{Deserialize, Serialize};
+
+use super::{Done, PAGE_MAX, Trial, body, enter, finish, query};
+use crate::Context;
+use crate::access::Denied;
+use crate::problem::Problem;
+
+/// A network and its numbers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct NetworkView {
+    id: String,
+    /// How many numbers its pools have, those that are promised or quarantined included.
+    numbers: u64,
+    /// The most that they may have together; null: as many as there are.
+    numbers_max: Option<u64>,
+    /// Whether that is a ceiling of its own; else it is every network's.
+    is_own: bool,
+}
+
+/// Which part of the list of networks.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NetworkPage {
+    /// The last network of the page before.
+    #[serde(default)]
+    after: String,
+    /// At most so many entries: 1 to 1,000.
+    limit: Option<u32>,
+}
+
+/// How many numbers a network may have.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SetCeiling {
+    /// Null for what the configuration says of every network.
+    numbers_max: Option<u64>,
+}
+
+/// Lists networks by id.
+#[utoipa::path(get, path = "/v1/networks", params(NetworkPage),
+    responses((status = 200, body = [NetworkView])))]
+pub(crate) async fn list(
+    State(context): State<Context>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<Vec<NetworkView>>, Problem> {
+    let visitor = enter(&context, &headers, Role::Read).await?;
+    let NetworkPage { after, limit } = query(&uri)?;
+    let networks = match visitor.network() {
+        None => {
+            context.store.networks(&after, limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX)).await?
+        }
+        Some(own) if own > after.as_str() => {
+            context.store.network(own).await?.into_iter().collect()
+        }
+        Some(_) => Vec::new(),
+    };
+    Ok(Json(networks.into_iter().map(NetworkView::of).collect()))
+}
+
+/// Shows a network.
+#[utoipa::path(get, path = "/v1/networks/{network}", params(("network" = String, Path)),
+    responses((status = 200, body = NetworkView), (status = 404)))]
+pub(crate) async fn show(
+    State(context): State<Context>,
+    Path(network): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<NetworkView>, Problem> {
+    let visitor = enter(&context, &headers, Role::Read).await?;
+    let found =
+        if visitor.may_in(&network) { context.store.network(&network).await? } else { None };
+    let found = found.ok_or_else(|| Problem::not_found("there is no such network"))?;
+    Ok(Json(NetworkView::of(found)))
+}
+
+/// Gives a network a ceiling of its own, or takes it away. Pools that have more keep them.
+#[utoipa::path(put, path = "/v1/networks/{network}", params(("network" = String, Path), Trial),
+    request_body = SetCeiling, responses((status = 200, body = Done), (status = 403)))]
+pub(crate) async fn set(
+    State(context): State<Context>,
+    Path(network): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Result<Json<Done>, Problem> {
+    let visitor = enter(&context, &headers, Role::Admin).await?;
+    if visitor.network().is_some() {
+        return Err(Denied::NotAllowed.into());
+    }
+    let SetCeiling { numbers_max } = body(&bytes)?;
+    let trial = query(&uri)?;
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    change.set_ceiling(&network, numbers_max).await?;
+    Ok(Json(finish(&context, change, &trial).await?))
+}
+
+impl NetworkView {
+    fn of(network: Network) -> Self {
+        let Network { id, numbers, ceiling, is_own } = network;
+        Self { id, numbers, numbers_max: ceiling, is_own }
+    }
+}

@@ -1,0 +1,141 @@
+//! How many numbers a pool may have, and all pools of a network together.
+//!
+//! Owns the ceilings. Nothing that happens by itself goes beyond them; a number that was promised
+//! before a ceiling came down keeps its promise.
+//! Source: docs/spec/directory.md, "Ceilings".
+
+use ringwell_core::PoolId;
+use serde_json::json;
+use sqlx::{AnyConnection, Row};
+
+use crate::change::Change;
+use crate::row::{Columns, from_db, to_db};
+use crate::store::Store;
+use crate::{Refusal, StoreError};
+
+/// A network and its numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Its id.
+    pub id: String,
+    /// How many numbers its pools have, those that are promised or quarantined included.
+    pub numbers: u64,
+    /// The most that they may have; `None`: as many as there are.
+    pub ceiling: Option<u64>,
+    /// Whether that is a ceiling of its own; else it is every network's.
+    pub is_own: bool,
+}
+
+/// How many numbers the pools of network `$1` have.
+const USED: &str = "SELECT CAST((SELECT COALESCE(SUM(last_number - first_number + 1), 0) \
+     FROM numbers WHERE pool IN (SELECT id FROM ring_pools WHERE network = $1)) \
+     + (SELECT COUNT(DISTINCT overflow_number) FROM ring_pools WHERE network = $1) AS BIGINT)";
+
+impl Change {
+    /// How many more numbers the pools of `network` may have; `None`: as many as there are.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn room(&mut self, network: &str) -> Result<Option<u64>, StoreError> {
+        // Counting takes its time: nobody counts where there is no ceiling.
+        let Some(most) = self.ceiling(network).await? else { return Ok(None) };
+        Ok(Some(most.saturating_sub(used(&mut self.tx, network).await?)))
+    }
+
+    /// Gives `network` a ceiling of its own, or takes that away. Pools that have more keep them.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn set_ceiling(
+        &mut self,
+        network: &str,
+        most: Option<u64>,
+    ) -> Result<(), StoreError> {
+        let before = own_ceiling(&mut self.tx, network).await?;
+        if before == most {
+            return Ok(());
+        }
+        let query = sqlx::query(
+            "INSERT INTO networks (id, numbers_max) VALUES ($1, $2) \
+             ON CONFLICT (id) DO UPDATE SET numbers_max = $2",
+        );
+        let value = most.map(|most| to_db(most, "a ceiling")).transpose()?;
+        query.bind(network.to_owned()).bind(value).execute(&mut *self.tx).await?;
+        let told = |most: Option<u64>| Some(json!({ "numbers_max": most }));
+        let object = format!("network {network}");
+        self.log("set ceiling", &object, told(before), told(most)).await
+    }
+
+    pub(crate) fn check_pool_ceiling(&self, size: u32, before: u32) -> Result<(), StoreError> {
+        let most = self.inventory.pool_numbers_max;
+        // A pool from before the ceiling came down may be changed otherwise.
+        if size > most && size > before {
+            return Err(Refusal::PoolCeiling(most).into());
+        }
+        Ok(())
+    }
+
+    /// Refuses what was just given to `pool` if its network has too many numbers now.
+    pub(crate) async fn check_network_ceiling(&mut self, pool: PoolId) -> Result<(), StoreError> {
+        let network = self.pool(pool).await?.settings.scope.network;
+        let Some(most) = self.ceiling(&network).await? else { return Ok(()) };
+        if used(&mut self.tx, &network).await? > most {
+            return Err(Refusal::NetworkCeiling { network, most }.into());
+        }
+        Ok(())
+    }
+
+    async fn ceiling(&mut self, network: &str) -> Result<Option<u64>, StoreError> {
+        let own = own_ceiling(&mut self.tx, network).await?;
+        Ok(own.or(self.inventory.network_numbers_max))
+    }
+}
+
+impl Store {
+    /// The network of that id; `None` if nobody has named it.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn network(&self, id: &str) -> Result<Option<Network>, StoreError> {
+        let mut tx = self.database.read().await?;
+        let query = sqlx::query("SELECT id FROM networks WHERE id = $1").bind(id.to_owned());
+        if query.fetch_optional(&mut *tx).await?.is_none() {
+            return Ok(None);
+        }
+        let own = own_ceiling(&mut tx, id).await?;
+        let numbers = used(&mut tx, id).await?;
+        let ceiling = own.or(self.inventory.network_numbers_max);
+        Ok(Some(Network { id: id.to_owned(), numbers, ceiling, is_own: own.is_some() }))
+    }
+
+    /// At most `limit` networks after the one called `after`, by id.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn networks(&self, after: &str, limit: u32) -> Result<Vec<Network>, StoreError> {
+        let mut tx = self.database.read().await?;
+        let query = sqlx::query("SELECT id FROM networks WHERE id > $1 ORDER BY id LIMIT $2");
+        let query = query.bind(after.to_owned()).bind(i64::from(limit));
+        let ids = query.fetch_all(&mut *tx).await?;
+        drop(tx);
+        let mut networks = Vec::with_capacity(ids.len());
+        for row in ids {
+            networks.extend(self.network(&Columns::of(&row).take::<String>()?).await?);
+        }
+        Ok(networks)
+    }
+}
+
+async fn used(db: &mut AnyConnection, network: &str) -> Result<u64, StoreError> {
+    let row = sqlx::query(USED).bind(network.to_owned()).fetch_one(db).await?;
+    from_db(row.try_get(0)?, "a count of numbers")
+}
+
+async fn own_ceiling(db: &mut AnyConnection, network: &str) -> Result<Option<u64>, StoreError> {
+    let query = sqlx::query("SELECT numbers_max FROM networks WHERE id = $1");
+    let Some(row) = query.bind(network.to_owned()).fetch_optional(db).await? else {
+        return Ok(None);
+    };
+    let most: Option<i64> = row.try_get(0)?;
+    most.map(|most| from_db(most, "a ceiling")).transpose()
+}
