@@ -74,3 +74,6 @@ impl Order {
         self.place.swap(self.heap[a] as usize, self.heap[b] as usize);
     }
 }
+
+#[cfg(test)]
+mod tests;

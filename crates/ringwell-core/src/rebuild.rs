@@ -228,3 +228,6 @@ impl Rebuild {
         self.runs.find(number).map(|place| place.slot)
     }
 }
+
+#[cfg(test)]
+mod tests;

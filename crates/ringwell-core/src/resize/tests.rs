@@ -284,3 +284,72 @@ fn the_longer_lockout_counts_also_if_another_shards_clock_makes_its_allocation_l
     let known = shard.newest(number(0)).unwrap();
     assert_eq!((known.allocated_at, known.locked_until), (Millis(100), Millis(200)));
 }
+
+#[test]
+fn a_change_of_the_lifetime_alone_leaves_every_number_where_it_is() {
+    let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50), spec(1, 0b1100, 0, 50)]).finish();
+    shard.hold(Some(PoolId(101)), Millis(70));
+    shard.put_pool(1, &spec(1, 0b1100, 0, 80), None).unwrap();
+    assert_eq!((shard.pool_slots(1), shard.slots().len()), (2..4, 4));
+    assert_eq!(shard.lifetime(1), Millis(80));
+    assert_eq!(shard.next_free(1, Millis(1)), Some(Millis(70)), "it is held as before");
+}
+
+#[test]
+fn counts_holds_and_visitors_stay_when_the_numbers_change() {
+    let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();
+    let visitor = VisitorId([1; 16]);
+    shard.allocate(Millis(10), 0, Some(visitor), Position(1)).unwrap();
+    shard.allocate(Millis(11), 0, None, Position(2)).unwrap_err();
+    shard.hold(Some(PoolId(100)), Millis(90));
+    shard.put_pool(0, &spec(0, 0b11, 0, 50), None).unwrap();
+    let counts = shard.counts(0);
+    assert_eq!((counts.allocated, counts.exhausted), (1, 1));
+    assert_eq!(shard.next_free(0, Millis(20)), Some(Millis(90)));
+    assert!(shard.keep(Millis(20), 0, visitor, Position(3)).is_some());
+    // Whoever gets the number next is not that visitor.
+    let next = shard.allocate(Millis(90), 0, None, Position(4)).unwrap();
+    let next = if next.number == number(0) {
+        next
+    } else {
+        shard.allocate(Millis(90), 0, None, Position(5)).unwrap()
+    };
+    assert_eq!(next.number, number(0));
+    assert_eq!(shard.keep(Millis(91), 0, visitor, Position(6)), None);
+}
+
+#[test]
+fn numbers_that_a_change_moves_are_told_if_something_is_known_of_them() {
+    let mut shard = Rebuild::new(vec![spec(0, 0b111, 0, 50), spec(1, 0b1000, 0, 50)]).finish();
+    for position in 1..=2 {
+        shard.allocate(Millis(10), 0, None, Position(position)).unwrap();
+    }
+    let mut moved = Vec::new();
+    shard.put_pool(0, &spec(0, 0b100, 0, 50), Some(&mut moved)).unwrap();
+    assert_eq!(moved, [number(0), number(1)], "they left");
+    moved.clear();
+    shard.put_pool(1, &spec(1, 0b1001, 0, 50), Some(&mut moved)).unwrap();
+    assert_eq!(moved, [number(0)], "it came back, in another pool");
+    moved.clear();
+    shard.remove_pool(1, Some(&mut moved));
+    assert_eq!(moved, [number(0)], "it left again");
+    assert_eq!(shard.retired_after(None).count(), 2);
+}
+
+/// A pool whose ring a change broke has an order of its own, in which positions count.
+#[test]
+fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
+    let backwards = PoolSpec {
+        numbers: [6, 4, 2].map(|at| NumberRange::new(number(at), 1).unwrap()).to_vec(),
+        ..spec(1, 0, 0, 50)
+    };
+    let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50), spec(1, 0b101_0100, 0, 50)]).finish();
+    for position in 1..=3 {
+        shard.allocate(Millis(10), 1, None, Position(position)).unwrap();
+    }
+    shard.put_pool(1, &backwards, None).unwrap();
+    shard.carried(0, number(2), Position(9));
+    let again =
+        (10..13).map(|at| shard.allocate(Millis(60), 1, None, Position(at)).unwrap().number);
+    assert_eq!(again.collect::<Vec<_>>(), [number(4), number(6), number(2)]);
+}

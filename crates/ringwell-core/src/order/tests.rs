@@ -1,0 +1,45 @@
+//! The heap against a plain search.
+
+use proptest::prelude::*;
+
+use super::Order;
+use crate::slot::Slot;
+use crate::{Millis, Position, PromoNumber};
+
+fn slots(untils: &[u8]) -> Vec<Slot> {
+    let slot = |(at, until): (u64, &u8)| {
+        let mut slot = Slot::new(PromoNumber::from_u64(8_885_550_000 + at).unwrap());
+        slot.locked_until = Millis(u64::from(*until));
+        slot
+    };
+    (0..).zip(untils).map(slot).collect()
+}
+
+/// Whose turn it is: the earliest end of a lockout, then the earlier record, then the place.
+fn first(slots: &[Slot]) -> u32 {
+    let turn = |at: &u32| (slots[*at as usize].locked_until, slots[*at as usize].position, *at);
+    (0..).take(slots.len()).min_by_key(turn).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn whatever_changes_the_first_is_the_one_whose_turn_it_is(
+        untils in proptest::collection::vec(any::<u8>(), 1..70),
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..200)
+    ) {
+        let mut slots = slots(&untils);
+        let mut order = Order::new(&slots);
+        prop_assert_eq!(order.first(), first(&slots));
+        for (at, (slot, until)) in (1..).zip(changes) {
+            let place = slot.index(slots.len());
+            slots[place].locked_until = Millis(u64::from(until));
+            slots[place].position = Position(at);
+            order.changed(&slots, u32::try_from(place).unwrap());
+            prop_assert_eq!(order.first(), first(&slots));
+            // The children of each place come after it: who is not first now has the right turn.
+            for child in 1..slots.len() {
+                prop_assert!(!order.comes_before(&slots, child, (child - 1) >> 1));
+            }
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! A shard that is rebuilt from what was recorded is the shard that recorded it.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::{Fact, Rebuild};
+use crate::shard::Grant;
+use crate::{
+    Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Retired, Shard, Slot, VisitorId,
+};
+
+const FIRST: u64 = 8_885_550_000;
+const POOLS: u32 = 3;
+/// Numbers of each pool, in two ranges.
+const NUMBERS: u32 = 5;
+
+fn number(pool: u32, at: u32) -> PromoNumber {
+    // The second range lies before the first: slots are not in the order of numbers.
+    let at = if at < 2 { at + 10 } else { at };
+    PromoNumber::from_u64(FIRST + u64::from(pool * 100 + at)).unwrap()
+}
+
+fn spec(pool: u32) -> PoolSpec {
+    let range = |at, count| NumberRange::new(number(pool, at), count).unwrap();
+    PoolSpec {
+        id: PoolId(u64::from(pool) + 7),
+        lifetime: Millis(20 + 10 * u64::from(pool)),
+        numbers: vec![range(0, 2), range(2, NUMBERS - 2)],
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Wait(u64),
+    Allocate { pool: u32, visitor: Option<u8> },
+    Release(u32),
+    Extend(u32),
+    Hold { pool: Option<u32>, length: u64 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let slots = POOLS * NUMBERS;
+    let pool = proptest::option::weighted(0.8, 0..POOLS + 1);
+    let step = prop_oneof![
+        3 => (0..30_u64).prop_map(Step::Wait),
+        6 => (0..POOLS, proptest::option::of(0..3_u8))
+            .prop_map(|(pool, visitor)| Step::Allocate { pool, visitor }),
+        2 => (0..slots).prop_map(Step::Release),
+        1 => (0..slots).prop_map(Step::Extend),
+        1 => (pool, 1..40_u64).prop_map(|(pool, length)| Step::Hold { pool, length }),
+    ];
+    proptest::collection::vec(step, 1..80)
+}
+
+/// What is written down of a step.
+#[derive(Clone, Copy, Debug)]
+enum Record {
+    Allocated(Fact),
+    Relocked { number: PromoNumber, until: Millis, position: Position },
+    Held(Option<PoolId>, Millis),
+}
+
+struct Rig {
+    shard: Shard,
+    now: Millis,
+    records: Vec<Record>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let shard = Rebuild::new((0..POOLS).map(spec).collect()).finish();
+        Self { shard, now: Millis(1_000), records: Vec::new() }
+    }
+
+    fn position(&self) -> Position {
+        Position(self.records.len() as u64 + 1)
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Wait(ms) => self.now = self.now + Millis(ms),
+            Step::Allocate { pool, visitor } => {
+                let id = visitor.map(|v| VisitorId([v; 16]));
+                self.ask(pool, id);
+            }
+            Step::Release(slot) => {
+                let since = self.shard.slots()[slot as usize].allocated_at;
+                let grant = self.shard.release(self.now, slot, since, self.position());
+                self.relocked(grant);
+            }
+            // One whose lockout is over may be known to have had a visitor, or not.
+            Step::Extend(slot) if self.shard.slots()[slot as usize].is_free(self.now) => {}
+            Step::Extend(slot) => {
+                let grant = self.shard.extend(self.now, slot, self.position());
+                self.relocked(grant);
+            }
+            Step::Hold { pool, length } => {
+                let (pool, until) = (pool.map(|pool| spec(pool).id), self.now + Millis(length));
+                self.shard.hold(pool, until);
+                self.records.push(Record::Held(pool, until));
+            }
+        }
+    }
+
+    /// Asks as a client does; returns the number.
+    fn ask(&mut self, pool: u32, visitor: Option<VisitorId>) -> Option<PromoNumber> {
+        let (now, position) = (self.now, self.position());
+        let kept = visitor.and_then(|id| self.shard.keep(now, pool, id, position));
+        if kept.is_some() {
+            self.relocked(kept);
+            return kept.map(|grant| grant.number);
+        }
+        let grant = self.shard.allocate(now, pool, visitor, position).ok()?;
+        let slot = self.shard.slots()[grant.slot as usize];
+        self.records.push(Record::Allocated(Fact { slot, pool: spec(pool).id, visitor }));
+        Some(grant.number)
+    }
+
+    fn relocked(&mut self, grant: Option<Grant>) {
+        let position = self.position();
+        self.records.extend(grant.map(|grant| Record::Relocked {
+            number: grant.number,
+            until: grant.locked_until,
+            position,
+        }));
+    }
+
+    /// What a snapshot that is taken now says of each number that has a history.
+    fn snapshot(&self) -> Vec<Fact> {
+        let numbers = (0..POOLS).flat_map(|pool| (0..NUMBERS).map(move |at| (pool, at)));
+        let facts = numbers.map(|(pool, at)| {
+            let index = self.shard.find(number(pool, at)).unwrap();
+            let slot = self.shard.slots()[index as usize];
+            Fact { slot, pool: spec(pool).id, visitor: self.shard.visitor(index) }
+        });
+        facts.filter(|fact| fact.slot.position > Position::NONE).collect()
+    }
+}
+
+/// Learns records, whose hints are right, of another slot, or of none.
+fn replay(into: &mut Rebuild, records: &[Record], hint: impl Fn(PromoNumber) -> u32) {
+    for record in records {
+        match *record {
+            Record::Allocated(fact) => into.learn(hint(fact.slot.number), fact),
+            Record::Relocked { number, until, position } => {
+                into.relock(hint(number), number, until, position);
+            }
+            Record::Held(pool, until) => into.hold(pool, until),
+        }
+    }
+}
+
+/// Everything that clients of the two could tell apart, now and from now on.
+fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
+    for pool in pools.clone() {
+        for at in 0..NUMBERS {
+            let number = number(pool, at);
+            assert_eq!(rebuilt.newest(number), rig.shard.newest(number));
+            let slot = rig.shard.find(number).unwrap();
+            if !rig.shard.slots()[slot as usize].is_free(rig.now) {
+                let again = rebuilt.find(number).and_then(|slot| rebuilt.visitor(slot));
+                assert_eq!(again, rig.shard.visitor(slot), "{number}");
+            }
+        }
+    }
+    let now = rig.now;
+    let holds = |shard: &Shard| -> BTreeMap<PoolId, Millis> {
+        let of_pools = |id: &PoolId| pools.clone().any(|pool| spec(pool).id == *id);
+        shard.holds(now).filter(|(id, _)| of_pools(id)).collect()
+    };
+    assert_eq!(holds(&rebuilt), holds(&rig.shard));
+    for turn in 0..60_u64 {
+        rig.now = rig.now + Millis(3);
+        let pool = pools.start + u32::try_from(turn).unwrap() % pools.len() as u32;
+        let visitor = (turn % 4 == 3).then_some(VisitorId([(turn % 3) as u8; 16]));
+        let position = Position(1_000 + turn);
+        let mut ask = |shard: &mut Shard, pool: u32| {
+            let kept = visitor.and_then(|id| shard.keep(rig.now, pool, id, position));
+            kept.map_or_else(|| shard.allocate(rig.now, pool, visitor, position), Ok)
+        };
+        let (again, live) = (ask(&mut rebuilt, pool - pools.start), ask(&mut rig.shard, pool));
+        let told = |grant: &Grant| (grant.number, grant.locked_until, grant.previous);
+        assert_eq!(again.as_ref().map(told), live.as_ref().map(told), "turn {turn}");
+    }
+}
+
+proptest! {
+    /// Whatever the hints say, and though some records are read twice.
+    #[test]
+    fn replaying_what_was_recorded_gives_the_same_shard(
+        steps in steps(), again in 0..80_usize, wrong in 0..40_u32
+    ) {
+        let mut rig = Rig::new();
+        steps.iter().for_each(|step| rig.step(step));
+        let right = |number| rig.shard.find(number).unwrap();
+        let mut by_hints = Rebuild::new((0..POOLS).map(spec).collect());
+        replay(&mut by_hints, &rig.records, right);
+        let mut without = Rebuild::new((0..POOLS).map(spec).collect());
+        replay(&mut without, &rig.records, |_| wrong);
+        replay(&mut without, &rig.records[again.min(rig.records.len())..], |_| wrong);
+        let (by_hints, without) = (by_hints.finish(), without.finish());
+        prop_assert_eq!(by_hints.slots(), without.slots());
+        prop_assert_eq!(by_hints.number_count(), (POOLS * NUMBERS) as usize);
+        assert_same(without, &mut rig, 0..POOLS);
+    }
+
+    /// A snapshot that is taken while the shard goes on knows some numbers later than others.
+    #[test]
+    fn a_snapshot_and_the_records_since_it_began_give_the_same_shard(
+        steps in steps(), began in 0..80_usize, ended in 0..80_usize
+    ) {
+        let last = steps.len() - 1;
+        let (began, ended) = (began.min(ended).min(last), began.max(ended).min(last));
+        let mut rig = Rig::new();
+        let (mut early, mut late, mut from) = (Vec::new(), Vec::new(), 0);
+        for (at, step) in steps.iter().enumerate() {
+            if at == began {
+                (early, from) = (rig.snapshot(), rig.records.len());
+            }
+            if at == ended {
+                late = rig.snapshot();
+            }
+            rig.step(step);
+        }
+        let mut rebuild = Rebuild::new((0..POOLS).map(spec).collect());
+        let is_early = |fact: &Fact| fact.slot.number.to_u64() % 2 == 0;
+        let early = early.iter().filter(|fact| is_early(fact));
+        let late = late.iter().filter(|fact| !is_early(fact));
+        for fact in early.chain(late) {
+            let slot = rebuild.restore(u32::MAX, *fact);
+            prop_assert_eq!(slot, rig.shard.find(fact.slot.number));
+        }
+        let holds = |record: &&Record| matches!(record, Record::Held(..));
+        let held: Vec<Record> = rig.records[..from].iter().filter(holds).copied().collect();
+        replay(&mut rebuild, &held, |_| 0);
+        replay(&mut rebuild, &rig.records[from..], |_| 0);
+        assert_same(rebuild.finish(), &mut rig, 0..POOLS);
+    }
+
+    /// Numbers of a pool that is gone keep what is known of them, and bring it back with them.
+    #[test]
+    fn what_was_recorded_of_a_pool_that_is_gone_comes_back_with_it(steps in steps()) {
+        let mut rig = Rig::new();
+        // A hold of all pools is one of those that are there.
+        let is_of_all = |step: &&Step| matches!(step, Step::Hold { pool: None, .. });
+        steps.iter().filter(|step| !is_of_all(step)).for_each(|step| rig.step(step));
+        let mut rebuild = Rebuild::new(vec![spec(0)]);
+        replay(&mut rebuild, &rig.records, |_| u32::MAX);
+        replay(&mut rebuild, &rig.records, |_| u32::MAX);
+        let facts: BTreeMap<PromoNumber, Fact> =
+            rig.snapshot().into_iter().map(|fact| (fact.slot.number, fact)).collect();
+        let gone = facts.values().filter(|fact| fact.pool != spec(0).id);
+        let known: Vec<Fact> = rebuild
+            .retired()
+            .map(|Retired { slot, pool, visitor }| Fact { slot: *slot, pool: *pool, visitor: *visitor })
+            .collect();
+        let slots = |facts: &[Fact]| facts.iter().map(|f| (f.slot, f.pool)).collect::<Vec<_>>();
+        prop_assert_eq!(slots(&known), slots(&gone.copied().collect::<Vec<_>>()));
+        let mut shard = rebuild.finish();
+        for pool in 1..POOLS {
+            shard.put_pool(pool, &spec(pool), None).unwrap();
+        }
+        assert_same(shard, &mut rig, 0..POOLS);
+    }
+}
+
+#[test]
+fn holds_are_told_with_their_latest_end() {
+    let mut rebuild = Rebuild::new(vec![spec(0)]);
+    for (pool, until) in [(Some(PoolId(1)), 5), (None, 9), (Some(PoolId(1)), 8), (None, 3)] {
+        rebuild.hold(pool, Millis(until));
+    }
+    let holds: Vec<_> = rebuild.holds().collect();
+    assert_eq!(holds, [(None, Millis(9)), (Some(PoolId(1)), Millis(8))]);
+}
+
+#[test]
+fn time_in_doubt_lengthens_the_holds_that_ran_and_no_others() {
+    let mut rebuild = Rebuild::new(vec![spec(0)]);
+    for (pool, until) in [(PoolId(1), 99), (PoolId(2), 100), (PoolId(3), 101)] {
+        rebuild.hold(Some(pool), Millis(until));
+    }
+    rebuild.prolong(Millis(100), Millis(1_000));
+    let ends: Vec<u64> = rebuild.holds().map(|(_, until)| until.0).collect();
+    assert_eq!(ends, [99, 100, 1_101]);
+}
+
+#[test]
+fn what_another_shard_knows_no_better_changes_nothing() {
+    let mut rebuild = Rebuild::new(vec![spec(0)]);
+    let slot = Slot {
+        number: number(0, 0),
+        allocated_at: Millis(5),
+        locked_until: Millis(50),
+        position: Position(3),
+    };
+    let visitor = Some(VisitorId([1; 16]));
+    rebuild.learn(0, Fact { slot, pool: spec(0).id, visitor });
+    let same = Slot { position: Position(9), ..slot };
+    rebuild.adopt(&Retired { slot: same, pool: spec(0).id, visitor: None });
+    let shard = rebuild.finish();
+    assert_eq!(shard.slots()[0], slot);
+    assert_eq!(shard.visitor(0), visitor, "the visitor keeps the number");
+}
+
+#[test]
+fn after_a_restart_a_carried_number_goes_to_the_end_of_its_equals() {
+    let mut rebuild = Rebuild::new(vec![spec(0)]);
+    for at in 0..NUMBERS {
+        let slot = Slot {
+            number: number(0, at),
+            allocated_at: Millis(10),
+            locked_until: Millis(60),
+            position: Position(u64::from(NUMBERS - at)),
+        };
+        rebuild.learn(at, Fact { slot, pool: spec(0).id, visitor: None });
+    }
+    let mut shard = rebuild.finish();
+    shard.carried(0, number(0, 4), Position(9));
+    let again = (10..15).map(|at| shard.allocate(Millis(60), 0, None, Position(at)).unwrap().slot);
+    assert_eq!(again.collect::<Vec<_>>(), [3, 2, 1, 0, 4]);
+}
