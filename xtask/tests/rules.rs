@@ -78,10 +78,12 @@ const FENCES: [(&str, &[&str]); 18] = [
     (
         "ringwell-fuzz",
         &[
+            "ringwell-admin",
             "ringwell-core",
             "ringwell-directory",
             "ringwell-journal",
             "ringwell-mesh",
+            "ringwell-store",
             "ringwell-wire",
         ],
     ),

@@ -35,6 +35,13 @@ pub fn config(text: &[u8]) {
     }
 }
 
+/// The pools of a list, if it is taken.
+pub(crate) fn read_list(text: &[u8]) -> Option<Directory> {
+    let config = file("csv.toml", b"data = \"data\"\nring_pools = \"pools.csv\"\n");
+    file("pools.csv", text);
+    load_config(&config).ok().map(|(_, directory)| directory)
+}
+
 /// Any list of pools: what is taken can be written out plainly and is read as the same.
 pub fn pools_csv(text: &[u8]) {
     let config = file("csv.toml", b"data = \"data\"\nring_pools = \"pools.csv\"\n");
@@ -72,7 +79,7 @@ pub fn cluster(text: &[u8]) {
     }
 }
 
-fn check_directory(directory: &Directory) {
+pub(crate) fn check_directory(directory: &Directory) {
     let mut numbers = 0;
     for pool in directory.pools() {
         let id = pool.id();

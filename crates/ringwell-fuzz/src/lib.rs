@@ -14,6 +14,7 @@ mod batch;
 pub mod disk;
 mod files;
 mod link;
+mod manage;
 mod memory;
 mod query;
 mod record;
@@ -23,6 +24,7 @@ pub use batch::bulk;
 pub use disk::journal;
 pub use files::{cluster, config, pools_csv};
 pub use link::link;
+pub use manage::{import, manage};
 pub use query::{legacy, suffix};
 pub use record::record;
 pub use snapshot::snapshot;
@@ -31,13 +33,15 @@ pub use snapshot::snapshot;
 pub type Target = fn(&[u8]);
 
 /// All targets by the names that they have in `fuzz/`.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("bulk", bulk),
     ("cluster", cluster),
     ("config", config),
+    ("import", import),
     ("journal", journal),
     ("legacy", legacy),
     ("link", link),
+    ("manage", manage),
     ("pools_csv", pools_csv),
     ("record", record),
     ("snapshot", snapshot),

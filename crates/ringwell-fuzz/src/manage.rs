@@ -1,0 +1,242 @@
+//! Requests to the management API: ring pools as the published API has them, what lies under
+//! `/v1/`, and lists of pools as CSV.
+//!
+//! Whatever was asked, nothing fails inside, and the directory that comes out of it can be served.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use ringwell_admin::{Later, Live, Management, PoolState, router};
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_directory::{Directory, RingPool, Token};
+use ringwell_store::{Location, Scope, Store};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tower::ServiceExt;
+
+use crate::files::read_list;
+
+const TOKEN: &str = "administrator-of-the-fuzzer";
+const NOW: Millis = Millis(1_767_225_600_000);
+/// What stands between two requests.
+const NEXT: &[u8] = b"\n%%\n";
+const REQUESTS_MAX: usize = 6;
+/// What a request may be answered with: never that something failed inside.
+const STATUSES: [StatusCode; 11] = [
+    StatusCode::OK,
+    StatusCode::CREATED,
+    StatusCode::NO_CONTENT,
+    StatusCode::BAD_REQUEST,
+    StatusCode::UNAUTHORIZED,
+    StatusCode::FORBIDDEN,
+    StatusCode::NOT_FOUND,
+    StatusCode::METHOD_NOT_ALLOWED,
+    StatusCode::CONFLICT,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::UNPROCESSABLE_ENTITY,
+];
+
+thread_local! {
+    static STAGE: RefCell<Option<Stage>> = const { RefCell::new(None) };
+}
+
+/// What is made once: making a database anew costs more than all that is asked of it.
+struct Stage {
+    runtime: Runtime,
+    folder: TempDir,
+}
+
+/// A server that hands out nothing.
+struct Quiet;
+
+impl Live for Quiet {
+    fn now(&self) -> Millis {
+        NOW
+    }
+
+    fn state(&self, _pool: PoolId) -> Later<'_, Option<PoolState>> {
+        Box::pin(async { Some(PoolState::default()) })
+    }
+
+    fn changed(&self, _version: u64) {}
+}
+
+/// Any requests, each as `METHOD TARGET`, a line break and its body, with `%%` on a line of its own
+/// between two. One that begins with `~` has no token in its head.
+pub fn manage(text: &[u8]) {
+    STAGE.with_borrow_mut(|stage| {
+        let stage = stage.get_or_insert_with(Stage::new);
+        stage.runtime.block_on(async {
+            let store = stage.copy_of("empty.sqlite").await;
+            ask_all(text, &store).await;
+            store.close().await;
+        });
+    });
+}
+
+/// Any list of pools, taken into an empty database as at the first start with one: the server
+/// reads the same pools from there.
+pub fn import(text: &[u8]) {
+    let Some(directory) = read_list(text) else { return };
+    let pools: Vec<RingPool> = directory.pools().iter().map(|pool| (**pool).clone()).collect();
+    STAGE.with_borrow_mut(|stage| {
+        let stage = stage.get_or_insert_with(Stage::new);
+        stage.runtime.block_on(async {
+            let store = stage.copy_of("void.sqlite").await;
+            let mut change = store.change("fuzzer", NOW).await.unwrap();
+            change.import(&pools, &Scope::of_file()).await.unwrap();
+            change.commit().await.unwrap();
+            let mut served = served(&store).await;
+            served.sort_by_key(RingPool::id);
+            assert_eq!(
+                served.iter().map(plainly).collect::<Vec<_>>(),
+                pools.iter().map(plainly).collect::<Vec<_>>()
+            );
+            store.close().await;
+        });
+    });
+}
+
+/// A pool but for its name: the database gives one to each.
+fn plainly(pool: &RingPool) -> String {
+    let next = pool.next_key().map(|key| key.reveal());
+    let (key, lifetime) = (pool.key().reveal(), pool.lifetime());
+    let mut numbers = pool.numbers().to_vec();
+    numbers.sort_unstable_by_key(|range| range.first());
+    format!("{} {key:?} {next:?} {lifetime} {numbers:?} {:?}", pool.id(), pool.overflow())
+}
+
+impl Stage {
+    /// With two directories to copy: one with nothing at all, and one with some numbers in its
+    /// inventory.
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            open(&folder.path().join("void.sqlite")).await.close().await;
+            let store = open(&folder.path().join("empty.sqlite")).await;
+            let mut change = store.change("fuzzer", NOW).await.unwrap();
+            let first = PromoNumber::parse("8885550100").unwrap();
+            let range = NumberRange::new(first, 40).unwrap();
+            change.add_to_inventory(&[range], None).await.unwrap();
+            change.commit().await.unwrap();
+            store.close().await;
+        });
+        Self { runtime, folder }
+    }
+
+    async fn copy_of(&self, name: &str) -> Store {
+        let folder = self.folder.path();
+        let path = folder.join("directory.sqlite");
+        for leftover in ["-wal", "-shm"] {
+            let _ = std::fs::remove_file(folder.join(format!("directory.sqlite{leftover}")));
+        }
+        std::fs::copy(folder.join(name), &path).unwrap();
+        open(&path).await
+    }
+}
+
+async fn open(path: &Path) -> Store {
+    Store::open(&Location::File(path.to_owned())).await.unwrap()
+}
+
+async fn ask_all(text: &[u8], store: &Store) {
+    let router = router(Management {
+        store: store.clone(),
+        live: Arc::new(Quiet),
+        token_sha256: vec![Token::parse(TOKEN).unwrap().hash()],
+        requests_per_second: u32::MAX,
+    });
+    for request in requests(text) {
+        let told = format!("{} {}", request.method(), request.uri());
+        answer(&router, request, &told).await;
+    }
+    check(store, &router).await;
+}
+
+/// The requests that can be sent at all.
+fn requests(text: &[u8]) -> Vec<Request<Body>> {
+    let mut rest = text;
+    let mut requests = Vec::new();
+    while !rest.is_empty() && requests.len() < REQUESTS_MAX {
+        let end = rest.windows(NEXT.len()).position(|bytes| bytes == NEXT);
+        let (one, after) = rest.split_at(end.unwrap_or(rest.len()));
+        rest = after.get(NEXT.len()..).unwrap_or_default();
+        requests.extend(request(one));
+    }
+    requests
+}
+
+fn request(text: &[u8]) -> Option<Request<Body>> {
+    let line = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());
+    let (head, body) = (&text[..line], text.get(line + 1..).unwrap_or_default());
+    let (method, target) = std::str::from_utf8(head).ok()?.split_once(' ')?;
+    let (method, is_named) = match method.strip_prefix('~') {
+        Some(method) => (method, false),
+        None => (method, true),
+    };
+    // A server's HTTP library takes only such targets.
+    let target = Some(target).filter(|target| target.starts_with('/'))?;
+    let mut request = Request::builder().method(method).uri(target);
+    if is_named {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {TOKEN}"));
+    }
+    request.body(Body::from(body.to_owned())).ok()
+}
+
+/// Asks, and looks at the answer: its status, and that its body is what its head says.
+async fn answer(router: &Router, request: Request<Body>, told: &str) -> (StatusCode, Bytes) {
+    let (head, body) = router.clone().oneshot(request).await.unwrap().into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let text = String::from_utf8_lossy(&body);
+    assert!(STATUSES.contains(&head.status), "{told}: {} {text}", head.status);
+    if kind(&head.headers).contains("json") {
+        let json = serde_json::from_slice::<Value>(&body);
+        assert!(json.is_ok(), "{told}: {text}");
+    }
+    (head.status, body)
+}
+
+fn kind(headers: &HeaderMap) -> &str {
+    headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default()
+}
+
+/// The directory can be served, and its own list, taken again, changes none of its pools.
+async fn check(store: &Store, router: &Router) {
+    let before = served(store).await;
+    let list = Request::get("/v1/pools.csv").header(header::AUTHORIZATION, bearer());
+    let (status, list) = answer(router, list.body(Body::empty()).unwrap(), "its own list").await;
+    assert_eq!(status, StatusCode::OK);
+    if list.is_empty() {
+        return;
+    }
+    let again = Request::post("/v1/pools.csv").header(header::AUTHORIZATION, bearer());
+    let again = again.body(Body::from(list.clone())).unwrap();
+    let (status, report) = answer(router, again, "its own list again").await;
+    let (list, report) = (String::from_utf8_lossy(&list), String::from_utf8_lossy(&report));
+    assert_eq!(status, StatusCode::OK, "{list}\n{report}");
+    assert_eq!(served(store).await, before, "{list}\n{report}");
+}
+
+fn bearer() -> String {
+    format!("Bearer {TOKEN}")
+}
+
+/// The pools as a server would have them.
+async fn served(store: &Store) -> Vec<RingPool> {
+    let loaded = store.load_all().await.unwrap();
+    let delta = store.changed_since(0).await.unwrap();
+    assert_eq!(delta.version, loaded.version);
+    let mut changed = delta.changed;
+    changed.sort_by_key(RingPool::id);
+    assert_eq!(changed, loaded.pools, "who follows the changes has other pools");
+    let directory = Directory::new(loaded.version, loaded.pools.clone(), 2);
+    crate::files::check_directory(&directory.unwrap());
+    loaded.pools
+}
