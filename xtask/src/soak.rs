@@ -37,12 +37,19 @@ struct Fault {
     filter: &'static str,
 }
 
-const FAULTS: [Fault; 6] = [
+const FAULTS: [Fault; 13] = [
     Fault { name: "kill-9", test: &["ringwell-cli", "crash"], filter: "" },
     Fault { name: "full-disk", test: &["ringwell-cli", "full_disk"], filter: "" },
     Fault { name: "cluster", test: &["ringwell-cli", "cluster"], filter: "faults::" },
     Fault { name: "proxy", test: &["ringwell-cli", "haproxy"], filter: "a_node" },
     Fault { name: "clients", test: &["ringwell-cli", "hostile"], filter: "" },
+    Fault { name: "clock", test: &["ringwell-cli", "faults"], filter: "clock::" },
+    Fault { name: "crowd", test: &["ringwell-cli", "faults"], filter: "crowd::" },
+    Fault { name: "descriptors", test: &["ringwell-cli", "faults"], filter: "descriptors::" },
+    Fault { name: "disk", test: &["ringwell-cli", "faults"], filter: "disk::" },
+    Fault { name: "limits", test: &["ringwell-cli", "faults"], filter: "limits::" },
+    Fault { name: "pauses", test: &["ringwell-cli", "faults"], filter: "pauses::" },
+    Fault { name: "power", test: &["ringwell-cli", "faults"], filter: "power::" },
     Fault { name: "damage", test: &["ringwell-fuzz", "damage"], filter: "" },
 ];
 
@@ -50,7 +57,8 @@ const FAULTS: [Fault; 6] = [
 struct Line {
     rounds: u64,
     passed: u64,
-    crashes: u64,
+    /// Crashes, and faults that a test counts.
+    made: u64,
     rows: u64,
     violations: u64,
 }
@@ -97,7 +105,7 @@ fn round(fault: &Fault, seed: u64, line: &mut Line) -> anyhow::Result<()> {
     let said = String::from_utf8_lossy(&output.stdout);
     line.rounds += 1;
     line.passed += before(&said, " passed;");
-    line.crashes += before(&said, " crashes:");
+    line.made += before(&said, " crashes:") + before(&said, " faults:");
     line.rows += before(&said, " rows,");
     if !output.status.success() {
         line.violations += 1;
@@ -116,10 +124,10 @@ fn report(table: &BTreeMap<&str, Line>, took: Duration) -> anyhow::Result<String
     let commit = shell::output(Command::new("git").args(["rev-parse", "--short", "HEAD"]))?;
     let minutes = took.as_secs() / 60;
     let mut text = format!("### Soak of {minutes} min at {}\n\n", commit.trim());
-    text += "| faults | rounds | tests passed | crashes | rows checked | violations |\n";
+    text += "| faults | rounds | tests passed | faults made | rows checked | violations |\n";
     text += "|---|---|---|---|---|---|\n";
-    for (name, Line { rounds, passed, crashes, rows, violations }) in table {
-        writeln!(text, "| {name} | {rounds} | {passed} | {crashes} | {rows} | {violations} |")?;
+    for (name, Line { rounds, passed, made, rows, violations }) in table {
+        writeln!(text, "| {name} | {rounds} | {passed} | {made} | {rows} | {violations} |")?;
     }
     Ok(text)
 }

@@ -112,6 +112,7 @@ pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, who: Who
                             Rc::clone(&thread),
                             tls.acceptor.clone().accept(socket),
                         ));
+                        true
                     }
                     Who::Nodes(None) | Who::Clients(_) => welcome(&thread, socket, &who),
                 }
@@ -120,9 +121,14 @@ pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, who: Who
                 unix.accept().await.map(|(socket, _)| welcome(&thread, socket, &who))
             }
         };
-        if let Err(error) = accepted {
-            tracing::warn!(shard = thread.id, %error, "a connection could not be accepted");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
+        match accepted {
+            Ok(true) => {}
+            // Who is refused is gone before the next one comes: a crowd takes no descriptors.
+            Ok(false) => tokio::task::yield_now().await,
+            Err(error) => {
+                tracing::warn!(shard = thread.id, %error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
         }
     }
 }
@@ -146,7 +152,9 @@ impl Accept {
 async fn welcome_node(thread: Rc<ShardThread>, handshake: tokio_rustls::Accept<TcpStream>) {
     let limit = thread.node.config.limits.head_timeout;
     match tokio::time::timeout(limit, handshake).await {
-        Ok(Ok(socket)) => welcome(&thread, socket, &Who::Nodes(None)),
+        Ok(Ok(socket)) => {
+            welcome(&thread, socket, &Who::Nodes(None));
+        }
         Ok(Err(error)) => {
             tracing::warn!(shard = thread.id, %error, "a link was refused: no certificate of the cluster's");
         }
@@ -155,8 +163,8 @@ async fn welcome_node(thread: Rc<ShardThread>, handshake: tokio_rustls::Accept<T
     }
 }
 
-/// Serves a new connection on a task of its own, if there is room for it.
-fn welcome<S>(thread: &Rc<ShardThread>, mut socket: S, who: &Who)
+/// Serves a new connection on a task of its own, if there is room for it; returns whether there is.
+fn welcome<S>(thread: &Rc<ShardThread>, mut socket: S, who: &Who) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -171,11 +179,12 @@ where
             // Who does not read it in time has no claim to it.
             let _ = tokio::time::timeout(ACCEPT_PAUSE, socket.write_all(FULL)).await;
         });
-        return;
+        return false;
     }
     thread.stats.connections_opened.add(1);
     let open = thread.connections.open();
     tokio::task::spawn_local(serve(Rc::clone(thread), socket, open, who.clone()));
+    true
 }
 
 async fn serve<S>(thread: Rc<ShardThread>, socket: S, open: Open, who: Who)

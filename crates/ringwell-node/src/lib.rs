@@ -13,6 +13,7 @@ mod change;
 mod clock;
 mod commit;
 mod conn;
+mod descriptors;
 pub mod disk;
 mod error;
 mod gather;

@@ -23,7 +23,8 @@ use crate::node::{JournalState, Node, Phase};
 use crate::shard::ShardThread;
 use crate::start::{Started, buckets, start};
 use crate::{
-    Membership, ServeError, admin, handover, http, keeping, link, messages, reload, writer,
+    Membership, ServeError, admin, descriptors, handover, http, keeping, link, messages, reload,
+    writer,
 };
 
 /// What the shards are told, in this order.
@@ -85,7 +86,7 @@ pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
 /// # Errors
 /// [`ServeError`] if the node cannot start, or could not save everything.
 pub fn serve(
-    config: Config,
+    mut config: Config,
     directory: Directory,
     membership: Option<Membership>,
     mut directories: Directories,
@@ -97,6 +98,8 @@ pub fn serve(
         ringwell_directory::Durability::Memory => Durability::Memory,
     };
     let (directory, owners) = place(&config, directory, membership.as_ref())?;
+    config.limits.connections =
+        descriptors::room_for(config.limits.connections, directory.shards());
     let settings = disk_settings(&config, &directory, durability);
     let _lock = match durability {
         Durability::Memory => None,

@@ -88,7 +88,7 @@ async fn stored(
             Flushed::Full { .. } => {
                 tracing::error!(
                     shard = thread.id,
-                    "the disk is full: this shard's rows get overflow numbers until there is room"
+                    "the journal is full: this shard's rows get overflow numbers until there is room"
                 );
                 thread.node.set_journal(thread.id, JournalState::Full);
                 thread.refuse(Refusal::JournalFull);

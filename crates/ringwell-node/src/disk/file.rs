@@ -21,10 +21,12 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// Whether the file system, or a quota on it, is full: trying again later can help.
+    /// Whether the file system, a quota on it, or the table of open files is full: what was tried
+    /// has not begun, and trying again later can help.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        let full = [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error);
+        let full = [Errno::NOSPC, Errno::DQUOT, Errno::MFILE, Errno::NFILE];
+        let full = full.map(Errno::raw_os_error);
         self.source.raw_os_error().is_some_and(|code| full.contains(&code))
     }
 }

@@ -1,7 +1,7 @@
 //! The thread that stores groups: one frame is written and flushed at a time.
 //!
-//! Invariant: groups are stored in order without gaps. On a full disk the group waits and is
-//! tried again; after any other failure nothing is stored any more, because nobody knows what the
+//! Invariant: groups are stored in order without gaps. On a full disk, or without a file
+//! descriptor, the group waits and is tried again; after any other failure nothing is stored any more, because nobody knows what the
 //! disk has: the pages of a failed flush count as clean, so that a second flush would lie.
 
 use std::fs::File;
@@ -40,7 +40,7 @@ pub enum Flushed {
         /// How long writing and flushing took.
         took: Duration,
     },
-    /// The disk is full. The group waits and is tried again; said once until it is stored.
+    /// The disk is full, or no more files can be opened. The group waits and is tried again; said once until it is stored.
     Full {
         /// The group.
         n: u64,
@@ -113,7 +113,10 @@ impl Flusher {
                 }
                 Err(error) if error.is_full() && !self.closing.load(Ordering::Acquire) => {
                     if !waiting {
-                        tracing::error!(%error, "the disk is full: the journal waits for room");
+                        tracing::error!(
+                            %error,
+                            "the disk is full, or no more files can be opened: the journal waits"
+                        );
                         self.shared.counters.full();
                         (self.on_flushed)(Flushed::Full { n });
                         waiting = true;

@@ -1,0 +1,27 @@
+//! Real faults on the real program while `ringwell load` uses it; `ringwell check` judges the
+//! history afterwards: no number twice within its lockout, nothing forgotten that was answered.
+//!
+//! Faults that need a right or a program that is missing here say so and are over.
+//! docs/reliability.md, "Real faults", has the list.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+#[path = "faults/clock.rs"]
+mod clock;
+#[path = "faults/crowd.rs"]
+mod crowd;
+#[path = "faults/descriptors.rs"]
+mod descriptors;
+#[path = "faults/disk.rs"]
+mod disk;
+#[path = "faults/limits.rs"]
+mod limits;
+#[path = "hostile/metrics.rs"]
+mod metrics;
+#[path = "faults/pauses.rs"]
+mod pauses;
+#[path = "faults/power.rs"]
+mod power;
+mod support;
+#[path = "faults/trial.rs"]
+mod trial;

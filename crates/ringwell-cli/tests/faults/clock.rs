@@ -1,0 +1,133 @@
+//! Clocks of a machine that are set, on the running server and between two starts.
+//!
+//! libfaketime shows the wall clock that a test wants, which it may change while the server runs;
+//! a time namespace has a clock since boot of its own, as after a restart of the machine.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::support::server::Server;
+use super::trial::{Trial, can_run, wait_until, within};
+
+const HOUR: i64 = 3_600;
+const TEN_YEARS: i64 = 87_660 * HOUR;
+
+/// A wall clock that a test sets.
+struct Wall {
+    library: PathBuf,
+    file: PathBuf,
+}
+
+impl Wall {
+    fn new(trial: &Trial) -> Option<Self> {
+        let folders = fs::read_dir("/usr/lib").ok()?.filter_map(Result::ok);
+        let library = folders.map(|it| it.path().join("faketime/libfaketimeMT.so.1"));
+        let Some(library) = library.into_iter().find(|it| it.exists()) else {
+            println!("SKIPPED: no libfaketime here, which sets the clock of one process");
+            return None;
+        };
+        let wall = Self { library, file: trial.site.config().with_extension("time") };
+        wall.set(0);
+        Some(wall)
+    }
+
+    /// From now on it is so many seconds ahead of the real one.
+    fn set(&self, ahead: i64) {
+        // In one step, so that nobody reads half of it.
+        let new = self.file.with_extension("new");
+        fs::write(&new, format!("{ahead:+}\n")).unwrap();
+        fs::rename(new, &self.file).unwrap();
+    }
+
+    fn shown_to(&self, mut command: Command) -> Command {
+        command.env("LD_PRELOAD", &self.library).env("FAKETIME_TIMESTAMP_FILE", &self.file);
+        command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        command
+    }
+}
+
+/// How many seconds the wall clock of a server is ahead, by the newest line of its log.
+fn ahead(server: &Server) -> i64 {
+    let line: serde_json::Value = serde_json::from_str(&server.reload()).unwrap();
+    let told: jiff::Timestamp = line["timestamp"].as_str().unwrap().parse().unwrap();
+    told.as_second() - jiff::Timestamp::now().as_second()
+}
+
+#[test]
+fn a_wall_clock_that_is_set_while_the_server_runs_changes_nothing() {
+    let mut trial = Trial::new("");
+    let Some(wall) = Wall::new(&trial) else { return };
+    let server = Server::start(wall.shown_to(trial.serve()));
+    trial.load(&server);
+    for by in [HOUR, -HOUR, TEN_YEARS, -TEN_YEARS, 0] {
+        trial.unnoticed();
+        wall.set(by);
+        wait_until("the clock is not set", || (ahead(&server) - by).abs() < HOUR / 2);
+        trial.wait_for_answers(60);
+    }
+    trial.judge(&server).assert_clean();
+    server.stop();
+}
+
+#[test]
+fn a_wall_clock_that_was_set_back_before_a_start_opens_no_lockout_and_shuts_no_pool() {
+    let mut trial = Trial::new("");
+    let Some(wall) = Wall::new(&trial) else { return };
+    let mut server = Server::start(wall.shown_to(trial.serve()));
+    trial.load(&server);
+    for by in [-HOUR, -TEN_YEARS, 0] {
+        trial.fault("killed, and the wall clock set");
+        server.kill();
+        wall.set(by);
+        server = Server::start(wall.shown_to(trial.serve()));
+        assert!((ahead(&server) - by).abs() < HOUR / 2, "the clock is not set");
+        trial.wait_for_numbers(&server);
+        trial.wait_for_answers(60);
+    }
+    trial.judge(&server).assert_clean();
+    server.stop();
+}
+
+/// Nobody can tell it from a long stop but by how long that would have been.
+#[test]
+fn a_wall_clock_that_was_set_ahead_before_a_start_opens_no_lockout() {
+    let mut trial = Trial::new("");
+    let Some(wall) = Wall::new(&trial) else { return };
+    let mut server = Server::start(wall.shown_to(trial.serve()));
+    trial.load(&server);
+    for by in [TEN_YEARS, 0] {
+        trial.fault("killed, and the wall clock set");
+        server.kill();
+        wall.set(by);
+        server = Server::start(wall.shown_to(trial.serve()));
+        trial.wait_for_numbers(&server);
+        trial.wait_for_answers(60);
+    }
+    // Its time is ten years ahead of the clients' for good, so they cannot name moments.
+    trial.judge_without_look_ups(&server).assert_clean();
+    server.stop();
+}
+
+#[test]
+fn a_machine_that_was_started_again_has_another_clock_and_the_same_lockouts() {
+    let boot = ["--time", "--boottime", "1000000"];
+    if !can_run("unshare", &["--time", "--boottime", "1000000", "true"], "time namespace") {
+        return;
+    }
+    let mut trial = Trial::new("");
+    let mut server = Server::start(within("unshare", &boot, &trial.serve()));
+    trial.load(&server);
+    trial.fault("the clock since boot begins anew");
+    server.kill();
+    server = trial.start();
+    trial.wait_for_numbers(&server);
+    trial.wait_for_answers(60);
+    trial.fault("the clock since boot jumps ahead");
+    server.kill();
+    server = Server::start(within("unshare", &boot, &trial.serve()));
+    trial.wait_for_numbers(&server);
+    trial.wait_for_answers(60);
+    trial.judge(&server).assert_clean();
+    server.stop();
+}

@@ -1,0 +1,76 @@
+//! More clients than the process has file descriptors for, and none left for itself.
+
+use std::net::TcpStream;
+use std::process::Command;
+
+use super::metrics;
+use super::support::client::Client;
+use super::support::server::Server;
+use super::trial::{Trial, wait_until, within};
+
+/// The loads and some more fit beside what the process needs for itself; the crowd does not.
+const DESCRIPTORS: usize = 160;
+const CROWD: usize = 300;
+
+/// A value of `/metrics` over a connection that is there already.
+fn figure(client: &mut Client, name: &str) -> f64 {
+    let text = client.get("/metrics", &[]).unwrap().body;
+    let of_name = |line: &&str| line.split([' ', '{']).next() == Some(name);
+    let values = text.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next());
+    values.map(|value| value.parse::<f64>().unwrap()).sum()
+}
+
+#[test]
+fn a_crowd_beyond_the_descriptors_is_refused_and_costs_nobody_a_number() {
+    let mut trial = Trial::new("");
+    let limit = format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}");
+    let server = Server::start(within("prlimit", &[&limit], &trial.site.serve(&[])));
+    assert!(server.log().contains("too few files for limits.connections"), "{}", server.log());
+    trial.load(&server);
+    let mut client = server.client();
+    let before = figure(&mut client, "ringwell_connections");
+    trial.unnoticed();
+    let crowd: Vec<TcpStream> =
+        (0..CROWD).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    wait_until("nobody is refused", || {
+        figure(&mut client, "ringwell_connections_refused_total") > 0.0
+    });
+    // So long that each shard needs new segments and snapshots meanwhile.
+    trial.wait_for_answers(300);
+    drop(crowd);
+    wait_until("the crowd is still there", || {
+        figure(&mut client, "ringwell_connections") <= before + 1.0
+    });
+    assert_eq!(client.get("/readyz", &[]).unwrap().status, 200);
+    assert!(!server.log().contains("could not be accepted"), "{}", server.log());
+    trial.judge(&server).assert_clean();
+    server.stop();
+}
+
+#[test]
+fn a_process_that_may_open_no_more_files_goes_on_when_it_may() {
+    let mut trial = Trial::new("");
+    let server = trial.start();
+    trial.load(&server);
+    let mut client = server.client();
+    let pid = server.pid().to_string();
+    let limit = |files: &str| {
+        let status = Command::new("prlimit").args(["--pid", &pid, files]).status().unwrap();
+        assert!(status.success(), "prlimit --pid {pid} {files}: {status}");
+    };
+    trial.fault("no file can be opened");
+    limit("--nofile=3:4096");
+    // Until the segments of both shards are full.
+    let all = trial.site.pools.len();
+    wait_until("it opens files", || trial.overflow(&mut client, "none") == all);
+    let readiness = client.get("/readyz", &[]).unwrap();
+    assert_eq!(readiness.status, 503, "{}", readiness.body);
+    assert!(server.log().contains("no more files can be opened"), "{}", server.log());
+    limit("--nofile=4096:4096");
+    wait_until("rows still overflow", || trial.overflow(&mut client, "again") == 0);
+    assert_eq!(client.get("/readyz", &[]).unwrap().status, 200);
+    trial.wait_for_answers(50);
+    assert_eq!(metrics::labelled(&server, "ringwell_overflow_rows_total", "journal_failed"), 0);
+    trial.judge(&server).assert_clean();
+    server.stop();
+}

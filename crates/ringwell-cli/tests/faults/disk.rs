@@ -1,0 +1,143 @@
+//! A disk that fails, is full, or interrupts, as strace makes the system calls of the running
+//! server say so.
+
+use std::process::{Child, Command, Stdio};
+
+use super::support::server::Server;
+use super::trial::{PATIENCE, Trial, can_run, signal, wait_until};
+
+/// strace on all threads of a server.
+struct Injected(Child);
+
+impl Injected {
+    /// From now on system calls fail as `rules` say (strace(1), "Tampering").
+    fn into(server: &Server, rules: &[&str]) -> Self {
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64,fdatasync"]);
+        for rule in rules {
+            strace.arg("-e").arg(format!("inject={rule}"));
+        }
+        strace.arg("-p").arg(server.pid().to_string());
+        Self(strace.stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    /// System calls are as they were.
+    fn end(mut self) {
+        signal(self.0.id(), "INT");
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Injected {
+    fn drop(&mut self) {
+        // Errors mean that it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn has_strace() -> bool {
+    // Tracing another program's threads is what a sandbox may forbid.
+    can_run("strace", &["-f", "-qq", "-o", "/dev/null", "true"], "right to trace a process")
+}
+
+fn readiness(server: &Server) -> (u16, String) {
+    let answer = server.client().get("/readyz", &[]).unwrap();
+    (answer.status, answer.body)
+}
+
+/// The disk fails as `rules` say: nothing is stored any more, numbers overflow, the process lives,
+/// and the next one knows all that was answered.
+fn fail(rules: &[&str]) {
+    let mut trial = Trial::new("");
+    let server = trial.start();
+    trial.load(&server);
+    trial.fault("the disk fails");
+    let injected = Injected::into(&server, rules);
+    trial.wait_for_overflow(&server);
+    let (status, body) = readiness(&server);
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains(r#""journals":["failed","failed"]"#), "{body}");
+    assert_eq!(server.client().get("/healthz", &[]).unwrap().status, 200, "it lives");
+    assert!(server.log().contains("the journal failed"), "{}", server.log());
+
+    // The disk is well again, and is not believed: nobody knows what it has.
+    injected.end();
+    trial.wait_for_answers(20);
+    trial.wait_for_overflow(&server);
+    server.kill();
+    let server = trial.start();
+    trial.wait_for_numbers(&server);
+    trial.wait_for_answers(50);
+    trial.judge(&server).assert_clean();
+    server.stop();
+}
+
+#[test]
+fn a_write_that_fails_ends_the_journal_until_a_restart_and_loses_nothing() {
+    if has_strace() {
+        fail(&["pwrite64:error=EIO"]);
+    }
+}
+
+/// `EINVAL` is what a file system says that has no writes past the page cache: from then on there
+/// is a flush of its own.
+#[test]
+fn a_flush_that_fails_ends_the_journal_until_a_restart_and_loses_nothing() {
+    if has_strace() {
+        fail(&["pwrite64:error=EINVAL:when=1", "fdatasync:error=EIO:when=5+"]);
+    }
+}
+
+#[test]
+fn a_disk_that_says_it_is_full_costs_numbers_until_it_has_room_again() {
+    if !has_strace() {
+        return;
+    }
+    let mut trial = Trial::new("");
+    let server = trial.start();
+    trial.load(&server);
+    for error in ["ENOSPC", "EDQUOT"] {
+        trial.fault("the disk is full");
+        // Each thread tries again four times a second, and finds room after some seconds.
+        let injected = Injected::into(&server, &[&format!("pwrite64:error={error}:when=1..16")]);
+        trial.wait_for_overflow(&server);
+        wait_until("not both journals are full", || {
+            let (status, body) = readiness(&server);
+            status == 503 && body.contains(r#""journals":["full","full"]"#)
+        });
+        trial.wait_for_numbers(&server);
+        injected.end();
+        assert_eq!(readiness(&server).0, 200);
+    }
+    trial.wait_for_answers(50);
+    trial.judge(&server).assert_clean();
+    server.stop();
+}
+
+#[test]
+fn writes_that_are_interrupted_or_late_are_made_again_and_nobody_notices() {
+    if !has_strace() {
+        return;
+    }
+    let mut trial = Trial::new("");
+    let mut server = trial.start();
+    trial.load(&server);
+    trial.unnoticed();
+    // Of each thread every other write. It has made them all before this ends: a call that is
+    // under way when strace leaves would fail for another reason.
+    let injected = Injected::into(&server, &["pwrite64:error=EINTR:when=1..21+2"]);
+    trial.wait_for_answers(400);
+    injected.end();
+    trial.unnoticed();
+    let injected = Injected::into(&server, &["pwrite64:delay_enter=50000"]);
+    trial.wait_for_answers(50);
+    assert_eq!(readiness(&server).0, 200);
+    injected.end();
+    server.terminate();
+    assert_eq!(server.wait(PATIENCE).code(), Some(0), "{}", server.log());
+    let server = trial.start();
+    wait_until("it is not ready", || readiness(&server).0 == 200);
+    trial.judge(&server).assert_clean();
+    server.stop();
+}

@@ -1,0 +1,73 @@
+//! A process that may not have more memory, or whose files may not grow: it ends, and the next
+//! one knows all that was answered.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+use super::support::client::Client;
+use super::support::server::Server;
+use super::trial::{PATIENCE, Trial};
+
+const SIGABRT: i32 = 6;
+const SIGXFSZ: i32 = 25;
+
+fn limit(server: &Server, limit: &str) {
+    let pid = server.pid().to_string();
+    let status = Command::new("prlimit").args(["--pid", &pid, limit]).status().unwrap();
+    assert!(status.success(), "prlimit --pid {pid} {limit}: {status}");
+}
+
+/// Bytes of memory that the process has mapped.
+fn mapped(server: &Server) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{}/statm", server.pid())).unwrap();
+    statm.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn a_process_without_memory_says_so_and_the_next_one_forgets_nothing() {
+    let mut trial = Trial::new("");
+    let mut server = trial.start();
+    trial.load(&server);
+    trial.fault("no memory is left");
+    limit(&server, &format!("--as={}", mapped(&server)));
+    // Bodies that never end hold on to memory until there is none.
+    let mut hungry: Vec<Client> = Vec::new();
+    while hungry.len() < 2_000 {
+        let Ok(mut client) = Client::connect(server.address()) else { break };
+        let head =
+            "POST /api/2013-07-01/bulk.json HTTP/1.1\r\nhost: x\r\ncontent-length: 250000\r\n\r\n";
+        let body = "{".repeat(200_000);
+        if client.send(head.as_bytes()).and_then(|()| client.send(body.as_bytes())).is_err() {
+            break;
+        }
+        hungry.push(client);
+    }
+    let status = server.wait(PATIENCE);
+    assert_eq!(status.signal(), Some(SIGABRT), "{status}: {}", server.log());
+    assert!(server.log().contains("memory allocation of"), "{}", server.log());
+    let server = trial.start();
+    trial.wait_for_numbers(&server);
+    trial.wait_for_answers(50);
+    trial.judge(&server).assert_clean();
+    server.stop();
+}
+
+/// The write that reaches the limit is short, and the process ends: a frame that is torn in its
+/// midst, by the real file system.
+#[test]
+fn a_frame_that_was_written_in_part_is_cut_and_nothing_answered_is_lost() {
+    let mut trial = Trial::new("");
+    let mut server = trial.start();
+    trial.load(&server);
+    for kib in [300, 301, 514, 770] {
+        trial.fault("files may not grow beyond a point");
+        limit(&server, &format!("--fsize={}", kib * 1024 + 512));
+        let status = server.wait(PATIENCE);
+        assert_eq!(status.signal(), Some(SIGXFSZ), "{status}: {}", server.log());
+        server = trial.start();
+        trial.wait_for_numbers(&server);
+    }
+    trial.wait_for_answers(50);
+    trial.judge(&server).assert_clean();
+    server.stop();
+}

@@ -1,0 +1,39 @@
+//! A server that stands still for a while, and clients that do.
+
+use std::thread;
+use std::time::Duration;
+
+use super::trial::{Trial, signal};
+
+/// Longer than a lockout, so that numbers come free while nobody looks.
+const STILL: Duration = Duration::from_millis(2_500);
+
+#[test]
+fn a_server_that_stands_still_goes_on_where_it_was() {
+    let mut trial = Trial::new("");
+    let server = trial.start();
+    trial.load(&server);
+    for length in [Duration::from_millis(300), STILL] {
+        trial.fault("the server is stopped");
+        signal(server.pid(), "STOP");
+        thread::sleep(length);
+        signal(server.pid(), "CONT");
+        trial.wait_for_numbers(&server);
+        trial.wait_for_answers(30);
+    }
+    trial.judge(&server).assert_clean();
+    server.stop();
+}
+
+#[test]
+fn clients_that_stand_still_cost_themselves_their_connections_and_nobody_a_number() {
+    let mut trial = Trial::new("limits.write_timeout = \"300ms\"\nlimits.body_timeout = \"300ms\"");
+    let server = trial.start();
+    trial.load(&server);
+    trial.fault("the clients are stopped");
+    trial.pause_loads(STILL);
+    trial.wait_for_numbers(&server);
+    trial.wait_for_answers(30);
+    trial.judge(&server).assert_clean();
+    server.stop();
+}

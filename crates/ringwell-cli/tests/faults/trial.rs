@@ -1,0 +1,287 @@
+//! A server under load, and the judgement over what its clients saw.
+//!
+//! Numbers are few and lockouts short, so that every number goes out again and again. Two loads
+//! run side by side: one sends a batch again whose answer was lost, under the same key, the other
+//! does not, which lets the checker hold its rows against the journal one by one.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::batch::{self, Ask, BULK};
+use crate::support::client::Client;
+use crate::support::server::{Server, ringwell};
+use crate::support::site::{Pool, Site, TOKEN};
+
+/// Waiting for something that a busy machine may take long for.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+
+pub(crate) const LIFETIME: Duration = Duration::from_secs(2);
+
+/// Segments and snapshots so small that faults hit their changes too.
+const SETTINGS: &str = "shards = 2\njournal.segment_bytes = \"1MiB\"\n\
+    journal.snapshot_every_bytes = \"1MiB\"\n";
+
+const POOLS: u64 = 20;
+/// More than are asked for within a lifetime where nothing goes wrong.
+const NUMBERS: u64 = 400;
+/// Batches a second of each load, and rows of each.
+const RATE: &str = "80/s";
+const ROWS: &str = "10";
+/// Rows of each load whose numbers are looked up at the end.
+const LOOK_UPS: &str = "400";
+
+/// One test: a site, its clients, and the faults that were made.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    pub(crate) site: Site,
+    /// Where histories lie, the list of pools, and the socket of the server.
+    folder: TempDir,
+    loads: Vec<Load>,
+    /// Lines of the history that say which faults were made.
+    faults: String,
+    made: usize,
+}
+
+#[derive(Debug)]
+struct Load {
+    child: Child,
+    history: PathBuf,
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        // Errors mean that it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the checker said.
+#[derive(Debug)]
+pub(crate) struct Verdict(pub(crate) Value);
+
+impl Trial {
+    pub(crate) fn new(settings: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let data = folder.path().join("data");
+        Self::with_data(folder, data, settings)
+    }
+
+    /// A trial whose data lie on a file system of its own.
+    pub(crate) fn with_data(folder: TempDir, data: PathBuf, settings: &str) -> Self {
+        let pools: Vec<Pool> = (1..=POOLS).map(|id| Pool::new(id, NUMBERS, LIFETIME)).collect();
+        write_list(&folder.path().join("pools.csv"), &pools);
+        fs::write(folder.path().join("token"), TOKEN).unwrap();
+        let run = json!({"k": "run", "v": 1, "t": now_ns(), "run": "faults", "by": "the test"});
+        let settings = format!("{SETTINGS}{settings}");
+        let site = Site::with_data(TempDir::new().unwrap(), data, pools, &settings);
+        Self { site, folder, loads: Vec::new(), faults: format!("{run}\n"), made: 0 }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `ringwell serve` on a unix socket, which is the same after a restart.
+    pub(crate) fn serve(&self) -> Command {
+        let socket = format!("unix:{}", self.file("socket").display());
+        self.site.serve(&["--listen", &socket])
+    }
+
+    pub(crate) fn start(&self) -> Server {
+        Server::start(self.serve())
+    }
+
+    /// Starts both loads; returns when both have been answered.
+    pub(crate) fn load(&mut self, server: &Server) {
+        for flags in [&["--retry"][..], &[]] {
+            let history = self.file(&format!("load{}.jsonl", self.loads.len()));
+            let mut command = ringwell(&["load", &url(server), "--rate", RATE, "--rows", ROWS]);
+            command.args(["--connections", "8", "--duration", "300s", "--timeout", "20s"]);
+            command.args(["--pools"]).arg(self.file("pools.csv"));
+            command.args(flags).arg("--history").arg(&history);
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            self.loads.push(Load { child: command.spawn().unwrap(), history });
+        }
+        self.wait_for_answers(100);
+    }
+
+    /// Waits until each load has had so many answers more than it has now.
+    pub(crate) fn wait_for_answers(&self, more: usize) {
+        for load in &self.loads {
+            let wanted = load.answers() + more;
+            wait_until("the load is not answered", || load.answers() >= wanted);
+        }
+    }
+
+    /// Writes into the history that a fault is made now. From the first one on, rows may
+    /// overflow without another cause.
+    pub(crate) fn fault(&mut self, what: &str) {
+        let line = json!({"k": "nem", "t": now_ns(), "what": what, "phase": "begin"});
+        writeln!(self.faults, "{line}").unwrap();
+        self.made += 1;
+    }
+
+    /// Counts something that nobody may notice: rows may overflow only with another cause.
+    pub(crate) fn unnoticed(&mut self) {
+        self.made += 1;
+    }
+
+    /// Both loads stand still for so long.
+    pub(crate) fn pause_loads(&self, length: Duration) {
+        for (name, pause) in [("STOP", length), ("CONT", Duration::ZERO)] {
+            self.loads.iter().for_each(|load| signal(load.child.id(), name));
+            thread::sleep(pause);
+        }
+    }
+
+    /// Ends the loads and lets the checker judge what they saw against what `server` still knows.
+    pub(crate) fn judge(&mut self, server: &Server) -> Verdict {
+        self.judged(server, LOOK_UPS)
+    }
+
+    /// The same for clients whose clock is another one.
+    pub(crate) fn judge_without_look_ups(&mut self, server: &Server) -> Verdict {
+        self.judged(server, "1")
+    }
+
+    fn judged(&mut self, server: &Server, look_ups: &str) -> Verdict {
+        let histories: Vec<PathBuf> = self.loads.drain(..).map(Load::end).collect();
+        let faults = self.file("faults.jsonl");
+        fs::File::create(&faults).unwrap().write_all(self.faults.as_bytes()).unwrap();
+        for (place, history) in histories.iter().enumerate() {
+            let mut finish = ringwell(&["load", "finish"]);
+            finish.arg(history).args(["--look-ups", look_ups, "--look-up", &url(server)]);
+            finish.arg("--token-file").arg(self.file("token"));
+            if place == 0 {
+                finish.arg("--journal").arg(self.site.data());
+            }
+            let done = finish.output().unwrap();
+            assert!(done.status.success(), "{done:?}");
+        }
+        let mut check = ringwell(&["check", "--json"]);
+        let told = check.args(&histories).arg(&faults).output().unwrap();
+        let verdict: Value = serde_json::from_slice(&told.stdout)
+            .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&told.stderr)));
+        println!("{} faults: {} rows, judged by ringwell check", self.made, verdict["rows"]);
+        Verdict(verdict)
+    }
+
+    /// One row of each pool; how many of them are overflow numbers.
+    pub(crate) fn overflow(&self, client: &mut Client, name: &str) -> usize {
+        let ask = |pool: &Pool| Ask { pool: pool.id, id: name.to_owned() };
+        let asks: Vec<Ask> = self.site.pools.iter().map(ask).collect();
+        let body = batch::body(&asks, &self.site.pools);
+        let rows = batch::rows(&client.post(BULK, &[], &body).unwrap());
+        rows.iter().filter(|row| row.overflow).count()
+    }
+
+    /// Asks until every pool gives a number again.
+    pub(crate) fn wait_for_numbers(&self, server: &Server) {
+        let mut client = server.client();
+        wait_until("rows still overflow", || self.overflow(&mut client, "again") == 0);
+    }
+
+    /// Asks until no pool gives a number any more.
+    pub(crate) fn wait_for_overflow(&self, server: &Server) {
+        let mut client = server.client();
+        let all = self.site.pools.len();
+        wait_until("rows still get numbers", || self.overflow(&mut client, "none") == all);
+    }
+}
+
+impl Load {
+    fn answers(&self) -> usize {
+        let text = fs::read_to_string(&self.history).unwrap_or_default();
+        text.lines().filter(|line| line.contains("\"k\":\"ret\"")).count()
+    }
+
+    /// Ends it as Ctrl-C does.
+    fn end(mut self) -> PathBuf {
+        signal(self.child.id(), "INT");
+        wait_until("the load does not end", || self.child.try_wait().unwrap().is_some());
+        assert!(self.child.wait().unwrap().success(), "the load failed");
+        std::mem::take(&mut self.history)
+    }
+}
+
+impl Verdict {
+    #[track_caller]
+    pub(crate) fn assert_clean(&self) {
+        assert_eq!(self.0["clean"], true, "{:#}", self.0);
+        let number = |name: &str| self.0[name].as_u64().unwrap();
+        assert!(number("numbers") > 500, "too little happened: {:#}", self.0);
+        assert!(number("records") > 0 && number("lookups") > 0, "{:#}", self.0);
+        assert_eq!(self.0["damaged"], json!([]));
+    }
+}
+
+/// The file that `ringwell load` knows the pools from.
+fn write_list(path: &Path, pools: &[Pool]) {
+    let header = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers\n";
+    let mut list = header.to_owned();
+    for Pool { id, key, first, numbers, overflow, lifetime } in pools {
+        let seconds = lifetime.as_secs_f64();
+        writeln!(list, "{id},{key},{overflow},{seconds},{first},{numbers}").unwrap();
+    }
+    fs::write(path, list).unwrap();
+}
+
+fn url(server: &Server) -> String {
+    let address = server.address();
+    if address.starts_with("unix:") { address.to_owned() } else { format!("http://{address}") }
+}
+
+/// `CLOCK_MONOTONIC`, as histories have it.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
+}
+
+/// Asks until it is so; `otherwise` is what is wrong if it never is.
+#[track_caller]
+pub(crate) fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "after {PATIENCE:?} {otherwise}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub(crate) fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
+    assert!(status.success(), "kill -s {name} {pid}: {status}");
+}
+
+/// `program ARGS command…`: for programs that run another one in their place.
+pub(crate) fn within(program: &str, args: &[&str], command: &Command) -> Command {
+    let mut outer = Command::new(program);
+    outer.args(args).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer.stdin(Stdio::null());
+    outer
+}
+
+/// Whether a program can be run with these arguments; says so if not.
+pub(crate) fn can_run(program: &str, args: &[&str], what_for: &str) -> bool {
+    let output = Command::new(program).args(args).output();
+    let can = output.is_ok_and(|done| done.status.success());
+    if !can {
+        println!("SKIPPED: no {what_for} here: `{program} {}` does not work", args.join(" "));
+    }
+    can
+}

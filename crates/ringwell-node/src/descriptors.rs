@@ -1,0 +1,50 @@
+//! How many files and sockets the process may have open, and how many of them clients may take.
+//!
+//! A journal that cannot open its next segment stands still: so a crowd of clients is refused
+//! before it has taken what the shards need for themselves.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// What a process needs for itself: database, links, the webhook's calls, and some to spare.
+const PROCESS: u64 = 48;
+/// What each shard needs: its runtime and listeners, its journal, a snapshot, look-ups.
+const SHARD: u64 = 16;
+
+/// Lets the process have as many descriptors as it may, and returns how many connections fit into
+/// them: `wanted`, or fewer, which it says.
+pub(crate) fn room_for(wanted: usize, shards: u16) -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    // Permitted to all; if it fails, there are as many as before.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let Some(descriptors) = getrlimit(Resource::Nofile).current else { return wanted };
+    let room = fitting(descriptors, shards);
+    if room < wanted {
+        tracing::warn!(
+            descriptors,
+            connections = room,
+            wanted,
+            "this process may open too few files for limits.connections: fewer clients are \
+             served at once; raise its limit (LimitNOFILE, ulimit -n)"
+        );
+    }
+    wanted.min(room)
+}
+
+/// Connections beside what the process itself has open; at least one.
+fn fitting(descriptors: u64, shards: u16) -> usize {
+    let own = PROCESS + SHARD * u64::from(shards);
+    usize::try_from(descriptors.saturating_sub(own)).unwrap_or(usize::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fitting;
+
+    #[test]
+    fn clients_get_what_the_process_and_its_shards_leave() {
+        assert_eq!(fitting(1_024, 2), 944);
+        assert_eq!(fitting(1_024, 60), 16);
+        assert_eq!(fitting(1_024, 61), 1, "one at least, so that somebody can look");
+        assert_eq!(fitting(16, 256), 1);
+    }
+}
