@@ -7,6 +7,7 @@
 mod access;
 mod limit;
 mod live;
+mod numbering;
 mod problem;
 mod published;
 mod v1;

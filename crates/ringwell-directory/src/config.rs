@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use ringwell_core::Millis;
 
-pub use self::inventory::Inventory;
+pub use self::inventory::{Inventory, NumberCheck};
 pub use self::json::pool_from_json;
 pub use self::load::load;
 pub use self::overrides::{Overrides, VARIABLES, parse_deadline, parse_shards};

@@ -226,27 +226,31 @@ impl Run {
     }
 }
 
-/// Takes `range` out of the table: its rows, cut where `range` begins and ends, by number. What
-/// is not in the table is not in the answer. Whoever takes them out puts them back.
-pub(crate) async fn cut(
+/// The rows that have numbers of `range`, by number.
+pub(crate) async fn touching(
     db: &mut AnyConnection,
     range: NumberRange,
 ) -> Result<Vec<Run>, StoreError> {
-    let rows = sqlx::query(concat!(
+    let query = sqlx::query(concat!(
         "SELECT ",
         columns!(),
         " FROM numbers \
          WHERE first_number <= $1 AND last_number >= $2 AND first_number >= \
          COALESCE((SELECT MAX(first_number) FROM numbers WHERE first_number <= $2), $2) \
          ORDER BY first_number"
-    ))
-    .bind(digits(range.last()))
-    .bind(digits(range.first()))
-    .fetch_all(&mut *db)
-    .await?;
+    ));
+    collect(query.bind(digits(range.last())).bind(digits(range.first())).fetch(db)).await
+}
+
+/// Takes `range` out of the table: its rows, cut where `range` begins and ends, by number. What
+/// is not in the table is not in the answer. Whoever takes them out puts them back.
+pub(crate) async fn cut(
+    db: &mut AnyConnection,
+    range: NumberRange,
+) -> Result<Vec<Run>, StoreError> {
+    let rows = touching(db, range).await?;
     let mut inside = Vec::with_capacity(rows.len());
-    for row in rows {
-        let run = Run::from_row(&row)?;
+    for run in rows {
         delete(db, run.first).await?;
         if run.first < range.first() {
             let last = neighbour(range.first(), -1)?;

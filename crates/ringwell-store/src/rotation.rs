@@ -35,6 +35,22 @@ pub enum Leave {
 }
 
 impl Change {
+    /// The parts of `ranges` that were never seen.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn unknown(
+        &mut self,
+        ranges: &[NumberRange],
+    ) -> Result<Vec<NumberRange>, StoreError> {
+        let mut unknown = Vec::new();
+        for range in ranges {
+            let known = numbers::touching(&mut self.tx, *range).await?;
+            unknown.extend(numbers::gaps(*range, &known));
+        }
+        Ok(unknown)
+    }
+
     /// Adds numbers to the inventory, for one network or for all. How many were new; those that
     /// are known already stay what they are.
     ///

@@ -107,6 +107,12 @@ impl Store {
         Self { inventory, ..self }
     }
 
+    /// What pools may have, and which numbers are taken.
+    #[must_use]
+    pub const fn inventory(&self) -> &Inventory {
+        &self.inventory
+    }
+
     /// Waits until everybody is done with it, and closes it.
     pub async fn close(&self) {
         self.database.close().await;

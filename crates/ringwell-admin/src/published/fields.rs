@@ -5,12 +5,13 @@
 //! passed over, as the published API does.
 
 use ringwell_core::Millis;
-use ringwell_directory::RingPool;
+use ringwell_directory::{NumberCheck, RingPool};
 use ringwell_store::{PoolSettings, Scope};
 use serde_json::{Map, Value};
 
 use super::fault::Fault;
 use super::nested;
+use crate::numbering;
 
 /// Lifetime unless told otherwise: that of the published samples. No document names a default.
 const LIFETIME: Millis = Millis(1_800_000);
@@ -46,6 +47,7 @@ pub(super) struct Draft {
 /// Reads fields one after the other and collects what is wrong with them.
 struct Reader<'a> {
     body: &'a Map<String, Value>,
+    check: NumberCheck,
     faults: Vec<(String, String)>,
 }
 
@@ -56,10 +58,10 @@ struct Reader<'a> {
 pub(super) fn read(
     body: &Map<String, Value>,
     before: Option<&PoolSettings>,
-    scope: &Scope,
-    id: &str,
+    (scope, id): (&Scope, &str),
+    check: NumberCheck,
 ) -> Result<Draft, Fault> {
-    let mut reader = Reader { body, faults: Vec::new() };
+    let mut reader = Reader { body, check, faults: Vec::new() };
     let mut settings = before.cloned().unwrap_or_else(|| new(scope, id));
     if body.get("id_from_network").is_some_and(|sent| text_of(sent).as_deref() != Some(id)) {
         reader.fault("id_from_network", "does not match the path");
@@ -177,9 +179,11 @@ impl Reader<'_> {
         let digits: String = text.chars().filter(char::is_ascii_digit).collect();
         let plain = |c: char| c.is_ascii_digit() || "+-.() ".contains(c);
         // E.164 has at most 15 digits; no country's numbers have fewer than 7 with its code.
-        if text.chars().all(plain) && (7..=15).contains(&digits.len()) {
-            let plus = if text.starts_with('+') { "+" } else { "" };
-            *into = Some(format!("{plus}{digits}"));
+        let plus = if text.starts_with('+') { "+" } else { "" };
+        let number = format!("{plus}{digits}");
+        let is_known = || self.check == NumberCheck::Possible || numbering::is_valid(&number);
+        if text.chars().all(plain) && (7..=15).contains(&digits.len()) && is_known() {
+            *into = Some(number);
         } else {
             self.fault("destination_phone_number", "is not a telephone number");
         }

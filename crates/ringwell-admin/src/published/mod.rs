@@ -170,7 +170,8 @@ async fn put(
         None => change.next_id().await?.to_string(),
     };
     let settings = before.as_ref().map(|pool| &pool.settings);
-    let draft = fields::read(&asked.body, settings, &asked.scope, &id)?;
+    let check = context.store.inventory().check_numbers;
+    let draft = fields::read(&asked.body, settings, (&asked.scope, &id), check)?;
     let pool = write(&mut change, before.as_ref(), draft).await?;
     let pool = change.pool(pool).await?;
     context.live.changed(change.commit().await?);

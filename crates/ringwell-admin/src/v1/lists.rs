@@ -9,13 +9,14 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{RingPool, RingPoolKey};
+use ringwell_directory::{Inventory, RingPool, RingPoolKey};
 use ringwell_store::{Change, NumberState, PoolSettings, Role, Scope, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::{Done, PAGE_MAX, Trial, enter, finish, query};
 use crate::Context;
 use crate::access::Visitor;
+use crate::numbering;
 use crate::problem::Problem;
 use crate::published::new_key;
 
@@ -127,6 +128,7 @@ pub(crate) async fn import(
 ) -> Result<Response, Problem> {
     let visitor = enter(&context, &headers, Role::Write).await?;
     let Options { dry_run, apply } = query(&uri)?;
+    let inventory = context.store.inventory();
     let mut change = context.store.change(&visitor.who, context.live.now()).await?;
     let mut lines = Vec::new();
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(&*bytes);
@@ -140,7 +142,7 @@ pub(crate) async fn import(
             Err(error) => Err(error.to_string()),
             Ok(true) => match record.deserialize(Some(&heading)) {
                 Err(error) => Err(error.to_string()),
-                Ok(parsed) => take(&mut change, &visitor, parsed).await?,
+                Ok(parsed) => take(&mut change, (&visitor, inventory), parsed).await?,
             },
         };
         let (result, detail) = match result {
@@ -166,11 +168,11 @@ pub(crate) async fn import(
 /// Takes one line, or undoes what it has done and says what is wrong with it.
 async fn take(
     change: &mut Change,
-    visitor: &Visitor,
+    by: (&Visitor, &Inventory),
     line: Line,
 ) -> Result<Result<&'static str, String>, Problem> {
     change.save_point().await?;
-    let result = match apply_line(change, visitor, line).await {
+    let result = match apply_line(change, by, line).await {
         // The line's own pool is checked here, where it can still be undone alone.
         Ok(result) => change.check().await.map(|()| result).map_err(Trouble::Store),
         Err(trouble) => Err(trouble),
@@ -202,7 +204,7 @@ impl From<StoreError> for Trouble {
 
 async fn apply_line(
     change: &mut Change,
-    visitor: &Visitor,
+    (visitor, inventory): (&Visitor, &Inventory),
     line: Line,
 ) -> Result<&'static str, Trouble> {
     let wrong = |field: &str, what: &str| Trouble::Line(format!("{field}: {what}"));
@@ -222,6 +224,7 @@ async fn apply_line(
         "" => None,
         text => Some(number("overflow_number", text)?),
     };
+    check_new(change, inventory, range, overflow).await?;
     let key = match line.ring_pool_key.as_str() {
         "" => None,
         text => Some(
@@ -271,6 +274,23 @@ async fn apply_line(
     }
     change.raise_size(id).await?;
     Ok(result)
+}
+
+/// Refuses numbers that cannot be in use.
+async fn check_new(
+    change: &mut Change,
+    inventory: &Inventory,
+    range: NumberRange,
+    overflow: Option<PromoNumber>,
+) -> Result<(), Trouble> {
+    let overflow = overflow.and_then(|number| NumberRange::new(number, 1));
+    for (field, range) in [("first_number", Some(range)), ("overflow_number", overflow)] {
+        let ranges: Vec<_> = range.into_iter().collect();
+        if let Some(what) = numbering::refused(change, inventory, &ranges).await? {
+            return Err(Trouble::Line(format!("{field}: {what}")));
+        }
+    }
+    Ok(())
 }
 
 fn scope(line: &Line) -> Scope {

@@ -12,7 +12,7 @@ mod pools;
 
 use axum::Router;
 use axum::extract::Query;
-use axum::http::{HeaderMap, Uri, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::routing::{delete, get, post, put};
 use ringwell_core::{NumberRange, PoolId, PromoNumber};
 use ringwell_store::{Change, Pool, Role};
@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Context;
 use crate::access::Visitor;
+use crate::numbering;
 use crate::problem::Problem;
 pub use openapi::openapi;
 
@@ -87,6 +88,19 @@ async fn enter(context: &Context, headers: &HeaderMap, role: Role) -> Result<Vis
     let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = header.and_then(|value| value.strip_prefix("Bearer "));
     Ok(context.door.enter(token, role, None).await?)
+}
+
+/// Begins a change that brings `ranges`, if all that the directory does not know yet can be numbers.
+async fn change_with(
+    context: &Context,
+    visitor: &Visitor,
+    ranges: &[NumberRange],
+) -> Result<Change, Problem> {
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    match numbering::refused(&mut change, context.store.inventory(), ranges).await? {
+        None => Ok(change),
+        Some(detail) => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)),
+    }
 }
 
 /// The pool that a path names, if `visitor` may know of it.

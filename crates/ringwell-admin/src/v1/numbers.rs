@@ -9,9 +9,10 @@ use ringwell_core::{Millis, PromoNumber};
 use ringwell_store::{Goal, Leave, Numbers, Role};
 use serde::{Deserialize, Serialize};
 
-use super::{Done, Page, Trial, body, enter, finish, query, ranges};
+use super::{Done, Page, Trial, body, change_with, enter, finish, query, ranges};
 use crate::Context;
 use crate::access::{Denied, Visitor};
+use crate::numbering::{self, Written};
 use crate::problem::Problem;
 
 /// Numbers in a row, and what they are.
@@ -30,6 +31,19 @@ pub(crate) struct NumberRun {
     /// Milliseconds since 1970 from when on nobody can hold them; null while nodes have not
     /// confirmed that they are out of rotation.
     ready_ms: Option<u64>,
+}
+
+/// One number, and what it is.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct NumberView {
+    #[serde(flatten)]
+    run: NumberRun,
+    /// As it is called from abroad: `+18885550142`.
+    e164: String,
+    /// As people of its country write it: `(888) 555-0142`.
+    national: String,
+    /// Its country, by two letters; null if libphonenumber knows none that uses it.
+    country: Option<String>,
 }
 
 /// New numbers for the inventory.
@@ -91,12 +105,12 @@ pub(crate) async fn list(
 
 /// Says what one number is.
 #[utoipa::path(get, path = "/v1/numbers/{number}", params(("number" = String, Path)),
-    responses((status = 200, body = NumberRun), (status = 404)))]
+    responses((status = 200, body = NumberView), (status = 404)))]
 pub(crate) async fn show(
     State(context): State<Context>,
     Path(number): Path<String>,
     headers: HeaderMap,
-) -> Result<Json<NumberRun>, Problem> {
+) -> Result<Json<NumberView>, Problem> {
     let visitor = enter(&context, &headers, Role::Read).await?;
     let number = PromoNumber::parse(&number);
     let number = number.map_err(|error| Problem::bad_request(error.to_string()))?;
@@ -107,12 +121,13 @@ pub(crate) async fn show(
     };
     let found = found.filter(is_seen);
     let found = found.ok_or_else(|| Problem::not_found("there is no such number"))?;
-    Ok(Json(NumberRun::of(&found)))
+    let Written { e164, national, country } = numbering::written(number);
+    Ok(Json(NumberView { run: NumberRun::of(&found), e164, national, country }))
 }
 
 /// Adds numbers to the inventory.
 #[utoipa::path(post, path = "/v1/numbers", params(Trial), request_body = NewNumbers,
-    responses((status = 200, body = Counted), (status = 403)))]
+    responses((status = 200, body = Counted), (status = 403), (status = 422)))]
 pub(crate) async fn add(
     State(context): State<Context>,
     uri: Uri,
@@ -122,7 +137,7 @@ pub(crate) async fn add(
     let visitor = of_all_networks(enter(&context, &headers, Role::Write).await?)?;
     let NewNumbers { ranges: texts, network } = body(&bytes)?;
     let (ranges, trial) = (ranges(&texts)?, query(&uri)?);
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut change = change_with(&context, &visitor, &ranges).await?;
     let numbers = change.add_to_inventory(&ranges, network.as_deref()).await?;
     let done = finish(&context, change, &trial).await?;
     Ok(Json(Counted { numbers, done }))

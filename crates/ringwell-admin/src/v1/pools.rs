@@ -6,12 +6,12 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
-use ringwell_core::{PoolId, PromoNumber};
+use ringwell_core::{NumberRange, PoolId, PromoNumber};
 use ringwell_store::{Pool, Role};
 use serde::{Deserialize, Serialize};
 
 use super::numbers::NumberRun;
-use super::{Done, Page, Trial, body, enter, finish, pool, query, ranges};
+use super::{Done, Page, Trial, body, change_with, enter, finish, pool, query, ranges};
 use crate::Context;
 use crate::problem::Problem;
 use crate::published::new_key;
@@ -159,7 +159,7 @@ pub(crate) async fn numbers(
 /// Gives numbers to a ring pool.
 #[utoipa::path(post, path = "/v1/pools/{id}/numbers", params(("id" = u64, Path), Trial),
     request_body = AddNumbers,
-    responses((status = 200, body = Added), (status = 404), (status = 409)))]
+    responses((status = 200, body = Added), (status = 404), (status = 409), (status = 422)))]
 pub(crate) async fn add_numbers(
     State(context): State<Context>,
     Path(id): Path<String>,
@@ -171,7 +171,7 @@ pub(crate) async fn add_numbers(
     let pool = pool(&context, &visitor, &id).await?;
     let AddNumbers { ranges: texts } = body(&bytes)?;
     let (ranges, trial) = (ranges(&texts)?, query(&uri)?);
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut change = change_with(&context, &visitor, &ranges).await?;
     let placed = change.add_numbers(pool.id, &ranges).await?;
     change.raise_size(pool.id).await?;
     let done = finish(&context, change, &trial).await?;
@@ -181,7 +181,7 @@ pub(crate) async fn add_numbers(
 /// Gives a ring pool another overflow number.
 #[utoipa::path(put, path = "/v1/pools/{id}/overflow", params(("id" = u64, Path), Trial),
     request_body = SetOverflow,
-    responses((status = 200, body = OverflowSet), (status = 404), (status = 409)))]
+    responses((status = 200, body = OverflowSet), (status = 404), (status = 409), (status = 422)))]
 pub(crate) async fn set_overflow(
     State(context): State<Context>,
     Path(id): Path<String>,
@@ -195,7 +195,8 @@ pub(crate) async fn set_overflow(
     let number = number.map(|text| PromoNumber::parse(&text)).transpose();
     let number = number.map_err(|error| Problem::bad_request(error.to_string()))?;
     let trial = query(&uri)?;
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let range: Vec<_> = number.and_then(|number| NumberRange::new(number, 1)).into_iter().collect();
+    let mut change = change_with(&context, &visitor, &range).await?;
     let now = change.set_overflow(pool.id, number).await?;
     let done = finish(&context, change, &trial).await?;
     Ok(Json(OverflowSet { now, done }))

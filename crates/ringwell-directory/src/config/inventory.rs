@@ -23,6 +23,18 @@ pub struct Inventory {
     /// The most numbers that the pools of one network may have together, unless it has a ceiling of
     /// its own: as many as there are.
     pub network_numbers_max: Option<u64>,
+    /// Which numbers are taken: valid ones.
+    pub check_numbers: NumberCheck,
+}
+
+/// Which numbers are taken that the directory has not seen yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NumberCheck {
+    /// Those that libphonenumber's data knows as numbers that can be in use.
+    #[default]
+    Valid,
+    /// All that have the digits of one, as numbers for tests do.
+    Possible,
 }
 
 const COLUMNS: [&str; 5] = ["kind", "code", "state", "latitude", "longitude"];
@@ -30,7 +42,8 @@ const COLUMNS: [&str; 5] = ["kind", "code", "state", "latitude", "longitude"];
 impl Default for Inventory {
     fn default() -> Self {
         let pool_numbers_max = u32::try_from(RingPool::NUMBERS_MAX).unwrap_or(u32::MAX);
-        Self { places: Arc::default(), pool_numbers_max, network_numbers_max: None }
+        let check_numbers = NumberCheck::default();
+        Self { places: Arc::default(), pool_numbers_max, network_numbers_max: None, check_numbers }
     }
 }
 
@@ -38,6 +51,15 @@ pub(super) fn read(mut section: Section<'_, '_>, base: &Path, into: &mut Invento
     section.set(&mut into.pool_numbers_max, "pool_numbers_max", whole(&limits::POOL_NUMBERS));
     let network = section.take("network_numbers_max", whole(&limits::NETWORK_NUMBERS));
     into.network_numbers_max = network.or(into.network_numbers_max);
+    section.set(
+        &mut into.check_numbers,
+        "check_numbers",
+        text(|word| match word {
+            "valid" => Ok(NumberCheck::Valid),
+            "possible" => Ok(NumberCheck::Possible),
+            _ => Err(ValueError::new("must be \"valid\" or \"possible\"")),
+        }),
+    );
     if let Some(path) = section.take("places", text(parse_path)) {
         let (places, faults) = read_places(&base.join(path));
         into.places = Arc::new(places);

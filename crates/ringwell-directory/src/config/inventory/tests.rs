@@ -15,10 +15,16 @@ fn an_inventory_has_ceilings_and_no_places_unless_told_otherwise() {
     let (config, _) = load_files(&toml, "", &[], Overrides::default()).unwrap();
     let Inventory { pool_numbers_max, network_numbers_max, .. } = config.inventory;
     assert_eq!((pool_numbers_max, network_numbers_max), (500, Some(20_000)));
+    let toml = format!("{GOOD}[inventory]\ncheck_numbers = \"possible\"\n");
+    let (config, _) = load_files(&toml, "", &[], Overrides::default()).unwrap();
+    assert_eq!(config.inventory.check_numbers, NumberCheck::Possible);
     check(
-        &format!("{GOOD}[inventory]\npool_numbers_max = 0\nplaces = \"nowhere.csv\"\n"),
+        &format!(
+            "{GOOD}[inventory]\npool_numbers_max = 0\ncheck_numbers = \"off\"\nplaces = \"nowhere.csv\"\n"
+        ),
         "nowhere.csv: cannot be read: No such file or directory (os error 2)\n\
-         ringwell.toml:10: inventory.pool_numbers_max: must be 1 to 100000\n",
+         ringwell.toml:10: inventory.pool_numbers_max: must be 1 to 100000\n\
+         ringwell.toml:11: inventory.check_numbers: must be \"valid\" or \"possible\"\n",
     );
 }
 

@@ -1,0 +1,89 @@
+//! Which numbers can be in use, and how people write them, by libphonenumber's data.
+//!
+//! Asked where numbers come in and are shown, never when one is handed out. Promo numbers are of
+//! the North American plan, country code 1; numbers that calls go to are of any country.
+//! Source: docs/spec/directory.md, "Which numbers are taken".
+
+use phonenumber::{Mode, PhoneNumber, country};
+use ringwell_core::{NumberRange, PromoNumber};
+use ringwell_directory::{Inventory, NumberCheck};
+use ringwell_store::{Change, StoreError};
+
+/// The data decides about thousands, never about single numbers of one: see the tests.
+const BLOCK: u64 = 1000;
+
+/// A number as people write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// With its country code.
+    pub(crate) e164: String,
+    /// As in its country.
+    pub(crate) national: String,
+    /// Two letters, if it is in use anywhere.
+    pub(crate) country: Option<String>,
+}
+
+/// Whether `text`, of this country if it does not begin with `+`, can be in use.
+pub(crate) fn is_valid(text: &str) -> bool {
+    parse(text).is_some_and(|number| number.is_valid())
+}
+
+/// How `number` is written.
+pub(crate) fn written(number: PromoNumber) -> Written {
+    let plain =
+        || Written { e164: format!("+1{number}"), national: number.to_string(), country: None };
+    let Some(parsed) = parse(&number.to_string()) else { return plain() };
+    Written {
+        national: parsed.format().mode(Mode::National).to_string(),
+        country: parsed.country().id().map(|id| id.as_ref().to_owned()),
+        ..plain()
+    }
+}
+
+/// What is wrong with `ranges`, if the directory has not seen all that is wrong with them before:
+/// numbers that came with a configuration may be given away again.
+///
+/// # Errors
+/// [`StoreError::Database`].
+pub(crate) async fn refused(
+    change: &mut Change,
+    inventory: &Inventory,
+    ranges: &[NumberRange],
+) -> Result<Option<String>, StoreError> {
+    if inventory.check_numbers == NumberCheck::Possible {
+        return Ok(None);
+    }
+    let bad: Vec<_> = ranges.iter().flat_map(|range| invalid(*range)).collect();
+    let first = change.unknown(&bad).await?.first().map(|range| range.first());
+    Ok(first.map(|number| {
+        format!(
+            "{number} is no number that can be in use, by libphonenumber's data; to take numbers \
+             for tests, set check_numbers = \"possible\" under [inventory]"
+        )
+    }))
+}
+
+/// The parts of `range` that cannot be in use.
+fn invalid(range: NumberRange) -> Vec<NumberRange> {
+    let mut bad = Vec::new();
+    let mut next = range.first().to_u64();
+    while next <= range.last().to_u64() {
+        let end = (next / BLOCK * BLOCK + BLOCK - 1).min(range.last().to_u64());
+        let first = PromoNumber::from_u64(next);
+        if let Some(first) = first.filter(|number| !is_valid(&number.to_string())) {
+            let count = u32::try_from(end - next + 1).unwrap_or(u32::MAX);
+            bad.extend(NumberRange::new(first, count));
+        }
+        next = end + 1;
+    }
+    bad
+}
+
+fn parse(text: &str) -> Option<PhoneNumber> {
+    // With a country given, the parser takes that country's trunk prefix off foreign numbers too.
+    let country = if text.starts_with('+') { None } else { Some(country::US) };
+    phonenumber::parse(country, text).ok()
+}
+
+#[cfg(test)]
+mod tests;
