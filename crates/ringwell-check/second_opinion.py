@@ -35,9 +35,14 @@ class Judge:
         for end in lines["ret"] + lines["unk"]:
             self.ends[end["id"]].append(end)
         self.rows = []  # (inv, ret, asked, got) of every answered row
+        first = {}
+        for inv in (inv for inv in lines["inv"] if "key" in inv):
+            first[inv["key"]] = min(inv["t"], first.get(inv["key"], inv["t"]))
         for inv in lines["inv"]:
             ends = self.ends[inv["id"]]
             if len(ends) == 1 and ends[0]["k"] == "ret":
+                # A later attempt may get the answer of the first.
+                inv = {**inv, "t": first.get(inv.get("key"), inv["t"])}
                 pairs = zip(inv["rows"], ends[0].get("rows", []))
                 self.rows += [(inv, ends[0], asked, got) for asked, got in pairs]
         self.own = [row for row in self.rows if "num" in row[3] and not row[3].get("ovf")]

@@ -2,6 +2,7 @@
 //! benchmarks, `cargo xtask soak` the long runs under faults. The repository's own rules are tests: `tests/rules.rs`.
 
 mod bench;
+mod chart;
 mod ci;
 mod shell;
 mod soak;
@@ -22,6 +23,8 @@ enum Task {
     Ci,
     /// Measure Ringwell against the ceiling server of the same run.
     Bench(bench::Args),
+    /// Draw table and chart of the README from the newest results of `bench peers --save`.
+    Chart,
     /// Real faults on real processes for a long time.
     Soak(soak::Args),
 }
@@ -31,6 +34,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().task {
         Task::Ci => ci::run(),
         Task::Bench(args) => bench::run(&args),
+        Task::Chart => chart::run(),
         Task::Soak(args) => soak::run(&args),
     }
 }

@@ -37,8 +37,9 @@ struct Fault {
     filter: &'static str,
 }
 
-const FAULTS: [Fault; 13] = [
+const FAULTS: [Fault; 14] = [
     Fault { name: "kill-9", test: &["ringwell-cli", "crash"], filter: "" },
+    Fault { name: "kill-9-judged", test: &["ringwell-cli", "faults"], filter: "kill::" },
     Fault { name: "full-disk", test: &["ringwell-cli", "full_disk"], filter: "" },
     Fault { name: "cluster", test: &["ringwell-cli", "cluster"], filter: "faults::" },
     Fault { name: "proxy", test: &["ringwell-cli", "haproxy"], filter: "a_node" },

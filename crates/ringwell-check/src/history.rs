@@ -61,6 +61,8 @@ pub(crate) struct Batch {
     pub(crate) place: Place,
     pub(crate) id: String,
     pub(crate) t: i64,
+    /// From when on its rows may have been served: the first attempt's `t`, if it has a key.
+    pub(crate) since: i64,
     pub(crate) key: Option<String>,
     pub(crate) deadline_ms: Option<i64>,
     pub(crate) rows: Vec<Asked>,

@@ -3,6 +3,7 @@
 //! Owns what a line must have to be understood. Passes over what it does not know and over a last
 //! line without its end, as docs/spec/history.md wants it. Never holds more than one line as text.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -58,7 +59,23 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<History, ReadError> {
     for versions in history.pools.values_mut() {
         versions.sort_by_key(|version| version.t);
     }
+    join_attempts(&mut history);
     Ok(history)
+}
+
+/// An answer to a later attempt may be that of the first one, whose lockouts are older.
+fn join_attempts(history: &mut History) {
+    let mut first: HashMap<&str, i64> = HashMap::new();
+    for Batch { key, t, .. } in &history.batches {
+        if let Some(key) = key {
+            first.entry(key).and_modify(|first| *first = (*first).min(*t)).or_insert(*t);
+        }
+    }
+    let since = |batch: &Batch| batch.key.as_deref().map_or(batch.t, |key| first[key]);
+    let since: Vec<i64> = history.batches.iter().map(since).collect();
+    for (batch, since) in history.batches.iter_mut().zip(since) {
+        batch.since = since;
+    }
 }
 
 /// Gives each whole line to `take`, with its number.
@@ -140,10 +157,12 @@ fn batch(history: &mut History, place: Place, line: Line) -> Result<(), String> 
         Ok(Asked { pool: need(row.pool, "rows[].pool")?, rid: need(row.rid, "rows[].rid")? })
     };
     let rows: Result<Vec<_>, String> = need(line.rows, "rows")?.into_iter().map(asked).collect();
+    let t = need(line.t, "t")?;
     history.batches.push(Batch {
         place,
         id: need(line.id, "id")?,
-        t: need(line.t, "t")?,
+        t,
+        since: t,
         key: line.key,
         deadline_ms: line.deadline_ms,
         rows: rows?,

@@ -68,6 +68,11 @@ fn an_overflow_during_a_fault_is_passed_over_and_counted() {
 }
 
 #[test]
+fn a_lockout_counts_from_the_first_attempt_that_may_have_been_served() {
+    assert_eq!(judged("clean-answer-of-an-earlier-attempt").first, None);
+}
+
+#[test]
 fn c1_a_number_that_two_visitors_got_is_found_by_what_clients_saw() {
     assert_found("c1-double-by-clients", Rule::Double, "aaaa0001-2-0", &[5, 6, 9, 10]);
     let fault = judged("c1-double-by-clients").first.unwrap().nearest_fault.unwrap();

@@ -9,6 +9,8 @@ mod faults;
 mod handover;
 #[path = "support/history.rs"]
 mod history;
+#[path = "cluster/judged.rs"]
+mod judged;
 #[path = "hostile/metrics.rs"]
 mod metrics;
 #[path = "cluster/moves.rs"]

@@ -14,6 +14,8 @@ mod crowd;
 mod descriptors;
 #[path = "faults/disk.rs"]
 mod disk;
+#[path = "faults/kill.rs"]
+mod kill;
 #[path = "faults/limits.rs"]
 mod limits;
 #[path = "hostile/metrics.rs"]

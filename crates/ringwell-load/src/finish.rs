@@ -213,8 +213,8 @@ fn held_rows(history: &Path) -> Result<Vec<Held>, FinishError> {
     let file = File::open(history).map_err(|source| of_history(history, source))?;
     let mut clocks: Vec<(u64, u64)> = Vec::new();
     let mut lifetimes = BTreeMap::new();
-    let mut pools = BTreeMap::new();
-    let mut begun = BTreeMap::new();
+    // By row: its pool, and since when it may have had its number: from the first attempt on.
+    let mut asked = BTreeMap::new();
     let mut returned = Vec::new();
     for (place, line) in BufReader::new(file).lines().enumerate() {
         let line = line.map_err(|source| of_history(history, source))?;
@@ -222,16 +222,15 @@ fn held_rows(history: &Path) -> Result<Vec<Held>, FinishError> {
         let line: Value = serde_json::from_str(&line)
             .map_err(|error| FinishError::Line { what: what(), why: error.to_string() })?;
         let number = |name: &str| line[name].as_u64().unwrap_or(0);
-        let id = || line["id"].as_str().unwrap_or_default().to_owned();
         let rows = line["rows"].as_array().map(Vec::as_slice).unwrap_or_default();
         match line["k"].as_str() {
             Some("clk") => clocks.push((number("t"), number("wall_ms"))),
             Some("cfg") => drop(lifetimes.insert(number("pool"), number("lifetime_ms"))),
             Some("inv") => {
-                begun.insert(id(), number("t"));
                 for row in rows {
-                    let rid = row["rid"].as_str().unwrap_or_default();
-                    pools.insert(rid.to_owned(), row["pool"].as_u64().unwrap_or(0));
+                    let rid = row["rid"].as_str().unwrap_or_default().to_owned();
+                    let pool = row["pool"].as_u64().unwrap_or(0);
+                    asked.entry(rid).or_insert((pool, number("t")));
                 }
             }
             Some("ret") => {
@@ -239,7 +238,7 @@ fn held_rows(history: &Path) -> Result<Vec<Held>, FinishError> {
                 let text =
                     |row: &Value, name: &str| row[name].as_str().unwrap_or_default().to_owned();
                 let own = own.map(|row| (text(row, "rid"), text(row, "num")));
-                returned.push((number("t"), id(), own.collect::<Vec<_>>()));
+                returned.push((number("t"), own.collect::<Vec<_>>()));
             }
             _ => {}
         }
@@ -247,12 +246,12 @@ fn held_rows(history: &Path) -> Result<Vec<Held>, FinishError> {
     clocks.sort_unstable();
     returned.sort_unstable();
     let mut held = Vec::new();
-    for (t, id, rows) in returned {
-        let took_ms = t.saturating_sub(begun.get(&id).copied().unwrap_or(0)).div_ceil(1_000_000);
+    for (t, rows) in returned {
         for (rid, number) in rows {
-            let lifetime_ms = pools.get(&rid).and_then(|pool| lifetimes.get(pool)).copied();
+            let Some((pool, begun)) = asked.get(&rid) else { continue };
+            let took_ms = t.saturating_sub(*begun).div_ceil(1_000_000);
             // A batch that took longer than a lifetime may have lost its number again by now.
-            if lifetime_ms.is_some_and(|lifetime| took_ms + 1 < lifetime) {
+            if lifetimes.get(pool).is_some_and(|lifetime| took_ms + 1 < *lifetime) {
                 held.push(Held { rid, number, at_ms: wall_ms(&clocks, t) });
             }
         }

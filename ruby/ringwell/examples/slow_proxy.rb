@@ -21,6 +21,9 @@ handler = ->(path) { Web.get(slow.port, path) }
 blocking = Web::Server.new(&handler).one_by_one
 ten_blocking = Web.load(blocking.port, requests: 10, at_once: 5) * FASTER
 
+threaded = Web::Server.new(&handler).in_threads
+ten_threaded = Web.load(threaded.port, requests: 10, at_once: 5) * FASTER
+
 ten, forty = Evented.run do
   proxy = Web::Server.new(&handler).in_fibers
   seconds = [[10, 5], [40, 20]].map do |requests, at_once|
@@ -29,8 +32,9 @@ ten, forty = Evented.run do
   proxy.stop
   seconds
 end
-[slow, blocking].each(&:stop)
+[slow, blocking, threaded].each(&:stop)
 
 puts format("10 requests,  5 at a time, blocking: %5.2f s   (published: 20.62)", ten_blocking)
-puts format("10 requests,  5 at a time, evented:  %5.2f s   (published:  4.21)", ten)
+puts format("10 requests,  5 at a time, threads:  %5.2f s   (published:  4.21)", ten_threaded)
+puts format("10 requests,  5 at a time, evented:  %5.2f s   (published: none; ideal: 4.00)", ten)
 puts format("40 requests, 20 at a time, evented:  %5.2f s   (published:  4.41)", forty)

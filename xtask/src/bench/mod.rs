@@ -9,8 +9,10 @@ mod instructions;
 mod latency;
 mod links;
 mod load;
+mod loader;
 mod machine;
 mod peers;
+mod published;
 mod server;
 mod size;
 mod table;
@@ -23,6 +25,7 @@ use serde_json::{Map, Value, json};
 use crate::shell::is_installed;
 use machine::Machine;
 use server::Programs;
+pub(crate) use table::median;
 
 /// Flags of `cargo xtask bench`.
 #[derive(clap::Args)]
@@ -58,6 +61,8 @@ enum Which {
     Idle,
     Instructions,
     Peers,
+    Loader,
+    Published,
     All,
 }
 
@@ -79,7 +84,7 @@ struct Findings {
 
 type Benchmark = fn(&Plan) -> anyhow::Result<Findings>;
 
-const BENCHMARKS: [(Which, &str, Benchmark); 9] = [
+const BENCHMARKS: [(Which, &str, Benchmark); 11] = [
     (Which::Throughput, "throughput", throughput::throughput),
     (Which::Durability, "durability", throughput::durability),
     (Which::Shards, "shards", throughput::shards),
@@ -89,6 +94,8 @@ const BENCHMARKS: [(Which, &str, Benchmark); 9] = [
     (Which::Idle, "idle", idle::idle),
     (Which::Instructions, "instructions", instructions::instructions),
     (Which::Peers, "peers", peers::peers),
+    (Which::Loader, "loader", loader::loader),
+    (Which::Published, "published", published::published),
 ];
 
 /// Builds, measures, prints.

@@ -15,10 +15,9 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::load::ROWS;
-use super::server::pinned;
+use super::loader::{Load, load};
 use super::table::{self, median, range};
 use super::{Findings, Plan};
-use crate::shell::output;
 use start::{Kind, Running, Shop};
 
 /// Batches a second of the open loop: what the slowest peer bears.
@@ -47,43 +46,6 @@ struct Sample {
     /// On one connection; left out of smoke runs.
     one: Option<Load>,
     fixed: Load,
-}
-
-/// What `ringwell load --json` printed, without its series.
-struct Load(Value);
-
-impl Load {
-    fn number(&self, path: &str) -> f64 {
-        self.0.pointer(path).and_then(Value::as_f64).unwrap_or(0.0)
-    }
-
-    fn rate(&self) -> f64 {
-        self.number("/batches_per_second")
-    }
-
-    fn answered(&self) -> f64 {
-        self.number("/counts/statuses/200")
-    }
-
-    /// What is wrong with the answers. Ours alone has a deadline and bounded queues; where others
-    /// would be slow for a moment, rows of it are overflow.
-    fn problems(&self, kind: Kind) -> Vec<String> {
-        let counts = self.0["counts"].as_object().into_iter().flatten();
-        let few = self.number("/counts/overflow_rows") < SPARED * self.number("/counts/rows");
-        let spared = matches!(kind, Kind::Ours(_)) && few;
-        let counts = counts.filter(|(name, _)| !(spared && *name == "overflow_rows"));
-        let wrong = ["overflow_rows", "error_rows", "refused", "reset", "timeouts", "bad_answers"];
-        let counts = counts.filter(|(name, count)| wrong.contains(&name.as_str()) && **count != 0);
-        let mut problems: Vec<_> = counts.map(|(name, count)| format!("{count} {name}")).collect();
-        let statuses = self.0["counts"]["statuses"].as_object().into_iter().flatten();
-        let bad = statuses.filter(|(status, _)| *status != "200");
-        problems.extend(bad.map(|(status, count)| format!("{count} answers with {status}")));
-        let missing = self.answered() * f64::from(ROWS) - self.number("/counts/rows");
-        if missing.abs() > 0.5 || self.answered() < 0.5 {
-            problems.push(format!("{missing} rows missing of {} batches", self.answered()));
-        }
-        problems
-    }
 }
 
 /// Runs it.
@@ -116,7 +78,7 @@ pub(super) fn peers(plan: &Plan) -> anyhow::Result<Findings> {
             }
             let sample = measure(plan, &running, &asked).with_context(|| what.clone())?;
             for load in sample.loads() {
-                let found = load.problems(variant.kind);
+                let found = load.problems(variant.spared());
                 problems.extend(found.iter().map(|it| format!("{what}: {it}")));
             }
             if matches!(variant.kind, Kind::Ours(_)) {
@@ -172,14 +134,15 @@ impl Sample {
 }
 
 fn measure(plan: &Plan, running: &Running, pools: &Path) -> anyhow::Result<Sample> {
+    let address = running.server.address;
     if !plan.smoke {
-        load(plan, running, pools, MANY, None)?; // compilers of the running program warm up
+        load(plan, address, pools, MANY, None)?; // compilers of the running program warm up
     }
     let before = running.cpu_seconds()?;
-    let many = load(plan, running, pools, MANY, None)?;
+    let many = load(plan, address, pools, MANY, None)?;
     let cpu = running.cpu_seconds()? - before;
-    let one = if plan.smoke { None } else { Some(load(plan, running, pools, 1, None)?) };
-    let fixed = load(plan, running, pools, MANY, Some(RATE))?;
+    let one = if plan.smoke { None } else { Some(load(plan, address, pools, 1, None)?) };
+    let fixed = load(plan, address, pools, MANY, Some(RATE))?;
     Ok(Sample {
         cpu_us_per_batch: cpu * 1e6 / many.answered().max(1.0),
         busy: cpu / many.number("/seconds").max(0.001),
@@ -189,33 +152,13 @@ fn measure(plan: &Plan, running: &Running, pools: &Path) -> anyhow::Result<Sampl
     })
 }
 
-fn load(
-    plan: &Plan,
-    running: &Running,
-    pools: &Path,
-    connections: u32,
-    rate: Option<u32>,
-) -> anyhow::Result<Load> {
-    let mut command = pinned(&plan.machine.load_cores, &plan.programs.ringwell);
-    command.args(["load", "--json", "--rows", &ROWS.to_string(), "--pools"]).arg(pools);
-    command.args(["--connections", &connections.to_string()]);
-    command.args(["--threads", &plan.machine.load_threads.min(connections).to_string()]);
-    let duration = if plan.smoke { "250ms".to_owned() } else { format!("{}s", plan.seconds) };
-    command.args(["--duration", &duration]);
-    if let Some(rate) = rate {
-        command.args(["--rate", &format!("{rate}/s")]);
-    }
-    let printed = output(command.arg(format!("http://{}", running.server.address)))?;
-    let mut load: Value = serde_json::from_str(&printed).context("load printed something else")?;
-    // Kept are the figures; the series would be a thousand times as long.
-    let series = ["samples", "percentiles"];
-    load.as_object_mut()
-        .context("load printed no object")?
-        .retain(|name, _| !series.contains(&name.as_str()));
-    Ok(Load(load))
-}
-
 impl Variant {
+    /// The share of rows that may be overflow. Ours alone has a deadline and bounded queues; where
+    /// others would be slow for a moment, rows of it are overflow.
+    fn spared(&self) -> f64 {
+        if matches!(self.kind, Kind::Ours(_)) { SPARED } else { 0.0 }
+    }
+
     fn median(&self, pick: impl Fn(&Sample) -> f64) -> f64 {
         median(self.samples.iter().map(pick))
     }

@@ -21,20 +21,20 @@ pub(super) fn double(history: &History, findings: &mut Findings) {
         findings.not_judged.push((Rule::Double, "by clients: there are no `cfg` lines"));
     }
     for (number, mut rows) in numbers {
-        rows.sort_by_key(|row| (row.batch.t, row.batch.place));
+        rows.sort_by_key(|row| (row.batch.since, row.batch.place));
         let longest = rows.iter().map(|row| lifetime(history, row)).max().unwrap_or(0);
         for (index, later) in rows.iter().enumerate() {
             let earlier = rows[..index].iter().rev();
             // Whoever began longer ago cannot be within anybody's lockout.
-            let near = earlier.take_while(|row| later.end.t - row.batch.t < longest);
+            let near = earlier.take_while(|row| later.end.t - row.batch.since < longest);
             let mut clash = near.filter(|row| {
                 let lockout = lifetime(history, row).min(lifetime(history, later));
-                let close =
-                    later.end.t - row.batch.t < lockout && row.end.t - later.batch.t < lockout;
+                let close = later.end.t - row.batch.since < lockout
+                    && row.end.t - later.batch.since < lockout;
                 close && row.asked.rid != later.asked.rid
             });
             if let Some(row) = clash.next() {
-                let gap = (later.end.t - row.batch.t) / MS;
+                let gap = (later.end.t - row.batch.since) / MS;
                 let words = format!(
                     "{number:010} went to {} and to {}: at most {gap} ms lie between, and its \
                      lockout is {} ms",
@@ -56,7 +56,7 @@ fn proof(one: &Row<'_>, other: &Row<'_>) -> [crate::history::Place; 4] {
 /// The shortest lifetime that a row's pool had while it was under way, in nanoseconds; 0 if
 /// nobody says.
 fn lifetime(history: &History, row: &Row<'_>) -> i64 {
-    let versions = history.versions(row.asked.pool, row.batch.t, row.end.t);
+    let versions = history.versions(row.asked.pool, row.batch.since, row.end.t);
     versions.map(|version| version.lifetime_ms * MS).min().unwrap_or(0)
 }
 
@@ -68,7 +68,8 @@ pub(super) fn pool(history: &History, findings: &mut Findings) {
         return;
     }
     for row in history.rows() {
-        let versions: Vec<_> = history.versions(row.asked.pool, row.batch.t, row.end.t).collect();
+        let versions: Vec<_> =
+            history.versions(row.asked.pool, row.batch.since, row.end.t).collect();
         if versions.is_empty() {
             findings.excuse(Rule::Pool, "rows of pools without a `cfg` line");
             continue;

@@ -27,7 +27,7 @@ pub(super) fn lost(history: &History, timelines: &Timelines<'_>, findings: &mut 
         places.extend(found.iter().map(|allocation| allocation.place));
         let words = match found.as_slice() {
             [] => {
-                let began = history.wall_ms(row.batch.t);
+                let began = history.wall_ms(row.batch.since);
                 let dropped = |horizon| began.is_none_or(|began| began < horizon);
                 if horizon.is_some_and(dropped) {
                     findings.excuse(Rule::Lost, "rows older than what journals keep");
@@ -90,7 +90,7 @@ pub(super) fn phantom(history: &History, timelines: &Timelines<'_>, findings: &m
             // Not released, because it may be asked for again.
             continue;
         }
-        if history.faulty(row.batch.t, row.end.t) || history.journals.len() > 1 {
+        if history.faulty(row.batch.since, row.end.t) || history.journals.len() > 1 {
             // Given back over a link that was gone: it comes free when its lockout ends.
             findings.excuse(Rule::Phantom, "allocations that nobody got and that were kept");
             continue;
@@ -128,7 +128,7 @@ pub(super) fn overflow(history: &History, timelines: &Timelines<'_>, findings: &
     let mut exhausted: BTreeMap<u64, Vec<(i64, i64)>> = BTreeMap::new();
     for row in history.rows() {
         let What::Overflow(_) = row.what else { continue };
-        let (pool, from, to) = (row.asked.pool, row.batch.t, row.end.t);
+        let (pool, from, to) = (row.asked.pool, row.batch.since, row.end.t);
         if history.faulty(from, to) {
             findings.excuse(Rule::Overflow, "overflow rows during faults");
             continue;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use ringwell_core::{Position, PromoNumber};
 use ringwell_journal::{
-    FrameFault, FrameHeader, Record, Records, SegmentFile, SegmentHeader, Segments, Step, Walk,
-    position_parts,
+    FrameFault, FrameHeader, Record, Records, RowKey, SegmentFile, SegmentHeader, Segments, Step,
+    Walk, position_parts,
 };
 use serde_json::{Value, json};
 
@@ -150,20 +150,22 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
     let (_, offset) = position_parts(place);
     let at = readable(record.at());
     let what = match *record {
-        Record::Allocate { at, pool, number, lockout, visitor, params, .. } => {
+        Record::Allocate { at, pool, number, lockout, visitor, idempotency, params, .. } => {
             let until = readable(at + lockout);
             let visitor = if visitor.is_some() { ", keeps it" } else { "" };
-            format!("allocate {number} from pool {pool} until {until}{visitor}{}", tail(params))
+            let row = idempotency.map(|row| of_batch(&row)).unwrap_or_default();
+            let tail = tail(params);
+            format!("allocate {number} from pool {pool} until {until}{visitor}{row}{tail}")
         }
         Record::Extend { number, until, .. } => {
             format!("extend {number} until {}", readable(until))
         }
         Record::Release { number, until, .. } => format!("release {number} at {}", readable(until)),
-        Record::Answer { pool, number: Some(number), .. } => {
-            format!("answer with {number} of pool {pool} again")
+        Record::Answer { pool, row, number: Some(number), .. } => {
+            format!("answer with {number} of pool {pool} again{}", of_batch(&row))
         }
-        Record::Answer { pool, number: None, .. } => {
-            format!("answer with the overflow number of pool {pool}")
+        Record::Answer { pool, row, number: None, .. } => {
+            format!("answer with the overflow number of pool {pool}{}", of_batch(&row))
         }
         Record::Carry { number, pool, allocated_at, locked_until, params, .. } => {
             let (from, until) = (readable(allocated_at), readable(locked_until));
@@ -182,6 +184,11 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
     format!("{offset:>7} {at} {what}")
 }
 
+/// Which row it is, if the client may send its batch again.
+fn of_batch(RowKey { batch, row }: &RowKey) -> String {
+    format!(", row {row} of batch {}", hex(batch))
+}
+
 /// Parameters are what a client sent: whatever could upset a terminal is escaped.
 fn tail([params, _]: [&[u8]; 2]) -> String {
     if params.is_empty() { String::new() } else { format!(" ({})", params.escape_ascii()) }
@@ -190,11 +197,15 @@ fn tail([params, _]: [&[u8]; 2]) -> String {
 fn as_json(place: Position, record: &Record<'_>) -> Value {
     let (n, offset) = position_parts(place);
     let (kind, fields) = match *record {
-        Record::Allocate { pool, number, lockout, previous, visitor, params, .. } => (
+        Record::Allocate {
+            pool, number, lockout, previous, visitor, idempotency, params, ..
+        } => (
             "allocate",
             json!({
                 "number": number.to_string(), "pool": pool.0, "lockout_ms": lockout.0,
                 "previous": previous.0, "sticky": visitor.is_some(),
+                "batch": idempotency.map(|row| hex(&row.batch)),
+                "row": idempotency.map(|row| row.row),
                 "params": params[0].escape_ascii().to_string(),
             }),
         ),

@@ -53,8 +53,9 @@ fn inspect_shows_every_record_with_numbers_as_ten_digits() {
         "allocate 8005550101 from pool 150 until 2026-09-21T14:13:50.000Z (utm_source=fixture&x=1)",
         "extend 8005550101 until",
         "release 8005550102 at",
-        "answer with the overflow number of pool 150",
-        "answer with 8005550101 of pool 150 again",
+        "keeps it, row 0 of batch b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7 (ppp",
+        "answer with the overflow number of pool 150, row 1 of batch b7b7",
+        "answer with 8005550101 of pool 150 again, row 2 of batch b7b7",
         "hold all until",
         "hold pool 150 until",
         "carry 8005550103 of pool 150 from",
@@ -73,6 +74,16 @@ fn inspect_writes_a_json_object_a_line() {
     assert_eq!(record["record"], "carry");
     assert_eq!(record["number"], "8005550103");
     assert_eq!(lines.iter().filter(|line| line["record"].is_string()).count(), 1);
+
+    let (_, text) = journal(&["inspect", "--json"], &fixture()).unwrap();
+    let allocates: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|line: &serde_json::Value| line["record"] == "allocate")
+        .collect();
+    assert!(allocates[0]["batch"].is_null() && allocates[0]["row"].is_null(), "{}", allocates[0]);
+    let with_key = allocates.iter().find(|line| line["row"] == 0).unwrap();
+    assert_eq!(with_key["batch"], "b7".repeat(16));
 }
 
 #[test]

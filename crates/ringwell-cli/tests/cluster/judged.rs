@@ -1,0 +1,86 @@
+//! What clients of a node saw while the other one hung, judged by `ringwell check`: the fault is
+//! written down beside it (`nem` lines), so that the judge can tell rows that overflowed because their
+//! shard was gone from rows that overflowed for no reason.
+
+use std::fmt::Write as _;
+use std::process::Stdio;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
+use support::server::ringwell;
+
+use super::*;
+
+/// Nanoseconds of the clock that all processes of the machine share.
+fn now_ns() -> i64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+fn fault(phase: &str) -> Value {
+    json!({"k": "nem", "t": now_ns(), "what": "SIGSTOP", "node": "b", "phase": phase})
+}
+
+/// The list by which `ringwell load` knows the pools.
+fn list(pools: &[Pool]) -> String {
+    let mut list =
+        "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers\n".to_owned();
+    for Pool { id, key, first, numbers, overflow, lifetime } in pools {
+        let lifetime = lifetime.as_secs();
+        writeln!(list, "{id},{key},{overflow},{lifetime},{first},{numbers}").unwrap();
+    }
+    list
+}
+
+/// What `ringwell` prints with these arguments.
+fn told(args: &[&str]) -> Value {
+    let output = ringwell(args).stderr(Stdio::inherit()).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {output:?}"))
+}
+
+fn succeed(args: &[&str]) {
+    let output = ringwell(args).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {output:?}");
+}
+
+#[test]
+fn rows_of_a_node_that_hangs_overflow_with_cause_and_without_the_fault_they_would_not() {
+    let cluster = Cluster::new(500, HALF_AN_HOUR);
+    let [first, second] = cluster.start_both();
+    let file = |name: &str| cluster.path(name).to_str().unwrap().to_owned();
+    let [pools, history, faults, token] =
+        ["pools.csv", "clients.jsonl", "faults.jsonl", "token"].map(file);
+    fs::write(&pools, list(cluster.pools())).unwrap();
+    fs::write(&token, TOKEN).unwrap();
+
+    let begin = fault("begin");
+    signal(&second, "-STOP");
+    let url = format!("http://{}", first.address());
+    let flags = ["--rate", "50/s", "--rows", "8", "--duration", "2s", "--json"];
+    let run = thread::scope(|scope| {
+        let load = ["load", &url, "--pools", &pools, "--history", &history];
+        let load = scope.spawn(move || told(&[&load[..], &flags].concat()));
+        sleep(Duration::from_secs(1));
+        signal(&second, "-CONT");
+        load.join().unwrap()
+    });
+    let run_line = json!({"k": "run", "v": 1, "run": "faults", "t": now_ns(), "nodes": []});
+    fs::write(&faults, format!("{run_line}\n{begin}\n{}\n", fault("end"))).unwrap();
+    let (rows, overflow) = (&run["counts"]["rows"], &run["counts"]["overflow_rows"]);
+    assert!(overflow.as_u64() > Some(0) && overflow.as_u64() < rows.as_u64(), "{run}");
+
+    succeed(&["load", "finish", &history, "--look-up", &url, "--token-file", &token]);
+    for (node, server) in [second, first].into_iter().enumerate() {
+        server.stop();
+        let site = &cluster.sites[1 - node];
+        let data = site.data().to_str().unwrap();
+        succeed(&["load", "finish", &history, "--node", NAMES[1 - node], "--journal", data]);
+    }
+    let verdict = told(&["check", "--json", &history, &faults]);
+    assert_eq!(verdict["clean"], true, "{verdict:#}");
+    let without = told(&["check", "--json", &history]);
+    assert_eq!((&without["clean"], &without["first"]["rule"]), (&false.into(), &"C6".into()));
+    let violations = without["violations"].as_object().unwrap();
+    let others = violations.iter().filter(|(rule, count)| *rule != "C6" && **count != 0);
+    assert_eq!(others.count(), 0, "{without:#}");
+}

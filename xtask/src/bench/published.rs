@@ -1,0 +1,127 @@
+//! Experiments that were published of the systems that Ringwell comes from, and of which we know the
+//! figures: the same here, one line for each, theirs beside ours.
+//!
+//! Their machines were others: what can be compared is how far each is from the limit that the
+//! experiment itself sets.
+
+use std::process::Command;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::load::ROWS;
+use super::loader::{Load, load};
+use super::server::{Demo, Server};
+use super::table;
+use super::{Findings, Plan};
+use crate::shell::{is_installed, output, root};
+
+/// Programs of the gem that print `what: figure (published: figure)`.
+const EXAMPLES: [&str; 3] = ["slow_proxy", "slow_backend", "counter"];
+/// Telephone numbers of North America that were to be handed out, and the hours it might take.
+const ALL_NUMBERS: f64 = 5.5e9;
+/// The load tests: connections, requests a second, and what was published.
+const LOADS: [(u32, u32, &str); 5] = [
+    (1, 30, "wanted: p90 under 200 ms"),
+    (1, 1_000, "wanted: p90 under 200 ms"),
+    (64, 400, "p50 93 ms, on 3 to 4 machines"),
+    (64, 1_700, "p50 102 ms, on 3 to 4 machines"),
+    (64, 2_000, "the most that could be sent"),
+];
+
+/// What was done, what was published, what came out here.
+type Line = [String; 3];
+
+/// Runs them all.
+pub(super) fn published(plan: &Plan) -> anyhow::Result<Findings> {
+    println!("\npublished: experiments of the systems that Ringwell comes from, theirs and ours");
+    let mut lines = Vec::new();
+    if is_installed("ruby") {
+        for example in EXAMPLES {
+            lines.extend(ruby(example)?);
+        }
+    } else {
+        println!("skipped: ruby is not installed, its examples are left out");
+    }
+    let (mut raw, mut problems) = (Vec::new(), Vec::new());
+    let demo = Demo::usual("published", "disk");
+    let server = Server::demo(&plan.programs, &plan.machine.server_cores, &demo, false)?;
+    let pools = server.pools().context("a demo has pools")?;
+    for (connections, rate, wanted) in LOADS {
+        let load = load(plan, server.address, &pools, connections, Some(rate))?;
+        problems.extend(load.problems(0.01).iter().map(|it| format!("{rate}/s: {it}")));
+        lines.push(at_rate(connections, rate, wanted, &load));
+        raw.push(load.0);
+    }
+    let fastest = load(plan, server.address, &pools, 64, None)?;
+    problems.extend(fastest.problems(0.01).iter().map(|it| format!("as fast as it goes: {it}")));
+    lines.extend(all_numbers(&fastest));
+    raw.push(fastest.0);
+    table::print(["what", "published", "here"], &lines);
+    println!("Ruby: one process, no server of ours; the others: one shard, every answer on disk.");
+    let lines: Vec<Value> = lines.iter().map(|line| json!(line)).collect();
+    Ok(Findings { raw: json!({"lines": lines, "loads": raw}), problems })
+}
+
+/// The figures of an example of the gem.
+fn ruby(example: &str) -> anyhow::Result<Vec<Line>> {
+    let program = root().join(format!("ruby/ringwell/examples/{example}.rb"));
+    let printed = output(Command::new("ruby").arg("-W:no-experimental").arg(program))?;
+    let lines: Vec<_> = printed.lines().filter_map(line).collect();
+    anyhow::ensure!(!lines.is_empty(), "{example} printed no figure: {printed}");
+    Ok(lines)
+}
+
+/// Reads `what: figure (published: figure)`.
+fn line(text: &str) -> Option<Line> {
+    let (ours, theirs) = text.split_once("(published:")?;
+    let (what, here) = ours.split_once(": ")?;
+    let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+    Some([
+        format!("Ruby: {what}"),
+        theirs.trim_end_matches(')').trim().to_owned(),
+        here.trim().to_owned(),
+    ])
+}
+
+fn at_rate(connections: u32, rate: u32, wanted: &str, load: &Load) -> Line {
+    let ms = |percentile: &str| load.number(&format!("/latency/{percentile}_us")) / 1e3;
+    let held = load.answered() / load.number("/seconds").max(0.001);
+    [
+        format!("{rate} requests/s of {ROWS} rows, connections: {connections}"),
+        wanted.to_owned(),
+        format!("{held:.0}/s, p50 {:.2}, p90 {:.2}, p99 {:.2} ms", ms("p50"), ms("p90"), ms("p99")),
+    ]
+}
+
+/// How long all numbers take at the rate of this run.
+fn all_numbers(load: &Load) -> [Line; 2] {
+    let numbers = load.rate() * f64::from(ROWS);
+    let what = format!("as many requests of {ROWS} rows as it takes, connections: 64");
+    let hours = ALL_NUMBERS / numbers.max(1.0) / 3600.0;
+    [
+        [
+            what,
+            "2000/s, 80000 numbers/s".to_owned(),
+            format!("{:.0}/s, {numbers:.0} numbers/s", load.rate()),
+        ],
+        [
+            "all 5.5 billion numbers, at that rate".to_owned(),
+            "wanted: 12 h (127315 numbers/s)".to_owned(),
+            format!("{hours:.2} h"),
+        ],
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::line;
+
+    #[test]
+    fn a_figure_of_an_example_is_read_with_what_was_published() {
+        let text = "10 requests,  5 at a time, evented:   4.20 s   (published:  4.21)";
+        let wanted = ["Ruby: 10 requests, 5 at a time, evented", "4.21", "4.20 s"];
+        assert_eq!(line(text), Some(wanted.map(str::to_owned)));
+        assert_eq!(line("readers saw whole steps only: true"), None);
+    }
+}
