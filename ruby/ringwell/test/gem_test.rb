@@ -36,6 +36,26 @@ class GemTest < RingwellTest
     end
   end
 
+  # What a first request would have to wait for: files that are read, threads that start.
+  it "the first call of an engine loads nothing, and no call makes a thread" do
+    script = <<~RUBY
+      require "ringwell/engine"
+      pool = { id: 1, key: "k" * 8, numbers: ["8885550101-8885550189"] }
+      threads = -> { Dir.children("/proc/self/task").size }
+      before = threads.call
+      engine = Ringwell::Engine.open(durability: :os, data: ARGV[0], ring_pools: [pool])
+      files = $LOADED_FEATURES.size
+      2.times { engine.allocate(1, key: "k" * 8) }
+      engine.snapshot
+      puts [$LOADED_FEATURES.size - files, threads.call - before, Thread.list.size].inspect
+    RUBY
+    Dir.mktmpdir do |data|
+      run = IO.popen([RbConfig.ruby, "-W:no-experimental", "-I", "#{ROOT}/lib", "-e", script, data],
+                     err: %i[child out], &:read)
+      assert_equal "[0, 0, 1]\n", run
+    end
+  end
+
   it "each file is its own: asked for alone it loads" do
     %w[ringwell ringwell/config ringwell/engine ringwell/fake ringwell/rack].map do |file|
       Thread.new do

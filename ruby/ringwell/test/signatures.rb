@@ -19,6 +19,9 @@ RBS::CLI.new(stdout: File.open(File::NULL, "w"), stderr: $stderr)
 require "rbs/test/setup"
 $LOAD_PATH.unshift File.expand_path("../lib", __dir__), __dir__
 require "helper"
+# What is loaded only when it is needed.
+require "ringwell/engine/by_fiddle"
+require "ringwell/pool_list"
 
 # Methods that are promised and not there, or there in the code's public face and not promised.
 class SignaturesTest < RingwellTest
@@ -58,6 +61,7 @@ require "fake_test"
 require "config_test"
 require "rack_test"
 require "response_test"
+require "pool_list_test"
 # Not those that pass wrong arguments on purpose: here the signatures themselves would refuse them.
 # Nor those that need a whole server.
 { ValueTest => /a_request_is_refused|names_the_keyword/, ConfigTest => /settings_are_refused/,

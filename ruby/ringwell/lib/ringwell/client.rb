@@ -42,6 +42,22 @@ module Ringwell
     # @return [Integer]
     attr_reader :retries
 
+    # Learns the overflow numbers of all ring pools from a server that keeps them in a database,
+    # so that none of them needs to be given or seen first.
+    #
+    # @param management [String] "http://HOST:PORT" of its management address
+    # @param token [String] may read there
+    # @param deadline [Numeric] seconds for the whole list
+    # @return [Integer] how many have been learnt
+    # @raise [TransportError, ServerError] there was no list
+    def learn_overflow(management, token:, deadline: 10)
+      require_relative "pool_list"
+      list = PoolList.new(management, token: token, deadline: Deadline.new(deadline))
+      known = list.to_h.compact.first(LEARNT_MAX)
+      known.each { |pool, overflow| @overflow[pool.to_s] = overflow.freeze }
+      known.size
+    end
+
     # Closes idle connections now, from any thread or fiber. A call afterwards opens its own.
     def close = @connections.close
 
