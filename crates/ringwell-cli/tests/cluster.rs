@@ -54,13 +54,24 @@ struct Cluster {
 }
 
 impl Cluster {
+    /// Links that wait as long as a machine that tests may need: lateness is not the subject.
     fn new(numbers: u64, lifetime: Duration) -> Self {
+        let links = "[links]\ndeadline = \"5s\"\nslow = \"5s\"\nwait = \"5s\"\n";
+        Self::with("10s", links, numbers, lifetime)
+    }
+
+    /// Links as they are by default.
+    fn quick(deadline: &'static str, numbers: u64, lifetime: Duration) -> Self {
+        Self::with(deadline, "", numbers, lifetime)
+    }
+
+    fn with(deadline: &'static str, links: &str, numbers: u64, lifetime: Duration) -> Self {
         let folder = TempDir::new().unwrap();
         let pools = || (1..=POOLS).map(|id| Pool::new(id, numbers, lifetime)).collect::<Vec<_>>();
-        let sites = NAMES.map(|_| Site::new(pools(), "")).into();
+        let sites = NAMES.map(|_| Site::new(pools(), links)).into();
         // Free at this moment; the node binds it in the next.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let cluster = Self { folder, port, deadline: "10s", sites };
+        let cluster = Self { folder, port, deadline, sites };
         cluster.write_map("cluster.toml", 1, SECRET, [&[0], &[1]]);
         cluster
     }
@@ -262,7 +273,7 @@ fn a_map_older_than_the_data_is_refused() {
 
 #[test]
 fn a_look_up_needs_the_owner_of_the_number_and_nobody_else() {
-    let cluster = Cluster { deadline: "200ms", ..Cluster::new(4, HALF_AN_HOUR) };
+    let cluster = Cluster { deadline: "1s", ..Cluster::new(4, HALF_AN_HOUR) };
     let [first, second] = cluster.start_both();
     let mut client = first.client();
     let rows = cluster.ask(&mut client, "id");

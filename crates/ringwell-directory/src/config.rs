@@ -56,6 +56,8 @@ pub struct Config {
     pub application: Option<Application>,
     /// What a client may demand.
     pub limits: Limits,
+    /// How patient this node is with the shards of others.
+    pub links: Links,
     /// How the journal uses the disk.
     pub journal: Journal,
     /// Where the published API leaves a choice.
@@ -150,6 +152,17 @@ pub struct Limits {
     pub idempotency_rows: usize,
 }
 
+/// How patient a node is with the shards of others. Source: docs/spec/pacing.md.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Links {
+    /// In which time another shard answers its rows of a batch, at most: 50 ms.
+    pub deadline: Duration,
+    /// A later answer counts as slow, at most `deadline`: 25 ms.
+    pub slow: Duration,
+    /// How long rows wait for their turn on a link: 15 ms.
+    pub wait: Duration,
+}
+
 /// How the journal uses the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journal {
@@ -237,6 +250,7 @@ impl Config {
             inventory: Inventory::default(),
             application: None,
             limits: Limits::default(),
+            links: Links::default(),
             journal: Journal::default(),
             api: Api::default(),
             log: Log::default(),
@@ -267,6 +281,16 @@ impl Default for Limits {
             idle_timeout: Duration::from_mins(1),
             write_timeout: Duration::from_secs(10),
             idempotency_rows: 1_000_000,
+        }
+    }
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_millis(50),
+            slow: Duration::from_millis(25),
+            wait: Duration::from_millis(15),
         }
     }
 }

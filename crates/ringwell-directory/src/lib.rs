@@ -21,7 +21,7 @@ mod token;
 pub use changes::Changes;
 pub use cluster::{Cluster, ClusterMap, ClusterNode, Secret, TlsFiles};
 pub use config::{
-    Api, Application, Config, Database, Durability, Inventory, Journal, Limits, Listen, Log,
+    Api, Application, Config, Database, Durability, Inventory, Journal, Limits, Links, Listen, Log,
     LogFormat, Management, NumberCheck, Overrides, VARIABLES, ValueError, load, parse_deadline,
     parse_duration, parse_lifetime, parse_shards, pool_from_json,
 };

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn who_does_not_know_the_secret_gets_nothing_and_does_no_harm() {
-    let cluster = Cluster { deadline: "200ms", ..Cluster::new(40, HALF_AN_HOUR) };
+    let cluster = Cluster { deadline: "1s", ..Cluster::new(40, HALF_AN_HOUR) };
     cluster.write_map("stranger.toml", 1, "another-secret-of-16", [&[0], &[1]]);
     let servers = [cluster.start(0), Server::start(cluster.command(1, "stranger.toml"))];
     let rows = cluster.ask(&mut servers[0].client(), "a");
@@ -79,7 +79,7 @@ fn an_answer_that_makes_no_sense_costs_the_connection_and_the_rows_of_its_node()
         b"SSH-2.0-OpenSSH_9.2\r\n",
     ];
     for answer in answers {
-        let cluster = Cluster { deadline: "200ms", ..Cluster::new(40, HALF_AN_HOUR) };
+        let cluster = Cluster { deadline: "1s", ..Cluster::new(40, HALF_AN_HOUR) };
         let (port, closed) = nonsense(answer);
         let map = fs::read_to_string(cluster.path("cluster.toml")).unwrap();
         let own = format!("unix:{}", cluster.path("b.link").display());
@@ -123,7 +123,7 @@ fn certificates(folder: &Path, authority: &str) {
 
 #[test]
 fn links_over_tcp_need_a_certificate_of_the_clusters_if_it_has_any() {
-    let cluster = Cluster { deadline: "500ms", ..Cluster::new(40, HALF_AN_HOUR) };
+    let cluster = Cluster { deadline: "2s", ..Cluster::new(40, HALF_AN_HOUR) };
     let folder = cluster.folder.path();
     for authority in ["ours", "theirs"] {
         certificates(folder, authority);

@@ -13,7 +13,7 @@ use super::limits::{self, Bounds};
 use super::overrides::{one_a_core, parse_level, parse_token_hash};
 use super::section::{Section, wrong_type};
 use super::values::{ValueError, parse_duration, parse_path, parse_size};
-use super::{Api, Config, Journal, Limits, Log};
+use super::{Api, Config, Journal, Limits, Links, Log};
 
 /// Reads everything but the pools into `config`. Relative paths start at `base`. Says whether
 /// the file names a place for data.
@@ -47,6 +47,7 @@ pub(super) fn read(
     management.finish();
     application::read(file, base, config);
     read_limits(file.section("limits"), &mut config.limits);
+    read_links(file.section("links"), &mut config.links);
     read_journal(file.section("journal"), &mut config.journal);
     read_api(file.section("api"), &mut config.api);
     read_log(file.section("log"), &mut config.log);
@@ -67,6 +68,16 @@ fn read_limits(mut section: Section<'_, '_>, into: &mut Limits) {
     section.set(&mut into.idle_timeout, "idle_timeout", duration(&limits::TIMEOUT));
     section.set(&mut into.write_timeout, "write_timeout", duration(&limits::TIMEOUT));
     section.set(&mut into.idempotency_rows, "idempotency_rows", whole(&limits::IDEMPOTENCY_ROWS));
+    section.finish();
+}
+
+fn read_links(mut section: Section<'_, '_>, into: &mut Links) {
+    section.set(&mut into.deadline, "deadline", duration(&limits::DEADLINE));
+    section.set(&mut into.slow, "slow", duration(&limits::DEADLINE));
+    section.set(&mut into.wait, "wait", duration(&limits::DEADLINE));
+    if into.slow > into.deadline {
+        section.fault("slow", ValueError::new("must not be longer than the deadline of links"));
+    }
     section.finish();
 }
 

@@ -110,7 +110,13 @@ impl Way {
 
 impl Link {
     fn new(node: &Arc<Node>, neighbour: Neighbour, seed: u64) -> Self {
-        let pacing = Pacing::default();
+        let links = &node.config.links;
+        let pacing = Pacing {
+            deadline: links.deadline,
+            slow: links.slow,
+            wait: links.wait,
+            ..Pacing::default()
+        };
         Self {
             node: Arc::clone(node),
             calls: Calls::new(node, &neighbour),
