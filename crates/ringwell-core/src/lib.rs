@@ -19,6 +19,7 @@ mod shard;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod told;
 mod vacant;
 mod value;
 mod visitors;

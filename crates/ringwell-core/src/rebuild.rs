@@ -13,6 +13,7 @@ use crate::resize::count_of;
 use crate::runs::Runs;
 use crate::shard::{Retired, Shard};
 use crate::slot::Slot;
+use crate::told::{self, Told};
 use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
@@ -28,6 +29,7 @@ pub struct Rebuild {
     runs: Runs,
     visitors: BTreeMap<u32, VisitorId>,
     retired: BTreeMap<PromoNumber, Retired>,
+    told: Told,
     holds: BTreeMap<Option<PoolId>, Millis>,
 }
 
@@ -66,23 +68,59 @@ impl Rebuild {
             runs,
             visitors: BTreeMap::new(),
             retired: BTreeMap::new(),
+            told: Told::default(),
             holds: BTreeMap::new(),
         }
     }
 
     /// Takes a fact if it is newer than what is known of the number.
     pub fn learn(&mut self, hint: u32, fact: Fact) {
+        self.learn_at(hint, fact, fact.slot.allocated_at);
+    }
+
+    /// As [`Self::learn`], of an allocation that another shard told `now`.
+    pub fn learn_told(&mut self, fact: Fact, now: Millis) {
+        let Slot { number, allocated_at, .. } = fact.slot;
+        let known = match self.find(u32::MAX, number) {
+            Some(slot) => Some(self.slots[slot as usize]),
+            None => self.retired.get(&number).map(|retired| retired.slot),
+        };
+        let known = known.map(|slot| (slot.allocated_at, self.local_at(&slot)));
+        self.learn_at(u32::MAX, fact, told::local_at(known, allocated_at, now));
+    }
+
+    fn learn_at(&mut self, hint: u32, fact: Fact, local_at: Millis) {
         let number = fact.slot.number;
         if let Some(slot) = self.find(hint, number) {
             if fact.slot.position > self.slots[slot as usize].position {
-                self.set(slot, fact);
+                self.set(slot, fact, local_at);
             }
         } else {
             let newer = |known: &Retired| fact.slot.position > known.slot.position;
             if self.retired.get(&number).is_none_or(newer) {
                 let Fact { slot, pool, visitor } = fact;
-                self.retired.insert(number, Retired { slot, pool, visitor });
+                self.retired.insert(number, Retired { slot, local_at, pool, visitor });
             }
+        }
+    }
+
+    /// By this node's clock, when the allocation of `slot` was.
+    fn local_at(&self, slot: &Slot) -> Millis {
+        match self.retired.get(&slot.number) {
+            Some(retired) => retired.local_at,
+            None => self.told.local_at(slot),
+        }
+    }
+
+    /// From a snapshot, after the numbers: when, by this node's clock, an allocation of `number` was
+    /// that another clock has at `allocated_at`.
+    pub fn restore_told(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
+        match self.retired.get_mut(&number) {
+            Some(retired) if retired.slot.allocated_at == allocated_at => {
+                retired.local_at = local_at;
+            }
+            Some(_) => {}
+            None => self.told.note(number, allocated_at, local_at),
         }
     }
 
@@ -91,7 +129,7 @@ impl Rebuild {
     pub fn restore(&mut self, hint: u32, fact: Fact) -> Option<u32> {
         let slot = self.find(hint, fact.slot.number);
         match slot {
-            Some(slot) => self.set(slot, fact),
+            Some(slot) => self.set(slot, fact, fact.slot.allocated_at),
             None => self.learn(hint, fact),
         }
         slot
@@ -132,17 +170,18 @@ impl Rebuild {
     }
 
     /// Takes over what another shard knows of a number that is in rotation here: it was in that
-    /// shard's pools before the directory or the number of shards changed. The newer allocation
-    /// and the later end of its lockout count. The record stays in the other journal, so the
+    /// shard's pools before the directory or the number of shards changed. The newer allocation, by
+    /// this node's clock, and the later end of its lockout count. The record stays in the other journal, so the
     /// number keeps the position of what was recorded here, if anything was.
     pub fn adopt(&mut self, from: &Retired) {
         let Some(index) = self.find(u32::MAX, from.slot.number) else { return };
         let known = self.slots[index as usize];
-        let rank = |slot: &Slot| (slot.allocated_at, slot.locked_until);
-        if rank(&from.slot) > rank(&known) {
+        let rank = (from.local_at, from.slot.locked_until);
+        if rank > (self.local_at(&known), known.locked_until) {
             let locked_until = from.slot.locked_until.max(known.locked_until);
             let slot = Slot { locked_until, position: known.position, ..from.slot };
-            self.set(index, Fact { slot, pool: from.pool, visitor: from.visitor });
+            let fact = Fact { slot, pool: from.pool, visitor: from.visitor };
+            self.set(index, fact, from.local_at);
         }
     }
 
@@ -169,7 +208,7 @@ impl Rebuild {
     /// Never: [`Rebuild::new`] has made the slots from the same list.
     #[must_use]
     pub fn finish(self) -> Shard {
-        let Self { specs, slots, runs, visitors, retired, holds } = self;
+        let Self { specs, slots, runs, visitors, retired, told, holds } = self;
         let mut shard = Shard {
             slots,
             pools: Vec::with_capacity(specs.len()),
@@ -177,6 +216,7 @@ impl Rebuild {
             vacant: Vacant::default(),
             visitors: Visitors::default(),
             retired,
+            told,
             holds_elsewhere: BTreeMap::new(),
             has_orders: false,
         };
@@ -191,7 +231,7 @@ impl Rebuild {
         let mut visitors: Vec<(u32, VisitorId)> = visitors.into_iter().collect();
         visitors.sort_by_key(|&(slot, _)| {
             let slot = &shard.slots[slot as usize];
-            (slot.allocated_at, slot.position)
+            (shard.told.local_at(slot), slot.position)
         });
         for (slot, visitor) in visitors {
             if let Some(pool) = shard.pool_of(slot) {
@@ -205,8 +245,9 @@ impl Rebuild {
         shard
     }
 
-    fn set(&mut self, slot: u32, fact: Fact) {
+    fn set(&mut self, slot: u32, fact: Fact, local_at: Millis) {
         self.slots[slot as usize] = fact.slot;
+        self.told.note(fact.slot.number, fact.slot.allocated_at, local_at);
         // A visitor is known to one pool: in another, somebody else may have the same name.
         match fact.visitor.filter(|_| self.pool_at(slot) == Some(fact.pool)) {
             Some(visitor) => self.visitors.insert(slot, visitor),

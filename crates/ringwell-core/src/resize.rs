@@ -12,6 +12,7 @@ use core::ops::Range;
 use crate::pool::Pool;
 use crate::shard::{Retired, Shard};
 use crate::slot::Slot;
+use crate::told;
 use crate::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, VisitorId};
 
 /// A pool cannot have this number: it is in another pool's rotation.
@@ -80,7 +81,7 @@ impl Shard {
         // A visitor whose lockout ran out got another number later: that one counts.
         visitors.sort_by_key(|(slot, _)| {
             let state = &self.slots[*slot as usize];
-            (state.allocated_at, state.position, *slot)
+            (self.told.local_at(state), state.position, *slot)
         });
         for (slot, visitor) in visitors {
             self.visitors.assign(pool, slot, Some(visitor));
@@ -101,22 +102,24 @@ impl Shard {
         }
     }
 
-    /// Takes over what another shard knows of a number: the later allocation counts, and the later
-    /// end of its lockout. Returns what is known then, if that changed it.
-    pub fn adopt(&mut self, from: &Retired) -> Option<Retired> {
+    /// Takes over what another shard knows of a number: the later allocation counts, by this node's
+    /// clock, and the later end of its lockout. Returns what is known then, if that changed it.
+    pub fn adopt(&mut self, now: Millis, from: &Retired) -> Option<Retired> {
         let number = from.slot.number;
-        let known = self.newest(number).unwrap_or(Slot::new(number));
-        // Released here since, or by clocks that differ, an older allocation may be the one that is
-        // locked for longer.
-        let is_older = from.slot.allocated_at < known.allocated_at;
-        let is_longer = from.slot.locked_until > known.locked_until;
-        if !is_longer && from.slot.allocated_at <= known.allocated_at {
+        let slot = self.newest(number).unwrap_or(Slot::new(number));
+        let known = self.known(number);
+        let is_same = from.slot.allocated_at == slot.allocated_at;
+        let is_older = !is_same && known.is_some_and(|(_, local_at)| from.local_at < local_at);
+        let is_longer = from.slot.locked_until > slot.locked_until;
+        if !is_longer && (is_same || is_older) {
             return None;
         }
-        let locked_until = from.slot.locked_until.max(known.locked_until);
-        let allocated_at = from.slot.allocated_at.max(known.allocated_at);
-        let mut merged =
-            Retired { slot: Slot { allocated_at, locked_until, ..from.slot }, ..*from };
+        let locked_until = from.slot.locked_until.max(slot.locked_until);
+        let mut merged = Retired { slot: Slot { locked_until, ..from.slot }, ..*from };
+        if is_older {
+            merged.slot.allocated_at = slot.allocated_at;
+        }
+        merged.local_at = told::local_at(known, merged.slot.allocated_at, now);
         let Some(place) = self.runs.find(number) else {
             if let Some(own) = self.retired.get(&number).filter(|_| is_older) {
                 (merged.pool, merged.visitor) = (own.pool, own.visitor);
@@ -125,6 +128,7 @@ impl Shard {
             return Some(merged);
         };
         self.slots[place.slot as usize] = merged.slot;
+        self.told.note(number, merged.slot.allocated_at, merged.local_at);
         let owner = &mut self.pools[place.pool as usize];
         if is_older {
             (merged.pool, merged.visitor) = (owner.id, self.visitors.visitor(place.slot));
@@ -132,7 +136,8 @@ impl Shard {
         // Told once more of a number that its visitor had before another: the later one counts.
         let is_newest = |visitor: &VisitorId| {
             let other = self.visitors.slot(place.pool, *visitor);
-            other.is_none_or(|slot| self.slots[slot as usize].allocated_at <= allocated_at)
+            let at = |slot: u32| self.told.local_at(&self.slots[slot as usize]);
+            other.is_none_or(|slot| at(slot) <= merged.local_at)
         };
         let visitor = merged.visitor.filter(|_| owner.id == merged.pool).filter(is_newest);
         owner.sticky |= visitor.is_some();
@@ -210,7 +215,10 @@ impl Shard {
                 self.visitors.assign(pool, slot, None);
             }
             if state.has_history() {
-                self.retired.insert(state.number, Retired { slot: state, pool: id, visitor });
+                let local_at = self.told.local_at(&state);
+                self.told.forget(state.number);
+                let retired = Retired { slot: state, local_at, pool: id, visitor };
+                self.retired.insert(state.number, retired);
                 note(&mut moved, state.number);
             }
         }
@@ -238,6 +246,7 @@ impl Shard {
                 let Some(retired) = self.retired.remove(&number) else { continue };
                 let slot = next + offset(*range, number);
                 self.slots[slot as usize] = retired.slot;
+                self.told.note(number, retired.slot.allocated_at, retired.local_at);
                 note(&mut moved, number);
                 if let Some(visitor) = retired.visitor.filter(|_| retired.pool == spec.id) {
                     visitors.push((slot, visitor));

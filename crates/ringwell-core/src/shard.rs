@@ -13,6 +13,7 @@ use core::ops::Bound;
 use crate::pool::{Exhausted, Pool};
 use crate::runs::Runs;
 use crate::slot::Slot;
+use crate::told::Told;
 use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, NumberRange, PoolId, Position, PromoNumber, VisitorId};
@@ -26,6 +27,8 @@ pub struct Shard {
     pub(crate) vacant: Vacant,
     pub(crate) visitors: Visitors,
     pub(crate) retired: BTreeMap<PromoNumber, Retired>,
+    /// Of numbers in rotation whose allocation another clock told.
+    pub(crate) told: Told,
     /// Until when pools that are not here are held, should they come.
     pub(crate) holds_elsewhere: BTreeMap<PoolId, Millis>,
     /// Some pool's ring was broken, so that it has an order of its own.
@@ -46,6 +49,8 @@ pub struct PoolCounts {
 pub struct Retired {
     /// Its newest allocation here.
     pub slot: Slot,
+    /// When that was by this node's clock. Differs where another node's clock told of it.
+    pub local_at: Millis,
     /// The pool that it was in.
     pub pool: PoolId,
     /// The visitor who asked to keep it.
@@ -156,6 +161,7 @@ impl Shard {
         let previous = slot.position;
         let number = slot.number;
         *slot = Slot { number, allocated_at: now, locked_until, position };
+        self.told.forget(number);
         owner.allocated(&self.slots, chosen);
         if owner.sticky || visitor.is_some() {
             owner.sticky = true;
@@ -262,6 +268,39 @@ impl Shard {
             Some(slot) => Some(self.slots[slot as usize]),
             None => self.retired.get(&number).map(|retired| retired.slot),
         }
+    }
+
+    /// When the newest allocation of the number in `slot` was, by this node's clock: comparisons with
+    /// other moments of this shard need it, as `allocated_at` may be another clock's.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    #[must_use]
+    pub fn local_at(&self, slot: u32) -> Millis {
+        self.told.local_at(&self.slots[slot as usize])
+    }
+
+    /// As [`Self::local_at`], whether the number is in rotation or retired.
+    #[must_use]
+    pub fn newest_local_at(&self, number: PromoNumber) -> Option<Millis> {
+        self.known(number).map(|(_, local_at)| local_at)
+    }
+
+    /// When the number was handed out: by the clock that told it, and by this node's.
+    pub(crate) fn known(&self, number: PromoNumber) -> Option<(Millis, Millis)> {
+        let (slot, since) = match self.find(number) {
+            Some(slot) => (self.slots[slot as usize], self.local_at(slot)),
+            None => self.retired.get(&number).map(|retired| (retired.slot, retired.local_at))?,
+        };
+        Some((slot.allocated_at, since))
+    }
+
+    /// Numbers whose allocation another clock told: the number, when it was by that, and by this
+    /// node's clock.
+    pub fn told(&self) -> impl Iterator<Item = (PromoNumber, Millis, Millis)> {
+        let retired = self.retired.values().filter(|r| r.local_at != r.slot.allocated_at);
+        let retired = retired.map(|r| (r.slot.number, r.slot.allocated_at, r.local_at));
+        self.told.iter().chain(retired)
     }
 
     /// As [`Self::newest`]; faster if the number is in the slot that `hint` names.

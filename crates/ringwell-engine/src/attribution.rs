@@ -32,6 +32,10 @@ pub struct Walk {
     /// The newest allocation, as the shard's state has it, until its record is met. The record of
     /// one that was taken over from another shard is in that shard's journal.
     newest: Option<Slot>,
+    /// When that was, by this node's clock.
+    newest_at: Millis,
+    /// What was met so far came after the number's last way from another shard to this one.
+    is_told: bool,
     /// The end of the lockout, if a newer record than the allocation's own has set it.
     locked_until: Option<Millis>,
     next_allocated_at: Option<Millis>,
@@ -58,7 +62,15 @@ impl Engine {
     #[must_use]
     pub fn attribution(&self, number: PromoNumber, at: Millis) -> (Walk, Step) {
         let newest = self.shard.newest(number).filter(|slot| slot.allocated_at > Millis::ZERO);
-        let walk = Walk { number, at, newest, locked_until: None, next_allocated_at: None };
+        let walk = Walk {
+            number,
+            at,
+            newest,
+            newest_at: self.shard.newest_local_at(number).unwrap_or_default(),
+            is_told: false,
+            locked_until: None,
+            next_allocated_at: None,
+        };
         (walk, newest.map_or(Step::Done(None), |slot| walk.back(slot.position)))
     }
 
@@ -82,7 +94,7 @@ impl Walk {
                 if number == self.number =>
             {
                 // The shard's state knows what the newest allocation's lockout has become.
-                if self.newest.is_none_or(|newest| at < newest.allocated_at) {
+                if self.is_told || self.newest.is_none() || at < self.newest_at {
                     self.locked_until.get_or_insert(until);
                 }
                 Ok(self.back(previous))
@@ -97,10 +109,11 @@ impl Walk {
             {
                 Ok(self.allocation(allocated_at, locked_until, pool, params, Position::NONE))
             }
-            Record::Adopt { number, allocated_at, locked_until, previous, .. }
+            Record::Adopt { number, at, allocated_at, locked_until, previous, .. }
                 if number == self.number =>
             {
-                Ok(self.adopted(allocated_at, locked_until, previous))
+                self.adopted(at, allocated_at, locked_until);
+                Ok(self.back(previous))
             }
             _ => Err(broken),
         }
@@ -109,7 +122,7 @@ impl Walk {
     /// The record that was asked for is not kept any more: what is known without it.
     #[must_use]
     pub fn end(&self) -> Option<Held> {
-        self.newest.filter(|newest| newest.allocated_at <= self.at).map(|newest| Held {
+        self.newest.filter(|_| self.newest_at <= self.at).map(|newest| Held {
             pool: None,
             allocated_at: newest.allocated_at,
             locked_until: newest.locked_until,
@@ -130,10 +143,10 @@ impl Walk {
         if let Some(newest) = self.newest {
             if newest.allocated_at == allocated_at {
                 locked_until = newest.locked_until;
-            } else if newest.allocated_at <= self.at {
+            } else if self.newest_at <= self.at {
                 return Step::Done(self.end());
             } else {
-                self.next_allocated_at = Some(newest.allocated_at);
+                self.next_allocated_at = Some(self.newest_at);
             }
             self.newest = None;
         }
@@ -152,13 +165,16 @@ impl Walk {
 
     /// The allocation's own record is in another shard's journal, unless the number has come back
     /// to this one.
-    fn adopted(&mut self, allocated_at: Millis, locked_until: Millis, previous: Position) -> Step {
+    fn adopted(&mut self, at: Millis, allocated_at: Millis, locked_until: Millis) {
+        self.is_told = true;
+        let extended = self.locked_until.take();
         if self.newest.is_none() {
-            let locked_until = self.locked_until.take().unwrap_or(locked_until);
+            let locked_until = extended.unwrap_or(locked_until);
             let position = Position::NONE;
             self.newest = Some(Slot { number: self.number, allocated_at, locked_until, position });
+            // At the latest; who held the number before is asked for elsewhere.
+            self.newest_at = at - Millis(1);
         }
-        self.back(previous)
     }
 
     fn back(&self, previous: Position) -> Step {

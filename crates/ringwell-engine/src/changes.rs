@@ -11,6 +11,15 @@ use ringwell_journal::{Answer, AnswerEntry, RECORD_OVERHEAD_MAX, Record};
 
 use crate::engine::Engine;
 
+/// Stands in the record of an answer for its pool where another shard told it. No pool has this id.
+pub(crate) const TOLD: PoolId = PoolId(0);
+
+/// When an answer that is told `now` was given, for comparisons: a number that goes out later in
+/// this very millisecond must not seem to be the row's still.
+pub(crate) fn told_at(now: Millis) -> Millis {
+    now - Millis(1)
+}
+
 impl Engine {
     /// The pool at index `pool` is as `spec` says from now on. See [`ringwell_core::Shard::put_pool`].
     ///
@@ -30,23 +39,6 @@ impl Engine {
         self.shard.remove_pool(pool, self.moved.as_mut());
     }
 
-    /// What the shard knows of the numbers of a pool, from the slot on that is `place` places after
-    /// the pool's first, `max` slots at most. Numbers that were never handed out are left out.
-    ///
-    /// # Panics
-    /// If there is no such pool.
-    pub fn facts(&self, pool: u32, place: u32, max: u32) -> impl Iterator<Item = Retired> {
-        let slots = self.shard.pool_slots(pool);
-        let id = self.shard.pool_id(pool);
-        let from = slots.start.saturating_add(place);
-        let piece = from..slots.end.min(from.saturating_add(max));
-        piece.filter_map(move |slot| {
-            let state = self.shard.slots()[slot as usize];
-            let is_known = state != Slot::new(state.number);
-            is_known.then(|| Retired { slot: state, pool: id, visitor: self.shard.visitor(slot) })
-        })
-    }
-
     /// Takes over what another shard knew of a number, and records it. `false`: the group that
     /// gathers has no room; call again when it is sealed.
     #[must_use]
@@ -59,7 +51,7 @@ impl Engine {
         let previous = known.position;
         let position = self.next_position();
         let with_position = Retired { slot: Slot { position, ..from.slot }, ..*from };
-        if let Some(Retired { slot, pool, visitor }) = self.shard.adopt(&with_position) {
+        if let Some(Retired { slot, pool, visitor, .. }) = self.shard.adopt(now, &with_position) {
             let Slot { allocated_at, locked_until, .. } = slot;
             self.writer.append(&Record::Adopt {
                 at: now,
@@ -96,35 +88,27 @@ impl Engine {
     pub fn adopt_unrecorded(&mut self, from: &Retired) {
         let known = self.shard.newest(from.slot.number).unwrap_or(Slot::new(from.slot.number));
         let slot = Slot { position: known.position, ..from.slot };
-        self.shard.adopt(&Retired { slot, ..*from });
+        self.shard.adopt(self.now, &Retired { slot, ..*from });
     }
 
-    /// Remembers what another shard answered, and records it; its numbers have been adopted before.
-    /// What is known of the row here stands, and a number that has gone to somebody else since is no
-    /// answer any more: the row gets the overflow number. `false` as of [`Engine::adopt`].
+    /// Remembers what another shard answered, and records it. Its number has been adopted before, and
+    /// had not gone to somebody else when this was told. What is known of the row here stands.
+    /// `false` as of [`Engine::adopt`].
     #[must_use]
     pub fn adopt_answer(&mut self, now: Millis, entry: &AnswerEntry) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
             return false;
         }
-        let AnswerEntry { row, at, mut answer } = *entry;
+        let AnswerEntry { row, answer, .. } = *entry;
         if self.answers.get(now, row).is_some() {
             return true;
         }
-        if let Answer::Number(number) = answer
-            && self.shard.newest(number).is_some_and(|newest| newest.allocated_at > at)
-        {
-            answer = Answer::Overflow;
-        }
-        // A number that goes out later in this very millisecond must not seem to be the row's still.
-        self.answers.remember(now - Millis(1), row, answer);
+        self.answers.remember(told_at(now), row, answer);
         let number = match answer {
             Answer::Number(number) => Some(number),
             Answer::Overflow => None,
         };
-        // Nobody asks for the pool of an answer; the owner before did not tell.
-        let pool = PoolId(0);
-        self.writer.append(&Record::Answer { at: now, pool, row, number });
+        self.writer.append(&Record::Answer { at: now, pool: TOLD, row, number });
         true
     }
 

@@ -234,8 +234,7 @@ impl Engine {
     /// lockout is over, another begins: whoever asks again may see the number for the first time.
     fn repeat(&mut self, now: Millis, number: PromoNumber, at: Millis) -> Outcome {
         let slot = self.shard.find(number);
-        let Some(slot) = slot.filter(|slot| self.shard.slots()[*slot as usize].allocated_at <= at)
-        else {
+        let Some(slot) = slot.filter(|slot| self.shard.local_at(*slot) <= at) else {
             return Outcome::Exhausted { until: Millis::ZERO };
         };
         if self.shard.slots()[slot as usize].is_free(now) {

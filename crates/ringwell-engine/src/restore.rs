@@ -6,10 +6,11 @@
 use ringwell_core::{Fact, Millis, PoolId, PoolSpec, Position, Rebuild, Retired, Slot};
 use ringwell_journal::{
     Answer, AnswerEntry, DecodeError, GroupHeader, HoldEntry, NumberEntry, Record, Records, Tip,
-    Writer,
+    ToldEntry, Writer,
 };
 
 use crate::answers::Answers;
+use crate::changes::{TOLD, told_at};
 use crate::engine::Engine;
 
 /// A wall clock that is further ahead of the journal than this is not believed.
@@ -75,6 +76,12 @@ impl Restore {
         self.answers.remember(entry.at, entry.row, entry.answer);
     }
 
+    /// When an allocation was that another clock told, from the snapshot, after the numbers.
+    pub fn told(&mut self, entry: &ToldEntry) {
+        let ToldEntry { number, allocated_at, local_at } = *entry;
+        self.rebuild.restore_told(number, allocated_at, local_at);
+    }
+
     /// A hold from the snapshot.
     pub fn hold(&mut self, entry: &HoldEntry) {
         self.rebuild.hold(entry.pool, entry.until);
@@ -109,16 +116,17 @@ impl Restore {
                 let state = Slot { number, allocated_at, locked_until, position };
                 self.rebuild.learn(slot, Fact { slot: state, pool, visitor });
             }
-            Record::Adopt { number, pool, allocated_at, locked_until, visitor, .. } => {
+            Record::Adopt { at, number, pool, allocated_at, locked_until, visitor, .. } => {
                 self.lockout_max = self.lockout_max.max(locked_until.since(allocated_at));
                 let state = Slot { number, allocated_at, locked_until, position };
-                self.rebuild.learn(u32::MAX, Fact { slot: state, pool, visitor });
+                self.rebuild.learn_told(Fact { slot: state, pool, visitor }, at);
             }
             Record::Extend { slot, number, until, .. }
             | Record::Release { slot, number, until, .. } => {
                 self.rebuild.relock(slot, number, until, position);
             }
-            Record::Answer { at, row, number, .. } => {
+            Record::Answer { at, pool, row, number } => {
+                let at = if pool == TOLD { told_at(at) } else { at };
                 let answer = number.map_or(Answer::Overflow, Answer::Number);
                 self.answers.remember(at, row, answer);
             }

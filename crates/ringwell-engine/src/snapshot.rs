@@ -5,7 +5,7 @@
 //! The snapshot is of use once the group that gathers when the last piece is taken is durable.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot};
-use ringwell_journal::{AnswerEntry, HoldEntry, NumberEntry, SnapshotWriter};
+use ringwell_journal::{AnswerEntry, HoldEntry, NumberEntry, SnapshotWriter, ToldEntry};
 
 use crate::engine::Engine;
 
@@ -27,7 +27,7 @@ pub enum SnapshotStep {
     /// Go on with numbers that changes of pools have moved since the first piece, and that may
     /// have been missed: from this one on.
     Moved(usize),
-    /// Go on with the holds.
+    /// Go on with times that other clocks told, and with the holds.
     Holds,
     /// Go on with the answers remembered. Those that came after the first piece are in the journal:
     /// their end is fixed, so that a shard that answers faster than this is written gets there too.
@@ -58,6 +58,9 @@ impl Engine {
             SnapshotStep::Retired(after) => self.snapshot_retired(after, out),
             SnapshotStep::Moved(from) => self.snapshot_moved(from, out),
             SnapshotStep::Holds => {
+                for (number, allocated_at, local_at) in self.shard.told() {
+                    out.told(&ToldEntry { number, allocated_at, local_at });
+                }
                 for (pool, until) in self.shard.holds(self.now) {
                     out.hold(&HoldEntry { pool: Some(pool), until });
                 }
@@ -151,7 +154,7 @@ impl Engine {
 }
 
 fn entry(retired: &Retired) -> NumberEntry {
-    let Retired { slot, pool, visitor } = *retired;
+    let Retired { slot, pool, visitor, .. } = *retired;
     let Slot { number, allocated_at, locked_until, position } = slot;
     NumberEntry { number, pool, allocated_at, locked_until, position, visitor }
 }

@@ -129,7 +129,7 @@ impl Rig {
                 let (number, position) = (shared(at), Position::NONE);
                 let locked_until = now + Millis(lockout);
                 let slot = Slot { number, allocated_at: now, locked_until, position };
-                let from = Retired { slot, pool: PoolId(9), visitor: None };
+                let from = Retired { slot, local_at: now, pool: PoolId(9), visitor: None };
                 assert!(self.engine.adopt(now, &from));
             }
             Input::Tick => {
@@ -235,6 +235,7 @@ fn load(bytes: &[u8], specs: Vec<PoolSpec>) -> Restore {
             Chunk::Numbers(entries) => entries.for_each(|e| restore.number(&e)),
             Chunk::Answers(entries) => entries.for_each(|e| restore.answer(&e)),
             Chunk::Holds(entries) => entries.for_each(|e| restore.hold(&e)),
+            Chunk::Told(entries) => entries.for_each(|e| restore.told(&e)),
         }
     }
     restore

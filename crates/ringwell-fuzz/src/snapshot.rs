@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 use ringwell_journal::{
     Answer, AnswerEntry, Chunk, HoldEntry, NumberEntry, RowKey, SnapshotError, SnapshotHeader,
-    SnapshotReader, SnapshotWriter,
+    SnapshotReader, SnapshotWriter, ToldEntry,
 };
 
 use crate::memory::bounded;
@@ -28,6 +28,7 @@ struct Contents {
     numbers: Vec<NumberEntry>,
     answers: Vec<AnswerEntry>,
     holds: Vec<HoldEntry>,
+    told: Vec<ToldEntry>,
 }
 
 /// Any file: it is refused, or what it holds can be written and read again. Damage to a good one is
@@ -121,7 +122,9 @@ fn sample() -> Contents {
         AnswerEntry { row, at: Millis(5), answer }
     });
     let holds = [Some(PoolId(0)), None].map(|pool| HoldEntry { pool, until: Millis(77) });
-    Contents { numbers: numbers.collect(), answers: answers.into(), holds: holds.into() }
+    let told = ToldEntry { number: number(2), allocated_at: Millis(22), local_at: Millis(23) };
+    let told = vec![told];
+    Contents { numbers: numbers.collect(), answers: answers.into(), holds: holds.into(), told }
 }
 
 fn write(through: u64, contents: &Contents) -> Vec<u8> {
@@ -129,6 +132,7 @@ fn write(through: u64, contents: &Contents) -> Vec<u8> {
     contents.numbers.iter().for_each(|entry| writer.number(entry));
     contents.answers.iter().for_each(|entry| writer.answer(entry));
     contents.holds.iter().for_each(|entry| writer.hold(entry));
+    contents.told.iter().for_each(|entry| writer.told(entry));
     let file = writer.finish(through);
     assert!(file.len() > HEADER_BYTES);
     file
@@ -148,10 +152,12 @@ fn read(mut file: &[u8]) -> Result<(u64, Contents), SnapshotError<Infallible>> {
             Chunk::Numbers(entries) => contents.numbers.extend(entries),
             Chunk::Answers(entries) => contents.answers.extend(entries),
             Chunk::Holds(entries) => contents.holds.extend(entries),
+            Chunk::Told(entries) => contents.told.extend(entries),
         }
     }
     let end = reader.end().unwrap();
-    let entries = contents.numbers.len() + contents.answers.len() + contents.holds.len();
+    let Contents { numbers, answers, holds, told } = &contents;
+    let entries = numbers.len() + answers.len() + holds.len() + told.len();
     assert_eq!(end.entries, entries as u64);
     Ok((end.through, contents))
 }

@@ -35,7 +35,7 @@ pub use recover::{
 pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentFault, SegmentHeader};
 pub use snapshot::{
     Answer, AnswerEntry, Chunk, Entries, HoldEntry, NumberEntry, SNAPSHOT_VERSION, Snapshot,
-    SnapshotError, SnapshotHeader, SnapshotReader, SnapshotWriter,
+    SnapshotError, SnapshotHeader, SnapshotReader, SnapshotWriter, ToldEntry,
 };
 
 #[cfg(test)]

@@ -98,6 +98,17 @@ pub enum Answer {
     Overflow,
 }
 
+/// When an allocation was, of which another node told with its own clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToldEntry {
+    /// The number.
+    pub number: PromoNumber,
+    /// When it was handed out, by the other clock.
+    pub allocated_at: Millis,
+    /// By this node's.
+    pub local_at: Millis,
+}
+
 /// Nothing goes out before `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldEntry {
@@ -121,6 +132,7 @@ mod kind {
     pub(super) const NUMBERS: u32 = 1;
     pub(super) const ANSWERS: u32 = 2;
     pub(super) const HOLDS: u32 = 3;
+    pub(super) const TOLD: u32 = 4;
     pub(super) const END: u32 = 255;
 }
 
@@ -196,6 +208,26 @@ impl Entry for AnswerEntry {
             value => Answer::Number(PromoNumber::from_u64(value)?),
         };
         Some(Self { row, at, answer })
+    }
+}
+
+impl Entry for ToldEntry {
+    const KIND: u32 = kind::TOLD;
+    const BYTES: usize = 5 + 2 * 8;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        encode_number(Some(self.number), out);
+        out.extend_from_slice(&self.allocated_at.0.to_le_bytes());
+        out.extend_from_slice(&self.local_at.0.to_le_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut cursor = Cursor::new(bytes);
+        Some(Self {
+            number: PromoNumber::from_u64(cursor.uint::<5>()?)?,
+            allocated_at: Millis(cursor.u64()?),
+            local_at: Millis(cursor.u64()?),
+        })
     }
 }
 

@@ -6,16 +6,18 @@
 //! the state before and finds its pool gone is refused as moved, and overflows.
 //! Source: docs/spec/allocation.md, "Changes while the shard serves".
 
+mod known;
 mod shard;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ringwell_core::{InRotation, Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
-use ringwell_directory::{Changes, Directory, RingPool};
+use ringwell_directory::{Changes, Directory, RingPool, bucket};
 use ringwell_journal::AnswerEntry;
 use tokio::sync::oneshot;
 
+pub(crate) use self::known::{Known, known};
 pub(crate) use self::shard::{take, when_there_is_room};
 use crate::mesh::{Message, Peers};
 use crate::node::Node;
@@ -35,7 +37,12 @@ pub(crate) enum Step {
     TellHolds,
     /// Takes over what other shards told, and how long numbers that come are held; then pools come,
     /// and others get more numbers.
-    Enter { known: Vec<Retired>, holds: Vec<(PoolId, Millis)>, put: Vec<(u32, PoolSpec)> },
+    Enter {
+        known: Vec<Retired>,
+        answers: Vec<AnswerEntry>,
+        holds: Vec<(PoolId, Millis)>,
+        put: Vec<(u32, PoolSpec)>,
+    },
     /// Rows are looked up in this state from now on.
     Use(Arc<Directory>),
 }
@@ -47,8 +54,8 @@ pub(crate) enum Done {
     Taken,
     /// What is known.
     Known(Vec<Retired>),
-    /// The same, what rows of batches that may be sent again were answered, and the time of it.
-    All { known: Vec<Retired>, answers: Vec<AnswerEntry>, at: Millis },
+    /// The same, and of batches that may be sent again.
+    All(Known),
     /// Pools that hand nothing out, and until when.
     Holds(Vec<(PoolId, Millis)>),
     /// A pool cannot have a number.
@@ -93,18 +100,22 @@ pub(crate) async fn apply(
         let removed = changes.removed.clone();
         ask(peers, *shard, Step::Leave { removed, smaller }).await?;
     }
-    for (shard, changes) in &changes {
-        let put: Vec<_> = changes.put.iter().map(|(index, pool)| (*index, spec(pool))).collect();
+    for (shard, own) in &changes {
+        let put: Vec<_> = own.put.iter().map(|(index, pool)| (*index, spec(pool))).collect();
         if put.is_empty() {
             continue;
         }
         let others = shards.iter().filter(|other| *other != shard);
         // Of free numbers too: rows of repeated batches are compared with who had them last.
-        let known = ask_known(peers, others, &changes.entering, true).await?;
+        let known = ask_known(peers, others, &own.entering, true).await?;
+        let answers = match &moved(&changes, *shard)[..] {
+            [] => Vec::new(),
+            buckets => self::known(node, peers, &before, buckets).await?.answers,
+        };
         let holds = put.iter().filter_map(|(_, pool)| Some((pool.id, until(&held, pool)?)));
         let holds = holds.collect();
         if let Done::Clash(pool, InRotation { number, pool: owner }) =
-            ask(peers, *shard, Step::Enter { known, holds, put }).await?
+            ask(peers, *shard, Step::Enter { known, answers, holds, put }).await?
         {
             return Err(ChangeError::Clash { pool, number, owner });
         }
@@ -114,6 +125,15 @@ pub(crate) async fn apply(
         ask(peers, shard, Step::Use(Arc::clone(&next))).await?;
     }
     Ok(())
+}
+
+/// The buckets of pools that come to `shard` from others of this node.
+fn moved(changes: &BTreeMap<u16, Changes>, shard: u16) -> Vec<u16> {
+    let removed = changes.values().flat_map(|changes| &changes.removed);
+    let removed: BTreeSet<PoolId> = removed.map(|(_, id)| *id).collect();
+    let put = changes.get(&shard).into_iter().flat_map(|changes| &changes.put);
+    let buckets = put.map(|(_, pool)| pool.id()).filter(|id| removed.contains(id)).map(bucket);
+    buckets.collect::<BTreeSet<u16>>().into_iter().collect()
 }
 
 /// Has a shard of this node take a step.

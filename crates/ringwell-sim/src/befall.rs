@@ -165,14 +165,9 @@ impl World {
         own.rotate_left(turn);
         own.truncate(usize::try_from(count).unwrap_or(1));
         let buckets: Vec<u16> = own.iter().map(|pool| bucket(PoolId(*pool))).collect();
-        let differ = self.minds_clocks && self.clocks_differ(node, self.cluster.home(to));
-        if !buckets.is_empty() && !differ {
+        if !buckets.is_empty() {
             self.give(node, buckets, to);
         }
-    }
-
-    fn clocks_differ(&self, one: usize, other: usize) -> bool {
-        self.shard_time(one).0.abs_diff(self.shard_time(other).0) > 1
     }
 
     /// The last fault has been.

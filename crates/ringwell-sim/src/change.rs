@@ -4,12 +4,12 @@
 //! One change at a time; its steps are taken on the threads of the shards (`step.rs`), and anything
 //! may happen between two of them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
-use ringwell_directory::{Changes, Directory, Owners, RingPool};
-use ringwell_journal::AnswerEntry;
+use ringwell_directory::{Changes, Directory, Owners, RingPool, bucket};
+use ringwell_journal::{Answer, AnswerEntry};
 
 use crate::bug::Bug;
 use crate::cluster::{ranges, spec};
@@ -48,11 +48,22 @@ pub(crate) enum Waiting {
 /// A step that a shard takes.
 #[derive(Debug)]
 pub(crate) enum Step {
-    Leave { removed: Vec<(u32, PoolId)>, smaller: Vec<(u32, PoolSpec)> },
+    Leave {
+        removed: Vec<(u32, PoolId)>,
+        smaller: Vec<(u32, PoolSpec)>,
+    },
     Tell(Vec<NumberRange>),
-    TellAll { numbers: Vec<NumberRange>, buckets: Vec<u16> },
+    TellAll {
+        numbers: Vec<NumberRange>,
+        buckets: Vec<u16>,
+    },
     TellHolds,
-    Enter { known: Vec<Retired>, holds: Vec<(PoolId, Millis)>, put: Vec<(u32, PoolSpec)> },
+    Enter {
+        known: Vec<Retired>,
+        answers: Vec<AnswerEntry>,
+        holds: Vec<(PoolId, Millis)>,
+        put: Vec<(u32, PoolSpec)>,
+    },
     Use(Arc<Directory>),
 }
 
@@ -83,6 +94,43 @@ pub(crate) struct Changing {
     steps: VecDeque<(u16, Step)>,
     held: Vec<(NumberRange, Millis)>,
     known: Vec<Retired>,
+    /// Of buckets that move to another shard of this node.
+    all: Told,
+}
+
+/// What all shards of a node know together: as `ringwell-node/src/change/known.rs`.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    numbers: BTreeMap<PromoNumber, Retired>,
+    answers: Vec<AnswerEntry>,
+}
+
+impl Told {
+    /// Adds what one shard knows.
+    pub(crate) fn add(&mut self, known: Vec<Retired>, answers: Vec<AnswerEntry>) {
+        for retired in known {
+            let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
+            let locked_until = newest.slot.locked_until.max(retired.slot.locked_until);
+            if retired.local_at > newest.local_at {
+                *newest = retired;
+            }
+            newest.slot.locked_until = locked_until;
+        }
+        self.answers.extend(answers);
+    }
+
+    /// The newest allocation of each number, and what rows would be answered.
+    pub(crate) fn take(&mut self) -> (Vec<Retired>, Vec<AnswerEntry>) {
+        let Self { numbers, mut answers } = std::mem::take(self);
+        for entry in &mut answers {
+            if let Answer::Number(number) = entry.answer
+                && numbers.get(&number).is_some_and(|newest| newest.local_at > entry.at)
+            {
+                entry.answer = Answer::Overflow;
+            }
+        }
+        (numbers.into_values().collect(), answers)
+    }
 }
 
 impl World {
@@ -109,6 +157,7 @@ impl World {
             steps: VecDeque::new(),
             held: Vec::new(),
             known: Vec::new(),
+            all: Told::default(),
         });
         self.begin_change(node, want, owners);
     }
@@ -252,16 +301,26 @@ impl World {
             let smaller = smaller(before, &changes.put, bug);
             steps.push_back((*shard, Step::Leave { removed: changes.removed.clone(), smaller }));
         }
+        let removed: BTreeSet<PoolId> =
+            changes.iter().flat_map(|(_, changes)| &changes.removed).map(|(_, id)| *id).collect();
         for (shard, changes) in changes {
             if changes.put.is_empty() {
                 continue;
+            }
+            let moved = changes.put.iter().filter(|(_, pool)| removed.contains(&pool.id()));
+            let (numbers, buckets): (Vec<_>, Vec<u16>) =
+                moved.map(|(_, pool)| (pool.numbers().to_vec(), bucket(pool.id()))).unzip();
+            let numbers = numbers.concat();
+            for other in shards.iter().filter(|_| !buckets.is_empty()) {
+                let (numbers, buckets) = (numbers.clone(), buckets.clone());
+                steps.push_back((*other, Step::TellAll { numbers, buckets }));
             }
             for other in shards.iter().filter(|other| **other != shard) {
                 steps.push_back((*other, Step::Tell(changes.entering.clone())));
             }
             let put = changes.put.iter().map(|(index, pool)| (*index, spec(pool, bug))).collect();
-            let (known, holds) = (Vec::new(), Vec::new());
-            steps.push_back((shard, Step::Enter { known, holds, put }));
+            let (known, answers, holds) = (Vec::new(), Vec::new(), Vec::new());
+            steps.push_back((shard, Step::Enter { known, answers, holds, put }));
         }
         steps.extend(shards.iter().map(|shard| (*shard, Step::Use(Arc::clone(&next)))));
         changing.next = Some(next);
@@ -275,8 +334,9 @@ impl World {
             return self.change_ends(node, true);
         };
         match &mut step {
-            Step::Enter { known, holds, put } => {
+            Step::Enter { known, answers, holds, put } => {
                 *known = std::mem::take(&mut changing.known);
+                *answers = changing.all.take().1;
                 let of = |pool: &PoolSpec| Some((pool.id, until(&changing.held, pool)?));
                 holds.extend(put.iter().filter_map(|(_, pool)| of(pool)));
             }
@@ -308,7 +368,8 @@ impl World {
                     changing.held.extend(numbers.iter().map(|range| (*range, until)));
                 }
             }
-            Done::Taken | Done::All { .. } | Done::Clash(_) => {}
+            Done::All { known, answers, .. } => changing.all.add(known, answers),
+            Done::Taken | Done::Clash(_) => {}
         }
         self.change_goes_on(node);
         Ok(())

@@ -125,11 +125,6 @@ impl Faults {
         Self { streams, rates, struck: zeros.clone(), only, drawn: zeros, history, are_over: false }
     }
 
-    /// Whether this kind may strike at all.
-    pub(crate) fn is_on(&self, kind: Kind) -> bool {
-        self.rates[kind as usize] > 0
-    }
-
     /// Whether this kind strikes at this opportunity.
     pub(crate) fn strikes(&mut self, kind: Kind) -> bool {
         let rate = self.rates[kind as usize];

@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
-use ringwell_core::{Millis, NumberRange, PoolId, Retired};
+use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_directory::bucket;
-use ringwell_journal::AnswerEntry;
 
-use crate::change::{Done, Step, Stepper, Want};
+use crate::change::{Done, Step, Stepper, Told, Want};
 use crate::event::{Event, Task};
 use crate::post::{Adopted, Asker, Post, Take, digest};
 use crate::served::{Leaving, Served};
@@ -25,8 +24,7 @@ pub(crate) struct Giving {
     stage: Stage,
     steps: VecDeque<(u16, Step)>,
     holds: Vec<(u64, u64)>,
-    numbers: Vec<Retired>,
-    answers: Vec<AnswerEntry>,
+    told: Told,
     at: Millis,
     pieces: VecDeque<Post>,
 }
@@ -49,8 +47,7 @@ impl Giving {
             stage,
             steps: VecDeque::new(),
             holds: Vec::new(),
-            numbers: Vec::new(),
-            answers: Vec::new(),
+            told: Told::default(),
             at: Millis(u64::MAX),
             pieces: VecDeque::new(),
         }
@@ -138,8 +135,7 @@ impl World {
                 giving.holds.extend(here.map(|(pool, until)| (pool.0, until.0)));
             }
             Done::All { known, answers, at } => {
-                giving.numbers.extend(known);
-                giving.answers.extend(answers);
+                giving.told.add(known, answers);
                 giving.at = giving.at.min(at);
             }
             Done::Taken | Done::Known(_) | Done::Clash(_) => {}
@@ -150,6 +146,10 @@ impl World {
     /// The buckets are served no more, and that is durable: the next owner is told.
     pub(crate) fn given_up(&mut self, node: usize) {
         self.tell(node, &[], || "has given them up".to_owned());
+        if self.giving(node).is_some_and(|(_, to)| self.cluster.home(to) == node) {
+            // Within a node all has come with the buckets.
+            return self.give_delivered(node, true);
+        }
         self.tell_next_owner(node);
     }
 
@@ -179,28 +179,29 @@ impl World {
     }
 
     fn lay_out_pieces(&mut self, node: usize) {
-        let is_own = self.giving(node).is_some_and(|(_, to)| self.cluster.home(to) == node);
         let Some(running) = self.running(node) else { return };
         let owners = &running.owners;
         let Some(giving) = running.giving.as_mut() else { return };
-        let (shard, at) = (giving.to, giving.at);
-        let empty =
-            Adopted { shard, at, numbers: Vec::new(), answers: Vec::new(), holds: Vec::new() };
+        let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
+        let buckets: Vec<_> = giving.buckets.iter().filter_map(owner).collect();
+        let (numbers, answers) = giving.told.take();
+        let empty = Adopted {
+            shard: giving.to,
+            at: giving.at,
+            version: owners.version(),
+            buckets: buckets.clone(),
+            numbers: Vec::new(),
+            answers: Vec::new(),
+            holds: Vec::new(),
+        };
         let pieces = &mut giving.pieces;
-        // Within a node lockouts and holds have come with the buckets.
-        if !is_own {
-            let holds = giving.holds.chunks(PIECE).map(<[_]>::to_vec);
-            pieces.extend(holds.map(|holds| Post::Adopt(Adopted { holds, ..empty.clone() })));
-            let numbers = giving.numbers.chunks(PIECE).map(<[_]>::to_vec);
-            pieces.extend(numbers.map(|numbers| Post::Adopt(Adopted { numbers, ..empty.clone() })));
-        }
-        let answers = giving.answers.chunks(PIECE).map(<[_]>::to_vec);
+        let holds = giving.holds.chunks(PIECE).map(<[_]>::to_vec);
+        pieces.extend(holds.map(|holds| Post::Adopt(Adopted { holds, ..empty.clone() })));
+        let numbers = numbers.chunks(PIECE).map(<[_]>::to_vec);
+        pieces.extend(numbers.map(|numbers| Post::Adopt(Adopted { numbers, ..empty.clone() })));
+        let answers = answers.chunks(PIECE).map(<[_]>::to_vec);
         pieces.extend(answers.map(|answers| Post::Adopt(Adopted { answers, ..empty.clone() })));
-        if !is_own {
-            let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
-            let buckets = giving.buckets.iter().filter_map(owner).collect();
-            pieces.push_back(Post::Take(Take { version: owners.version(), buckets }));
-        }
+        pieces.push_back(Post::Take(Take { version: owners.version(), buckets }));
     }
 
     fn tell_next_piece(&mut self, node: usize) {
@@ -212,16 +213,7 @@ impl World {
             return self.post(node, to, &piece, Asker::Give);
         }
         giving.stage = Stage::Delivered;
-        if self.cluster.home(to) == node {
-            for pool in self.cluster.maps[0].owners.keys() {
-                if self.giving(node).is_some_and(|(b, _)| b.contains(&bucket(PoolId(*pool)))) {
-                    self.model.told_answers(to, *pool);
-                }
-            }
-            self.give_delivered(node, true);
-        } else {
-            self.change(node, Want::Delivered);
-        }
+        self.change(node, Want::Delivered);
     }
 
     /// Nothing is on its way any more, and that is noted, or could not be.

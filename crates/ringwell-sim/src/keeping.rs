@@ -246,6 +246,7 @@ fn headed(bytes: &[u8], header: &SnapshotHeader, through: u64) -> Vec<u8> {
             Chunk::Numbers(entries) => entries.for_each(|entry| writer.number(&entry)),
             Chunk::Answers(entries) => entries.for_each(|entry| writer.answer(&entry)),
             Chunk::Holds(entries) => entries.for_each(|entry| writer.hold(&entry)),
+            Chunk::Told(entries) => entries.for_each(|entry| writer.told(&entry)),
         }
     }
     writer.finish(through)

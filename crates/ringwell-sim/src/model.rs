@@ -132,8 +132,8 @@ pub(crate) struct Recovery {
 #[derive(Clone, Debug)]
 pub(crate) struct TakenUp {
     pub(crate) shard: u16,
-    /// All of the node.
-    pub(crate) shards: Vec<u16>,
+    /// What batches were answered before it came here is known.
+    pub(crate) are_answers_told: bool,
     /// The pool that has come or changed.
     pub(crate) pool: Option<(u64, PoolRule)>,
     /// Number, allocated at, locked until.
@@ -506,23 +506,11 @@ impl Model {
         self.know_again(taken_up);
         let Some((pool, rule)) = &taken_up.pool else { return Ok(()) };
         self.check_one_owner(taken_up.shard, *pool)?;
-        // Within a node answers are told when the pool is there already.
-        let is_told =
-            |held: &Holding| held.grant.pool == *pool && !taken_up.shards.contains(&held.keeper);
+        let is_told = |held: &Holding| held.grant.pool == *pool && taken_up.are_answers_told;
         self.kept_by(taken_up.shard, &rule.numbers, is_told);
         let shard = self.shards.entry(taken_up.shard).or_default();
         shard.pools.insert(*pool, rule.clone());
         self.check_taken_up(taken_up, *pool, rule)
-    }
-
-    /// Another shard of the same node has told what batches were answered with a pool's numbers.
-    pub(crate) fn told_answers(&mut self, shard: u16, pool: u64) {
-        let own = |held: &&mut Holding| held.keeper == shard && held.grant.pool == pool;
-        self.held
-            .values_mut()
-            .flatten()
-            .filter(own)
-            .for_each(|held| held.is_untold = held.is_answered_anew);
     }
 
     /// What a shard knows by now.

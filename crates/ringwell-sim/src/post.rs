@@ -53,6 +53,8 @@ pub(crate) type PoolDigest = (PoolId, Millis, Vec<NumberRange>);
 pub(crate) struct Adopted {
     pub(crate) shard: u16,
     pub(crate) at: Millis,
+    pub(crate) version: u64,
+    pub(crate) buckets: Vec<(u16, Owner)>,
     pub(crate) numbers: Vec<Retired>,
     pub(crate) answers: Vec<AnswerEntry>,
     pub(crate) holds: Vec<(u64, u64)>,
@@ -179,9 +181,20 @@ impl World {
         if thread.engine.refusal().is_some() {
             return self.answer_post(node, from, Err("the shard's journal takes no writes"));
         }
+        let version = told.version;
+        if self.running(node).is_none_or(|running| running.owners.version() != version) {
+            return self.answer_post(node, from, Err("the cluster files differ"));
+        }
         let now = thread.engine.at(self.shard_time(node));
         let forgets = self.bug == Some(Bug::AdoptForgets);
-        for mut known in told.numbers {
+        let is_taken = self.running(node).is_some_and(|running| {
+            let is_known =
+                |bucket, moves| running.owners.get(bucket).is_some_and(|o| o.moves >= moves);
+            told.buckets.iter().any(|(bucket, owner)| is_known(*bucket, owner.moves))
+        });
+        for mut known in told.numbers.into_iter().filter(|_| !is_taken) {
+            let is_own = thread.engine.shard().find(known.slot.number).is_some();
+            known.local_at = if is_own { Millis::ZERO } else { now };
             let until = in_time_of(known.slot.locked_until, now, told.at);
             known.slot = Slot { locked_until: until, ..known.slot };
             known.visitor = known.visitor.filter(|_| !forgets);

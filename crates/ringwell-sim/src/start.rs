@@ -323,6 +323,7 @@ fn load(disk: &Disk, name: Name, restore: &mut Restore) -> Option<Snapshot> {
             Chunk::Numbers(entries) => entries.for_each(|entry| restore.number(&entry)),
             Chunk::Answers(entries) => entries.for_each(|entry| restore.answer(&entry)),
             Chunk::Holds(entries) => entries.for_each(|entry| restore.hold(&entry)),
+            Chunk::Told(entries) => entries.for_each(|entry| restore.told(&entry)),
         }
     }
     reader.end().copied()

@@ -32,7 +32,7 @@ impl World {
                         self.model.left(thread.shard, id.0);
                     }
                 }
-                self.put(node, thread, smaller)?
+                self.put(node, thread, smaller, true)?
             }
             Step::Tell(numbers) => Done::Known(known(thread, &numbers)),
             Step::TellAll { numbers, buckets } => {
@@ -51,13 +51,18 @@ impl World {
                 Done::All { known, answers, at: now }
             }
             Step::TellHolds => Done::Holds(thread.engine.shard().holds(now).collect()),
-            Step::Enter { known, holds, put } => {
+            Step::Enter { known, answers, holds, put } => {
                 for retired in known {
                     let is_refused = thread.engine.refusal().is_some();
                     if is_refused || !thread.engine.adopt(now, &retired) {
                         thread.engine.adopt_unrecorded(&retired);
                     }
                 }
+                let tell = |answer| {
+                    let engine = &mut thread.engine;
+                    engine.refusal().is_none() && engine.adopt_answer(now, answer)
+                };
+                let are_answers_told = answers.iter().all(tell);
                 for (pool, until) in holds {
                     let is_refused = thread.engine.refusal().is_some();
                     if is_refused || !thread.engine.hold_pool(now, pool, until) {
@@ -65,7 +70,7 @@ impl World {
                     }
                 }
                 self.commit_soon(node, thread);
-                self.put(node, thread, put)?
+                self.put(node, thread, put, are_answers_told)?
             }
             Step::Use(directory) => {
                 thread.directory = directory;
@@ -81,12 +86,14 @@ impl World {
         node: usize,
         thread: &mut Thread,
         pools: Vec<(u32, PoolSpec)>,
+        are_answers_told: bool,
     ) -> Result<Done, crate::model::Violation> {
         for (index, spec) in pools {
             if let Err(clash) = thread.engine.put_pool(index, &spec) {
                 return Ok(Done::Clash(clash.number.to_u64()));
             }
             let taken_up = self.taken_up(node, thread, Some(&spec));
+            let taken_up = TakenUp { are_answers_told, ..taken_up };
             self.model.taken_up(&taken_up)?;
         }
         Ok(Done::Taken)
@@ -100,7 +107,7 @@ impl World {
         let numbers = slots.map(|s| (s.number.to_u64(), s.allocated_at.0, s.locked_until.0));
         TakenUp {
             shard: thread.shard,
-            shards: self.cluster.shards_of(node),
+            are_answers_told: true,
             pool: spec.map(|spec| (spec.id.0, rule(spec, self.bug))),
             numbers: numbers.collect(),
             holds: shard.holds(now_ms).map(|(pool, until)| (pool.0, until.0)).collect(),

@@ -13,7 +13,7 @@ use crate::clients::Clients;
 use crate::cluster::{Cluster, Map};
 use crate::disk::Disk;
 use crate::event::{Event, Queue, Task};
-use crate::fault::{Faults, Kind};
+use crate::fault::Faults;
 use crate::give::Giving;
 use crate::model::{Judged, Model, Violation};
 use crate::random::{Random, mix};
@@ -84,9 +84,6 @@ pub(crate) struct World {
     pub(crate) hash: u64,
     pub(crate) tale: Tale,
     pub(crate) map_change: Option<usize>,
-    /// Nothing moves between nodes with other clocks: who had a number does not always survive that
-    /// (docs/spec/simulation.md, "What it has found").
-    pub(crate) minds_clocks: bool,
     /// A list of pools is on its way to the nodes.
     pub(crate) is_listing: bool,
     pub(crate) pools_away: crate::manage::Away,
@@ -127,12 +124,6 @@ impl World {
             hash: options.seed,
             tale: Tale::new(options.is_told),
             map_change: None,
-            minds_clocks: {
-                let asked_for = |kind| options.on.contains(kind);
-                let clocks = [Kind::ClockForward, Kind::ClockBack];
-                let is_kept = faults.is_on(Kind::Retry) || faults.is_on(Kind::Visitor);
-                is_kept && !clocks.iter().any(asked_for)
-            },
             is_listing: false,
             pools_away: crate::manage::Away::default(),
             lag: 0,

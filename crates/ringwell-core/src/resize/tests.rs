@@ -176,7 +176,8 @@ impl Rig {
             position: Position(self.position),
         };
         let known = self.model.of(at);
-        let adopted = self.shard.adopt(&Retired { slot, pool: PoolId(7), visitor: None });
+        let from = Retired { slot, local_at: self.now, pool: PoolId(7), visitor: None };
+        let adopted = self.shard.adopt(self.now, &from);
         let is_newer = (self.now, locked_until) > (known.allocated_at, known.locked_until);
         assert_eq!(adopted.is_some(), is_newer);
         if is_newer {
@@ -279,7 +280,8 @@ fn the_longer_lockout_counts_also_if_another_shards_clock_makes_its_allocation_l
         locked_until: Millis(200),
         position: Position(2),
     };
-    let adopted = shard.adopt(&Retired { slot, pool: PoolId(100), visitor: None }).unwrap();
+    let from = Retired { slot, local_at: Millis(90), pool: PoolId(100), visitor: None };
+    let adopted = shard.adopt(Millis(110), &from).unwrap();
     assert_eq!(adopted.visitor, Some(VisitorId([1; 16])), "who got it later keeps it");
     let known = shard.newest(number(0)).unwrap();
     assert_eq!((known.allocated_at, known.locked_until), (Millis(100), Millis(200)));
@@ -352,4 +354,36 @@ fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
     let again =
         (10..13).map(|at| shard.allocate(Millis(60), 1, None, Position(at)).unwrap().number);
     assert_eq!(again.collect::<Vec<_>>(), [number(4), number(6), number(2)]);
+}
+
+#[test]
+fn what_the_owner_before_tells_counts_whatever_its_clock_says() {
+    let told = |allocated_at, here| Retired {
+        slot: Slot {
+            number: number(0),
+            allocated_at: Millis(allocated_at),
+            locked_until: Millis(120),
+            position: Position(2),
+        },
+        local_at: Millis(here),
+        pool: PoolId(100),
+        visitor: Some(VisitorId([2; 16])),
+    };
+    // The other clock is behind what went out here before, and ahead of now.
+    for allocated_at in [90, 5000] {
+        let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();
+        shard.allocate(Millis(100), 0, Some(VisitorId([1; 16])), Position(1)).unwrap();
+        shard.remove_pool(0, None);
+        let adopted = shard.adopt(Millis(110), &told(allocated_at, 110)).unwrap();
+        let name = (adopted.slot.allocated_at, adopted.slot.locked_until, adopted.visitor);
+        let visitor = Some(VisitorId([2; 16]));
+        assert_eq!(name, (Millis(allocated_at), Millis(150), visitor), "the longer lockout");
+        shard.put_pool(0, &spec(0, 0b1, 0, 50), None).unwrap();
+        assert_eq!(shard.local_at(0), Millis(109), "after what was here, before what comes");
+        let again = shard.adopt(Millis(130), &told(allocated_at, 130));
+        assert_eq!(again, None, "it is known");
+        shard.allocate(Millis(150), 0, None, Position(3)).unwrap();
+        assert_eq!(shard.local_at(0), Millis(150));
+        assert_eq!(shard.told().count(), 0);
+    }
 }

@@ -6,7 +6,7 @@ use ringwell_core::Millis;
 
 use super::{
     AnswerEntry, CHUNK_BYTES_MAX, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry, MAGIC,
-    NumberEntry, SNAPSHOT_VERSION, Snapshot, SnapshotHeader, kind,
+    NumberEntry, SNAPSHOT_VERSION, Snapshot, SnapshotHeader, ToldEntry, kind,
 };
 use crate::bytes::Cursor;
 
@@ -35,6 +35,8 @@ pub enum Chunk<'a> {
     Answers(Entries<'a, AnswerEntry>),
     /// Pools that hand out nothing.
     Holds(Entries<'a, HoldEntry>),
+    /// Times that other clocks told.
+    Told(Entries<'a, ToldEntry>),
 }
 
 /// The entries of a chunk, in order. The chunk's checksum holds.
@@ -152,6 +154,7 @@ where
             kind::NUMBERS => Entries::new(&self.payload, chunk.entries).map(Chunk::Numbers),
             kind::ANSWERS => Entries::new(&self.payload, chunk.entries).map(Chunk::Answers),
             kind::HOLDS => Entries::new(&self.payload, chunk.entries).map(Chunk::Holds),
+            kind::TOLD => Entries::new(&self.payload, chunk.entries).map(Chunk::Told),
             _ => None,
         };
         whole.map(Some).ok_or(damaged)

@@ -20,6 +20,7 @@ struct Contents {
     numbers: Vec<NumberEntry>,
     answers: Vec<AnswerEntry>,
     holds: Vec<HoldEntry>,
+    told: Vec<ToldEntry>,
 }
 
 fn number(n: u64) -> PromoNumber {
@@ -41,7 +42,17 @@ fn contents(count: u64) -> Contents {
         answer: if n % 2 == 0 { Answer::Number(number(n)) } else { Answer::Overflow },
     });
     let holds = [Some(PoolId(0)), None].map(|pool| HoldEntry { pool, until: Millis(77) });
-    Contents { numbers: numbers.collect(), answers: answers.collect(), holds: holds.into() }
+    let told = (0..count / 4).map(|n| ToldEntry {
+        number: number(n),
+        allocated_at: Millis(n * 11),
+        local_at: Millis(n * 12),
+    });
+    Contents {
+        numbers: numbers.collect(),
+        answers: answers.collect(),
+        holds: holds.into(),
+        told: told.collect(),
+    }
 }
 
 fn write(contents: &Contents) -> Vec<u8> {
@@ -55,6 +66,7 @@ fn write(contents: &Contents) -> Vec<u8> {
     }
     contents.answers.iter().for_each(|entry| writer.answer(entry));
     contents.holds.iter().for_each(|entry| writer.hold(entry));
+    contents.told.iter().for_each(|entry| writer.told(entry));
     out.extend(writer.finish(55));
     out
 }
@@ -74,6 +86,7 @@ fn read(mut bytes: &[u8]) -> Result<(Snapshot, Contents), SnapshotError<Infallib
             Chunk::Numbers(entries) => contents.numbers.extend(entries),
             Chunk::Answers(entries) => contents.answers.extend(entries),
             Chunk::Holds(entries) => contents.holds.extend(entries),
+            Chunk::Told(entries) => contents.told.extend(entries),
         }
     }
     Ok((*reader.end().unwrap(), contents))
@@ -86,7 +99,7 @@ fn a_snapshot_comes_back_as_it_was_written() {
         let (snapshot, got) = read(&write(&written)).unwrap();
         assert_eq!(got, written);
         assert_eq!(snapshot.header, HEADER);
-        assert_eq!((snapshot.through, snapshot.entries), (55, count + count / 2 + 2));
+        assert_eq!((snapshot.through, snapshot.entries), (55, count + count / 2 + 2 + count / 4));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     AnswerEntry, CHUNK_BYTES, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry, MAGIC,
-    NumberEntry, SNAPSHOT_VERSION, SnapshotHeader, kind,
+    NumberEntry, SNAPSHOT_VERSION, SnapshotHeader, ToldEntry, kind,
 };
 
 /// Writes one snapshot. The bytes gather until they are taken.
@@ -40,6 +40,11 @@ impl SnapshotWriter {
 
     /// Adds the answer of a row.
     pub fn answer(&mut self, entry: &AnswerEntry) {
+        self.entry(entry);
+    }
+
+    /// Adds when an allocation was that another clock told. After the numbers.
+    pub fn told(&mut self, entry: &ToldEntry) {
         self.entry(entry);
     }
 

@@ -84,7 +84,17 @@ pub(crate) async fn get(
         })?,
     };
     let directory = admin.node.directory();
-    let (held, unreachable_shards) = ask_all(&admin, number, at).await?;
+    let Known { told, newest, unreachable_shards } = ask_all(&admin, number, at).await?;
+    let held = match told {
+        None => newest,
+        // The record lies where the number was handed out, under the time of that node's clock.
+        Some(told) => {
+            let there = ask_all(&admin, number, told.allocated_at).await?.newest;
+            let record = there.filter(|there| there.allocated_at == told.allocated_at);
+            let (pool, params) = record.map(|there| (there.pool, there.params)).unwrap_or_default();
+            Some(Held { pool, params, ..told })
+        }
+    };
     let overflow = directory.overflow_pools(number);
     // It was somebody's own once, before it became everybody's.
     let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
@@ -125,17 +135,22 @@ impl Allocation {
     }
 }
 
-/// What the shards know together, and which shards of other nodes could not be asked. The number's
-/// owner must be among those that answer.
-async fn ask_all(
-    admin: &Admin,
-    number: PromoNumber,
-    at: Millis,
-) -> Result<(Option<Held>, Vec<u16>), Problem> {
+/// What the shards know together.
+struct Known {
+    /// By the number's owner, of an allocation that it took over: clocks of nodes differ, but the
+    /// owner knows which one is the newest.
+    told: Option<Held>,
+    /// The newest of all others.
+    newest: Option<Held>,
+    /// Shards of other nodes that could not be asked.
+    unreachable_shards: Vec<u16>,
+}
+
+/// Asks all shards. The number's owner must be among those that answer.
+async fn ask_all(admin: &Admin, number: PromoNumber, at: Millis) -> Result<Known, Problem> {
     let directory = admin.node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let owner = pool.map(ringwell_directory::Entry::shard);
-    let mut unreachable = Vec::new();
     let mut answers = Vec::new();
     for shard in admin.peers.shards() {
         let (reply, answer) = oneshot::channel();
@@ -144,19 +159,22 @@ async fn ask_all(
         }
         answers.push((shard, answer));
     }
-    let mut newest: Option<Held> = None;
+    let mut known = Known { told: None, newest: None, unreachable_shards: Vec::new() };
     for (shard, answer) in answers {
         let is_own = admin.node.shards().any(|own| own == shard);
         match answer.await.map_err(|_| Problem::unavailable("a shard has stopped"))? {
-            Ok(held) => newest = join(newest, held),
+            Ok(Some(held)) if owner == Some(shard) && held.pool.is_none() => {
+                known.told = Some(held);
+            }
+            Ok(held) => known.newest = join(known.newest, held),
             Err(reason) if is_own => {
                 return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, reason));
             }
             Err(reason) if owner == Some(shard) => return Err(Problem::unavailable(reason)),
-            Err(_) => unreachable.push(shard),
+            Err(_) => known.unreachable_shards.push(shard),
         }
     }
-    Ok((newest, unreachable))
+    Ok(known)
 }
 
 /// The newer of two; of one allocation that two shards know, what both say together.

@@ -7,7 +7,7 @@ use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, Retired};
 use ringwell_directory::bucket;
 use ringwell_engine::Engine;
 
-use super::{Done, Step};
+use super::{Done, Known, Step};
 use crate::shard::ShardThread;
 
 /// Numbers that are looked at before the next batch gets its turn: some ten microseconds.
@@ -40,18 +40,25 @@ pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
             let at = thread.now();
             let engine = thread.engine.borrow();
             let answers = engine.answers_for(|number| given.contains(&number)).collect();
-            Done::All { known, answers, at }
+            Done::All(Known { numbers: known, answers, at })
         }
         Step::TellHolds => {
             let now = thread.now();
             Done::Holds(thread.engine.borrow().shard().holds(now).collect())
         }
-        Step::Enter { known, holds, put: pools } => {
+        Step::Enter { known, answers, holds, put: pools } => {
             for retired in known {
                 let adopt = |engine: &mut Engine, now| engine.adopt(now, &retired);
                 if when_there_is_room(&thread, adopt).await.is_none() {
                     // A journal that is full may have room again before the next start.
                     thread.engine.borrow_mut().adopt_unrecorded(&retired);
+                }
+            }
+            for entry in answers {
+                let adopt = |engine: &mut Engine, now| engine.adopt_answer(now, &entry);
+                if when_there_is_room(&thread, adopt).await.is_none() {
+                    tracing::warn!("batches that are sent again may use up more numbers");
+                    break;
                 }
             }
             for (pool, until) in holds {

@@ -5,15 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use ringwell_core::{Millis, NumberRange, Retired};
 use ringwell_directory::{Owners, bucket};
-use ringwell_journal::AnswerEntry;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::words::{Adopted, Leaving, Prepare, Take, answer_word, number_word};
-use super::{MoveError, adopt, digest, keep, tell_all, use_owners};
-use crate::change::{Done, Step, ask};
+use super::{MoveError, digest, keep, tell_all, use_owners};
+use crate::change::{Done, Known, Step, ask, known};
 use crate::disk::ServedMap;
 use crate::link::{ADOPT, PREPARE, TAKE};
 use crate::mesh::{Message, Peers};
@@ -55,9 +53,6 @@ pub(crate) async fn give(
     let mut given = Given { buckets: buckets.len(), ring_pools, numbers: 0, took_ms: 0 };
     if node.is_own(to) {
         give_up(node, peers, &buckets, to, None).await?;
-        if let Err(reason) = tell_answers(node, peers, &buckets, to).await {
-            tracing::warn!(to, reason, "batches that are sent again may use up more numbers");
-        }
     } else if !buckets.is_empty() {
         let not_taken = |reason| MoveError::NotTaken { shard: to, reason };
         let (version, digest) = (owners.version(), digest(&directory, &buckets));
@@ -198,8 +193,11 @@ async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<u
     if still.is_empty() {
         return delivered(node).await.map(|()| 0);
     }
-    let (numbers, answers, at) = known(node, peers, &still).await?;
-    let empty = Adopted { shard: leaving.to, at: at.0, ..Adopted::default() };
+    let known = known(node, peers, &node.directory(), &still).await;
+    let Known { numbers, answers, at } = known.map_err(|error| error.to_string())?;
+    let (version, told) = (owners.version(), buckets.clone());
+    let empty =
+        Adopted { shard: leaving.to, version, at: at.0, buckets: told, ..Adopted::default() };
     for piece in leaving.holds.chunks(PIECE) {
         let holds = piece.to_vec();
         post(peers, leaving.to, ADOPT, &Adopted { holds, ..empty.clone() }).await?;
@@ -217,48 +215,11 @@ async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<u
     Ok(numbers.len())
 }
 
-/// Tells a shard of this node what the others have answered to batches that may be sent again. Their
-/// lockouts have come with the buckets.
-async fn tell_answers(node: &Node, peers: &Peers, buckets: &[u16], to: u16) -> Result<(), String> {
-    let (_, answers, at) = known(node, peers, buckets).await?;
-    for piece in answers.chunks(PIECE) {
-        let answers = piece.iter().map(answer_word).collect();
-        let told = Adopted { shard: to, at: at.0, answers, ..Adopted::default() };
-        adopt(peers, told).await?;
-    }
-    Ok(())
-}
-
 /// Notes that nothing is on its way any more.
 async fn delivered(node: &Node) -> Result<(), String> {
     let _one = node.changes.lock().await;
     let owners = node.owners().ok_or("no node of a cluster")?;
     keep(node, &owners, Vec::new()).await.map_err(|error| error.to_string())
-}
-
-/// What the shards of this node know of the numbers of `buckets`, and of batches that may be sent
-/// again; and in which moment.
-async fn known(
-    node: &Node,
-    peers: &Peers,
-    buckets: &[u16],
-) -> Result<(Vec<Retired>, Vec<AnswerEntry>, Millis), String> {
-    let directory = node.directory();
-    let pools = directory.pools().iter().filter(|pool| buckets.contains(&bucket(pool.id())));
-    let ranges: Vec<NumberRange> = pools.flat_map(|pool| pool.numbers()).copied().collect();
-    let (mut numbers, mut answers, mut at) = (Vec::new(), Vec::new(), Millis(u64::MAX));
-    for shard in node.shards() {
-        let step = Step::TellAll { numbers: ranges.clone(), buckets: buckets.to_vec() };
-        match ask(peers, shard, step).await.map_err(|error| error.to_string())? {
-            Done::All { known, answers: answered, at: told_at } => {
-                numbers.extend(known);
-                answers.extend(answered);
-                at = at.min(told_at);
-            }
-            other => return Err(format!("shard {shard} said {other:?}")),
-        }
-    }
-    Ok((numbers, answers, at))
 }
 
 /// Posts to the node of `shard`.

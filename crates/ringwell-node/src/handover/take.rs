@@ -3,7 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ringwell_core::{Millis, PoolId};
+use ringwell_core::{Millis, PoolId, Retired};
+use ringwell_engine::Engine;
 use tokio::sync::oneshot;
 
 use super::words::{Adopted, Prepare, Take, in_time_of, read_answer, read_number};
@@ -59,9 +60,12 @@ pub(crate) async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String>
 /// As of [`adopt`].
 pub(crate) async fn adopt_here(thread: Rc<ShardThread>, adopted: Adopted) -> Result<(), String> {
     let no_writes = || "the shard's journal takes no writes".to_owned();
+    if thread.node.owners().is_none_or(|owners| owners.version() != adopted.version) {
+        return Err("the cluster files differ".to_owned());
+    }
     let (here, there) = (thread.now(), Millis(adopted.at));
     let read = |word| {
-        let mut known = read_number(word)?;
+        let mut known = read_number(word, here)?;
         known.slot.locked_until = in_time_of(known.slot.locked_until, here, there);
         Some(known)
     };
@@ -71,9 +75,15 @@ pub(crate) async fn adopt_here(thread: Rc<ShardThread>, adopted: Adopted) -> Res
         return Err("it was told of something that is no promo number".to_owned());
     };
     for retired in &numbers {
-        change::when_there_is_room(&thread, |engine, now| engine.adopt(now, retired))
-            .await
-            .ok_or_else(no_writes)?;
+        let adopt = |engine: &mut Engine, now| {
+            // A piece that was told twice: this shard may have handed the number out since.
+            let is_late = is_taken(&thread.node, &adopted);
+            let is_own = engine.shard().find(retired.slot.number).is_some();
+            // A number that is in rotation here already, in another pool, only stays locked.
+            let local_at = if is_own { Millis::ZERO } else { retired.local_at };
+            is_late || engine.adopt(now, &Retired { local_at, ..*retired })
+        };
+        change::when_there_is_room(&thread, adopt).await.ok_or_else(no_writes)?;
     }
     for entry in &answers {
         change::when_there_is_room(&thread, |engine, now| engine.adopt_answer(now, entry))
@@ -89,6 +99,13 @@ pub(crate) async fn adopt_here(thread: Rc<ShardThread>, adopted: Adopted) -> Res
     let group = thread.engine.borrow().newest_group();
     thread.commit_soon();
     thread.commit.wait(group).await.map_err(|_| no_writes())
+}
+
+/// Whether the buckets have been taken, by this move or a later one: all at once, or none.
+fn is_taken(node: &Node, adopted: &Adopted) -> bool {
+    let Some(owners) = node.owners() else { return false };
+    let is_known = |bucket, moves| owners.get(bucket).is_some_and(|known| known.moves >= moves);
+    adopted.buckets.iter().any(|(bucket, owner)| is_known(*bucket, owner.moves))
 }
 
 /// The buckets are this node's from now on. What their owner before knew has been adopted.

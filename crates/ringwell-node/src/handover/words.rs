@@ -37,6 +37,10 @@ pub(crate) struct Adopted {
     /// What time it is where this is told. Clocks of nodes differ: what is left of a lockout counts,
     /// not the moment of its end.
     pub(crate) at: u64,
+    /// Of the cluster file.
+    pub(crate) version: u64,
+    /// The buckets that are handed over: what comes when they are taken already comes too late.
+    pub(crate) buckets: Vec<(u16, Owner)>,
     pub(crate) numbers: Vec<NumberWord>,
     pub(crate) answers: Vec<AnswerWord>,
     /// Pools that hand nothing out, and until when.
@@ -76,8 +80,9 @@ pub(crate) fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
     if until > there { here + until.since(there) + ROUNDING } else { here - there.since(until) }
 }
 
-/// `None` if the number is none.
-pub(crate) fn read_number(word: &NumberWord) -> Option<Retired> {
+/// What the owner before tells at `here`, in the time of this shard: newer than all that is known
+/// here, whatever the other clock says. `None` if the number is none.
+pub(crate) fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     let (number, pool, allocated_at, locked_until, visitor) = *word;
     let slot = Slot {
         number: PromoNumber::from_u64(number)?,
@@ -85,7 +90,8 @@ pub(crate) fn read_number(word: &NumberWord) -> Option<Retired> {
         locked_until: Millis(locked_until),
         position: Position::NONE,
     };
-    Some(Retired { slot, pool: PoolId(pool), visitor: visitor.map(VisitorId) })
+    let visitor = visitor.map(VisitorId);
+    Some(Retired { slot, local_at: here, pool: PoolId(pool), visitor })
 }
 
 pub(crate) fn answer_word(entry: &AnswerEntry) -> AnswerWord {
