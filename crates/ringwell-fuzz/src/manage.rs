@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use ringwell_admin::{Later, Live, Management, PoolState, router};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{Directory, RingPool, Token};
+use ringwell_directory::{Directory, RingPool, RingPoolKey, Token};
 use ringwell_store::{Location, Scope, Store};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -105,7 +105,7 @@ pub fn import(text: &[u8]) {
 
 /// A pool but for its name: the database gives one to each.
 fn plainly(pool: &RingPool) -> String {
-    let next = pool.next_key().map(|key| key.reveal());
+    let next = pool.next_key().map(RingPoolKey::reveal);
     let (key, lifetime) = (pool.key().reveal(), pool.lifetime());
     let mut numbers = pool.numbers().to_vec();
     numbers.sort_unstable_by_key(|range| range.first());

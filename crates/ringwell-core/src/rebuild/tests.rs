@@ -253,7 +253,7 @@ proptest! {
         let gone = facts.values().filter(|fact| fact.pool != spec(0).id);
         let known: Vec<Fact> = rebuild
             .retired()
-            .map(|Retired { slot, pool, visitor }| Fact { slot: *slot, pool: *pool, visitor: *visitor })
+            .map(|&Retired { slot, pool, visitor, .. }| Fact { slot, pool, visitor })
             .collect();
         let slots = |facts: &[Fact]| facts.iter().map(|f| (f.slot, f.pool)).collect::<Vec<_>>();
         prop_assert_eq!(slots(&known), slots(&gone.copied().collect::<Vec<_>>()));
@@ -298,7 +298,8 @@ fn what_another_shard_knows_no_better_changes_nothing() {
     let visitor = Some(VisitorId([1; 16]));
     rebuild.learn(0, Fact { slot, pool: spec(0).id, visitor });
     let same = Slot { position: Position(9), ..slot };
-    rebuild.adopt(&Retired { slot: same, pool: spec(0).id, visitor: None });
+    let local_at = same.allocated_at;
+    rebuild.adopt(&Retired { slot: same, local_at, pool: spec(0).id, visitor: None });
     let shard = rebuild.finish();
     assert_eq!(shard.slots()[0], slot);
     assert_eq!(shard.visitor(0), visitor, "the visitor keeps the number");
