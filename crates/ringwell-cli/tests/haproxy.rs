@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
 mod support;
+#[path = "haproxy/throttle.rs"]
+mod throttle;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -22,8 +24,9 @@ use support::client::Client;
 use support::server::{Server, ringwell};
 use support::site::{Pool, Site};
 use tempfile::TempDir;
+use throttle::Throttle;
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 const CLIENTS: u64 = 4;
 const POOLS: u64 = 4;
 const NODES: [&str; 2] = ["a", "b"];
@@ -43,6 +46,11 @@ struct Stage {
 impl Stage {
     /// Nodes that answer in so much time; `None` where there is no `HAProxy`.
     fn new(deadline: &'static str) -> Option<Self> {
+        Self::with(deadline, |own| own)
+    }
+
+    /// Node a reaches node b by what `way` makes of its address.
+    fn with(deadline: &'static str, way: impl FnOnce(String) -> String) -> Option<Self> {
         let haproxy = haproxy()?;
         let folder = TempDir::new().unwrap();
         let settings = "durability = \"os\"\nlimits.connections = 400\ndrain_pause = \"2s\"";
@@ -50,7 +58,11 @@ impl Stage {
         let sites = NODES.map(|_| Site::new((1..=POOLS).map(pool).collect(), settings));
         let port = free_port();
         let proxy_address = format!("127.0.0.1:{}", free_port());
-        fs::write(folder.path().join("cluster.toml"), cluster(&folder, port)).unwrap();
+        let map = cluster(&folder, port);
+        fs::write(folder.path().join("cluster.toml"), &map).unwrap();
+        let link = format!("unix:{}/b.link", folder.path().display());
+        let map_of_a = map.replace(&link, &way(link.clone()));
+        fs::write(folder.path().join("cluster-of-a.toml"), map_of_a).unwrap();
         let nodes = [0, 1].map(|node| Some(start(&folder, &sites, node, port, deadline)));
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         let config = fs::read_to_string(sites[0].data().with_file_name("ringwell.toml")).unwrap();
@@ -125,6 +137,15 @@ impl Stage {
 
     fn count(&self, node: &str, name: &str) -> u64 {
         self.stat(node, name).parse().unwrap()
+    }
+
+    /// The state of node a's link, if it is node a that the proxy asks.
+    fn link_of_a(&self) -> Option<String> {
+        let token = format!("Bearer {}", support::site::TOKEN);
+        let answer = self.client().get("/v1/shards", &[("authorization", &token)]).ok()?;
+        let overview = answer.json();
+        let link = &overview["shards"][0]["links"][0];
+        (link["node"] == "b").then(|| link["state"].as_str().unwrap_or_default().to_owned())
     }
 
     fn signal(&self, node: usize, name: &str) {
@@ -241,7 +262,7 @@ fn cluster(folder: &TempDir, port: u16) -> String {
 fn start(folder: &TempDir, sites: &[Site; 2], node: usize, port: u16, deadline: &str) -> Server {
     let unix = format!("unix:{}", socket(folder).display());
     let listen = if node == 0 { unix } else { format!("127.0.0.1:{port}") };
-    let map = folder.path().join("cluster.toml");
+    let map = folder.path().join(["cluster-of-a.toml", "cluster.toml"][node]);
     let member = ["--cluster", map.to_str().unwrap(), "--node", NODES[node]];
     Server::start(
         sites[node].serve(&[&["--listen", &listen, "--deadline", deadline], &member[..]].concat()),
@@ -351,4 +372,32 @@ fn a_drained_node_can_be_stopped_though_batches_have_no_key() {
         }
     });
     assert!(answered > 200, "{answered}");
+}
+
+#[test]
+fn a_throttled_link_costs_the_rows_of_its_node_and_no_client_an_error() {
+    let mut throttle = None;
+    let through = |link: String| {
+        let made = Throttle::new(PathBuf::from(link.trim_start_matches("unix:")));
+        throttle.insert(made).address.clone()
+    };
+    let Some(mut stage) = Stage::with("2s", through) else { return };
+    let throttle = throttle.unwrap();
+    let answered = stage.under_load(true, |stage| {
+        stage.wait_until("the link is open", || stage.link_of_a().as_deref() == Some("open"));
+        // An answer takes tenths of a second.
+        throttle.set(2_000);
+        stage.wait_until("the link is shut", || stage.link_of_a().as_deref() == Some("shut"));
+        thread::sleep(Duration::from_millis(300));
+        throttle.set(u64::MAX);
+        stage.wait_until("the link is open", || stage.link_of_a().as_deref() == Some("open"));
+    });
+    assert!(answered > 100, "{answered}");
+    let mut client = stage.client();
+    let pools = stage.sites[0].pools.clone();
+    let whole = |own: Vec<u64>| own.len() as u64 == POOLS;
+    let until = Instant::now() + SOON;
+    while !whole(ask(&mut client, &[], "after", &pools)) {
+        assert!(Instant::now() < until, "the rows of node b get numbers of their own again");
+    }
 }

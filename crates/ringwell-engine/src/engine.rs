@@ -6,10 +6,15 @@
 //! when the outcome is made, or in a group before it.
 
 use ringwell_core::{Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId};
-use ringwell_journal::{Answer, Group, RECORD_OVERHEAD_MAX, Record, RowKey, Tip, Writer, position};
+use ringwell_journal::{
+    Answer, Group, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, RowKey, Tip, Writer, position,
+};
 
 use crate::answers::{Answers, answer_of};
 use crate::live::Live;
+
+/// What a row may write: an allocation, or that a number is kept and what the row was answered.
+const ROW_BYTES_MAX: usize = PARAMS_BYTES_MAX + 2 * RECORD_OVERHEAD_MAX;
 
 /// One row that asks for a number.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +151,7 @@ impl Engine {
     pub fn allocate(&mut self, now: Millis, ask: &Ask<'_>, outcome: &mut Outcome) {
         if let Some(refusal) = self.refusal {
             *outcome = Outcome::Refused(refusal);
-        } else if self.writer.is_full() {
+        } else if !self.writer.has_room(ROW_BYTES_MAX) {
             *outcome = Outcome::Refused(Refusal::Busy);
         } else if !self.shard.is_pool(ask.pool, ask.id) {
             *outcome = Outcome::Refused(Refusal::Moved);
@@ -333,7 +338,9 @@ impl Engine {
         self.writer.tip()
     }
 
-    /// Whether the group that gathers takes no further rows: they wait, or are refused as busy.
+    /// Whether the group that gathers takes no further batch. The rows of one that has begun still
+    /// find room, unless its parameters are longer than what is kept for them: then they are refused
+    /// as busy.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.writer.is_full()

@@ -68,21 +68,29 @@ pub(super) fn durability(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-/// Two shards against one, on the same core: what scatter and gather cost in CPU.
+/// Two and four shards against one, on the same core: what scatter and gather cost in CPU.
 pub(super) fn shards(plan: &Plan) -> anyhow::Result<Findings> {
-    println!("\nshards: {ROWS} rows a batch over 200 pools of 500, memory only; half of the rows");
-    println!("of a batch belong to the other shard. Both shards share the server's core.");
+    println!(
+        "\nshards: {ROWS} rows a batch over 200 pools of 500, memory only; of two shards a batch"
+    );
+    println!(
+        "gathers half of its rows from the other one, of four three quarters from three others."
+    );
+    println!("All shards share the server's core.");
     let ceiling = Server::ceiling(&plan.programs, &plan.machine.server_cores)?;
     let one = start(plan, &Demo::usual("shards-1", "memory"))?;
     let two = start(plan, &Demo { shards: 2, ..Demo::usual("shards-2", "memory") })?;
+    let four = start(plan, &Demo { shards: 4, ..Demo::usual("shards-4", "memory") })?;
     let mut variants = vec![
         variant("ceiling", "-", 64, &ceiling),
         variant("1 shard", "memory", 64, &one),
         variant("2 shards", "memory", 64, &two),
+        variant("4 shards", "memory", 64, &four),
     ];
     let findings = measure(plan, &mut variants)?;
-    if let [_, one, two] = variants.as_slice() {
-        println!("CPU a row: 2 shards {:.2} of 1 shard", two.cpu_us() / one.cpu_us());
+    if let [_, one, two, four] = variants.as_slice() {
+        let of_one = |shards: &Variant<'_>| shards.cpu_us() / one.cpu_us();
+        println!("CPU a row: 2 shards {:.2}, 4 shards {:.2} of 1 shard", of_one(two), of_one(four));
     }
     Ok(findings)
 }
