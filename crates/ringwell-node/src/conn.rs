@@ -104,8 +104,9 @@ impl Watch {
     }
 }
 
-/// Connections that are looked at in one go: requests do not wait for a sweep over thousands.
-const SWEEP_CONNECTIONS: usize = 128;
+/// Connections that are looked at in one go, a tenth of a millisecond's work: requests do not wait
+/// for a sweep over thousands.
+pub(crate) const SWEEP_CONNECTIONS: usize = 64;
 
 /// The open connections of a shard.
 #[derive(Debug, Default)]
