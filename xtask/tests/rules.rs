@@ -24,7 +24,7 @@ const FENCES: [(&str, &[&str]); 18] = [
     ("ringwell-engine", &["ringwell-core", "ringwell-journal"]),
     ("ringwell-directory", &["ringwell-core"]),
     ("ringwell-store", &["ringwell-core", "ringwell-directory"]),
-    ("ringwell-admin", &["ringwell-core", "ringwell-directory", "ringwell-store"]),
+    ("ringwell-admin", &["ringwell-core", "ringwell-directory", "ringwell-store", "ringwell-plan"]),
     ("ringwell-mesh", &["ringwell-core"]),
     (
         "ringwell-node",

@@ -23,7 +23,7 @@ use ringwell_store::Store;
 
 use access::Door;
 use limit::Limit;
-pub use live::{Later, Live, PoolState};
+pub use live::{Later, Live, PoolLoad, PoolState};
 use problem::Problem;
 pub use v1::openapi;
 

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
-use ringwell_admin::{Later, Live, Management, PoolState, router};
+use ringwell_admin::{Later, Live, Management, PoolLoad, PoolState, router};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::Token;
 use ringwell_store::{Location, Role, Store};
@@ -30,8 +30,19 @@ impl Live for Quiet {
     }
 
     fn state(&self, _pool: PoolId) -> Later<'_, Option<PoolState>> {
-        let state = PoolState { free: 1, ..PoolState::default() };
+        let state = PoolState { numbers: 1, free: 1, ..PoolState::default() };
         Box::pin(async move { Some(state) })
+    }
+
+    fn load(&self, _pool: PoolId) -> Option<PoolLoad> {
+        let (lifetime, over) = (Millis(1_800_000), Millis(3_600_000));
+        let (asked, exhausted, load, busiest) = (16, 4, 8.0, 8.0);
+        Some(PoolLoad { numbers: 1, lifetime, over, asked, exhausted, load, busiest })
+    }
+
+    fn unused(&self, _pool: PoolId, _since: Millis) -> Later<'_, Vec<NumberRange>> {
+        let first = PromoNumber::parse("8885550305").unwrap();
+        Box::pin(async move { NumberRange::new(first, 100).into_iter().collect() })
     }
 
     fn changed(&self, _version: u64) {}

@@ -1,30 +1,34 @@
 //! The directory in a database: read at the start, followed while the server runs.
 //!
 //! A thread of its own asks for the newest version a few times a second and hands what has changed
-//! to the running node. Without the database the node goes on with what it has; `/healthz` tells
+//! to the running node. The same thread looks at what is asked of each pool, and lets busy ones grow
+//! out of the inventory. Without the database the node goes on with what it has; `/healthz` tells
 //! how old that is. Source: docs/spec/directory.md.
+
+mod follow;
+mod growth;
+mod loads;
+mod server;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use axum::Router;
-use ringwell_admin::{Later, PoolState};
-use ringwell_core::{Millis, PoolId};
-use ringwell_directory::{Database, Listen, Management, RingPool};
-use ringwell_node::{Live, LiveError};
-use ringwell_store::{Delta, Location, Scope, Store, StoreError};
+use ringwell_core::Millis;
+use ringwell_directory::{Config, Database, Listen, RingPool};
+use ringwell_node::Live;
+use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
-/// How often the version is asked for.
-const EVERY: Duration = Duration::from_millis(200);
-
-/// How often numbers are looked for whose lockouts are over.
-const DUE_EVERY: u32 = 10;
+use self::follow::Follower;
+use self::growth::Grower;
+use self::loads::SharedLoads;
+use self::server::Server;
 
 /// The directory as it was read.
 pub(crate) struct Directory {
@@ -89,10 +93,19 @@ impl Directory {
     ///
     /// # Errors
     /// If there can be no thread, or management cannot listen.
-    pub(crate) fn follow(self, live: Live, management: &Management) -> anyhow::Result<()> {
+    pub(crate) fn follow(self, live: Live, config: &Config) -> anyhow::Result<()> {
         let Self { runtime, store, node, version } = self;
+        let management = &config.management;
         let changed = Arc::new(Notify::new());
-        let server = Server { live: live.clone(), changed: Arc::clone(&changed) };
+        let loads = SharedLoads::default();
+        let mut grower = Grower::new(
+            store.clone(),
+            live.clone(),
+            loads.clone(),
+            Arc::clone(&changed),
+            config.growth,
+        );
+        let server = Server { live: live.clone(), changed: Arc::clone(&changed), loads };
         let router = ringwell_admin::router(ringwell_admin::Management {
             store: store.clone(),
             live: Arc::new(server),
@@ -110,6 +123,7 @@ impl Directory {
             runtime.block_on(async {
                 tokio::select! {
                     () = async { while follower.round().await {} } => {}
+                    () = grower.run() => {}
                     () = listener.serve(router) => {}
                 }
             });
@@ -154,135 +168,6 @@ impl Listener {
         };
         tracing::error!(?served, "management has ended");
         std::future::pending::<()>().await;
-    }
-}
-
-/// The running server, as the management API asks it.
-struct Server {
-    live: Live,
-    changed: Arc<Notify>,
-}
-
-impl ringwell_admin::Live for Server {
-    fn now(&self) -> Millis {
-        now()
-    }
-
-    fn state(&self, pool: PoolId) -> Later<'_, Option<PoolState>> {
-        Box::pin(async move {
-            let state = self.live.states(vec![pool]).await.ok()?.pop()?;
-            let free = u64::from(state.numbers - state.locked.min(state.numbers));
-            let exhausted = ("exhausted".to_owned(), u64::from(state.exhausted));
-            Some(PoolState {
-                free,
-                locked: state.locked.into(),
-                next_free: state.next_free,
-                overflow: [exhausted].into(),
-            })
-        })
-    }
-
-    fn changed(&self, _version: u64) {
-        self.changed.notify_one();
-    }
-}
-
-struct Follower {
-    store: Store,
-    node: String,
-    version: u64,
-    live: Live,
-    /// Told when this process itself has changed the directory.
-    changed: Arc<Notify>,
-    /// The database did not answer the last time.
-    is_lost: bool,
-    /// Why the newest version cannot be served.
-    refused: Option<String>,
-}
-
-/// What a look at the database came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Looked {
-    /// The node serves the newest version.
-    Current,
-    /// It does not.
-    Behind,
-    /// The node has ended.
-    Ended,
-}
-
-impl Follower {
-    /// A few looks; `false` when the node has ended.
-    async fn round(&mut self) -> bool {
-        for _ in 0..DUE_EVERY {
-            let _ = tokio::time::timeout(EVERY, self.changed.notified()).await;
-            let looked = self.look().await;
-            match looked {
-                Ok(Looked::Ended) => return false,
-                Ok(Looked::Current | Looked::Behind) => self.found(),
-                Err(error) => self.lost(&error),
-            }
-        }
-        if let Err(error) = self.store.due(now()).await {
-            self.lost(&error);
-        }
-        true
-    }
-
-    /// Takes over what is new.
-    async fn look(&mut self) -> Result<Looked, StoreError> {
-        let mut looked = Looked::Current;
-        if self.store.version().await? != self.version {
-            let delta = self.store.changed_since(self.version).await?;
-            looked = self.take(delta).await?;
-        }
-        if looked == Looked::Current {
-            self.live.is_current().await;
-        }
-        Ok(looked)
-    }
-
-    async fn take(&mut self, delta: Delta) -> Result<Looked, StoreError> {
-        let Delta { version, changed, removed } = delta;
-        let (put, gone) = (changed.len(), removed.len());
-        match self.live.change(changed, removed).await {
-            Ok(()) => {
-                tracing::info!(version, changed = put, removed = gone, "the directory has changed");
-                self.refused = None;
-            }
-            Err(LiveError::Refused(reason)) => {
-                self.refused(version, reason);
-                return Ok(Looked::Behind);
-            }
-            Err(LiveError::Stopping) => return Ok(Looked::Ended),
-        }
-        self.version = version;
-        self.store.confirm(&self.node, version, now()).await?;
-        Ok(Looked::Current)
-    }
-
-    /// The shards do not take what the database allows. Nothing is confirmed: numbers that have left
-    /// a pool there may still go out of it here. It is tried again with whatever comes next.
-    fn refused(&mut self, version: u64, reason: String) {
-        if self.refused.as_ref() != Some(&reason) {
-            tracing::error!(version, reason, "a change of the directory cannot be served yet");
-            self.refused = Some(reason);
-        }
-    }
-
-    fn lost(&mut self, error: &StoreError) {
-        if !std::mem::replace(&mut self.is_lost, true) {
-            tracing::error!(
-                %error,
-                "the directory's database cannot be read: the server goes on with the pools it has"
-            );
-        }
-    }
-
-    fn found(&mut self) {
-        if std::mem::take(&mut self.is_lost) {
-            tracing::info!("the directory's database is there again");
-        }
     }
 }
 

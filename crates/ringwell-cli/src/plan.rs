@@ -19,7 +19,8 @@ use anyhow::{Context, ensure};
 use ringwell_plan::{Callers, Demand, NUMBERS_MAX};
 
 use crate::texts::print;
-use values::{parse_amount, parse_callers, parse_lifetime, parse_share};
+pub(crate) use values::parse_share;
+use values::{parse_amount, parse_callers, parse_lifetime};
 
 pub(crate) const HELP: &str = "\
 A load is what the pool is asked for within one lifetime, overflow included: 40 allocations in the

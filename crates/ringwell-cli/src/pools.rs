@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use self::server::Server;
 use crate::call::Url;
+use crate::plan::parse_share;
 use crate::texts::print;
 
 pub(crate) const HELP: &str = "\
@@ -37,6 +38,7 @@ Examples:
   ringwell pools numbers add 8885550200-8885550999
   ringwell pools create --name Summer --lifetime 10m --size 50        from the inventory
   ringwell pools state 7 --json
+  ringwell pools sizing 7 --target 0.1%
   ringwell pools resize 7 --size 80
   ringwell pools rotate-key 7 && ringwell pools rotate-key 7 --end
   ringwell pools export pools.csv && ringwell pools import pools.csv --dry-run
@@ -76,6 +78,14 @@ enum Command {
     State {
         /// Which ring pool
         id: u64,
+    },
+    /// Print how many numbers a ring pool needs for its own load, as the server has seen it
+    Sizing {
+        /// Which ring pool
+        id: u64,
+        /// The share of rows that may overflow
+        #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
+        target: f64,
     },
     /// Make a ring pool, of given numbers or from the inventory
     Create(create::Create),
@@ -151,6 +161,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::List => show::list(&server, json),
         Command::Show { id } => show::show(&server, *id, json),
         Command::State { id } => show::state(&server, *id, json),
+        Command::Sizing { id, target } => show::sizing(&server, *id, *target, json),
         Command::Create(create) => create::run(&server, create, json),
         Command::Resize { id, size } => resize(&server, *id, *size, json),
         Command::AddNumbers { id, ranges } => numbers::add_to_pool(&server, *id, ranges, json),

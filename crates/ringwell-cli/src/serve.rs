@@ -82,7 +82,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         Some(kept) => {
             let (handle, orders) = live();
             directories.orders = Some(orders);
-            kept.follow(handle, &config.management)?;
+            kept.follow(handle, &config)?;
         }
     }
     ringwell_node::serve(config, directory, member, directories, Box::new(|_| ()))?;

@@ -8,6 +8,7 @@ mod application;
 mod cluster;
 mod csv;
 mod file;
+mod growth;
 mod inventory;
 mod json;
 mod limits;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use ringwell_core::Millis;
 
+pub use self::growth::{Growth, GrowthMode};
 pub use self::inventory::{Inventory, NumberCheck};
 pub use self::json::pool_from_json;
 pub use self::load::load;
@@ -52,6 +54,8 @@ pub struct Config {
     pub database: Option<Database>,
     /// What pools in a database may have, and which numbers they draw.
     pub inventory: Inventory,
+    /// How pools in a database grow and shrink by themselves.
+    pub growth: Growth,
     /// Who knows ring pools that this server does not.
     pub application: Option<Application>,
     /// What a client may demand.
@@ -248,6 +252,7 @@ impl Config {
             management: Management::default(),
             database: None,
             inventory: Inventory::default(),
+            growth: Growth::default(),
             application: None,
             limits: Limits::default(),
             links: Links::default(),

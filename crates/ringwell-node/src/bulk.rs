@@ -97,7 +97,10 @@ pub(crate) fn row_answer<'a>(
     let (answer, shortage) = rows::answer(directory, row, plan, outcome, || thread.now());
     match shortage {
         Some(Shortage::Exhausted(_)) => thread.stats.overflow(Reason::Exhausted),
-        Some(Shortage::Refused(refusal)) => thread.stats.overflow(refusal.into()),
+        Some(Shortage::Refused(refusal)) => {
+            let pool = row.ask.as_ref().ok().map(|ask| ask.pool);
+            thread.stats.refused(pool, refusal.into());
+        }
         None => {}
     }
     if matches!(answer, Answer::Error(_)) {

@@ -3,19 +3,23 @@
 //!
 //! Knows nothing of where the directory is kept.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ringwell_core::{Millis, PoolId};
+use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_directory::RingPool;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::change;
+use crate::look::{Look, Place};
 use crate::mesh::{Message, Peers};
 use crate::node::Node;
+use crate::stats::Reason;
 
 /// Orders that may wait.
 const ORDERS_MAX: usize = 64;
+
+/// Pools that a shard looks at between two batches.
+const LOOK_AT_ONCE: usize = 256;
 
 /// A handle on a running node. Orders given before it runs, or after it has ended, wait or fail.
 #[derive(Clone, Debug)]
@@ -44,6 +48,21 @@ pub struct PoolState {
     pub exhausted: u32,
 }
 
+/// What was asked of a pool so far. Counts are modulo 2^32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolAsked {
+    /// The pool.
+    pub pool: PoolId,
+    /// Numbers in rotation.
+    pub numbers: u32,
+    /// How long an allocation locks its number out.
+    pub lifetime: Millis,
+    /// Numbers handed out since the pool came to this process.
+    pub allocated: u32,
+    /// Rows that found every number locked.
+    pub exhausted: u32,
+}
+
 /// Why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
@@ -58,7 +77,10 @@ pub enum LiveError {
 #[derive(Debug)]
 enum Order {
     Change { put: Vec<RingPool>, removed: Vec<PoolId>, reply: oneshot::Sender<Result<(), String>> },
-    States { pools: Vec<PoolId>, reply: oneshot::Sender<Vec<PoolState>> },
+    State { pool: PoolId, reply: oneshot::Sender<Option<PoolState>> },
+    Refused { pool: PoolId, reply: oneshot::Sender<Vec<(&'static str, u64)>> },
+    Unused { pool: PoolId, since: Millis, reply: oneshot::Sender<Vec<NumberRange>> },
+    Asked { reply: oneshot::Sender<Vec<PoolAsked>> },
     Current,
 }
 
@@ -76,20 +98,50 @@ impl Live {
     /// # Errors
     /// [`LiveError`]; a change that was refused leaves everything as it was.
     pub async fn change(&self, put: Vec<RingPool>, removed: Vec<PoolId>) -> Result<(), LiveError> {
-        let (reply, answer) = oneshot::channel();
-        let order = Order::Change { put, removed, reply };
-        self.0.send(order).await.map_err(|_| LiveError::Stopping)?;
-        answer.await.map_err(|_| LiveError::Stopping)?.map_err(LiveError::Refused)
+        let taken = self.ask(|reply| Order::Change { put, removed, reply }).await?;
+        taken.map_err(LiveError::Refused)
     }
 
-    /// What the shards of this node know of `pools`. Pools of other nodes are left out, and those
-    /// that there are not.
+    /// What `pool` is doing now; `None` if no shard of this node has it.
     ///
     /// # Errors
     /// [`LiveError::Stopping`].
-    pub async fn states(&self, pools: Vec<PoolId>) -> Result<Vec<PoolState>, LiveError> {
+    pub async fn state(&self, pool: PoolId) -> Result<Option<PoolState>, LiveError> {
+        self.ask(|reply| Order::State { pool, reply }).await
+    }
+
+    /// Why rows for `pool` that came to this node got no number of their own though the pool was
+    /// not exhausted, and how many, since the node started.
+    ///
+    /// # Errors
+    /// [`LiveError::Stopping`].
+    pub async fn refused(&self, pool: PoolId) -> Result<Vec<(&'static str, u64)>, LiveError> {
+        self.ask(|reply| Order::Refused { pool, reply }).await
+    }
+
+    /// Numbers in the rotation of `pool` that nobody has held since the moment `since`; none if no
+    /// shard of this node has the pool.
+    ///
+    /// # Errors
+    /// [`LiveError::Stopping`].
+    pub async fn unused(&self, pool: PoolId, since: Millis) -> Result<Vec<NumberRange>, LiveError> {
+        self.ask(|reply| Order::Unused { pool, since, reply }).await
+    }
+
+    /// What was asked of each pool of this node.
+    ///
+    /// # Errors
+    /// [`LiveError::Stopping`].
+    pub async fn asked(&self) -> Result<Vec<PoolAsked>, LiveError> {
+        self.ask(|reply| Order::Asked { reply }).await
+    }
+
+    async fn ask<T>(
+        &self,
+        order: impl FnOnce(oneshot::Sender<T>) -> Order,
+    ) -> Result<T, LiveError> {
         let (reply, answer) = oneshot::channel();
-        self.0.send(Order::States { pools, reply }).await.map_err(|_| LiveError::Stopping)?;
+        self.0.send(order(reply)).await.map_err(|_| LiveError::Stopping)?;
         answer.await.map_err(|_| LiveError::Stopping)
     }
 
@@ -112,9 +164,27 @@ pub(crate) async fn carry_out(node: Arc<Node>, peers: Peers, Orders(mut orders):
                     let _ = reply.send(take(&node, &peers, put, &removed).await);
                 });
             }
-            Order::States { pools, reply } => {
+            Order::State { pool, reply } => {
                 tokio::spawn(async move {
-                    let _ = reply.send(states(&node, &peers, &pools).await);
+                    let look = |place, reply| Look::State { place, reply };
+                    let _ = reply.send(look_at(&node, &peers, pool, look).await.flatten());
+                });
+            }
+            Order::Unused { pool, since, reply } => {
+                tokio::spawn(async move {
+                    let look = |place, reply| Look::Unused { place, since, reply };
+                    let unused = look_at(&node, &peers, pool, look).await;
+                    let _ = reply.send(unused.unwrap_or_default());
+                });
+            }
+            Order::Refused { pool, reply } => {
+                tokio::spawn(async move {
+                    let _ = reply.send(refused(&node, &peers, pool).await);
+                });
+            }
+            Order::Asked { reply } => {
+                tokio::spawn(async move {
+                    let _ = reply.send(asked(&node, &peers).await);
                 });
             }
         }
@@ -140,20 +210,49 @@ pub(crate) async fn take(
     change::apply(node, peers, Arc::new(next)).await.map_err(|error| error.to_string())
 }
 
-async fn states(node: &Node, peers: &Peers, pools: &[PoolId]) -> Vec<PoolState> {
+/// Asks the shard of this node that owns `pool`, if one does.
+async fn look_at<T>(
+    node: &Node,
+    peers: &Peers,
+    pool: PoolId,
+    look: impl FnOnce(Place, oneshot::Sender<T>) -> Look,
+) -> Option<T> {
     let directory = node.directory();
-    let mut by_shard: BTreeMap<u16, Vec<(u32, PoolId)>> = BTreeMap::new();
-    for pool in pools {
-        if let Some(entry) = directory.lookup(*pool).filter(|entry| node.is_own(entry.shard())) {
-            by_shard.entry(entry.shard()).or_default().push((entry.index(), *pool));
-        }
-    }
-    let mut states = Vec::with_capacity(pools.len());
-    for (shard, pools) in by_shard {
+    let entry = directory.lookup(pool).filter(|entry| node.is_own(entry.shard()))?;
+    let (reply, answer) = oneshot::channel();
+    let look = Message::Look(look((entry.index(), pool), reply));
+    peers.send_when_there_is_room(entry.shard(), look).await;
+    answer.await.ok()
+}
+
+/// Every thread counts the rows that it took in.
+async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'static str, u64)> {
+    let mut counts = [0; Reason::ALL.len()];
+    for shard in peers.shards().filter(|shard| node.is_own(*shard)) {
         let (reply, answer) = oneshot::channel();
-        if peers.send_when_there_is_room(shard, Message::States { pools, reply }).await {
-            states.extend(answer.await.unwrap_or_default());
+        let look = Message::Look(Look::Refused { pool, reply });
+        peers.send_when_there_is_room(shard, look).await;
+        let more = answer.await.unwrap_or_default();
+        counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+    }
+    Reason::ALL.iter().map(|reason| reason.name()).zip(counts).filter(|(_, n)| *n > 0).collect()
+}
+
+/// In parts, so that no shard is kept from its rows.
+async fn asked(node: &Node, peers: &Peers) -> Vec<PoolAsked> {
+    let directory = node.directory();
+    let mut asked = Vec::with_capacity(directory.pools().len());
+    for shard in peers.shards().filter(|shard| node.is_own(*shard)) {
+        for pools in directory.pools_of(shard).chunks(LOOK_AT_ONCE) {
+            let place = |pool: &Arc<RingPool>| {
+                directory.lookup(pool.id()).map(|entry| (entry.index(), pool.id()))
+            };
+            let places = pools.iter().filter_map(place).collect();
+            let (reply, answer) = oneshot::channel();
+            let look = Message::Look(Look::Asked { places, reply });
+            peers.send_when_there_is_room(shard, look).await;
+            asked.extend(answer.await.unwrap_or_default());
         }
     }
-    states
+    asked
 }

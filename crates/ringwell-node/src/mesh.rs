@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::change::{Done, Step};
 use crate::handover::Adopted;
-use crate::live::PoolState;
+use crate::look::Look;
 use crate::stats::ShardStats;
 
 /// Messages that may wait for a shard.
@@ -86,8 +86,8 @@ pub(crate) enum Message {
     Adopt { adopted: Adopted, reply: oneshot::Sender<Result<(), String>> },
     /// Something for the node of a shard, by its link.
     Post { path: &'static str, body: Bytes, reply: oneshot::Sender<Result<Bytes, String>> },
-    /// How pools are, by index and id.
-    States { pools: Vec<(u32, PoolId)>, reply: oneshot::Sender<Vec<PoolState>> },
+    /// How pools are.
+    Look(Look),
     /// How it goes.
     Stats(oneshot::Sender<ShardStats>),
     /// What time it is: a sign of life through the queue that rows go through.

@@ -2,17 +2,14 @@
 
 use std::rc::Rc;
 
-use ringwell_core::{Millis, PoolCounts, PoolId};
-use ringwell_engine::Engine;
 use tokio::sync::mpsc;
 
 use crate::disk::Journal;
-use crate::live::PoolState;
 use crate::mesh::Message;
 use crate::node::JournalState;
 use crate::shard::ShardThread;
 use crate::stats::{JournalStats, ShardStats};
-use crate::{change, handover, lookup};
+use crate::{change, handover, look, lookup};
 
 /// Serves what other threads ask of this shard.
 pub(crate) async fn serve(
@@ -20,7 +17,6 @@ pub(crate) async fn serve(
     journal: Rc<Journal>,
     mut queue: mpsc::Receiver<Message>,
 ) {
-    let shard = thread.id;
     while let Some(message) = queue.recv().await {
         match message {
             Message::Rows(rows) => thread.serve_peer(rows).await,
@@ -54,12 +50,7 @@ pub(crate) async fn serve(
                     let _ = reply.send(adopting.await);
                 });
             }
-            Message::States { pools, reply } => {
-                let now = thread.now();
-                let engine = thread.engine.borrow();
-                let state = |(index, id): (u32, PoolId)| pool_state(&engine, now, shard, index, id);
-                let _ = reply.send(pools.into_iter().filter_map(state).collect());
-            }
+            Message::Look(look) => look::answer(&thread, look),
             // For shards of other nodes.
             Message::Post { .. } => {}
             Message::Stats(reply) => {
@@ -70,27 +61,6 @@ pub(crate) async fn serve(
             }
         }
     }
-}
-
-/// A pool as the engine has it; `None` if it is another's index by now.
-fn pool_state(
-    engine: &Engine,
-    now: Millis,
-    shard: u16,
-    index: u32,
-    pool: PoolId,
-) -> Option<PoolState> {
-    let rules = engine.shard();
-    if !rules.is_pool(index, pool) {
-        return None;
-    }
-    let PoolCounts { allocated, exhausted } = rules.counts(index);
-    let numbers = rules.pool_slots(index).len();
-    let next_free = rules.next_free(index, now);
-    let locked = rules.locked(index, now);
-    let small = |count| u32::try_from(count).unwrap_or(u32::MAX);
-    let (numbers, locked) = (small(numbers), small(locked));
-    Some(PoolState { pool, shard, numbers, locked, next_free, allocated, exhausted })
 }
 
 fn stats(thread: &ShardThread, journal: &Journal) -> ShardStats {

@@ -2,9 +2,11 @@
 //! thread for a copy.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use ringwell_core::PoolId;
 use ringwell_engine::{Counts, Refusal};
 
 /// Longest time that the histogram tells apart, in microseconds.
@@ -94,6 +96,8 @@ pub(crate) struct Stats {
     pub(crate) connections_refused: Counter,
     pub(crate) connections_cut: Counter,
     overflow: [Counter; Reason::ALL.len()],
+    /// The same by pool, without rows that found it exhausted: those its shard counts.
+    refused: RefCell<HashMap<PoolId, [u64; Reason::ALL.len()]>>,
     latency: RefCell<Histogram<u64>>,
 }
 
@@ -119,6 +123,7 @@ impl Default for Stats {
             connections_refused: Counter::default(),
             connections_cut: Counter::default(),
             overflow: Default::default(),
+            refused: RefCell::default(),
             latency: RefCell::new(latency_histogram()),
         }
     }
@@ -128,6 +133,20 @@ impl Stats {
     /// One row got an overflow number, or none, for this reason.
     pub(crate) fn overflow(&self, reason: Reason) {
         self.overflow[reason as usize].add(1);
+    }
+
+    /// One row for `pool` got an overflow number, or none, because no shard was there for it.
+    pub(crate) fn refused(&self, pool: Option<PoolId>, reason: Reason) {
+        self.overflow(reason);
+        // Pools that there are not are never asked for: the map has no more than the directory.
+        if let Some(pool) = pool {
+            self.refused.borrow_mut().entry(pool).or_default()[reason as usize] += 1;
+        }
+    }
+
+    /// How many rows for `pool` were, by [`Reason::ALL`].
+    pub(crate) fn refused_of(&self, pool: PoolId) -> [u64; Reason::ALL.len()] {
+        self.refused.borrow().get(&pool).copied().unwrap_or_default()
     }
 
     /// One batch was answered after this time.

@@ -3,6 +3,7 @@
 //! Owns the load with what bots and batches do to it. Knows nothing of where the load was
 //! measured. Invariant: a demand is finite, and none of its parts is negative.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::callers::Callers;
@@ -10,6 +11,9 @@ use crate::erlang::{blocking, numbers_for};
 
 /// A load above this is no pool's.
 const LOAD_MAX: f64 = 1e7;
+
+/// Overflow of the sizes that are looked at beside the ones asked for.
+const TARGETS: [f64; 6] = [0.1, 0.05, 0.02, 0.01, 0.001, 0.0001];
 
 /// What visitors, and bots among them, ask of one pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,6 +23,15 @@ pub struct Demand {
     lifetime: Duration,
     /// How many rows of one batch ask this pool at once.
     together: f64,
+}
+
+/// The sizes of a pool that are worth looking at for a [`Demand`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sizes {
+    /// The fewest numbers that keep the overflow that was asked for.
+    pub numbers: u32,
+    /// What becomes of it with that size and others, the smallest first.
+    pub forecasts: Vec<Forecast>,
 }
 
 /// What no demand can be.
@@ -146,6 +159,18 @@ impl Demand {
     #[must_use]
     pub fn overflow(&self, numbers: u32) -> f64 {
         blocking(f64::from(numbers) / self.together, self.load / self.together)
+    }
+
+    /// What becomes of it with the fewest numbers of which at most `target` overflows, with sizes
+    /// around that, and with `asked`, if visitors call as `callers` do; `None` if no pool is large
+    /// enough for the target.
+    #[must_use]
+    pub fn sizes(&self, target: f64, asked: Option<u32>, callers: &Callers) -> Option<Sizes> {
+        let numbers = self.numbers_for(target)?;
+        let beside = TARGETS.into_iter().filter_map(|target| self.numbers_for(target));
+        let sizes = beside.chain(asked).chain([numbers]).collect::<BTreeSet<_>>();
+        let forecasts = sizes.into_iter().map(|size| self.forecast(size, callers)).collect();
+        Some(Sizes { numbers, forecasts })
     }
 
     /// What becomes of it with so many numbers, if visitors call as `callers` do.

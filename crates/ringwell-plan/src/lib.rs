@@ -11,5 +11,5 @@ mod demand;
 mod erlang;
 
 pub use callers::{Callers, CallersError};
-pub use demand::{Demand, DemandError, Forecast};
+pub use demand::{Demand, DemandError, Forecast, Sizes};
 pub use erlang::{NUMBERS_MAX, blocking, load_for, numbers_for};

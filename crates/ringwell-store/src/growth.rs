@@ -90,18 +90,19 @@ impl Store {
 
     /// Takes `unused` numbers away from a pool, for the inventory, as far as it keeps what it
     /// began with: what the published API does at the end of a month. Those it wants least go
-    /// first. Numbers that are not in the pool's rotation are passed over.
+    /// first. Numbers that are not in the pool's rotation are passed over. `who` has it done.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
     pub async fn give_back_unused(
         &self,
+        who: &str,
         now: Millis,
         pool: PoolId,
         unused: &[NumberRange],
         dry_run: bool,
     ) -> Result<(u64, Resized), StoreError> {
-        let mut change = self.change("ringwell: month end", now).await?;
+        let mut change = self.change(who, now).await?;
         let owner = change.pool(pool).await?;
         let before = change.size(pool).await?.total();
         let mut left = before.saturating_sub(first_size(&owner.settings));

@@ -77,7 +77,7 @@ async fn a_dry_run_says_what_it_would_do(rig: Rig) {
     assert_eq!(sizes(&store, growth, 2).await, [12, 12]);
     assert_eq!(store.version().await.unwrap(), 1);
     let unused = [range("8885550000", 100)];
-    let (version, _) = store.give_back_unused(NOW, POOL, &unused, true).await.unwrap();
+    let (version, _) = store.give_back_unused("month end", NOW, POOL, &unused, true).await.unwrap();
     assert_eq!(version, 1);
 }
 
@@ -86,10 +86,11 @@ async fn unused_numbers_go_back_but_for_those_of_the_beginning(rig: Rig) {
     let growth = Growth { percent: 100, step_max: 50, dry_run: false };
     assert_eq!(sizes(&store, growth, 2).await, [20, 40]);
     let unused = [range("8885550030", 5)];
-    let (_, resized) = store.give_back_unused(NOW, POOL, &unused, false).await.unwrap();
+    let (_, resized) =
+        store.give_back_unused("month end", NOW, POOL, &unused, false).await.unwrap();
     assert_eq!(resized, Resized { pool: POOL, before: 40, after: 35 });
     let all = [range("8885550000", 100)];
-    let (_, resized) = store.give_back_unused(NOW, POOL, &all, false).await.unwrap();
+    let (_, resized) = store.give_back_unused("month end", NOW, POOL, &all, false).await.unwrap();
     assert_eq!(resized, Resized { pool: POOL, before: 35, after: 10 });
     assert_eq!(store.load_all().await.unwrap().pools[0].number_count(), 9);
 }

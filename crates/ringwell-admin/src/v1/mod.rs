@@ -9,6 +9,7 @@ mod networks;
 mod numbers;
 mod openapi;
 mod pools;
+mod sizing;
 
 use axum::Router;
 use axum::extract::Query;
@@ -34,6 +35,9 @@ pub(crate) fn routes() -> Router<Context> {
         .route("/v1/pools.csv", get(lists::export).post(lists::import))
         .route("/v1/pools/{id}", get(pools::show))
         .route("/v1/pools/{id}/state", get(pools::state))
+        .route("/v1/pools/{id}/sizing", get(sizing::show))
+        .route("/v1/ring_pools/{id}/sizing", get(sizing::show_ring_pool))
+        .route("/v1/pools/{id}/unused", post(sizing::give_back))
         .route("/v1/pools/{id}/numbers", get(pools::numbers).post(pools::add_numbers))
         .route("/v1/pools/{id}/overflow", put(pools::set_overflow))
         .route("/v1/pools/{id}/key", post(pools::rotate_key))

@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{access, lists, networks, numbers, pools};
+use super::{access, lists, networks, numbers, pools, sizing};
 use crate::problem;
 
 #[derive(OpenApi)]
@@ -13,6 +13,7 @@ use crate::problem;
     paths(
         pools::list, pools::show, pools::state, pools::numbers, pools::add_numbers,
         pools::set_overflow, pools::rotate_key, pools::end_key_overlap,
+        sizing::show, sizing::show_ring_pool, sizing::give_back,
         lists::export, lists::import,
         numbers::list, numbers::show, numbers::add, numbers::move_to,
         networks::list, networks::show, networks::set,

@@ -11,6 +11,7 @@ use ringwell_store::{Pool, Role};
 use serde::{Deserialize, Serialize};
 
 use super::numbers::NumberRun;
+use super::sizing::LoadView;
 use super::{Done, Page, Trial, body, change_with, enter, finish, pool, query, ranges};
 use crate::Context;
 use crate::problem::Problem;
@@ -39,14 +40,23 @@ pub(crate) struct PoolView {
 /// What a pool is doing now.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct StateView {
+    /// Numbers in rotation.
+    numbers: u64,
     /// Numbers that can go out now.
     free: u64,
     /// Numbers that visitors hold.
     locked: u64,
     /// Milliseconds since 1970 when the next one comes free, if none is.
     next_free_ms: Option<u64>,
-    /// Rows that got the overflow number since the server started, by reason.
+    /// The shard that has the pool.
+    shard: u16,
+    /// Numbers handed out since the server started.
+    allocated: u64,
+    /// Rows that got the overflow number since the server started, by reason. `exhausted` is what
+    /// the pool's shard counted; the others are of rows that came to this node.
     overflow: BTreeMap<String, u64>,
+    /// What has been asked of it lately; null until that has been looked at.
+    load: Option<LoadView>,
 }
 
 /// Numbers that are given to a pool.
@@ -130,15 +140,16 @@ pub(crate) async fn state(
 ) -> Result<Json<StateView>, Problem> {
     let visitor = enter(&context, &headers, Role::Read).await?;
     let pool = pool(&context, &visitor, &id).await?;
-    let state = context.live.state(pool.id).await.ok_or_else(|| {
-        let detail = "no shard serves the pool now: it may have no number in rotation yet";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-    })?;
+    let state = context.live.state(pool.id).await.ok_or_else(not_served)?;
     Ok(Json(StateView {
+        numbers: state.numbers,
         free: state.free,
         locked: state.locked,
         next_free_ms: state.next_free.map(|at| at.0),
+        shard: state.shard,
+        allocated: state.allocated,
         overflow: state.overflow,
+        load: context.live.load(pool.id).as_ref().map(LoadView::of),
     }))
 }
 
@@ -235,6 +246,13 @@ pub(crate) async fn end_key_overlap(
     let mut change = context.store.change(&visitor.who, context.live.now()).await?;
     change.end_key_overlap(pool.id).await?;
     Ok(Json(finish(&context, change, &trial).await?))
+}
+
+/// The directory knows it, the shards do not.
+pub(super) fn not_served() -> Problem {
+    let detail = "no shard of this node serves the pool now: it may have no number in rotation yet, \
+                  or another node has it";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
 impl PoolView {

@@ -1,17 +1,14 @@
 //! The plan of one pool: which sizes are worth looking at, and the table of them.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::Context;
-use ringwell_plan::{Callers, Demand, Forecast};
+use ringwell_plan::{Callers, Demand, Forecast, Sizes};
 use serde_json::{Value, json};
 
 use super::curve::{self, Curve};
 use super::values::{amount, percent, span};
 
-/// Overflow of the sizes that the table shows beside the ones asked for.
-const TARGETS: [f64; 6] = [0.1, 0.05, 0.02, 0.01, 0.001, 0.0001];
 /// A pool of the server has no more.
 const POOL_NUMBERS_MAX: u32 = 100_000;
 /// Where the curves begin and end, as overflow.
@@ -40,14 +37,10 @@ impl Plan {
         asked: Option<u32>,
         callers: Callers,
     ) -> anyhow::Result<Self> {
-        let numbers = demand.numbers_for(target).with_context(|| {
+        let sizes = demand.sizes(target, asked, &callers).with_context(|| {
             format!("no pool is large enough for an overflow of {}", percent(target))
         })?;
-        let beside = TARGETS.into_iter().filter_map(|target| demand.numbers_for(target));
-        let sizes = beside.chain(asked).chain([numbers]);
-        let by_size: BTreeMap<_, _> =
-            sizes.map(|size| (size, demand.forecast(size, &callers))).collect();
-        let forecasts = by_size.into_values().collect();
+        let Sizes { numbers, forecasts } = sizes;
         Ok(Self { demand, target, callers, numbers, asked, forecasts })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringwell_plan::Callers;
 
 /// `1%` or `0.01`, from 0 to 1.
-pub(super) fn parse_share(text: &str) -> Result<f64, &'static str> {
+pub(crate) fn parse_share(text: &str) -> Result<f64, &'static str> {
     let (digits, unit) = match text.strip_suffix('%') {
         Some(digits) => (digits, 0.01),
         None => (text, 1.0),

@@ -73,20 +73,56 @@ pub(super) fn lines(pool: &Value) -> String {
 pub(super) fn state(server: &Server, id: u64, json: bool) -> anyhow::Result<ExitCode> {
     let state = server.get(&format!("/v1/pools/{id}/state"))?;
     say(json, &state, || {
-        let mut lines = format!(
-            "{:20}{}\n{:20}{}\n",
-            "free",
-            text(&state, "free"),
-            "locked",
-            text(&state, "locked")
-        );
+        let mut lines = String::new();
+        for name in ["numbers", "free", "locked", "allocated"] {
+            let _ = writeln!(lines, "{name:20}{}", text(&state, name));
+        }
         if let Some(at) = time(&state["next_free_ms"]) {
             let _ = writeln!(lines, "{:20}{at}", "next comes free");
         }
         for (reason, rows) in state["overflow"].as_object().into_iter().flatten() {
             let _ = writeln!(lines, "{:20}{rows} since the start", plain(reason));
         }
+        let load = &state["load"];
+        if let Some(rows) = load["rows_per_second"].as_f64() {
+            let _ = writeln!(lines, "{:20}{rows:.3} rows a second", "load");
+        }
         lines
+    })
+}
+
+/// Prints how many numbers a pool needs for its own load.
+pub(super) fn sizing(
+    server: &Server,
+    id: u64,
+    target: f64,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let sizing = server.get(&format!("/v1/pools/{id}/sizing?target={target}"))?;
+    say(json, &sizing, || {
+        let load = sizing["load"]["busiest_hour"].as_f64().unwrap_or_default();
+        let has = &sizing["numbers"];
+        let share = |value: &Value| format!("{:.2} %", value.as_f64().unwrap_or_default() * 100.0);
+        let needed = match sizing["numbers_needed"].as_u64() {
+            Some(needed) => format!("{needed} numbers are needed"),
+            None => "no pool is large enough".to_owned(),
+        };
+        let target = share(&sizing["target"]);
+        let title =
+            format!("load {load:.1}: {needed} for an overflow of {target}; it has {has}\n\n");
+        let row = |forecast: &Value| {
+            let mark = if forecast["numbers"] == *has { "<- now" } else { "" };
+            vec![
+                text(forecast, "numbers"),
+                share(&forecast["overflow"]),
+                share(&forecast["misattributed"]),
+                share(&forecast["not_attributed"]),
+                mark.to_owned(),
+            ]
+        };
+        let rows: Vec<_> = sizing["forecasts"].as_array().into_iter().flatten().map(row).collect();
+        let heading = ["numbers", "overflow", "wrong caller", "not attributed", ""];
+        title + &table(&heading, &rows)
     })
 }
 

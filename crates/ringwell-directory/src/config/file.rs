@@ -9,6 +9,7 @@ use ringwell_core::Millis;
 use toml::de::DeValue;
 
 use super::application;
+use super::growth;
 use super::limits::{self, Bounds};
 use super::overrides::{one_a_core, parse_level, parse_token_hash};
 use super::section::{Section, wrong_type};
@@ -46,6 +47,7 @@ pub(super) fn read(
     management.set(&mut config.management.requests_per_second, "requests_per_second", a_second);
     management.finish();
     application::read(file, base, config);
+    growth::read(file.section("growth"), &mut config.growth);
     read_limits(file.section("limits"), &mut config.limits);
     read_links(file.section("links"), &mut config.links);
     read_journal(file.section("journal"), &mut config.journal);

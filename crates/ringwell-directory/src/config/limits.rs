@@ -50,6 +50,11 @@ pub(super) const REFUSAL_AGE: Bounds<Duration> =
 pub(super) const POOL_NUMBERS: Bounds<u64> =
     Bounds::new(1..=crate::RingPool::NUMBERS_MAX, "1 to 100000");
 pub(super) const NETWORK_NUMBERS: Bounds<u64> = Bounds::new(1..=8_000_000_000, "1 to 8000000000");
+pub(super) const GROWTH_EVERY: Bounds<Duration> =
+    Bounds::new(Duration::from_secs(1)..=Duration::from_hours(24), "1s to 24h");
+pub(super) const GROWTH_PERCENT: Bounds<u32> = Bounds::new(1..=1000, "1 to 1000");
+pub(super) const GROWTH_STEP: Bounds<u32> = Bounds::new(1..=100_000, "1 to 100000");
+pub(super) const OVERFLOW_PERCENT: Bounds<u32> = Bounds::new(1..=99, "1 to 99");
 pub(super) const BODY_BYTES: Bounds<u64> = Bounds::new(KIB..=64 * MIB, "1KiB to 64MiB");
 pub(super) const ROWS: Bounds<u64> = Bounds::new(1..=10_000, "1 to 10000");
 /// A row's parameters must fit a record of the journal, which holds 16 KiB.

@@ -101,7 +101,7 @@ impl Way {
                 Message::Stats(_)
                 | Message::Ping(_)
                 | Message::Change(..)
-                | Message::States { .. }
+                | Message::Look(_)
                 | Message::Adopt { .. } => {}
             }
         }

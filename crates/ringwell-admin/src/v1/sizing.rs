@@ -1,0 +1,262 @@
+//! What a ring pool's own load says of its size, and giving back what it does not need.
+//!
+//! The mathematics are those of `ringwell plan`. Source: docs/sizing.md.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use ringwell_core::{Millis, PoolId};
+use ringwell_plan::{Callers, Demand, Forecast, Sizes};
+use ringwell_store::{Resized, Role};
+use serde::{Deserialize, Serialize};
+
+use super::pools::not_served;
+use super::{Done, enter, pool, query};
+use crate::live::PoolLoad;
+use crate::problem::Problem;
+use crate::{Context, access::Visitor};
+
+/// The largest load that sizes are worked out for: twice what the largest pool can lock out. Beyond
+/// it no size helps, and the answer would take long.
+const LOAD_MAX: f64 = 200_000.0;
+
+/// What the overflow is to be, and what else is asked.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wanted {
+    /// The share of rows that may overflow, above 0 and below 1: 0.01.
+    #[serde(default = "one_percent")]
+    #[param(minimum = 0, maximum = 1)]
+    target: f64,
+    /// Another size to look at, 1 to 100,000.
+    #[param(minimum = 1, maximum = 100_000)]
+    numbers: Option<u32>,
+    /// How many rows of one batch ask the pool at once, 1 to 10,000: 1.
+    #[serde(default = "one")]
+    #[param(minimum = 1, maximum = 10_000)]
+    together: u32,
+}
+
+/// Which numbers count as unused.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Unused {
+    /// Milliseconds since 1970: those that nobody has held since.
+    since_ms: u64,
+    /// Whether to answer as if it were done, and not to do it.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What has been asked of a pool lately.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct LoadView {
+    /// The time that the counts are of: about a lifetime, or since the server started.
+    over_seconds: f64,
+    /// Rows in that time, those that overflowed included.
+    rows: u64,
+    /// Rows of them that found every number locked.
+    exhausted: u64,
+    rows_per_second: f64,
+    /// Rows in one lifetime at that rate: numbers that would be locked on average.
+    load: f64,
+    /// The highest mean load of a clock hour, of the last day.
+    busiest_hour: f64,
+}
+
+/// How many numbers a pool needs.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct SizingView {
+    pool: u64,
+    /// Numbers in rotation now; the overflow number is not counted, here and below.
+    numbers: u32,
+    lifetime_seconds: f64,
+    load: LoadView,
+    /// The share of rows that may overflow.
+    target: f64,
+    /// The fewest numbers that keep it, for the busiest hour; null if no pool is large enough.
+    numbers_needed: Option<u32>,
+    /// What becomes of the busiest hour with some sizes, the present one among them.
+    forecasts: Vec<ForecastView>,
+}
+
+/// What becomes of a pool with so many numbers. Shares are from 0 to 1.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct ForecastView {
+    numbers: u32,
+    /// Share of rows that overflow.
+    overflow: f64,
+    /// Numbers locked on average.
+    locked: f64,
+    /// From one allocation of a number to its next; null if it is never needed again.
+    reuse_seconds: Option<f64>,
+    /// Share of callers who call after their number has gone to somebody else.
+    misattributed: f64,
+    /// The same if any free number went out next.
+    misattributed_random: f64,
+    /// Overflow and wrong callers together.
+    not_attributed: f64,
+}
+
+/// What a pool has given back.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct GivenBack {
+    /// Numbers that it had, the overflow number included.
+    before: u64,
+    /// Numbers that it has.
+    after: u64,
+    #[serde(flatten)]
+    done: Done,
+}
+
+/// Says how many numbers a ring pool needs for its own load.
+#[utoipa::path(get, path = "/v1/pools/{id}/sizing", params(("id" = u64, Path), Wanted),
+    responses((status = 200, body = SizingView), (status = 404), (status = 503)))]
+pub(crate) async fn show(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<SizingView>, Problem> {
+    let visitor = enter(&context, &headers, Role::Read).await?;
+    sizing(&context, &visitor, &id, &uri).await
+}
+
+/// The same, by the path that other ring pool APIs lead one to expect.
+#[utoipa::path(get, path = "/v1/ring_pools/{id}/sizing", params(("id" = u64, Path), Wanted),
+    responses((status = 200, body = SizingView), (status = 404), (status = 503)))]
+pub(crate) async fn show_ring_pool(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<SizingView>, Problem> {
+    let visitor = enter(&context, &headers, Role::Read).await?;
+    sizing(&context, &visitor, &id, &uri).await
+}
+
+/// Gives unused numbers of a ring pool back to the inventory, as is done when a month ends: it
+/// keeps what it began with.
+#[utoipa::path(post, path = "/v1/pools/{id}/unused", params(("id" = u64, Path), Unused),
+    responses((status = 200, body = GivenBack), (status = 404)))]
+pub(crate) async fn give_back(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<GivenBack>, Problem> {
+    let visitor = enter(&context, &headers, Role::Write).await?;
+    let pool = pool(&context, &visitor, &id).await?.id;
+    let Unused { since_ms, dry_run } = query(&uri)?;
+    let unused = context.live.unused(pool, Millis(since_ms)).await;
+    let (who, now) = (&visitor.who, context.live.now());
+    let given = context.store.give_back_unused(who, now, pool, &unused, dry_run);
+    let (version, Resized { before, after, .. }) = given.await?;
+    if !dry_run {
+        context.live.changed(version);
+    }
+    Ok(Json(GivenBack { before, after, done: Done { version, dry_run } }))
+}
+
+async fn sizing(
+    context: &Context,
+    visitor: &Visitor,
+    id: &str,
+    uri: &Uri,
+) -> Result<Json<SizingView>, Problem> {
+    let id = pool(context, visitor, id).await?.id;
+    let wanted: Wanted = query(uri)?;
+    wanted.check()?;
+    let load = context.live.load(id).ok_or_else(not_served)?;
+    // Formulas of many steps: not on the thread that others wait for.
+    let worked_out = tokio::task::spawn_blocking(move || work_out(id, &load, &wanted));
+    let failed = |what: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what);
+    Ok(Json(worked_out.await.map_err(|error| failed(error.to_string()))??))
+}
+
+fn work_out(pool: PoolId, load: &PoolLoad, wanted: &Wanted) -> Result<SizingView, Problem> {
+    let Wanted { target, numbers, together } = *wanted;
+    let lifetime = Duration::from_millis(load.lifetime.0);
+    let busiest = load.busiest.max(load.load);
+    // Beyond ten million there is nothing left to tell apart.
+    let demand = Demand::of_load(busiest.min(1e7), lifetime)
+        .and_then(|demand| demand.in_batches_of(together))
+        .map_err(|error| Problem::bad_request(error.to_string()))?;
+    let callers = Callers::assumed();
+    let sizes = if busiest < LOAD_MAX { demand.sizes(target, numbers, &callers) } else { None };
+    let (numbers_needed, mut forecasts) = match sizes {
+        Some(Sizes { numbers, forecasts }) => (Some(numbers), forecasts),
+        None => (None, numbers.map(|size| demand.forecast(size, &callers)).into_iter().collect()),
+    };
+    let place = forecasts.binary_search_by_key(&load.numbers, |forecast| forecast.numbers);
+    if let Err(place) = place {
+        forecasts.insert(place, demand.forecast(load.numbers, &callers));
+    }
+    Ok(SizingView {
+        pool: pool.0,
+        numbers: load.numbers,
+        lifetime_seconds: lifetime.as_secs_f64(),
+        load: LoadView::of(load),
+        target,
+        numbers_needed,
+        forecasts: forecasts.iter().map(ForecastView::of).collect(),
+    })
+}
+
+const fn one_percent() -> f64 {
+    0.01
+}
+
+const fn one() -> u32 {
+    1
+}
+
+impl Wanted {
+    fn check(&self) -> Result<(), Problem> {
+        if !(self.target > 0.0 && self.target < 1.0) {
+            return Err(Problem::bad_request("target must be a share above 0 and below 1"));
+        }
+        if self.numbers.is_some_and(|numbers| !(1..=100_000).contains(&numbers)) {
+            return Err(Problem::bad_request("numbers must be 1 to 100000"));
+        }
+        if !(1..=10_000).contains(&self.together) {
+            return Err(Problem::bad_request("together must be 1 to 10000"));
+        }
+        Ok(())
+    }
+}
+
+impl LoadView {
+    pub(super) fn of(load: &PoolLoad) -> Self {
+        let lifetime = Duration::from_millis(load.lifetime.0).as_secs_f64();
+        Self {
+            over_seconds: Duration::from_millis(load.over.0).as_secs_f64(),
+            rows: load.asked,
+            exhausted: load.exhausted,
+            rows_per_second: rounded(load.load / lifetime),
+            load: rounded(load.load),
+            busiest_hour: rounded(load.busiest),
+        }
+    }
+}
+
+impl ForecastView {
+    fn of(forecast: &Forecast) -> Self {
+        Self {
+            numbers: forecast.numbers,
+            overflow: rounded(forecast.overflow),
+            locked: rounded(forecast.locked),
+            reuse_seconds: forecast.reuse.map(|reuse| rounded(reuse.as_secs_f64())),
+            misattributed: rounded(forecast.misattributed),
+            misattributed_random: rounded(forecast.misattributed_random),
+            not_attributed: rounded(forecast.lost()),
+        }
+    }
+}
+
+/// To six decimals: what follows says nothing, and is not the same on every machine.
+fn rounded(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}

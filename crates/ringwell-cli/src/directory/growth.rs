@@ -1,0 +1,171 @@
+//! When pools grow and shrink by themselves.
+//!
+//! Owns the clockwork: looks at what is asked of each pool, lets the busy ones grow every few
+//! minutes, and has unused numbers given back when a month ends. By how much, and that everything
+//! is in the audit log, is the store's. Source: docs/spec/directory.md, "Growth".
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use ringwell_core::{Millis, PoolId};
+use ringwell_directory::{Growth, GrowthMode};
+use ringwell_node::{Live, LiveError};
+use ringwell_store::{Resized, Store, StoreError};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::loads::SharedLoads;
+use super::now;
+
+/// The shards' counts are looked at this often, or ten times between two decisions.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Pools that grow in one change: others wait for the database meanwhile.
+const POOLS_AT_ONCE: usize = 100;
+
+/// Who has it done in the audit log.
+const MONTH_END: &str = "ringwell: month end";
+
+/// The clockwork.
+pub(super) struct Grower {
+    store: Store,
+    live: Live,
+    loads: SharedLoads,
+    /// To be told of changes.
+    changed: Arc<Notify>,
+    growth: Growth,
+}
+
+impl Grower {
+    pub(super) fn new(
+        store: Store,
+        live: Live,
+        loads: SharedLoads,
+        changed: Arc<Notify>,
+        growth: Growth,
+    ) -> Self {
+        Self { store, live, loads, changed, growth }
+    }
+
+    /// Until the node has ended.
+    pub(super) async fn run(&mut self) {
+        let Growth { mode, every, .. } = self.growth;
+        let (mut decided, mut month) = (Instant::now(), first_of_month(now()));
+        loop {
+            tokio::time::sleep(LOOK_EVERY.min(every / 10)).await;
+            let Ok(asked) = self.live.asked().await else { return };
+            self.loads.lock().take(now(), asked);
+            if mode == GrowthMode::Off || decided.elapsed() < every {
+                continue;
+            }
+            decided = Instant::now();
+            tell(self.grow(now()).await);
+            tell(self.fill_short(now()).await);
+            if let Some(since) = ended(&mut month, now()) {
+                tell(self.give_back(now(), since).await);
+            }
+        }
+    }
+
+    /// Lets the pools grow that are busy now.
+    async fn grow(&self, now: Millis) -> Result<(), StoreError> {
+        let busy = self.loads.lock().busy(f64::from(self.growth.overflow_percent) / 100.0);
+        let Growth { percent, step_max, .. } = self.growth;
+        let growth = ringwell_store::Growth { percent, step_max, dry_run: self.is_trial() };
+        for pools in busy.chunks(POOLS_AT_ONCE) {
+            let (_, resized) = self.store.grow(now, growth, pools).await?;
+            self.log("grows", &resized);
+        }
+        Ok(())
+    }
+
+    /// Gives pools what they were to begin with and the inventory did not have.
+    async fn fill_short(&self, now: Millis) -> Result<(), StoreError> {
+        let (_, resized) = self.store.fill_short(now, self.is_trial()).await?;
+        self.log("gets numbers that it was to begin with", &resized);
+        Ok(())
+    }
+
+    /// Takes numbers from pools that nobody has held `since`, as far as they grew.
+    async fn give_back(&self, now: Millis, since: Millis) -> Result<(), StoreError> {
+        let pools = self.loads.lock().pools();
+        for pool in pools {
+            match self.give_back_of(now, pool, since).await {
+                Ok(resized) => self.log("gives back unused numbers", resized.as_slice()),
+                // It has been removed meanwhile.
+                Err(StoreError::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn give_back_of(
+        &self,
+        now: Millis,
+        pool: PoolId,
+        since: Millis,
+    ) -> Result<Option<Resized>, StoreError> {
+        let unused = match self.live.unused(pool, since).await {
+            Ok(unused) if !unused.is_empty() => unused,
+            Ok(_) | Err(LiveError::Refused(_) | LiveError::Stopping) => return Ok(None),
+        };
+        let given = self.store.give_back_unused(MONTH_END, now, pool, &unused, self.is_trial());
+        given.await.map(|(_, resized)| Some(resized))
+    }
+
+    fn is_trial(&self) -> bool {
+        self.growth.mode == GrowthMode::DryRun
+    }
+
+    fn log(&self, what: &str, resized: &[Resized]) {
+        for Resized { pool, before, after } in resized.iter().filter(|it| it.before != it.after) {
+            let dry_run = self.is_trial();
+            tracing::info!(ring_pool = pool.0, before, after, dry_run, "a ring pool {what}");
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// What the database did not do is tried again next time.
+fn tell(done: Result<(), StoreError>) {
+    if let Err(error) = done {
+        tracing::warn!(%error, "ring pools neither grow nor shrink now: tried again next time");
+    }
+}
+
+/// When the month (UTC) of `now` began.
+fn first_of_month(now: Millis) -> Option<Date> {
+    let at = Timestamp::from_millisecond(i64::try_from(now.0).ok()?).ok()?;
+    Some(at.to_zoned(TimeZone::UTC).date().first_of_month())
+}
+
+/// When the month began that has ended since `month`, if one has: `month` is that of `now` then.
+fn ended(month: &mut Option<Date>, now: Millis) -> Option<Millis> {
+    let current = first_of_month(now)?;
+    // A clock that steps back ends no month, and none twice.
+    let before = month.filter(|before| *before < current)?;
+    *month = Some(current);
+    let began = before.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond();
+    u64::try_from(began).ok().map(Millis)
+}
+
+#[cfg(test)]
+#[test]
+fn a_month_ends_once_and_names_when_it_began() {
+    let at = |text: &str| {
+        let at: Timestamp = text.parse().unwrap();
+        Millis(u64::try_from(at.as_millisecond()).unwrap())
+    };
+    let mut month = first_of_month(at("2026-01-31T23:59:59Z"));
+    assert_eq!(ended(&mut month, at("2026-01-31T23:59:59.999Z")), None);
+    assert_eq!(ended(&mut month, at("2026-02-01T00:00:00Z")), Some(at("2026-01-01T00:00:00Z")));
+    assert_eq!(ended(&mut month, at("2026-02-01T00:05:00Z")), None);
+    assert_eq!(ended(&mut month, at("2026-01-31T23:59:00Z")), None, "the clock stepped back");
+    assert_eq!(ended(&mut month, at("2026-02-01T00:05:00Z")), None);
+    // Nobody looked for a while: numbers are unused that were so since the month last looked at.
+    assert_eq!(ended(&mut month, at("2026-05-03T00:00:00Z")), Some(at("2026-02-01T00:00:00Z")));
+}

@@ -1,0 +1,209 @@
+//! How much is asked of each pool: what the shards count, looked at every few seconds.
+//!
+//! Owns the trailing counts. With a fixed lockout, the load of a pool is the number of rows that
+//! asked for it within the last lifetime, also when traffic varies; so that is what is kept, as a
+//! few marks of the running counts for each pool. Knows no clock. Invariant: a pool has at most
+//! [`MARKS_MAX`] marks, whatever its lifetime.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ringwell_admin::PoolLoad;
+use ringwell_core::{Millis, PoolId};
+use ringwell_node::PoolAsked;
+
+/// Marks within one lifetime: the oldest is up to an eighth too old.
+const MARKS_MAX: usize = 8;
+
+const HOUR: Millis = Millis(3_600_000);
+
+/// Hours of which the means are kept.
+const HOURS: usize = 24;
+
+/// What the thread of the directory and the handlers of the API share.
+#[derive(Clone, Default)]
+pub(super) struct SharedLoads(Arc<Mutex<Loads>>);
+
+impl SharedLoads {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Loads> {
+        // Counts that a panic has left half updated mislead nobody for long.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The trailing counts of all pools of this node.
+#[derive(Debug, Default)]
+pub(super) struct Loads(BTreeMap<PoolId, Trail>);
+
+#[derive(Debug)]
+struct Trail {
+    /// As the shard last had it.
+    seen: PoolAsked,
+    /// Oldest first; never empty.
+    marks: VecDeque<Mark>,
+    newest: Mark,
+    /// As it was when growth was last decided on.
+    decided: Mark,
+    /// Sum and count of the loads seen in the hour that began then.
+    hour: (Millis, f64, u32),
+    /// Means of the hours before it.
+    means: VecDeque<f32>,
+}
+
+/// The counts since the pool was first seen.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: Millis,
+    asked: u64,
+    exhausted: u64,
+}
+
+impl Loads {
+    /// Takes what the shards counted up to `now`. Pools that are not among them are forgotten.
+    pub(super) fn take(&mut self, now: Millis, asked: Vec<PoolAsked>) {
+        let mut before = std::mem::take(&mut self.0);
+        for seen in asked {
+            let trail = match before.remove(&seen.pool) {
+                Some(mut trail) => {
+                    trail.add(now, seen);
+                    trail
+                }
+                None => Trail::new(now, seen),
+            };
+            self.0.insert(seen.pool, trail);
+        }
+    }
+
+    /// What has been asked of `pool` lately; `None` until it has been looked at twice.
+    pub(super) fn of(&self, pool: PoolId) -> Option<PoolLoad> {
+        self.0.get(&pool)?.load()
+    }
+
+    /// Pools of which more than the share `most` of the rows overflowed since this was asked
+    /// before, or would overflow at their load.
+    pub(super) fn busy(&mut self, most: f64) -> Vec<PoolId> {
+        let busy =
+            self.0.iter_mut().filter_map(|(pool, trail)| trail.is_busy(most).then_some(*pool));
+        busy.collect()
+    }
+
+    /// All pools.
+    pub(super) fn pools(&self) -> Vec<PoolId> {
+        self.0.keys().copied().collect()
+    }
+}
+
+impl Trail {
+    fn new(now: Millis, seen: PoolAsked) -> Self {
+        let mark = Mark { at: now, asked: 0, exhausted: 0 };
+        let (marks, hour) = (VecDeque::from([mark]), (hour_of(now), 0.0, 0));
+        Self { seen, marks, newest: mark, decided: mark, hour, means: VecDeque::new() }
+    }
+
+    fn add(&mut self, now: Millis, seen: PoolAsked) {
+        let before = self.seen;
+        let allocated = more(before.allocated, seen.allocated);
+        let exhausted = more(before.exhausted, seen.exhausted);
+        self.seen = seen;
+        self.newest = Mark {
+            at: now.max(self.newest.at),
+            asked: self.newest.asked + allocated + exhausted,
+            exhausted: self.newest.exhausted + exhausted,
+        };
+        self.mark();
+        self.mean();
+    }
+
+    /// Keeps a mark if the last one is old enough, and forgets those before the trailing lifetime.
+    fn mark(&mut self) {
+        let Mark { at, .. } = self.newest;
+        let step = Millis(self.seen.lifetime.0 / MARKS_MAX as u64);
+        if self.marks.back().is_none_or(|last| at.since(last.at) >= step) {
+            self.marks.push_back(self.newest);
+        }
+        let is_old = |mark: &Mark| at.since(mark.at) >= self.seen.lifetime;
+        // One at least as old as the lifetime stays, but never the newest alone.
+        while self.marks.len() > 2 && is_old(&self.marks[1]) {
+            self.marks.pop_front();
+        }
+        // The lifetime has become shorter.
+        while self.marks.len() > MARKS_MAX + 2 {
+            self.marks.pop_front();
+        }
+    }
+
+    fn mean(&mut self) {
+        let Some(load) = self.load() else { return };
+        let (start, sum, count) = self.hour;
+        let now = hour_of(self.newest.at);
+        if start == now {
+            self.hour = (start, sum + load.load, count + 1);
+            return;
+        }
+        self.means.extend(mean(sum, count));
+        while self.means.len() >= HOURS {
+            self.means.pop_front();
+        }
+        self.hour = (now, load.load, 1);
+    }
+
+    fn load(&self) -> Option<PoolLoad> {
+        let first = self.marks.front()?;
+        let over = self.newest.at.since(first.at);
+        if over == Millis::ZERO {
+            return None;
+        }
+        let asked = self.newest.asked - first.asked;
+        let share = float(self.seen.lifetime.0) / float(over.0);
+        let load = float(asked) * share;
+        let (_, sum, count) = self.hour;
+        let means = self.means.iter().copied().chain(mean(sum, count));
+        Some(PoolLoad {
+            numbers: self.seen.numbers,
+            lifetime: self.seen.lifetime,
+            over,
+            asked,
+            exhausted: self.newest.exhausted - first.exhausted,
+            load,
+            busiest: means.map(f64::from).fold(0.0, f64::max),
+        })
+    }
+
+    fn is_busy(&mut self, most: f64) -> bool {
+        let before = std::mem::replace(&mut self.decided, self.newest);
+        let asked = self.newest.asked - before.asked;
+        let exhausted = self.newest.exhausted - before.exhausted;
+        if asked == 0 {
+            return false;
+        }
+        if float(exhausted) > most * float(asked) {
+            return true;
+        }
+        let load = self.load().map_or(0.0, |load| load.load);
+        ringwell_plan::blocking(f64::from(self.seen.numbers), load) > most
+    }
+}
+
+/// How much a count modulo 2^32 has grown. One that fell by less than half of that began anew: its
+/// pool has moved to another shard.
+fn more(before: u32, after: u32) -> u64 {
+    let grown = after.wrapping_sub(before);
+    u64::from(if grown > u32::MAX / 2 { after } else { grown })
+}
+
+fn hour_of(now: Millis) -> Millis {
+    Millis(now.0 - now.0 % HOUR.0)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "three digits of a mean are enough")]
+fn mean(sum: f64, count: u32) -> Option<f32> {
+    (count > 0).then(|| (sum / f64::from(count)) as f32)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no count or time reaches 2^52")]
+const fn float(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests;

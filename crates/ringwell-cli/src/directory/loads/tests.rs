@@ -1,0 +1,71 @@
+use super::*;
+
+const POOL: PoolId = PoolId(1);
+const START: Millis = Millis(1_767_225_600_000);
+const LIFETIME: Millis = Millis(1_800_000);
+const STEP: Millis = Millis(10_000);
+
+fn asked(numbers: u32, allocated: u32, exhausted: u32) -> PoolAsked {
+    PoolAsked { pool: POOL, numbers, lifetime: LIFETIME, allocated, exhausted }
+}
+
+/// `rate` allocations in each step, seen for so many steps from the `from`-th on.
+fn watch(loads: &mut Loads, from: u64, steps: u64, rate: u32, counted: &mut u32) {
+    for step in from..from + steps {
+        loads.take(Millis(START.0 + step * STEP.0), vec![asked(100, *counted, 0)]);
+        *counted = counted.wrapping_add(rate);
+    }
+}
+
+#[test]
+fn the_load_is_what_was_asked_in_the_last_lifetime() {
+    let mut loads = Loads::default();
+    let mut counted = u32::MAX - 100;
+    loads.take(START, vec![asked(100, counted, 0)]);
+    assert_eq!(loads.of(POOL), None, "nobody has looked twice");
+    // Two in ten seconds are 360 in half an hour, from the first on.
+    watch(&mut loads, 0, 10, 2, &mut counted);
+    assert!((loads.of(POOL).unwrap().load - 360.0).abs() < 0.1, "{loads:?}");
+    watch(&mut loads, 10, 1000, 2, &mut counted);
+    let load = loads.of(POOL).unwrap();
+    assert!((load.load - 360.0).abs() < 0.1, "{load:?}");
+    assert!(load.over >= LIFETIME && load.over.0 <= LIFETIME.0 * 9 / 8 + STEP.0, "{load:?}");
+    assert!(loads.0[&POOL].marks.len() <= MARKS_MAX + 2);
+    // A quiet lifetime later nothing is left of it, but the busiest hour is remembered for a day.
+    watch(&mut loads, 1010, 250, 0, &mut counted);
+    let load = loads.of(POOL).unwrap();
+    assert!(load.load < 0.1 && (load.busiest - 360.0).abs() < 1.0, "{load:?}");
+    watch(&mut loads, 1260, 25 * 360, 0, &mut counted);
+    assert!(loads.of(POOL).unwrap().busiest < 1.0);
+}
+
+#[test]
+fn a_pool_is_busy_when_its_rows_overflow_or_would() {
+    let mut loads = Loads::default();
+    let mut counted = 0;
+    // 36 of 100 numbers: far from full.
+    watch(&mut loads, 0, 200, 0, &mut counted);
+    for step in 200..400 {
+        counted += u32::from(step % 5 == 0);
+        loads.take(Millis(START.0 + step * STEP.0), vec![asked(100, counted, 0)]);
+    }
+    assert_eq!(loads.busy(0.01), []);
+    // The same is too much for 40 of them: 1 % overflow with 50.
+    loads.take(Millis(START.0 + 400 * STEP.0), vec![asked(40, counted + 1, 0)]);
+    assert_eq!(loads.busy(0.01), [POOL]);
+    assert_eq!(loads.busy(0.01), [], "nothing has been asked since");
+    // Rows that came together overflow though the load is small.
+    loads.take(Millis(START.0 + 401 * STEP.0), vec![asked(100, counted + 2, 1)]);
+    assert_eq!(loads.busy(0.01), [POOL]);
+}
+
+#[test]
+fn a_pool_that_begins_anew_on_another_shard_is_no_flood() {
+    let mut loads = Loads::default();
+    loads.take(START, vec![asked(100, 1_000_000, 50)]);
+    loads.take(START + STEP, vec![asked(100, 7, 0)]);
+    let load = loads.of(POOL).unwrap();
+    assert_eq!((load.asked, load.exhausted), (7, 0));
+    loads.take(START + STEP, Vec::new());
+    assert_eq!(loads.of(POOL), None, "another node's now");
+}

@@ -1,0 +1,54 @@
+//! The running server, as the management API asks it.
+
+use std::sync::Arc;
+
+use ringwell_admin::{Later, PoolLoad, PoolState};
+use ringwell_core::{Millis, NumberRange, PoolId};
+use ringwell_node::Live;
+use tokio::sync::Notify;
+
+use super::loads::SharedLoads;
+use super::now;
+
+/// What handlers are given.
+pub(super) struct Server {
+    pub(super) live: Live,
+    pub(super) changed: Arc<Notify>,
+    pub(super) loads: SharedLoads,
+}
+
+impl ringwell_admin::Live for Server {
+    fn now(&self) -> Millis {
+        now()
+    }
+
+    fn state(&self, pool: PoolId) -> Later<'_, Option<PoolState>> {
+        Box::pin(async move {
+            let state = self.live.state(pool).await.ok()??;
+            let refused = self.live.refused(pool).await.ok()?;
+            let refused = refused.into_iter().map(|(reason, rows)| (reason.to_owned(), rows));
+            let exhausted = ("exhausted".to_owned(), u64::from(state.exhausted));
+            Some(PoolState {
+                numbers: state.numbers.into(),
+                free: u64::from(state.numbers - state.locked.min(state.numbers)),
+                locked: state.locked.into(),
+                next_free: state.next_free,
+                shard: state.shard,
+                allocated: state.allocated.into(),
+                overflow: refused.chain([exhausted]).collect(),
+            })
+        })
+    }
+
+    fn load(&self, pool: PoolId) -> Option<PoolLoad> {
+        self.loads.lock().of(pool)
+    }
+
+    fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Vec<NumberRange>> {
+        Box::pin(async move { self.live.unused(pool, since).await.unwrap_or_default() })
+    }
+
+    fn changed(&self, _version: u64) {
+        self.changed.notify_one();
+    }
+}

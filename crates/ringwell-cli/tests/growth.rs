@@ -1,0 +1,215 @@
+//! Pools of a real server that grow while they are busy, give back what they do not use, and say
+//! what size they need.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use support::batch;
+use support::client::Client;
+use support::server::{Server, ringwell};
+use support::site::{Pool, Site, TOKEN};
+
+/// Nothing here is about being quick.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// The pool may have so many numbers, the overflow number included; it begins with a tenth.
+const SIZE: u64 = 30;
+/// The most by which it grows at once.
+const STEP: u64 = 4;
+
+/// A server with numbers in its inventory and one pool that was filled with a tenth.
+struct Managed {
+    /// Keeps the folder.
+    _site: Site,
+    server: Server,
+    operator: Client,
+    pool: Pool,
+}
+
+impl Managed {
+    fn start(mode: &str, lifetime_seconds: u64) -> Self {
+        let settings = format!(
+            "shards = 2\nmanagement.address = \"127.0.0.1:0\"\ngrowth.mode = \"{mode}\"\n\
+             growth.every = \"1s\"\ngrowth.percent = 50\ngrowth.step_max = {STEP}\n\
+             directory.database = \"sqlite:directory.sqlite\""
+        );
+        let site = Site::new(Vec::new(), &settings);
+        let server = Server::start(site.serve(&[]));
+        let mut operator = Client::connect(&logged(&server, "management")["address"]).unwrap();
+        let numbers = json!({"ranges": ["8885550100-8885550199"]});
+        post(&mut operator, "/v1/numbers", &numbers);
+        let path = "/api/2013-07-01/1/advertisers/7/advertiser_campaigns/8/ring_pools/a.json";
+        let wanted =
+            json!({"name": "A", "lifetime_seconds": lifetime_seconds, "max_pool_size": SIZE});
+        let pool = post(&mut operator, path, &wanted);
+        let (id, key) = (pool["id"].as_u64().unwrap(), pool["api_key"].as_str().unwrap());
+        let pool = Pool { key: key.to_owned(), ..Pool::new(id, 2, PATIENCE) };
+        let mut managed = Self { _site: site, server, operator, pool };
+        assert_eq!(managed.size(), SIZE / 10);
+        let path = format!("/v1/pools/{id}/state");
+        let token = format!("Bearer {TOKEN}");
+        let until = Instant::now() + PATIENCE;
+        while managed.operator.get(&path, &[("authorization", &token)]).unwrap().status == 503 {
+            assert!(Instant::now() < until, "no shard has the pool");
+            thread::sleep(Duration::from_millis(20));
+        }
+        managed
+    }
+
+    /// Numbers that the directory gives the pool, the overflow number included.
+    fn size(&mut self) -> u64 {
+        let has_overflow = self.get("")["overflow_number"].is_string();
+        let runs = self.get("/numbers");
+        let counts = runs.as_array().unwrap().iter().map(|run| run["count"].as_u64().unwrap());
+        counts.sum::<u64>() + u64::from(has_overflow)
+    }
+
+    fn get(&mut self, what: &str) -> Value {
+        get(&mut self.operator, &format!("/v1/pools/{}{what}", self.pool.id))
+    }
+
+    /// Asks for numbers until it is so.
+    fn under_load(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
+        let mut client = self.server.client();
+        let until = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < until, "{what}: {}", self.get("/state"));
+            for _ in 0..5 {
+                batch::one(&mut client, &self.pool, "x");
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The fields of the newest line of the log with this message.
+fn logged(server: &Server, message: &str) -> BTreeMap<String, String> {
+    let log = server.log();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut fields = lines.map(|line| line.get("fields").cloned().unwrap_or(line));
+    let found = fields.rfind(|fields| fields["message"] == message).unwrap_or_default();
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let found = found.as_object().into_iter().flatten();
+    found.map(|(name, value)| (name.clone(), text(value))).collect()
+}
+
+fn get(operator: &mut Client, path: &str) -> Value {
+    let answer = operator.get(path, &[("authorization", &format!("Bearer {TOKEN}"))]).unwrap();
+    assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+    answer.json()
+}
+
+fn post(operator: &mut Client, path: &str, body: &Value) -> Value {
+    let token = format!("Bearer {TOKEN}");
+    let headers = [("authorization", token.as_str()), ("content-type", "application/json")];
+    let answer = operator.post(path, &headers, &body.to_string()).unwrap();
+    assert!(answer.status < 300, "{path}: {} {}", answer.status, answer.body);
+    answer.json()
+}
+
+fn now_ms() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+#[test]
+fn a_busy_pool_grows_by_steps_up_to_its_cap_and_gives_back_what_it_does_not_use() {
+    let mut managed = Managed::start("on", 1);
+    managed.under_load("growth to the cap", |managed| managed.size() == SIZE);
+    managed.under_load("a state of the grown pool", |managed| {
+        managed.get("/state")["numbers"] == SIZE - 1
+    });
+    let allocated = managed.get("/state")["allocated"].as_u64().unwrap();
+    managed.under_load("the turn of every number", |managed| {
+        managed.get("/state")["allocated"].as_u64().unwrap() >= allocated + SIZE
+    });
+    assert_eq!(managed.size(), SIZE, "never beyond the cap");
+    let audit = get(&mut managed.operator, "/v1/audit?limit=1000");
+    let audit = audit.as_array().unwrap();
+    let grown = audit.iter().filter(|line| line["who"] == "ringwell: growth");
+    let mut versions: Vec<_> = grown.map(|line| line["version"].as_u64().unwrap()).collect();
+    versions.dedup();
+    assert!(versions.len() as u64 >= (SIZE - SIZE / 10) / STEP, "{audit:?}");
+    // Nobody asks any more: as at the end of a month, but for what somebody held since.
+    let path = format!("/v1/pools/{}/unused", managed.pool.id);
+    let held = post(&mut managed.operator, &format!("{path}?since_ms=0"), &Value::Null);
+    assert_eq!((&held["before"], &held["after"]), (&SIZE.into(), &SIZE.into()), "{held}");
+    let until = Instant::now() + PATIENCE;
+    while managed.get("/state")["locked"] != 0 {
+        assert!(Instant::now() < until);
+        thread::sleep(Duration::from_millis(50));
+    }
+    let path = format!("{path}?since_ms={}", now_ms());
+    let tried = post(&mut managed.operator, &format!("{path}&dry_run=true"), &Value::Null);
+    assert_eq!((&tried["before"], &tried["after"]), (&SIZE.into(), &(SIZE / 10).into()));
+    assert_eq!(managed.size(), SIZE, "it was only tried");
+    let given = post(&mut managed.operator, &path, &Value::Null);
+    assert_eq!((&given["before"], &given["after"]), (&SIZE.into(), &(SIZE / 10).into()));
+    assert_eq!(managed.size(), SIZE / 10);
+    managed.server.stop();
+}
+
+#[test]
+fn a_dry_run_says_what_it_would_do_and_does_nothing() {
+    let mut managed = Managed::start("dry_run", 60);
+    let mut told = BTreeMap::default();
+    managed.under_load("word of growth", |managed| {
+        told = logged(&managed.server, "a ring pool grows");
+        !told.is_empty()
+    });
+    let expected = [("before", "3"), ("after", "5"), ("dry_run", "true")];
+    for (name, value) in expected {
+        assert_eq!(told[name], value, "{told:?}");
+    }
+    assert_eq!(managed.size(), SIZE / 10);
+    let audit = get(&mut managed.operator, "/v1/audit");
+    assert!(!audit.to_string().contains("ringwell: growth"), "{audit}");
+    managed.server.stop();
+}
+
+#[test]
+fn a_pool_says_how_it_is_and_what_size_its_own_load_needs() {
+    let mut managed = Managed::start("off", 3600);
+    managed.under_load("a load", |managed| managed.get("/state")["load"]["rows"] != Value::Null);
+    managed.under_load("a load that is seen", |managed| {
+        managed.get("/state")["load"]["exhausted"].as_u64().unwrap() > 10
+    });
+    let state = managed.get("/state");
+    let numbers = SIZE / 10 - 1;
+    assert_eq!((&state["numbers"], &state["locked"]), (&numbers.into(), &numbers.into()));
+    assert_eq!((&state["free"], &state["allocated"]), (&0.into(), &numbers.into()));
+    assert!(state["next_free_ms"].as_u64().unwrap() > now_ms(), "{state}");
+    assert!(state["overflow"]["exhausted"].as_u64().unwrap() > 10, "{state}");
+    let sizing = managed.get("/sizing?target=0.05&numbers=12");
+    assert_eq!(sizing["numbers"], numbers, "{sizing}");
+    // Dozens of rows in seconds are many in an hour; all of them want a number of their own.
+    let load = sizing["load"]["load"].as_f64().unwrap();
+    let needed = sizing["numbers_needed"].as_u64();
+    assert!(load > 100.0 && needed.is_none_or(|needed| needed > 90), "{sizing}");
+    let forecasts = sizing["forecasts"].as_array().unwrap();
+    let of = |numbers: u64| forecasts.iter().find(|it| it["numbers"] == numbers).unwrap();
+    let overflow = |numbers| of(numbers)["overflow"].as_f64().unwrap();
+    assert!(overflow(numbers) > overflow(12) && overflow(12) > 0.5, "{sizing}");
+    if let Some(needed) = needed {
+        assert!(overflow(needed) <= 0.05, "{sizing}");
+    }
+    let path = format!("/v1/ring_pools/{}/sizing", managed.pool.id);
+    assert_eq!(get(&mut managed.operator, &path)["target"], 0.01);
+    let token = format!("Bearer {TOKEN}");
+    let wrong = managed.operator.get(&format!("{path}?target=1"), &[("authorization", &token)]);
+    assert_eq!(wrong.unwrap().status, 400);
+    let address = &logged(&managed.server, "management")["address"];
+    for (what, wanted) in [("sizing", "for an overflow of 1.00 %; it has 2"), ("state", "load")] {
+        let id = managed.pool.id.to_string();
+        let mut command = ringwell(&["pools", what, &id, "--url", address]);
+        let said = command.env("RINGWELL_TOKEN", TOKEN).output().unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(said.contains(wanted), "{said}");
+    }
+    assert_eq!(managed.size(), SIZE / 10, "it is switched off");
+    managed.server.stop();
+}
