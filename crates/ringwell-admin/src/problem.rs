@@ -65,7 +65,9 @@ impl From<StoreError> for Problem {
         match error {
             StoreError::Refused(refusal) => {
                 let status = match refusal {
-                    Refusal::UnknownPool(_) | Refusal::UnknownNumber(_) => StatusCode::NOT_FOUND,
+                    Refusal::UnknownPool(_) | Refusal::UnknownNumber(_) | Refusal::NoProvider => {
+                        StatusCode::NOT_FOUND
+                    }
                     Refusal::PoolExists(_)
                     | Refusal::IdTaken(_)
                     | Refusal::NumberTaken { .. }
@@ -82,6 +84,10 @@ impl From<StoreError> for Problem {
                 tracing::error!(%error, "the directory's database does not answer");
                 let detail = "the directory's database does not answer: ask again later";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+            }
+            StoreError::Provider(error) => {
+                tracing::error!(%error, "numbers cannot be bought");
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
             }
             StoreError::NewerSchema { .. } | StoreError::Damaged(_) => {
                 tracing::error!(%error, "the directory cannot be read");

@@ -7,7 +7,9 @@
 
 mod create;
 mod lists;
+mod networks;
 mod numbers;
+mod purchases;
 mod server;
 mod show;
 mod table;
@@ -37,6 +39,8 @@ Examples:
   ringwell pools create --id 7 --name Spring --numbers 8885550100-8885550149 --overflow 8885550199
   ringwell pools numbers add 8885550200-8885550999
   ringwell pools create --name Summer --lifetime 10m --size 50        from the inventory
+  ringwell pools networks limit north --numbers 500
+  ringwell pools numbers buy --network north --count 20 --area-code 212 --dry-run
   ringwell pools state 7 --json
   ringwell pools sizing 7 --target 0.1%
   ringwell pools resize 7 --size 80
@@ -139,6 +143,9 @@ enum Command {
     /// The inventory: all numbers, whether pools have them or not
     #[command(subcommand)]
     Numbers(numbers::Numbers),
+    /// Networks, and how many numbers each may have
+    #[command(subcommand)]
+    Networks(networks::Networks),
     /// Print who changed what, the newest first
     Audit {
         /// How many changes at most, up to 1,000
@@ -173,6 +180,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Import(import) => lists::import(&server, import, json),
         Command::Export { file } => lists::export(&server, file.as_deref()),
         Command::Numbers(numbers) => numbers::run(&server, numbers, json),
+        Command::Networks(networks) => networks::run(&server, networks, json),
         Command::Tokens(tokens) => tokens::run(&server, tokens, json),
     }
 }

@@ -191,6 +191,40 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
 }
 
 #[test]
+fn a_network_buys_numbers_up_to_its_ceiling() {
+    let files = TempDir::new().unwrap();
+    let [offers, purchases] =
+        ["offers.csv", "purchases.csv"].map(|name| files.path().join(name).display().to_string());
+    fs::write(&offers, "number,price_cents\n2125550100,120\n2125550101,90\n8885550100,50\n")
+        .unwrap();
+    let managed = Managed::start_with(&format!(
+        "inventory.offers = \"{offers}\"\ninventory.purchases = \"{purchases}\""
+    ));
+    let offered = managed.says(&["numbers", "offers", "--area-code", "212"]);
+    assert_eq!(
+        offered,
+        "    number  price_cents\n2125550101           90\n2125550100          120\n"
+    );
+    let limited = managed.says(&["networks", "limit", "north/7", "--numbers", "1"]);
+    assert_eq!(limited, "network north/7 may have 1 numbers\n");
+    let networks = managed.says(&["networks", "list"]);
+    assert!(networks.contains("\nnorth/7        0  1, its own\n"), "{networks}");
+    let buy = ["numbers", "buy", "--network", "north/7", "--count", "5", "--area-code", "212"];
+    let tried = managed.says(&[&buy[..], &["--dry-run"]].concat());
+    assert!(tried.ends_with("\n1 of 5 would be bought for network north/7: 90 cents a month\n"));
+    assert!(!fs::exists(&purchases).unwrap());
+    let bought = managed.says(&buy);
+    assert!(
+        bought.ends_with("\n1 of 5 bought for network north/7: 90 cents a month\n"),
+        "{bought}"
+    );
+    let listed = managed.says(&["numbers", "bought"]);
+    assert!(listed.ends_with("\n2125550101           90  north/7\n"), "{listed}");
+    let numbers = managed.says(&["numbers", "list"]);
+    assert!(numbers.contains("\n2125550101  2125550101      1  free "), "{numbers}");
+}
+
+#[test]
 fn lists_are_tried_taken_and_written() {
     let managed = Managed::start();
     let list = managed.path("pools.csv");

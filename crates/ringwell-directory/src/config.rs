@@ -24,7 +24,7 @@ use std::time::Duration;
 use ringwell_core::Millis;
 
 pub use self::growth::{Growth, GrowthMode};
-pub use self::inventory::{Inventory, NumberCheck};
+pub use self::inventory::{Buying, Inventory, NumberCheck};
 pub use self::json::pool_from_json;
 pub use self::load::load;
 pub use self::overrides::{Overrides, VARIABLES, parse_deadline, parse_shards};

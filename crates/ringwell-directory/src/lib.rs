@@ -21,9 +21,9 @@ mod token;
 pub use changes::Changes;
 pub use cluster::{Cluster, ClusterMap, ClusterNode, Secret, TlsFiles};
 pub use config::{
-    Api, Application, Config, Database, Durability, Growth, GrowthMode, Inventory, Journal, Limits,
-    Links, Listen, Log, LogFormat, Management, NumberCheck, Overrides, VARIABLES, ValueError, load,
-    parse_deadline, parse_duration, parse_lifetime, parse_shards, pool_from_json,
+    Api, Application, Buying, Config, Database, Durability, Growth, GrowthMode, Inventory, Journal,
+    Limits, Links, Listen, Log, LogFormat, Management, NumberCheck, Overrides, VARIABLES,
+    ValueError, load, parse_deadline, parse_duration, parse_lifetime, parse_shards, pool_from_json,
 };
 pub use demo::{DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv};
 pub use directory::{Directory, Entry};

@@ -14,6 +14,7 @@ use sqlx::{Any, AnyConnection, Row, Transaction};
 
 use crate::numbers::{self, NumberState};
 use crate::pools::{self, Former, Pool, PoolSettings, Scope};
+use crate::purchase::Orders;
 use crate::row::{from_db, ms, to_db};
 use crate::{Refusal, StoreError};
 
@@ -28,6 +29,7 @@ pub struct Change {
     /// Added to every lockout: how far the clocks of nodes may be apart.
     pub(crate) margin: Millis,
     pub(crate) inventory: Inventory,
+    pub(crate) orders: Orders,
     who: String,
     touched: BTreeSet<PoolId>,
     /// Lines of the audit log so far.
@@ -39,14 +41,14 @@ impl Change {
         mut tx: Transaction<'static, Any>,
         who: &str,
         now: Millis,
-        (margin, inventory): (Millis, Inventory),
+        (margin, inventory, orders): (Millis, Inventory, Orders),
     ) -> Result<Self, StoreError> {
         // First of all: the row's lock makes other writers of PostgreSQL wait here.
         let query = sqlx::query("UPDATE directory SET version = version + 1 RETURNING version");
         let row = query.fetch_one(&mut *tx).await?;
         let version = from_db(row.try_get(0)?, "the version")?;
         let (who, touched) = (who.to_owned(), BTreeSet::new());
-        Ok(Self { tx, version, now, margin, inventory, who, touched, lines: 0 })
+        Ok(Self { tx, version, now, margin, inventory, orders, who, touched, lines: 0 })
     }
 
     /// The version that the directory will have.
@@ -55,16 +57,18 @@ impl Change {
         self.version
     }
 
-    /// Checks every pool that was changed, and makes the change last. The directory's version
+    /// Checks every pool that was changed, buys what was ordered, and makes the change last. The directory's version
     /// afterwards: the one before if nothing was changed.
     ///
     /// # Errors
-    /// [`Refusal::Pool`] if a pool breaks a rule now; then nothing has changed.
+    /// [`Refusal::Pool`] if a pool breaks a rule now, [`StoreError::Provider`]; then nothing has
+    /// changed.
     pub async fn commit(mut self) -> Result<u64, StoreError> {
         if self.lines == 0 {
             return Ok(self.version - 1);
         }
         self.check().await?;
+        self.orders.place().await?;
         self.tx.commit().await?;
         Ok(self.version)
     }

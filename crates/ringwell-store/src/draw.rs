@@ -80,7 +80,7 @@ impl Change {
             let all =
                 PromoNumber::from_u64(2_000_000_000).zip(PromoNumber::from_u64(9_999_999_999));
             if let Some(all) = all {
-                drawn.ranges = self.draw_from(pool, all, count).await?;
+                drawn.ranges = self.draw_or_buy(pool, all, count).await?;
             }
             return Ok(drawn.ranges);
         };
@@ -88,7 +88,7 @@ impl Change {
             let missing = count - drawn.local - drawn.other;
             let Some(range) = area.numbers().filter(|_| missing > 0) else { continue };
             let span = (range.first(), range.last());
-            let ranges = self.draw_from(pool, span, missing).await?;
+            let ranges = self.draw_or_buy(pool, span, missing).await?;
             let found: u32 = ranges.iter().map(|range| range.count()).sum();
             if rank < taste.local {
                 drawn.local += found;
@@ -104,6 +104,22 @@ impl Change {
             self.log("draw local numbers", &object(pool.id), None, Some(after)).await?;
         }
         Ok(drawn.ranges)
+    }
+
+    /// At most `count` numbers of `span` for `pool`: the lowest free ones; what is missing is
+    /// bought, if numbers are bought by themselves.
+    async fn draw_or_buy(
+        &mut self,
+        pool: &Pool,
+        span: Span,
+        count: u32,
+    ) -> Result<Vec<NumberRange>, StoreError> {
+        let drawn = self.draw_from(pool, span, count).await?;
+        let missing = count - drawn.iter().map(|range| range.count()).sum::<u32>();
+        if missing == 0 || !self.buy_short(pool, span, missing).await? {
+            return Ok(drawn);
+        }
+        self.draw_from(pool, span, count).await
     }
 
     /// At most `count` free numbers of `span` for `pool`, the lowest.

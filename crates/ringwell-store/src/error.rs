@@ -3,6 +3,8 @@
 use ringwell_core::{PoolId, PromoNumber};
 use ringwell_directory::PoolFault;
 
+use crate::provider::ProviderError;
+
 /// Why the database did not do what was asked. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -20,6 +22,9 @@ pub enum StoreError {
     /// What was read breaks a rule that every writer keeps.
     #[error("the directory's database is damaged: {0}")]
     Damaged(String),
+    /// Numbers cannot be bought now. Asking again later may help.
+    #[error(transparent)]
+    Provider(ProviderError),
     /// The change would break a rule.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -65,6 +70,9 @@ pub enum Refusal {
         /// How many.
         most: u64,
     },
+    /// The configuration names nobody who sells numbers.
+    #[error("numbers are bought from nobody: name a file of offers under [inventory]")]
+    NoProvider,
     /// Only a database without pools takes a whole list.
     #[error("the directory has ring pools already: only an empty one takes a whole list")]
     NotEmpty,

@@ -3,6 +3,7 @@
 //! Owns the moment of which everything that is read together is. Changes are in `change.rs`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use futures_util::TryStreamExt;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
@@ -15,6 +16,8 @@ use crate::change::Change;
 use crate::database::{Database, Location};
 use crate::numbers::{self, Goal, NumberState, Run};
 use crate::pools::{self, Pool, Scope};
+use crate::provider::{FileProvider, Provider};
+use crate::purchase::Orders;
 use crate::row::{Columns, from_db, from_ms, ms, to_db};
 use crate::tokens::Verified;
 
@@ -24,6 +27,7 @@ pub struct Store {
     pub(crate) database: Database,
     margin: Millis,
     pub(crate) inventory: Inventory,
+    pub(crate) provider: Option<Arc<dyn Provider>>,
     pub(crate) verified: Verified,
 }
 
@@ -98,13 +102,23 @@ impl Store {
     pub async fn open(location: &Location) -> Result<Self, StoreError> {
         let database = Database::open(location).await?;
         let (inventory, verified) = (Inventory::default(), Verified::default());
-        Ok(Self { database, margin: Self::MARGIN, inventory, verified })
+        Ok(Self { database, margin: Self::MARGIN, inventory, provider: None, verified })
     }
 
-    /// The same directory, where pools draw numbers as `inventory` says and keep its ceilings.
+    /// The same directory, where pools draw numbers as `inventory` says, keep its ceilings, and
+    /// numbers are bought by its files.
     #[must_use]
     pub fn with_inventory(self, inventory: Inventory) -> Self {
-        Self { inventory, ..self }
+        let files = inventory.offers.clone().zip(inventory.purchases.clone());
+        let provider = files.map(|(offers, bought)| FileProvider::new(offers, bought));
+        let provider = provider.map(|it| Arc::new(it) as Arc<dyn Provider>);
+        Self { inventory, provider, ..self }
+    }
+
+    /// The same directory, where numbers are bought from `provider`.
+    #[must_use]
+    pub fn with_provider(self, provider: Arc<dyn Provider>) -> Self {
+        Self { provider: Some(provider), ..self }
     }
 
     /// What pools may have, and which numbers are taken.
@@ -123,7 +137,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn change(&self, who: &str, now: Millis) -> Result<Change, StoreError> {
-        let rules = (self.margin, self.inventory.clone());
+        let orders = Orders::of(self.provider.clone());
+        let rules = (self.margin, self.inventory.clone(), orders);
         Change::begin(self.database.write().await?, who, now, rules).await
     }
 

@@ -9,6 +9,7 @@ mod networks;
 mod numbers;
 mod openapi;
 mod pools;
+mod purchases;
 mod sizing;
 
 use axum::Router;
@@ -47,6 +48,8 @@ pub(crate) fn routes() -> Router<Context> {
         .route("/v1/numbers/{number}", get(numbers::show))
         .route("/v1/networks", get(networks::list))
         .route("/v1/networks/{network}", get(networks::show).put(networks::set))
+        .route("/v1/offers", get(purchases::offers))
+        .route("/v1/purchases", get(purchases::list).post(purchases::buy))
         .route("/v1/tokens", get(access::tokens).post(access::create))
         .route("/v1/tokens/{id}", delete(access::revoke))
         .route("/v1/audit", get(access::audit))

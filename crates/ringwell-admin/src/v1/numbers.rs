@@ -174,7 +174,7 @@ pub(crate) async fn move_to(
 }
 
 /// The inventory is everybody's: a token of one network may not see or change it.
-fn of_all_networks(visitor: Visitor) -> Result<Visitor, Problem> {
+pub(super) fn of_all_networks(visitor: Visitor) -> Result<Visitor, Problem> {
     if visitor.network().is_none() { Ok(visitor) } else { Err(Denied::NotAllowed.into()) }
 }
 

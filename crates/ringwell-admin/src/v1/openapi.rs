@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{access, lists, networks, numbers, pools, sizing};
+use super::{access, lists, networks, numbers, pools, purchases, sizing};
 use crate::problem;
 
 #[derive(OpenApi)]
@@ -17,6 +17,7 @@ use crate::problem;
         lists::export, lists::import,
         numbers::list, numbers::show, numbers::add, numbers::move_to,
         networks::list, networks::show, networks::set,
+        purchases::offers, purchases::list, purchases::buy,
         access::tokens, access::create, access::revoke, access::audit,
     ),
     components(schemas(problem::Body<'static>))

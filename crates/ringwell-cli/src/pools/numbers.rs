@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::server::Server;
 use super::show::text;
-use super::{say, table};
+use super::{purchases, say, table};
 
 const TARGETS: [&str; 4] = ["inventory", "quarantine", "retired", "pool"];
 
@@ -34,6 +34,16 @@ pub(super) enum Numbers {
         #[arg(long, value_name = "WHERE", value_parser = TARGETS)]
         to: String,
     },
+    /// Print numbers that can be bought, the cheapest first
+    Offers {
+        /// Only of this area code
+        #[arg(long, value_name = "CODE")]
+        area_code: Option<u16>,
+    },
+    /// Buy numbers for the inventory of a network
+    Buy(purchases::Buy),
+    /// Print numbers that were bought
+    Bought,
 }
 
 /// `8885550100` or `8885550100-8885550149`.
@@ -66,6 +76,9 @@ pub(super) fn run(server: &Server, command: &Numbers, json: bool) -> anyhow::Res
             let count = counted(&answer["numbers"]);
             say(json, &answer, || format!("{count} moved to: {to}\n"))
         }
+        Numbers::Offers { area_code } => purchases::offers(server, *area_code, json),
+        Numbers::Buy(buy) => purchases::buy(server, buy, json),
+        Numbers::Bought => purchases::bought(server, json),
     }
 }
 

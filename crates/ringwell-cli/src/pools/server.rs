@@ -71,7 +71,8 @@ impl Server {
                 bail!("{} does not answer with a list", self.url)
             };
             let Some(last) = page.last() else { return Ok(all) };
-            after = format!("&after={}", text(last, key));
+            let last = text(last, key);
+            after = format!("&after={}", utf8_percent_encode(&last, NON_ALPHANUMERIC));
             let is_last = page.len() < PAGE;
             all.extend(page);
             if is_last {

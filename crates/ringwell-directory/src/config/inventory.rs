@@ -3,7 +3,7 @@
 //! Owns the file of places: one area code or zip code a line.
 //! Source: docs/spec/directory.md, "Local numbers".
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::csv::{Line, read_lines};
@@ -25,6 +25,26 @@ pub struct Inventory {
     pub network_numbers_max: Option<u64>,
     /// Which numbers are taken: valid ones.
     pub check_numbers: NumberCheck,
+    /// A CSV file of numbers that can be bought: nobody sells any.
+    pub offers: Option<PathBuf>,
+    /// The CSV file where purchases are written down.
+    pub purchases: Option<PathBuf>,
+    /// Whether pools buy what the inventory does not have: no.
+    pub buy: Buying,
+    /// Numbers that cost more a month are not bought, in hundredths: whatever they cost.
+    pub price_cents_max: Option<u64>,
+}
+
+/// Whether numbers are bought by themselves, for pools of networks that have a ceiling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Buying {
+    /// Only when somebody says so.
+    #[default]
+    Off,
+    /// What would be bought is written to the audit log.
+    DryRun,
+    /// When the inventory has none that a pool wants.
+    On,
 }
 
 /// Which numbers are taken that the directory has not seen yet.
@@ -42,8 +62,16 @@ const COLUMNS: [&str; 5] = ["kind", "code", "state", "latitude", "longitude"];
 impl Default for Inventory {
     fn default() -> Self {
         let pool_numbers_max = u32::try_from(RingPool::NUMBERS_MAX).unwrap_or(u32::MAX);
-        let check_numbers = NumberCheck::default();
-        Self { places: Arc::default(), pool_numbers_max, network_numbers_max: None, check_numbers }
+        Self {
+            places: Arc::default(),
+            pool_numbers_max,
+            network_numbers_max: None,
+            check_numbers: NumberCheck::default(),
+            offers: None,
+            purchases: None,
+            buy: Buying::default(),
+            price_cents_max: None,
+        }
     }
 }
 
@@ -65,7 +93,31 @@ pub(super) fn read(mut section: Section<'_, '_>, base: &Path, into: &mut Invento
         into.places = Arc::new(places);
         section.add(faults);
     }
+    read_buying(&mut section, base, into);
     section.finish();
+}
+
+fn read_buying(section: &mut Section<'_, '_>, base: &Path, into: &mut Inventory) {
+    let path = |name: &str| Ok(base.join(parse_path(name)?));
+    into.offers = section.take("offers", text(path));
+    into.purchases = section.take("purchases", text(path));
+    if section.has("offers") {
+        section.miss("purchases", "write e.g. purchases = \"purchases.csv\"");
+    }
+    section.set(
+        &mut into.buy,
+        "buy",
+        text(|word| match word {
+            "off" => Ok(Buying::Off),
+            "dry_run" => Ok(Buying::DryRun),
+            "on" => Ok(Buying::On),
+            _ => Err(ValueError::new("must be \"off\", \"dry_run\" or \"on\"")),
+        }),
+    );
+    if into.buy != Buying::Off {
+        section.miss("offers", "write e.g. offers = \"offers.csv\"");
+    }
+    into.price_cents_max = section.take("price_cents_max", whole(&limits::PRICE_CENTS));
 }
 
 /// The places of a CSV file, and what is wrong with it.

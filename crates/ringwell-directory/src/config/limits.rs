@@ -55,6 +55,7 @@ pub(super) const GROWTH_EVERY: Bounds<Duration> =
 pub(super) const GROWTH_PERCENT: Bounds<u32> = Bounds::new(1..=1000, "1 to 1000");
 pub(super) const GROWTH_STEP: Bounds<u32> = Bounds::new(1..=100_000, "1 to 100000");
 pub(super) const OVERFLOW_PERCENT: Bounds<u32> = Bounds::new(1..=99, "1 to 99");
+pub(super) const PRICE_CENTS: Bounds<u64> = Bounds::new(0..=1_000_000, "0 to 1000000");
 pub(super) const BODY_BYTES: Bounds<u64> = Bounds::new(KIB..=64 * MIB, "1KiB to 64MiB");
 pub(super) const ROWS: Bounds<u64> = Bounds::new(1..=10_000, "1 to 10000");
 /// A row's parameters must fit a record of the journal, which holds 16 KiB.

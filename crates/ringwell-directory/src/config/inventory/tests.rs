@@ -29,6 +29,27 @@ fn an_inventory_has_ceilings_and_no_places_unless_told_otherwise() {
 }
 
 #[test]
+fn numbers_are_bought_by_two_files_and_only_if_that_is_said() {
+    let toml = format!(
+        "{GOOD}[inventory]\noffers = \"/o.csv\"\npurchases = \"/p.csv\"\nbuy = \"on\"\n\
+         price_cents_max = 200\n"
+    );
+    let (config, _) = load_files(&toml, "", &[], Overrides::default()).unwrap();
+    let Inventory { offers, purchases, buy, price_cents_max, .. } = config.inventory;
+    assert_eq!((offers, purchases), (Some("/o.csv".into()), Some("/p.csv".into())));
+    assert_eq!((buy, price_cents_max), (Buying::On, Some(200)));
+    check(
+        &format!("{GOOD}[inventory]\noffers = \"o.csv\"\n"),
+        "ringwell.toml:9: inventory.purchases: is missing; write e.g. purchases = \
+         \"purchases.csv\"\n",
+    );
+    check(
+        &format!("{GOOD}[inventory]\nbuy = \"dry_run\"\n"),
+        "ringwell.toml:9: inventory.offers: is missing; write e.g. offers = \"offers.csv\"\n",
+    );
+}
+
+#[test]
 fn every_fault_of_a_file_of_places_is_told_with_its_line_and_field() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("places.csv");

@@ -1,0 +1,133 @@
+//! Numbers that can be bought, and were. For those who may manage the numbers of all networks.
+
+use std::ops::RangeInclusive;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
+use ringwell_core::PromoNumber;
+use ringwell_directory::AreaCode;
+use ringwell_store::{Offer, Purchase, Role};
+use serde::{Deserialize, Serialize};
+
+use super::numbers::of_all_networks;
+use super::{Done, PAGE_MAX, Trial, body, enter, finish, query};
+use crate::Context;
+use crate::problem::Problem;
+
+/// A number and what it costs a month, in hundredths of the provider's currency.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct OfferView {
+    number: String,
+    price_cents: u64,
+}
+
+/// A number that was bought.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct PurchaseView {
+    #[serde(flatten)]
+    offer: OfferView,
+    network: String,
+    at_ms: u64,
+}
+
+/// Which offers.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wanted {
+    /// Only numbers of this area code: three digits.
+    area_code: Option<u16>,
+    /// At most so many: 1 to 1,000.
+    limit: Option<u32>,
+}
+
+/// What is to be bought.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Order {
+    /// For whom: only its pools may draw them.
+    network: String,
+    /// How many.
+    numbers: u32,
+    /// Only of this area code: three digits.
+    area_code: Option<u16>,
+}
+
+/// What was bought, or would be.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct Bought {
+    /// May be fewer: no more are on offer, or the network's ceiling allows no more.
+    numbers: Vec<OfferView>,
+    /// All of them together, a month.
+    price_cents: u64,
+    #[serde(flatten)]
+    done: Done,
+}
+
+/// Lists numbers that can be bought, the cheapest first.
+#[utoipa::path(get, path = "/v1/offers", params(Wanted),
+    responses((status = 200, body = [OfferView]), (status = 404)))]
+pub(crate) async fn offers(
+    State(context): State<Context>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<Vec<OfferView>>, Problem> {
+    of_all_networks(enter(&context, &headers, Role::Read).await?)?;
+    let Wanted { area_code, limit } = query(&uri)?;
+    let limit = limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX) as usize;
+    let offers = context.store.offers(numbers(area_code)?, limit).await?;
+    Ok(Json(offers.iter().map(OfferView::of).collect()))
+}
+
+/// Lists numbers that were bought.
+#[utoipa::path(get, path = "/v1/purchases",
+    responses((status = 200, body = [PurchaseView]), (status = 404)))]
+pub(crate) async fn list(
+    State(context): State<Context>,
+    headers: HeaderMap,
+) -> Result<Json<Vec<PurchaseView>>, Problem> {
+    of_all_networks(enter(&context, &headers, Role::Read).await?)?;
+    let purchases = context.store.purchases().await?;
+    Ok(Json(purchases.into_iter().map(PurchaseView::of).collect()))
+}
+
+/// Buys numbers for the inventory of a network, the cheapest first.
+#[utoipa::path(post, path = "/v1/purchases", params(Trial), request_body = Order,
+    responses((status = 200, body = Bought), (status = 404), (status = 503)))]
+pub(crate) async fn buy(
+    State(context): State<Context>,
+    uri: Uri,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Result<Json<Bought>, Problem> {
+    let visitor = of_all_networks(enter(&context, &headers, Role::Write).await?)?;
+    let Order { network, numbers: count, area_code } = body(&bytes)?;
+    let (wanted, trial) = (numbers(area_code)?, query(&uri)?);
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let bought = change.buy(&network, wanted, count.into()).await?;
+    let done = finish(&context, change, &trial).await?;
+    let price_cents = bought.iter().map(|offer| offer.price_cents).sum();
+    Ok(Json(Bought { numbers: bought.iter().map(OfferView::of).collect(), price_cents, done }))
+}
+
+/// All numbers of an area code, or all.
+fn numbers(area: Option<u16>) -> Result<RangeInclusive<PromoNumber>, Problem> {
+    let [first, last] = [area.unwrap_or(200), area.unwrap_or(999)]
+        .map(|digits| AreaCode::new(digits).and_then(AreaCode::numbers));
+    let range = first.zip(last).map(|(first, last)| first.first()..=last.last());
+    range.ok_or_else(|| Problem::bad_request("an area code is three digits from 200 to 999"))
+}
+
+impl OfferView {
+    fn of(offer: &Offer) -> Self {
+        Self { number: offer.number.to_string(), price_cents: offer.price_cents }
+    }
+}
+
+impl PurchaseView {
+    fn of(purchase: Purchase) -> Self {
+        let Purchase { offer, network, at } = purchase;
+        Self { offer: OfferView::of(&offer), network, at_ms: at.0 }
+    }
+}

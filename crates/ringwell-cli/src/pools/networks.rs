@@ -1,0 +1,59 @@
+//! Networks, and how many numbers each may have.
+
+use std::process::ExitCode;
+
+use hyper::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use super::server::Server;
+use super::show::text;
+use super::{say, table};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Networks {
+    /// Print all networks and how many numbers their pools have, and may have
+    List,
+    /// Bound how many numbers a network's pools may have together
+    Limit {
+        /// Which network
+        network: String,
+        /// How many; without it, what the configuration says of every network
+        #[arg(long, value_name = "N")]
+        numbers: Option<u64>,
+    },
+}
+
+/// Does what was asked of networks.
+pub(super) fn run(server: &Server, command: &Networks, json: bool) -> anyhow::Result<ExitCode> {
+    match command {
+        Networks::List => {
+            let networks = Value::Array(server.pages("/v1/networks", "id")?);
+            say(json, &networks, || {
+                let rows = networks.as_array().map_or(&[][..], Vec::as_slice);
+                table_of(rows)
+            })
+        }
+        Networks::Limit { network, numbers } => {
+            let id = utf8_percent_encode(network, NON_ALPHANUMERIC);
+            let body = json!({ "numbers_max": numbers });
+            let answer = server.change(&Method::PUT, &format!("/v1/networks/{id}"), &body)?;
+            say(json, &answer, || match numbers {
+                Some(numbers) => format!("network {network} may have {numbers} numbers\n"),
+                None => format!("network {network} may have what the configuration says\n"),
+            })
+        }
+    }
+}
+
+fn table_of(networks: &[Value]) -> String {
+    let row = |network: &Value| {
+        let most = match network["numbers_max"].as_u64() {
+            None => "any".to_owned(),
+            Some(most) if network["is_own"] == true => format!("{most}, its own"),
+            Some(most) => most.to_string(),
+        };
+        vec![text(network, "id"), text(network, "numbers"), most]
+    };
+    table::table(&["network", "numbers", "at most"], &networks.iter().map(row).collect::<Vec<_>>())
+}

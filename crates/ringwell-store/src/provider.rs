@@ -1,0 +1,65 @@
+//! Where numbers can be bought: a small interface, and a provider that is two files.
+//!
+//! Owns what is on offer and what was bought. How many may be bought, and for whom, is the business
+//! of `purchase.rs`. Invariant: what is bought is written down before anybody gets it.
+//! Source: docs/spec/directory.md, "Buying numbers".
+
+mod file;
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use ringwell_core::{Millis, PromoNumber};
+
+pub use file::FileProvider;
+
+/// A number that can be bought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Which.
+    pub number: PromoNumber,
+    /// What it costs a month, in hundredths of the provider's currency.
+    pub price_cents: u64,
+}
+
+/// A number that was bought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Purchase {
+    /// Which, and what it costs.
+    pub offer: Offer,
+    /// The network that it was bought for.
+    pub network: String,
+    /// When, in milliseconds since 1970.
+    pub at: Millis,
+}
+
+/// Why the provider did not do what was asked: in words for an operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the provider of numbers: {0}")]
+pub struct ProviderError(pub String);
+
+/// Somebody who sells numbers. Its methods may block for a few seconds; they are called apart from
+/// the threads that hand out numbers, while other changes of the directory wait.
+pub trait Provider: fmt::Debug + Send + Sync {
+    /// At most `limit` numbers of `numbers` that can be bought, the cheapest first.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    fn offers(
+        &self,
+        numbers: RangeInclusive<PromoNumber>,
+        limit: usize,
+    ) -> Result<Vec<Offer>, ProviderError>;
+
+    /// Buys all of `purchases`, or none. One that was bought before is not bought again.
+    ///
+    /// # Errors
+    /// If one of them cannot be had any more, or it cannot be asked.
+    fn buy(&self, purchases: &[Purchase]) -> Result<(), ProviderError>;
+
+    /// All that was bought, in that order.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    fn bought(&self) -> Result<Vec<Purchase>, ProviderError>;
+}

@@ -1,0 +1,197 @@
+//! Buying numbers for a network: which, how many, and when they are paid for.
+//!
+//! Owns the order of things. A change only writes down what it would buy; the provider is told when
+//! the change is about to last, so that a trial run buys nothing. If the database fails after that,
+//! the numbers come to the inventory with the next purchase: the provider knows what it has sold.
+//! Source: docs/spec/directory.md, "Buying numbers".
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use ringwell_core::{NumberRange, PromoNumber};
+use ringwell_directory::Buying;
+use serde_json::json;
+use sqlx::Row;
+
+use crate::change::{Change, object};
+use crate::numbers::Span;
+use crate::pools::Pool;
+use crate::provider::{Offer, Provider, ProviderError, Purchase};
+use crate::row::from_db;
+use crate::store::Store;
+use crate::{Refusal, StoreError};
+
+/// At most so many numbers are bought at once, and so many offers are looked at.
+const OFFERS_MAX: usize = 10_000;
+
+/// What a change has to do with the provider.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    provider: Option<Arc<dyn Provider>>,
+    /// To be bought when the change lasts.
+    purchases: Vec<Purchase>,
+    /// Whether what was sold and never arrived has been looked for.
+    has_looked: bool,
+}
+
+impl Orders {
+    pub(crate) fn of(provider: Option<Arc<dyn Provider>>) -> Self {
+        Self { provider, ..Self::default() }
+    }
+
+    /// Buys what was ordered.
+    pub(crate) async fn place(self) -> Result<(), StoreError> {
+        let Self { provider: Some(provider), purchases, .. } = self else { return Ok(()) };
+        if purchases.is_empty() {
+            return Ok(());
+        }
+        apart(provider, move |it| it.buy(&purchases)).await
+    }
+}
+
+impl Change {
+    /// Buys at most `count` numbers of `numbers` for `network`: the cheapest, as far as its ceiling
+    /// and the greatest price allow. They are in its inventory, and paid for when the change lasts.
+    ///
+    /// # Errors
+    /// [`Refusal::NoProvider`]; [`StoreError::Provider`].
+    pub async fn buy(
+        &mut self,
+        network: &str,
+        numbers: RangeInclusive<PromoNumber>,
+        count: u64,
+    ) -> Result<Vec<Offer>, StoreError> {
+        let Some(provider) = self.orders.provider.clone() else {
+            return Err(Refusal::NoProvider.into());
+        };
+        self.take_what_was_sold(&provider).await?;
+        let room = self.room_to_buy(network).await?.unwrap_or(u64::MAX);
+        let count = usize::try_from(count.min(room)).unwrap_or(usize::MAX).min(OFFERS_MAX);
+        let offers = apart(provider, move |it| it.offers(numbers, OFFERS_MAX)).await?;
+        let dearest = self.inventory.price_cents_max.unwrap_or(u64::MAX);
+        let (mut bought, mut ranges) = (Vec::new(), Vec::new());
+        for offer in offers.into_iter().filter(|offer| offer.price_cents <= dearest) {
+            if bought.len() == count {
+                break;
+            }
+            let range: Vec<_> = NumberRange::new(offer.number, 1).into_iter().collect();
+            // What the directory has already is somebody's.
+            if self.unknown(&range).await?.is_empty() {
+                continue;
+            }
+            ranges.extend(range);
+            let purchase = Purchase { offer, network: network.to_owned(), at: self.now };
+            self.orders.purchases.push(purchase);
+            bought.push(offer);
+        }
+        if !bought.is_empty() {
+            self.add_to_inventory(&ranges, Some(network)).await?;
+            let after = told(&bought);
+            self.log("buy numbers", &format!("network {network}"), None, Some(after)).await?;
+        }
+        Ok(bought)
+    }
+
+    /// Buys what `pool` is short of, if numbers are bought by themselves. Whether any were.
+    pub(crate) async fn buy_short(
+        &mut self,
+        pool: &Pool,
+        span: Span,
+        count: u32,
+    ) -> Result<bool, StoreError> {
+        let network = pool.settings.scope.network.clone();
+        let is_trial = match self.inventory.buy {
+            Buying::Off => return Ok(false),
+            Buying::DryRun => true,
+            Buying::On => false,
+        };
+        // Without a ceiling nobody has said how much this may cost.
+        if self.room_to_buy(&network).await?.is_none_or(|room| room == 0) {
+            return Ok(false);
+        }
+        if is_trial {
+            self.save_point().await?;
+        }
+        let (ordered, bought) =
+            (self.orders.purchases.len(), self.buy(&network, span.0..=span.1, count.into()).await);
+        if is_trial {
+            self.back_to_save_point().await?;
+            self.orders.purchases.truncate(ordered);
+            self.orders.has_looked = false;
+        }
+        let (action, after) = match bought {
+            Ok(bought) if bought.is_empty() => return Ok(false),
+            Ok(_) if !is_trial => return Ok(true),
+            Ok(bought) => ("would buy numbers", told(&bought)),
+            Err(StoreError::Provider(error)) => ("buying failed", json!({ "error": error.0 })),
+            Err(error) => return Err(error),
+        };
+        self.log(action, &object(pool.id), None, Some(after)).await?;
+        Ok(false)
+    }
+
+    /// Numbers that were sold to us in a change that did not last.
+    async fn take_what_was_sold(&mut self, provider: &Arc<dyn Provider>) -> Result<(), StoreError> {
+        if std::mem::replace(&mut self.orders.has_looked, true) {
+            return Ok(());
+        }
+        for purchase in apart(Arc::clone(provider), |it| it.bought()).await? {
+            let range: Vec<_> = NumberRange::new(purchase.offer.number, 1).into_iter().collect();
+            self.add_to_inventory(&range, Some(&purchase.network)).await?;
+        }
+        Ok(())
+    }
+
+    /// As [`Change::room`], where numbers that only wait for the network's pools count too.
+    async fn room_to_buy(&mut self, network: &str) -> Result<Option<u64>, StoreError> {
+        let Some(room) = self.room(network).await? else { return Ok(None) };
+        let query = sqlx::query(
+            "SELECT CAST(COALESCE(SUM(last_number - first_number + 1), 0) AS BIGINT) \
+             FROM numbers WHERE state = 'free' AND network = $1",
+        );
+        let row = query.bind(network.to_owned()).fetch_one(&mut *self.tx).await?;
+        Ok(Some(room.saturating_sub(from_db(row.try_get(0)?, "a count of numbers")?)))
+    }
+}
+
+impl Store {
+    /// At most `limit` numbers of `numbers` that can be bought, the cheapest first.
+    ///
+    /// # Errors
+    /// [`Refusal::NoProvider`]; [`StoreError::Provider`].
+    pub async fn offers(
+        &self,
+        numbers: RangeInclusive<PromoNumber>,
+        limit: usize,
+    ) -> Result<Vec<Offer>, StoreError> {
+        let provider = self.provider.clone().ok_or(Refusal::NoProvider)?;
+        apart(provider, move |it| it.offers(numbers, limit)).await
+    }
+
+    /// All numbers that were bought, in that order.
+    ///
+    /// # Errors
+    /// [`Refusal::NoProvider`]; [`StoreError::Provider`].
+    pub async fn purchases(&self) -> Result<Vec<Purchase>, StoreError> {
+        let provider = self.provider.clone().ok_or(Refusal::NoProvider)?;
+        apart(provider, |it| it.bought()).await
+    }
+}
+
+/// For the audit log.
+fn told(bought: &[Offer]) -> serde_json::Value {
+    let numbers: Vec<_> = bought.iter().map(|offer| offer.number.to_string()).collect();
+    let price: u64 = bought.iter().map(|offer| offer.price_cents).sum();
+    json!({ "numbers": numbers, "price_cents": price })
+}
+
+/// Asks the provider on a thread of its own, as it may block.
+async fn apart<T: Send + 'static>(
+    provider: Arc<dyn Provider>,
+    ask: impl FnOnce(&dyn Provider) -> Result<T, ProviderError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let answer = tokio::task::spawn_blocking(move || ask(&*provider)).await;
+    // A provider that panics has not answered.
+    let answer = answer.unwrap_or_else(|error| Err(ProviderError(error.to_string())));
+    answer.map_err(StoreError::Provider)
+}
