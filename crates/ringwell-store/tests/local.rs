@@ -174,7 +174,8 @@ async fn unused_numbers_that_are_not_local_go_back_before_local_ones(rig: Rig) {
     change.commit().await.unwrap();
     // It began with three of them: so many it keeps.
     let unused = two_of_each();
-    let (_, resized) = store.give_back_unused(NOW, POOL, &unused, false).await.unwrap();
+    let (_, resized) =
+        store.give_back_unused("month end", NOW, POOL, &unused, false).await.unwrap();
     assert_eq!(resized, Resized { pool: POOL, before: 6, after: 3 });
     assert_eq!(has(&store).await, ["2135550100+1", "8055550100+2"]);
 }
