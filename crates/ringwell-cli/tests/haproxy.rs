@@ -26,7 +26,7 @@ use support::site::{Pool, Site};
 use tempfile::TempDir;
 use throttle::Throttle;
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 const CLIENTS: u64 = 4;
 const POOLS: u64 = 4;
 const NODES: [&str; 2] = ["a", "b"];
