@@ -77,6 +77,12 @@ impl Rig {
         Position(self.records.len() as u64 + 1)
     }
 
+    fn run<'a>(&mut self, steps: impl Iterator<Item = &'a Step>) {
+        for step in steps {
+            self.step(step);
+        }
+    }
+
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Wait(ms) => self.now = self.now + Millis(ms),
@@ -170,12 +176,12 @@ fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
         shard.holds(now).filter(|(id, _)| of_pools(id)).collect()
     };
     assert_eq!(holds(&rebuilt), holds(&rig.shard));
-    for turn in 0..60_u64 {
+    for turn in 0..60_u32 {
         rig.now = rig.now + Millis(3);
-        let pool = pools.start + u32::try_from(turn).unwrap() % pools.len() as u32;
+        let pool = pools.start + turn % (pools.end - pools.start);
         let visitor = (turn % 4 == 3).then_some(VisitorId([(turn % 3) as u8; 16]));
-        let position = Position(1_000 + turn);
-        let mut ask = |shard: &mut Shard, pool: u32| {
+        let position = Position(1_000 + u64::from(turn));
+        let ask = |shard: &mut Shard, pool: u32| {
             let kept = visitor.and_then(|id| shard.keep(rig.now, pool, id, position));
             kept.map_or_else(|| shard.allocate(rig.now, pool, visitor, position), Ok)
         };
@@ -192,7 +198,7 @@ proptest! {
         steps in steps(), again in 0..80_usize, wrong in 0..40_u32
     ) {
         let mut rig = Rig::new();
-        steps.iter().for_each(|step| rig.step(step));
+        rig.run(steps.iter());
         let right = |number| rig.shard.find(number).unwrap();
         let mut by_hints = Rebuild::new((0..POOLS).map(spec).collect());
         replay(&mut by_hints, &rig.records, right);
@@ -224,7 +230,7 @@ proptest! {
             rig.step(step);
         }
         let mut rebuild = Rebuild::new((0..POOLS).map(spec).collect());
-        let is_early = |fact: &Fact| fact.slot.number.to_u64() % 2 == 0;
+        let is_early = |fact: &Fact| fact.slot.number.to_u64().is_multiple_of(2);
         let early = early.iter().filter(|fact| is_early(fact));
         let late = late.iter().filter(|fact| !is_early(fact));
         for fact in early.chain(late) {
@@ -244,7 +250,7 @@ proptest! {
         let mut rig = Rig::new();
         // A hold of all pools is one of those that are there.
         let is_of_all = |step: &&Step| matches!(step, Step::Hold { pool: None, .. });
-        steps.iter().filter(|step| !is_of_all(step)).for_each(|step| rig.step(step));
+        rig.run(steps.iter().filter(|step| !is_of_all(step)));
         let mut rebuild = Rebuild::new(vec![spec(0)]);
         replay(&mut rebuild, &rig.records, |_| u32::MAX);
         replay(&mut rebuild, &rig.records, |_| u32::MAX);
@@ -321,4 +327,20 @@ fn after_a_restart_a_carried_number_goes_to_the_end_of_its_equals() {
     shard.carried(0, number(0, 4), Position(9));
     let again = (10..15).map(|at| shard.allocate(Millis(60), 0, None, Position(at)).unwrap().slot);
     assert_eq!(again.collect::<Vec<_>>(), [3, 2, 1, 0, 4]);
+}
+
+#[test]
+fn the_later_end_of_a_lockout_counts_whichever_shard_knows_it() {
+    let known = |allocated_at, locked_until, position| Slot {
+        number: number(0, 0),
+        allocated_at: Millis(allocated_at),
+        locked_until: Millis(locked_until),
+        position: Position(position),
+    };
+    let mut rebuild = Rebuild::new(vec![spec(0)]);
+    let pool = spec(0).id;
+    rebuild.learn(0, Fact { slot: known(100, 300, 7), pool, visitor: None });
+    let slot = known(110, 200, 3);
+    rebuild.adopt(&Retired { slot, local_at: slot.allocated_at, pool, visitor: None });
+    assert_eq!(rebuild.finish().slots()[0], known(110, 300, 7));
 }

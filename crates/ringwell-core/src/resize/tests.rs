@@ -191,6 +191,8 @@ impl Rig {
     fn compare(&self) {
         let mut in_rotation = BTreeSet::new();
         for pool in 0..POOLS {
+            let id = PoolId(u64::from(pool) + 100);
+            assert_eq!(self.shard.is_pool(pool, id), self.model.pools.contains_key(&pool));
             for at in self.model.members(pool) {
                 let slot = self.shard.find(number(at)).expect("in rotation");
                 assert_eq!(self.shard.pool_of(slot), Some(pool));
