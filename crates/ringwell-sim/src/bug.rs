@@ -40,6 +40,9 @@ bugs! {
     SnapshotMissesGroup "snapshot-misses-group";
     /// A snapshot counts before the last group that it knows of is stored.
     SnapshotTooEarly "snapshot-too-early";
+    /// A snapshot leaves out the numbers that changes of pools moved while it was taken. There is
+    /// nearly always one then, and it waits after its first piece.
+    SnapshotMissesMoved "snapshot-misses-moved";
     /// Old history is dropped without copying what is still the newest.
     NoCarry "no-carry";
     /// Shard time follows the wall clock while the process runs.

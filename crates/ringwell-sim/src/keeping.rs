@@ -49,7 +49,11 @@ impl World {
             self.commit_soon(node, thread);
         }
         let grown = thread.store.body_bytes - thread.snapshot_at;
-        if grown >= SNAPSHOT_EVERY_BYTES && thread.snap.is_none() {
+        let every = match self.bug {
+            Some(Bug::SnapshotMissesMoved) => 1,
+            _ => SNAPSHOT_EVERY_BYTES,
+        };
+        if grown >= every && thread.snap.is_none() {
             thread.snapshot_at = thread.store.body_bytes;
             self.snapshot_begin(node, thread);
         }
@@ -88,8 +92,15 @@ impl World {
         if let Some(writer) = &mut snap.writer {
             snap.step = thread.engine.snapshot(snap.step, writer);
         }
+        let misses_moved = self.bug == Some(Bug::SnapshotMissesMoved);
+        if misses_moved && matches!(snap.step, SnapshotStep::Moved(_)) {
+            snap.step = SnapshotStep::Holds;
+        }
         if snap.step != SnapshotStep::Done {
-            let pause = self.chance.between(20, 3 * MS);
+            let is_late =
+                misses_moved && thread.is_ready && snap.step == SnapshotStep::Retired(None);
+            let pause_max = if is_late { 6 * SECOND } else { 3 * MS };
+            let pause = self.chance.between(20, pause_max);
             self.later(node, thread.shard, pause, Task::SnapshotPiece);
             return;
         }

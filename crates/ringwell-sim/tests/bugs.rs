@@ -60,6 +60,20 @@ fn a_snapshot_that_counts_too_early_is_found() {
 }
 
 #[test]
+fn a_snapshot_that_misses_the_numbers_that_moved_is_found() {
+    let rules = [
+        "double",
+        "double in shard time",
+        "forgotten",
+        "attribution",
+        "another answer",
+        "visitor moved",
+    ];
+    let on = [Kind::Move, Kind::Manage, Kind::CrashAtCall, Kind::Kill];
+    found(Bug::SnapshotMissesMoved, &on, &rules);
+}
+
+#[test]
 fn history_that_is_dropped_without_a_copy_is_found() {
     found(Bug::NoCarry, &[Kind::Visitor], &["attribution", "forgotten"]);
 }
