@@ -57,8 +57,8 @@ impl Change {
         self.version
     }
 
-    /// Checks every pool that was changed, buys what was ordered, and makes the change last. The directory's version
-    /// afterwards: the one before if nothing was changed.
+    /// Checks every pool that was changed, buys what was ordered, and makes the change last. The
+    /// directory's version afterwards: the one before if nothing was changed.
     ///
     /// # Errors
     /// [`Refusal::Pool`] if a pool breaks a rule now, [`StoreError::Provider`]; then nothing has

@@ -82,8 +82,8 @@ impl Change {
     }
 
     /// Draws free numbers from the inventory until the pool has `target` of them, or until there
-    /// are no more that it wants, or its network has as many as it may. The first goes into rotation, the second is for overflow if the
-    /// pool wants that. How many it drew.
+    /// are no more that it wants, or its network has as many as it may. The first goes into
+    /// rotation, the second is for overflow if the pool wants that. How many it drew.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].

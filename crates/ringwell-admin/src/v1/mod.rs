@@ -97,7 +97,7 @@ async fn enter(context: &Context, headers: &HeaderMap, role: Role) -> Result<Vis
     Ok(context.door.enter(token, role, None).await?)
 }
 
-/// Begins a change that brings `ranges`, if all that the directory does not know yet can be numbers.
+/// Begins a change that brings `ranges`, if all that the directory has not seen can be numbers.
 async fn change_with(
     context: &Context,
     visitor: &Visitor,

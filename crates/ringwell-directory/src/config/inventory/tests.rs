@@ -20,7 +20,8 @@ fn an_inventory_has_ceilings_and_no_places_unless_told_otherwise() {
     assert_eq!(config.inventory.check_numbers, NumberCheck::Possible);
     check(
         &format!(
-            "{GOOD}[inventory]\npool_numbers_max = 0\ncheck_numbers = \"off\"\nplaces = \"nowhere.csv\"\n"
+            "{GOOD}[inventory]\npool_numbers_max = 0\ncheck_numbers = \"off\"\n\
+             places = \"nowhere.csv\"\n"
         ),
         "nowhere.csv: cannot be read: No such file or directory (os error 2)\n\
          ringwell.toml:10: inventory.pool_numbers_max: must be 1 to 100000\n\
