@@ -130,7 +130,8 @@ fn a_pool_of_named_numbers_is_made_used_grown_and_removed() {
     let state = managed.says(&["state", "7"]);
     assert!(
         state.starts_with(
-            "free                10\nlocked              1\nexhausted           0 since"
+            "numbers             11\nfree                10\nlocked              1\n\
+             allocated           1\nexhausted           0 since"
         ),
         "{state}"
     );
