@@ -11,7 +11,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
-use ringwell_admin::{Later, Live, Management, PoolState, router};
+use ringwell_admin::{Later, Live, Management, PoolLoad, PoolState, router};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Directory, RingPool, RingPoolKey, Token};
 use ringwell_store::{Location, Scope, Store};
@@ -62,6 +62,14 @@ impl Live for Quiet {
 
     fn state(&self, _pool: PoolId) -> Later<'_, Option<PoolState>> {
         Box::pin(async { Some(PoolState::default()) })
+    }
+
+    fn load(&self, _pool: PoolId) -> Option<PoolLoad> {
+        None
+    }
+
+    fn unused(&self, _pool: PoolId, _since: Millis) -> Later<'_, Vec<NumberRange>> {
+        Box::pin(async { Vec::new() })
     }
 
     fn changed(&self, _version: u64) {}
