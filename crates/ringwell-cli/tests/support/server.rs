@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::client::Client;
 
-/// A start that takes longer has failed.
-const START_MAX: Duration = Duration::from_secs(30);
+/// What takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program, with no settings but those given.
 pub(crate) fn ringwell(args: &[&str]) -> Command {
@@ -53,7 +53,7 @@ impl Server {
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (mut log, addresses) = Log::follow(child.stderr.take().unwrap());
-        match addresses.recv_timeout(START_MAX) {
+        match addresses.recv_timeout(PATIENCE) {
             Ok(address) => Ok(Self { child, address, log }),
             Err(RecvTimeoutError::Disconnected) => {
                 let code = child.wait().unwrap().code();
@@ -62,7 +62,7 @@ impl Server {
             Err(RecvTimeoutError::Timeout) => {
                 child.kill().unwrap();
                 child.wait().unwrap();
-                panic!("the server was not ready after {START_MAX:?}:\n{}", log.end());
+                panic!("the server was not ready after {PATIENCE:?}:\n{}", log.end());
             }
         }
     }
@@ -97,6 +97,15 @@ impl Server {
         self.log.text.lock().unwrap().clone()
     }
 
+    /// Waits until it has logged this.
+    pub(crate) fn says(&self, text: &str) {
+        let until = Instant::now() + PATIENCE;
+        while !self.log().contains(text) {
+            assert!(Instant::now() < until, "it does not say {text:?}:\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// `kill -9`.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
@@ -126,7 +135,7 @@ impl Server {
     pub(crate) fn reload(&self) -> String {
         let before = self.log().matches("SIGHUP").count();
         self.signal("HUP");
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             let log = self.log();
             if log.matches("SIGHUP").count() > before {
@@ -152,7 +161,7 @@ impl Server {
     /// SIGTERM, and the end as it should be.
     pub(crate) fn stop(mut self) -> String {
         self.terminate();
-        let status = self.wait(Duration::from_secs(5));
+        let status = self.wait(PATIENCE);
         let log = self.log.end();
         assert_eq!(status.code(), Some(0), "{log}");
         log
