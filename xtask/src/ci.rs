@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::bail;
 
+use crate::api;
 use crate::shell::{self, cargo, is_installed, root, target_dir};
 
 /// Runs every step, also after one failed, and names those that did.
@@ -37,6 +38,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
         summary.step_of("gem", &mut gem);
     } else {
         summary.skip("gem", "ruby is not installed: ruby/setup does it");
+    }
+    if api::schemathesis().is_some() {
+        // The program is the one that the tests have built.
+        summary.step("management API", &["xtask", "api"]);
+    } else {
+        summary.skip("management API", "schemathesis is not installed: .ci/run does it");
     }
     summary.step("benchmarks", &["xtask", "bench", "all", "--smoke"]);
     summary.finish()

@@ -1,6 +1,7 @@
 //! Automation of the repository: `cargo xtask ci` is the whole of CI, `cargo xtask bench` runs the
 //! benchmarks, `cargo xtask soak` the long runs under faults. The repository's own rules are tests: `tests/rules.rs`.
 
+mod api;
 mod bench;
 mod chart;
 mod ci;
@@ -25,6 +26,8 @@ enum Task {
     Bench(bench::Args),
     /// Draw table and chart of the README from the newest results of `bench peers --save`.
     Chart,
+    /// Check the OpenAPI document of the management API against a running server.
+    Api,
     /// Real faults on real processes for a long time.
     Soak(soak::Args),
 }
@@ -35,6 +38,7 @@ fn main() -> anyhow::Result<()> {
         Task::Ci => ci::run(),
         Task::Bench(args) => bench::run(&args),
         Task::Chart => chart::run(),
+        Task::Api => api::run(),
         Task::Soak(args) => soak::run(&args),
     }
 }

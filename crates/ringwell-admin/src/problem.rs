@@ -17,6 +17,7 @@ pub(crate) struct Problem {
 
 /// What it looks like.
 #[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = Problem)]
 pub(crate) struct Body<'a> {
     /// The status in words.
     title: &'a str,

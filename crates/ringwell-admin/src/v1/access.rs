@@ -49,9 +49,9 @@ pub(crate) struct AuditView {
     who: String,
     action: String,
     object: String,
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<serde_json::Value>)]
     before: Option<serde_json::Value>,
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<serde_json::Value>)]
     after: Option<serde_json::Value>,
 }
 

@@ -23,6 +23,7 @@ use crate::published::new_key;
 /// How a list is to be taken.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct Options {
     /// Whether to answer as if it were done, and not to do it.
     #[serde(default)]
@@ -133,6 +134,10 @@ pub(crate) async fn import(
     let mut lines = Vec::new();
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(&*bytes);
     let heading = reader.headers().cloned().map_err(|error| unreadable(&error))?;
+    if !heading.iter().any(|column| column == "id") {
+        let detail = "the list's first line must name its columns, `id` among them";
+        return Err(Problem::bad_request(detail));
+    }
     let mut record = csv::StringRecord::new();
     loop {
         let read = reader.read_record(&mut record);

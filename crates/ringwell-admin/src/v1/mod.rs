@@ -59,6 +59,7 @@ pub(crate) fn routes() -> Router<Context> {
 /// How a change is to be made.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct Trial {
     /// Whether to answer as if it were done, and not to do it.
     #[serde(default)]
@@ -68,6 +69,7 @@ pub(crate) struct Trial {
 /// Which part of a long list.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct Page {
     /// The last entry of the page before.
     after: Option<u64>,

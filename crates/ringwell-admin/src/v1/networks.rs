@@ -27,6 +27,7 @@ pub(crate) struct NetworkView {
 /// Which part of the list of networks.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct NetworkPage {
     /// The last network of the page before.
     #[serde(default)]

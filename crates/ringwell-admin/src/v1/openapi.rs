@@ -1,7 +1,11 @@
 //! The description of `/v1/`, made from the handlers themselves.
 
 use axum::Json;
+use axum::http::StatusCode;
 use utoipa::OpenApi;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response};
 
 use super::{access, lists, networks, numbers, pools, purchases, sizing};
 use crate::problem;
@@ -24,10 +28,53 @@ use crate::problem;
 )]
 struct Description;
 
-/// The OpenAPI document of `/v1/`.
+/// Errors that any of the paths may answer with.
+const ERRORS: [StatusCode; 9] = [
+    StatusCode::BAD_REQUEST,
+    StatusCode::UNAUTHORIZED,
+    StatusCode::FORBIDDEN,
+    StatusCode::NOT_FOUND,
+    StatusCode::CONFLICT,
+    StatusCode::UNPROCESSABLE_ENTITY,
+    StatusCode::TOO_MANY_REQUESTS,
+    StatusCode::INTERNAL_SERVER_ERROR,
+    StatusCode::SERVICE_UNAVAILABLE,
+];
+
+/// The OpenAPI document of `/v1/`. What all paths have in common, the token and the errors, is
+/// added here.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    Description::openapi()
+    let mut document = Description::openapi();
+    for item in document.paths.paths.values_mut() {
+        let methods = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+        for operation in methods.into_iter().flatten() {
+            complete(operation);
+        }
+    }
+    let token = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    document.components.get_or_insert_default().add_security_scheme("token", token);
+    document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
+    document
+}
+
+/// Names of functions are unique in their module only; a problem looks the same everywhere.
+fn complete(operation: &mut Operation) {
+    let module = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
+    operation.operation_id = operation.operation_id.take().map(|name| format!("{module}_{name}"));
+    let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+    for status in ERRORS {
+        let described = operation.responses.responses.entry(status.as_str().to_owned());
+        let described = described.or_insert_with(|| RefOr::T(Response::new("")));
+        if let RefOr::T(response) = described
+            && response.content.is_empty()
+        {
+            let said = status.canonical_reason().unwrap_or_default();
+            said.clone_into(&mut response.description);
+            let kind = "application/problem+json".to_owned();
+            response.content.insert(kind, RefOr::T(problem.clone()));
+        }
+    }
 }
 
 /// Shows it to everybody: it has no secrets.

@@ -25,10 +25,11 @@ const LOAD_MAX: f64 = 200_000.0;
 /// What the overflow is to be, and what else is asked.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct Wanted {
     /// The share of rows that may overflow, above 0 and below 1: 0.01.
     #[serde(default = "one_percent")]
-    #[param(minimum = 0, maximum = 1)]
+    #[param(exclusive_minimum = 0, exclusive_maximum = 1)]
     target: f64,
     /// Another size to look at, 1 to 100,000.
     #[param(minimum = 1, maximum = 100_000)]
@@ -42,6 +43,7 @@ pub(crate) struct Wanted {
 /// Which numbers count as unused.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct Unused {
     /// Milliseconds since 1970: those that nobody has held since.
     since_ms: u64,
