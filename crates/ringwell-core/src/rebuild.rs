@@ -13,7 +13,7 @@ use crate::resize::count_of;
 use crate::runs::Runs;
 use crate::shard::{Retired, Shard};
 use crate::slot::Slot;
-use crate::told::{self, Told};
+use crate::told::Told;
 use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
@@ -78,15 +78,10 @@ impl Rebuild {
         self.learn_at(hint, fact, fact.slot.allocated_at);
     }
 
-    /// As [`Self::learn`], of an allocation that another shard told `now`.
-    pub fn learn_told(&mut self, fact: Fact, now: Millis) {
-        let Slot { number, allocated_at, .. } = fact.slot;
-        let known = match self.find(u32::MAX, number) {
-            Some(slot) => Some(self.slots[slot as usize]),
-            None => self.retired.get(&number).map(|retired| retired.slot),
-        };
-        let known = known.map(|slot| (slot.allocated_at, self.local_at(&slot)));
-        self.learn_at(u32::MAX, fact, told::local_at(known, allocated_at, now));
+    /// As [`Self::learn`], of an allocation that another shard told; by this node's clock it was at
+    /// `local_at`.
+    pub fn learn_told(&mut self, fact: Fact, local_at: Millis) {
+        self.learn_at(u32::MAX, fact, local_at);
     }
 
     fn learn_at(&mut self, hint: u32, fact: Fact, local_at: Millis) {

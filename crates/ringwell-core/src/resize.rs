@@ -12,7 +12,6 @@ use core::ops::Range;
 use crate::pool::Pool;
 use crate::shard::{Retired, Shard};
 use crate::slot::Slot;
-use crate::told;
 use crate::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, VisitorId};
 
 /// A pool cannot have this number: it is in another pool's rotation.
@@ -119,7 +118,13 @@ impl Shard {
         if is_older {
             merged.slot.allocated_at = slot.allocated_at;
         }
-        merged.local_at = told::local_at(known, merged.slot.allocated_at, now);
+        let (_, before) = known.unwrap_or_default();
+        merged.local_at = if is_same || is_older {
+            before
+        } else {
+            // What happens here in this very millisecond comes after it.
+            from.local_at.min(now - Millis(1)).max(before)
+        };
         let Some(place) = self.runs.find(number) else {
             if let Some(own) = self.retired.get(&number).filter(|_| is_older) {
                 (merged.pool, merged.visitor) = (own.pool, own.visitor);

@@ -109,10 +109,10 @@ impl Walk {
             {
                 Ok(self.allocation(allocated_at, locked_until, pool, params, Position::NONE))
             }
-            Record::Adopt { number, at, allocated_at, locked_until, previous, .. }
+            Record::Adopt { number, allocated_at, locked_until, local_at, previous, .. }
                 if number == self.number =>
             {
-                self.adopted(at, allocated_at, locked_until);
+                self.adopted(allocated_at, locked_until, local_at);
                 Ok(self.back(previous))
             }
             _ => Err(broken),
@@ -165,15 +165,14 @@ impl Walk {
 
     /// The allocation's own record is in another shard's journal, unless the number has come back
     /// to this one.
-    fn adopted(&mut self, at: Millis, allocated_at: Millis, locked_until: Millis) {
+    fn adopted(&mut self, allocated_at: Millis, locked_until: Millis, local_at: Millis) {
         self.is_told = true;
         let extended = self.locked_until.take();
         if self.newest.is_none() {
             let locked_until = extended.unwrap_or(locked_until);
             let position = Position::NONE;
             self.newest = Some(Slot { number: self.number, allocated_at, locked_until, position });
-            // At the latest; who held the number before is asked for elsewhere.
-            self.newest_at = at - Millis(1);
+            self.newest_at = local_at;
         }
     }
 

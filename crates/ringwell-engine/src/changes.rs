@@ -51,7 +51,9 @@ impl Engine {
         let previous = known.position;
         let position = self.next_position();
         let with_position = Retired { slot: Slot { position, ..from.slot }, ..*from };
-        if let Some(Retired { slot, pool, visitor, .. }) = self.shard.adopt(now, &with_position) {
+        if let Some(Retired { slot, pool, visitor, local_at }) =
+            self.shard.adopt(now, &with_position)
+        {
             let Slot { allocated_at, locked_until, .. } = slot;
             self.writer.append(&Record::Adopt {
                 at: now,
@@ -59,6 +61,7 @@ impl Engine {
                 pool,
                 allocated_at,
                 locked_until,
+                local_at,
                 visitor,
                 previous,
             });
@@ -92,15 +95,16 @@ impl Engine {
     }
 
     /// Remembers what another shard answered, and records it. Its number has been adopted before, and
-    /// had not gone to somebody else when this was told. What is known of the row here stands.
-    /// `false` as of [`Engine::adopt`].
+    /// had not gone to somebody else when this was told. What is known of the row here stands, unless
+    /// the row got a number later by this node's clock. `false` as of [`Engine::adopt`].
     #[must_use]
     pub fn adopt_answer(&mut self, now: Millis, entry: &AnswerEntry) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
             return false;
         }
-        let AnswerEntry { row, answer, .. } = *entry;
-        if self.answers.get(now, row).is_some() {
+        let AnswerEntry { row, at, answer } = *entry;
+        let is_known = |(known_at, _)| known_at >= at || answer == Answer::Overflow;
+        if self.answers.get(now, row).is_some_and(is_known) {
             return true;
         }
         self.answers.remember(told_at(now), row, answer);
@@ -130,3 +134,6 @@ impl Engine {
         self.shard.hold(Some(pool), until);
     }
 }
+
+#[cfg(test)]
+mod tests;

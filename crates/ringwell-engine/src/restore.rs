@@ -116,10 +116,12 @@ impl Restore {
                 let state = Slot { number, allocated_at, locked_until, position };
                 self.rebuild.learn(slot, Fact { slot: state, pool, visitor });
             }
-            Record::Adopt { at, number, pool, allocated_at, locked_until, visitor, .. } => {
-                self.lockout_max = self.lockout_max.max(locked_until.since(allocated_at));
+            Record::Adopt {
+                number, pool, allocated_at, locked_until, local_at, visitor, ..
+            } => {
+                self.lockout_max = self.lockout_max.max(locked_until.since(local_at));
                 let state = Slot { number, allocated_at, locked_until, position };
-                self.rebuild.learn_told(Fact { slot: state, pool, visitor }, at);
+                self.rebuild.learn_told(Fact { slot: state, pool, visitor }, local_at);
             }
             Record::Extend { slot, number, until, .. }
             | Record::Release { slot, number, until, .. } => {

@@ -54,9 +54,11 @@ enum Input {
         shared: Option<u8>,
     },
     /// Another shard knew of a number that any pool may have.
+    /// … by a clock that is `behind`, or ahead.
     Adopt {
         shared: u8,
         lockout: u64,
+        behind: i64,
     },
     Tick,
     Seal,
@@ -77,8 +79,8 @@ fn inputs() -> impl Strategy<Value = Vec<Input>> {
         1 => (0..9_u32).prop_map(|slot| Input::Release { slot }),
         1 => (0..3_u32, 1..6_u32, proptest::option::of(0..4_u8))
             .prop_map(|(pool, size, shared)| Input::Put { pool, size, shared }),
-        1 => (0..4_u8, 0..60_u64)
-            .prop_map(|(shared, lockout)| Input::Adopt { shared, lockout }),
+        1 => (0..4_u8, 0..60_u64, prop_oneof![Just(1_000_000_i64), Just(-1_000_000), Just(1)])
+            .prop_map(|(shared, lockout, behind)| Input::Adopt { shared, lockout, behind }),
         1 => Just(Input::Tick),
         2 => Just(Input::Seal),
     ];
@@ -124,14 +126,17 @@ impl Rig {
                 self.engine.release_slot(now, slot, since);
             }
             Input::Put { pool, size, shared: at } => self.put(pool, size, at),
-            Input::Adopt { shared: at, lockout } => {
+            Input::Adopt { shared: at, lockout, behind } => {
+                // What it was here before is longer ago: it has been away.
+                self.now = self.now + Millis(2);
                 let now = self.engine.at(self.now);
                 let (number, position) = (shared(at), Position::NONE);
                 let locked_until = now + Millis(lockout);
-                // The other shard handed it out before it told so.
-                let allocated_at = now - Millis(1);
+                let allocated_at = Millis(now.0.checked_add_signed(-behind).unwrap());
                 let slot = Slot { number, allocated_at, locked_until, position };
-                let local_at = allocated_at;
+                // Of a number that is here already it must not be the newest.
+                let is_own = self.engine.shard().find(number).is_some();
+                let local_at = if is_own { Millis::ZERO } else { now };
                 let from = Retired { slot, local_at, pool: PoolId(9), visitor: None };
                 assert!(self.engine.adopt(now, &from));
             }
@@ -181,14 +186,15 @@ impl Rig {
 
 /// What the engine knows of every number. Visitors are left out: where a number left a pool and
 /// came back, a restart knows the one who has it, and the shard that went on does not.
-fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<u32>)> {
+fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
     let own = (1..=3).flat_map(|pool| (0..6).map(move |at| FIRST + pool * 100 + at));
     let own = own.map(|number| PromoNumber::from_u64(number).unwrap());
     let shard = engine.shard();
     own.chain((0..4).map(shared))
         .map(|number| {
             let newest = shard.newest(number).filter(|slot| *slot != Slot::new(number));
-            (newest, shard.find(number).and_then(|slot| shard.pool_of(slot)))
+            let local_at = newest.and_then(|_| shard.newest_local_at(number));
+            (newest, local_at, shard.find(number).and_then(|slot| shard.pool_of(slot)))
         })
         .collect()
 }
@@ -221,7 +227,7 @@ fn snapshot_header(engine: &Engine) -> SnapshotHeader {
     }
 }
 
-fn load(bytes: &[u8], specs: Vec<PoolSpec>) -> Restore {
+pub(crate) fn load(bytes: &[u8], specs: Vec<PoolSpec>) -> Restore {
     let mut rest = bytes;
     let mut reader = SnapshotReader::new(|buffer: &mut [u8]| {
         let count = rest.len().min(buffer.len());
@@ -300,7 +306,9 @@ proptest! {
             prop_assert_eq!(&held.params, params);
             prop_assert!(held.locked_until >= *at);
             let before = rig.attribution(&rig.engine, *number, *at - Millis(1));
-            prop_assert!(before.is_none_or(|before| before.allocated_at < *at));
+            // What another shard handed out has the time of that shard's clock.
+            let is_told = |before: &Held| before.pool.is_none();
+            prop_assert!(before.is_none_or(|b| is_told(&b) || b.allocated_at < *at));
         }
     }
 

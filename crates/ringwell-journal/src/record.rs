@@ -128,6 +128,8 @@ pub enum Record<'a> {
         allocated_at: Millis,
         /// When its lockout ends.
         locked_until: Millis,
+        /// When it was handed out by this node's clock, which comparisons go by.
+        local_at: Millis,
         /// Who may ask for the same number again.
         visitor: Option<VisitorId>,
         /// The record before it for this number in this journal, or [`Position::NONE`].

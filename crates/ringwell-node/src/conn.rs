@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -132,12 +133,17 @@ impl Connections {
         self.open.borrow().len()
     }
 
-    /// Cuts the connections that have been in one phase for too long, among the next few from
-    /// `from` on; says how many were cut, and where to go on if there are more.
-    pub(crate) fn sweep(&self, from: u64, limits: &PhaseLimits) -> (u64, Option<u64>) {
+    /// Connections that come from now on have this id or a greater one.
+    pub(crate) fn end(&self) -> u64 {
+        self.next.get()
+    }
+
+    /// Cuts the connections that have been in one phase for too long, among the next few of `ids`;
+    /// says how many were cut, and where to go on if there are more.
+    pub(crate) fn sweep(&self, ids: Range<u64>, limits: &PhaseLimits) -> (u64, Option<u64>) {
         let now = coarse_time();
         let open = self.open.borrow();
-        let mut some = open.range(from..);
+        let mut some = open.range(ids);
         let overdue = some.by_ref().take(SWEEP_CONNECTIONS);
         let overdue = overdue.filter(|(_, watch)| watch.is_overdue(now, limits));
         let cut = overdue.map(|(_, watch)| watch.tell(Order::Cut)).count() as u64;

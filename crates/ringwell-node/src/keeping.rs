@@ -74,11 +74,13 @@ fn report(thread: &ShardThread, what: &str, outcome: Result<(), Trouble>) {
 /// Looks at all connections in the course of a round, a few at a time: a runtime that is only yielded
 /// to looks at its sockets after dozens of turns, and ten thousand connections are 10 ms of work.
 async fn sweep_once(thread: &ShardThread, phases: &PhaseLimits) {
+    // Those that come meanwhile have their turn in the next round: else a round might never end.
+    let end = thread.connections.end();
     let mut next = Some(0);
     while let Some(from) = next {
         let turns = thread.connections.count() / SWEEP_CONNECTIONS + 1;
         tokio::time::sleep(ROUND / u32::try_from(turns).unwrap_or(u32::MAX)).await;
-        let (cut, more) = thread.connections.sweep(from, phases);
+        let (cut, more) = thread.connections.sweep(from..end, phases);
         thread.stats.connections_cut.add(cut);
         next = more;
     }

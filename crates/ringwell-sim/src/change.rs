@@ -111,7 +111,8 @@ impl Told {
         for retired in known {
             let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
             let locked_until = newest.slot.locked_until.max(retired.slot.locked_until);
-            if retired.local_at > newest.local_at {
+            let rank = |retired: &Retired| (retired.local_at, retired.slot.locked_until);
+            if rank(&retired) > rank(newest) {
                 *newest = retired;
             }
             newest.slot.locked_until = locked_until;

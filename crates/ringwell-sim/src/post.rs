@@ -201,8 +201,9 @@ impl World {
             // Groups are far smaller here than what makes the one that gathers full.
             assert!(thread.engine.adopt(now, &known), "a group has room");
         }
-        for answer in told.answers.iter().filter(|_| !forgets) {
-            assert!(thread.engine.adopt_answer(now, answer), "a group has room");
+        for answer in told.answers.iter().filter(|_| !forgets && !is_taken) {
+            let answer = AnswerEntry { at: now - told.at.since(answer.at), ..*answer };
+            assert!(thread.engine.adopt_answer(now, &answer), "a group has room");
         }
         for (pool, until) in told.holds {
             let until = in_time_of(Millis(until), now, told.at);

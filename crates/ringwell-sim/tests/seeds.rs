@@ -115,6 +115,19 @@ fn what_batches_were_answered_is_known_before_the_next_shard_serves() {
     once_failed(13, &[Kind::Move]);
 }
 
+/// By a clock that was behind, what came back to a node seemed older than what another of its shards
+/// had known (133); the copy of a shard that had lost the visitor went along (119); what a shard had
+/// answered long ago stood against what the row had got since (316, 5096).
+#[test]
+fn what_comes_back_from_a_node_with_another_clock_is_the_newest() {
+    let visitors = [Kind::Move, Kind::Retry, Kind::Visitor];
+    once_failed(133, &[&visitors[..], &[Kind::ClockForward]].concat());
+    once_failed(316, &[&visitors[..], &[Kind::ClockForward, Kind::ClockBack]].concat());
+    for seed in [119, 5096] {
+        once_failed(seed, &[&visitors[..], &[Kind::ClockBack, Kind::Kill]].concat());
+    }
+}
+
 /// The taker compared times of the giver's clock with its own. And (seed 10) a giver with an older
 /// cluster file told a node that had begun anew what it knew.
 #[test]

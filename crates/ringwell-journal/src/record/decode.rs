@@ -199,6 +199,7 @@ impl<'a> Fields<'_, 'a> {
             pool: PoolId(self.varint()?),
             allocated_at: Millis(self.varint()?),
             locked_until: Millis(self.varint()?),
+            local_at: Millis(self.varint()?),
             previous: self.previous()?,
             visitor: self.visitor()?,
         })

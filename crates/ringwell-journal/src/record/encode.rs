@@ -104,9 +104,19 @@ impl Record<'_> {
                 head.millis(allocated_at).millis(locked_until).visitor(visitor);
                 head.params(params)
             }
-            Self::Adopt { at, number, pool, allocated_at, locked_until, visitor, previous } => {
+            Self::Adopt {
+                at,
+                number,
+                pool,
+                allocated_at,
+                locked_until,
+                local_at,
+                visitor,
+                previous,
+            } => {
                 head.begin(kind::ADOPT, at, base).number(number).pool(pool);
-                head.millis(allocated_at).millis(locked_until).previous(previous).visitor(visitor);
+                head.millis(allocated_at).millis(locked_until).millis(local_at);
+                head.previous(previous).visitor(visitor);
                 None
             }
             Self::Hold { at, pool, until } => {

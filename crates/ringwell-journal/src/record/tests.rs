@@ -66,6 +66,7 @@ fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
                 pool,
                 allocated_at: Millis(time),
                 locked_until: until,
+                local_at: Millis(time / 2),
                 visitor,
                 previous,
             },

@@ -84,17 +84,7 @@ pub(crate) async fn get(
         })?,
     };
     let directory = admin.node.directory();
-    let Known { told, newest, unreachable_shards } = ask_all(&admin, number, at).await?;
-    let held = match told {
-        None => newest,
-        // The record lies where the number was handed out, under the time of that node's clock.
-        Some(told) => {
-            let there = ask_all(&admin, number, told.allocated_at).await?.newest;
-            let record = there.filter(|there| there.allocated_at == told.allocated_at);
-            let (pool, params) = record.map(|there| (there.pool, there.params)).unwrap_or_default();
-            Some(Held { pool, params, ..told })
-        }
-    };
+    let (held, unreachable_shards) = holder(&admin, number, at).await?;
     let overflow = directory.overflow_pools(number);
     // It was somebody's own once, before it became everybody's.
     let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
@@ -135,46 +125,66 @@ impl Allocation {
     }
 }
 
-/// What the shards know together.
-struct Known {
-    /// By the number's owner, of an allocation that it took over: clocks of nodes differ, but the
-    /// owner knows which one is the newest.
-    told: Option<Held>,
-    /// The newest of all others.
-    newest: Option<Held>,
-    /// Shards of other nodes that could not be asked.
-    unreachable_shards: Vec<u16>,
-}
-
-/// Asks all shards. The number's owner must be among those that answer.
-async fn ask_all(admin: &Admin, number: PromoNumber, at: Millis) -> Result<Known, Problem> {
+/// What the shards know together, and which shards of other nodes could not be asked. The number's
+/// owner must be among those that answer.
+async fn holder(
+    admin: &Admin,
+    number: PromoNumber,
+    at: Millis,
+) -> Result<(Option<Held>, Vec<u16>), Problem> {
     let directory = admin.node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let owner = pool.map(ringwell_directory::Entry::shard);
-    let mut answers = Vec::new();
+    let (answers, unreachable) = ask_all(admin, number, at, owner).await?;
+    let is_told = |(shard, held): &&(u16, Held)| owner == Some(*shard) && held.pool.is_none();
+    let held = if let Some((_, told)) = answers.iter().find(is_told) {
+        // Clocks of nodes differ, but the owner knows which allocation is the newest. The record
+        // lies where it was made, under the time of that node's clock.
+        let (there, _) = ask_all(admin, number, told.allocated_at, owner).await?;
+        let is_it = |held: &Held| held.pool.is_some() && held.allocated_at == told.allocated_at;
+        let record = there.into_iter().map(|(_, held)| held).find(is_it);
+        let (pool, params) = record.map(|held| (held.pool, held.params)).unwrap_or_default();
+        Some(Held { pool, params, ..told.clone() })
+    } else {
+        // Who took a number over and gave it away again knows nothing that others do not.
+        let has_record = |(_, held): &&(u16, Held)| held.pool.is_some();
+        let joined = |all: &mut dyn Iterator<Item = &(u16, Held)>| {
+            all.map(|(_, held)| held.clone()).fold(None, |one, other| join(one, Some(other)))
+        };
+        let records = joined(&mut answers.iter().filter(has_record));
+        records.or_else(|| joined(&mut answers.iter()))
+    };
+    Ok((held, unreachable))
+}
+
+/// What each shard says, and which of other nodes could not be asked.
+async fn ask_all(
+    admin: &Admin,
+    number: PromoNumber,
+    at: Millis,
+    owner: Option<u16>,
+) -> Result<(Vec<(u16, Held)>, Vec<u16>), Problem> {
+    let mut asked = Vec::new();
     for shard in admin.peers.shards() {
         let (reply, answer) = oneshot::channel();
         if !admin.peers.send(shard, Message::Attribution { number, at, reply }) {
             return Err(Problem::unavailable("a shard is busy; try again"));
         }
-        answers.push((shard, answer));
+        asked.push((shard, answer));
     }
-    let mut known = Known { told: None, newest: None, unreachable_shards: Vec::new() };
-    for (shard, answer) in answers {
+    let (mut answers, mut unreachable) = (Vec::new(), Vec::new());
+    for (shard, answer) in asked {
         let is_own = admin.node.shards().any(|own| own == shard);
         match answer.await.map_err(|_| Problem::unavailable("a shard has stopped"))? {
-            Ok(Some(held)) if owner == Some(shard) && held.pool.is_none() => {
-                known.told = Some(held);
-            }
-            Ok(held) => known.newest = join(known.newest, held),
+            Ok(held) => answers.extend(held.map(|held| (shard, held))),
             Err(reason) if is_own => {
                 return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, reason));
             }
             Err(reason) if owner == Some(shard) => return Err(Problem::unavailable(reason)),
-            Err(_) => known.unreachable_shards.push(shard),
+            Err(_) => unreachable.push(shard),
         }
     }
-    Ok(known)
+    Ok((answers, unreachable))
 }
 
 /// The newer of two; of one allocation that two shards know, what both say together.

@@ -61,7 +61,9 @@ pub(crate) async fn known(
 fn add(all: &mut BTreeMap<PromoNumber, Retired>, retired: Retired) {
     let known = all.entry(retired.slot.number).or_insert(retired);
     let locked_until = known.slot.locked_until.max(retired.slot.locked_until);
-    if retired.local_at > known.local_at {
+    // A shard that had it before may know the same allocation without its visitor.
+    let rank = |retired: &Retired| (retired.local_at, retired.slot.locked_until);
+    if rank(&retired) > rank(known) {
         *known = retired;
     }
     known.slot.locked_until = locked_until;

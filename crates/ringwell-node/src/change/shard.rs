@@ -47,14 +47,16 @@ pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
             Done::Holds(thread.engine.borrow().shard().holds(now).collect())
         }
         Step::Enter { known, answers, holds, put: pools } => {
-            for retired in known {
+            for (place, retired) in known.into_iter().enumerate() {
+                pause_at(place).await;
                 let adopt = |engine: &mut Engine, now| engine.adopt(now, &retired);
                 if when_there_is_room(&thread, adopt).await.is_none() {
                     // A journal that is full may have room again before the next start.
                     thread.engine.borrow_mut().adopt_unrecorded(&retired);
                 }
             }
-            for entry in answers {
+            for (place, entry) in answers.into_iter().enumerate() {
+                pause_at(place).await;
                 let adopt = |engine: &mut Engine, now| engine.adopt_answer(now, &entry);
                 if when_there_is_room(&thread, adopt).await.is_none() {
                     tracing::warn!("batches that are sent again may use up more numbers");
@@ -73,6 +75,13 @@ pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
             thread.use_directory(directory);
             Done::Taken
         }
+    }
+}
+
+/// Lets batches have their turn after each so many.
+async fn pause_at(place: usize) {
+    if place % PIECE_RETIRED == PIECE_RETIRED - 1 {
+        tokio::task::yield_now().await;
     }
 }
 

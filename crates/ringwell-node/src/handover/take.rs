@@ -70,6 +70,7 @@ pub(crate) async fn adopt_here(thread: Rc<ShardThread>, adopted: Adopted) -> Res
         Some(known)
     };
     let numbers: Option<Vec<_>> = adopted.numbers.iter().map(read).collect();
+    let read_answer = |word| read_answer(word, here, there);
     let answers: Option<Vec<_>> = adopted.answers.iter().map(read_answer).collect();
     let (Some(numbers), Some(answers)) = (numbers, answers) else {
         return Err("it was told of something that is no promo number".to_owned());
@@ -86,9 +87,10 @@ pub(crate) async fn adopt_here(thread: Rc<ShardThread>, adopted: Adopted) -> Res
         change::when_there_is_room(&thread, adopt).await.ok_or_else(no_writes)?;
     }
     for entry in &answers {
-        change::when_there_is_room(&thread, |engine, now| engine.adopt_answer(now, entry))
-            .await
-            .ok_or_else(no_writes)?;
+        let adopt = |engine: &mut Engine, now| {
+            is_taken(&thread.node, &adopted) || engine.adopt_answer(now, entry)
+        };
+        change::when_there_is_room(&thread, adopt).await.ok_or_else(no_writes)?;
     }
     for (pool, until) in adopted.holds {
         let (pool, until) = (PoolId(pool), in_time_of(Millis(until), here, there));

@@ -102,14 +102,16 @@ pub(crate) fn answer_word(entry: &AnswerEntry) -> AnswerWord {
     (entry.row.batch, entry.row.row, entry.at.0, number)
 }
 
-/// `None` if the number is none.
-pub(crate) fn read_answer(word: &AnswerWord) -> Option<AnswerEntry> {
+/// An answer that was told `there` in another node's time, in the time of this shard: given as long
+/// ago. `None` if the number is none.
+pub(crate) fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<AnswerEntry> {
     let (batch, row, at, number) = *word;
     let answer = match number {
         0 => Answer::Overflow,
         number => Answer::Number(PromoNumber::from_u64(number)?),
     };
-    Some(AnswerEntry { row: RowKey { batch, row }, at: Millis(at), answer })
+    let at = here - there.since(Millis(at));
+    Some(AnswerEntry { row: RowKey { batch, row }, at, answer })
 }
 
 #[cfg(test)]

@@ -1,0 +1,228 @@
+//! A number that changes owners, by clocks that are apart: nobody gets what somebody else has.
+
+use ringwell_core::{
+    Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Retired, Slot, VisitorId,
+};
+use ringwell_journal::{Answer, AnswerEntry, Group, RowKey, SnapshotHeader, SnapshotWriter, Tip};
+
+use crate::tests::load;
+use crate::{Ask, Engine, Outcome, Refusal, Restore, SnapshotStep};
+
+const START: u64 = 1_700_000_000_000;
+const EXHAUSTED: Outcome = Outcome::Exhausted { until: Millis::ZERO };
+
+fn number() -> PromoNumber {
+    PromoNumber::from_u64(8_885_550_100).unwrap()
+}
+
+fn spec() -> PoolSpec {
+    let numbers = vec![NumberRange::new(number(), 1).unwrap()];
+    PoolSpec { id: PoolId(1), lifetime: Millis(40), numbers }
+}
+
+/// What an owner tells the next one.
+type Told = (Vec<Retired>, Vec<AnswerEntry>);
+
+/// A shard whose clock is `ahead` of true time. Moments are given in true time.
+struct Shard {
+    engine: Engine,
+    ahead: i64,
+    groups: Vec<Group>,
+}
+
+impl Shard {
+    fn new(ahead: i64) -> Self {
+        let start = Millis(START.checked_add_signed(ahead).unwrap());
+        let engine = Restore::new(vec![], 100).finish(Tip::FIRST.raise_epoch(), start, false).0;
+        Self { engine, ahead, groups: Vec::new() }
+    }
+
+    fn clock(&self, at: u64) -> Millis {
+        Millis((START + at).checked_add_signed(self.ahead).unwrap())
+    }
+
+    fn ask(&mut self, at: u64, visitor: Option<u8>, row: Option<u8>) -> Outcome {
+        let now = self.engine.at(self.clock(at));
+        let ask = Ask {
+            pool: 0,
+            id: PoolId(1),
+            params: [b"m=1", b""],
+            visitor: visitor.map(|name| VisitorId([name; 16])),
+            retry: row.map(|name| RowKey { batch: [name; 16], row: 0 }),
+        };
+        let mut outcome = Outcome::Refused(Refusal::Late);
+        self.engine.allocate(now, &ask, &mut outcome);
+        outcome
+    }
+
+    #[track_caller]
+    fn gives(&mut self, at: u64, visitor: Option<u8>, row: Option<u8>) {
+        let outcome = self.ask(at, visitor, row);
+        let is_given = matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. });
+        assert!(is_given, "{outcome:?}");
+    }
+
+    fn enter(&mut self) {
+        self.engine.put_pool(0, &spec()).unwrap();
+    }
+
+    fn leave(&mut self) -> Told {
+        self.engine.remove_pool(0);
+        self.known()
+    }
+
+    /// As `ringwell-node` has all shards of a node tell it.
+    fn known(&self) -> Told {
+        let range = NumberRange::new(number(), 1).unwrap();
+        let numbers: Vec<Retired> = self.engine.shard().retired_in(range).copied().collect();
+        let mut answers: Vec<_> = self.engine.answers_for(|_| true).collect();
+        for entry in &mut answers {
+            if numbers.iter().any(|newest| newest.local_at > entry.at) {
+                entry.answer = Answer::Overflow;
+            }
+        }
+        (numbers, answers)
+    }
+
+    /// What a shard of another node told, at the same moment.
+    fn hear(&mut self, at: u64, other: &Self, (numbers, answers): &Told) {
+        let (now, there) = (self.engine.at(self.clock(at)), other.clock(at));
+        for retired in numbers {
+            let left = retired.slot.locked_until.since(there);
+            let slot = Slot { locked_until: now + left, position: Position::NONE, ..retired.slot };
+            assert!(self.engine.adopt(now, &Retired { slot, local_at: now, ..*retired }));
+        }
+        for entry in answers {
+            assert!(self.engine.adopt_answer(now, entry));
+        }
+    }
+
+    /// What a shard of the same node told.
+    fn hear_at_home(&mut self, at: u64, (numbers, answers): &Told) {
+        let now = self.engine.at(self.clock(at));
+        assert!(numbers.iter().all(|retired| self.engine.adopt(now, retired)));
+        assert!(answers.iter().all(|entry| self.engine.adopt_answer(now, entry)));
+    }
+
+    fn seal(&mut self) {
+        self.groups.extend(self.engine.seal(Vec::new()));
+    }
+
+    /// The number moves to `next`, of another node.
+    fn give(&mut self, at: u64, next: &mut Self) {
+        let told = self.leave();
+        next.hear(at, self, &told);
+        next.enter();
+    }
+}
+
+#[test]
+fn a_row_gets_no_number_again_that_went_to_another_while_it_was_away() {
+    for ahead in [-200, -40, 0, 40, 50_000] {
+        let (mut a, mut b) = (Shard::new(0), Shard::new(ahead));
+        b.enter();
+        b.gives(1000, None, Some(1));
+        b.give(1030, &mut a);
+        a.give(1035, &mut b);
+        // The first lockout is over.
+        b.gives(1050, Some(9), None);
+        b.give(1060, &mut a);
+        assert_eq!(a.ask(1065, None, Some(1)), EXHAUSTED, "{ahead} ms");
+        a.gives(1066, Some(9), None);
+    }
+}
+
+#[test]
+fn a_visitor_keeps_a_number_that_comes_to_another_shard_of_the_node() {
+    for ahead in [-600, 0, 600] {
+        let (mut one, mut two, mut b) = (Shard::new(0), Shard::new(0), Shard::new(ahead));
+        one.enter();
+        one.gives(1000, Some(1), None);
+        one.give(1010, &mut b);
+        b.gives(1060, Some(2), None);
+        b.give(1070, &mut two);
+        // Shard one still knows who had it first.
+        let told = two.leave();
+        one.hear_at_home(1080, &told);
+        one.enter();
+        assert!(matches!(one.ask(1085, Some(1), None), Outcome::Exhausted { .. }), "{ahead} ms");
+        one.gives(1086, Some(2), None);
+    }
+}
+
+#[test]
+fn of_what_two_shards_of_a_node_know_the_newer_counts_whatever_told_the_older() {
+    let (mut a3, mut a4, mut a5) = (Shard::new(0), Shard::new(0), Shard::new(0));
+    let mut b = Shard::new(50_000);
+    b.enter();
+    b.gives(1000, Some(1), None);
+    b.give(1005, &mut a4);
+    let told = a4.leave();
+    a5.hear_at_home(1010, &told);
+    a5.enter();
+    a5.gives(1060, Some(2), None);
+    let newer = a5.leave();
+    for told in [a4.known(), newer] {
+        a3.hear_at_home(1070, &told);
+    }
+    a3.enter();
+    assert!(matches!(a3.ask(1080, Some(1), None), Outcome::Exhausted { .. }));
+}
+
+/// A snapshot passes the number; then it comes back with another allocation, before the snapshot tells
+/// what other clocks told.
+#[test]
+fn a_snapshot_in_the_middle_of_a_move_leads_to_the_same_state() {
+    for ahead in [-600, 0, 50_000] {
+        let (mut a, mut b) = (Shard::new(0), Shard::new(ahead));
+        a.enter();
+        a.gives(1000, None, Some(1));
+        a.give(1010, &mut b);
+        b.gives(1060, None, None);
+        b.give(1110, &mut a);
+        a.give(1120, &mut b);
+        a.seal();
+        let mut writer = SnapshotWriter::new(&header(&a.engine));
+        let from = a.engine.group();
+        let mut step = a.engine.snapshot(SnapshotStep::FIRST, &mut writer);
+        while !matches!(step, SnapshotStep::Moved(_)) {
+            step = a.engine.snapshot(step, &mut writer);
+        }
+        b.gives(1130, Some(7), Some(7));
+        let told = b.leave();
+        a.hear(1135, &b, &told);
+        while step != SnapshotStep::Done {
+            step = a.engine.snapshot(step, &mut writer);
+        }
+        let bytes = writer.finish(a.engine.group());
+        a.enter();
+        a.seal();
+        let mut restore = load(&bytes, vec![spec()]);
+        for group in a.groups.iter().filter(|group| group.header.n >= from) {
+            restore.group(&group.header, &group.body).unwrap();
+        }
+        let tip = Tip::after(&a.groups.last().unwrap().header).raise_epoch();
+        let engine = restore.finish(tip, a.clock(1140), false).0;
+        let mut again = Shard { engine, ahead: 0, groups: Vec::new() };
+        let local_at = |shard: &Shard| shard.engine.shard().newest_local_at(number());
+        assert_eq!(local_at(&again), local_at(&a), "{ahead} ms");
+        for shard in [&mut a, &mut again] {
+            assert_eq!(shard.ask(1145, None, Some(1)), EXHAUSTED, "{ahead} ms");
+            shard.gives(1146, None, Some(7));
+        }
+    }
+}
+
+fn header(engine: &Engine) -> SnapshotHeader {
+    let tip = engine.tip();
+    SnapshotHeader {
+        shard: 0,
+        journal: [7; 16],
+        replay_from: tip.next_n,
+        prev_hash: tip.prev_hash,
+        epoch: tip.epoch,
+        created_at: tip.last_at,
+        last_at: tip.last_at,
+        numbers: 1,
+    }
+}
