@@ -11,6 +11,7 @@ mod links;
 mod load;
 mod loader;
 mod machine;
+mod manage;
 mod peers;
 mod published;
 mod server;
@@ -59,6 +60,7 @@ enum Which {
     Links,
     Size,
     Idle,
+    Manage,
     Instructions,
     Peers,
     Loader,
@@ -84,7 +86,7 @@ struct Findings {
 
 type Benchmark = fn(&Plan) -> anyhow::Result<Findings>;
 
-const BENCHMARKS: [(Which, &str, Benchmark); 11] = [
+const BENCHMARKS: [(Which, &str, Benchmark); 12] = [
     (Which::Throughput, "throughput", throughput::throughput),
     (Which::Durability, "durability", throughput::durability),
     (Which::Shards, "shards", throughput::shards),
@@ -92,6 +94,7 @@ const BENCHMARKS: [(Which, &str, Benchmark); 11] = [
     (Which::Links, "links", links::links),
     (Which::Size, "size", size::size),
     (Which::Idle, "idle", idle::idle),
+    (Which::Manage, "manage", manage::manage),
     (Which::Instructions, "instructions", instructions::instructions),
     (Which::Peers, "peers", peers::peers),
     (Which::Loader, "loader", loader::loader),

@@ -1,0 +1,181 @@
+//! Allocation while pools are managed: an import of ten thousand lines and a resize of every pool.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use serde::Serialize;
+use serde_json::json;
+
+use super::load::{OpenLoop, ROWS, open_loop};
+use super::server::{Demo, Server, free_address, pinned};
+use super::table::{self, median};
+use super::{Findings, Plan};
+
+/// Batches a second.
+const RATE: u32 = 1_000;
+/// Of the token `benchmark`, which nothing but this server takes.
+const TOKEN_SHA256: &str = "0e89820860c342f2c7ec694d144023b10301c2accdd078cb5167a06d0c3d5bcc";
+const TOKEN: &str = "benchmark";
+
+#[derive(Serialize)]
+struct Sample {
+    quiet: OpenLoop,
+    managed: OpenLoop,
+    import_seconds: f64,
+    resize_seconds: f64,
+}
+
+/// Runs it: quiet and managed in turns, on one server.
+pub(super) fn manage(plan: &Plan) -> anyhow::Result<Findings> {
+    let lines: u32 = if plan.smoke { 200 } else { 10_000 };
+    println!(
+        "\nmanage: open loop, {RATE} batches/s of {ROWS} rows over 200 pools of 500, on disk,"
+    );
+    println!("one shard; beside it {lines} lines are imported into SQLite, then every pool is");
+    println!("resized, by the same process; medians of {} rounds", plan.rounds);
+    let stage = Stage::new(plan)?;
+    let mut samples = Vec::new();
+    for round in 0..plan.rounds {
+        let quiet = open_loop(plan, &stage.server, &stage.pools, RATE, plan.seconds)?;
+        let (import, resize) = (stage.new_pools(round, lines)?, stage.resized(round)?);
+        let (managed, took) = thread::scope(|scope| {
+            let managing = scope.spawn(|| [stage.import(&import), stage.import(&resize)]);
+            let managed = open_loop(plan, &stage.server, &stage.pools, RATE, plan.seconds);
+            (managed, managing.join())
+        });
+        let took = took.map_err(|_| anyhow::anyhow!("an import panicked"))?;
+        let [import, resize] = took;
+        samples.push(Sample {
+            quiet,
+            managed: managed?,
+            import_seconds: import?.as_secs_f64(),
+            resize_seconds: resize?.as_secs_f64(),
+        });
+    }
+    print(&samples);
+    let problems = samples.iter().flat_map(|sample| {
+        let both = [("quiet", &sample.quiet), ("managed", &sample.managed)];
+        both.into_iter().flat_map(|(name, sample)| {
+            let found = sample.problems(false).into_iter();
+            found.map(move |problem| format!("{name}: {problem}"))
+        })
+    });
+    let problems = problems.collect();
+    Ok(Findings { raw: json!(samples), problems })
+}
+
+fn print(samples: &[Sample]) {
+    let row = |name: &str, pick: fn(&Sample) -> &OpenLoop| {
+        let of =
+            |field: fn(&OpenLoop) -> f64| median(samples.iter().map(|sample| field(pick(sample))));
+        let us = |value: f64| format!("{value:.0}");
+        let p99 = of(|it| it.latency.p99_us);
+        let cells = [of(|it| it.latency.p50_us), p99, of(|it| it.latency.p999_us)].map(us);
+        let [p50, p99_us, p999] = cells;
+        (p99, [name.to_owned(), p50, p99_us, p999])
+    };
+    let (quiet, quiet_row) = row("quiet", |sample| &sample.quiet);
+    let (managed, managed_row) = row("managed", |sample| &sample.managed);
+    table::print(["us", "p50", "p99", "p99.9"], &[quiet_row, managed_row]);
+    println!("p99 while pools are managed: {:.2} of quiet", managed / quiet);
+    println!(
+        "import {:.2} s, resize of every pool {:.2} s",
+        median(samples.iter().map(|sample| sample.import_seconds)),
+        median(samples.iter().map(|sample| sample.resize_seconds))
+    );
+}
+
+/// A server whose pools are those of a demo, in a database.
+struct Stage<'a> {
+    plan: &'a Plan,
+    folder: PathBuf,
+    /// What the senders know of the pools.
+    pools: PathBuf,
+    management: String,
+    server: Server,
+}
+
+impl<'a> Stage<'a> {
+    fn new(plan: &'a Plan) -> anyhow::Result<Self> {
+        let cores = &plan.machine.server_cores;
+        let folder = plan.programs.work.join("manage");
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(&folder)?;
+        let demo =
+            Server::demo(&plan.programs, cores, &Demo::usual("manage-list", "memory"), false)?;
+        let pools = folder.join("pools.csv");
+        std::fs::copy(demo.pools().context("the demo lists its pools")?, &pools)?;
+        drop(demo);
+        let (address, management) = (free_address()?, free_address()?);
+        let config = folder.join("ringwell.toml");
+        let text = format!(
+            "data = \"{data}/data\"\nlisten = [\"{address}\"]\nshards = 1\ndeadline = \"{}\"\n\
+             ring_pools = \"{pools}\"\n[management]\naddress = \"{management}\"\n\
+             token_sha256 = [\"{TOKEN_SHA256}\"]\n[directory]\n\
+             database = \"sqlite:{data}/directory.sqlite\"\n[inventory]\n\
+             check_numbers = \"possible\"\n",
+            plan.programs.deadline.unwrap_or("100ms"),
+            data = folder.display(),
+            pools = pools.display(),
+        );
+        std::fs::write(&config, text)?;
+        let mut command = pinned(cores, &plan.programs.ringwell);
+        command.arg("serve").arg("--config").arg(config);
+        let server = Server::start(command, address, folder.join("log"), None)?;
+        Ok(Self { plan, folder, pools, management: format!("http://{management}"), server })
+    }
+
+    /// A list of pools that the server does not have, with a number each.
+    fn new_pools(&self, round: u32, lines: u32) -> anyhow::Result<PathBuf> {
+        let mut list = HEADING.to_owned();
+        for line in 0..lines {
+            let id = 1_000 + round * lines + line;
+            let number = 3_000_000_000 + u64::from(id);
+            writeln!(list, "{id},key-of-import-{id},,1800,{number}")?;
+        }
+        self.list("import.csv", &list)
+    }
+
+    /// The demo's pools with ten numbers less each, or again with all.
+    fn resized(&self, round: u32) -> anyhow::Result<PathBuf> {
+        let mut list = HEADING.to_owned();
+        for line in std::fs::read_to_string(&self.pools)?.lines().skip(1) {
+            let fields: Vec<&str> = line.split(',').collect();
+            let [id, key, overflow, lifetime, first, count] = fields[..] else {
+                anyhow::bail!("the demo's list has another form: {line}");
+            };
+            let first: u64 = first.parse()?;
+            let fewer = if round.is_multiple_of(2) { 10 } else { 0 };
+            let end = first + count.parse::<u64>()? - fewer;
+            writeln!(list, "{id},{key},{overflow},{lifetime},{first}-{}", end - 1)?;
+        }
+        self.list("resize.csv", &list)
+    }
+
+    fn list(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let path = self.folder.join(name);
+        std::fs::write(&path, text)?;
+        Ok(path)
+    }
+
+    /// Has the server take a list; says how long that took. The client works on the server's core:
+    /// the sender needs the other one for itself.
+    fn import(&self, list: &Path) -> anyhow::Result<Duration> {
+        let cores = &self.plan.machine.server_cores;
+        let mut command = pinned(cores, &self.plan.programs.ringwell);
+        command.args(["pools", "import", "--only-bad", "--url", &self.management]).arg(list);
+        let begun = Instant::now();
+        let done = command.env("RINGWELL_TOKEN", TOKEN).output()?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        let told = String::from_utf8_lossy(&done.stdout);
+        ensure!(done.status.success(), "{}: {said}{told}", list.display());
+        Ok(begun.elapsed())
+    }
+}
+
+const HEADING: &str = "id,ring_pool_key,overflow_number,lifetime_seconds,numbers\n";
