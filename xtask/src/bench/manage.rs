@@ -1,6 +1,8 @@
 //! Allocation while pools are managed: an import of ten thousand lines and a resize of every pool.
 
 use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,9 +42,9 @@ pub(super) fn manage(plan: &Plan) -> anyhow::Result<Findings> {
     let mut samples = Vec::new();
     for round in 0..plan.rounds {
         let quiet = open_loop(plan, &stage.server, &stage.pools, RATE, plan.seconds)?;
-        let (import, resize) = (stage.new_pools(round, lines)?, stage.resized(round)?);
+        let import = stage.new_pools(round, lines)?;
         let (managed, took) = thread::scope(|scope| {
-            let managing = scope.spawn(|| [stage.import(&import), stage.import(&resize)]);
+            let managing = scope.spawn(|| [stage.import(&import), stage.resize(round)]);
             let managed = open_loop(plan, &stage.server, &stage.pools, RATE, plan.seconds);
             (managed, managing.join())
         });
@@ -94,7 +96,7 @@ struct Stage<'a> {
     folder: PathBuf,
     /// What the senders know of the pools.
     pools: PathBuf,
-    management: String,
+    management: SocketAddr,
     server: Server,
 }
 
@@ -115,7 +117,7 @@ impl<'a> Stage<'a> {
         let config = folder.join("ringwell.toml");
         let text = format!(
             "data = \"{data}/data\"\nlisten = [\"{address}\"]\nshards = 1\ndeadline = \"{}\"\n\
-             ring_pools = \"{pools}\"\n[management]\naddress = \"{management}\"\n\
+             ring_pools = \"{pools}\"\n[management]\naddress = \"{management}\"\nrequests_per_second = 10000\n\
              token_sha256 = [\"{TOKEN_SHA256}\"]\n[directory]\n\
              database = \"sqlite:{data}/directory.sqlite\"\n[inventory]\n\
              check_numbers = \"possible\"\n",
@@ -127,40 +129,41 @@ impl<'a> Stage<'a> {
         let mut command = pinned(cores, &plan.programs.ringwell);
         command.arg("serve").arg("--config").arg(config);
         let server = Server::start(command, address, folder.join("log"), None)?;
-        Ok(Self { plan, folder, pools, management: format!("http://{management}"), server })
+        Ok(Self { plan, folder, pools, management, server })
     }
 
-    /// A list of pools that the server does not have, with a number each.
+    /// Writes a list of pools that the server does not have, with a number each.
     fn new_pools(&self, round: u32, lines: u32) -> anyhow::Result<PathBuf> {
         let mut list = HEADING.to_owned();
         for line in 0..lines {
             let id = 1_000 + round * lines + line;
             let number = 3_000_000_000 + u64::from(id);
-            writeln!(list, "{id},key-of-import-{id},,1800,{number}")?;
+            writeln!(list, "{id},key-of-import-{id},,1800,{number},1")?;
         }
-        self.list("import.csv", &list)
-    }
-
-    /// The demo's pools with ten numbers less each, or again with all.
-    fn resized(&self, round: u32) -> anyhow::Result<PathBuf> {
-        let mut list = HEADING.to_owned();
-        for line in std::fs::read_to_string(&self.pools)?.lines().skip(1) {
-            let fields: Vec<&str> = line.split(',').collect();
-            let [id, key, overflow, lifetime, first, count] = fields[..] else {
-                anyhow::bail!("the demo's list has another form: {line}");
-            };
-            let first: u64 = first.parse()?;
-            let fewer = if round.is_multiple_of(2) { 10 } else { 0 };
-            let end = first + count.parse::<u64>()? - fewer;
-            writeln!(list, "{id},{key},{overflow},{lifetime},{first}-{}", end - 1)?;
-        }
-        self.list("resize.csv", &list)
-    }
-
-    fn list(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
-        let path = self.folder.join(name);
-        std::fs::write(&path, text)?;
+        let path = self.folder.join("import.csv");
+        std::fs::write(&path, list)?;
         Ok(path)
+    }
+
+    /// Gives ten more numbers to every pool; says how long that took.
+    fn resize(&self, round: u32) -> anyhow::Result<Duration> {
+        let begun = Instant::now();
+        for pool in 1..=200 {
+            let first = 4_000_000_000_u64 + u64::from((round * 200 + pool) * 10);
+            let body = format!("{{\"ranges\":[\"{first}-{}\"]}}", first + 9);
+            let mut stream = TcpStream::connect(self.management)?;
+            write!(
+                stream,
+                "POST /v1/pools/{pool}/numbers HTTP/1.1\r\nhost: localhost\r\n\
+                 authorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n\
+                 content-length: {}\r\nconnection: close\r\n\r\n{body}",
+                body.len()
+            )?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            ensure!(answer.starts_with("HTTP/1.1 200"), "pool {pool}: {answer}");
+        }
+        Ok(begun.elapsed())
     }
 
     /// Has the server take a list; says how long that took. The client works on the server's core:
@@ -168,7 +171,8 @@ impl<'a> Stage<'a> {
     fn import(&self, list: &Path) -> anyhow::Result<Duration> {
         let cores = &self.plan.machine.server_cores;
         let mut command = pinned(cores, &self.plan.programs.ringwell);
-        command.args(["pools", "import", "--only-bad", "--url", &self.management]).arg(list);
+        let url = format!("http://{}", self.management);
+        command.args(["pools", "import", "--only-bad", "--url", &url]).arg(list);
         let begun = Instant::now();
         let done = command.env("RINGWELL_TOKEN", TOKEN).output()?;
         let said = String::from_utf8_lossy(&done.stderr);
@@ -178,4 +182,4 @@ impl<'a> Stage<'a> {
     }
 }
 
-const HEADING: &str = "id,ring_pool_key,overflow_number,lifetime_seconds,numbers\n";
+const HEADING: &str = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers\n";
