@@ -4,6 +4,7 @@
 //! a time: it fails when an answer was wrong (a status other than 200, an error row, an overflow
 //! number, a broken connection).
 
+mod backend;
 mod idle;
 mod instructions;
 mod latency;

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use super::backend;
 use super::load::ROWS;
 use super::loader::{Load, load};
 use super::server::{Demo, Server};
@@ -57,6 +58,13 @@ pub(super) fn published(plan: &Plan) -> anyhow::Result<Findings> {
     problems.extend(fastest.problems(0.01).iter().map(|it| format!("as fast as it goes: {it}")));
     lines.extend(all_numbers(&fastest));
     raw.push(fastest.0);
+    drop(server);
+    let asked = backend::requests_a_second(plan, &pools)?;
+    lines.push([
+        "a server that asks an application of 100 ms for each request's pool".to_owned(),
+        "9.34/s blocking, 220/s evented".to_owned(),
+        format!("{asked:.0}/s"),
+    ]);
     table::print(["what", "published", "here"], &lines);
     println!("Ruby: one process, no server of ours; the others: one shard, every answer on disk.");
     let lines: Vec<Value> = lines.iter().map(|line| json!(line)).collect();
