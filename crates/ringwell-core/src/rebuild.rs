@@ -166,8 +166,8 @@ impl Rebuild {
 
     /// Takes over what another shard knows of a number that is in rotation here: it was in that
     /// shard's pools before the directory or the number of shards changed. The newer allocation, by
-    /// this node's clock, and the later end of its lockout count. The record stays in the other journal, so the
-    /// number keeps the position of what was recorded here, if anything was.
+    /// this node's clock, and the later end of its lockout count. The record stays in the other
+    /// journal, so the number keeps the position of what was recorded here, if anything was.
     pub fn adopt(&mut self, from: &Retired) {
         let Some(index) = self.find(u32::MAX, from.slot.number) else { return };
         let known = self.slots[index as usize];

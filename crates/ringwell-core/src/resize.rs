@@ -106,9 +106,9 @@ impl Shard {
     pub fn adopt(&mut self, now: Millis, from: &Retired) -> Option<Retired> {
         let number = from.slot.number;
         let slot = self.newest(number).unwrap_or(Slot::new(number));
-        let known = self.known(number);
+        let before = self.newest_local_at(number).unwrap_or_default();
         let is_same = from.slot.allocated_at == slot.allocated_at;
-        let is_older = !is_same && known.is_some_and(|(_, local_at)| from.local_at < local_at);
+        let is_older = !is_same && from.local_at < before;
         let is_longer = from.slot.locked_until > slot.locked_until;
         if !is_longer && (is_same || is_older) {
             return None;
@@ -118,7 +118,6 @@ impl Shard {
         if is_older {
             merged.slot.allocated_at = slot.allocated_at;
         }
-        let (_, before) = known.unwrap_or_default();
         merged.local_at = if is_same || is_older {
             before
         } else {

@@ -283,16 +283,10 @@ impl Shard {
     /// As [`Self::local_at`], whether the number is in rotation or retired.
     #[must_use]
     pub fn newest_local_at(&self, number: PromoNumber) -> Option<Millis> {
-        self.known(number).map(|(_, local_at)| local_at)
-    }
-
-    /// When the number was handed out: by the clock that told it, and by this node's.
-    pub(crate) fn known(&self, number: PromoNumber) -> Option<(Millis, Millis)> {
-        let (slot, since) = match self.find(number) {
-            Some(slot) => (self.slots[slot as usize], self.local_at(slot)),
-            None => self.retired.get(&number).map(|retired| (retired.slot, retired.local_at))?,
-        };
-        Some((slot.allocated_at, since))
+        match self.find(number) {
+            Some(slot) => Some(self.local_at(slot)),
+            None => self.retired.get(&number).map(|retired| retired.local_at),
+        }
     }
 
     /// Numbers whose allocation another clock told: the number, when it was by that, and by this

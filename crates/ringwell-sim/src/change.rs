@@ -4,12 +4,13 @@
 //! One change at a time; its steps are taken on the threads of the shards (`step.rs`), and anything
 //! may happen between two of them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
 use ringwell_directory::{Changes, Directory, Owners, RingPool, bucket};
-use ringwell_journal::{Answer, AnswerEntry};
+use ringwell_engine::Facts;
+use ringwell_journal::AnswerEntry;
 
 use crate::bug::Bug;
 use crate::cluster::{ranges, spec};
@@ -95,43 +96,7 @@ pub(crate) struct Changing {
     held: Vec<(NumberRange, Millis)>,
     known: Vec<Retired>,
     /// Of buckets that move to another shard of this node.
-    all: Told,
-}
-
-/// What all shards of a node know together: as `ringwell-node/src/change/known.rs`.
-#[derive(Debug, Default)]
-pub(crate) struct Told {
-    numbers: BTreeMap<PromoNumber, Retired>,
-    answers: Vec<AnswerEntry>,
-}
-
-impl Told {
-    /// Adds what one shard knows.
-    pub(crate) fn add(&mut self, known: Vec<Retired>, answers: Vec<AnswerEntry>) {
-        for retired in known {
-            let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
-            let locked_until = newest.slot.locked_until.max(retired.slot.locked_until);
-            let rank = |retired: &Retired| (retired.local_at, retired.slot.locked_until);
-            if rank(&retired) > rank(newest) {
-                *newest = retired;
-            }
-            newest.slot.locked_until = locked_until;
-        }
-        self.answers.extend(answers);
-    }
-
-    /// The newest allocation of each number, and what rows would be answered.
-    pub(crate) fn take(&mut self) -> (Vec<Retired>, Vec<AnswerEntry>) {
-        let Self { numbers, mut answers } = std::mem::take(self);
-        for entry in &mut answers {
-            if let Answer::Number(number) = entry.answer
-                && numbers.get(&number).is_some_and(|newest| newest.local_at > entry.at)
-            {
-                entry.answer = Answer::Overflow;
-            }
-        }
-        (numbers.into_values().collect(), answers)
-    }
+    all: Facts,
 }
 
 impl World {
@@ -158,7 +123,7 @@ impl World {
             steps: VecDeque::new(),
             held: Vec::new(),
             known: Vec::new(),
-            all: Told::default(),
+            all: Facts::default(),
         });
         self.begin_change(node, want, owners);
     }
@@ -337,7 +302,7 @@ impl World {
         match &mut step {
             Step::Enter { known, answers, holds, put } => {
                 *known = std::mem::take(&mut changing.known);
-                *answers = changing.all.take().1;
+                *answers = std::mem::take(&mut changing.all).settle().1;
                 let of = |pool: &PoolSpec| Some((pool.id, until(&changing.held, pool)?));
                 holds.extend(put.iter().filter_map(|(_, pool)| of(pool)));
             }

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_directory::bucket;
+use ringwell_engine::Facts;
 
-use crate::change::{Done, Step, Stepper, Told, Want};
+use crate::change::{Done, Step, Stepper, Want};
 use crate::event::{Event, Task};
 use crate::post::{Adopted, Asker, Post, Take, digest};
 use crate::served::{Leaving, Served};
@@ -24,7 +25,7 @@ pub(crate) struct Giving {
     stage: Stage,
     steps: VecDeque<(u16, Step)>,
     holds: Vec<(u64, u64)>,
-    told: Told,
+    told: Facts,
     at: Millis,
     pieces: VecDeque<Post>,
 }
@@ -47,7 +48,7 @@ impl Giving {
             stage,
             steps: VecDeque::new(),
             holds: Vec::new(),
-            told: Told::default(),
+            told: Facts::default(),
             at: Millis(u64::MAX),
             pieces: VecDeque::new(),
         }
@@ -184,7 +185,7 @@ impl World {
         let Some(giving) = running.giving.as_mut() else { return };
         let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
         let buckets: Vec<_> = giving.buckets.iter().filter_map(owner).collect();
-        let (numbers, answers) = giving.told.take();
+        let (numbers, answers) = std::mem::take(&mut giving.told).settle();
         let empty = Adopted {
             shard: giving.to,
             at: giving.at,

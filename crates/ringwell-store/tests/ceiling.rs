@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test program")]
 
+#[macro_use]
 mod rig;
 
 use rig::Rig;
@@ -133,21 +134,6 @@ async fn what_was_promised_before_a_ceiling_came_down_still_comes(rig: Rig) {
     set_ceiling(&store, "7", Some(1)).await;
     store.due(NOW + Millis(61_000)).await.unwrap().unwrap();
     assert_eq!(store.network("7").await.unwrap().unwrap().numbers, 10);
-}
-
-macro_rules! on_both_databases {
-    ($($case:ident)*) => {
-        mod sqlite {
-            $(#[tokio::test] async fn $case() {
-                super::$case(super::Rig::sqlite()).await;
-            })*
-        }
-        mod postgres {
-            $(#[tokio::test] async fn $case() {
-                super::$case(super::Rig::postgres()).await;
-            })*
-        }
-    };
 }
 
 on_both_databases! {

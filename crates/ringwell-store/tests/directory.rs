@@ -6,6 +6,7 @@
     reason = "a test program: a panic is its way to report"
 )]
 
+#[macro_use]
 mod rig;
 
 use rig::Rig;
@@ -16,22 +17,6 @@ use ringwell_store::{
     StoreError,
 };
 use serde_json::Map;
-
-/// Each function becomes two tests.
-macro_rules! on_both_databases {
-    ($($case:ident)*) => {
-        mod sqlite {
-            $(#[tokio::test] async fn $case() {
-                super::$case(super::Rig::sqlite()).await;
-            })*
-        }
-        mod postgres {
-            $(#[tokio::test] async fn $case() {
-                super::$case(super::Rig::postgres()).await;
-            })*
-        }
-    };
-}
 
 on_both_databases! {
     a_pool_is_served_also_without_a_number

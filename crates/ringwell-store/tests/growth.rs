@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test program")]
 
+#[macro_use]
 mod rig;
 
 use rig::Rig;
@@ -93,21 +94,6 @@ async fn unused_numbers_go_back_but_for_those_of_the_beginning(rig: Rig) {
     let (_, resized) = store.give_back_unused("month end", NOW, POOL, &all, false).await.unwrap();
     assert_eq!(resized, Resized { pool: POOL, before: 35, after: 10 });
     assert_eq!(store.load_all().await.unwrap().pools[0].number_count(), 9);
-}
-
-macro_rules! on_both_databases {
-    ($($case:ident)*) => {
-        mod sqlite {
-            $(#[tokio::test] async fn $case() {
-                super::$case(super::Rig::sqlite()).await;
-            })*
-        }
-        mod postgres {
-            $(#[tokio::test] async fn $case() {
-                super::$case(super::Rig::postgres()).await;
-            })*
-        }
-    };
 }
 
 on_both_databases! {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test program")]
 
+#[macro_use]
 mod rig;
 
 use std::sync::Arc;
@@ -178,21 +179,6 @@ async fn unused_numbers_that_are_not_local_go_back_before_local_ones(rig: Rig) {
         store.give_back_unused("month end", NOW, POOL, &unused, false).await.unwrap();
     assert_eq!(resized, Resized { pool: POOL, before: 6, after: 3 });
     assert_eq!(has(&store).await, ["2135550100+1", "8055550100+2"]);
-}
-
-macro_rules! on_both_databases {
-    ($($case:ident)*) => {
-        mod sqlite {
-            $(#[tokio::test] async fn $case() {
-                super::$case(super::Rig::sqlite()).await;
-            })*
-        }
-        mod postgres {
-            $(#[tokio::test] async fn $case() {
-                super::$case(super::Rig::postgres()).await;
-            })*
-        }
-    };
 }
 
 on_both_databases! {

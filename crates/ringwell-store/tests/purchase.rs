@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test program")]
 
+#[macro_use]
 mod rig;
 
 use std::fs;
@@ -198,21 +199,6 @@ async fn a_provider_that_fails_costs_a_pool_nothing_else(rig: Rig) {
     assert_eq!(shop.make_pool(8).await, 2);
     let log = shop.store.audit_log(None, 9).await.unwrap();
     assert!(log.iter().any(|line| line.action == "buying failed"), "{log:?}");
-}
-
-macro_rules! on_both_databases {
-    ($($case:ident)*) => {
-        mod sqlite {
-            $(#[tokio::test] async fn $case() {
-                super::$case(super::Rig::sqlite()).await;
-            })*
-        }
-        mod postgres {
-            $(#[tokio::test] async fn $case() {
-                super::$case(super::Rig::postgres()).await;
-            })*
-        }
-    };
 }
 
 on_both_databases! {

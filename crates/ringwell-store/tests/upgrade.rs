@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test program")]
 
+#[macro_use]
 mod rig;
 
 use std::fs;
@@ -84,21 +85,6 @@ async fn works(store: &Store) {
     assert_eq!(change.commit().await.unwrap(), 11);
     let delta = store.changed_since(10).await.unwrap();
     assert_eq!((delta.changed[0].id(), delta.changed[0].number_count()), (id, 2));
-}
-
-macro_rules! on_both_databases {
-    ($($case:ident)*) => {
-        mod sqlite {
-            $(#[tokio::test] async fn $case() {
-                super::$case(super::Rig::sqlite()).await;
-            })*
-        }
-        mod postgres {
-            $(#[tokio::test] async fn $case() {
-                super::$case(super::Rig::postgres()).await;
-            })*
-        }
-    };
 }
 
 on_both_databases! {

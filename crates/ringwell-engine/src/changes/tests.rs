@@ -3,10 +3,10 @@
 use ringwell_core::{
     Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Retired, Slot, VisitorId,
 };
-use ringwell_journal::{Answer, AnswerEntry, Group, RowKey, SnapshotHeader, SnapshotWriter, Tip};
+use ringwell_journal::{AnswerEntry, Group, RowKey, SnapshotHeader, SnapshotWriter, Tip};
 
 use crate::tests::load;
-use crate::{Ask, Engine, Outcome, Refusal, Restore, SnapshotStep};
+use crate::{Ask, Engine, Facts, Outcome, Refusal, Restore, SnapshotStep};
 
 const START: u64 = 1_700_000_000_000;
 const EXHAUSTED: Outcome = Outcome::Exhausted { until: Millis::ZERO };
@@ -75,13 +75,9 @@ impl Shard {
     fn known(&self) -> Told {
         let range = NumberRange::new(number(), 1).unwrap();
         let numbers: Vec<Retired> = self.engine.shard().retired_in(range).copied().collect();
-        let mut answers: Vec<_> = self.engine.answers_for(|_| true).collect();
-        for entry in &mut answers {
-            if numbers.iter().any(|newest| newest.local_at > entry.at) {
-                entry.answer = Answer::Overflow;
-            }
-        }
-        (numbers, answers)
+        let mut facts = Facts::default();
+        facts.add(numbers, self.engine.answers_for(|_| true).collect());
+        facts.settle()
     }
 
     /// What a shard of another node told, at the same moment.

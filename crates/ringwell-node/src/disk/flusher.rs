@@ -1,8 +1,9 @@
 //! The thread that stores groups: one frame is written and flushed at a time.
 //!
 //! Invariant: groups are stored in order without gaps. On a full disk, or without a file
-//! descriptor, the group waits and is tried again; after any other failure nothing is stored any more, because nobody knows what the
-//! disk has: the pages of a failed flush count as clean, so that a second flush would lie.
+//! descriptor, the group waits and is tried again; after any other failure nothing is stored any
+//! more, because nobody knows what the disk has: the pages of a failed flush count as clean, so that
+//! a second flush would lie.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -40,7 +41,8 @@ pub enum Flushed {
         /// How long writing and flushing took.
         took: Duration,
     },
-    /// The disk is full, or no more files can be opened. The group waits and is tried again; said once until it is stored.
+    /// The disk is full, or no more files can be opened. The group waits and is tried again; said
+    /// once until it is stored.
     Full {
         /// The group.
         n: u64,

@@ -17,6 +17,23 @@ use tempfile::TempDir;
 const NOBODY: u32 = 65_534;
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// Each case is a test for a file of SQLite, and one for PostgreSQL.
+#[allow(unused_macros, reason = "not every program that has the rig runs its tests on both")]
+macro_rules! on_both_databases {
+    ($($case:ident)*) => {
+        mod sqlite {
+            $(#[tokio::test] async fn $case() {
+                super::$case(super::Rig::sqlite()).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test] async fn $case() {
+                super::$case(super::Rig::postgres()).await;
+            })*
+        }
+    };
+}
+
 /// One empty database, gone with the value (SQLite) or with the test program (PostgreSQL).
 pub(crate) struct Rig {
     pub(crate) location: Location,

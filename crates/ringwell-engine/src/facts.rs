@@ -1,0 +1,49 @@
+//! What the shards of one process know together of numbers that go to another owner.
+//!
+//! Their clocks are one, so that it can be told here which of two allocations is the later one, and
+//! which answers still hold: the next owner, whose clock may be another, could not.
+//! Source: docs/spec/cluster.md, "Moving buckets".
+
+use std::collections::BTreeMap;
+
+use ringwell_core::{PromoNumber, Retired};
+use ringwell_journal::{Answer, AnswerEntry};
+
+/// Gathers what each shard tells; [`Facts::settle`] says what holds.
+#[derive(Debug, Default)]
+pub struct Facts {
+    numbers: BTreeMap<PromoNumber, Retired>,
+    answers: Vec<AnswerEntry>,
+}
+
+impl Facts {
+    /// Adds what one shard knows of numbers, and what it answered to batches that may be sent again.
+    pub fn add(&mut self, numbers: Vec<Retired>, answers: Vec<AnswerEntry>) {
+        for retired in numbers {
+            let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
+            let locked_until = newest.slot.locked_until.max(retired.slot.locked_until);
+            // A shard that had it before may know the same allocation without its visitor.
+            let rank = |retired: &Retired| (retired.local_at, retired.slot.locked_until);
+            if rank(&retired) > rank(newest) {
+                *newest = retired;
+            }
+            newest.slot.locked_until = locked_until;
+        }
+        self.answers.extend(answers);
+    }
+
+    /// The newest allocation of each number, with the latest end of its lockout; and what rows would
+    /// be answered: one whose number has gone to somebody else since gets the overflow number.
+    #[must_use]
+    pub fn settle(self) -> (Vec<Retired>, Vec<AnswerEntry>) {
+        let Self { numbers, mut answers } = self;
+        for entry in &mut answers {
+            if let Answer::Number(number) = entry.answer
+                && numbers.get(&number).is_some_and(|newest| newest.local_at > entry.at)
+            {
+                entry.answer = Answer::Overflow;
+            }
+        }
+        (numbers.into_values().collect(), answers)
+    }
+}
