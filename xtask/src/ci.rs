@@ -2,15 +2,22 @@
 //!
 //! One profile (`dev`, optimised a little) serves tests and smoke runs, because building the
 //! workspace a second time would cost more than it shows. No step asserts a time.
+//!
+//! What a step prints goes to a file of `target/ci`: a reader of the whole wants to see at once
+//! which step failed and why, not what the good ones had to say.
 
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 
 use crate::api;
 use crate::shell::{self, cargo, is_installed, root, target_dir};
+
+/// So many of the last lines of a step that failed are printed.
+const LINES_SHOWN: usize = 120;
 
 /// Runs every step, also after one failed, and names those that did.
 ///
@@ -73,17 +80,27 @@ impl Summary {
     }
 
     fn step_of(&mut self, name: &str, command: &mut Command) {
-        println!("\n== {name}");
         let start = Instant::now();
-        let result = shell::run(command.current_dir(root()));
-        let word = if result.is_ok() { "passed" } else { "FAILED" };
-        if let Err(error) = result {
-            println!("{error:#}");
-            self.failed += 1;
-        } else {
-            self.passed += 1;
-        }
-        self.lines.push(format!("{word} {name} ({:.0} s)", start.elapsed().as_secs_f64()));
+        let log =
+            target_dir().join("ci").join(name.replace([' ', '\''], "-")).with_extension("log");
+        println!("== {name}: {}", log.display());
+        // A drill that panics on purpose prints a line, not its stack.
+        command.current_dir(root()).env("RUST_BACKTRACE", "0");
+        let word = match run_into(&log, command) {
+            Ok(()) => {
+                print!("{}", counts(&log));
+                self.passed += 1;
+                "passed"
+            }
+            Err(error) => {
+                println!("{}\n{error:#}", last_lines(&log));
+                self.failed += 1;
+                "FAILED"
+            }
+        };
+        let line = format!("{word} {name} ({:.0} s)", start.elapsed().as_secs_f64());
+        println!("{line}");
+        self.lines.push(line);
     }
 
     fn skip(&mut self, name: &str, why: &str) {
@@ -102,4 +119,33 @@ impl Summary {
         }
         Ok(())
     }
+}
+
+/// Runs to the end, with all that it prints in a file.
+fn run_into(log: &Path, command: &mut Command) -> anyhow::Result<()> {
+    let folder = log.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let file = File::create(log).with_context(|| log.display().to_string())?;
+    shell::run(command.stdout(file.try_clone()?).stderr(file))
+}
+
+/// What programs of tests say of themselves: their names and how many tests ran.
+fn counts(log: &Path) -> String {
+    let is_count = |line: &&str| {
+        let line = line.trim_start();
+        ["Running ", "Doc-tests ", "test result: "].iter().any(|word| line.starts_with(word))
+            || line.contains(" assertions, ")
+    };
+    read(log).lines().filter(is_count).map(|line| line.to_owned() + "\n").collect()
+}
+
+fn last_lines(log: &Path) -> String {
+    let text = read(log);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
+}
+
+/// A file's text, whatever is in it.
+fn read(log: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned()
 }
