@@ -212,6 +212,7 @@ impl Rebuild {
             visitors: Visitors::default(),
             retired,
             told,
+            held_all: Millis::ZERO,
             holds_elsewhere: BTreeMap::new(),
             has_orders: false,
         };

@@ -57,6 +57,7 @@ impl Shard {
         let before = &mut self.pools[pool as usize];
         assert!(before.is(spec.id) || before.is_vacant(), "two pools at one index");
         let (mut held_until, is_sticky) = (before.held_until, before.sticky);
+        held_until = held_until.max(self.held_all);
         let counts = (before.allocated, before.exhausted);
         if let Some(until) = self.holds_elsewhere.remove(&spec.id) {
             held_until = held_until.max(until);

@@ -29,6 +29,8 @@ pub struct Shard {
     pub(crate) retired: BTreeMap<PromoNumber, Retired>,
     /// Of numbers in rotation whose allocation another clock told.
     pub(crate) told: Told,
+    /// Until when every pool is held, also one that is still to come.
+    pub(crate) held_all: Millis,
     /// Until when pools that are not here are held, should they come.
     pub(crate) holds_elsewhere: BTreeMap<PoolId, Millis>,
     /// Some pool's ring was broken, so that it has an order of its own.
@@ -230,8 +232,11 @@ impl Shard {
         Some(Grant { slot, number, locked_until: until, previous })
     }
 
-    /// Nothing goes out of `pool`, or of any pool, before `until`.
+    /// Nothing goes out of `pool` before `until`, also if it comes here later; `None`: of any pool.
     pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
+        if pool.is_none() {
+            self.held_all = self.held_all.max(until);
+        }
         for held in self.pools.iter_mut().filter(|held| pool.is_none_or(|id| id == held.id)) {
             held.held_until = held.held_until.max(until);
         }
@@ -248,11 +253,13 @@ impl Shard {
         self.pool_of(slot).is_some_and(|pool| self.pools[pool as usize].held_until > now)
     }
 
-    /// The pools that are held beyond `now`, and until when; also those that are not here.
-    pub fn holds(&self, now: Millis) -> impl Iterator<Item = (PoolId, Millis)> {
-        let here = self.pools.iter().map(|pool| (pool.id, pool.held_until));
-        let elsewhere = self.holds_elsewhere.iter().map(|(pool, until)| (*pool, *until));
-        here.chain(elsewhere).filter(move |(_, until)| *until > now)
+    /// What is held beyond `now`, and until when: `None` for every pool, also one that is still to
+    /// come; then the pools that are held for longer than that, also those that are not here.
+    pub fn holds(&self, now: Millis) -> impl Iterator<Item = (Option<PoolId>, Millis)> {
+        let here = self.pools.iter().map(|pool| (Some(pool.id), pool.held_until));
+        let elsewhere = self.holds_elsewhere.iter().map(|(pool, until)| (Some(*pool), *until));
+        let longer = here.chain(elsewhere).filter(|(_, until)| *until > self.held_all);
+        core::iter::once((None, self.held_all)).chain(longer).filter(move |(_, until)| *until > now)
     }
 
     /// The slot of a number in rotation.

@@ -62,7 +62,7 @@ impl Engine {
                     out.told(&ToldEntry { number, allocated_at, local_at });
                 }
                 for (pool, until) in self.shard.holds(self.now) {
-                    out.hold(&HoldEntry { pool: Some(pool), until });
+                    out.hold(&HoldEntry { pool, until });
                 }
                 SnapshotStep::Answers { from: 0, end: self.answers.end() }
             }

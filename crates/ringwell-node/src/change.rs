@@ -56,8 +56,8 @@ pub(crate) enum Done {
     Known(Vec<Retired>),
     /// The same, and of batches that may be sent again.
     All(Known),
-    /// Pools that hand nothing out, and until when.
-    Holds(Vec<(PoolId, Millis)>),
+    /// Pools that hand nothing out, or all that are here or come here, and until when.
+    Holds(Vec<(Option<PoolId>, Millis)>),
     /// A pool cannot have a number.
     Clash(PoolId, InRotation),
 }
@@ -148,33 +148,42 @@ pub(crate) async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<Done, C
     answer.await.map_err(|_| ChangeError::Shard(shard))
 }
 
-/// The numbers of pools that are held, in rising order, and until when.
-async fn held(
-    peers: &Peers,
-    shards: &[u16],
-    before: &Directory,
-) -> Result<Vec<(NumberRange, Millis)>, ChangeError> {
-    let mut held = Vec::new();
+/// What is held.
+#[derive(Default)]
+struct Held {
+    /// A shard is in doubt of all that it knew: any number may have been one of its own.
+    all: Option<Millis>,
+    /// The numbers of pools that are held, in rising order.
+    numbers: Vec<(NumberRange, Millis)>,
+}
+
+async fn held(peers: &Peers, shards: &[u16], before: &Directory) -> Result<Held, ChangeError> {
+    let mut held = Held::default();
     for shard in shards {
         if let Done::Holds(holds) = ask(peers, *shard, Step::TellHolds).await? {
             for (pool, until) in holds {
+                let Some(pool) = pool else {
+                    held.all = held.all.max(Some(until));
+                    continue;
+                };
                 let numbers = before.pool(pool).map_or(&[][..], |pool| pool.numbers());
-                held.extend(numbers.iter().map(|range| (*range, until)));
+                held.numbers.extend(numbers.iter().map(|range| (*range, until)));
             }
         }
     }
-    held.sort_unstable_by_key(|(range, until)| (range.first(), *until));
+    held.numbers.sort_unstable_by_key(|(range, until)| (range.first(), *until));
     Ok(held)
 }
 
 /// Until when a pool is to be held because some of its numbers were: nobody knows their lockouts.
-fn until(held: &[(NumberRange, Millis)], pool: &PoolSpec) -> Option<Millis> {
+fn until(held: &Held, pool: &PoolSpec) -> Option<Millis> {
     let of_range = |range: &NumberRange| {
-        let from = held.partition_point(|(other, _)| other.last() < range.first());
-        let shared = held[from..].iter().take_while(|(other, _)| other.first() <= range.last());
+        let from = held.numbers.partition_point(|(other, _)| other.last() < range.first());
+        let others = held.numbers[from..].iter();
+        let shared = others.take_while(|(other, _)| other.first() <= range.last());
         shared.map(|(_, until)| *until).max()
     };
-    pool.numbers.iter().filter_map(of_range).max()
+    pool.numbers.iter().filter_map(of_range).max().max(held.all)
 }
 
 /// What these shards know of numbers that are in nobody's rotation there.

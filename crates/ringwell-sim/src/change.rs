@@ -74,7 +74,7 @@ pub(crate) enum Done {
     Taken,
     Known(Vec<Retired>),
     All { known: Vec<Retired>, answers: Vec<AnswerEntry>, at: Millis },
-    Holds(Vec<(PoolId, Millis)>),
+    Holds(Vec<(Option<PoolId>, Millis)>),
     Clash(u64),
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Changing {
     before: Arc<Directory>,
     next: Option<Arc<Directory>>,
     steps: VecDeque<(u16, Step)>,
-    held: Vec<(NumberRange, Millis)>,
+    held: Vec<(Option<NumberRange>, Millis)>,
     known: Vec<Retired>,
     /// Of buckets that move to another shard of this node.
     all: Facts,
@@ -329,9 +329,13 @@ impl World {
             Done::Known(known) => changing.known.extend(known),
             Done::Holds(holds) => {
                 for (pool, until) in holds {
+                    let Some(pool) = pool else {
+                        changing.held.push((None, until));
+                        continue;
+                    };
                     let pool = changing.before.pool(pool);
                     let numbers = pool.map_or(&[][..], RingPool::numbers);
-                    changing.held.extend(numbers.iter().map(|range| (*range, until)));
+                    changing.held.extend(numbers.iter().map(|range| (Some(*range), until)));
                 }
             }
             Done::All { known, answers, .. } => changing.all.add(known, answers),
@@ -379,11 +383,14 @@ impl World {
 }
 
 /// Until when a pool is to be held because some of its numbers were: nobody knows their lockouts.
-fn until(held: &[(NumberRange, Millis)], pool: &PoolSpec) -> Option<Millis> {
+fn until(held: &[(Option<NumberRange>, Millis)], pool: &PoolSpec) -> Option<Millis> {
     let is_shared = |range: &NumberRange| {
         pool.numbers.iter().any(|own| own.first() <= range.last() && range.first() <= own.last())
     };
-    held.iter().filter(|(range, _)| is_shared(range)).map(|(_, until)| *until).max()
+    held.iter()
+        .filter(|(range, _)| range.as_ref().is_none_or(is_shared))
+        .map(|(_, until)| *until)
+        .max()
 }
 
 /// Of the pools that stay: those that give up numbers, without them.

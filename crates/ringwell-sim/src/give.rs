@@ -126,14 +126,18 @@ impl World {
 
     /// A shard has said what it knows.
     pub(crate) fn give_stepped(&mut self, node: usize, done: Done) {
-        let Some(giving) = self.running(node).and_then(|running| running.giving.as_mut()) else {
-            return;
-        };
+        let Some(running) = self.running(node) else { return };
+        let Some(giving) = running.giving.as_mut() else { return };
         match done {
             Done::Holds(holds) => {
                 let is_here = |pool: &PoolId| giving.buckets.contains(&bucket(*pool));
-                let here = holds.into_iter().filter(|(pool, _)| is_here(pool));
-                giving.holds.extend(here.map(|(pool, until)| (pool.0, until.0)));
+                let pools = running.directory.pools().iter().map(|pool| pool.id());
+                let pools: Vec<PoolId> = pools.filter(is_here).collect();
+                for (held, until) in holds {
+                    let is_held = |pool: &&PoolId| held.is_none_or(|held| held == **pool);
+                    let held = pools.iter().filter(is_held).map(|pool| (pool.0, until.0));
+                    giving.holds.extend(held);
+                }
             }
             Done::All { known, answers, at } => {
                 giving.told.add(known, answers);
@@ -174,7 +178,8 @@ impl World {
             let (numbers, buckets) = (numbers.clone(), still.clone());
             (shard, Step::TellAll { numbers, buckets })
         };
-        giving.steps = shards.into_iter().map(ask).collect();
+        giving.steps = shards.iter().map(|shard| (*shard, Step::TellHolds)).collect();
+        giving.steps.extend(shards.into_iter().map(ask));
         giving.buckets.clone_from(&still);
         self.give_next_step(node);
     }

@@ -16,6 +16,7 @@ use crate::event::Event;
 use crate::fault::Kind;
 use crate::model::{Judged, Recovery, Violation};
 use crate::served::Served;
+use crate::step::pool_holds;
 use crate::store::{Said, Store, newest, recover_from, remove, segment, snapshot};
 use crate::thread::Thread;
 use crate::world::{MS, Running, SECOND, World};
@@ -110,7 +111,7 @@ impl World {
             let now = thread.engine.at(Millis(anchor_us / 1000));
             recovery.now_ms = now.0;
             let shard = thread.engine.shard();
-            recovery.holds = shard.holds(now).map(|(pool, until)| (pool.0, until.0)).collect();
+            recovery.holds = pool_holds(shard, now);
             recoveries.push(recovery);
             threads.insert(thread.shard, thread);
         }

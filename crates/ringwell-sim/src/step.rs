@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use ringwell_core::{NumberRange, PoolSpec, Retired};
+use ringwell_core::{Millis, NumberRange, PoolSpec, Retired, Shard};
 use ringwell_directory::bucket;
 use ringwell_journal::position_parts;
 
@@ -110,7 +110,7 @@ impl World {
             are_answers_told: true,
             pool: spec.map(|spec| (spec.id.0, rule(spec, self.bug))),
             numbers: numbers.collect(),
-            holds: shard.holds(now_ms).map(|(pool, until)| (pool.0, until.0)).collect(),
+            holds: pool_holds(shard, now_ms),
             now_us: self.now,
             now_ms: now_ms.0,
         }
@@ -127,4 +127,15 @@ impl World {
 fn known(thread: &Thread, numbers: &[NumberRange]) -> Vec<Retired> {
     let shard = thread.engine.shard();
     numbers.iter().flat_map(|range| shard.retired_in(*range)).copied().collect()
+}
+
+/// Until when each pool is held, for the model.
+pub(crate) fn pool_holds(shard: &Shard, now: Millis) -> Vec<(u64, u64)> {
+    let mut holds = Vec::new();
+    for (pool, until) in shard.holds(now) {
+        let all = 0..pool.map_or(shard.pools_end(), |_| 0);
+        holds.extend(all.map(|index| (shard.pool_id(index).0, until.0)));
+        holds.extend(pool.map(|pool| (pool.0, until.0)));
+    }
+    holds
 }

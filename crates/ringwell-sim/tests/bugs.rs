@@ -132,7 +132,7 @@ fn a_link_that_never_shuts_is_found() {
 #[test]
 fn a_taker_that_has_stored_nothing_is_found() {
     let rules = ["double", "forgotten", "visitor moved", "another answer"];
-    found(Bug::AdoptUnstored, &[Kind::Move, Kind::Kill, Kind::Power], &rules);
+    found(Bug::AdoptUnstored, &[Kind::Move, Kind::Power, Kind::SlowDisk], &rules);
 }
 
 #[test]

@@ -171,9 +171,9 @@ fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
         }
     }
     let now = rig.now;
-    let holds = |shard: &Shard| -> BTreeMap<PoolId, Millis> {
-        let of_pools = |id: &PoolId| pools.clone().any(|pool| spec(pool).id == *id);
-        shard.holds(now).filter(|(id, _)| of_pools(id)).collect()
+    let holds = |shard: &Shard| -> BTreeMap<Option<PoolId>, Millis> {
+        let of_pools = |id: PoolId| pools.clone().any(|pool| spec(pool).id == id);
+        shard.holds(now).filter(|(id, _)| id.is_none_or(of_pools)).collect()
     };
     assert_eq!(holds(&rebuilt), holds(&rig.shard));
     for turn in 0..60_u32 {

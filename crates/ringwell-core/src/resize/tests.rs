@@ -261,15 +261,31 @@ fn a_hold_waits_for_its_pool_and_stays_when_the_pool_goes_and_comes_back() {
     shard.hold(Some(id), until);
     shard.put_pool(1, &spec(1, 0b1100, 0, 50), None).unwrap();
     for _ in 0..2 {
-        assert_eq!(shard.holds(Millis(1)).collect::<Vec<_>>(), [(id, until)]);
+        assert_eq!(shard.holds(Millis(1)).collect::<Vec<_>>(), [(Some(id), until)]);
         let asked = shard.allocate(Millis(499), 1, None, Position(1));
         assert_eq!(asked.unwrap_err().until, until);
         shard.remove_pool(1, None);
-        assert_eq!(shard.holds(Millis(1)).collect::<Vec<_>>(), [(id, until)]);
+        assert_eq!(shard.holds(Millis(1)).collect::<Vec<_>>(), [(Some(id), until)]);
         shard.put_pool(1, &spec(1, 0b1100, 0, 50), None).unwrap();
     }
     assert!(shard.allocate(until, 1, None, Position(1)).is_ok());
     assert!(shard.allocate(Millis(1), 0, None, Position(2)).is_ok(), "others go on");
+}
+
+#[test]
+fn a_hold_of_all_pools_waits_for_those_that_come_later_too() {
+    let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();
+    let until = Millis(500);
+    shard.hold(None, until);
+    shard.hold(Some(PoolId(101)), until + Millis(1));
+    shard.put_pool(1, &spec(1, 0b1100, 0, 50), None).unwrap();
+    shard.put_pool(2, &spec(2, 0b11_0000, 0, 50), None).unwrap();
+    let held = [(None, until), (Some(PoolId(101)), until + Millis(1))];
+    assert_eq!(shard.holds(Millis(1)).collect::<Vec<_>>(), held);
+    let ends = [until, until + Millis(1), until];
+    assert_eq!([0, 1, 2].map(|pool| shard.next_free(pool, Millis(1)).unwrap()), ends);
+    assert_eq!(shard.holds(until).collect::<Vec<_>>(), held[1..]);
+    assert!([0, 2].iter().all(|pool| shard.allocate(until, *pool, None, Position(1)).is_ok()));
 }
 
 #[test]

@@ -24,17 +24,22 @@ fn what_two_lists_share_is_in_the_order_of_the_first() {
 
 #[test]
 fn a_pool_that_gets_numbers_of_a_held_one_is_held_as_long() {
-    let held: Vec<_> = [("0-9", 5), ("20-29", 9), ("30-39", 7)]
+    let numbers = [("0-9", 5), ("20-29", 9), ("30-39", 7)]
         .into_iter()
         .flat_map(|(text, until)| ranges(text).into_iter().map(move |r| (r, Millis(until))))
         .collect();
-    let check = |numbers, wanted: Option<u64>| {
+    let check = |held: &Held, numbers, wanted: Option<u64>| {
         let pool = PoolSpec { id: PoolId(1), lifetime: Millis(1), numbers: ranges(numbers) };
-        assert_eq!(until(&held, &pool), wanted.map(Millis), "{numbers}");
+        assert_eq!(until(held, &pool), wanted.map(Millis), "{numbers}");
     };
-    check("9-12", Some(5));
-    check("5 25 35", Some(9));
-    check("29-30", Some(9));
-    check("0-50", Some(9));
-    check("10-19 40-50", None);
+    let held = Held { all: None, numbers };
+    check(&held, "9-12", Some(5));
+    check(&held, "5 25 35", Some(9));
+    check(&held, "29-30", Some(9));
+    check(&held, "0-50", Some(9));
+    check(&held, "10-19 40-50", None);
+    let in_doubt = Held { all: Some(Millis(6)), ..held };
+    check(&in_doubt, "9-12", Some(6));
+    check(&in_doubt, "0-50", Some(9));
+    check(&in_doubt, "10-19 40-50", Some(6));
 }

@@ -130,7 +130,8 @@ impl Spares {
             match made {
                 Ok(path) => state.ready.push(path),
                 Err(error) => {
-                    if !error.is_full() {
+                    // A stop ends it in the middle.
+                    if !error.is_full() && !state.closing {
                         tracing::error!(%error, "cannot make a segment ahead; trying again");
                     }
                     let waited = self.changed.wait_timeout(state, RETRY);

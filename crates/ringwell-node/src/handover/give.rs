@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use ringwell_core::PoolId;
 use ringwell_directory::{Owners, bucket};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::words::{Adopted, Leaving, Prepare, Take, answer_word, number_word};
 use super::{MoveError, digest, keep, tell_all, use_owners};
-use crate::change::{Done, Known, Step, ask, known};
+use crate::change::{ChangeError, Done, Known, Step, ask, known};
 use crate::disk::ServedMap;
 use crate::link::{ADOPT, PREPARE, TAKE};
 use crate::mesh::{Message, Peers};
@@ -169,13 +170,23 @@ fn check(
     Ok(moving)
 }
 
-/// Pools of `buckets` that are held, and until when.
-async fn holds(node: &Node, peers: &Peers, buckets: &[u16]) -> Result<Vec<(u64, u64)>, MoveError> {
+/// Pools of `buckets` that are held, and until when; all of them if a shard is in doubt of all that
+/// it knew.
+async fn holds(
+    node: &Node,
+    peers: &Peers,
+    buckets: &[u16],
+) -> Result<Vec<(u64, u64)>, ChangeError> {
+    let directory = node.directory();
+    let pools = directory.pools().iter().map(|pool| pool.id());
+    let pools: Vec<PoolId> = pools.filter(|pool| buckets.contains(&bucket(*pool))).collect();
     let mut holds = Vec::new();
     for shard in node.shards() {
         if let Done::Holds(held) = ask(peers, shard, Step::TellHolds).await? {
-            let here = held.into_iter().filter(|(pool, _)| buckets.contains(&bucket(*pool)));
-            holds.extend(here.map(|(pool, until)| (pool.0, until.0)));
+            for (held, until) in held {
+                let is_held = |pool: &&PoolId| held.is_none_or(|held| held == **pool);
+                holds.extend(pools.iter().filter(is_held).map(|pool| (pool.0, until.0)));
+            }
         }
     }
     Ok(holds)
@@ -196,9 +207,12 @@ async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<u
     let known = known(node, peers, &node.directory(), &still).await;
     let Known { numbers, answers, at } = known.map_err(|error| error.to_string())?;
     let (version, told) = (owners.version(), buckets.clone());
+    // A start since the buckets were given up may have found that the journal's end is damaged.
+    let mut all_holds = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
+    all_holds.extend(&leaving.holds);
     let empty =
         Adopted { shard: leaving.to, version, at: at.0, buckets: told, ..Adopted::default() };
-    for piece in leaving.holds.chunks(PIECE) {
+    for piece in all_holds.chunks(PIECE) {
         let holds = piece.to_vec();
         post(peers, leaving.to, ADOPT, &Adopted { holds, ..empty.clone() }).await?;
     }
