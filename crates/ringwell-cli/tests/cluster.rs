@@ -155,11 +155,6 @@ impl Cluster {
     }
 }
 
-fn signal(server: &Server, name: &str) {
-    let status = Command::new("kill").args([name, &server.pid().to_string()]).status().unwrap();
-    assert!(status.success());
-}
-
 fn now_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }

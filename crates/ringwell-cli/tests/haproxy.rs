@@ -148,9 +148,8 @@ impl Stage {
         (link["node"] == "b").then(|| link["state"].as_str().unwrap_or_default().to_owned())
     }
 
-    fn signal(&self, node: usize, name: &str) {
-        let pid = self.nodes[node].as_ref().unwrap().pid().to_string();
-        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    fn node(&self, node: usize) -> &Server {
+        self.nodes[node].as_ref().unwrap()
     }
 
     fn end(&mut self, node: usize, is_killed: bool) {
@@ -335,9 +334,9 @@ fn a_node_that_hangs_costs_no_client_an_error() {
     let answered = stage.under_load(true, |stage| {
         for node in [0, 1] {
             thread::sleep(Duration::from_millis(200));
-            stage.signal(node, "-STOP");
+            stage.node(node).signal("STOP");
             stage.wait_until_state(NODES[node], "DOWN");
-            stage.signal(node, "-CONT");
+            stage.node(node).signal("CONT");
             stage.wait_until_state(NODES[node], "UP");
         }
     });

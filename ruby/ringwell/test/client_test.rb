@@ -238,15 +238,12 @@ class ClientTest < RingwellTest
 
   it "the gem is light: few files of its own, nothing of ActiveSupport" do
     lib = File.expand_path("../lib", __dir__)
-    script = 'clock = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) }; ' \
-             'began = clock.call; require "ringwell"; puts ((clock.call - began) * 1000).to_i, ' \
-             "$LOADED_FEATURES.grep(/ringwell/).size, defined?(ActiveSupport).inspect, " \
+    script = 'require "ringwell"; puts $LOADED_FEATURES.grep(/ringwell/).size, ' \
+             "defined?(ActiveSupport).inspect, " \
              "defined?(Ringwell::Fake).inspect, defined?(OpenSSL).inspect"
-    milliseconds, files, *others = IO.popen(
+    files, *others = IO.popen(
       [RbConfig.ruby, "-I", lib, "-W:no-experimental", "-e", script], &:readlines
     )
-    # 15 ms measured; busy machines are slower.
-    assert_operator milliseconds.to_i, :<, 40
     assert_operator files.to_i, :<, 15
     assert_equal %W[nil\n nil\n nil\n], others
   end

@@ -10,7 +10,7 @@ fn a_node_that_hangs_costs_its_own_rows_their_numbers_and_nobody_time() {
     let mut client = servers[0].client();
     cluster.ask_until(&mut client, 0, true);
     let asked_before = link(&mut client, "requests");
-    signal(&servers[1], "-STOP");
+    servers[1].signal("STOP");
     for round in 0..60 {
         let begun = Instant::now();
         let rows = cluster.ask(&mut client, &format!("stopped{round}"));
@@ -25,7 +25,7 @@ fn a_node_that_hangs_costs_its_own_rows_their_numbers_and_nobody_time() {
     assert_eq!(shards(&mut client)["shards"][0]["links"][0]["state"], "shut");
     let paced = metrics::labelled(&servers[0], "ringwell_overflow_rows_total", "\"paced\"");
     assert!(paced > 0);
-    signal(&servers[1], "-CONT");
+    servers[1].signal("CONT");
     cluster.ask_until(&mut client, 0, true);
     assert_eq!(shards(&mut client)["shards"][0]["links"][0]["state"], "open");
 }
@@ -46,9 +46,9 @@ fn windows_around_pauses(cluster: &Cluster, servers: &[Server; 2]) -> [f64; 2] {
         });
         for _ in 0..3 {
             sleep(Duration::from_millis(20));
-            signal(&servers[0], "-STOP");
+            servers[0].signal("STOP");
             sleep(Duration::from_millis(100));
-            signal(&servers[0], "-CONT");
+            servers[0].signal("CONT");
         }
     });
     [before, window(&mut client)]
@@ -132,13 +132,13 @@ fn numbers_that_come_too_late_are_given_back() {
     // On a busy machine the node may wake up too late to hand out anything.
     for attempt in 0.. {
         assert!(attempt < 20, "{}", shards(&mut client));
-        signal(&servers[1], "-STOP");
+        servers[1].signal("STOP");
         let rows = cluster.ask(&mut client, "late");
         for (pool, row) in (1..).zip(&rows) {
             assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
         }
         // It hands the numbers out when it wakes up: it cannot know how long it slept.
-        signal(&servers[1], "-CONT");
+        servers[1].signal("CONT");
         let until = Instant::now() + Duration::from_secs(2);
         while link(&mut client, "released_late") < own && Instant::now() < until {
             sleep(Duration::from_millis(10));
@@ -167,14 +167,14 @@ fn a_client_that_hangs_up_leaves_nothing_on_the_link() {
     let servers = cluster.start_both();
     let mut client = servers[0].client();
     cluster.ask(&mut client, "first");
-    signal(&servers[1], "-STOP");
+    servers[1].signal("STOP");
     let asks: Vec<Ask> = (1..=POOLS).map(|pool| Ask { pool, id: "gone".to_owned() }).collect();
     let body = batch::body(&asks, cluster.pools());
     for _ in 0..3 {
         let mut leaving = servers[0].client();
         leaving.send(support::client::request("POST", BULK, &[], &body).as_bytes()).unwrap();
     }
-    signal(&servers[1], "-CONT");
+    servers[1].signal("CONT");
     let until = Instant::now() + PATIENCE;
     while link(&mut client, "in_flight") + link(&mut client, "waiting") > 0 {
         assert!(Instant::now() < until, "{}", shards(&mut client));

@@ -54,14 +54,14 @@ fn rows_of_a_node_that_hangs_overflow_with_cause_and_without_the_fault_they_woul
     fs::write(&token, TOKEN).unwrap();
 
     let begin = fault("begin");
-    signal(&second, "-STOP");
+    second.signal("STOP");
     let url = format!("http://{}", first.address());
     let flags = ["--rate", "50/s", "--rows", "8", "--duration", "2s", "--json"];
     let run = thread::scope(|scope| {
         let load = ["load", &url, "--pools", &pools, "--history", &history];
         let load = scope.spawn(move || told(&[&load[..], &flags].concat()));
         sleep(Duration::from_secs(1));
-        signal(&second, "-CONT");
+        second.signal("CONT");
         load.join().unwrap()
     });
     let run_line = json!({"k": "run", "v": 1, "run": "faults", "t": now_ns(), "nodes": []});

@@ -188,19 +188,19 @@ fn a_move_that_was_cut_off_by_a_hang_and_a_kill_goes_on_after_the_restart() {
             client.post("/v1/shards/moves", &[("authorization", &token)], body).is_ok()
         });
         while !is_leaving() && !moving.is_finished() {}
-        signal(&a, "-STOP");
+        a.signal("STOP");
         sleep(Duration::from_millis(20));
         if is_leaving() {
             break;
         }
-        signal(&a, "-CONT");
+        a.signal("CONT");
         assert!(moving.join().unwrap());
         assert_eq!(move_buckets(&mut a.client(), "512-1023", 1).status, 200);
     }
     b.kill();
     let b = cluster.start(1);
     assert!(is_leaving());
-    signal(&a, "-CONT");
+    a.signal("CONT");
     let mut client = b.client();
     given.extend(ask_all_there(&cluster, &mut client, "after"));
     let until = Instant::now() + PATIENCE;

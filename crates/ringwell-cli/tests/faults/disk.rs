@@ -3,8 +3,8 @@
 
 use std::process::{Child, Command, Stdio};
 
-use super::support::server::Server;
-use super::trial::{PATIENCE, Trial, can_run, signal, wait_until};
+use super::support::server::{Server, signal};
+use super::trial::{PATIENCE, Trial, can_run, wait_until};
 
 /// strace on all threads of a server.
 struct Injected(Child);

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use super::trial::{Trial, signal};
+use super::trial::Trial;
 
 /// Longer than a lockout, so that numbers come free while nobody looks.
 const STILL: Duration = Duration::from_millis(2_500);
@@ -15,9 +15,9 @@ fn a_server_that_stands_still_goes_on_where_it_was() {
     trial.load(&server);
     for length in [Duration::from_millis(300), STILL] {
         trial.fault("the server is stopped");
-        signal(server.pid(), "STOP");
+        server.signal("STOP");
         thread::sleep(length);
-        signal(server.pid(), "CONT");
+        server.signal("CONT");
         trial.wait_for_numbers(&server);
         trial.wait_for_answers(30);
     }

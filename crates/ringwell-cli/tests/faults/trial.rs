@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::support::batch::{self, Ask, BULK};
 use crate::support::client::Client;
-use crate::support::server::{Server, ringwell};
+use crate::support::server::{Server, ringwell, signal};
 use crate::support::site::{Pool, Site, TOKEN};
 
 /// Waiting for something that a busy machine may take long for.
@@ -256,11 +256,6 @@ pub(crate) fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < until, "after {PATIENCE:?} {otherwise}");
         thread::sleep(Duration::from_millis(20));
     }
-}
-
-pub(crate) fn signal(pid: u32, name: &str) {
-    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
-    assert!(status.success(), "kill -s {name} {pid}: {status}");
 }
 
 /// `program ARGS command…`: for programs that run another one in their place.

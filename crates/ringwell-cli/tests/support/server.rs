@@ -1,5 +1,6 @@
 //! The program `ringwell` as a process: start, signals, end, and what it logs.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -126,9 +127,7 @@ impl Server {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let status = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
-        assert!(status.success(), "kill -s {name} {pid}: {status}");
+        signal(self.child.id(), name);
     }
 
     /// Has the configuration read again; returns what the log says of it.
@@ -166,6 +165,25 @@ impl Server {
         assert_eq!(status.code(), Some(0), "{log}");
         log
     }
+}
+
+/// Sends a signal. A process is halted (`STOP`) when this returns: `kill` itself is sooner than a
+/// thread that runs on another core of a busy machine.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
+    assert!(status.success(), "kill -s {name} {pid}: {status}");
+    let until = Instant::now() + PATIENCE;
+    while name == "STOP" && !is_halted(pid) {
+        assert!(Instant::now() < until, "{pid} still runs {PATIENCE:?} after SIGSTOP");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether none of its threads runs, by `stat` as proc(5) has it.
+fn is_halted(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let stats = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")));
+    { stats }.all(|stat| stat.is_ok_and(|stat| stat.contains(") T ")))
 }
 
 impl Drop for Server {

@@ -64,7 +64,11 @@ class Server
     FileUtils.rm_rf(@files)
   end
 
-  def signal(name) = Process.kill(name, @pid)
+  # Halts it in the middle of what it does, and waits until it has: until then it may answer.
+  def halt
+    signal(:STOP)
+    Process.wait(@pid, Process::WUNTRACED)
+  end
 
   # The TOML of a pool.
   def self.pool(id, key:, numbers:, overflow: nil, lifetime: 1800)
@@ -80,6 +84,8 @@ class Server
   end
 
   private
+
+  def signal(name) = Process.kill(name, @pid)
 
   def start(environment)
     clean = ENV.keys.grep(/\ARINGWELL_/).to_h { |name| [name, nil] }
