@@ -2,9 +2,14 @@
 //!
 //! Owns the facts and the little that follows from them alone: which version of a pool was in
 //! force, what the clocks have to do with each other, when faults were. Judges nothing.
+//!
+//! Two sizes of facts: what is kept of the [`Whole`] (a batch, a frame, a pool), and what there is
+//! of each row and record, which is in memory for a [`Part`] of the numbers at a time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
 
 /// Nanoseconds of a millisecond.
 pub(crate) const MS: i64 = 1_000_000;
@@ -12,17 +17,18 @@ pub(crate) const MS: i64 = 1_000_000;
 const RECOVERY: i64 = 10_000 * MS;
 
 /// Where a line stands: file by index, line from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Place {
-    pub(crate) file: usize,
+    pub(crate) file: u32,
     pub(crate) line: u64,
 }
 
 /// Which journal: node and shard.
 pub(crate) type Owner = (String, u64);
 
+/// What is kept in memory of all files.
 #[derive(Debug, Default)]
-pub(crate) struct History {
+pub(crate) struct Whole {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) lines: u64,
     pub(crate) unknown_lines: u64,
@@ -33,10 +39,20 @@ pub(crate) struct History {
     pub(crate) clocks: Vec<(i64, i64)>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) batches: Vec<Batch>,
-    /// Answers and failures by id, as they were found.
-    pub(crate) ends: HashMap<String, Vec<End>>,
+    /// Batches whose id another one has.
+    pub(crate) doubled: Vec<u32>,
+    /// Answers to ids that nobody sent: id, moment and place.
+    pub(crate) strays: Vec<(String, i64, Place)>,
+    /// Keys of more than one batch.
+    pub(crate) retried: HashSet<Box<str>>,
+    /// Pools of rows that got their overflow number.
+    pub(crate) overflowing: BTreeSet<u64>,
+    /// Every node and shard that has a journal or a state, with its number among them.
+    pub(crate) owners: BTreeMap<Owner, u32>,
     pub(crate) journals: BTreeMap<Owner, Journal>,
-    pub(crate) lookups: Vec<Lookup>,
+    /// When pools handed out nothing: pool (`None`: all), from, until; shard time.
+    pub(crate) holds: Vec<(Option<u64>, i64, i64)>,
+    pub(crate) lookups: u64,
     pub(crate) states: BTreeMap<Owner, State>,
 }
 
@@ -56,58 +72,53 @@ pub(crate) struct Fault {
     pub(crate) ends: bool,
 }
 
+/// A batch without its rows.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) place: Place,
-    pub(crate) id: String,
+    pub(crate) id: Box<str>,
     pub(crate) t: i64,
     /// From when on its rows may have been served: the first attempt's `t`, if it has a key.
     pub(crate) since: i64,
-    pub(crate) key: Option<String>,
+    pub(crate) key: Option<Box<str>>,
     pub(crate) deadline_ms: Option<i64>,
-    pub(crate) rows: Vec<Asked>,
+    pub(crate) end: Option<End>,
+    /// A second end, which there must not be.
+    pub(crate) second: Option<(i64, Place)>,
+    /// What is wrong with the form of its answer.
+    pub(crate) misshapen: Option<Box<str>>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) pool: u64,
-    pub(crate) rid: String,
-}
-
-/// A `ret`, or an `unk` (then without `answer`).
-#[derive(Debug)]
+/// A `ret`, or an `unk`.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub(crate) place: Place,
     pub(crate) t: i64,
-    pub(crate) answer: Option<Answer>,
+    pub(crate) is_answer: bool,
 }
 
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) bad: Option<String>,
-    pub(crate) rows: Vec<Got>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Got {
-    pub(crate) rid: Option<String>,
-    pub(crate) what: What,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
-    Own(u64),
-    Overflow(u64),
-    Error(String),
-}
-
+/// What is kept of a journal as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pub(crate) segments: Vec<Segment>,
     pub(crate) frames: Vec<Frame>,
-    pub(crate) records: Vec<Record>,
+    /// How many records each frame has.
+    pub(crate) counts: HashMap<u64, u64>,
+    pub(crate) records: u64,
+    /// When the first record was written, and the last one.
+    pub(crate) first_at: Option<i64>,
+    pub(crate) last: Option<Last>,
+    /// The first record that does not follow the one before: words, when, and both places.
+    pub(crate) out_of_order: Option<(&'static str, i64, [Place; 2])>,
     pub(crate) damaged: bool,
+}
+
+/// The record that a journal's next one has to follow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Last {
+    pub(crate) place: Place,
+    pub(crate) position: u64,
+    pub(crate) at: i64,
 }
 
 #[derive(Debug)]
@@ -129,69 +140,111 @@ pub(crate) struct Frame {
     pub(crate) names_the_one_before: bool,
 }
 
-#[derive(Debug)]
+/// What is kept of a state that a server ended with.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// How many numbers the shard said it had, and where.
+    pub(crate) count: Option<(Place, u64)>,
+    /// How many are there.
+    pub(crate) there: u64,
+}
+
+/// What there is of some numbers. A number's facts are all in one part, in the order of the files.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) rows: Vec<Asked>,
+    pub(crate) records: Vec<Record>,
+    pub(crate) lookups: Vec<Lookup>,
+    pub(crate) held: Vec<Held>,
+    pub(crate) spans: Vec<Span>,
+}
+
+/// One fact, as it is put aside until its part is judged.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Fact {
+    Row(Asked),
+    Record(Record),
+    Lookup(Lookup),
+    Held(Held),
+    Span(Span),
+}
+
+/// A row of a batch, with what it got if its batch was answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Asked {
+    /// Index of its batch.
+    pub(crate) batch: u32,
+    pub(crate) pool: u64,
+    pub(crate) rid: Box<str>,
+    pub(crate) what: Option<What>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum What {
+    Own(u64),
+    Overflow(u64),
+    Error(Box<str>),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
+    /// Whose journal, by [`Whole::owners`].
+    pub(crate) owner: u32,
     pub(crate) place: Place,
-    pub(crate) frame: u64,
-    pub(crate) position: u64,
     pub(crate) at: i64,
+    pub(crate) number: u64,
     pub(crate) kind: Kind,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Allocate {
-        number: u64,
         pool: u64,
         lockout: i64,
-        rid: Option<String>,
+        rid: Option<Box<str>>,
     },
     /// The lockout ends at `until`; a release if `ends`.
     Until {
-        number: u64,
         until: i64,
         ends: bool,
     },
     Carry {
-        number: u64,
         pool: u64,
         allocated: i64,
         until: i64,
-        rid: Option<String>,
+        rid: Option<Box<str>>,
     },
-    Hold {
-        pool: Option<u64>,
-        until: i64,
-    },
-    Other,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Lookup {
     pub(crate) place: Place,
     pub(crate) t: i64,
-    pub(crate) rid: String,
+    pub(crate) rid: Box<str>,
     pub(crate) number: u64,
     pub(crate) status: u16,
-    pub(crate) outcome: Option<String>,
+    pub(crate) outcome: Option<Box<str>>,
     pub(crate) pool: Option<u64>,
-    pub(crate) found: Option<String>,
+    pub(crate) found: Option<Box<str>>,
 }
 
-/// The state that a server ended with.
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    pub(crate) numbers: Vec<Held>,
-    /// How many numbers the shard said it had, and where.
-    pub(crate) count: Option<(Place, u64)>,
-}
-
-#[derive(Debug)]
+/// A number in a state that a server ended with.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Held {
+    /// Whose state, by [`Whole::owners`].
+    pub(crate) owner: u32,
     pub(crate) place: Place,
     pub(crate) number: u64,
     pub(crate) pool: Option<u64>,
     pub(crate) allocated: i64,
+    pub(crate) until: i64,
+}
+
+/// From when until when an allocation locked a number of its pool out.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Span {
+    pub(crate) pool: u64,
+    pub(crate) from: i64,
     pub(crate) until: i64,
 }
 
@@ -204,22 +257,18 @@ pub(crate) struct Row<'a> {
     pub(crate) what: &'a What,
 }
 
-impl History {
-    /// The one answer of a batch; none if there is none, or more than one.
-    pub(crate) fn answer(&self, batch: &Batch) -> Option<(&End, &Answer)> {
-        match self.ends.get(&batch.id).map(Vec::as_slice) {
-            Some([end]) => end.answer.as_ref().map(|answer| (end, answer)),
-            _ => None,
-        }
+impl Whole {
+    /// The batch that a row is of.
+    pub(crate) fn batch(&self, row: &Asked) -> &Batch {
+        &self.batches[row.batch as usize]
     }
 
-    /// All rows that were answered.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        self.batches.iter().flat_map(|batch| {
-            self.answer(batch).into_iter().flat_map(move |(end, answer)| {
-                let pairs = batch.rows.iter().zip(&answer.rows);
-                pairs.map(move |(asked, got)| Row { batch, end, asked, what: &got.what })
-            })
+    /// Those of some rows that were answered.
+    pub(crate) fn answered<'a>(&'a self, rows: &'a [Asked]) -> impl Iterator<Item = Row<'a>> {
+        rows.iter().filter_map(|asked| {
+            let batch = self.batch(asked);
+            let (end, what) = (batch.answer()?, asked.what.as_ref()?);
+            Some(Row { batch, end, asked, what })
         })
     }
 
@@ -263,7 +312,14 @@ impl History {
     /// only if the oldest part of one has been dropped.
     pub(crate) fn horizon(&self) -> Option<i64> {
         let cut = self.journals.values().filter(|journal| !journal.is_whole());
-        cut.filter_map(|journal| journal.records.first().map(|record| record.at)).max()
+        cut.filter_map(|journal| journal.first_at).max()
+    }
+}
+
+impl Batch {
+    /// Its one answer; none if there is none, or more than one.
+    pub(crate) fn answer(&self) -> Option<&End> {
+        self.end.as_ref().filter(|end| end.is_answer && self.second.is_none())
     }
 }
 

@@ -3,13 +3,15 @@
 //! Owns the rules C1 to C11 of docs/spec/checker.md. Shares no code with the server, nor with the
 //! load generator: a judge that does repeats their mistakes. Knows nothing of command lines.
 //!
-//! Lines are read one by one; what is kept of them are facts, some hundred bytes a row. Time is
-//! O(N log N) in the rows.
+//! Lines are read one by one. What is kept in memory is of batches, frames and pools; what there is of
+//! each row and record is put aside in temporary files, by number, and judged one file after the
+//! other. Time is O(N log N) in the rows.
 
 mod history;
 mod line;
 mod read;
 mod rules;
+mod spill;
 mod verdict;
 
 use std::path::PathBuf;
@@ -17,14 +19,28 @@ use std::path::PathBuf;
 pub use read::ReadError;
 pub use verdict::{Line, Rule, Summary, Verdict, Violation};
 
+/// Bytes of history whose rows and records are judged at once; they take about as much memory.
+const PART_BYTES: u64 = 64 << 20;
+/// A part is an open file, twice.
+const PARTS_MAX: usize = 400;
+
 /// Judges the history that stands in `files` together.
 ///
 /// # Errors
 /// [`ReadError`] names file and line of what cannot be read.
 pub fn check(files: &[PathBuf]) -> Result<Verdict, ReadError> {
-    let history = read::read(files)?;
-    let findings = rules::judge(&history);
-    Verdict::new(&history, &findings)
+    let bytes = |path: &PathBuf| std::fs::metadata(path).map_or(0, |data| data.len());
+    let bytes: u64 = files.iter().map(bytes).sum();
+    let parts = usize::try_from(bytes / PART_BYTES + 1).unwrap_or(PARTS_MAX);
+    check_in(files, parts.min(PARTS_MAX))
+}
+
+/// The same in so many parts, which changes nothing but the memory that it takes.
+fn check_in(files: &[PathBuf], parts: usize) -> Result<Verdict, ReadError> {
+    let (whole, mut spill) = read::read(files, parts)?;
+    let findings = rules::judge(&whole, &mut spill);
+    let findings = findings.map_err(|error| ReadError::of_spill(&error))?;
+    Verdict::new(&whole, &findings)
 }
 
 #[cfg(test)]

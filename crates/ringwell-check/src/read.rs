@@ -3,16 +3,19 @@
 //! Owns what a line must have to be understood. Passes over what it does not know and over a last
 //! line without its end, as docs/spec/history.md wants it. Never holds more than one line as text.
 
+mod answers;
+mod journals;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use crate::history::{
-    Answer, Asked, Batch, End, Fault, Frame, Got, Held, History, Kind, Lookup, Place, Record,
-    Segment, Version, What,
-};
-use crate::line::{Line, Row};
+use answers::Answers;
+
+use crate::history::{Batch, Fact, Fault, Lookup, Place, Version, Whole};
+use crate::line::Line;
+use crate::spill::Spill;
 
 /// The format that this reads.
 const VERSION: u64 = 1;
@@ -39,10 +42,22 @@ impl std::fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// Reads all files into one history.
-pub(crate) fn read(paths: &[PathBuf]) -> Result<History, ReadError> {
-    let mut history = History { files: paths.to_vec(), ..History::default() };
-    for (file, path) in paths.iter().enumerate() {
+impl ReadError {
+    /// Facts cannot be put aside, or not be got back.
+    pub(crate) fn of_spill(error: &io::Error) -> Self {
+        let why = format!("facts of rows cannot be kept here: {error}");
+        Self { path: std::env::temp_dir(), line: 0, why }
+    }
+}
+
+/// Reads all files into one history; what there is of each row and record goes into so many parts.
+pub(crate) fn read(paths: &[PathBuf], parts: usize) -> Result<(Whole, Spill), ReadError> {
+    let mut reader = Reader {
+        whole: Whole { files: paths.to_vec(), ..Whole::default() },
+        answers: Answers::default(),
+        spill: Spill::new(parts).map_err(|error| ReadError::of_spill(&error))?,
+    };
+    for (file, path) in (0..).zip(paths) {
         each_line(path, |line, text| {
             let place = Place { file, line };
             let fault = |why| ReadError { path: path.clone(), line, why };
@@ -50,32 +65,11 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<History, ReadError> {
             if line == 1 && parsed.k != "run" {
                 return Err(fault("a history begins with a line of kind `run`".to_owned()));
             }
-            history.lines += 1;
-            take(&mut history, place, parsed).map_err(fault)
+            reader.whole.lines += 1;
+            reader.take(place, parsed).map_err(fault)
         })?;
     }
-    history.clocks.sort_unstable();
-    history.faults.sort_by_key(|fault| fault.t);
-    for versions in history.pools.values_mut() {
-        versions.sort_by_key(|version| version.t);
-    }
-    join_attempts(&mut history);
-    Ok(history)
-}
-
-/// An answer to a later attempt may be that of the first one, whose lockouts are older.
-fn join_attempts(history: &mut History) {
-    let mut first: HashMap<&str, i64> = HashMap::new();
-    for Batch { key, t, .. } in &history.batches {
-        if let Some(key) = key {
-            first.entry(key).and_modify(|first| *first = (*first).min(*t)).or_insert(*t);
-        }
-    }
-    let since = |batch: &Batch| batch.key.as_deref().map_or(batch.t, |key| first[key]);
-    let since: Vec<i64> = history.batches.iter().map(since).collect();
-    for (batch, since) in history.batches.iter_mut().zip(since) {
-        batch.since = since;
-    }
+    reader.finish().map_err(|error| ReadError::of_spill(&error))
 }
 
 /// Gives each whole line to `take`, with its number.
@@ -98,46 +92,86 @@ pub(crate) fn each_line(
     Ok(())
 }
 
-/// Adds one line's fact.
-fn take(history: &mut History, place: Place, line: Line) -> Result<(), String> {
-    match line.k.as_str() {
-        "run" => run(history, line),
-        "cfg" => pool(history, line),
-        "clk" => {
-            history.clocks.push((need(line.t, "t")?, need(line.wall_ms, "wall_ms")?));
-            Ok(())
+/// Facts as they come together.
+struct Reader {
+    whole: Whole,
+    answers: Answers,
+    spill: Spill,
+}
+
+impl Reader {
+    /// Adds one line's fact.
+    fn take(&mut self, place: Place, line: Line) -> Result<(), String> {
+        let Self { whole, answers, spill } = self;
+        match line.k.as_str() {
+            "run" => run(whole, line),
+            "cfg" => pool(whole, line),
+            "clk" => {
+                whole.clocks.push((need(line.t, "t")?, need(line.wall_ms, "wall_ms")?));
+                Ok(())
+            }
+            "inv" if line.op.as_deref().is_none_or(|op| op == "alloc") => {
+                answers.asked(whole, spill, place, line)
+            }
+            "ret" | "unk" => answers.ended(whole, spill, place, line),
+            "nem" => {
+                let ends = line.phase.as_deref() == Some("end");
+                whole.faults.push(Fault { place, t: need(line.t, "t")?, ends });
+                Ok(())
+            }
+            "jrn" => journals::journal(whole, spill, place, line),
+            "att" => lookup(whole, spill, place, line),
+            "fin" => journals::state(whole, spill, place, line),
+            _ => {
+                whole.unknown_lines += 1;
+                Ok(())
+            }
         }
-        "inv" if line.op.as_deref().is_none_or(|op| op == "alloc") => batch(history, place, line),
-        "ret" => {
-            let answer = answer(&line)?;
-            end(history, place, line, Some(answer))
+    }
+
+    fn finish(mut self) -> io::Result<(Whole, Spill)> {
+        let whole = &mut self.whole;
+        self.answers.finish(whole, &mut self.spill)?;
+        whole.clocks.sort_unstable();
+        whole.faults.sort_by_key(|fault| fault.t);
+        for versions in whole.pools.values_mut() {
+            versions.sort_by_key(|version| version.t);
         }
-        "unk" => end(history, place, line, None),
-        "nem" => {
-            let ends = line.phase.as_deref() == Some("end");
-            history.faults.push(Fault { place, t: need(line.t, "t")?, ends });
-            Ok(())
-        }
-        "jrn" => journal(history, place, line),
-        "att" => lookup(history, place, line),
-        "fin" => state(history, place, line),
-        _ => {
-            history.unknown_lines += 1;
-            Ok(())
-        }
+        join_attempts(whole);
+        Ok((self.whole, self.spill))
     }
 }
 
-fn run(history: &mut History, line: Line) -> Result<(), String> {
+/// An answer to a later attempt may be that of the first one, whose lockouts are older.
+fn join_attempts(whole: &mut Whole) {
+    // Since when, and how many.
+    let mut attempts: HashMap<Box<str>, (i64, u32)> = HashMap::new();
+    for Batch { key, t, .. } in &whole.batches {
+        if let Some(key) = key {
+            let (since, count) = attempts.entry(key.clone()).or_insert((*t, 0));
+            *since = (*since).min(*t);
+            *count += 1;
+        }
+    }
+    for batch in &mut whole.batches {
+        if let Some((since, _)) = batch.key.as_ref().and_then(|key| attempts.get(key)) {
+            batch.since = *since;
+        }
+    }
+    let several = attempts.into_iter().filter(|(_, (_, count))| *count > 1);
+    whole.retried = several.map(|(key, _)| key).collect();
+}
+
+fn run(whole: &mut Whole, line: Line) -> Result<(), String> {
     match need(line.v, "v")? {
         VERSION => {}
         other => return Err(format!("this is format {other}, and only {VERSION} is known here")),
     }
-    history.runs.insert(need(line.run, "run")?, line.deadline_ms);
+    whole.runs.insert(need(line.run, "run")?, line.deadline_ms);
     Ok(())
 }
 
-fn pool(history: &mut History, line: Line) -> Result<(), String> {
+fn pool(whole: &mut Whole, line: Line) -> Result<(), String> {
     let ranges: Vec<(String, String)> =
         serde_json::from_value(need(line.numbers, "numbers")?).map_err(|it| it.to_string())?;
     let ranges: Result<_, String> =
@@ -148,151 +182,28 @@ fn pool(history: &mut History, line: Line) -> Result<(), String> {
         overflow: line.overflow.as_deref().map(digits).transpose()?,
         ranges: ranges?,
     };
-    history.pools.entry(need(line.pool, "pool")?).or_default().push(version);
+    whole.pools.entry(need(line.pool, "pool")?).or_default().push(version);
     Ok(())
 }
 
-fn batch(history: &mut History, place: Place, line: Line) -> Result<(), String> {
-    let asked = |row: Row| {
-        Ok(Asked { pool: need(row.pool, "rows[].pool")?, rid: need(row.rid, "rows[].rid")? })
-    };
-    let rows: Result<Vec<_>, String> = need(line.rows, "rows")?.into_iter().map(asked).collect();
-    let t = need(line.t, "t")?;
-    history.batches.push(Batch {
-        place,
-        id: need(line.id, "id")?,
-        t,
-        since: t,
-        key: line.key,
-        deadline_ms: line.deadline_ms,
-        rows: rows?,
-    });
-    Ok(())
-}
-
-fn answer(line: &Line) -> Result<Answer, String> {
-    let got = |row: &Row| {
-        let what = match (&row.num, &row.err) {
-            (Some(number), _) if row.ovf => What::Overflow(digits(number)?),
-            (Some(number), _) => What::Own(digits(number)?),
-            (None, Some(error)) => What::Error(error.clone()),
-            (None, None) => return Err("a row has neither `num` nor `err`".to_owned()),
-        };
-        Ok(Got { rid: row.rid.clone(), what })
-    };
-    let rows: Result<Vec<_>, String> = line.rows.iter().flatten().map(got).collect();
-    Ok(Answer { status: need(line.st, "st")?, bad: line.bad.clone(), rows: rows? })
-}
-
-fn end(
-    history: &mut History,
-    place: Place,
-    line: Line,
-    answer: Option<Answer>,
-) -> Result<(), String> {
-    let end = End { place, t: need(line.t, "t")?, answer };
-    history.ends.entry(need(line.id, "id")?).or_default().push(end);
-    Ok(())
-}
-
-fn journal(history: &mut History, place: Place, line: Line) -> Result<(), String> {
-    let owner = (line.node.clone().unwrap_or_default(), need(line.shard, "shard")?);
-    let journal = history.journals.entry(owner).or_default();
-    if line.record.is_some() {
-        let record = Record {
-            place,
-            frame: need(line.frame, "frame")?,
-            position: need(line.position, "position")?,
-            at: need(line.at_ms, "at_ms")?,
-            kind: kind(&line)?,
-        };
-        journal.records.push(record);
-    } else if let Some(number) = line.frame {
-        let at = need(line.at_ms, "at_ms")?;
-        journal.frames.push(Frame {
-            place,
-            number,
-            epoch: need(line.epoch, "epoch")?,
-            at,
-            last_at: line.last_at_ms.unwrap_or(at),
-            records: need(line.records, "records")?,
-            names_the_one_before: line.previous_hash.is_some_and(|hash| hash.len() == 16),
-        });
-    } else if line.segment.is_some() && line.first_frame.is_some() {
-        journal.segments.push(Segment {
-            place,
-            journal: need(line.journal, "journal")?,
-            first_frame: need(line.first_frame, "first_frame")?,
-            epoch: need(line.epoch, "epoch")?,
-        });
-    } else {
-        // What else a dump says is that, and where, it ends before its time.
-        journal.damaged = true;
-    }
-    Ok(())
-}
-
-fn kind(line: &Line) -> Result<Kind, String> {
-    let number = || digits(line.number.as_deref().ok_or("`number` is missing")?);
-    let rid = line.params.as_deref().and_then(rid_in);
-    let until = || need(line.until_ms, "until_ms");
-    Ok(match line.record.as_deref() {
-        Some("allocate") => Kind::Allocate {
-            number: number()?,
-            pool: need(line.pool, "pool")?,
-            lockout: need(line.lockout_ms, "lockout_ms")?,
-            rid,
-        },
-        Some("extend") => Kind::Until { number: number()?, until: until()?, ends: false },
-        Some("release") => Kind::Until { number: number()?, until: until()?, ends: true },
-        Some("carry") => Kind::Carry {
-            number: number()?,
-            pool: need(line.pool, "pool")?,
-            allocated: need(line.allocated_at_ms, "allocated_at_ms")?,
-            until: need(line.locked_until_ms, "locked_until_ms")?,
-            rid,
-        },
-        Some("hold") => Kind::Hold { pool: line.pool, until: until()? },
-        _ => Kind::Other,
-    })
-}
-
-/// The parameter `rid` of a query.
-fn rid_in(params: &str) -> Option<String> {
-    params.split('&').find_map(|part| part.strip_prefix("rid=")).map(str::to_owned)
-}
-
-fn lookup(history: &mut History, place: Place, line: Line) -> Result<(), String> {
+fn lookup(whole: &mut Whole, spill: &mut Spill, place: Place, line: Line) -> Result<(), String> {
     let found = line.par.as_ref().and_then(|par| par.get("rid")).and_then(|rid| rid.as_str());
-    history.lookups.push(Lookup {
+    let lookup = Lookup {
         place,
         t: need(line.t, "t")?,
-        rid: need(line.rid, "rid")?,
+        rid: need(line.rid, "rid")?.into(),
         number: digits(&need(line.number, "number")?)?,
         status: need(line.st, "st")?,
         pool: line.pool,
-        found: found.map(str::to_owned),
-        outcome: line.outcome,
-    });
-    Ok(())
+        found: found.map(Box::from),
+        outcome: line.outcome.map(Box::from),
+    };
+    whole.lookups += 1;
+    put(spill, lookup.number, &Fact::Lookup(lookup))
 }
 
-fn state(history: &mut History, place: Place, line: Line) -> Result<(), String> {
-    let owner = (line.node.unwrap_or_default(), need(line.shard, "shard")?);
-    let state = history.states.entry(owner).or_default();
-    let Some(number) = line.number else {
-        let count = line.numbers.and_then(|numbers| numbers.as_u64());
-        state.count = Some((place, need(count, "numbers")?));
-        return Ok(());
-    };
-    state.numbers.push(Held {
-        place,
-        number: digits(&number)?,
-        pool: line.pool,
-        allocated: need(line.allocated_at_ms, "allocated_at_ms")?,
-        until: need(line.locked_until_ms, "locked_until_ms")?,
-    });
-    Ok(())
+fn put(spill: &mut Spill, by: u64, fact: &Fact) -> Result<(), String> {
+    spill.put(by, fact).map_err(|error| format!("cannot put it aside: {error}"))
 }
 
 fn need<T>(member: Option<T>, name: &str) -> Result<T, String> {

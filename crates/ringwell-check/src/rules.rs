@@ -1,31 +1,79 @@
 //! The rules, in docs/spec/checker.md's words. Each file has those that look at the same lines.
 //!
+//! Some look at the whole, some at the numbers of one part after the other, and what a part cannot
+//! tell (a row of another number, a pool's other numbers) is judged at the end, by the rest.
 //! Invariant: a rule never blames a server for what the history leaves open; it says so instead.
 
 mod clients;
 mod joined;
 mod journals;
+mod rest;
 mod timeline;
 
-use crate::history::History;
-use crate::verdict::Findings;
+use std::io;
+
+use crate::history::Whole;
+use crate::spill::Spill;
+use crate::verdict::{Findings, Rule};
+use journals::Deviations;
+use rest::{Overflows, Rest};
 use timeline::Timelines;
 
 /// Judges by all rules.
-pub(crate) fn judge(history: &History) -> Findings {
-    let mut findings = Findings::default();
-    let timelines = Timelines::new(history);
-    clients::double(history, &mut findings);
-    journals::double(history, &timelines, &mut findings);
-    joined::lost(history, &timelines, &mut findings);
-    joined::phantom(history, &timelines, &mut findings);
-    clients::pool(history, &mut findings);
-    clients::answers(history, &mut findings);
-    joined::overflow(history, &timelines, &mut findings);
-    journals::order(history, &mut findings);
-    journals::owners(history, &mut findings);
-    clients::deadline(history, &mut findings);
-    clients::attribution(history, &mut findings);
-    journals::recovery(history, &mut findings);
-    findings
+pub(crate) fn judge(whole: &Whole, spill: &mut Spill) -> io::Result<Findings> {
+    let mut findings = Findings { not_judged: not_judged(whole), ..Findings::default() };
+    clients::answers(whole, &mut findings);
+    clients::deadline(whole, &mut findings);
+    journals::order(whole, &mut findings);
+    journals::owners(whole, &mut findings);
+    let mut rest = Rest::default();
+    let mut overflows = Overflows::new(spill.len())?;
+    let mut deviations = Deviations::default();
+    for index in 0..spill.len() {
+        let part = spill.part(index)?;
+        let timelines = Timelines::new(whole, &part);
+        clients::count(whole, &part, &mut findings);
+        clients::double(whole, &part, &mut findings);
+        clients::pool(whole, &part, &mut findings);
+        clients::attribution(whole, &part, &mut rest, &mut findings);
+        journals::double(whole, &timelines, &mut findings);
+        joined::lost(whole, &part, &timelines, &mut findings);
+        joined::given(whole, &part, &timelines, &mut rest);
+        overflows.take(whole, &part, &timelines, &mut findings)?;
+        deviations.take(whole, &part);
+    }
+    rest.judge(whole, spill, &mut findings)?;
+    overflows.judge(whole, &mut findings)?;
+    deviations.judge(whole, &mut findings);
+    Ok(findings)
+}
+
+/// Which rules, or parts of them, lack their lines.
+fn not_judged(whole: &Whole) -> Vec<(Rule, &'static str)> {
+    let journals = whole.journals.is_empty();
+    let pools = whole.pools.is_empty();
+    let segments = whole.journals.values().all(|journal| journal.segments.is_empty());
+    let alone = whole.states.keys().any(|owner| !whole.journals.contains_key(owner));
+    // In the order of the rules; of overflow the first that is missing counts.
+    let missing = [
+        (pools, Rule::Double, "by clients: there are no `cfg` lines"),
+        (journals, Rule::Double, "by the journal: there are no `jrn` lines"),
+        (journals, Rule::Lost, "no `jrn` lines"),
+        (journals, Rule::Phantom, "no `jrn` lines"),
+        (pools, Rule::Pool, "no `cfg` lines"),
+        (journals, Rule::Overflow, "no `jrn` lines"),
+        (!journals && whole.clocks.is_empty(), Rule::Overflow, "no `clk` lines"),
+        (!journals && !whole.clocks.is_empty() && pools, Rule::Overflow, "no `cfg` lines"),
+        (journals, Rule::Order, "no `jrn` lines"),
+        (segments, Rule::Owner, "no `jrn` lines of segments"),
+        (
+            !clients::tells_a_deadline(whole),
+            Rule::Deadline,
+            "no line of `run` or `inv` tells a deadline",
+        ),
+        (whole.lookups == 0, Rule::Attribution, "no `att` lines"),
+        (whole.states.is_empty(), Rule::Recovery, "no `fin` lines"),
+        (alone, Rule::Recovery, "a state has no journal beside it"),
+    ];
+    missing.into_iter().filter(|(is, ..)| *is).map(|(_, rule, why)| (rule, why)).collect()
 }

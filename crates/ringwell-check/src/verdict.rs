@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::history::{Fault, History, Place, What};
+use crate::history::{Fault, Place, Whole};
 use crate::read::{ReadError, each_line};
 
 /// A rule of docs/spec/checker.md.
@@ -63,6 +63,10 @@ pub(crate) struct Findings {
     pub(crate) not_judged: Vec<(Rule, &'static str)>,
     /// How many cases of a rule were passed over, and why.
     pub(crate) excused: BTreeMap<(Rule, &'static str), u64>,
+    /// Rows that were answered, those of them that overflowed, and the numbers that others got.
+    pub(crate) rows: usize,
+    pub(crate) overflow_rows: usize,
+    pub(crate) numbers: usize,
 }
 
 /// One violation, before its lines are looked up.
@@ -152,13 +156,16 @@ pub struct Verdict {
 pub(crate) const WHOLLY: &str = "no ";
 
 impl Verdict {
-    pub(crate) fn new(history: &History, findings: &Findings) -> Result<Self, ReadError> {
+    pub(crate) fn new(whole: &Whole, findings: &Findings) -> Result<Self, ReadError> {
         let mut violations = BTreeMap::new();
         for finding in &findings.violations {
             *violations.entry(finding.rule).or_default() += 1;
         }
-        let first = findings.violations.iter().min_by_key(|finding| (finding.t, finding.rule));
-        let first = first.map(|finding| proven(history, finding)).transpose()?;
+        let first = findings.violations.iter().min_by_key(|finding| {
+            // Places and words, so that it does not count which part was looked at first.
+            (finding.t, finding.rule, &finding.places, &finding.words)
+        });
+        let first = first.map(|finding| proven(whole, finding)).transpose()?;
         let unjudged = |rule: Rule| {
             let why = findings.not_judged.iter().filter(|(of, _)| *of == rule);
             why.into_iter().any(|(_, why)| why.starts_with(WHOLLY))
@@ -168,48 +175,37 @@ impl Verdict {
         let excused = findings.excused.iter();
         let excused = excused.map(|((rule, why), count)| (*rule, format!("{count} {why}")));
         let not_judged = missing.chain(excused).collect();
-        let summary = summary(history);
+        let summary = summary(whole, findings);
         Ok(Self { first, violations, judged, not_judged, summary })
     }
 }
 
-fn summary(history: &History) -> Summary {
-    let mut numbers = Vec::new();
-    let (mut rows, mut overflow_rows) = (0, 0);
-    for row in history.rows() {
-        rows += 1;
-        match row.what {
-            What::Own(number) => numbers.push(*number),
-            What::Overflow(_) => overflow_rows += 1,
-            What::Error(_) => {}
-        }
-    }
-    numbers.sort_unstable();
-    numbers.dedup();
-    let answered = history.batches.iter().filter(|batch| history.answer(batch).is_some()).count();
-    let damaged = history.journals.iter().filter(|(_, journal)| journal.damaged);
+fn summary(whole: &Whole, findings: &Findings) -> Summary {
+    let answered = whole.batches.iter().filter(|batch| batch.answer().is_some()).count();
+    let damaged = whole.journals.iter().filter(|(_, journal)| journal.damaged);
+    let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     Summary {
-        lines: history.lines,
-        unknown_lines: history.unknown_lines,
-        batches: history.batches.len(),
-        unanswered: history.batches.len() - answered,
-        rows,
-        overflow_rows,
-        numbers: numbers.len(),
-        records: history.journals.values().map(|journal| journal.records.len()).sum(),
-        lookups: history.lookups.len(),
+        lines: whole.lines,
+        unknown_lines: whole.unknown_lines,
+        batches: whole.batches.len(),
+        unanswered: whole.batches.len() - answered,
+        rows: findings.rows,
+        overflow_rows: findings.overflow_rows,
+        numbers: findings.numbers,
+        records: count(whole.journals.values().map(|journal| journal.records).sum()),
+        lookups: count(whole.lookups),
         damaged: damaged.map(|((node, shard), _)| format!("{node} shard {shard}")).collect(),
     }
 }
 
 /// A finding with its lines, which are read once more.
-fn proven(history: &History, finding: &Finding) -> Result<Violation, ReadError> {
+fn proven(whole: &Whole, finding: &Finding) -> Result<Violation, ReadError> {
     let distance = |fault: &&Fault| finding.t.abs_diff(fault.t);
-    let fault = history.faults.iter().min_by_key(distance);
+    let fault = whole.faults.iter().min_by_key(distance);
     let mut wanted = finding.places.clone();
     wanted.extend(fault.map(|fault| fault.place));
     let mut texts = BTreeMap::new();
-    for (file, path) in history.files.iter().enumerate() {
+    for (file, path) in (0..).zip(&whole.files) {
         each_line(path, |line, text| {
             let place = Place { file, line };
             if wanted.contains(&place) {
@@ -219,7 +215,7 @@ fn proven(history: &History, finding: &Finding) -> Result<Violation, ReadError> 
         })?;
     }
     let line = |place: &Place| Line {
-        place: format!("{}:{}", history.files[place.file].display(), place.line),
+        place: format!("{}:{}", whole.files[place.file as usize].display(), place.line),
         text: texts.get(place).cloned().unwrap_or_default(),
     };
     Ok(Violation {

@@ -1,34 +1,48 @@
 //! What clients alone can tell: doubles, wrong pools, answers, deadlines, look-ups.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
-use crate::history::{Answer, Batch, End, History, MS, Row, What};
+use super::rest::Rest;
+use crate::history::{Asked, Batch, End, Lookup, MS, Part, Place, Row, What, Whole};
 use crate::verdict::{Findings, Rule};
 
 /// What a batch may take beyond its deadline: sending, receiving, and waiting for a turn.
 const DEADLINE_SLACK: i64 = 50 * MS;
 
+/// What there is to judge.
+pub(super) fn count(whole: &Whole, part: &Part, findings: &mut Findings) {
+    let mut numbers = Vec::new();
+    for row in whole.answered(&part.rows) {
+        findings.rows += 1;
+        match row.what {
+            What::Own(number) => numbers.push(*number),
+            What::Overflow(_) => findings.overflow_rows += 1,
+            What::Error(_) => {}
+        }
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    findings.numbers += numbers.len();
+}
+
 /// C1: two rows that got one number, although even by the widest reading of their times one got it
 /// within the other's lockout.
-pub(super) fn double(history: &History, findings: &mut Findings) {
+pub(super) fn double(whole: &Whole, part: &Part, findings: &mut Findings) {
     let mut numbers: BTreeMap<u64, Vec<Row<'_>>> = BTreeMap::new();
-    for row in history.rows() {
+    for row in whole.answered(&part.rows) {
         if let What::Own(number) = row.what {
             numbers.entry(*number).or_default().push(row);
         }
     }
-    if history.pools.is_empty() {
-        findings.not_judged.push((Rule::Double, "by clients: there are no `cfg` lines"));
-    }
     for (number, mut rows) in numbers {
         rows.sort_by_key(|row| (row.batch.since, row.batch.place));
-        let longest = rows.iter().map(|row| lifetime(history, row)).max().unwrap_or(0);
+        let longest = rows.iter().map(|row| lifetime(whole, row)).max().unwrap_or(0);
         for (index, later) in rows.iter().enumerate() {
             let earlier = rows[..index].iter().rev();
             // Whoever began longer ago cannot be within anybody's lockout.
             let near = earlier.take_while(|row| later.end.t - row.batch.since < longest);
             let mut clash = near.filter(|row| {
-                let lockout = lifetime(history, row).min(lifetime(history, later));
+                let lockout = lifetime(whole, row).min(lifetime(whole, later));
                 let close = later.end.t - row.batch.since < lockout
                     && row.end.t - later.batch.since < lockout;
                 close && row.asked.rid != later.asked.rid
@@ -40,7 +54,7 @@ pub(super) fn double(history: &History, findings: &mut Findings) {
                      lockout is {} ms",
                     row.asked.rid,
                     later.asked.rid,
-                    lifetime(history, row) / MS
+                    lifetime(whole, row) / MS
                 );
                 findings.add(Rule::Double, Some(later.end.t), words, &proof(row, later));
                 break;
@@ -49,27 +63,25 @@ pub(super) fn double(history: &History, findings: &mut Findings) {
     }
 }
 
-fn proof(one: &Row<'_>, other: &Row<'_>) -> [crate::history::Place; 4] {
+pub(super) fn proof(one: &Row<'_>, other: &Row<'_>) -> [Place; 4] {
     [one.batch.place, one.end.place, other.batch.place, other.end.place]
 }
 
 /// The shortest lifetime that a row's pool had while it was under way, in nanoseconds; 0 if
 /// nobody says.
-fn lifetime(history: &History, row: &Row<'_>) -> i64 {
-    let versions = history.versions(row.asked.pool, row.batch.since, row.end.t);
+fn lifetime(whole: &Whole, row: &Row<'_>) -> i64 {
+    let versions = whole.versions(row.asked.pool, row.batch.since, row.end.t);
     versions.map(|version| version.lifetime_ms * MS).min().unwrap_or(0)
 }
 
 /// C4: a number is of the pool that was asked, and no overflow number; an overflow number is that
 /// pool's.
-pub(super) fn pool(history: &History, findings: &mut Findings) {
-    if history.pools.is_empty() {
-        findings.not_judged.push((Rule::Pool, "no `cfg` lines"));
+pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
+    if whole.pools.is_empty() {
         return;
     }
-    for row in history.rows() {
-        let versions: Vec<_> =
-            history.versions(row.asked.pool, row.batch.since, row.end.t).collect();
+    for row in whole.answered(&part.rows) {
+        let versions: Vec<_> = whole.versions(row.asked.pool, row.batch.since, row.end.t).collect();
         if versions.is_empty() {
             findings.excuse(Rule::Pool, "rows of pools without a `cfg` line");
             continue;
@@ -99,69 +111,39 @@ pub(super) fn pool(history: &History, findings: &mut Findings) {
     }
 }
 
-/// C5: one answer to each batch, with its rows in their order; attempts under one key agree.
-pub(super) fn answers(history: &History, findings: &mut Findings) {
-    let mut known = HashSet::new();
-    for batch in &history.batches {
-        if !known.insert(batch.id.as_str()) {
-            let words = format!("two batches have the id {}", batch.id);
-            findings.add(Rule::Answer, Some(batch.t), words, &[batch.place]);
-        }
-        if let Some([first, second, ..]) = history.ends.get(&batch.id).map(Vec::as_slice) {
+/// C5, of batches: one answer to each, with its rows in their order.
+pub(super) fn answers(whole: &Whole, findings: &mut Findings) {
+    for index in &whole.doubled {
+        let batch = &whole.batches[*index as usize];
+        let words = format!("two batches have the id {}", batch.id);
+        findings.add(Rule::Answer, Some(batch.t), words, &[batch.place]);
+    }
+    for batch in &whole.batches {
+        if let (Some(first), Some((t, second))) = (&batch.end, batch.second) {
             let words = format!("{} has two answers", batch.id);
-            let places = [batch.place, first.place, second.place];
-            findings.add(Rule::Answer, Some(second.t), words, &places);
+            findings.add(Rule::Answer, Some(t), words, &[batch.place, first.place, second]);
         }
-        if let Some((end, answer)) = history.answer(batch)
-            && let Some(words) = misshapen(batch, answer)
-        {
-            findings.add(Rule::Answer, Some(end.t), words, &[batch.place, end.place]);
+        if let (Some(end), Some(words)) = (batch.answer(), &batch.misshapen) {
+            let places = [batch.place, end.place];
+            findings.add(Rule::Answer, Some(end.t), words.to_string(), &places);
         }
     }
-    for (id, ends) in &history.ends {
-        if let [end, ..] = ends.as_slice()
-            && !known.contains(id.as_str())
-        {
-            let words = format!("an answer to {id}, which nobody sent");
-            findings.add(Rule::Answer, Some(end.t), words, &[end.place]);
-        }
+    for (id, t, place) in &whole.strays {
+        let words = format!("an answer to {id}, which nobody sent");
+        findings.add(Rule::Answer, Some(*t), words, &[*place]);
     }
-    attempts(history, findings);
 }
 
-/// What is wrong with an answer, beside its numbers.
-fn misshapen(batch: &Batch, answer: &Answer) -> Option<String> {
-    let id = &batch.id;
-    if let Some(why) = &answer.bad {
-        return Some(format!("the answer to {id} cannot be read: {why}"));
-    }
-    if answer.status != 200 {
-        return None;
-    }
-    if answer.rows.len() != batch.rows.len() {
-        let (asked, got) = (batch.rows.len(), answer.rows.len());
-        return Some(format!("{id} has {asked} rows, its answer {got}"));
-    }
-    batch.rows.iter().zip(&answer.rows).enumerate().find_map(|(index, (asked, got))| {
-        let rid = got.rid.as_deref().unwrap_or("none");
-        if rid != asked.rid {
-            return Some(format!("row {index} of {id} is {}, its answer's is {rid}", asked.rid));
-        }
-        let neither = got.what == What::Error("?".to_owned());
-        neither.then(|| format!("row {index} of {id} is answered by neither number nor error"))
-    })
-}
-
-/// Two attempts under one key never get two numbers for one row. One of them may overflow: its
-/// shard was late, or somebody else has the number by now.
-fn attempts(history: &History, findings: &mut Findings) {
-    let mut rows: HashMap<(&str, &str), Vec<Row<'_>>> = HashMap::new();
-    for row in history.rows() {
+/// C5, of rows that were sent more than once: two attempts under one key never get two numbers. One
+/// of them may overflow: its shard was late, or somebody else has the number by now.
+pub(super) fn attempts(whole: &Whole, rows: &[Asked], findings: &mut Findings) {
+    let mut attempts: BTreeMap<(&str, &str), Vec<Row<'_>>> = BTreeMap::new();
+    for row in whole.answered(rows) {
         if let (Some(key), What::Own(_)) = (&row.batch.key, row.what) {
-            rows.entry((key, &row.asked.rid)).or_default().push(row);
+            attempts.entry((key, &row.asked.rid)).or_default().push(row);
         }
     }
-    for ((key, rid), mut attempts) in rows {
+    for ((key, rid), mut attempts) in attempts {
         attempts.sort_by_key(|row| row.end.t);
         let pair = attempts.windows(2).find(|pair| pair[0].what != pair[1].what);
         if let Some([one, other]) = pair {
@@ -172,14 +154,11 @@ fn attempts(history: &History, findings: &mut Findings) {
 }
 
 /// C9: what was answered was answered in time.
-pub(super) fn deadline(history: &History, findings: &mut Findings) {
-    let mut judged = false;
-    for batch in &history.batches {
-        let run = batch.id.split_once('-').map_or(batch.id.as_str(), |(run, _)| run);
-        let server = history.runs.get(run).copied().flatten();
-        let Some(deadline) = server.into_iter().chain(batch.deadline_ms).min() else { continue };
-        judged = true;
-        let Some((end, _)) = history.answer(batch) else { continue };
+pub(super) fn deadline(whole: &Whole, findings: &mut Findings) {
+    for batch in &whole.batches {
+        let (Some(deadline), Some(end)) = (deadline_of(whole, batch), batch.answer()) else {
+            continue;
+        };
         if late(batch, end, deadline) {
             let words = format!(
                 "{} took {} ms, its deadline was {deadline} ms",
@@ -189,51 +168,62 @@ pub(super) fn deadline(history: &History, findings: &mut Findings) {
             findings.add(Rule::Deadline, Some(end.t), words, &[batch.place, end.place]);
         }
     }
-    if !judged {
-        findings.not_judged.push((Rule::Deadline, "no line of `run` or `inv` tells a deadline"));
-    }
+}
+
+/// Whether there is a batch whose deadline is known.
+pub(super) fn tells_a_deadline(whole: &Whole) -> bool {
+    whole.batches.iter().any(|batch| deadline_of(whole, batch).is_some())
+}
+
+fn deadline_of(whole: &Whole, batch: &Batch) -> Option<i64> {
+    let run = batch.id.split_once('-').map_or(&*batch.id, |(run, _)| run);
+    let server = whole.runs.get(run).copied().flatten();
+    server.into_iter().chain(batch.deadline_ms).min()
 }
 
 fn late(batch: &Batch, end: &End, deadline_ms: i64) -> bool {
     end.t - batch.t > deadline_ms * MS + DEADLINE_SLACK
 }
 
-/// C10: a look-up finds the row that held the number.
-pub(super) fn attribution(history: &History, findings: &mut Findings) {
-    if history.lookups.is_empty() {
-        findings.not_judged.push((Rule::Attribution, "no `att` lines"));
+/// C10: a look-up finds the row that held the number. A row that is of another number is of the rest.
+pub(super) fn attribution(whole: &Whole, part: &Part, rest: &mut Rest, findings: &mut Findings) {
+    if part.lookups.is_empty() {
         return;
     }
-    let pools: HashMap<_, _> = history
-        .batches
-        .iter()
-        .flat_map(|batch| &batch.rows)
-        .map(|asked| (asked.rid.as_str(), asked.pool))
-        .collect();
-    for lookup in &history.lookups {
-        if lookup.status != 200 {
-            findings.excuse(Rule::Attribution, "look-ups that were refused");
-            continue;
+    let rows: HashMap<_, _> = part.rows.iter().map(|row| (&*row.rid, row)).collect();
+    for lookup in &part.lookups {
+        match rows.get(&*lookup.rid) {
+            Some(row) => looked_up(whole, lookup, Some(row), findings),
+            None => rest.look_up(lookup),
         }
-        let asked = pools.get(lookup.rid.as_str()).copied();
-        let number = lookup.number;
-        let wrong = match (lookup.outcome.as_deref(), lookup.found.as_deref()) {
-            (Some("allocated"), Some(found)) if found != lookup.rid => {
-                Some(format!("found {found}"))
-            }
-            (Some("allocated"), None) => Some("found an allocation without its row".to_owned()),
-            (Some("allocated"), Some(_)) => {
-                let other = lookup.pool.filter(|pool| asked.is_some_and(|asked| asked != *pool));
-                other.map(|pool| format!("found it in pool {pool}"))
-            }
-            (other, _) => Some(format!("said {:?}", other.unwrap_or("nothing"))),
-        };
-        if let Some(wrong) = wrong {
-            let words = format!("{} held {number:010}, and the look-up {wrong}", lookup.rid);
-            let row = history.rows().find(|row| row.asked.rid == lookup.rid);
-            let mut places = vec![lookup.place];
-            places.extend(row.map(|row| row.end.place));
-            findings.add(Rule::Attribution, Some(lookup.t), words, &places);
+    }
+}
+
+/// Judges a look-up by the row that it is about, if there is one.
+pub(super) fn looked_up(
+    whole: &Whole,
+    lookup: &Lookup,
+    row: Option<&Asked>,
+    findings: &mut Findings,
+) {
+    if lookup.status != 200 {
+        findings.excuse(Rule::Attribution, "look-ups that were refused");
+        return;
+    }
+    let asked = row.map(|row| row.pool);
+    let wrong = match (lookup.outcome.as_deref(), lookup.found.as_deref()) {
+        (Some("allocated"), Some(found)) if found != &*lookup.rid => Some(format!("found {found}")),
+        (Some("allocated"), None) => Some("found an allocation without its row".to_owned()),
+        (Some("allocated"), Some(_)) => {
+            let other = lookup.pool.filter(|pool| asked.is_some_and(|asked| asked != *pool));
+            other.map(|pool| format!("found it in pool {pool}"))
         }
+        (other, _) => Some(format!("said {:?}", other.unwrap_or("nothing"))),
+    };
+    if let Some(wrong) = wrong {
+        let words = format!("{} held {:010}, and the look-up {wrong}", lookup.rid, lookup.number);
+        let mut places = vec![lookup.place];
+        places.extend(row.and_then(|row| whole.batch(row).answer()).map(|end| end.place));
+        findings.add(Rule::Attribution, Some(lookup.t), words, &places);
     }
 }

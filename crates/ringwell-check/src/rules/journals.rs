@@ -4,14 +4,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::timeline::Timelines;
-use crate::history::{Frame, History, Journal, Kind, Owner, Place, State};
+use crate::history::{Frame, Held, Journal, Kind, Owner, Part, Place, Record, Whole};
 use crate::verdict::{Findings, Rule};
 
 /// C1, exactly: an allocation does not begin before the lockout ends that stands then.
-pub(super) fn double(history: &History, timelines: &Timelines<'_>, findings: &mut Findings) {
-    if history.journals.is_empty() {
-        findings.not_judged.push((Rule::Double, "by the journal: there are no `jrn` lines"));
-    }
+pub(super) fn double(whole: &Whole, timelines: &Timelines<'_>, findings: &mut Findings) {
     for (number, allocations) in &timelines.numbers {
         for pair in allocations.windows(2) {
             let [one, other] = pair else { continue };
@@ -22,7 +19,7 @@ pub(super) fn double(history: &History, timelines: &Timelines<'_>, findings: &mu
                     other.at - one.at,
                     one.until - other.at
                 );
-                let t = history.mono(other.at);
+                let t = whole.mono(other.at);
                 findings.add(Rule::Double, t, words, &[one.place, other.place]);
                 break;
             }
@@ -32,14 +29,11 @@ pub(super) fn double(history: &History, timelines: &Timelines<'_>, findings: &mu
 
 /// C7: frames follow each other without a gap, epochs and times never fall, records stand where
 /// their frames say.
-pub(super) fn order(history: &History, findings: &mut Findings) {
-    if history.journals.is_empty() {
-        findings.not_judged.push((Rule::Order, "no `jrn` lines"));
-    }
-    for ((node, shard), journal) in &history.journals {
+pub(super) fn order(whole: &Whole, findings: &mut Findings) {
+    for ((node, shard), journal) in &whole.journals {
         if let Some((words, at, places)) = disorder(journal) {
             let words = format!("the journal of {node} shard {shard}: {words}");
-            findings.add(Rule::Order, history.mono(at), words, &places);
+            findings.add(Rule::Order, whole.mono(at), words, &places);
         }
     }
 }
@@ -51,23 +45,10 @@ fn disorder(journal: &Journal) -> Option<Disorder> {
     let backwards = journal.frames.iter().find(|frame| frame.last_at < frame.at).map(|frame| {
         (format!("time falls within frame {}", frame.number), frame.at, vec![frame.place])
     });
-    let mut counts: HashMap<u64, u64> = HashMap::new();
-    for record in &journal.records {
-        *counts.entry(record.frame).or_default() += 1;
-    }
-    let of_records = journal.records.windows(2).find_map(|pair| {
-        let (one, other) = (&pair[0], &pair[1]);
-        let words = if other.position <= one.position {
-            "a record lies before the one that stands before it"
-        } else if other.at < one.at {
-            "time falls from one record to the next"
-        } else {
-            return None;
-        };
-        Some((words.to_owned(), other.at, vec![one.place, other.place]))
-    });
+    let of_records =
+        journal.out_of_order.map(|(words, at, places)| (words.to_owned(), at, places.to_vec()));
     let of_counts = journal.frames.iter().find_map(|frame| {
-        let count = counts.get(&frame.number).copied().unwrap_or(0);
+        let count = journal.counts.get(&frame.number).copied().unwrap_or(0);
         let words =
             format!("frame {} says {} records, {count} are there", frame.number, frame.records);
         (count != frame.records).then(|| (words, frame.at, vec![frame.place]))
@@ -91,13 +72,9 @@ fn between(one: &Frame, other: &Frame) -> Option<Disorder> {
 }
 
 /// C8: one journal for a shard and epoch.
-pub(super) fn owners(history: &History, findings: &mut Findings) {
-    if !history.journals.values().any(|journal| !journal.segments.is_empty()) {
-        findings.not_judged.push((Rule::Owner, "no `jrn` lines of segments"));
-        return;
-    }
+pub(super) fn owners(whole: &Whole, findings: &mut Findings) {
     let mut owners: BTreeMap<(u64, u64), (&Owner, &str, Place)> = BTreeMap::new();
-    for (owner, journal) in &history.journals {
+    for (owner, journal) in &whole.journals {
         for segment in &journal.segments {
             let key = (owner.1, segment.epoch);
             let entry = owners.entry(key).or_insert((owner, &segment.journal, segment.place));
@@ -107,7 +84,7 @@ pub(super) fn owners(history: &History, findings: &mut Findings) {
                     "epoch {} of shard {} has two journals: {name} on {} and {} on {}",
                     segment.epoch, owner.1, other.0, segment.journal, owner.0
                 );
-                let first = journal.records.first().and_then(|record| history.mono(record.at));
+                let first = journal.first_at.and_then(|at| whole.mono(at));
                 findings.add(Rule::Owner, first, words, &[place, segment.place]);
                 break;
             }
@@ -124,56 +101,89 @@ struct Newest {
     until: i64,
 }
 
-/// C11: the state at the end is what the records of the shard amount to.
-pub(super) fn recovery(history: &History, findings: &mut Findings) {
-    if history.states.is_empty() {
-        findings.not_judged.push((Rule::Recovery, "no `fin` lines"));
-        return;
+/// Where a state is not what the records amount to. What sorts first is told first: numbers of the
+/// state in the order of its lines, then those that it lacks.
+type Deviation = (Option<Place>, u64, String, Vec<Place>);
+
+/// C11: the state at the end is what the records of the shard amount to. The first deviation of each.
+#[derive(Debug, Default)]
+pub(super) struct Deviations {
+    first: BTreeMap<u32, Deviation>,
+}
+
+impl Deviations {
+    /// Compares the numbers of a part.
+    pub(super) fn take(&mut self, whole: &Whole, part: &Part) {
+        for (owner, index) in &whole.owners {
+            let Some(journal) = whole.journals.get(owner) else { continue };
+            if !whole.states.contains_key(owner) {
+                continue;
+            }
+            let records = part.records.iter().filter(|record| record.owner == *index);
+            let held = part.held.iter().filter(|held| held.owner == *index);
+            if let Some(found) = deviation(journal, replayed(records), held) {
+                let first = self.first.entry(*index).or_insert_with(|| found.clone());
+                let rank = |it: &Deviation| (it.0.is_none(), it.0, it.1);
+                if rank(&found) < rank(first) {
+                    *first = found;
+                }
+            }
+        }
     }
-    for (owner, state) in &history.states {
-        let Some(journal) = history.journals.get(owner) else {
-            findings.not_judged.push((Rule::Recovery, "a state has no journal beside it"));
-            continue;
-        };
-        if let Some((words, places)) = deviation(journal, state) {
-            let words = format!("{} shard {}: {words}", owner.0, owner.1);
-            let last = journal.records.last().and_then(|record| history.mono(record.at));
-            findings.add(Rule::Recovery, last, words, &places);
+
+    /// Says what was found, and counts.
+    pub(super) fn judge(self, whole: &Whole, findings: &mut Findings) {
+        for (owner, state) in &whole.states {
+            let Some(journal) = whole.journals.get(owner) else { continue };
+            let first = whole.owners.get(owner).and_then(|index| self.first.get(index));
+            let found = first.map(|(_, _, words, places)| (words.clone(), places.clone()));
+            let counted = || {
+                let (place, count) = state.count?;
+                let words = format!("the state says {count} numbers, {} are there", state.there);
+                (count != state.there).then(|| (words, vec![place]))
+            };
+            if let Some((words, places)) = found.or_else(counted) {
+                let words = format!("{} shard {}: {words}", owner.0, owner.1);
+                let last = journal.last.and_then(|last| whole.mono(last.at));
+                findings.add(Rule::Recovery, last, words, &places);
+            }
         }
     }
 }
 
-fn replayed(journal: &Journal) -> BTreeMap<u64, Newest> {
-    let mut numbers: BTreeMap<u64, Newest> = BTreeMap::new();
-    for record in &journal.records {
-        let place = record.place;
-        match record.kind {
-            Kind::Allocate { number, pool, lockout, .. } => {
-                let until = record.at.saturating_add(lockout);
-                numbers.insert(number, Newest { place, pool, allocated: record.at, until });
+fn replayed<'a>(records: impl Iterator<Item = &'a Record>) -> HashMap<u64, Newest> {
+    let mut numbers: HashMap<u64, Newest> = HashMap::new();
+    for Record { place, at, number, kind, .. } in records {
+        let place = *place;
+        match *kind {
+            Kind::Allocate { pool, lockout, .. } => {
+                let until = at.saturating_add(lockout);
+                numbers.insert(*number, Newest { place, pool, allocated: *at, until });
             }
-            Kind::Carry { number, pool, allocated, until, .. } => {
-                numbers.insert(number, Newest { place, pool, allocated, until });
+            Kind::Carry { pool, allocated, until, .. } => {
+                numbers.insert(*number, Newest { place, pool, allocated, until });
             }
-            Kind::Until { number, until, .. } => {
-                if let Some(newest) = numbers.get_mut(&number) {
+            Kind::Until { until, .. } => {
+                if let Some(newest) = numbers.get_mut(number) {
                     newest.until = until;
                 }
             }
-            Kind::Hold { .. } | Kind::Other => {}
         }
     }
     numbers
 }
 
-fn deviation(journal: &Journal, state: &State) -> Option<(String, Vec<Place>)> {
-    let mut expected = replayed(journal);
-    for held in &state.numbers {
+fn deviation<'a>(
+    journal: &Journal,
+    mut expected: HashMap<u64, Newest>,
+    state: impl Iterator<Item = &'a Held>,
+) -> Option<Deviation> {
+    for held in state {
         let number = held.number;
         match expected.remove(&number) {
             None if journal.is_whole() => {
                 let words = format!("the state has {number:010}, of which there is no record");
-                return Some((words, vec![held.place]));
+                return Some((Some(held.place), number, words, vec![held.place]));
             }
             // Its record was dropped, and the snapshot knows it.
             None => {}
@@ -186,17 +196,13 @@ fn deviation(journal: &Journal, state: &State) -> Option<(String, Vec<Place>)> {
                          until {}",
                         held.allocated, held.until, newest.allocated, newest.until
                     );
-                    return Some((words, vec![newest.place, held.place]));
+                    let places = vec![newest.place, held.place];
+                    return Some((Some(held.place), number, words, places));
                 }
             }
         }
     }
-    if let Some((number, newest)) = expected.first_key_value() {
-        let words = format!("the records have {number:010}, the state does not");
-        return Some((words, vec![newest.place]));
-    }
-    let (place, count) = state.count?;
-    let there = u64::try_from(state.numbers.len()).unwrap_or(u64::MAX);
-    let words = format!("the state says {count} numbers, {there} are there");
-    (count != there).then(|| (words, vec![place]))
+    let (number, newest) = expected.into_iter().min_by_key(|(number, _)| *number)?;
+    let words = format!("the records have {number:010}, the state does not");
+    Some((None, number, words, vec![newest.place]))
 }

@@ -3,9 +3,11 @@
 //! Owns the meaning of records for one number. Invariant: an allocation that was copied because its
 //! segment was dropped stands here once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use crate::history::{History, Kind, Place, Record};
+use foldhash::HashMap;
+
+use crate::history::{Kind, Part, Place, Record, Whole};
 
 /// One allocation, by its record. Times are shard time in milliseconds.
 #[derive(Debug)]
@@ -22,22 +24,39 @@ pub(crate) struct Allocation<'a> {
     pub(crate) copy: bool,
 }
 
-/// All allocations of all journals.
+/// All allocations of a part's numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Timelines<'a> {
     /// By number, each in the order of time.
     pub(crate) numbers: BTreeMap<u64, Vec<Allocation<'a>>>,
-    /// When pools handed out nothing: pool (`None`: all), from, until.
-    pub(crate) holds: Vec<(Option<u64>, i64, i64)>,
+}
+
+/// Allocations by the rows that they are of. Most rows have one.
+#[derive(Debug, Default)]
+pub(crate) struct ByRow<'t> {
+    first: HashMap<&'t str, &'t Allocation<'t>>,
+    others: HashMap<&'t str, Vec<&'t Allocation<'t>>>,
+}
+
+impl<'t> ByRow<'t> {
+    /// Those of a row.
+    pub(crate) fn of(&self, rid: &str) -> impl Iterator<Item = &'t Allocation<'t>> {
+        let others = self.others.get(rid).into_iter().flatten();
+        self.first.get(rid).into_iter().chain(others).copied()
+    }
 }
 
 impl<'a> Timelines<'a> {
     /// Reads all journals side by side, by the times of their records.
-    pub(crate) fn new(history: &'a History) -> Self {
-        let records = history.journals.values().flat_map(|journal| &journal.records);
-        let mut records: Vec<_> = records.collect();
+    pub(crate) fn new(whole: &Whole, part: &'a Part) -> Self {
+        // Journals in the order of their owners, whichever was read first.
+        let mut ranks = vec![0; whole.owners.len()];
+        for (rank, index) in whole.owners.values().enumerate() {
+            ranks[*index as usize] = rank;
+        }
+        let mut records: Vec<_> = part.records.iter().collect();
         // A stable sort: records of one journal and millisecond keep their order.
-        records.sort_by_key(|record| record.at);
+        records.sort_by_key(|record| (record.at, ranks[record.owner as usize]));
         let mut timelines = Self::default();
         for record in records {
             timelines.take(record);
@@ -46,12 +65,12 @@ impl<'a> Timelines<'a> {
     }
 
     fn take(&mut self, record: &'a Record) {
-        let (place, at) = (record.place, record.at);
+        let Record { place, at, number, .. } = *record;
         match &record.kind {
-            Kind::Allocate { number, pool, lockout, rid } => {
+            Kind::Allocate { pool, lockout, rid } => {
                 self.push(Allocation {
                     place,
-                    number: *number,
+                    number,
                     pool: *pool,
                     at,
                     until: at.saturating_add(*lockout),
@@ -60,12 +79,12 @@ impl<'a> Timelines<'a> {
                     copy: false,
                 });
             }
-            Kind::Carry { number, pool, allocated, until, rid } => {
-                let known = self.numbers.get(number).and_then(|all| all.last());
+            Kind::Carry { pool, allocated, until, rid } => {
+                let known = self.numbers.get(&number).and_then(|all| all.last());
                 if known.is_none_or(|known| known.at < *allocated) {
                     self.push(Allocation {
                         place,
-                        number: *number,
+                        number,
                         pool: *pool,
                         at: *allocated,
                         until: *until,
@@ -75,15 +94,13 @@ impl<'a> Timelines<'a> {
                     });
                 }
             }
-            Kind::Until { number, until, ends } => {
-                let last = self.numbers.get_mut(number).and_then(|all| all.last_mut());
+            Kind::Until { until, ends } => {
+                let last = self.numbers.get_mut(&number).and_then(|all| all.last_mut());
                 if let Some(last) = last {
                     last.until = *until;
                     last.released |= ends;
                 }
             }
-            Kind::Hold { pool, until } => self.holds.push((*pool, at, *until)),
-            Kind::Other => {}
         }
     }
 
@@ -97,57 +114,54 @@ impl<'a> Timelines<'a> {
     }
 
     /// Allocations by the row that they are of.
-    pub(crate) fn by_row(&self) -> HashMap<&'a str, Vec<&Allocation<'a>>> {
-        let mut rows: HashMap<_, Vec<_>> = HashMap::new();
+    pub(crate) fn by_row(&self) -> ByRow<'_> {
+        let mut rows = ByRow::default();
         for allocation in self.all() {
-            if let Some(rid) = allocation.rid {
-                rows.entry(rid).or_default().push(allocation);
+            let Some(rid) = allocation.rid else { continue };
+            if rows.first.contains_key(rid) {
+                rows.others.entry(rid).or_default().push(allocation);
+            } else {
+                rows.first.insert(rid, allocation);
             }
         }
         rows
     }
+}
 
-    /// From when until when each allocation of a pool locked its number out, by pool.
-    pub(crate) fn locked(&self) -> HashMap<u64, Vec<(i64, i64)>> {
-        let mut pools: HashMap<_, Vec<_>> = HashMap::new();
-        for allocation in self.all() {
-            let span = (allocation.at, allocation.until.max(allocation.at));
-            pools.entry(allocation.pool).or_default().push(span);
-        }
-        pools
-    }
-
-    /// When all of so many `numbers` of a pool were locked out, or the pool was held: spans in the
-    /// order of time that do not overlap. `locked` are the lockouts of the pool.
-    pub(crate) fn exhausted(
-        &self,
-        pool: u64,
-        locked: &[(i64, i64)],
-        numbers: u64,
-    ) -> Vec<(i64, i64)> {
-        let all = i64::try_from(numbers).unwrap_or(i64::MAX);
-        let holds = self.holds.iter().filter(|(of, ..)| of.is_none_or(|of| of == pool));
-        let holds = holds.map(|(_, from, until)| (*from, *until, all));
-        let lockouts = locked.iter().map(|(from, until)| (*from, *until, 1));
-        // Beginnings sort before ends of the same moment.
-        let steps = lockouts
-            .chain(holds)
-            .flat_map(|(from, until, count)| [(from, 0, count), (until.max(from), 1, -count)]);
-        let mut steps: Vec<_> = steps.collect();
-        steps.sort_unstable();
-        let (mut count, mut since) = (0, None);
-        let mut spans = Vec::new();
-        for (at, _, change) in steps {
-            count += change;
-            match since {
-                None if count >= all => since = Some(at),
-                Some(from) if count < all => {
-                    spans.push((from, at));
-                    since = None;
-                }
-                _ => {}
+/// When all numbers of a pool were locked out, or the pool was held: spans in the order of time that
+/// do not overlap. `locked` are the lockouts of the pool.
+pub(crate) fn exhausted(whole: &Whole, pool: u64, locked: &[(i64, i64)]) -> Vec<(i64, i64)> {
+    let all = i64::try_from(size(whole, pool)).unwrap_or(i64::MAX);
+    let holds = whole.holds.iter().filter(|(of, ..)| of.is_none_or(|of| of == pool));
+    let holds = holds.map(|(_, from, until)| (*from, *until, all));
+    let lockouts = locked.iter().map(|(from, until)| (*from, *until, 1));
+    // Beginnings sort before ends of the same moment.
+    let steps = lockouts
+        .chain(holds)
+        .flat_map(|(from, until, count)| [(from, 0, count), (until.max(from), 1, -count)]);
+    let mut steps: Vec<_> = steps.collect();
+    steps.sort_unstable();
+    let (mut count, mut since) = (0, None);
+    let mut spans = Vec::new();
+    for (at, _, change) in steps {
+        count += change;
+        match since {
+            None if count >= all => since = Some(at),
+            Some(from) if count < all => {
+                spans.push((from, at));
+                since = None;
             }
+            _ => {}
         }
-        spans
     }
+    spans
+}
+
+/// The fewest numbers that a pool ever had.
+fn size(whole: &Whole, pool: u64) -> u64 {
+    let versions = whole.pools.get(&pool).map_or(&[][..], Vec::as_slice);
+    let sizes = versions.iter().map(|version| {
+        version.ranges.iter().map(|(first, last)| (last + 1).saturating_sub(*first)).sum()
+    });
+    sizes.min().unwrap_or(0)
 }

@@ -1,0 +1,188 @@
+//! Batches and their answers, joined as soon as both are there.
+//!
+//! Owns what waits for its other half. Invariant: each row that was sent is put aside once.
+
+use std::collections::HashMap;
+use std::io;
+
+use super::{digits, need, put};
+use crate::history::{Asked, Batch, End, Fact, Place, What, Whole};
+use crate::line::{Line, Row};
+use crate::spill::Spill;
+
+/// What of batches and answers has no other half yet.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    /// Every batch by its id.
+    ids: HashMap<Box<str>, u32>,
+    /// Rows of batches that nothing is known of yet.
+    waiting: HashMap<u32, Vec<Asked>>,
+    /// Ends that stand before their batches, or have none.
+    early: HashMap<String, Vec<(End, Option<Answer>)>>,
+}
+
+/// What a `ret` says.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    bad: Option<String>,
+    rows: Vec<Got>,
+}
+
+#[derive(Debug)]
+struct Got {
+    rid: Option<String>,
+    what: What,
+}
+
+impl Answers {
+    /// A batch was sent.
+    pub(super) fn asked(
+        &mut self,
+        whole: &mut Whole,
+        spill: &mut Spill,
+        place: Place,
+        line: Line,
+    ) -> Result<(), String> {
+        let index = u32::try_from(whole.batches.len()).map_err(|_| "too many batches")?;
+        let asked = |row: Row| {
+            let pool = need(row.pool, "rows[].pool")?;
+            let rid = need(row.rid, "rows[].rid")?.into();
+            Ok(Asked { batch: index, pool, rid, what: None })
+        };
+        let rows: Result<Vec<_>, String> =
+            need(line.rows, "rows")?.into_iter().map(asked).collect();
+        let (t, id) = (need(line.t, "t")?, need(line.id, "id")?);
+        whole.batches.push(Batch {
+            place,
+            id: id.as_str().into(),
+            t,
+            since: t,
+            key: line.key.map(Box::from),
+            deadline_ms: line.deadline_ms,
+            end: None,
+            second: None,
+            misshapen: None,
+        });
+        if self.ids.contains_key(id.as_str()) {
+            whole.doubled.push(index);
+            return put_all(whole, spill, rows?);
+        }
+        self.ids.insert(id.as_str().into(), index);
+        self.waiting.insert(index, rows?);
+        for (end, answer) in self.early.remove(&id).unwrap_or_default() {
+            self.join(whole, spill, index, end, answer)?;
+        }
+        Ok(())
+    }
+
+    /// A batch was answered, or nobody knows what became of it.
+    pub(super) fn ended(
+        &mut self,
+        whole: &mut Whole,
+        spill: &mut Spill,
+        place: Place,
+        line: Line,
+    ) -> Result<(), String> {
+        let is_answer = line.k == "ret";
+        let answer = if is_answer { Some(answer(&line)?) } else { None };
+        let end = End { place, t: need(line.t, "t")?, is_answer };
+        let id = need(line.id, "id")?;
+        if let Some(index) = self.ids.get(id.as_str()) {
+            return self.join(whole, spill, *index, end, answer);
+        }
+        self.early.entry(id).or_default().push((end, answer));
+        Ok(())
+    }
+
+    fn join(
+        &mut self,
+        whole: &mut Whole,
+        spill: &mut Spill,
+        index: u32,
+        end: End,
+        answer: Option<Answer>,
+    ) -> Result<(), String> {
+        let batch = &mut whole.batches[index as usize];
+        if batch.end.is_some() {
+            batch.second = batch.second.or(Some((end.t, end.place)));
+            return Ok(());
+        }
+        batch.end = Some(end);
+        let mut rows = self.waiting.remove(&index).unwrap_or_default();
+        if let Some(answer) = answer {
+            batch.misshapen = misshapen(&batch.id, &rows, &answer).map(Box::from);
+            for (row, got) in rows.iter_mut().zip(answer.rows) {
+                row.what = Some(got.what);
+            }
+        }
+        put_all(whole, spill, rows)
+    }
+
+    /// Puts aside what has no answer, and says which answers have no batch.
+    pub(super) fn finish(self, whole: &mut Whole, spill: &mut Spill) -> io::Result<()> {
+        let mut waiting: Vec<_> = self.waiting.into_iter().collect();
+        waiting.sort_unstable_by_key(|(index, _)| *index);
+        for (_, rows) in waiting {
+            put_all(whole, spill, rows).map_err(io::Error::other)?;
+        }
+        for (id, ends) in self.early {
+            if let [(end, _), ..] = ends.as_slice() {
+                whole.strays.push((id, end.t, end.place));
+            }
+        }
+        whole.strays.sort_by_key(|(_, _, place)| *place);
+        Ok(())
+    }
+}
+
+fn put_all(whole: &mut Whole, spill: &mut Spill, rows: Vec<Asked>) -> Result<(), String> {
+    for row in rows {
+        let by = match row.what {
+            Some(What::Own(number)) => number,
+            Some(What::Overflow(number)) => {
+                whole.overflowing.insert(row.pool);
+                number
+            }
+            // No number to go by: they are spread.
+            Some(What::Error(_)) | None => u64::from(row.batch),
+        };
+        put(spill, by, &Fact::Row(row))?;
+    }
+    Ok(())
+}
+
+fn answer(line: &Line) -> Result<Answer, String> {
+    let got = |row: &Row| {
+        let what = match (&row.num, &row.err) {
+            (Some(number), _) if row.ovf => What::Overflow(digits(number)?),
+            (Some(number), _) => What::Own(digits(number)?),
+            (None, Some(error)) => What::Error(error.as_str().into()),
+            (None, None) => return Err("a row has neither `num` nor `err`".to_owned()),
+        };
+        Ok(Got { rid: row.rid.clone(), what })
+    };
+    let rows: Result<Vec<_>, String> = line.rows.iter().flatten().map(got).collect();
+    Ok(Answer { status: need(line.st, "st")?, bad: line.bad.clone(), rows: rows? })
+}
+
+/// What is wrong with an answer, beside its numbers (C5).
+fn misshapen(id: &str, asked: &[Asked], answer: &Answer) -> Option<String> {
+    if let Some(why) = &answer.bad {
+        return Some(format!("the answer to {id} cannot be read: {why}"));
+    }
+    if answer.status != 200 {
+        return None;
+    }
+    if answer.rows.len() != asked.len() {
+        return Some(format!("{id} has {} rows, its answer {}", asked.len(), answer.rows.len()));
+    }
+    asked.iter().zip(&answer.rows).enumerate().find_map(|(index, (asked, got))| {
+        let rid = got.rid.as_deref().unwrap_or("none");
+        if rid != &*asked.rid {
+            return Some(format!("row {index} of {id} is {}, its answer's is {rid}", asked.rid));
+        }
+        let neither = got.what == What::Error("?".into());
+        neither.then(|| format!("row {index} of {id} is answered by neither number nor error"))
+    })
+}

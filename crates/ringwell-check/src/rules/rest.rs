@@ -1,0 +1,212 @@
+//! What the numbers of one part cannot tell: rows that an allocation or a look-up names and that got
+//! another number or none, rows that were sent again, and pools that overflowed.
+//!
+//! Owns what is carried from part to part. In a run without faults that is next to nothing, and the
+//! overflow rows.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+
+use super::clients;
+use super::timeline::{Allocation, Timelines, exhausted};
+use crate::history::{Asked, Fact, Lookup, MS, Part, Place, Row, Span, What, Whole};
+use crate::spill::Spill;
+use crate::verdict::{Findings, Rule};
+
+/// How far the clocks of a client and of a server may be apart, in milliseconds.
+const CLOCK_SLACK: i64 = 100;
+
+/// An allocation that went to nobody of its part.
+#[derive(Debug)]
+struct Left {
+    rid: Box<str>,
+    place: Place,
+    number: u64,
+    pool: u64,
+    at: i64,
+    released: bool,
+}
+
+/// Allocations and look-ups whose rows are elsewhere.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    allocations: Vec<Left>,
+    lookups: Vec<Lookup>,
+    rids: HashSet<Box<str>>,
+}
+
+impl Rest {
+    /// An allocation that no row of its part got.
+    pub(super) fn allocated(&mut self, rid: &str, allocation: &Allocation<'_>) {
+        let Allocation { place, number, pool, at, released, .. } = *allocation;
+        self.rids.insert(rid.into());
+        self.allocations.push(Left { rid: rid.into(), place, number, pool, at, released });
+    }
+
+    /// A look-up whose row is not in its part.
+    pub(super) fn look_up(&mut self, lookup: &Lookup) {
+        self.rids.insert(lookup.rid.clone());
+        self.lookups.push(lookup.clone());
+    }
+
+    /// Fetches the rows, and judges.
+    pub(super) fn judge(
+        self,
+        whole: &Whole,
+        spill: &mut Spill,
+        findings: &mut Findings,
+    ) -> io::Result<()> {
+        if self.rids.is_empty() && whole.retried.is_empty() {
+            return Ok(());
+        }
+        let mut rows = Vec::new();
+        for index in 0..spill.len() {
+            spill.each(index, |fact| {
+                let Fact::Row(row) = fact else { return };
+                let key = whole.batch(&row).key.as_ref();
+                let is_retried = key.is_some_and(|key| whole.retried.contains(key));
+                if is_retried || self.rids.contains(&row.rid) {
+                    rows.push(row);
+                }
+            })?;
+        }
+        rows.sort_by_key(|row: &Asked| row.batch);
+        clients::attempts(whole, &rows, findings);
+        self.phantom(whole, &rows, findings);
+        let by_rid: HashMap<_, _> = rows.iter().rev().map(|row| (&*row.rid, row)).collect();
+        for lookup in &self.lookups {
+            clients::looked_up(whole, lookup, by_rid.get(&*lookup.rid).copied(), findings);
+        }
+        Ok(())
+    }
+
+    /// C3: each allocation of this run was asked for, and was given to who asked, or released.
+    fn phantom(&self, whole: &Whole, rows: &[Asked], findings: &mut Findings) {
+        let asked: HashMap<_, _> = rows.iter().map(|row| (&*row.rid, row.pool)).collect();
+        let mut answered: HashMap<&str, Vec<Row<'_>>> = HashMap::new();
+        for row in whole.answered(rows) {
+            answered.entry(&row.asked.rid).or_default().push(row);
+        }
+        for left in &self.allocations {
+            let Left { rid, number, .. } = left;
+            let wrong = match asked.get(&**rid) {
+                Some(pool) if *pool == left.pool => None,
+                Some(pool) => Some(format!(
+                    "{rid} asked pool {pool}, and {number:010} of pool {} was allocated to it",
+                    left.pool
+                )),
+                None => Some(format!("{number:010} was allocated to {rid}, which nobody sent")),
+            };
+            if let Some(words) = wrong {
+                findings.add(Rule::Phantom, whole.mono(left.at), words, &[left.place]);
+                continue;
+            }
+            let rows = answered.get(&**rid).map_or(&[][..], Vec::as_slice);
+            let given = rows.iter().any(|row| *row.what == What::Own(*number));
+            let row = rows.first().filter(|_| !given && !left.released);
+            if let Some(row) = row {
+                kept(whole, left, row, findings);
+            }
+        }
+    }
+}
+
+/// An allocation that its row did not get, and that was not released.
+fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
+    if row.batch.key.is_some() {
+        // Not released, because it may be asked for again.
+        return;
+    }
+    if whole.faulty(row.batch.since, row.end.t) || whole.journals.len() > 1 {
+        // Given back over a link that was gone: it comes free when its lockout ends.
+        findings.excuse(Rule::Phantom, "allocations that nobody got and that were kept");
+        return;
+    }
+    let got = match row.what {
+        What::Own(number) => format!("{number:010}"),
+        What::Overflow(number) => format!("{number:010} as overflow"),
+        What::Error(error) => error.to_string(),
+    };
+    let (number, rid) = (left.number, &left.rid);
+    let words =
+        format!("{number:010} was allocated to {rid}, which got {got}, and was not released");
+    let places = [left.place, row.batch.place, row.end.place];
+    findings.add(Rule::Phantom, whole.mono(left.at), words, &places);
+}
+
+/// C6: overflow rows, and the lockouts of their pools, put aside by pool.
+pub(super) struct Overflows {
+    spill: Spill,
+}
+
+impl Overflows {
+    /// None yet.
+    pub(super) fn new(parts: usize) -> io::Result<Self> {
+        Ok(Self { spill: Spill::new(parts)? })
+    }
+
+    /// Takes what a part has of pools that overflowed.
+    pub(super) fn take(
+        &mut self,
+        whole: &Whole,
+        part: &Part,
+        timelines: &Timelines<'_>,
+        findings: &mut Findings,
+    ) -> io::Result<()> {
+        if whole.journals.is_empty() || whole.clocks.is_empty() || whole.pools.is_empty() {
+            return Ok(());
+        }
+        for row in whole.answered(&part.rows) {
+            let What::Overflow(_) = row.what else { continue };
+            if whole.faulty(row.batch.since, row.end.t) {
+                findings.excuse(Rule::Overflow, "overflow rows during faults");
+            } else {
+                self.spill.put(row.asked.pool, &Fact::Row(row.asked.clone()))?;
+            }
+        }
+        let overflowing = |it: &&Allocation<'_>| whole.overflowing.contains(&it.pool);
+        for Allocation { pool, at, until, .. } in timelines.all().filter(overflowing) {
+            let span = Span { pool: *pool, from: *at, until: (*until).max(*at) };
+            self.spill.put(*pool, &Fact::Span(span))?;
+        }
+        Ok(())
+    }
+
+    /// Judges: outside of faults a row overflows only if its pool was exhausted or held while it was
+    /// under way.
+    pub(super) fn judge(mut self, whole: &Whole, findings: &mut Findings) -> io::Result<()> {
+        for index in 0..self.spill.len() {
+            let part = self.spill.part(index)?;
+            let mut locked: BTreeMap<u64, Vec<(i64, i64)>> = BTreeMap::new();
+            for Span { pool, from, until } in part.spans {
+                locked.entry(pool).or_default().push((from, until));
+            }
+            let mut spans = BTreeMap::new();
+            for row in whole.answered(&part.rows) {
+                let pool = row.asked.pool;
+                let spans = spans.entry(pool).or_insert_with(|| {
+                    let locked = locked.remove(&pool).unwrap_or_default();
+                    exhausted(whole, pool, &locked)
+                });
+                overflow(whole, &row, spans, findings);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn overflow(whole: &Whole, row: &Row<'_>, spans: &[(i64, i64)], findings: &mut Findings) {
+    let (pool, from, to) = (row.asked.pool, row.batch.since, row.end.t);
+    let (Some(began), Some(ended)) = (whole.wall_ms(from), whole.wall_ms(to)) else { return };
+    let (began, ended) = (began - CLOCK_SLACK, ended + CLOCK_SLACK);
+    let next = spans.partition_point(|(_, until)| *until < began);
+    if spans.get(next).is_some_and(|(since, _)| *since <= ended) {
+        return;
+    }
+    let words = format!(
+        "{} got overflow after {} ms, while pool {pool} was never exhausted nor held",
+        row.asked.rid,
+        (to - from) / MS
+    );
+    findings.add(Rule::Overflow, Some(to), words, &[row.batch.place, row.end.place]);
+}
