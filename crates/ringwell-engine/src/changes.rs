@@ -9,6 +9,7 @@
 use ringwell_core::{InRotation, Millis, PoolId, PoolSpec, Retired, Slot};
 use ringwell_journal::{Answer, AnswerEntry, RECORD_OVERHEAD_MAX, Record};
 
+use crate::answers::ANSWER_AGE;
 use crate::engine::Engine;
 
 /// Stands in the record of an answer for its pool where another shard told it. No pool has this id.
@@ -73,17 +74,19 @@ impl Engine {
     }
 
     /// What rows of repeatable batches were answered with numbers for which `is_wanted` holds, or
-    /// with overflow numbers, of which nobody knows the pool; oldest first.
+    /// with overflow numbers, of which nobody knows the pool; oldest first, without those that are
+    /// too old to count.
     pub fn answers_for(
         &self,
         is_wanted: impl Fn(ringwell_core::PromoNumber) -> bool,
     ) -> impl Iterator<Item = AnswerEntry> {
         let all = self.answers.piece(0..u64::MAX);
-        all.filter(move |(_, _, answer)| match answer {
-            Answer::Number(number) => is_wanted(*number),
-            Answer::Overflow => true,
-        })
-        .map(|(row, at, answer)| AnswerEntry { row, at, answer })
+        all.filter(|(_, at, _)| self.now.since(*at) <= ANSWER_AGE)
+            .filter(move |(_, _, answer)| match answer {
+                Answer::Number(number) => is_wanted(*number),
+                Answer::Overflow => true,
+            })
+            .map(|(row, at, answer)| AnswerEntry { row, at, answer })
     }
 
     /// As [`Engine::adopt`] where the journal takes nothing: without a record. The other shard must

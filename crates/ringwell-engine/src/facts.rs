@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use ringwell_core::{PromoNumber, Retired};
-use ringwell_journal::{Answer, AnswerEntry};
+use ringwell_journal::{Answer, AnswerEntry, RowKey};
 
 /// Gathers what each shard tells; [`Facts::settle`] says what holds.
 #[derive(Debug, Default)]
 pub struct Facts {
     numbers: BTreeMap<PromoNumber, Retired>,
-    answers: Vec<AnswerEntry>,
+    answers: BTreeMap<RowKey, AnswerEntry>,
 }
 
 impl Facts {
@@ -29,14 +29,23 @@ impl Facts {
             }
             newest.slot.locked_until = locked_until;
         }
-        self.answers.extend(answers);
+        for entry in answers {
+            let newest = self.answers.entry(entry.row).or_insert(entry);
+            // A row that had been forgotten was answered anew.
+            if entry.at > newest.at {
+                *newest = entry;
+            }
+        }
     }
 
     /// The newest allocation of each number, with the latest end of its lockout; and what rows would
-    /// be answered: one whose number has gone to somebody else since gets the overflow number.
+    /// be answered, oldest first: one whose number has gone to somebody else since gets the overflow
+    /// number.
     #[must_use]
     pub fn settle(self) -> (Vec<Retired>, Vec<AnswerEntry>) {
-        let Self { numbers, mut answers } = self;
+        let Self { numbers, answers } = self;
+        let mut answers: Vec<AnswerEntry> = answers.into_values().collect();
+        answers.sort_by_key(|entry| (entry.at, entry.row));
         for entry in &mut answers {
             if let Answer::Number(number) = entry.answer
                 && numbers.get(&number).is_some_and(|newest| newest.local_at > entry.at)

@@ -171,7 +171,11 @@ pub fn recover<S: Segments>(
     let journal = Some(segments[first].header.journal);
     let tip = segments[first].header.tip;
     let mut recovery = Recovery { store, plan, segments, tip, visit, doubt: None, frames: 0 };
-    let verdict = recovery.walk_from(first)?;
+    let mut verdict = recovery.walk_from(first)?;
+    if let Some(before) = recovery.unread_before(first) {
+        recovery.tip = recovery.segments[before].header.tip;
+        verdict = recovery.walk_from(before)?;
+    }
     recovery.check_end()?;
     let Recovery { segments, tip, frames, .. } = recovery;
     Ok(Recovered { tip, journal, verdict, segments, frames })
@@ -296,6 +300,16 @@ where
             }
         }
         Ok(Verdict::Clean)
+    }
+
+    /// The segment to go back to. If no frame followed what the snapshot knows, and the walk began
+    /// with a segment that begins right there, the one before it may end with a rotten frame at
+    /// which an earlier start has cut.
+    fn unread_before(&self, first: usize) -> Option<usize> {
+        let begins_at = |info: &SegmentInfo| info.header.tip.next_n;
+        let is_unread = self.frames == 0 && begins_at(&self.segments[first]) == self.plan.from;
+        let before = &self.segments[..first];
+        is_unread.then(|| before.iter().rposition(|it| begins_at(it) < self.plan.from)).flatten()
     }
 
     fn take(

@@ -345,6 +345,14 @@ impl World {
         Ok(())
     }
 
+    /// Whether pools that come now come by a change of the list: what batches got of a pool that was
+    /// taken off the list and comes back elsewhere, nobody tells.
+    pub(crate) fn is_list_changing(&self, node: usize) -> bool {
+        let running = self.nodes[node].running.as_ref();
+        let changing = running.and_then(|running| running.changing.as_ref());
+        changing.is_some_and(|changing| matches!(changing.want, Want::Manage))
+    }
+
     /// The change is made, or there was nothing to change.
     fn change_ends(&mut self, node: usize, is_made: bool) {
         let Some(running) = self.running(node) else { return };

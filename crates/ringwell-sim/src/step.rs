@@ -62,7 +62,7 @@ impl World {
                     let engine = &mut thread.engine;
                     engine.refusal().is_none() && engine.adopt_answer(now, answer)
                 };
-                let are_answers_told = answers.iter().all(tell);
+                let are_answers_told = answers.iter().all(tell) && !self.is_list_changing(node);
                 for (pool, until) in holds {
                     let is_refused = thread.engine.refusal().is_some();
                     if is_refused || !thread.engine.hold_pool(now, pool, until) {

@@ -76,6 +76,22 @@ fn a_damaged_first_frame_of_a_segment_is_seen_until_a_frame_follows() {
     once_failed(50_177, &[Kind::MapChange, Kind::ClockBack, Kind::RotAtEnd, Kind::CrashAtCall]);
 }
 
+/// The snapshot asked for the very frame that was damaged. A start cut there and began a segment; it
+/// crashed, and the next one began to read with that segment: nobody saw the damage any more.
+#[test]
+fn a_damaged_frame_right_behind_the_snapshot_is_seen_until_a_frame_follows() {
+    let on = [Kind::Move, Kind::Retry, Kind::RotAtEnd, Kind::Kill, Kind::Power];
+    once_failed(30_627, &on);
+}
+
+/// Answers too old to count were told with a move and counted again; the newer answer of such a row
+/// was not believed.
+#[test]
+fn an_answer_that_was_forgotten_does_not_come_back_with_a_move() {
+    let on = [Kind::Move, Kind::Retry, Kind::Visitor, Kind::ClockForward, Kind::ClockBack];
+    once_failed(242, &on);
+}
+
 #[test]
 fn a_batch_sent_again_gets_no_number_of_a_pool_that_is_held() {
     once_failed(60_051, &[Kind::MapChange, Kind::ClockBack, Kind::RotAtEnd, Kind::CrashAtCall]);

@@ -271,11 +271,17 @@ fn the_doubt_stays_until_a_frame_follows_the_cut() {
     file[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
     author.files.0.insert(2, file);
     assert!(matches!(verdict_of(&author.files), (Verdict::Rotten(Cut { segno: 1, n: 2, .. }), 1)));
+    let prev_hash = author.groups[0].header.hash();
+    let mark = SnapshotMark { journal: JOURNAL, prev_hash, through: 1 };
+    let covered = Plan { from: 2, snapshot: Some(mark), ..PLAN };
+    let verdict = |files: &Files| recovered(files, &covered).unwrap().0.verdict;
+    assert!(matches!(verdict(&author.files), Verdict::Rotten(Cut { segno: 1, n: 2, .. })));
 
     let mut next = Author { segno: 2, used: SEGMENT_HEADER_BYTES, ..author };
     next.writer = Writer::new(tip);
     next.group(20, 10);
     assert_eq!(verdict_of(&next.files), (Verdict::Clean, 2));
+    assert_eq!(verdict(&next.files), Verdict::Clean);
     assert!(end > 0);
 }
 
