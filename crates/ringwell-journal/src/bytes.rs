@@ -153,3 +153,6 @@ impl<'a> Cursor<'a> {
         self.varint().and_then(|value| u32::try_from(value).ok())
     }
 }
+
+#[cfg(test)]
+mod tests;

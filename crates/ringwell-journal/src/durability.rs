@@ -42,3 +42,6 @@ impl fmt::Display for Durability {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

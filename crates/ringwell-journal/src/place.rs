@@ -30,3 +30,6 @@ pub const fn position_parts(position: Position) -> (u64, usize) {
     let offset = (position.0 & (BODY_BYTES_MAX as u64 - 1)) as usize;
     (position.0 >> OFFSET_BITS, offset)
 }
+
+#[cfg(test)]
+mod tests;

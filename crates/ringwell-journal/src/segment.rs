@@ -119,3 +119,6 @@ impl fmt::Display for SegmentFault {
 }
 
 impl std::error::Error for SegmentFault {}
+
+#[cfg(test)]
+mod tests;

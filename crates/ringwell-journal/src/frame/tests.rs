@@ -74,3 +74,40 @@ fn a_flipped_bit_of_a_written_frame_is_rot_wherever_it_matters() {
         assert_eq!(read(&rotten, SALT), expected, "byte {index}");
     }
 }
+
+#[test]
+fn a_header_that_no_writer_writes_is_none_though_its_checksum_holds() {
+    let good = GroupHeader { at: Millis(3), last_at: Millis(5), ..group(1).header };
+    let longest = u32::try_from(BODY_BYTES_MAX).unwrap();
+    let read = |header: &GroupHeader| {
+        let mut block = vec![0; BLOCK_BYTES];
+        let place = STAMP_BYTES..STAMP_BYTES + HEADER_BYTES;
+        block[place].copy_from_slice(&encode_header(header, SALT));
+        decode_header(&block, SALT, None).map(|found| found.group)
+    };
+    for header in [
+        good,
+        GroupHeader { n: 1, ..good },
+        GroupHeader { n: u64::MAX - 1, ..good },
+        GroupHeader { body_len: 1, ..good },
+        GroupHeader { body_len: longest, ..good },
+        GroupHeader { at: Millis(5), ..good },
+    ] {
+        assert_eq!(read(&header), Ok(header));
+    }
+    for header in [
+        GroupHeader { n: 0, ..good },
+        GroupHeader { n: u64::MAX, ..good },
+        GroupHeader { body_len: 0, ..good },
+        GroupHeader { body_len: longest + 1, ..good },
+        GroupHeader { at: Millis(6), ..good },
+    ] {
+        assert_eq!(read(&header), Err(FrameFault::NotWritten), "{header:?}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "the frame needs another buffer")]
+fn a_frame_is_not_written_into_a_buffer_of_another_length() {
+    encode_frame(&group(1), SALT, &mut vec![0; 2 * BLOCK_BYTES]);
+}

@@ -107,3 +107,39 @@ fn time_never_falls() {
     let mut writer = Writer::new(Tip { last_at: Millis(5), ..Tip::FIRST });
     writer.append(&tick(4));
 }
+
+#[test]
+fn a_writer_tells_what_gathers_and_what_it_goes_on_from() {
+    let tip = Tip { next_n: 4, prev_hash: 9, epoch: 2, last_at: Millis(7) };
+    let mut writer = Writer::new(tip);
+    assert_eq!((writer.pending_n(), writer.pending_bytes()), (4, 0));
+    assert_eq!(writer.last_at(), Millis(7));
+    writer.append(&tick(8));
+    writer.append(&tick(300));
+    let bytes = writer.pending_bytes();
+    assert_eq!(writer.tip(), Tip { last_at: Millis(300), ..tip });
+    assert_eq!(writer.last_at(), Millis(300));
+    let group = writer.seal(Vec::new()).unwrap();
+    assert_eq!((group.body.len(), writer.pending_n()), (bytes, 5));
+    assert_eq!(writer.tip(), Tip::after(&group.header));
+    assert_eq!(writer.tip().raise_epoch(), Tip { epoch: 3, ..writer.tip() });
+}
+
+#[test]
+fn a_group_has_room_to_its_last_byte_and_not_for_one_more() {
+    let mut writer = Writer::new(Tip::FIRST);
+    assert!(writer.has_room(BODY_BYTES_MAX) && !writer.has_room(BODY_BYTES_MAX + 1));
+    writer.append(&tick(1));
+    let left = BODY_BYTES_MAX - writer.pending_bytes();
+    assert!(writer.has_room(left) && !writer.has_room(left + 1));
+}
+
+#[test]
+fn a_group_is_full_from_640_kib_on() {
+    let mut writer = Writer::new(Tip::FIRST);
+    while !writer.is_full() {
+        assert!(writer.pending_bytes() < 640 * 1024);
+        writer.append(&tick(1));
+    }
+    assert!(writer.pending_bytes() - 640 * 1024 < 16, "{}", writer.pending_bytes());
+}

@@ -1,3 +1,6 @@
+mod long;
+mod words;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
@@ -155,6 +158,9 @@ fn replay_begins_where_the_snapshot_says_and_skips_older_segments() {
         assert_eq!(recovered.tip, author.tip());
         let read: Vec<_> = recovered.segments.iter().map(|info| info.offsets.is_some()).collect();
         assert_eq!(read, [from < 3, from < 6, true]);
+        let ends = recovered.segments.iter().map(|info| (info.next_n, info.last_at.0));
+        assert_eq!(ends.collect::<Vec<_>>(), [(3, 11), (6, 14), (8, 16)]);
+        assert_eq!(recovered.frames, seen.len() as u64);
     }
 }
 

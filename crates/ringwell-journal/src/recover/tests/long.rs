@@ -1,0 +1,98 @@
+//! Segments longer than what is read at once.
+
+use super::*;
+use crate::record::Record;
+use crate::recover::{Step, Walk};
+
+const LONG: usize = 12 << 20;
+
+/// One segment with ten frames: short ones, and some nearly as long as a frame may be.
+fn long() -> Author {
+    let mut author = Author::new(Tip::FIRST.raise_epoch());
+    author.segment(Tip::FIRST, Some(vec![0; LONG]));
+    for at in 1..=10 {
+        if at % 4 != 0 {
+            let params = vec![b'x'; 16_000];
+            let record = Record::Carry {
+                at: Millis(at),
+                number: PromoNumber::from_u64(2_000_000_000 + at).unwrap(),
+                slot: 7,
+                pool: ringwell_core::PoolId(150),
+                allocated_at: Millis(at),
+                locked_until: Millis(at + 1),
+                visitor: None,
+                params: [&params, b""],
+            };
+            while author.writer.has_room(record.bytes_max() + 16_000) {
+                author.writer.append(&record);
+            }
+        }
+        author.group(at, 10);
+    }
+    assert!(author.used > 7 << 20 && author.used < LONG - (1 << 20), "{}", author.used);
+    author
+}
+
+/// Where each frame begins, and where the last one ends.
+fn offsets(author: &Author) -> Vec<usize> {
+    let mut offset = SEGMENT_HEADER_BYTES;
+    let mut all = vec![offset];
+    for group in &author.groups {
+        offset += frame_bytes(group.body.len());
+        all.push(offset);
+    }
+    all
+}
+
+#[test]
+fn a_segment_longer_than_what_is_read_at_once_comes_back_whole() {
+    let author = long();
+    let (recovered, seen) = recovered(&author.files, &PLAN).unwrap();
+    assert!(seen == author.groups, "{} frames", seen.len());
+    assert_eq!((recovered.verdict, recovered.frames), (Verdict::Clean, 10));
+    let wanted: Vec<u64> = offsets(&author).iter().map(|&offset| offset as u64).collect();
+    assert_eq!(recovered.segments[0].offsets, Some(wanted.clone()));
+    let file = SegmentFile { segno: 1, bytes: LONG as u64 };
+    let mut walk = Walk::new(&author.files, file, SALTS[1]);
+    for (n, begins) in (1..).zip(&wanted) {
+        assert_eq!(walk.offset(), *begins);
+        match walk.step(n).unwrap() {
+            Step::Frame { offset, header } => assert_eq!((offset, header.group.n), (*begins, n)),
+            Step::Fault { offset, fault } => {
+                assert_eq!((offset, fault, n), (*begins, FrameFault::NotWritten, 11));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_newer_frame_is_found_behind_more_than_what_is_read_at_once() {
+    let mut author = long();
+    let offsets = offsets(&author);
+    // Only the last two frames are left.
+    author.files.0.get_mut(&1).unwrap()[offsets[0]..offsets[8]].fill(0);
+    match recovered(&author.files, &PLAN).unwrap_err() {
+        RecoverError::Damaged { n: 1, newer_n: 9, newer_offset, .. } => {
+            assert_eq!(newer_offset, offsets[8] as u64);
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn any_one_block_of_the_longest_frame_shows_that_it_was_begun() {
+    let mut author = long();
+    let offsets = offsets(&author);
+    let (begin, end) = (offsets[9], offsets[10]);
+    assert!(frame_bytes(author.groups[9].body.len()) > 240 * BLOCK_BYTES);
+    let whole = author.files.0[&1][begin..end].to_vec();
+    let cut = Cut { segno: 1, offset: begin as u64, n: 10 };
+    for block in [0, 1, 100, whole.len() / BLOCK_BYTES - 1] {
+        let file = author.files.0.get_mut(&1).unwrap();
+        file[begin..end].fill(0);
+        let part = block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES;
+        file[begin + part.start..begin + part.end].copy_from_slice(&whole[part]);
+        let (recovered, seen) = recovered(&author.files, &PLAN).unwrap();
+        assert_eq!((recovered.verdict, seen.len()), (Verdict::Torn(cut), 9), "block {block}");
+    }
+}

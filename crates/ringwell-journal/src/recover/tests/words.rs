@@ -1,0 +1,61 @@
+//! What an operator reads: each text says what is wrong, where, and what to do.
+
+use super::*;
+use crate::SegmentFault;
+
+type Refusal = RecoverError<Infallible>;
+
+#[test]
+fn every_refusal_says_what_is_wrong() {
+    let foreign = |why| Refusal::Foreign { segno: 2, why };
+    let missing = |found| Refusal::Missing { expected: 5, found };
+    let chain = |fault| Refusal::Chain { segno: 2, offset: 4096, n: 5, fault };
+    let segment = |fault| Refusal::Segment { segno: 2, fault };
+    let (newer_segno, newer_offset, newer_n) = (2, 8192, 6);
+    let damaged = |fault| {
+        let (segno, offset, n) = (2, 4096, 5);
+        Refusal::Damaged { segno, offset, n, fault, newer_segno, newer_offset, newer_n }
+    };
+    for (refusal, words) in [
+        (foreign(Foreign::Number(3)), "it says that it is segment 0000000000000003"),
+        (foreign(Foreign::Shard(4)), "it is of shard 4"),
+        (foreign(Foreign::Journal), "it is of another journal"),
+        (missing(Oldest::None), "frame 5 is needed, but there is no segment"),
+        (
+            missing(Oldest::Frame(7)),
+            "frame 5 is needed, but the oldest segment begins with frame 7",
+        ),
+        (chain(ChainFault::Number(9)), "it has number 9"),
+        (chain(ChainFault::Hash), "it follows another frame than the one before it"),
+        (chain(ChainFault::Epoch), "its epoch is lower"),
+        (chain(ChainFault::Time), "its time is earlier"),
+        (chain(ChainFault::Snapshot), "the snapshot follows another frame"),
+        (segment(SegmentFault::Magic), "its first block is no head of a segment"),
+        (segment(SegmentFault::Checksum), "the checksum of its first block does not hold"),
+        (
+            segment(SegmentFault::Version(2)),
+            "its format has version 2; this program reads version 1",
+        ),
+        (damaged(FrameFault::NotWritten), "frame 5 is not wholly written"),
+        (damaged(FrameFault::Rotten), "frame 5 is written, but changed since"),
+    ] {
+        assert!(refusal.to_string().contains(words), "{refusal}");
+    }
+}
+
+#[test]
+fn a_verdict_says_where_the_journal_was_cut_and_whether_anybody_was_answered() {
+    let cut = Cut { segno: 3, offset: 8192, n: 7 };
+    let place = "(segment 0000000000000003, offset 8192)";
+    assert_eq!(Verdict::Clean.to_string(), "clean");
+    for (verdict, words, is_in_doubt) in [
+        (Verdict::Torn(cut), "cut before frame 7, which was never wholly written", false),
+        (Verdict::Rotten(cut), "cut before frame 7, which was written, maybe answered", true),
+    ] {
+        let said = verdict.to_string();
+        assert!(said.starts_with(words) && said.ends_with(place), "{said}");
+        let (tip, journal, segments) = (Tip::FIRST, None, Vec::new());
+        let recovered = Recovered { tip, journal, verdict, segments, frames: 0 };
+        assert_eq!(recovered.is_in_doubt(), is_in_doubt);
+    }
+}

@@ -1,0 +1,38 @@
+use super::*;
+
+const TIP: Tip = Tip { next_n: 9, prev_hash: 77, epoch: 3, last_at: Millis(1_234) };
+
+fn header() -> SegmentHeader {
+    SegmentHeader { shard: 3, journal: *b"sample journal 1", segno: 5, salt: 0x1234, tip: TIP }
+}
+
+#[test]
+fn a_head_comes_back_as_it_was_written() {
+    let block = header().encode();
+    assert_eq!(SegmentHeader::decode(&block), Ok(header()));
+    assert!(block[FIELDS_BYTES + 4..].iter().all(|byte| *byte == 0));
+    assert_eq!(SegmentHeader::decode(&block[..FIELDS_BYTES + 4]), Ok(header()));
+}
+
+#[test]
+fn a_head_that_is_cut_or_changed_is_none() {
+    let block = header().encode();
+    for len in 0..FIELDS_BYTES + 4 {
+        assert_eq!(SegmentHeader::decode(&block[..len]), Err(SegmentFault::Magic), "{len} bytes");
+    }
+    for index in 0..FIELDS_BYTES + 4 {
+        let mut changed = block;
+        changed[index] ^= 0x10;
+        let wanted = if index < 8 { SegmentFault::Magic } else { SegmentFault::Checksum };
+        assert_eq!(SegmentHeader::decode(&changed), Err(wanted), "byte {index}");
+    }
+}
+
+#[test]
+fn a_head_of_a_newer_version_says_so() {
+    let mut block = header().encode();
+    block[8] = 2;
+    let crc = crc32c::crc32c(&block[..FIELDS_BYTES]);
+    block[FIELDS_BYTES..FIELDS_BYTES + 4].copy_from_slice(&crc.to_le_bytes());
+    assert_eq!(SegmentHeader::decode(&block), Err(SegmentFault::Version(2)));
+}
