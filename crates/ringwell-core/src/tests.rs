@@ -148,6 +148,74 @@ fn a_held_pool_hands_out_nothing_until_the_hold_ends() {
 }
 
 #[test]
+fn a_number_is_held_as_long_as_its_pool_is() {
+    let mut shard = Rebuild::new(vec![spec(1, FIRST, 1, 10), spec(2, FIRST + 9, 1, 10)]).finish();
+    shard.hold(Some(PoolId(2)), Millis(500));
+    assert_eq!([0, 1].map(|slot| shard.is_held(slot, Millis(499))), [false, true]);
+    assert!(!shard.is_held(1, Millis(500)) && !shard.is_held(1, Millis(501)));
+    assert!(!shard.is_held(2, Millis(499)), "there is no such slot");
+}
+
+#[test]
+fn the_indices_of_pools_end_after_the_last_one_that_came() {
+    let mut shard = Rebuild::new(vec![spec(1, FIRST, 1, 10), spec(2, FIRST + 9, 1, 10)]).finish();
+    assert_eq!(shard.pools_end(), 2);
+    shard.put_pool(2, &spec(3, FIRST + 20, 1, 10), None).unwrap();
+    assert_eq!(shard.pools_end(), 3);
+    assert_eq!((0..shard.pools_end()).map(|at| shard.pool_id(at).0).max(), Some(3));
+}
+
+#[test]
+fn a_pool_tells_how_many_of_its_numbers_are_locked() {
+    let mut shard = Rebuild::new(vec![spec(1, FIRST, 3, 10), spec(2, FIRST + 9, 1, 10)]).finish();
+    for at in 1..=2 {
+        shard.allocate(Millis(100 + at), 0, None, Position(at)).unwrap();
+    }
+    assert_eq!([102, 110, 111, 112].map(|now| shard.locked(0, Millis(now))), [2, 2, 1, 0]);
+    assert_eq!(shard.locked(1, Millis(102)), 0);
+}
+
+#[test]
+fn a_number_is_found_whatever_the_hint_and_when_its_pool_has_gone() {
+    let [number, unknown] = [FIRST, FIRST + 5].map(|n| PromoNumber::from_u64(n).unwrap());
+    let mut shard = Rebuild::new(vec![spec(1, FIRST, 2, 10)]).finish();
+    shard.allocate(Millis(100), 0, None, Position(1)).unwrap();
+    let known = shard.newest(number).unwrap();
+    assert_eq!((known.number, known.allocated_at), (number, Millis(100)));
+    assert_eq!(shard.retired(number), None);
+    for is_in_rotation in [true, false] {
+        for hint in [0, 1, 7] {
+            assert_eq!(shard.newest_hinted(hint, number), Some(known), "{is_in_rotation}");
+            assert_eq!(shard.newest_hinted(hint, unknown), None);
+        }
+        shard.remove_pool(0, None);
+    }
+    let retired = shard.retired(number).unwrap();
+    assert_eq!((retired.slot, retired.pool), (known, PoolId(1)));
+}
+
+#[test]
+fn what_another_clock_told_of_is_told_also_when_its_pool_has_gone_and_nothing_else_is() {
+    let number = PromoNumber::from_u64(FIRST).unwrap();
+    let mut shard = Rebuild::new(vec![spec(1, FIRST, 1, 10), spec(2, FIRST + 9, 1, 10)]).finish();
+    shard.allocate(Millis(100), 1, None, Position(1)).unwrap();
+    let slot = crate::Slot {
+        number,
+        allocated_at: Millis(90),
+        locked_until: Millis(200),
+        position: Position(2),
+    };
+    let (local_at, pool) = (Millis(110), PoolId(1));
+    let from = crate::Retired { slot, local_at, pool, visitor: None };
+    shard.adopt(Millis(111), &from).unwrap();
+    let told: Vec<_> = shard.told().collect();
+    assert_eq!(told, [(number, Millis(90), shard.local_at(0))]);
+    shard.remove_pool(0, None);
+    shard.remove_pool(1, None);
+    assert_eq!(shard.told().collect::<Vec<_>>(), told);
+}
+
+#[test]
 fn among_numbers_that_come_free_at_once_a_carried_one_goes_out_last() {
     let mut shard = Rebuild::new(vec![spec(1, FIRST, 9, 30_000)]).finish();
     let start = Millis(1_000_000);
