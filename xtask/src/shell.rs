@@ -11,9 +11,21 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// The cargo that runs this program.
+/// The cargo that runs this program, as if it had been called by hand.
+///
+/// Cargo tells the programs that it runs of their own package by variables. Build scripts that look at
+/// those (ring's does) would run again with ours, and all that depends on them would be built anew,
+/// here and again at the next call by hand.
 pub(crate) fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let is_of_package = |name: &OsStr| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_package(name)) {
+        command.env_remove(name);
+    }
+    command
 }
 
 /// Where cargo puts what it builds.

@@ -4,7 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
@@ -187,6 +187,39 @@ fn the_core_depends_on_nothing() {
         .map(|dependency| dependency["name"].as_str().unwrap())
         .collect();
     assert!(needed.is_empty(), "ringwell-core depends on {needed:?}");
+}
+
+/// The fuzzer is a workspace of its own, so that nothing else notices what its lock file lacks.
+#[test]
+fn the_fuzzer_s_lock_file_knows_what_our_crates_depend_on() {
+    let file = std::fs::read_to_string(root().join("fuzz/Cargo.lock")).unwrap();
+    let fuzzer = locked(&file);
+    let mut compared = 0;
+    for package in packages() {
+        let name = package["name"].as_str().unwrap();
+        let Some(known) = fuzzer.get(name) else { continue };
+        let dependencies = package["dependencies"].as_array().unwrap();
+        let built = dependencies.iter().filter(|dependency| dependency["kind"] != "dev");
+        let wanted = built.map(|dependency| dependency["name"].as_str().unwrap()).collect();
+        assert_eq!(
+            known, &wanted,
+            "{name}: `cargo update --workspace --manifest-path fuzz/Cargo.toml`"
+        );
+        compared += 1;
+    }
+    assert!(compared > 5, "{compared} of our crates are in it");
+}
+
+/// The crates of ours in a lock file, and the names of what each depends on.
+fn locked(file: &str) -> BTreeMap<&str, BTreeSet<&str>> {
+    let parts = file.split("[[package]]").filter_map(|part| {
+        let (_, rest) = part.split_once("name = \"")?;
+        let (name, rest) = rest.split_once('"')?;
+        let dependencies = rest.lines().filter_map(|line| line.strip_prefix(" \""));
+        let names = dependencies.filter_map(|line| line.split([' ', '"']).next());
+        name.starts_with("ringwell-").then(|| (name, names.collect()))
+    });
+    parts.collect()
 }
 
 #[test]
