@@ -13,9 +13,11 @@ mod published;
 mod v1;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::header;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use ringwell_directory::TokenHash;
@@ -27,8 +29,18 @@ pub use live::{Later, Live, PoolLoad, PoolState};
 use problem::Problem;
 pub use v1::openapi;
 
-/// The largest body: a list of 100,000 pools is about 10 MB.
-const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// The largest body. It is read before anybody knows whose it is, as the published API allows a
+/// token in it.
+const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The largest list, read after its token: one of 100,000 pools is about 10 MB.
+const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// How long an answer may take: longer than a change waits for another one's end.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
+
+/// A second more for so many bytes of a request, which may be a list that takes long.
+const BYTES_A_SECOND: u64 = 10_000;
 
 /// What the management API needs.
 pub struct Management {
@@ -65,8 +77,19 @@ pub fn router(management: Management) -> Router {
 }
 
 async fn limited(State(context): State<Context>, request: Request, next: Next) -> Response {
-    match context.limit.take(context.live.now()) {
-        Ok(()) => next.run(request).await,
-        Err(seconds) => Problem::too_many(seconds).into_response(),
+    if let Err(seconds) = context.limit.take(context.live.now()) {
+        return Problem::too_many(seconds).into_response();
     }
+    // A database that hangs would keep its clients for ever, and what they ask with them.
+    let answered = tokio::time::timeout(longest(&request), next.run(request)).await;
+    answered.unwrap_or_else(|_| Problem::too_late().into_response())
+}
+
+/// How long an answer to `request` may take.
+fn longest(request: &Request) -> Duration {
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let bytes = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    // What comes in chunks of unknown length is given no more time for it.
+    let bytes: u64 = bytes.unwrap_or(0).min(LIST_BYTES_MAX as u64);
+    ANSWER_MAX + Duration::from_secs(bytes / BYTES_A_SECOND)
 }

@@ -45,6 +45,13 @@ impl Problem {
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, detail);
         Self { retry_after: Some(seconds), ..problem }
     }
+
+    /// Nobody knows how far a change has come that the database has not answered.
+    pub(crate) fn too_late() -> Self {
+        let detail = "the directory's database does not answer: see whether what you asked for was \
+                      done, then ask again";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
 }
 
 impl From<Denied> for Problem {
@@ -81,8 +88,8 @@ impl From<StoreError> for Problem {
                 };
                 Self::new(status, refusal.to_string())
             }
-            StoreError::Database(error) => {
-                tracing::error!(%error, "the directory's database does not answer");
+            StoreError::Database(_) | StoreError::Silent => {
+                tracing::error!(%error, "the directory cannot be read");
                 let detail = "the directory's database does not answer: ask again later";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
             }

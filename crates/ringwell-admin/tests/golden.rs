@@ -63,6 +63,62 @@ async fn every_exchange_is_as_its_files_say() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// Every path of the OpenAPI document, and those that the published API has.
+#[tokio::test]
+async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
+    let data = TempDir::new().unwrap();
+    let router = fresh(data.path()).await;
+    let document = serde_json::to_value(ringwell_admin::openapi()).unwrap();
+    let described: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
+    assert!(described.len() > 15, "{described:?}");
+    let base = "/api/2013-07-01/7/advertisers/7/advertiser_campaigns/7/ring_pools";
+    let mut paths = vec![base.to_owned(), format!("{base}.json"), format!("{base}/7.json")];
+    // What describes the API is for everybody.
+    paths.extend(described.into_iter().filter(|path| *path != "/v1/openapi.json").cloned());
+    for path in paths {
+        let path = path.split('/').map(|part| if part.starts_with('{') { "7" } else { part });
+        let path = path.collect::<Vec<_>>().join("/");
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"] {
+            for token in ["", "Bearer", "Bearer nobody's", "Basic bm9ib2R5OnM="] {
+                let asked = format!("{method} {path}\nauthorization: {token}\n\n{{}}");
+                let answer = ask(&router, &asked).await;
+                // No method of that name: nobody looks at the token.
+                let is_shut =
+                    ["HTTP/1.1 401", "HTTP/1.1 405"].iter().any(|it| answer.starts_with(it));
+                assert!(is_shut, "{asked}\n{answer}");
+                let is_known = matches!(method, "GET" | "POST" | "PUT" | "DELETE");
+                assert!(
+                    !path.starts_with("/api/") || !is_known || answer.contains(" 401"),
+                    "{asked}"
+                );
+            }
+        }
+    }
+}
+
+/// What a stranger sends takes no more memory than that.
+#[tokio::test]
+async fn a_list_is_not_read_before_its_token_and_no_other_body_may_be_as_long() {
+    let data = TempDir::new().unwrap();
+    let router = fresh(data.path()).await;
+    let (long, longest) = (4 << 20, 32 << 20);
+    let published = "/api/2013-07-01/7/advertisers/7/advertiser_campaigns/7/ring_pools.json";
+    for (token, path, length, status) in [
+        ("Bearer nobody's", "/v1/pools.csv", longest + 1, 401),
+        (&format!("Bearer {ADMIN}"), "/v1/pools.csv", longest + 1, 413),
+        (&format!("Bearer {ADMIN}"), "/v1/pools.csv", longest, 400),
+        ("Bearer nobody's", "/v1/numbers", long, 401),
+        ("Bearer nobody's", "/v1/numbers", long + 1, 413),
+        ("", published, long, 401),
+        ("", published, long + 1, 413),
+    ] {
+        let request = Request::builder().method("POST").uri(path).header("authorization", token);
+        let request = request.body(Body::from(vec![b' '; length])).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), status, "{path} {length}");
+    }
+}
+
 /// What is wrong with a case.
 async fn run(case: &Path) -> Vec<String> {
     let data = TempDir::new().unwrap();

@@ -7,6 +7,7 @@
 
 mod follow;
 mod growth;
+mod listener;
 mod loads;
 mod server;
 
@@ -16,17 +17,16 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use axum::Router;
 use ringwell_core::Millis;
-use ringwell_directory::{Config, Database, Listen, RingPool};
+use ringwell_directory::{Config, Database, RingPool};
 use ringwell_node::Live;
 use ringwell_store::{Location, Scope, Store, StoreError};
-use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
 use self::follow::Follower;
 use self::growth::Grower;
+use self::listener::Listener;
 use self::loads::SharedLoads;
 use self::server::Server;
 
@@ -113,13 +113,12 @@ impl Directory {
             requests_per_second: management.requests_per_second,
         });
         let address = management.address.clone();
-        let listener = runtime.block_on(bind(&address));
+        let listener = runtime.block_on(Listener::bind(&address));
         let listener =
             listener.with_context(|| format!("management cannot listen on {address}"))?;
         tracing::info!(address = %listener.address(), "management");
         let follow = move || {
-            let (is_lost, refused) = (false, None);
-            let mut follower = Follower { store, node, version, live, changed, is_lost, refused };
+            let mut follower = Follower::new(store, node, version, live, changed);
             runtime.block_on(async {
                 tokio::select! {
                     () = async { while follower.round().await {} } => {}
@@ -130,44 +129,6 @@ impl Directory {
         };
         thread::Builder::new().name("directory".to_owned()).spawn(follow)?;
         Ok(())
-    }
-}
-
-/// Where management is listened for.
-enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener, String),
-}
-
-async fn bind(address: &Listen) -> std::io::Result<Listener> {
-    match address {
-        Listen::Tcp { host, port } => {
-            Ok(Listener::Tcp(TcpListener::bind((host.as_str(), *port)).await?))
-        }
-        Listen::Unix(path) => {
-            // Left by a server that was killed.
-            let _ = std::fs::remove_file(path);
-            Ok(Listener::Unix(UnixListener::bind(path)?, address.to_string()))
-        }
-    }
-}
-
-impl Listener {
-    fn address(&self) -> String {
-        match self {
-            Self::Tcp(tcp) => tcp.local_addr().map_or_else(|e| e.to_string(), |at| at.to_string()),
-            Self::Unix(_, address) => address.clone(),
-        }
-    }
-
-    /// Until the process ends: a broken listener is told, and the pools are followed without it.
-    async fn serve(self, router: Router) {
-        let served = match self {
-            Self::Tcp(listener) => axum::serve(listener, router).await,
-            Self::Unix(listener, _) => axum::serve(listener, router).await,
-        };
-        tracing::error!(?served, "management has ended");
-        std::future::pending::<()>().await;
     }
 }
 

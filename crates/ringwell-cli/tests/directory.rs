@@ -6,6 +6,10 @@
 
 #[path = "../../ringwell-store/tests/rig/mod.rs"]
 mod rig;
+#[path = "directory/stopped.rs"]
+mod stopped;
+#[path = "directory/strangers.rs"]
+mod strangers;
 mod support;
 
 use std::process::Command;
@@ -73,6 +77,21 @@ impl Managed {
         })
     }
 
+    /// The name of its database in PostgreSQL, and the folder of the server's socket.
+    fn database(&self) -> (String, String) {
+        let Location::Url(url) = &self.rig.location else { panic!("it is PostgreSQL") };
+        let (name, query) = url.rsplit_once('/').unwrap().1.split_once('?').unwrap();
+        (name.to_owned(), query.trim_start_matches("host=").replace("%2F", "/"))
+    }
+
+    /// Has PostgreSQL do something in `database`.
+    fn tell(&self, database: &str, statement: &str) {
+        let mut psql = Command::new("psql");
+        psql.args(["-q", "-h", &self.database().1, "-U", "ringwell"]);
+        psql.args(["-d", database, "-c", statement]);
+        assert!(psql.stdout(std::process::Stdio::null()).status().unwrap().success());
+    }
+
     fn add(&self, pool: u64, numbers: NumberRange) {
         self.change(async |change| {
             change.add_to_inventory(&[numbers], None).await?;
@@ -82,13 +101,18 @@ impl Managed {
     }
 }
 
-/// A client of the management address, which the log tells.
+/// A client of the management address.
 fn management(server: &Server) -> Client {
+    Client::connect(&management_address(server)).unwrap()
+}
+
+/// The log tells it.
+fn management_address(server: &Server) -> String {
     let log = server.log();
     let line = log.lines().find(|line| line.contains(r#""message":"management""#)).unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     let fields = line.get("fields").unwrap_or(&line);
-    Client::connect(fields["address"].as_str().unwrap()).unwrap()
+    fields["address"].as_str().unwrap().to_owned()
 }
 
 /// Looks until it is so.
@@ -205,14 +229,8 @@ fn the_server_goes_on_without_its_database_and_says_how_old_its_pools_are() {
     let server = managed.start();
     let mut client = server.client();
     assert_eq!(batch::one(&mut client, &pools[0], "a").number, pools[0].first);
-    let Location::Url(url) = &managed.rig.location else { panic!("it is PostgreSQL") };
-    let (name, query) = url.rsplit_once('/').unwrap().1.split_once('?').unwrap();
-    let folder = query.trim_start_matches("host=").replace("%2F", "/");
-    let tell = |statement: &str| {
-        let mut psql = Command::new("psql");
-        psql.args(["-q", "-h", &folder, "-U", "ringwell", "-d", "postgres", "-c", statement]);
-        assert!(psql.stdout(std::process::Stdio::null()).status().unwrap().success());
-    };
+    let (name, _) = managed.database();
+    let tell = |statement: &str| managed.tell("postgres", statement);
     managed.runtime.block_on(managed.store.close());
     tell(&format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false"));
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ";
@@ -229,6 +247,36 @@ fn the_server_goes_on_without_its_database_and_says_how_old_its_pools_are() {
         client.get("/healthz", &[]).unwrap().json()["numbers"].as_u64().unwrap()
     };
     soon("what has changed meanwhile", || numbers(&mut client) == 57);
+    server.stop();
+}
+
+/// Numbers that have left a pool wait for it.
+#[test]
+fn what_the_database_could_not_be_told_is_told_again() {
+    let pool = Pool::new(1, 50, LONG);
+    let managed = Managed::new(Rig::postgres(), vec![pool.clone()]);
+    let server = managed.start();
+    let mut client = server.client();
+    let (name, _) = managed.database();
+    managed.tell(
+        &name,
+        "CREATE FUNCTION refuse() RETURNS trigger AS 'BEGIN RAISE EXCEPTION ''no''; END' \
+         LANGUAGE plpgsql; \
+         CREATE TRIGGER refusal BEFORE INSERT OR UPDATE ON nodes EXECUTE FUNCTION refuse()",
+    );
+    let gone = range(pool.first, 10);
+    managed.change(async |change| change.take_out(&[gone], Leave::Inventory).await).unwrap();
+    let numbers =
+        |client: &mut Client| client.get("/healthz", &[]).unwrap().json()["numbers"].clone();
+    soon("the numbers leave the pool", || numbers(&mut client) == 40);
+    server.says("the directory's database cannot be read");
+    let left = || {
+        let numbers = managed.store.number(gone.first());
+        managed.runtime.block_on(numbers).unwrap().unwrap().ready
+    };
+    assert_eq!(left(), None, "nobody has confirmed that they are out");
+    managed.tell(&name, "DROP TRIGGER refusal ON nodes");
+    soon("the node confirms", || left().is_some());
     server.stop();
 }
 

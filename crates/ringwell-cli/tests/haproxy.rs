@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use support::batch::{self, Ask, BULK};
 use support::client::Client;
-use support::server::{Server, ringwell};
+use support::server::{Server, ringwell, signal};
 use support::site::{Pool, Site};
 use tempfile::TempDir;
 use throttle::Throttle;
@@ -341,6 +341,38 @@ fn a_node_that_hangs_costs_no_client_an_error() {
         }
     });
     assert!(answered > 100, "{answered}");
+}
+
+#[test]
+fn a_proxy_that_stands_still_keeps_its_clients_waiting_and_costs_none_an_error() {
+    let Some(mut stage) = Stage::new("2s") else { return };
+    let answered = stage.under_load(true, |stage| {
+        let pools = stage.sites[0].pools.clone();
+        // Less than the nodes are given for a check, and longer than they are given for an answer.
+        for length in [Duration::from_millis(300), Duration::from_secs(4)] {
+            thread::sleep(Duration::from_millis(200));
+            signal(stage.proxy.id(), "STOP");
+            let until = Instant::now() + length;
+            let mut direct = [0, 1].map(|node| stage.nodes[node].as_ref().unwrap().client());
+            let mut asked = 0;
+            while Instant::now() < until {
+                asked += 1;
+                for client in &mut direct {
+                    let own = ask(client, &[], &format!("{length:?}-{asked}"), &pools);
+                    assert_eq!(own.len() as u64, POOLS, "the nodes know nothing of it");
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+            signal(stage.proxy.id(), "CONT");
+            for node in NODES {
+                stage.wait_until_state(node, "UP");
+            }
+            let mut client = stage.client();
+            assert!(!ask(&mut client, &[], &format!("after {length:?}"), &pools).is_empty());
+        }
+    });
+    // Each client at least before, between and after.
+    assert!(answered > 2 * CLIENTS, "{answered}");
 }
 
 #[test]

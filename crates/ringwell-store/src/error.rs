@@ -11,6 +11,9 @@ pub enum StoreError {
     /// The database cannot be reached, or gave up. Asking again later may help.
     #[error("the directory's database does not answer: {0}")]
     Database(#[from] sqlx::Error),
+    /// The database can be reached and says nothing. Asking again later may help.
+    #[error("the directory's database has not answered in time")]
+    Silent,
     /// The database was written by a newer program.
     #[error("the database has schema {found}, this program knows {known}: use a newer program")]
     NewerSchema {

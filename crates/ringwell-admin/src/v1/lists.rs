@@ -4,7 +4,7 @@
 //! if it is not there, else gives it what the line says.
 
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -14,11 +14,11 @@ use ringwell_store::{Change, NumberState, PoolSettings, Role, Scope, StoreError}
 use serde::{Deserialize, Serialize};
 
 use super::{Done, PAGE_MAX, Trial, enter, finish, query};
-use crate::Context;
 use crate::access::Visitor;
 use crate::numbering;
 use crate::problem::Problem;
 use crate::published::new_key;
+use crate::{Context, LIST_BYTES_MAX};
 
 /// How a list is to be taken.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -125,9 +125,12 @@ pub(crate) async fn import(
     State(context): State<Context>,
     uri: Uri,
     headers: HeaderMap,
-    bytes: Bytes,
+    body: Body,
 ) -> Result<Response, Problem> {
     let visitor = enter(&context, &headers, Role::Write).await?;
+    let bytes = axum::body::to_bytes(body, LIST_BYTES_MAX).await.map_err(|error| {
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the list cannot be read: {error}"))
+    })?;
     let Options { dry_run, apply } = query(&uri)?;
     let inventory = context.store.inventory();
     let mut change = context.store.change(&visitor.who, context.live.now()).await?;

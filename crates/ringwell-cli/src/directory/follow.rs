@@ -14,23 +14,28 @@ use super::now;
 /// How often the version is asked for.
 const EVERY: Duration = Duration::from_millis(200);
 
+/// After so long a database that says nothing is as good as none.
+const SILENT_MAX: Duration = Duration::from_secs(5);
+
 /// How often numbers are looked for whose lockouts are over.
 const DUE_EVERY: u32 = 10;
 
 /// Who follows the database.
 pub(super) struct Follower {
-    pub(super) store: Store,
+    store: Store,
     /// Who this node is to the database.
-    pub(super) node: String,
+    node: String,
     /// What the shards go by.
-    pub(super) version: u64,
-    pub(super) live: Live,
+    version: u64,
+    /// What the database was told that they go by.
+    confirmed: u64,
+    live: Live,
     /// Told when this process itself has changed the directory.
-    pub(super) changed: Arc<Notify>,
+    changed: Arc<Notify>,
     /// The database did not answer the last time.
-    pub(super) is_lost: bool,
+    is_lost: bool,
     /// Why the newest version cannot be served.
-    pub(super) refused: Option<String>,
+    refused: Option<String>,
 }
 
 /// What a look at the database came to.
@@ -45,18 +50,31 @@ enum Looked {
 }
 
 impl Follower {
+    /// The shards of `node` go by `version`, and the database knows that.
+    pub(super) fn new(
+        store: Store,
+        node: String,
+        version: u64,
+        live: Live,
+        changed: Arc<Notify>,
+    ) -> Self {
+        let (confirmed, is_lost, refused) = (version, false, None);
+        Self { store, node, version, confirmed, live, changed, is_lost, refused }
+    }
+
     /// A few looks; `false` when the node has ended.
     pub(super) async fn round(&mut self) -> bool {
         for _ in 0..DUE_EVERY {
             let _ = tokio::time::timeout(EVERY, self.changed.notified()).await;
-            let looked = self.look().await;
-            match looked {
+            match self.look().await {
                 Ok(Looked::Ended) => return false,
                 Ok(Looked::Current | Looked::Behind) => self.found(),
                 Err(error) => self.lost(&error),
             }
         }
-        if let Err(error) = self.store.due(now()).await {
+        if !self.is_lost
+            && let Err(error) = self.store.due(now()).await
+        {
             self.lost(&error);
         }
         true
@@ -65,14 +83,26 @@ impl Follower {
     /// Takes over what is new.
     async fn look(&mut self) -> Result<Looked, StoreError> {
         let mut looked = Looked::Current;
-        if self.store.version().await? != self.version {
+        let version = tokio::time::timeout(SILENT_MAX, self.store.version()).await;
+        if version.unwrap_or(Err(StoreError::Silent))? != self.version {
             let delta = self.store.changed_since(self.version).await?;
             looked = self.take(delta).await?;
         }
         if looked == Looked::Current {
             self.live.is_current().await;
+            self.confirm().await?;
         }
         Ok(looked)
+    }
+
+    /// Also once more, if the database could not be told the last time: numbers wait for that which
+    /// have left their pools.
+    async fn confirm(&mut self) -> Result<(), StoreError> {
+        if self.confirmed != self.version {
+            self.store.confirm(&self.node, self.version, now()).await?;
+            self.confirmed = self.version;
+        }
+        Ok(())
     }
 
     async fn take(&mut self, delta: Delta) -> Result<Looked, StoreError> {
@@ -90,7 +120,6 @@ impl Follower {
             Err(LiveError::Stopping) => return Ok(Looked::Ended),
         }
         self.version = version;
-        self.store.confirm(&self.node, version, now()).await?;
         Ok(Looked::Current)
     }
 

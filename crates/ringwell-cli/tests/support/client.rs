@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// No test waits longer for bytes.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A kept connection.
 #[derive(Debug)]

@@ -41,8 +41,8 @@ pub(crate) struct Rig {
 }
 
 /// A server that ends with this program: its shell waits for the end of its standard input.
-struct Server {
-    folder: PathBuf,
+pub(crate) struct Server {
+    pub(crate) folder: PathBuf,
     _input: ChildStdin,
     _shell: Child,
 }
@@ -56,8 +56,11 @@ impl Rig {
 
     pub(crate) fn postgres() -> Self {
         static SERVER: OnceLock<Server> = OnceLock::new();
+        Self::on(SERVER.get_or_init(Server::start))
+    }
+
+    pub(crate) fn on(server: &Server) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let server = SERVER.get_or_init(Server::start);
         let name = format!("case{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = server.folder.display();
         let created = Command::new(binaries().join("createdb"))
@@ -72,7 +75,7 @@ impl Rig {
 }
 
 impl Server {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let binaries = binaries();
         let folder = TempDir::new().unwrap().keep();
         let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
