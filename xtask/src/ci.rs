@@ -14,6 +14,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 
 use crate::api;
+use crate::jmeter;
 use crate::shell::{self, cargo, is_installed, root, target_dir};
 
 /// So many of the last lines of a step that failed are printed.
@@ -51,6 +52,16 @@ pub(crate) fn run() -> anyhow::Result<()> {
         summary.step("management API", &["xtask", "api"]);
     } else {
         summary.skip("management API", "schemathesis is not installed: .ci/run does it");
+    }
+    if is_installed("valgrind") {
+        summary.step("counts", &["xtask", "counts"]);
+    } else {
+        summary.skip("counts", "valgrind is not installed: .ci/run does it");
+    }
+    if jmeter::home().is_some() {
+        summary.step("JMeter", &["xtask", "jmeter"]);
+    } else {
+        summary.skip("JMeter", "it is not installed: .ci/run does it");
     }
     summary.step("benchmarks", &["xtask", "bench", "all", "--smoke"]);
     summary.finish()

@@ -3,8 +3,11 @@
 
 mod api;
 mod bench;
+mod callgrind;
 mod chart;
 mod ci;
+mod counts;
+mod jmeter;
 mod shell;
 mod soak;
 
@@ -28,6 +31,10 @@ enum Task {
     Chart,
     /// Check the OpenAPI document of the management API against a running server.
     Api,
+    /// Hold instructions and allocations of a batch's path against those of bench/counts.json.
+    Counts(counts::Args),
+    /// Run the test plan of deploy/jmeter against the demo for a few seconds.
+    Jmeter,
     /// Real faults on real processes for a long time.
     Soak(soak::Args),
 }
@@ -39,6 +46,8 @@ fn main() -> anyhow::Result<()> {
         Task::Bench(args) => bench::run(&args),
         Task::Chart => chart::run(),
         Task::Api => api::run(),
+        Task::Counts(args) => counts::run(&args),
+        Task::Jmeter => jmeter::run(),
         Task::Soak(args) => soak::run(&args),
     }
 }

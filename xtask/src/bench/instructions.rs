@@ -1,6 +1,6 @@
 //! One shard's engine alone: instructions a row under callgrind, nanoseconds a row without.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context as _;
@@ -9,6 +9,7 @@ use serde_json::json;
 use super::load::ROWS;
 use super::table::median;
 use super::{Findings, Plan};
+use crate::callgrind;
 use crate::shell::{is_installed, output};
 
 /// Two runs of different length: what the start costs is the same in both and falls out.
@@ -24,9 +25,10 @@ pub(super) fn instructions(plan: &Plan) -> anyhow::Result<Findings> {
     let many = nanos(plan, &engine, [pools, "100"])?;
     println!("{pools} pools of 100: {many:.0} ns a row (median), {:.1} times as dear", many / few);
     let counted = if is_installed("valgrind") {
-        let [short, long] = BATCHES.map(|batches| count(plan, &engine, batches));
+        let count = |batches: u32| callgrind::count(&engine, |it| it.arg(batches.to_string()));
+        let [short, long] = BATCHES.map(count);
         let rows = (BATCHES[1] - BATCHES[0]) * ROWS;
-        let counted = (long? - short?) / f64::from(rows);
+        let counted = (long?.instructions - short?.instructions) / f64::from(rows);
         println!("200 pools of 500: {counted:.0} instructions a row");
         Some(counted)
     } else {
@@ -47,17 +49,4 @@ fn nanos(plan: &Plan, engine: &Path, pools: [&str; 2]) -> anyhow::Result<f64> {
         values.push(printed.trim().parse().context("the engine printed something else")?);
     }
     Ok(median(values))
-}
-
-/// Instructions of one whole run on 200 pools of 500.
-fn count(plan: &Plan, engine: &Path, batches: u32) -> anyhow::Result<f64> {
-    let file: PathBuf = plan.programs.work.join(format!("callgrind.{batches}"));
-    let mut command = Command::new("valgrind");
-    command.args(["--quiet", "--tool=callgrind"]);
-    command.arg(format!("--callgrind-out-file={}", file.display()));
-    command.arg(engine).arg(batches.to_string());
-    output(&mut command)?;
-    let profile = std::fs::read_to_string(file)?;
-    let line = profile.lines().find_map(|line| line.strip_prefix("summary: "));
-    Ok(line.context("no summary in callgrind's file")?.trim().parse()?)
 }

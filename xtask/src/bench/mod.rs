@@ -27,6 +27,7 @@ use serde_json::{Map, Value, json};
 use crate::shell::is_installed;
 use machine::Machine;
 use server::Programs;
+pub(crate) use server::{Server, free_address};
 pub(crate) use table::median;
 
 /// Flags of `cargo xtask bench`.

@@ -91,7 +91,7 @@ impl Demo {
 }
 
 /// A running server. Dropping it kills the process.
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
     /// Where it listens.
     pub(super) address: SocketAddr,
@@ -192,7 +192,7 @@ impl Server {
     ///
     /// # Errors
     /// When it ends, or is not ready in time.
-    pub(super) fn start(
+    pub(crate) fn start(
         mut command: Command,
         address: SocketAddr,
         log: PathBuf,
@@ -245,6 +245,19 @@ impl Server {
         let counts = metrics.lines().filter(|line| line.starts_with("ringwell_overflow_rows"));
         let some = counts.filter(|line| !line.ends_with(" 0"));
         some.collect::<Vec<_>>().join(", ")
+    }
+
+    /// A metric of whole numbers, over all shards.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub(crate) fn metric(&self, name: &str) -> anyhow::Result<u64> {
+        let metrics = get(self.address, "/metrics")?;
+        let lines = metrics.lines().filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+        });
+        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        Ok(values.sum())
     }
 
     /// Resident memory in KiB.
@@ -321,7 +334,7 @@ fn open_files_max() -> u32 {
 }
 
 /// An address that was free a moment ago.
-pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
+pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 

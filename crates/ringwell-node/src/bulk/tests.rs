@@ -19,6 +19,8 @@ use crate::mesh::{Message, Peers};
 use crate::node::Node;
 use crate::shard::ShardThread;
 
+mod counted;
+
 const POOLS: u32 = 100;
 
 /// Shard threads without their tasks: nobody writes what they seal, nobody reads their queues.

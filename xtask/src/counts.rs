@@ -1,0 +1,195 @@
+//! Instructions and allocations of the path of a batch, held against those of the last time.
+//!
+//! Owns `bench/counts.json`. Counts do not depend on what else the machine does, so a change of 3 %
+//! is seen that no clock would show. They do depend on the profile, the compiler and what the
+//! processor can do: each profile has its own, and the file says what they were counted with.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::callgrind;
+use crate::shell::{cargo, output, root};
+
+/// The file with the counts of the last time, from the root.
+const FILE: &str = "bench/counts.json";
+/// A figure may rise by so many percent without being accepted.
+const RISE_MAX: f64 = 3.0;
+/// Rows of a batch, in both programs that are counted.
+const ROWS: u32 = 40;
+/// Two runs of different length: what the start costs is the same in both and falls out.
+const ENGINE_BATCHES: [u32; 2] = [200, 600];
+const PATH_BATCHES: [u32; 2] = [20, 60];
+/// The test of `ringwell-node` that is counted, and the variable that says how many batches.
+const PATH_TEST: &str = "bulk::tests::counted::what_is_counted_is_batches_that_get_their_numbers";
+const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
+
+/// Flags of `cargo xtask counts`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Cargo profile; CI has built `dev` anyhow.
+    #[arg(long, default_value = "dev")]
+    profile: String,
+    /// Write what was counted into bench/counts.json: the next run is held against it.
+    #[arg(long)]
+    accept: bool,
+}
+
+/// What was counted with one profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Counts {
+    /// As `rustc --version` says it.
+    rustc: String,
+    /// What compiled code and the C library choose their instructions by.
+    machine: String,
+    /// By name; less is better.
+    figures: BTreeMap<String, f64>,
+}
+
+/// Counts, prints, and compares or accepts.
+///
+/// # Errors
+/// When something does not build or run; and without `--accept`, when a figure has risen by more
+/// than 3 %, or there is nothing to hold it against.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let profile = args.profile.as_str();
+    let now = count(profile)?;
+    let path = root().join(FILE);
+    let mut all: BTreeMap<String, Counts> = match std::fs::read_to_string(&path) {
+        Ok(text) => serde_json::from_str(&text).context(FILE)?,
+        Err(_) => BTreeMap::new(),
+    };
+    println!("profile {profile}, {}, {}", now.rustc, now.machine);
+    for (name, figure) in &now.figures {
+        let before = all.get(profile).and_then(|last| last.figures.get(name));
+        let before = before.map_or("new".to_owned(), |before| format!("before {before:.1}"));
+        println!("{name:<28} {figure:>10.1}   {before}");
+    }
+    if args.accept {
+        all.insert(profile.to_owned(), now);
+        std::fs::write(&path, serde_json::to_string_pretty(&all)? + "\n")?;
+        println!("accepted: {FILE}");
+        return Ok(());
+    }
+    let how = format!("`cargo xtask counts --profile {profile} --accept` accepts what is now");
+    let last = all.get(profile).with_context(|| format!("{FILE} has none of it; {how}"))?;
+    match compare(last, &now) {
+        Compared::Alike => println!("none has risen by more than {RISE_MAX} %"),
+        Compared::OtherMachine => println!("not compared: {FILE} is of {}", last.machine),
+        Compared::OtherCompiler => bail!("{FILE} is of {}; {how}", last.rustc),
+        Compared::Risen(names) => {
+            bail!("risen by more than {RISE_MAX} %: {}; {how}", names.join(", "))
+        }
+    }
+    Ok(())
+}
+
+/// What there is to say of two counts.
+#[derive(Debug, PartialEq)]
+enum Compared {
+    Alike,
+    /// Which figures; one that nobody has accepted yet is among them.
+    Risen(Vec<String>),
+    /// The repository names its compiler: who changes it counts anew.
+    OtherCompiler,
+    OtherMachine,
+}
+
+fn compare(last: &Counts, now: &Counts) -> Compared {
+    if last.machine != now.machine {
+        return Compared::OtherMachine;
+    }
+    if last.rustc != now.rustc {
+        return Compared::OtherCompiler;
+    }
+    let risen = now.figures.iter().filter(|(name, figure)| {
+        let before = last.figures.get(*name);
+        before.is_none_or(|before| **figure > before * (1.0 + RISE_MAX / 100.0))
+    });
+    let risen: Vec<String> = risen.map(|(name, _)| name.clone()).collect();
+    if risen.is_empty() { Compared::Alike } else { Compared::Risen(risen) }
+}
+
+fn count(profile: &str) -> anyhow::Result<Counts> {
+    let built = build(profile)?;
+    let program = |name| built.get(name).with_context(|| format!("cargo built no {name}"));
+    let (engine, node) = (program("example engine")?, program("lib ringwell_node")?);
+    let mut memory = Value::Null;
+    let engine = a_row(ENGINE_BATCHES, |batches| {
+        Ok(callgrind::count(engine, |it| it.arg(batches.to_string()))?.instructions)
+    })?;
+    let path = a_row(PATH_BATCHES, |batches| {
+        let counted = callgrind::count(node, |it| {
+            it.args([PATH_TEST, "--exact", "--nocapture", "--test-threads=1"]);
+            it.env(PATH_VARIABLE, batches.to_string())
+        })?;
+        let line = counted.printed.lines().find_map(|line| line.split_once("COUNTED "));
+        let line = line.with_context(|| format!("{PATH_TEST} printed nothing of memory"))?;
+        memory = serde_json::from_str(line.1)?;
+        Ok(counted.instructions)
+    })?;
+    let of_memory = |name| memory[name].as_f64().with_context(|| format!("no {name}"));
+    let figures = [
+        ("engine: instructions a row", engine),
+        ("path: instructions a row", path),
+        ("path: allocations a batch", of_memory("allocations")?),
+        ("path: bytes a batch", of_memory("bytes")?),
+    ];
+    let figures = figures.map(|(name, figure)| (name.to_owned(), figure)).into();
+    let rustc = output(Command::new("rustc").arg("--version"))?.trim().to_owned();
+    Ok(Counts { rustc, machine: machine(), figures })
+}
+
+/// Instructions a row, to a tenth, from two runs of so many batches.
+fn a_row(
+    batches: [u32; 2],
+    mut run: impl FnMut(u32) -> anyhow::Result<f64>,
+) -> anyhow::Result<f64> {
+    let [short, long] = [run(batches[0])?, run(batches[1])?];
+    let rows = f64::from((batches[1] - batches[0]) * ROWS);
+    Ok(((long - short) / rows * 10.0).round() / 10.0)
+}
+
+/// The programs that are counted, by the kinds and names of their targets.
+fn build(profile: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    let mut programs = BTreeMap::new();
+    for (what, package) in [
+        (["test", "--no-run", "--lib"].as_slice(), "ringwell-node"),
+        (["build", "--example", "engine"].as_slice(), "ringwell-bench"),
+    ] {
+        let mut command = cargo();
+        command.args(what).args(["--locked", "--message-format=json"]);
+        // With the features that the tests of CI have, so that nothing is built again; other profiles
+        // are for counting by hand.
+        if profile == "dev" {
+            command.arg("--workspace");
+        } else {
+            command.args(["-p", package, "--profile", profile]);
+        }
+        for line in output(&mut command)?.lines() {
+            let message: Value = serde_json::from_str(line)?;
+            let target = &message["target"];
+            let names = (target["kind"][0].as_str(), target["name"].as_str());
+            if let ((Some(kind), Some(name)), Some(program)) =
+                (names, message["executable"].as_str())
+            {
+                programs.insert(format!("{kind} {name}"), PathBuf::from(program));
+            }
+        }
+    }
+    Ok(programs)
+}
+
+/// The C library has other ways to copy bytes where the processor has AVX2.
+fn machine() -> String {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let with = if cpu.contains(" avx2 ") { "with" } else { "without" };
+    format!("{} {with} AVX2", std::env::consts::ARCH)
+}
+
+#[cfg(test)]
+mod tests;
