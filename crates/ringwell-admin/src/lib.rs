@@ -8,6 +8,7 @@ mod access;
 mod limit;
 mod live;
 mod numbering;
+mod pace;
 mod problem;
 mod published;
 mod v1;
@@ -39,8 +40,9 @@ const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// How long an answer may take: longer than a change waits for another one's end.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// A second more for so many bytes of a request, which may be a list that takes long.
-const BYTES_A_SECOND: u64 = 10_000;
+/// A second more for so many bytes of a request, which may be a list that takes long: fifty lines,
+/// of which a server that does nothing else takes a thousand.
+const BYTES_A_SECOND: u64 = 2_000;
 
 /// What the management API needs.
 pub struct Management {

@@ -30,6 +30,9 @@ use self::listener::Listener;
 use self::loads::SharedLoads;
 use self::server::Server;
 
+/// Of the threads that keep the directory: a third of a shard's share where both want the same core.
+const NICENESS: i32 = 5;
+
 /// The directory as it was read.
 pub(crate) struct Directory {
     runtime: Runtime,
@@ -59,14 +62,17 @@ pub(crate) fn open(
         std::fs::create_dir_all(data)
             .with_context(|| format!("cannot make the directory {}", data.display()))?;
     }
-    let read = runtime.block_on(async {
-        let store = Store::open(&location).await?.with_inventory(inventory.clone());
-        import(&store, of_file).await?;
-        let loaded = store.load_all().await?;
-        // Before the first number goes out: nobody may give away what this node still serves.
-        store.confirm(node, loaded.version, now()).await?;
-        Ok::<_, StoreError>((store, loaded))
-    });
+    let read = || {
+        runtime.block_on(async {
+            let store = Store::open(&location).await?.with_inventory(inventory.clone());
+            import(&store, of_file).await?;
+            let loaded = store.load_all().await?;
+            // Before the first number goes out: nobody may give away what this node still serves.
+            store.confirm(node, loaded.version, now()).await?;
+            Ok::<_, StoreError>((store, loaded))
+        })
+    };
+    let read = behind_the_shards(read)?;
     let (store, loaded) = read.context("the directory's database")?;
     tracing::info!(version = loaded.version, ring_pools = loaded.pools.len(), "read the directory");
     let node = node.to_owned();
@@ -118,6 +124,7 @@ impl Directory {
             listener.with_context(|| format!("management cannot listen on {address}"))?;
         tracing::info!(address = %listener.address(), "management");
         let follow = move || {
+            step_back();
             let mut follower = Follower::new(store, node, version, live, changed);
             runtime.block_on(async {
                 tokio::select! {
@@ -129,6 +136,27 @@ impl Directory {
         };
         thread::Builder::new().name("directory".to_owned()).spawn(follow)?;
         Ok(())
+    }
+}
+
+/// Runs `work` on a thread that comes after those of the shards, as do the threads that it starts:
+/// SQLite's live as long as their connections.
+fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+    let done = thread::scope(|scope| {
+        let work = scope.spawn(|| {
+            step_back();
+            work()
+        });
+        work.join()
+    });
+    done.map_err(|_| anyhow::anyhow!("the thread that reads the directory panicked"))
+}
+
+/// Lets the calling thread, and those that it starts, have little of a core that a shard wants.
+/// Linux counts niceness by threads.
+fn step_back() {
+    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+        tracing::warn!(%error, "management competes with shards for their cores");
     }
 }
 

@@ -55,7 +55,7 @@ pub struct PoolAsked {
     pub pool: PoolId,
     /// Numbers in rotation.
     pub numbers: u32,
-    /// How long an allocation locks its number out.
+    /// How long an allocation is guaranteed.
     pub lifetime: Millis,
     /// Numbers handed out since the pool came to this process.
     pub allocated: u32,

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::live::{PoolAsked, PoolState};
 use crate::shard::ShardThread;
+use crate::start::ROUNDING;
 use crate::stats::Reason;
 
 /// Where a pool is in its shard, and which it was when that was looked up.
@@ -69,7 +70,8 @@ fn asked(engine: &Engine, (index, pool): Place) -> Option<PoolAsked> {
         return None;
     }
     let PoolCounts { allocated, exhausted } = rules.counts(index);
-    let (lifetime, numbers) = (rules.lifetime(index), small(rules.pool_slots(index).len()));
+    let lifetime = rules.lifetime(index) - ROUNDING;
+    let numbers = small(rules.pool_slots(index).len());
     Some(PoolAsked { pool, numbers, lifetime, allocated, exhausted })
 }
 

@@ -26,6 +26,15 @@ pub struct Network {
     pub is_own: bool,
 }
 
+/// What is known of a network in the course of a change. Counting costs what all its pools cost:
+/// a list must not count for each of its lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    network: String,
+    /// The most numbers that it may have, and how many more those are than it has.
+    ceiling: Option<(u64, u64)>,
+}
+
 /// How many numbers the pools of network `$1` have.
 const USED: &str = "SELECT CAST((SELECT COALESCE(SUM(last_number - first_number + 1), 0) \
      FROM numbers WHERE pool IN (SELECT id FROM ring_pools WHERE network = $1)) \
@@ -59,6 +68,7 @@ impl Change {
             "INSERT INTO networks (id, numbers_max) VALUES ($1, $2) \
              ON CONFLICT (id) DO UPDATE SET numbers_max = $2",
         );
+        self.room = None;
         let value = most.map(|most| to_db(most, "a ceiling")).transpose()?;
         query.bind(network.to_owned()).bind(value).execute(&mut *self.tx).await?;
         let told = |most: Option<u64>| Some(json!({ "numbers_max": most }));
@@ -75,7 +85,35 @@ impl Change {
         Ok(())
     }
 
-    /// Refuses what was just given to `pool` if its network has too many numbers now.
+    /// How many more numbers the network of `pool` may have, without counting if that is known.
+    pub(crate) async fn known_room(&mut self, pool: PoolId) -> Result<Room, StoreError> {
+        let network = self.pool(pool).await?.settings.scope.network;
+        if let Some(room) = self.room.take().filter(|room| room.network == network) {
+            return Ok(room);
+        }
+        let ceiling = match self.ceiling(&network).await? {
+            None => None,
+            Some(most) => Some((most, most.saturating_sub(used(&mut self.tx, &network).await?))),
+        };
+        Ok(Room { network, ceiling })
+    }
+
+    /// Refuses `count` numbers that a pool was just given if its network had no `room` for them;
+    /// remembers what is left if it had.
+    pub(crate) fn use_room(&mut self, room: Room, count: u64) -> Result<(), StoreError> {
+        let Room { network, ceiling } = room;
+        let ceiling = match ceiling {
+            None => None,
+            Some((most, left)) => match left.checked_sub(count) {
+                Some(left) => Some((most, left)),
+                None => return Err(Refusal::NetworkCeiling { network, most }.into()),
+            },
+        };
+        self.room = Some(Room { network, ceiling });
+        Ok(())
+    }
+
+    /// Refuses what was just given to `pool` if its network has too many numbers now. Counts.
     pub(crate) async fn check_network_ceiling(&mut self, pool: PoolId) -> Result<(), StoreError> {
         let network = self.pool(pool).await?.settings.scope.network;
         let Some(most) = self.ceiling(&network).await? else { return Ok(()) };

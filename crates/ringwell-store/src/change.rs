@@ -12,6 +12,7 @@ use ringwell_directory::{Inventory, RingPoolKey};
 use serde_json::{Value, json};
 use sqlx::{Any, AnyConnection, Row, Transaction};
 
+use crate::ceiling::Room;
 use crate::numbers::{self, NumberState};
 use crate::pools::{self, Former, Pool, PoolSettings, Scope};
 use crate::purchase::Orders;
@@ -30,6 +31,12 @@ pub struct Change {
     pub(crate) margin: Millis,
     pub(crate) inventory: Inventory,
     pub(crate) orders: Orders,
+    /// How many more numbers a network may have, as far as that is known without counting.
+    pub(crate) room: Option<Room>,
+    /// The scope that was made last: most lines of a list have the same.
+    scope: Option<Scope>,
+    /// The room at the save point.
+    saved_room: Option<Room>,
     who: String,
     touched: BTreeSet<PoolId>,
     /// Lines of the audit log so far.
@@ -47,8 +54,20 @@ impl Change {
         let query = sqlx::query("UPDATE directory SET version = version + 1 RETURNING version");
         let row = query.fetch_one(&mut *tx).await?;
         let version = from_db(row.try_get(0)?, "the version")?;
-        let (who, touched) = (who.to_owned(), BTreeSet::new());
-        Ok(Self { tx, version, now, margin, inventory, orders, who, touched, lines: 0 })
+        Ok(Self {
+            tx,
+            version,
+            now,
+            margin,
+            inventory,
+            orders,
+            room: None,
+            scope: None,
+            saved_room: None,
+            who: who.to_owned(),
+            touched: BTreeSet::new(),
+            lines: 0,
+        })
     }
 
     /// The version that the directory will have.
@@ -100,6 +119,7 @@ impl Change {
     /// [`StoreError::Database`].
     pub async fn save_point(&mut self) -> Result<(), StoreError> {
         sqlx::query("SAVEPOINT step").execute(&mut *self.tx).await?;
+        self.saved_room.clone_from(&self.room);
         Ok(())
     }
 
@@ -109,6 +129,8 @@ impl Change {
     /// [`StoreError::Database`].
     pub async fn back_to_save_point(&mut self) -> Result<(), StoreError> {
         sqlx::query("ROLLBACK TO SAVEPOINT step").execute(&mut *self.tx).await?;
+        self.room = self.saved_room.take();
+        self.scope = None;
         self.release_save_point().await
     }
 
@@ -171,7 +193,7 @@ impl Change {
         self.check_pool_ceiling(settings.max_pool_size, 0)?;
         self.reserve_id(id).await?;
         self.check_network_id(&settings, id).await?;
-        put_scope(&mut self.tx, &settings.scope).await?;
+        self.put_scope(&settings.scope).await?;
         let version = self.version;
         let pool =
             Pool { id, version, settings, key, next_key: None, overflow: None, former: None };
@@ -201,7 +223,7 @@ impl Change {
         }
         self.check_pool_ceiling(settings.max_pool_size, before.settings.max_pool_size)?;
         self.check_network_id(&settings, id).await?;
-        put_scope(&mut self.tx, &settings.scope).await?;
+        self.put_scope(&settings.scope).await?;
         let lockout = before.lockout(self.now);
         let mut after = Pool { settings, ..before.clone() };
         if after.settings.lifetime < before.settings.lifetime {
@@ -233,6 +255,7 @@ impl Change {
         let version = to_db(self.version, "a version")?;
         query.bind(db_id).bind(version).execute(&mut *self.tx).await?;
         self.touched.remove(&id);
+        self.room = None;
         self.log("remove", &object(id), Some(pool.to_json()), None).await?;
         Ok(true)
     }
@@ -290,12 +313,17 @@ impl Change {
     ) -> Result<(), StoreError> {
         after.version = self.version;
         after.put(&mut self.tx).await?;
+        let counted = |pool: &Pool| (pool.overflow, pool.settings.scope.network.clone());
+        if counted(before) != counted(&after) {
+            self.room = None;
+        }
         self.touched.insert(after.id);
         self.log(action, &object(after.id), Some(before.to_json()), Some(after.to_json())).await
     }
 
     /// The pool's numbers have changed.
     pub(crate) async fn touch(&mut self, id: PoolId) -> Result<(), StoreError> {
+        self.room = None;
         let query = sqlx::query("UPDATE ring_pools SET version = $1 WHERE id = $2");
         let version = to_db(self.version, "a version")?;
         query.bind(version).bind(to_db(id.0, "a pool's id")?).execute(&mut *self.tx).await?;
@@ -348,6 +376,14 @@ impl Change {
         let query = sqlx::query("SELECT next_pool_id FROM directory");
         let id: i64 = query.fetch_one(&mut *self.tx).await?.try_get(0)?;
         Ok(PoolId(from_db(id, "a pool's id")?))
+    }
+
+    async fn put_scope(&mut self, scope: &Scope) -> Result<(), StoreError> {
+        if self.scope.as_ref() != Some(scope) {
+            put_scope(&mut self.tx, scope).await?;
+            self.scope = Some(scope.clone());
+        }
+        Ok(())
     }
 
     /// No pool made later gets `id`, or one below it.

@@ -90,10 +90,9 @@ impl Change {
         pool: PoolId,
         ranges: &[NumberRange],
     ) -> Result<Placed, StoreError> {
+        let room = self.known_room(pool).await?;
         let placed = self.place_numbers(pool, ranges).await?;
-        if placed != Placed::default() {
-            self.check_network_ceiling(pool).await?;
-        }
+        self.use_room(room, placed.entered + placed.waiting)?;
         Ok(placed)
     }
 
@@ -129,6 +128,7 @@ impl Change {
     /// # Errors
     /// [`Refusal::UnknownNumber`]; [`Refusal::NumberTaken`] for an overflow number.
     pub async fn take_out(&mut self, ranges: &[NumberRange], to: Leave) -> Result<u64, StoreError> {
+        self.room = None;
         let mut count = 0;
         for range in ranges {
             let runs = numbers::cut(&mut self.tx, *range).await?;
@@ -207,10 +207,19 @@ impl Change {
         id: PoolId,
         number: Option<PromoNumber>,
     ) -> Result<bool, StoreError> {
-        let is_new = number.is_some() && number != self.pool(id).await?.overflow;
+        let pool = self.pool(id).await?;
+        let Some(new) = number.filter(|number| Some(*number) != pool.overflow) else {
+            return self.place_overflow(id, number).await;
+        };
+        let room = self.known_room(id).await?;
+        let run = numbers::holding(&mut self.tx, new).await?;
+        let is_own = run.is_some_and(|run| run.pool == Some(id));
         let is_there = self.place_overflow(id, number).await?;
-        if is_new {
+        if is_own || pool.overflow.is_some() {
+            // It takes another's place; whether that is still counted depends on other pools.
             self.check_network_ceiling(id).await?;
+        } else {
+            self.use_room(room, 1)?;
         }
         Ok(is_there)
     }

@@ -5,10 +5,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures_util::TryStreamExt;
+use futures_util::{Stream, TryStreamExt};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Inventory, RingPool};
 use serde_json::Value;
+use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
 use crate::StoreError;
@@ -157,7 +158,9 @@ impl Store {
     pub async fn load_all(&self) -> Result<Loaded, StoreError> {
         let mut tx = self.database.read().await?;
         let version = version(&mut tx).await?;
-        let mut rotations = rotations(&mut tx).await?;
+        let query = "SELECT pool, first_number, last_number FROM numbers \
+             WHERE state = 'available' ORDER BY first_number";
+        let mut rotations = rotations(sqlx::query(query).fetch(&mut *tx)).await?;
         let query = concat!("SELECT ", pools::columns!(), " FROM ring_pools ORDER BY id");
         let mut rows = sqlx::query(query).fetch(&mut *tx);
         let mut pools = Vec::with_capacity(rotations.len());
@@ -181,6 +184,12 @@ impl Store {
             return Ok(delta);
         }
         let since = to_db(since, "a version")?;
+        // Not pool by pool: an import changes 10,000 of them.
+        let query = "SELECT pool, first_number, last_number FROM numbers \
+             WHERE state = 'available' \
+             AND pool IN (SELECT id FROM ring_pools WHERE version > $1) \
+             ORDER BY pool, first_number";
+        let mut rotations = rotations(sqlx::query(query).bind(since).fetch(&mut *tx)).await?;
         let query = concat!(
             "SELECT ",
             pools::columns!(),
@@ -189,8 +198,7 @@ impl Store {
         );
         for row in sqlx::query(query).bind(since).fetch_all(&mut *tx).await? {
             let pool = Pool::from_row(&row)?;
-            let runs = numbers::of_pool(&mut tx, pool.id).await?;
-            let ranges = ranges(runs.iter().filter(|run| run.state == NumberState::Available))?;
+            let ranges = rotations.remove(&pool.id).unwrap_or_default();
             delta.changed.push(pool.ring_pool(ranges)?);
         }
         let query = sqlx::query("SELECT id FROM removed_pools WHERE version > $1 ORDER BY id");
@@ -370,7 +378,7 @@ impl Numbers {
 }
 
 impl AuditLine {
-    fn from_row(row: &sqlx::any::AnyRow) -> Result<Self, StoreError> {
+    fn from_row(row: &AnyRow) -> Result<Self, StoreError> {
         let mut columns = Columns::of(row);
         let damaged = |error| StoreError::Damaged(format!("the audit log: {error}"));
         let json = |text: Option<String>| {
@@ -394,13 +402,10 @@ async fn version(db: &mut AnyConnection) -> Result<u64, StoreError> {
     from_db(row.try_get(0)?, "the version")
 }
 
-/// The numbers in rotation of every pool.
+/// Numbers in rotation, by their pools.
 async fn rotations(
-    db: &mut AnyConnection,
+    mut rows: impl Stream<Item = Result<AnyRow, sqlx::Error>> + Unpin,
 ) -> Result<HashMap<PoolId, Vec<NumberRange>>, StoreError> {
-    let query = "SELECT pool, first_number, last_number FROM numbers \
-         WHERE state = 'available' ORDER BY first_number";
-    let mut rows = sqlx::query(query).fetch(db);
     let mut found: HashMap<PoolId, Vec<NumberRange>> = HashMap::new();
     while let Some(row) = rows.try_next().await? {
         let (pool, first, last): (i64, i64, i64) =
@@ -412,10 +417,6 @@ async fn rotations(
         found.entry(PoolId(from_db(pool, "a pool's id")?)).or_default().push(range);
     }
     Ok(found)
-}
-
-fn ranges<'a>(runs: impl Iterator<Item = &'a Run>) -> Result<Vec<NumberRange>, StoreError> {
-    runs.map(Run::range).collect()
 }
 
 /// Nodes have confirmed something: what all of them have confirmed, visitors cannot get any more

@@ -120,6 +120,36 @@ async fn numbers_given_by_hand_keep_the_ceiling_too(rig: Rig) {
     is_refused(change.set_overflow(PoolId(1), Some(number("8885550180"))).await, &refusal);
 }
 
+async fn what_a_line_was_refused_for_is_there_for_the_next(rig: Rig) {
+    let store = open(&rig, None).await;
+    make(&store, "7", 1, 50).await;
+    set_ceiling(&store, "7", Some(10)).await;
+    let refusal = Refusal::NetworkCeiling { network: "7".into(), most: 10 };
+    // Five are there: 3 + 1 fit, 2 more do not, 1 more does.
+    let mut change = store.change("ann", NOW).await.unwrap();
+    change.set_overflow(PoolId(1), None).await.unwrap();
+    change.add_numbers(PoolId(1), &[range("8885550150", 4)]).await.unwrap();
+    for (first, count, fits) in [("8885550160", 2, true), ("8885550170", 1, false)] {
+        change.save_point().await.unwrap();
+        let added = change.add_numbers(PoolId(1), &[range(first, count)]).await;
+        assert_eq!(added.is_ok(), fits, "{first}");
+        if fits {
+            change.release_save_point().await.unwrap();
+        } else {
+            is_refused(added, &refusal);
+            change.back_to_save_point().await.unwrap();
+        }
+    }
+    change.take_out(&[range("8885550160", 1)], Leave::Inventory).await.unwrap();
+    change.save_point().await.unwrap();
+    is_refused(change.add_numbers(PoolId(1), &[range("8885550180", 2)]).await, &refusal);
+    change.back_to_save_point().await.unwrap();
+    change.set_overflow(PoolId(1), Some(number("8885550190"))).await.unwrap();
+    is_refused(change.add_numbers(PoolId(1), &[range("8885550180", 1)]).await, &refusal);
+    drop(change);
+    assert_eq!(store.network("7").await.unwrap().unwrap().numbers, 5);
+}
+
 async fn what_was_promised_before_a_ceiling_came_down_still_comes(rig: Rig) {
     let store = open(&rig, None).await;
     make(&store, "7", 1, 50).await;
@@ -140,5 +170,6 @@ on_both_databases! {
     a_pool_is_given_no_greater_size_than_its_ceiling
     pools_of_a_network_grow_up_to_its_ceiling_together
     numbers_given_by_hand_keep_the_ceiling_too
+    what_a_line_was_refused_for_is_there_for_the_next
     what_was_promised_before_a_ceiling_came_down_still_comes
 }

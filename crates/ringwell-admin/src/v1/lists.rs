@@ -3,6 +3,8 @@
 //! The columns are those of the demo's list, and optional ones after them. A line makes its pool
 //! if it is not there, else gives it what the line says.
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -10,12 +12,13 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Inventory, RingPool, RingPoolKey};
-use ringwell_store::{Change, NumberState, PoolSettings, Role, Scope, StoreError};
+use ringwell_store::{Change, NumberState, PoolSettings, Refusal, Role, Scope, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::{Done, PAGE_MAX, Trial, enter, finish, query};
 use crate::access::Visitor;
 use crate::numbering;
+use crate::pace::Pace;
 use crate::problem::Problem;
 use crate::published::new_key;
 use crate::{Context, LIST_BYTES_MAX};
@@ -31,6 +34,10 @@ pub(crate) struct Options {
     /// Whether good lines count if there are bad ones: `none` (default) or `good`.
     #[serde(default)]
     apply: Apply,
+    /// Whether a line for a pool that is there already is bad, instead of changing the pool. Several
+    /// lines of the list may still be of one new pool.
+    #[serde(default)]
+    create_only: bool,
 }
 
 /// What is applied when a line is bad.
@@ -131,9 +138,7 @@ pub(crate) async fn import(
     let bytes = axum::body::to_bytes(body, LIST_BYTES_MAX).await.map_err(|error| {
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the list cannot be read: {error}"))
     })?;
-    let Options { dry_run, apply } = query(&uri)?;
-    let inventory = context.store.inventory();
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let Options { dry_run, apply, create_only } = query(&uri)?;
     let mut lines = Vec::new();
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(&*bytes);
     let heading = reader.headers().cloned().map_err(|error| unreadable(&error))?;
@@ -141,6 +146,13 @@ pub(crate) async fn import(
         let detail = "the list's first line must name its columns, `id` among them";
         return Err(Problem::bad_request(detail));
     }
+    let mut list = List {
+        visitor: &visitor,
+        inventory: context.store.inventory(),
+        new: create_only.then(BTreeSet::new),
+    };
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut pace = Pace::begin();
     let mut record = csv::StringRecord::new();
     loop {
         let read = reader.read_record(&mut record);
@@ -150,7 +162,7 @@ pub(crate) async fn import(
             Err(error) => Err(error.to_string()),
             Ok(true) => match record.deserialize(Some(&heading)) {
                 Err(error) => Err(error.to_string()),
-                Ok(parsed) => take(&mut change, (&visitor, inventory), parsed).await?,
+                Ok(parsed) => list.take(&mut change, parsed).await?,
             },
         };
         let (result, detail) = match result {
@@ -158,6 +170,7 @@ pub(crate) async fn import(
             Err(detail) => ("bad", Some(detail)),
         };
         lines.push(LineReport { line, result, detail });
+        pace.step().await;
     }
     let bad = lines.iter().filter(|line| line.result == "bad").count() as u64;
     let good = lines.len() as u64 - bad;
@@ -173,29 +186,41 @@ pub(crate) async fn import(
     Ok((status, Json(report)).into_response())
 }
 
-/// Takes one line, or undoes what it has done and says what is wrong with it.
-async fn take(
-    change: &mut Change,
-    by: (&Visitor, &Inventory),
-    line: Line,
-) -> Result<Result<&'static str, String>, Problem> {
-    change.save_point().await?;
-    let result = match apply_line(change, by, line).await {
-        // The line's own pool is checked here, where it can still be undone alone.
-        Ok(result) => change.check().await.map(|()| result).map_err(Trouble::Store),
-        Err(trouble) => Err(trouble),
-    };
-    let detail = match result {
-        Ok(result) => {
-            change.release_save_point().await?;
-            return Ok(Ok(result));
-        }
-        Err(Trouble::Line(detail)) => detail,
-        Err(Trouble::Store(StoreError::Refused(refusal))) => refusal.to_string(),
-        Err(Trouble::Store(error)) => return Err(error.into()),
-    };
-    change.back_to_save_point().await?;
-    Ok(Err(detail))
+/// What is asked for by a whole list.
+struct List<'a> {
+    visitor: &'a Visitor,
+    inventory: &'a Inventory,
+    /// Pools that it has made, if it may change no others.
+    new: Option<BTreeSet<PoolId>>,
+}
+
+impl List<'_> {
+    /// Takes one line, or undoes what it has done and says what is wrong with it.
+    async fn take(
+        &mut self,
+        change: &mut Change,
+        line: Line,
+    ) -> Result<Result<&'static str, String>, Problem> {
+        let id = PoolId(line.id);
+        change.save_point().await?;
+        let result = match self.apply_line(change, line).await {
+            // The line's own pool is checked here, where it can still be undone alone.
+            Ok(result) => change.check().await.map(|()| result).map_err(Trouble::Store),
+            Err(trouble) => Err(trouble),
+        };
+        let detail = match result {
+            Ok(result) => {
+                change.release_save_point().await?;
+                self.new.as_mut().map(|new| new.insert(id));
+                return Ok(Ok(result));
+            }
+            Err(Trouble::Line(detail)) => detail,
+            Err(Trouble::Store(StoreError::Refused(refusal))) => refusal.to_string(),
+            Err(Trouble::Store(error)) => return Err(error.into()),
+        };
+        change.back_to_save_point().await?;
+        Ok(Err(detail))
+    }
 }
 
 /// Why a line is not taken.
@@ -210,78 +235,108 @@ impl From<StoreError> for Trouble {
     }
 }
 
-async fn apply_line(
-    change: &mut Change,
-    (visitor, inventory): (&Visitor, &Inventory),
-    line: Line,
-) -> Result<&'static str, Trouble> {
-    let wrong = |field: &str, what: &str| Trouble::Line(format!("{field}: {what}"));
-    let number = |field: &str, text: &str| {
-        PromoNumber::parse(text).map_err(|error| wrong(field, &error.to_string()))
-    };
-    let lifetime = std::time::Duration::try_from_secs_f64(line.lifetime_seconds)
-        .ok()
-        .and_then(|lifetime| u64::try_from(lifetime.as_millis()).ok())
-        .map(Millis)
-        .filter(|lifetime| *lifetime > Millis::ZERO && *lifetime <= RingPool::LIFETIME_MAX);
-    let lifetime = lifetime.ok_or_else(|| wrong("lifetime_seconds", "must be up to 400 days"))?;
-    let first = number("first_number", &line.first_number)?;
-    let range = NumberRange::new(first, line.numbers);
-    let range = range.ok_or_else(|| wrong("numbers", "must be at least 1 within ten digits"))?;
-    let overflow = match line.overflow_number.as_str() {
-        "" => None,
-        text => Some(number("overflow_number", text)?),
-    };
-    check_new(change, inventory, range, overflow).await?;
-    let key = match line.ring_pool_key.as_str() {
-        "" => None,
-        text => Some(
-            RingPoolKey::parse(text).map_err(|error| wrong("ring_pool_key", &error.to_string()))?,
-        ),
-    };
-    let id = PoolId(line.id);
-    let before = change.find_pool(id).await?;
-    let scope = before.as_ref().map_or_else(|| scope(&line), |pool| pool.settings.scope.clone());
-    if !visitor.may_in(&scope.network) {
-        return Err(wrong("network", "is not the token's"));
-    }
-    let result = if let Some(before) = before {
-        let mut settings = before.settings.clone();
-        settings.lifetime = lifetime;
-        if !line.name.is_empty() {
-            settings.name = line.name;
-        }
-        change.update_pool(id, settings).await?;
-        if let Some(key) = key.filter(|key| *key != before.key) {
-            change.rotate_key(id, key).await?;
-        }
-        "updated"
-    } else {
-        let name = if line.name.is_empty() { format!("Ring pool {id}") } else { line.name };
-        let settings = PoolSettings {
-            scope,
-            id_from_network: id.to_string(),
-            name,
-            lifetime,
-            max_pool_size: line.numbers.saturating_add(u32::from(overflow.is_some())),
-            preferred: false,
-            fill_immediately: true,
-            allow_overflow: overflow.is_some(),
-            destination: None,
-            tracking_url: String::new(),
-            destination_url: String::new(),
-            kept: serde_json::Map::new(),
+/// What a line says, once each field is what it should be.
+struct Parsed {
+    lifetime: Millis,
+    range: NumberRange,
+    overflow: Option<PromoNumber>,
+    key: Option<RingPoolKey>,
+}
+
+fn wrong(field: &str, what: &str) -> Trouble {
+    Trouble::Line(format!("{field}: {what}"))
+}
+
+impl Line {
+    fn parse(&self) -> Result<Parsed, Trouble> {
+        let number = |field: &str, text: &str| {
+            PromoNumber::parse(text).map_err(|error| wrong(field, &error.to_string()))
         };
-        let key = key.map_or_else(new_key, Ok)?;
-        change.create_pool(settings, Some(id), key).await?;
-        "created"
-    };
-    change.add_numbers(id, &[range]).await?;
-    if overflow.is_some() {
-        change.set_overflow(id, overflow).await?;
+        let lifetime = std::time::Duration::try_from_secs_f64(self.lifetime_seconds)
+            .ok()
+            .and_then(|lifetime| u64::try_from(lifetime.as_millis()).ok())
+            .map(Millis)
+            .filter(|lifetime| *lifetime > Millis::ZERO && *lifetime <= RingPool::LIFETIME_MAX);
+        let lifetime =
+            lifetime.ok_or_else(|| wrong("lifetime_seconds", "must be up to 400 days"))?;
+        let first = number("first_number", &self.first_number)?;
+        let range = NumberRange::new(first, self.numbers);
+        let range =
+            range.ok_or_else(|| wrong("numbers", "must be at least 1 within ten digits"))?;
+        let overflow = match self.overflow_number.as_str() {
+            "" => None,
+            text => Some(number("overflow_number", text)?),
+        };
+        let key = match self.ring_pool_key.as_str() {
+            "" => None,
+            text => {
+                let key = RingPoolKey::parse(text);
+                Some(key.map_err(|error| wrong("ring_pool_key", &error.to_string()))?)
+            }
+        };
+        Ok(Parsed { lifetime, range, overflow, key })
     }
-    change.raise_size(id).await?;
-    Ok(result)
+}
+
+impl List<'_> {
+    async fn apply_line(&self, change: &mut Change, line: Line) -> Result<&'static str, Trouble> {
+        let Parsed { lifetime, range, overflow, key } = line.parse()?;
+        check_new(change, self.inventory, range, overflow).await?;
+        let id = PoolId(line.id);
+        let before = change.find_pool(id).await?;
+        let scope =
+            before.as_ref().map_or_else(|| scope(&line), |pool| pool.settings.scope.clone());
+        if !self.visitor.may_in(&scope.network) {
+            return Err(wrong("network", "is not the token's"));
+        }
+        if before.is_some() && self.new.as_ref().is_some_and(|new| !new.contains(&id)) {
+            return Err(StoreError::from(Refusal::PoolExists(id)).into());
+        }
+        let is_new = before.is_none();
+        if let Some(before) = before {
+            let mut settings = before.settings.clone();
+            settings.lifetime = lifetime;
+            if !line.name.is_empty() {
+                settings.name = line.name;
+            }
+            change.update_pool(id, settings).await?;
+            if let Some(key) = key.filter(|key| *key != before.key) {
+                change.rotate_key(id, key).await?;
+            }
+        } else {
+            let settings = new_pool(line, scope, lifetime, overflow.is_some());
+            let key = key.map_or_else(new_key, Ok)?;
+            change.create_pool(settings, Some(id), key).await?;
+        }
+        change.add_numbers(id, &[range]).await?;
+        if overflow.is_some() {
+            change.set_overflow(id, overflow).await?;
+        }
+        if is_new {
+            return Ok("created");
+        }
+        change.raise_size(id).await?;
+        Ok("updated")
+    }
+}
+
+/// The settings of a pool that a line makes; its greatest size is what it brings.
+fn new_pool(line: Line, scope: Scope, lifetime: Millis, allow_overflow: bool) -> PoolSettings {
+    let name = if line.name.is_empty() { format!("Ring pool {}", line.id) } else { line.name };
+    PoolSettings {
+        scope,
+        id_from_network: line.id.to_string(),
+        name,
+        lifetime,
+        max_pool_size: line.numbers.saturating_add(u32::from(allow_overflow)),
+        preferred: false,
+        fill_immediately: true,
+        allow_overflow,
+        destination: None,
+        tracking_url: String::new(),
+        destination_url: String::new(),
+        kept: serde_json::Map::new(),
+    }
 }
 
 /// Refuses numbers that cannot be in use.

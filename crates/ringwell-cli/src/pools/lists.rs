@@ -24,6 +24,9 @@ pub(super) struct Import {
     /// What counts if lines are bad: the good ones, or all or nothing
     #[arg(long, value_name = "WHICH", value_parser = ["good", "all"], default_value = "all")]
     apply: String,
+    /// A line for a pool that is there already is bad, instead of changing the pool
+    #[arg(long)]
+    create_only: bool,
     /// Print no lines but bad ones
     #[arg(long)]
     only_bad: bool,
@@ -31,14 +34,15 @@ pub(super) struct Import {
 
 /// Sends a list; exit code 1 if lines are bad, though good ones may have been applied.
 pub(super) fn import(server: &Server, import: &Import, json: bool) -> anyhow::Result<ExitCode> {
-    let Import { file, dry_run, apply, only_bad } = import;
+    let Import { file, dry_run, apply, create_only, only_bad } = import;
     let list = if file.as_os_str() == "-" {
         read_stdin().context("cannot read stdin")?
     } else {
         fs::read(file).with_context(|| format!("cannot read {}", file.display()))?
     };
     let apply = if apply == "good" { "good" } else { "none" };
-    let report = server.import(&format!("dry_run={dry_run}&apply={apply}"), list)?;
+    let options = format!("dry_run={dry_run}&apply={apply}&create_only={create_only}");
+    let report = server.import(&options, list)?;
     say(json, &report, || told(&report, *only_bad))?;
     let is_good = report["bad"] == 0;
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -84,7 +84,8 @@ fn read(
     if let Some(csv_path) = csv_path {
         csv::read(&base.join(csv_path), found, &mut faults);
     }
-    if config.database.is_none() && !top.has("ring_pool") && !top.has("ring_pools") {
+    let has_others = config.database.is_some() || config.application.is_some();
+    if !has_others && !top.has("ring_pool") && !top.has("ring_pools") {
         let hint = "add a table [[ring_pool]], or write e.g. ring_pools = \"pools.csv\"";
         source.fault(None, "ring_pool".to_owned(), ValueError::new("is missing").hint(hint));
     }

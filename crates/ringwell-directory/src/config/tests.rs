@@ -192,6 +192,9 @@ ringwell.toml: ring_pool: is missing; add a table [[ring_pool]], or write e.g. r
 ",
     );
     check_line("data = \"\"", "ringwell.toml:2: data: must not be empty\n");
+    // Who asks an application for pools, or keeps them in a database, needs none to begin with.
+    check("data = \"/d\"\n[application]\nurl = \"http://localhost/{id}\"\n", "");
+    check("data = \"/d\"\n[directory]\ndatabase = \"sqlite:/d/directory.sqlite\"\n", "");
 }
 
 #[test]
