@@ -162,6 +162,8 @@ fn build(profile: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
         (["build", "--example", "engine"].as_slice(), "ringwell-bench"),
     ] {
         let mut command = cargo();
+        // Cut into other units, code has other counts; CI builds without increments, too.
+        command.env("CARGO_INCREMENTAL", "0");
         command.args(what).args(["--locked", "--message-format=json"]);
         // With the features that the tests of CI have, so that nothing is built again; other profiles
         // are for counting by hand.
