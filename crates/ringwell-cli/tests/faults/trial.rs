@@ -218,11 +218,18 @@ impl Load {
 impl Verdict {
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
+        self.assert_clean_but_for_cuts();
+        assert_eq!(self.0["damaged"], json!([]));
+    }
+
+    /// A frame of one block that was cut in its midst looks like one that has rotted: recovery holds
+    /// the pools, and who dumps the journal is told.
+    #[track_caller]
+    pub(crate) fn assert_clean_but_for_cuts(&self) {
         assert_eq!(self.0["clean"], true, "{:#}", self.0);
         let number = |name: &str| self.0[name].as_u64().unwrap();
         assert!(number("numbers") > 500, "too little happened: {:#}", self.0);
         assert!(number("records") > 0 && number("lookups") > 0, "{:#}", self.0);
-        assert_eq!(self.0["damaged"], json!([]));
     }
 }
 
