@@ -8,7 +8,6 @@ mod access;
 mod limit;
 mod live;
 mod numbering;
-mod pace;
 mod problem;
 mod published;
 mod v1;

@@ -16,6 +16,7 @@ use crate::StoreError;
 use crate::change::Change;
 use crate::database::{Database, Location};
 use crate::numbers::{self, Goal, NumberState, Run};
+use crate::pace::Pace;
 use crate::pools::{self, Pool, Scope};
 use crate::provider::{FileProvider, Provider};
 use crate::purchase::Orders;
@@ -160,7 +161,7 @@ impl Store {
         let version = version(&mut tx).await?;
         let query = "SELECT pool, first_number, last_number FROM numbers \
              WHERE state = 'available' ORDER BY first_number";
-        let mut rotations = rotations(sqlx::query(query).fetch(&mut *tx)).await?;
+        let mut rotations = rotations(sqlx::query(query).fetch(&mut *tx), None).await?;
         let query = concat!("SELECT ", pools::columns!(), " FROM ring_pools ORDER BY id");
         let mut rows = sqlx::query(query).fetch(&mut *tx);
         let mut pools = Vec::with_capacity(rotations.len());
@@ -184,23 +185,28 @@ impl Store {
             return Ok(delta);
         }
         let since = to_db(since, "a version")?;
-        // Not pool by pool: an import changes 10,000 of them.
+        // Not pool by pool, and with rests: an import changes 10,000 of them.
+        let mut pace = Pace::begin();
         let query = "SELECT pool, first_number, last_number FROM numbers \
              WHERE state = 'available' \
              AND pool IN (SELECT id FROM ring_pools WHERE version > $1) \
              ORDER BY pool, first_number";
-        let mut rotations = rotations(sqlx::query(query).bind(since).fetch(&mut *tx)).await?;
+        let rows = sqlx::query(query).bind(since).fetch(&mut *tx);
+        let mut rotations = rotations(rows, Some(&mut pace)).await?;
         let query = concat!(
             "SELECT ",
             pools::columns!(),
             " FROM ring_pools \
              WHERE version > $1 ORDER BY version, id"
         );
-        for row in sqlx::query(query).bind(since).fetch_all(&mut *tx).await? {
+        let mut rows = sqlx::query(query).bind(since).fetch(&mut *tx);
+        while let Some(row) = rows.try_next().await? {
             let pool = Pool::from_row(&row)?;
             let ranges = rotations.remove(&pool.id).unwrap_or_default();
             delta.changed.push(pool.ring_pool(ranges)?);
+            pace.step().await;
         }
+        drop(rows);
         let query = sqlx::query("SELECT id FROM removed_pools WHERE version > $1 ORDER BY id");
         for row in query.bind(since).fetch_all(&mut *tx).await? {
             delta.removed.push(PoolId(from_db(row.try_get(0)?, "a pool's id")?));
@@ -402,9 +408,10 @@ async fn version(db: &mut AnyConnection) -> Result<u64, StoreError> {
     from_db(row.try_get(0)?, "the version")
 }
 
-/// Numbers in rotation, by their pools.
+/// Numbers in rotation, by their pools; read with rests if somebody serves meanwhile.
 async fn rotations(
     mut rows: impl Stream<Item = Result<AnyRow, sqlx::Error>> + Unpin,
+    mut pace: Option<&mut Pace>,
 ) -> Result<HashMap<PoolId, Vec<NumberRange>>, StoreError> {
     let mut found: HashMap<PoolId, Vec<NumberRange>> = HashMap::new();
     while let Some(row) = rows.try_next().await? {
@@ -415,6 +422,9 @@ async fn rotations(
         let range = range.and_then(|(count, first)| NumberRange::new(first, count));
         let range = range.ok_or_else(|| StoreError::Damaged(format!("numbers from {first}")))?;
         found.entry(PoolId(from_db(pool, "a pool's id")?)).or_default().push(range);
+        if let Some(pace) = &mut pace {
+            pace.step().await;
+        }
     }
     Ok(found)
 }

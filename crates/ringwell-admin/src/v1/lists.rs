@@ -12,13 +12,12 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Inventory, RingPool, RingPoolKey};
-use ringwell_store::{Change, NumberState, PoolSettings, Refusal, Role, Scope, StoreError};
+use ringwell_store::{Change, NumberState, Pace, PoolSettings, Refusal, Role, Scope, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::{Done, PAGE_MAX, Trial, enter, finish, query};
 use crate::access::Visitor;
 use crate::numbering;
-use crate::pace::Pace;
 use crate::problem::Problem;
 use crate::published::new_key;
 use crate::{Context, LIST_BYTES_MAX};

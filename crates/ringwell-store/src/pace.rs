@@ -14,17 +14,19 @@ const REST: Duration = Duration::from_millis(1);
 
 /// Says when to rest.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub struct Pace {
     begun: Instant,
 }
 
 impl Pace {
-    pub(crate) fn begin() -> Self {
+    /// Work begins.
+    #[must_use]
+    pub fn begin() -> Self {
         Self { begun: Instant::now() }
     }
 
     /// Rests if it is time to. To be called after each small step.
-    pub(crate) async fn step(&mut self) {
+    pub async fn step(&mut self) {
         if self.begun.elapsed() >= WORK {
             tokio::time::sleep(REST).await;
             self.begun = Instant::now();
