@@ -125,8 +125,9 @@ impl Shard {
             // What happens here in this very millisecond comes after it.
             from.local_at.min(now - Millis(1)).max(before)
         };
+        let keeps_visitor = is_older || (is_same && from.visitor.is_none());
         let Some(place) = self.runs.find(number) else {
-            if let Some(own) = self.retired.get(&number).filter(|_| is_older) {
+            if let Some(own) = self.retired.get(&number).filter(|_| keeps_visitor) {
                 (merged.pool, merged.visitor) = (own.pool, own.visitor);
             }
             self.retired.insert(number, merged);
@@ -135,7 +136,7 @@ impl Shard {
         self.slots[place.slot as usize] = merged.slot;
         self.told.note(number, merged.slot.allocated_at, merged.local_at);
         let owner = &mut self.pools[place.pool as usize];
-        if is_older {
+        if keeps_visitor {
             (merged.pool, merged.visitor) = (owner.id, self.visitors.visitor(place.slot));
         }
         // Told once more of a number that its visitor had before another: the later one counts.

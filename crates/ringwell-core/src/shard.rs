@@ -173,7 +173,8 @@ impl Shard {
     }
 
     /// The number that `visitor` holds in `pool`, with its lockout extended by a lifetime from
-    /// `now`; `None` if the visitor holds none any more.
+    /// `now`; `None` if the visitor holds none any more, or if the pool is held: then somebody else
+    /// may have the number since.
     ///
     /// # Panics
     /// As [`Self::pool_id`].
@@ -185,7 +186,8 @@ impl Shard {
         position: Position,
     ) -> Option<Grant> {
         let kept = self.visitors.slot(pool, visitor)?;
-        if self.slots[kept as usize].is_free(now) {
+        let is_held = self.pools[pool as usize].held_until > now;
+        if is_held || self.slots[kept as usize].is_free(now) {
             return None;
         }
         self.extend(now, kept, position)
@@ -310,6 +312,16 @@ impl Shard {
         match self.find_hinted(hint, number) {
             Some(slot) => Some(self.slots[slot as usize]),
             None => self.retired.get(&number).map(|retired| retired.slot),
+        }
+    }
+
+    /// The visitor who has a number, whether it is in rotation or retired. `hint` is as of
+    /// [`Self::newest_hinted`].
+    #[must_use]
+    pub fn newest_visitor(&self, hint: u32, number: PromoNumber) -> Option<VisitorId> {
+        match self.find_hinted(hint, number) {
+            Some(slot) => self.visitor(slot),
+            None => self.retired.get(&number)?.visitor,
         }
     }
 

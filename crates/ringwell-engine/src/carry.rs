@@ -1,7 +1,7 @@
 //! Copies what still matters out of the oldest part of the journal before it is dropped, so that
 //! the newest allocation of every number stays known. Source: docs/spec/journal.md, "Retention".
 
-use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
+use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_journal::{DecodeError, Record, Records};
 
 use crate::engine::Engine;
@@ -12,7 +12,6 @@ struct Old<'a> {
     number: PromoNumber,
     pool: PoolId,
     allocated_at: Millis,
-    visitor: Option<VisitorId>,
     params: [&'a [u8]; 2],
 }
 
@@ -34,12 +33,11 @@ impl Engine {
         while !self.writer.is_full() {
             let Some(record) = old.next() else { return Ok(true) };
             match record?.1 {
-                Record::Allocate { at, slot, number, pool, visitor, params, .. } => {
-                    let allocated_at = at;
-                    self.carry_one(now, &Old { slot, number, pool, allocated_at, visitor, params });
+                Record::Allocate { at, slot, number, pool, params, .. } => {
+                    self.carry_one(now, &Old { slot, number, pool, allocated_at: at, params });
                 }
-                Record::Carry { slot, number, pool, allocated_at, visitor, params, .. } => {
-                    self.carry_one(now, &Old { slot, number, pool, allocated_at, visitor, params });
+                Record::Carry { slot, number, pool, allocated_at, params, .. } => {
+                    self.carry_one(now, &Old { slot, number, pool, allocated_at, params });
                 }
                 Record::Extend { .. }
                 | Record::Release { .. }
@@ -57,6 +55,7 @@ impl Engine {
         if newest.allocated_at != old.allocated_at {
             return;
         }
+        let visitor = self.shard.newest_visitor(old.slot, old.number);
         let position = self.writer.append(&Record::Carry {
             at: now,
             number: old.number,
@@ -64,8 +63,9 @@ impl Engine {
             pool: old.pool,
             allocated_at: old.allocated_at,
             locked_until: newest.locked_until,
-            // Nobody comes back to a number whose lockout is over.
-            visitor: old.visitor.filter(|_| !newest.is_free(now)),
+            // As it is now: another shard may have told of the visitor since. Nobody comes back to a
+            // number whose lockout is over.
+            visitor: visitor.filter(|_| !newest.is_free(now)),
             params: old.params,
         });
         self.shard.carried(old.slot, old.number, position);

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use ringwell_core::{PromoNumber, Retired};
+use ringwell_core::{PoolId, PromoNumber, Retired, VisitorId};
 use ringwell_journal::{Answer, AnswerEntry, RowKey};
 
 /// Gathers what each shard tells; [`Facts::settle`] says what holds.
@@ -38,8 +38,8 @@ impl Facts {
         }
     }
 
-    /// The newest allocation of each number, with the latest end of its lockout; and what rows would
-    /// be answered, oldest first: one whose number has gone to somebody else since gets the overflow
+    /// The newest allocation of each number, with the latest end of its lockout, and its visitor if
+    /// that is the visitor's newest number; and what rows would be answered, oldest first: one whose number has gone to somebody else since gets the overflow
     /// number.
     #[must_use]
     pub fn settle(self) -> (Vec<Retired>, Vec<AnswerEntry>) {
@@ -53,6 +53,23 @@ impl Facts {
                 entry.answer = Answer::Overflow;
             }
         }
-        (numbers.into_values().collect(), answers)
+        (with_visitors_at_their_newest(numbers.into_values().collect()), answers)
     }
+}
+
+/// A visitor whose lockout ran out got another number later: only that one is theirs. To the next
+/// owner all of these allocations are of the same moment.
+fn with_visitors_at_their_newest(mut numbers: Vec<Retired>) -> Vec<Retired> {
+    let mut newest: BTreeMap<(PoolId, VisitorId), usize> = BTreeMap::new();
+    for index in 0..numbers.len() {
+        let Some(visitor) = numbers[index].visitor else { continue };
+        let place = newest.entry((numbers[index].pool, visitor)).or_insert(index);
+        let rank = |index: usize| (numbers[index].local_at, numbers[index].slot.locked_until);
+        let older =
+            if rank(index) > rank(*place) { std::mem::replace(place, index) } else { index };
+        if older != *place {
+            numbers[older].visitor = None;
+        }
+    }
+    numbers
 }

@@ -107,11 +107,16 @@ pub(crate) async fn apply(
         }
         let others = shards.iter().filter(|other| *other != shard);
         // Of free numbers too: rows of repeated batches are compared with who had them last.
-        let known = ask_known(peers, others, &own.entering, true).await?;
-        let answers = match &moved(&changes, *shard)[..] {
-            [] => Vec::new(),
-            buckets => self::known(node, peers, &before, buckets).await?.answers,
+        let others = ask_known(peers, others, &own.entering, true).await?;
+        let (mut known, answers) = match &moved(&changes, *shard)[..] {
+            [] => (Vec::new(), Vec::new()),
+            buckets => {
+                let Known { numbers, answers, .. } = known(node, peers, &before, buckets).await?;
+                (numbers, answers)
+            }
         };
+        // They may have missed which number a visitor got after this one.
+        known.extend(others.into_iter().map(|retired| Retired { visitor: None, ..retired }));
         let holds = put.iter().filter_map(|(_, pool)| Some((pool.id, until(&held, pool)?)));
         let holds = holds.collect();
         if let Done::Clash(pool, InRotation { number, pool: owner }) =

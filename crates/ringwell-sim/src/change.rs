@@ -301,8 +301,9 @@ impl World {
         };
         match &mut step {
             Step::Enter { known, answers, holds, put } => {
-                *known = std::mem::take(&mut changing.known);
-                *answers = std::mem::take(&mut changing.all).settle().1;
+                (*known, *answers) = std::mem::take(&mut changing.all).settle();
+                let others = std::mem::take(&mut changing.known).into_iter();
+                known.extend(others.map(|retired| Retired { visitor: None, ..retired }));
                 let of = |pool: &PoolSpec| Some((pool.id, until(&changing.held, pool)?));
                 holds.extend(put.iter().filter_map(|(_, pool)| of(pool)));
             }

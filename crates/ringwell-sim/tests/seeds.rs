@@ -92,6 +92,25 @@ fn an_answer_that_was_forgotten_does_not_come_back_with_a_move() {
     once_failed(242, &on);
 }
 
+/// A visitor whose lockout had run out had several numbers; the next owner took an old one for
+/// theirs. A shard that had owned the pool before, and a copy that was carried from an old segment,
+/// told of visitors as they had been.
+#[test]
+fn a_visitor_keeps_the_newest_number_wherever_the_pool_moves() {
+    let on = [Kind::Move, Kind::Visitor, Kind::ClockBack, Kind::Kill];
+    for seed in [30_252, 40_031, 50_234] {
+        once_failed(seed, &on);
+    }
+}
+
+/// The pool was held, but its visitor came back to a number that had gone to somebody else since: by a
+/// clock that was set back the old lockout still ran.
+#[test]
+fn a_visitor_keeps_no_number_of_a_pool_that_is_held() {
+    let on = [Kind::Move, Kind::Visitor, Kind::ClockBack, Kind::Kill];
+    once_failed(10_725, &on);
+}
+
 #[test]
 fn a_batch_sent_again_gets_no_number_of_a_pool_that_is_held() {
     once_failed(60_051, &[Kind::MapChange, Kind::ClockBack, Kind::RotAtEnd, Kind::CrashAtCall]);

@@ -182,7 +182,9 @@ impl Rig {
         assert_eq!(adopted.is_some(), is_newer);
         if is_newer {
             let locked_until = locked_until.max(known.locked_until);
-            let known = Known { allocated_at: self.now, locked_until, holder: None };
+            // Who tells of the same allocation may have missed who has it.
+            let holder = known.holder.filter(|_| known.allocated_at == self.now);
+            let known = Known { allocated_at: self.now, locked_until, holder };
             self.model.numbers.insert(at, known);
         }
     }
@@ -326,7 +328,7 @@ fn counts_holds_and_visitors_stay_when_the_numbers_change() {
     let counts = shard.counts(0);
     assert_eq!((counts.allocated, counts.exhausted), (1, 1));
     assert_eq!(shard.next_free(0, Millis(20)), Some(Millis(90)));
-    assert!(shard.keep(Millis(20), 0, visitor, Position(3)).is_some());
+    assert!(shard.keep(Millis(20), 0, visitor, Position(3)).is_none(), "it is held");
     // Whoever gets the number next is not that visitor.
     let next = shard.allocate(Millis(90), 0, None, Position(4)).unwrap();
     let next = if next.number == number(0) {
