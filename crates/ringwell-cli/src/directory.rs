@@ -128,7 +128,7 @@ impl Directory {
             let mut follower = Follower::new(store, node, version, live, changed);
             runtime.block_on(async {
                 tokio::select! {
-                    () = async { while follower.round().await {} } => {}
+                    () = follower.run() => {}
                     () = grower.run() => {}
                     () = listener.serve(router) => {}
                 }

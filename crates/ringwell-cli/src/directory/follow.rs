@@ -62,8 +62,15 @@ impl Follower {
         Self { store, node, version, confirmed, live, changed, is_lost, refused }
     }
 
+    /// Follows until the node ends. What was read at its start is as old as that, should the database
+    /// be gone by the first look.
+    pub(super) async fn run(&mut self) {
+        self.live.is_current().await;
+        while self.round().await {}
+    }
+
     /// A few looks; `false` when the node has ended.
-    pub(super) async fn round(&mut self) -> bool {
+    async fn round(&mut self) -> bool {
         for _ in 0..DUE_EVERY {
             let _ = tokio::time::timeout(EVERY, self.changed.notified()).await;
             match self.look().await {

@@ -78,9 +78,6 @@ fn a_database_that_stands_still_costs_management_an_error_and_nobody_a_number() 
     let server = managed.start();
     let mut client = server.client();
     let mut given = vec![batch::one(&mut client, &pools[0], "a").number];
-    // From its first look on it says how old its pools are.
-    let health = |client: &mut Client| client.get("/healthz", &[]).unwrap().json();
-    soon("its first look at the database", || health(&mut client)["directory_age_ms"].is_u64());
     let stopped = Stopped::new(&postgres);
     // More than there are connections to the database.
     let asked: Vec<_> = ["GET", "POST"].repeat(4).into_iter().map(|it| ask(&server, it)).collect();
