@@ -1,5 +1,6 @@
 //! Automation of the repository: `cargo xtask ci` is the whole of CI, `cargo xtask bench` runs the
-//! benchmarks, `cargo xtask soak` the long runs under faults. The repository's own rules are tests: `tests/rules.rs`.
+//! benchmarks, `cargo xtask soak` the long runs under faults. The repository's own rules are tests:
+//! `tests/rules.rs`.
 
 mod api;
 mod bench;

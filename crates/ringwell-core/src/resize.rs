@@ -103,7 +103,8 @@ impl Shard {
     }
 
     /// Takes over what another shard knows of a number: the later allocation counts, by this node's
-    /// clock, and the later end of its lockout. Returns what is known then, if that changed it.
+    /// clock, and the later end of its lockout. Who tells of the same allocation without its visitor
+    /// leaves the visitor that is known here. Returns what is known then, if that changed it.
     pub fn adopt(&mut self, now: Millis, from: &Retired) -> Option<Retired> {
         let number = from.slot.number;
         let slot = self.newest(number).unwrap_or(Slot::new(number));

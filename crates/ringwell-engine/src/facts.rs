@@ -38,9 +38,9 @@ impl Facts {
         }
     }
 
-    /// The newest allocation of each number, with the latest end of its lockout, and its visitor if
-    /// that is the visitor's newest number; and what rows would be answered, oldest first: one whose number has gone to somebody else since gets the overflow
-    /// number.
+    /// The newest allocation of each number, in rising order, with the latest end of its lockout, and
+    /// its visitor if that is the visitor's newest number. And what rows would be answered, oldest
+    /// first: one whose number has gone to somebody else since gets the overflow number.
     #[must_use]
     pub fn settle(self) -> (Vec<Retired>, Vec<AnswerEntry>) {
         let Self { numbers, answers } = self;
@@ -60,15 +60,20 @@ impl Facts {
 /// A visitor whose lockout ran out got another number later: only that one is theirs. To the next
 /// owner all of these allocations are of the same moment.
 fn with_visitors_at_their_newest(mut numbers: Vec<Retired>) -> Vec<Retired> {
-    let mut newest: BTreeMap<(PoolId, VisitorId), usize> = BTreeMap::new();
-    for index in 0..numbers.len() {
-        let Some(visitor) = numbers[index].visitor else { continue };
-        let place = newest.entry((numbers[index].pool, visitor)).or_insert(index);
-        let rank = |index: usize| (numbers[index].local_at, numbers[index].slot.locked_until);
-        let older =
-            if rank(index) > rank(*place) { std::mem::replace(place, index) } else { index };
-        if older != *place {
-            numbers[older].visitor = None;
+    let of = |retired: &Retired| retired.visitor.map(|visitor| (retired.pool, visitor));
+    let rank =
+        |retired: &Retired| (retired.local_at, retired.slot.locked_until, retired.slot.number);
+    let mut newest: BTreeMap<(PoolId, VisitorId), _> = BTreeMap::new();
+    for retired in &numbers {
+        if let Some(visitor) = of(retired) {
+            let newest = newest.entry(visitor).or_insert(rank(retired));
+            *newest = rank(retired).max(*newest);
+        }
+    }
+    for retired in &mut numbers {
+        let is_newest = |visitor| newest.get(&visitor) == Some(&rank(retired));
+        if !of(retired).is_some_and(is_newest) {
+            retired.visitor = None;
         }
     }
     numbers

@@ -213,7 +213,7 @@ fn future(rig: &mut Rig) -> Vec<Outcome> {
         .collect()
 }
 
-fn snapshot_header(engine: &Engine) -> SnapshotHeader {
+pub(crate) fn snapshot_header(engine: &Engine) -> SnapshotHeader {
     let tip = engine.tip();
     SnapshotHeader {
         shard: 0,

@@ -107,7 +107,7 @@ pub(crate) async fn apply(
         }
         let others = shards.iter().filter(|other| *other != shard);
         // Of free numbers too: rows of repeated batches are compared with who had them last.
-        let others = ask_known(peers, others, &own.entering, true).await?;
+        let mut others = ask_known(peers, others, &own.entering, true).await?;
         let (mut known, answers) = match &moved(&changes, *shard)[..] {
             [] => (Vec::new(), Vec::new()),
             buckets => {
@@ -115,6 +115,8 @@ pub(crate) async fn apply(
                 (numbers, answers)
             }
         };
+        let is_known = |number| known.binary_search_by_key(&number, |k| k.slot.number).is_ok();
+        others.retain(|retired| !is_known(retired.slot.number));
         // They may have missed which number a visitor got after this one.
         known.extend(others.into_iter().map(|retired| Retired { visitor: None, ..retired }));
         let holds = put.iter().filter_map(|(_, pool)| Some((pool.id, until(&held, pool)?)));

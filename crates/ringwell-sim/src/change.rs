@@ -302,8 +302,12 @@ impl World {
         match &mut step {
             Step::Enter { known, answers, holds, put } => {
                 (*known, *answers) = std::mem::take(&mut changing.all).settle();
-                let others = std::mem::take(&mut changing.known).into_iter();
-                known.extend(others.map(|retired| Retired { visitor: None, ..retired }));
+                let mut others = std::mem::take(&mut changing.known);
+                let is_known =
+                    |number| known.binary_search_by_key(&number, |k| k.slot.number).is_ok();
+                others.retain(|retired| !is_known(retired.slot.number));
+                let without = |retired| Retired { visitor: None, ..retired };
+                known.extend(others.into_iter().map(without));
                 let of = |pool: &PoolSpec| Some((pool.id, until(&changing.held, pool)?));
                 holds.extend(put.iter().filter_map(|(_, pool)| of(pool)));
             }

@@ -210,7 +210,9 @@ impl List<'_> {
         let detail = match result {
             Ok(result) => {
                 change.release_save_point().await?;
-                self.new.as_mut().map(|new| new.insert(id));
+                if let Some(new) = &mut self.new {
+                    new.insert(id);
+                }
                 return Ok(Ok(result));
             }
             Err(Trouble::Line(detail)) => detail,

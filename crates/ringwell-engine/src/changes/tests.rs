@@ -3,9 +3,9 @@
 use ringwell_core::{
     Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Retired, Slot, VisitorId,
 };
-use ringwell_journal::{AnswerEntry, Group, RowKey, SnapshotHeader, SnapshotWriter, Tip};
+use ringwell_journal::{AnswerEntry, Group, RowKey, SnapshotWriter, Tip};
 
-use crate::tests::load;
+use crate::tests::{load, snapshot_header};
 use crate::{Ask, Engine, Facts, Outcome, Refusal, Restore, SnapshotStep};
 
 const START: u64 = 1_700_000_000_000;
@@ -178,7 +178,7 @@ fn a_snapshot_in_the_middle_of_a_move_leads_to_the_same_state() {
         b.give(1110, &mut a);
         a.give(1120, &mut b);
         a.seal();
-        let mut writer = SnapshotWriter::new(&header(&a.engine));
+        let mut writer = SnapshotWriter::new(&snapshot_header(&a.engine));
         let from = a.engine.group();
         let mut step = a.engine.snapshot(SnapshotStep::FIRST, &mut writer);
         while !matches!(step, SnapshotStep::Moved(_)) {
@@ -206,19 +206,5 @@ fn a_snapshot_in_the_middle_of_a_move_leads_to_the_same_state() {
             assert_eq!(shard.ask(1145, None, Some(1)), EXHAUSTED, "{ahead} ms");
             shard.gives(1146, None, Some(7));
         }
-    }
-}
-
-fn header(engine: &Engine) -> SnapshotHeader {
-    let tip = engine.tip();
-    SnapshotHeader {
-        shard: 0,
-        journal: [7; 16],
-        replay_from: tip.next_n,
-        prev_hash: tip.prev_hash,
-        epoch: tip.epoch,
-        created_at: tip.last_at,
-        last_at: tip.last_at,
-        numbers: 1,
     }
 }

@@ -66,16 +66,7 @@ impl Author {
     fn group(&mut self, at: u64, params: usize) {
         let params = vec![b'x'; params];
         self.writer.append(&Record::Tick { at: Millis(at) });
-        self.writer.append(&Record::Carry {
-            at: Millis(at),
-            number: PromoNumber::from_u64(2_000_000_000 + at).unwrap(),
-            slot: 7,
-            pool: ringwell_core::PoolId(150),
-            allocated_at: Millis(at),
-            locked_until: Millis(at + 1),
-            visitor: None,
-            params: [&params, b""],
-        });
+        self.writer.append(&carry(at, &params));
         let group = self.writer.seal(Vec::new()).unwrap();
         let bytes = frame_bytes(group.body.len());
         let salt = SALTS[usize::try_from(self.segno).unwrap()];
@@ -91,6 +82,20 @@ impl Author {
 }
 
 /// Three segments with seven frames; the last two segments lie in recycled files.
+/// A record with these parameters.
+fn carry(at: u64, params: &[u8]) -> Record<'_> {
+    Record::Carry {
+        at: Millis(at),
+        number: PromoNumber::from_u64(2_000_000_000 + at).unwrap(),
+        slot: 7,
+        pool: ringwell_core::PoolId(150),
+        allocated_at: Millis(at),
+        locked_until: Millis(at + 1),
+        visitor: None,
+        params: [params, b""],
+    }
+}
+
 fn sample() -> Author {
     let mut old = Author::new(Tip::FIRST.raise_epoch());
     old.segment(Tip::FIRST, None);

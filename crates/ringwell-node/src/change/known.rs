@@ -12,7 +12,7 @@ use crate::node::Node;
 /// What is known, and in which moment.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// The newest allocation of each number.
+    /// The newest allocation of each number, in rising order.
     pub(crate) numbers: Vec<Retired>,
     /// What rows of batches that may be sent again would be answered.
     pub(crate) answers: Vec<AnswerEntry>,

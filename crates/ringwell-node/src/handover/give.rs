@@ -179,13 +179,17 @@ async fn holds(
 ) -> Result<Vec<(u64, u64)>, ChangeError> {
     let directory = node.directory();
     let pools = directory.pools().iter().map(|pool| pool.id());
-    let pools: Vec<PoolId> = pools.filter(|pool| buckets.contains(&bucket(*pool))).collect();
+    let buckets: BTreeSet<u16> = buckets.iter().copied().collect();
+    let pools: BTreeSet<PoolId> = pools.filter(|pool| buckets.contains(&bucket(*pool))).collect();
     let mut holds = Vec::new();
     for shard in node.shards() {
         if let Done::Holds(held) = ask(peers, shard, Step::TellHolds).await? {
             for (held, until) in held {
-                let is_held = |pool: &&PoolId| held.is_none_or(|held| held == **pool);
-                holds.extend(pools.iter().filter(is_held).map(|pool| (pool.0, until.0)));
+                match held {
+                    Some(pool) if pools.contains(&pool) => holds.push((pool.0, until.0)),
+                    Some(_) => {}
+                    None => holds.extend(pools.iter().map(|pool| (pool.0, until.0))),
+                }
             }
         }
     }

@@ -1,7 +1,6 @@
 //! Segments longer than what is read at once.
 
 use super::*;
-use crate::record::Record;
 use crate::recover::{Step, Walk};
 
 const LONG: usize = 12 << 20;
@@ -13,16 +12,7 @@ fn long() -> Author {
     for at in 1..=10 {
         if at % 4 != 0 {
             let params = vec![b'x'; 16_000];
-            let record = Record::Carry {
-                at: Millis(at),
-                number: PromoNumber::from_u64(2_000_000_000 + at).unwrap(),
-                slot: 7,
-                pool: ringwell_core::PoolId(150),
-                allocated_at: Millis(at),
-                locked_until: Millis(at + 1),
-                visitor: None,
-                params: [&params, b""],
-            };
+            let record = carry(at, &params);
             while author.writer.has_room(record.bytes_max() + 16_000) {
                 author.writer.append(&record);
             }
