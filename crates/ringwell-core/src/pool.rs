@@ -208,3 +208,6 @@ fn ring_head(slots: &[Slot]) -> Option<u32> {
 
 /// What a row needs of its pool is one cache line.
 const _: () = assert!(size_of::<Pool>() == 64);
+
+#[cfg(test)]
+mod tests;

@@ -120,7 +120,7 @@ impl Shard {
         if is_older {
             merged.slot.allocated_at = slot.allocated_at;
         }
-        merged.local_at = if is_same || is_older {
+        merged.local_at = if is_same {
             before
         } else {
             // What happens here in this very millisecond comes after it.

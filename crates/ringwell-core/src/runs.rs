@@ -79,3 +79,6 @@ impl Runs {
         self.0.remove(&first);
     }
 }
+
+#[cfg(test)]
+mod tests;

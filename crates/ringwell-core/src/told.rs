@@ -46,3 +46,6 @@ impl Told {
         self.0.iter().map(|(number, (allocated_at, local_at))| (*number, *allocated_at, *local_at))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,3 +39,6 @@ impl Vacant {
         self.0.insert(base, count);
     }
 }
+
+#[cfg(test)]
+mod tests;

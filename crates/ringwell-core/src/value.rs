@@ -68,3 +68,6 @@ impl Position {
 /// A visitor who asked for the same number again: a digest of what the client sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VisitorId(pub [u8; 16]);
+
+#[cfg(test)]
+mod tests;

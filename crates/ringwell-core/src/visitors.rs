@@ -36,3 +36,6 @@ impl Visitors {
         self.visitors.insert(slot, (pool, visitor));
     }
 }
+
+#[cfg(test)]
+mod tests;

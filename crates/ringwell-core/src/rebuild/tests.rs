@@ -344,3 +344,27 @@ fn the_later_end_of_a_lockout_counts_whichever_shard_knows_it() {
     rebuild.adopt(&Retired { slot, local_at: slot.allocated_at, pool, visitor: None });
     assert_eq!(rebuild.finish().slots()[0], known(110, 300, 7));
 }
+
+/// Time in doubt and other shards lengthen lockouts without a record. A snapshot knows that; the
+/// record of the allocation, which may be read after it, does not.
+#[test]
+fn a_record_that_is_read_again_does_not_shorten_what_a_snapshot_knows() {
+    let pool = spec(0).id;
+    let slot = |number, until| Slot {
+        number,
+        allocated_at: Millis(100),
+        locked_until: Millis(until),
+        position: Position(7),
+    };
+    // One in rotation, one of a pool that is gone.
+    for number in [number(0, 0), number(1, 0)] {
+        let visitor = Some(VisitorId([1; 16]));
+        let mut rebuild = Rebuild::new(vec![spec(0)]);
+        rebuild.restore(u32::MAX, Fact { slot: slot(number, 170), pool, visitor });
+        rebuild.learn(u32::MAX, Fact { slot: slot(number, 120), pool, visitor: None });
+        rebuild.relock(u32::MAX, number, Millis(120), Position(7));
+        let shard = rebuild.finish();
+        assert_eq!(shard.newest(number), Some(slot(number, 170)));
+        assert_eq!(shard.newest_visitor(u32::MAX, number), visitor);
+    }
+}

@@ -9,6 +9,8 @@ use crate::{
     VisitorId,
 };
 
+mod adopt;
+
 const FIRST: u64 = 8_885_550_000;
 const NUMBERS: u8 = 12;
 const POOLS: u32 = 3;
@@ -68,6 +70,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Known {
     allocated_at: Millis,
     locked_until: Millis,
+    position: u64,
     holder: Option<(u32, u8)>,
 }
 
@@ -85,6 +88,24 @@ impl Model {
     fn members(&self, pool: u32) -> Vec<u8> {
         let bits = self.pools.get(&pool).map_or(0, |(bits, _)| *bits);
         (0..NUMBERS).filter(|at| bits >> at & 1 == 1).collect()
+    }
+
+    /// The number of a visitor: of several the newest.
+    fn newest_of(&self, holder: (u32, u8)) -> Option<u8> {
+        let numbers = self.members(holder.0).into_iter();
+        let theirs = numbers.filter(|at| self.of(*at).holder == Some(holder));
+        theirs.max_by_key(|at| (self.of(*at).allocated_at, self.of(*at).position))
+    }
+
+    /// A visitor has one number of a pool, and is known to that pool only.
+    fn forget_visitors(&mut self, pool: u32) {
+        for at in self.members(pool) {
+            let known = self.of(at);
+            let is_newest =
+                |holder: &(u32, u8)| holder.0 == pool && self.newest_of(*holder) == Some(at);
+            let holder = known.holder.filter(is_newest);
+            self.numbers.insert(at, Known { holder, ..known });
+        }
     }
 
     fn is_in_another(&self, pool: u32, bits: u16) -> bool {
@@ -122,6 +143,7 @@ impl Rig {
         assert_eq!(put.is_err(), self.model.is_in_another(pool, bits));
         if put.is_ok() {
             self.model.pools.insert(pool, (bits, Millis(lifetime)));
+            self.model.forget_visitors(pool);
         }
     }
 
@@ -134,14 +156,15 @@ impl Rig {
         let id = visitor.map(|v| VisitorId([v; 16]));
         let members = self.model.members(pool);
         let holder = visitor.map(|v| (pool, v));
-        if let Some(kept) = id.and_then(|id| self.shard.keep(now, pool, id, position)) {
-            let at = u8::try_from(kept.number.to_u64() - FIRST).unwrap();
+        let theirs = holder.and_then(|holder| self.model.newest_of(holder));
+        let theirs = theirs.filter(|at| self.model.of(*at).locked_until > now);
+        let kept = id.and_then(|id| self.shard.keep(now, pool, id, position));
+        assert_eq!(kept.map(|kept| kept.number), theirs.map(number), "a visitor's number");
+        if let Some(at) = theirs {
             let known = self.model.of(at);
-            assert!(members.contains(&at), "kept a number of another pool");
-            assert!(known.locked_until > now, "kept a number that was free");
-            assert_eq!(known.holder, holder, "kept somebody else's number");
             let locked_until = known.locked_until.max(now + lifetime);
-            self.model.numbers.insert(at, Known { locked_until, ..known });
+            let position = self.position;
+            self.model.numbers.insert(at, Known { locked_until, position, ..known });
             return;
         }
         let free = members.iter().map(|at| self.model.of(*at).locked_until);
@@ -152,8 +175,10 @@ impl Rig {
                 let at = u8::try_from(grant.number.to_u64() - FIRST).unwrap();
                 assert!(members.contains(&at), "a number that the pool does not have");
                 assert_eq!(Some(self.model.of(at).locked_until), longest, "not the longest free");
-                let known = Known { allocated_at: now, locked_until: now + lifetime, holder };
+                let (locked_until, position) = (now + lifetime, self.position);
+                let known = Known { allocated_at: now, locked_until, position, holder };
                 self.model.numbers.insert(at, known);
+                self.model.forget_visitors(pool);
             }
         }
     }
@@ -164,7 +189,9 @@ impl Rig {
         let position = Position(self.position);
         if self.shard.release(self.now, slot, known.allocated_at, position).is_some() {
             let locked_until = self.now + Millis(1);
-            self.model.numbers.insert(at, Known { locked_until, holder: None, ..known });
+            let position = self.position;
+            let known = Known { locked_until, position, holder: None, ..known };
+            self.model.numbers.insert(at, known);
         }
     }
 
@@ -184,7 +211,8 @@ impl Rig {
             let locked_until = locked_until.max(known.locked_until);
             // Who tells of the same allocation may have missed who has it.
             let holder = known.holder.filter(|_| known.allocated_at == self.now);
-            let known = Known { allocated_at: self.now, locked_until, holder };
+            let (allocated_at, position) = (self.now, self.position);
+            let known = Known { allocated_at, locked_until, position, holder };
             self.model.numbers.insert(at, known);
         }
     }
@@ -291,23 +319,6 @@ fn a_hold_of_all_pools_waits_for_those_that_come_later_too() {
 }
 
 #[test]
-fn the_longer_lockout_counts_also_if_another_shards_clock_makes_its_allocation_look_older() {
-    let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();
-    shard.allocate(Millis(100), 0, Some(VisitorId([1; 16])), Position(1)).unwrap();
-    let slot = Slot {
-        number: number(0),
-        allocated_at: Millis(90),
-        locked_until: Millis(200),
-        position: Position(2),
-    };
-    let from = Retired { slot, local_at: Millis(90), pool: PoolId(100), visitor: None };
-    let adopted = shard.adopt(Millis(110), &from).unwrap();
-    assert_eq!(adopted.visitor, Some(VisitorId([1; 16])), "who got it later keeps it");
-    let known = shard.newest(number(0)).unwrap();
-    assert_eq!((known.allocated_at, known.locked_until), (Millis(100), Millis(200)));
-}
-
-#[test]
 fn a_change_of_the_lifetime_alone_leaves_every_number_where_it_is() {
     let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50), spec(1, 0b1100, 0, 50)]).finish();
     shard.hold(Some(PoolId(101)), Millis(70));
@@ -376,34 +387,10 @@ fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [number(4), number(6), number(2)]);
 }
 
+/// Pools come and go for years; only holds are remembered of those that are gone.
 #[test]
-fn what_the_owner_before_tells_counts_whatever_its_clock_says() {
-    let told = |allocated_at, here| Retired {
-        slot: Slot {
-            number: number(0),
-            allocated_at: Millis(allocated_at),
-            locked_until: Millis(120),
-            position: Position(2),
-        },
-        local_at: Millis(here),
-        pool: PoolId(100),
-        visitor: Some(VisitorId([2; 16])),
-    };
-    // The other clock is behind what went out here before, and ahead of now.
-    for allocated_at in [90, 5000] {
-        let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();
-        shard.allocate(Millis(100), 0, Some(VisitorId([1; 16])), Position(1)).unwrap();
-        shard.remove_pool(0, None);
-        let adopted = shard.adopt(Millis(110), &told(allocated_at, 110)).unwrap();
-        let name = (adopted.slot.allocated_at, adopted.slot.locked_until, adopted.visitor);
-        let visitor = Some(VisitorId([2; 16]));
-        assert_eq!(name, (Millis(allocated_at), Millis(150), visitor), "the longer lockout");
-        shard.put_pool(0, &spec(0, 0b1, 0, 50), None).unwrap();
-        assert_eq!(shard.local_at(0), Millis(109), "after what was here, before what comes");
-        let again = shard.adopt(Millis(130), &told(allocated_at, 130));
-        assert_eq!(again, None, "it is known");
-        shard.allocate(Millis(150), 0, None, Position(3)).unwrap();
-        assert_eq!(shard.local_at(0), Millis(150));
-        assert_eq!(shard.told().count(), 0);
-    }
+fn of_a_pool_that_is_gone_and_was_never_held_nothing_is_kept() {
+    let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();
+    shard.remove_pool(0, None);
+    assert!(shard.holds_elsewhere.is_empty() && shard.retired.is_empty());
 }

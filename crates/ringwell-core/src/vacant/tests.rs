@@ -1,0 +1,46 @@
+//! Free runs against a set of free slots.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::Vacant;
+
+const SLOTS: u32 = 24;
+
+/// The free slots as runs, each as long as it goes.
+fn runs(free: &BTreeSet<u32>) -> Vec<(u32, u32)> {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &slot in free {
+        match runs.last_mut() {
+            Some((base, length)) if *base + *length == slot => *length += 1,
+            _ => runs.push((slot, 1)),
+        }
+    }
+    runs
+}
+
+proptest! {
+    #[test]
+    fn what_is_given_back_is_found_again_in_runs_as_long_as_they_go(
+        steps in proptest::collection::vec((any::<bool>(), 0..SLOTS, 1..9_u32), 0..60)
+    ) {
+        let (mut vacant, mut free) = (Vacant::default(), BTreeSet::new());
+        for (takes, base, count) in steps {
+            if takes {
+                let first = runs(&free).into_iter().find(|(_, length)| *length >= count);
+                let taken = vacant.take(count);
+                prop_assert_eq!(taken, first.map(|(base, _)| base));
+                if let Some(base) = taken {
+                    free.retain(|slot| !(base..base + count).contains(slot));
+                }
+            } else if (base..base + count).all(|slot| !free.contains(&slot)) {
+                vacant.give(base, count);
+                free.extend(base..base + count);
+            }
+            prop_assert_eq!(vacant.count(), free.len());
+            let known: Vec<_> = vacant.0.iter().map(|(base, length)| (*base, *length)).collect();
+            prop_assert_eq!(known, runs(&free));
+        }
+    }
+}
