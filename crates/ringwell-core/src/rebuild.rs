@@ -99,14 +99,6 @@ impl Rebuild {
         }
     }
 
-    /// By this node's clock, when the allocation of `slot` was.
-    fn local_at(&self, slot: &Slot) -> Millis {
-        match self.retired.get(&slot.number) {
-            Some(retired) => retired.local_at,
-            None => self.told.local_at(slot),
-        }
-    }
-
     /// From a snapshot, after the numbers: when, by this node's clock, an allocation of `number` was
     /// that another clock has at `allocated_at`.
     pub fn restore_told(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
@@ -172,7 +164,7 @@ impl Rebuild {
         let Some(index) = self.find(u32::MAX, from.slot.number) else { return };
         let known = self.slots[index as usize];
         let rank = (from.local_at, from.slot.locked_until);
-        if rank > (self.local_at(&known), known.locked_until) {
+        if rank > (self.told.local_at(&known), known.locked_until) {
             let locked_until = from.slot.locked_until.max(known.locked_until);
             let slot = Slot { locked_until, position: known.position, ..from.slot };
             let fact = Fact { slot, pool: from.pool, visitor: from.visitor };

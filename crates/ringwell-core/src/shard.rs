@@ -399,3 +399,6 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

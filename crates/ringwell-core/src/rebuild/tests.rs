@@ -368,3 +368,45 @@ fn a_record_that_is_read_again_does_not_shorten_what_a_snapshot_knows() {
         assert_eq!(shard.newest_visitor(u32::MAX, number), visitor);
     }
 }
+
+#[test]
+fn when_an_allocation_was_by_this_clock_is_known_again_from_a_record_and_from_a_snapshot() {
+    // One in rotation, one of a pool that is gone.
+    for number in [number(0, 0), number(1, 0)] {
+        let slot = Slot {
+            number,
+            allocated_at: Millis(90),
+            locked_until: Millis(200),
+            position: Position(3),
+        };
+        let fact = Fact { slot, pool: spec(0).id, visitor: None };
+        let mut record = Rebuild::new(vec![spec(0)]);
+        record.learn_told(fact, Millis(110));
+        assert_eq!(record.finish().newest_local_at(number), Some(Millis(110)));
+        // What a snapshot tells of an allocation since which there was another, counts no more.
+        for (told, local_at) in [(90, 110), (80, 90)] {
+            let mut snapshot = Rebuild::new(vec![spec(0)]);
+            snapshot.restore(u32::MAX, fact);
+            snapshot.restore_told(number, Millis(told), Millis(110));
+            assert_eq!(snapshot.finish().newest_local_at(number), Some(Millis(local_at)));
+        }
+    }
+}
+
+#[test]
+fn of_two_shards_the_one_whose_allocation_is_later_by_this_clock_is_right() {
+    let known = |allocated_at, locked_until, position| Slot {
+        number: number(0, 0),
+        allocated_at: Millis(allocated_at),
+        locked_until: Millis(locked_until),
+        position: Position(position),
+    };
+    let (pool, here) = (spec(0).id, VisitorId([1; 16]));
+    let mut rebuild = Rebuild::new(vec![spec(0)]);
+    let fact = Fact { slot: known(90, 200, 7), pool, visitor: Some(here) };
+    rebuild.learn_told(fact, Millis(110));
+    let (local_at, there) = (Millis(100), Some(VisitorId([2; 16])));
+    rebuild.adopt(&Retired { slot: known(100, 150, 3), local_at, pool, visitor: there });
+    let shard = rebuild.finish();
+    assert_eq!((shard.slots()[0], shard.visitor(0)), (fact.slot, Some(here)));
+}

@@ -1,0 +1,49 @@
+//! Holds, visitors and numbers that left, at their edges.
+
+use crate::{
+    Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Rebuild, Shard, VisitorId,
+};
+
+const FIRST: u64 = 8_885_550_000;
+const ANN: VisitorId = VisitorId([1; 16]);
+
+fn number(at: u32) -> PromoNumber {
+    PromoNumber::from_u64(FIRST + u64::from(at)).unwrap()
+}
+
+/// A pool of four numbers with lockouts of 50 ms.
+fn shard() -> Shard {
+    let numbers = vec![NumberRange::new(number(0), 4).unwrap()];
+    Rebuild::new(vec![PoolSpec { id: PoolId(1), lifetime: Millis(50), numbers }]).finish()
+}
+
+#[test]
+fn while_a_pool_is_held_its_visitors_keep_nothing_and_afterwards_what_is_still_theirs() {
+    for (now, is_kept) in [(119, false), (120, true), (121, true), (149, true), (150, false)] {
+        let mut shard = shard();
+        shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap();
+        shard.hold(Some(PoolId(1)), Millis(120));
+        let kept = shard.keep(Millis(now), 0, ANN, Position(2));
+        assert_eq!(kept.map(|kept| kept.number), is_kept.then(|| number(0)), "{now}");
+    }
+}
+
+#[test]
+fn numbers_that_left_are_told_in_rising_order_from_after_any_of_them_and_by_range() {
+    let mut shard = shard();
+    for at in 1..=3 {
+        shard.allocate(Millis(100 + at), 0, None, Position(at)).unwrap();
+    }
+    shard.remove_pool(0, None);
+    let after = |after: Option<u32>| -> Vec<u64> {
+        let retired = shard.retired_after(after.map(number));
+        retired.map(|retired| retired.slot.number.to_u64() - FIRST).collect()
+    };
+    assert_eq!(after(None), [0, 1, 2], "the fourth was never handed out");
+    assert_eq!((after(Some(0)), after(Some(1)), after(Some(2))), (vec![1, 2], vec![2], vec![]));
+    let within = |first, count| -> Vec<u64> {
+        let range = NumberRange::new(number(first), count).unwrap();
+        shard.retired_in(range).map(|retired| retired.slot.number.to_u64() - FIRST).collect()
+    };
+    assert_eq!((within(0, 4), within(1, 1), within(3, 9)), (vec![0, 1, 2], vec![1], vec![]));
+}
