@@ -3,11 +3,76 @@
 //! Varints are LEB128: seven bits a byte, lowest first. A reader takes the shortest form only, so
 //! that a value has one encoding.
 
+/// A group's records while they gather. Room for the next one is there before it is written, so that
+/// its bytes are checked once; what lies in that room is of groups before, or zeros.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Body {
+    bytes: Vec<u8>,
+    len: usize,
+    /// How long the one before became.
+    usual: usize,
+}
+
+impl Body {
+    /// The room grows by at least this much more than is asked for.
+    const GROWTH: usize = 4_096;
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// At least `wanted` bytes behind those that count.
+    #[inline]
+    pub(crate) fn room(&mut self, wanted: usize) -> &mut [u8] {
+        if self.bytes.len() - self.len < wanted {
+            self.grow(wanted);
+        }
+        &mut self.bytes[self.len..]
+    }
+
+    #[cold]
+    fn grow(&mut self, wanted: usize) {
+        let growth = wanted + Self::GROWTH;
+        if self.bytes.is_empty() {
+            // Asked for as a whole, zeros cost nothing.
+            self.bytes = vec![0; self.usual + growth];
+        } else {
+            self.bytes.resize(self.len + self.len / 2 + growth, 0);
+        }
+    }
+
+    /// The next `count` bytes have been written, and count from now on.
+    #[inline]
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.len += count;
+    }
+
+    /// Gives what counts, and begins again in `spare`.
+    pub(crate) fn take(&mut self, spare: Vec<u8>) -> Vec<u8> {
+        let mut bytes = std::mem::replace(&mut self.bytes, spare);
+        self.usual = std::mem::take(&mut self.len);
+        bytes.truncate(self.usual);
+        bytes
+    }
+}
+
+/// Room for a header. Whatever its length is by now, a word behind it is within: nothing to check.
+pub(crate) const ROOM: usize = u8::MAX as usize + size_of::<u64>();
+
 /// Header of one record while it is put together, in the place where it will stay. Nothing that
 /// was written is read again: a wide load of what narrow stores have just left waits for them.
 pub(crate) struct Scratch<'a> {
-    bytes: &'a mut [u8],
-    len: usize,
+    bytes: &'a mut [u8; ROOM],
+    /// At most [`Self::BYTES`].
+    len: u8,
 }
 
 #[expect(clippy::inline_always, reason = "measured: see `record::encode`")]
@@ -15,19 +80,26 @@ impl<'a> Scratch<'a> {
     /// Longer than every record without its parameters.
     pub(crate) const BYTES: usize = 128;
 
-    /// `bytes` are [`Self::BYTES`] zeros.
-    pub(crate) fn new(bytes: &'a mut [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a mut [u8; ROOM]) -> Self {
         Self { bytes, len: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        usize::from(self.len)
+    }
+
+    /// Writes a word of which the first `count` bytes count: what comes next is written over the others.
+    #[inline(always)]
+    fn word(&mut self, word: u64, count: u8) {
+        let at = usize::from(self.len);
+        self.bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        self.len = self.len.wrapping_add(count);
     }
 
     #[inline(always)]
     pub(crate) fn byte(&mut self, value: u8) {
-        self.bytes[self.len] = value;
-        self.len += 1;
+        self.bytes[usize::from(self.len)] = value;
+        self.len = self.len.wrapping_add(1);
     }
 
     #[inline(always)]
@@ -36,9 +108,16 @@ impl<'a> Scratch<'a> {
     }
 
     #[inline(always)]
-    pub(crate) fn slice(&mut self, value: &[u8]) {
-        self.bytes[self.len..self.len + value.len()].copy_from_slice(value);
-        self.len += value.len();
+    pub(crate) fn array<const N: usize>(&mut self, value: &[u8; N]) {
+        let at = usize::from(self.len);
+        self.bytes[at..at + N].copy_from_slice(value);
+        self.len = self.len.wrapping_add(u8::try_from(N).unwrap_or(u8::MAX));
+    }
+
+    /// The low five bytes of `value`.
+    #[inline(always)]
+    pub(crate) fn five_bytes(&mut self, value: u64) {
+        self.word(value, 5);
     }
 
     #[inline(always)]
@@ -49,18 +128,35 @@ impl<'a> Scratch<'a> {
         }
     }
 
+    /// Two varints, one behind the other: where both are short their bits are spread at the same time.
+    #[inline(always)]
+    pub(crate) fn varints(&mut self, first: u64, second: u64) {
+        if (first | second) >= 1 << 28 {
+            self.varint(first);
+            self.varint(second);
+            return;
+        }
+        let both = spread(first | second << 32);
+        let (goes_on, len) = SHORT_VARINTS[(first | 1).ilog2() as usize & 31];
+        self.word(both & u64::from(u32::MAX) | u64::from(goes_on), len);
+        let (goes_on, len) = SHORT_VARINTS[(second | 1).ilog2() as usize & 31];
+        self.word(both >> 32 | u64::from(goes_on), len);
+    }
+
+    /// A varint that nearly always is one byte.
+    #[inline(always)]
+    pub(crate) fn small_varint(&mut self, value: u64) {
+        match u8::try_from(value) {
+            Ok(value) if value < 0x80 => self.byte(value),
+            _ => self.varint(value),
+        }
+    }
+
     /// Up to four bytes at once, because their count is hard to foresee.
     #[inline(always)]
     fn short_varint(&mut self, value: u32) {
-        let spread = value & 0x7F
-            | (value & 0x3F80) << 1
-            | (value & 0x001F_C000) << 2
-            | (value & 0x0FE0_0000) << 3;
-        let highest = (value | 1).ilog2();
-        let before_last = highest / 7;
-        let goes_on = 0x0080_8080 & ((1 << (8 * before_last)) - 1);
-        self.bytes[self.len..self.len + 4].copy_from_slice(&(spread | goes_on).to_le_bytes());
-        self.len += before_last as usize + 1;
+        let (goes_on, len) = SHORT_VARINTS[(value | 1).ilog2() as usize];
+        self.word(spread(u64::from(value)) | u64::from(goes_on), len);
     }
 
     #[cold]
@@ -72,6 +168,29 @@ impl<'a> Scratch<'a> {
         self.byte((value & 0x7F) as u8);
     }
 }
+
+/// Seven bits a byte instead of eight, of each half of a word that has 28 of 32 bits.
+#[inline]
+const fn spread(halves: u64) -> u64 {
+    let fours = halves & 0x3FFF_0000_3FFF | (halves & 0x0FFF_C000_0FFF_C000) << 2;
+    fours & 0x007F_007F_007F_007F | (fours & 0x3F80_3F80_3F80_3F80) << 1
+}
+
+/// Of a varint, by the highest bit of its value: the bits that say that it goes on, and its length.
+/// Of more than four bytes only the first four are told.
+const SHORT_VARINTS: [(u32, u8); 32] = {
+    let mut all = [(0x0080_8080, 4); 32];
+    let mut bit = 0;
+    while bit < 21 {
+        all[bit] = match bit / 7 {
+            0 => (0, 1),
+            1 => (0x80, 2),
+            _ => (0x8080, 3),
+        };
+        bit += 1;
+    }
+    all
+};
 
 /// Reads on through a slice; `None` as soon as something is not there.
 #[derive(Clone, Debug)]

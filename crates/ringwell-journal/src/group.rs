@@ -8,6 +8,7 @@
 
 use ringwell_core::{Millis, Position};
 
+use crate::bytes::Body;
 use crate::place::{BODY_BYTES_MAX, position_parts};
 use crate::record::{DecodeError, Record, Records};
 
@@ -61,7 +62,7 @@ pub struct Group {
 pub struct Writer {
     tip: Tip,
     base: Millis,
-    body: Vec<u8>,
+    body: Body,
 }
 
 impl Tip {
@@ -125,7 +126,7 @@ impl Writer {
     /// Goes on where a journal ends. The caller has raised the epoch.
     #[must_use]
     pub fn new(tip: Tip) -> Self {
-        Self { tip, base: Millis::ZERO, body: Vec::new() }
+        Self { tip, base: Millis::ZERO, body: Body::default() }
     }
 
     /// Appends a record to the group that gathers. Its position is final.
@@ -188,15 +189,14 @@ impl Writer {
         self.tip.last_at
     }
 
-    /// Closes the group that gathers, if it has records. The next one gathers in `spare`, which
-    /// is emptied and keeps its capacity; without a group `spare` is only dropped.
+    /// Closes the group that gathers, if it has records. The next one gathers in `spare`,
+    /// whatever is in it; without a group `spare` is only dropped.
     #[must_use]
-    pub fn seal(&mut self, mut spare: Vec<u8>) -> Option<Group> {
+    pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
         if self.body.is_empty() {
             return None;
         }
-        spare.clear();
-        let body = std::mem::replace(&mut self.body, spare);
+        let body = self.body.take(spare);
         // `append` keeps the body within BODY_BYTES_MAX, so this never saturates.
         let body_len = u32::try_from(body.len()).unwrap_or(u32::MAX);
         let Tip { next_n: n, prev_hash, epoch, last_at } = self.tip;
@@ -213,7 +213,7 @@ impl Writer {
         if position_parts(place).0 != self.tip.next_n {
             return None;
         }
-        Records::new(self.tip.next_n, self.base, &self.body).at(place).ok()
+        Records::new(self.tip.next_n, self.base, self.body.as_slice()).at(place).ok()
     }
 }
 

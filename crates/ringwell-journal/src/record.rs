@@ -206,6 +206,7 @@ impl Record<'_> {
     }
 }
 
+#[inline]
 fn params_len([first, second]: [&[u8]; 2]) -> usize {
     first.len() + second.len() + usize::from(!first.is_empty() && !second.is_empty())
 }

@@ -65,8 +65,16 @@ impl Job {
         let rows = self.batch.rows().iter().zip(&self.plans).zip(&self.outcomes);
         let directory = thread.directory();
         for ((row, plan), outcome) in rows {
-            let answer = row_answer(thread, &directory, row, plan, *outcome);
-            writer.row(row.request_id, &answer);
+            match (plan, *outcome) {
+                // Nearly every row: without the general way it takes half as long.
+                (Plan::Allocate(owner), Outcome::Allocated { number }) if !owner.is_tracked => {
+                    writer.number(row.request_id, number);
+                }
+                (plan, outcome) => {
+                    let answer = row_answer(thread, &directory, row, plan, outcome);
+                    writer.row(row.request_id, &answer);
+                }
+            }
         }
         writer.finish();
         out

@@ -38,8 +38,9 @@ pub struct Tracking<'a> {
 const QUERY_VALUE: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-const NUMBER_ROW: &[u8; 84] =
-    br#""promo_number_formatted":"000-000-0000","promo_number":"0000000000","tracking_url":""#;
+/// A row's members with an empty tracking URL, and its end.
+const NUMBER_ROW: &[u8; 86] =
+    br#""promo_number_formatted":"000-000-0000","promo_number":"0000000000","tracking_url":""}"#;
 const FORMATTED_AT: usize = 26;
 const BARE_AT: usize = 56;
 
@@ -96,24 +97,14 @@ impl<'a> BulkResponse<'a> {
     }
 
     /// Adds the answer of the next row.
-    #[inline]
     pub fn row(&mut self, request_id: Option<Span>, answer: &Answer<'_>) {
+        self.begin(request_id);
         let out = &mut *self.out;
-        if !self.is_first {
-            out.push(b',');
-        }
-        self.is_first = false;
-        match request_id {
-            Some(id) => {
-                out.extend_from_slice(b"{\"request_id\":");
-                out.extend_from_slice(id.of(self.text));
-                out.push(b',');
-            }
-            None => out.push(b'{'),
-        }
         match answer {
             Answer::Number { number, overflow, tracking } => {
                 number_row(out, *number);
+                // Without its end.
+                out.truncate(out.len() - 2);
                 if let Some(tracking) = tracking {
                     tracking.write(*number, |piece| json_text(out, piece));
                 }
@@ -129,13 +120,52 @@ impl<'a> BulkResponse<'a> {
         }
     }
 
+    /// Adds the answer of the next row: a number that is not the overflow number, of a pool without
+    /// tracking URLs.
+    #[inline]
+    pub fn number(&mut self, request_id: Option<Span>, number: PromoNumber) {
+        self.begin(request_id);
+        number_row(self.out, number);
+    }
+
+    #[inline]
+    fn begin(&mut self, request_id: Option<Span>) {
+        let out = &mut *self.out;
+        if !self.is_first {
+            out.push(b',');
+        }
+        self.is_first = false;
+        match request_id {
+            Some(id) => {
+                out.extend_from_slice(b"{\"request_id\":");
+                push_short(out, id, self.text);
+                out.push(b',');
+            }
+            None => out.push(b'{'),
+        }
+    }
+
     /// Ends it.
     pub fn finish(self) {
         self.out.extend_from_slice(b"]}");
     }
 }
 
-/// The members of a number up to the opening quote of the tracking URL.
+/// Appends what stands at `span`. Ids are short: as many bytes as a register has, and then without
+/// those behind it, are copied without a call.
+#[inline]
+fn push_short(out: &mut Vec<u8>, span: Span, text: &[u8]) {
+    match text.get(span.start()..).and_then(|from| from.first_chunk::<16>()) {
+        Some(wide) if span.len() <= wide.len() => {
+            let end = out.len() + span.len();
+            out.extend_from_slice(wide);
+            out.truncate(end);
+        }
+        _ => out.extend_from_slice(span.of(text)),
+    }
+}
+
+/// The members of a number, with an empty tracking URL, and the row's end.
 #[inline]
 fn number_row(out: &mut Vec<u8>, number: PromoNumber) {
     let digits = digits(number);

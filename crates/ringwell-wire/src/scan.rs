@@ -5,6 +5,8 @@
 //! fault at all): the careful way then reads the whole body again and finds the words for it.
 //! Invariant: what it accepts, `relaxed` reads as the same rows.
 
+mod usual;
+
 use memchr::memchr2;
 
 use crate::batch::{Limits, Row, parse_row};
@@ -16,8 +18,9 @@ const FIRST_TEXT: u8 = 0x20;
 struct Scanner<'a> {
     body: &'a [u8],
     at: usize,
-    /// Control characters stand somewhere: strings must be searched for them.
-    has_control: bool,
+    /// Whether control characters stand somewhere, so that strings must be searched for them.
+    /// `None` as long as only usual rows were read, which have none.
+    has_control: Option<bool>,
 }
 
 /// What a member of a row is called.
@@ -29,11 +32,7 @@ enum Name {
 
 /// Reads `body` into `rows`; `None` if it is not for this reader, with some rows read perhaps.
 pub(crate) fn scan(body: &[u8], limits: &Limits, rows: &mut Vec<Row>) -> Option<()> {
-    let (least, greatest) = extremes(body);
-    if !greatest.is_ascii() && std::str::from_utf8(body).is_err() {
-        return None;
-    }
-    Scanner { body, at: 0, has_control: least < FIRST_TEXT }.body(limits, rows)
+    Scanner { body, at: 0, has_control: None }.body(limits, rows)
 }
 
 /// The least and the greatest byte. Without an early end, so that many are looked at at once.
@@ -64,7 +63,16 @@ fn find_end(text: &[u8]) -> Option<usize> {
 impl Scanner<'_> {
     fn body(&mut self, limits: &Limits, rows: &mut Vec<Row>) -> Option<()> {
         let (mut has_rows, mut has_other) = (false, false);
-        self.expect(b'{')?;
+        if let Some(rest) = self.body.strip_prefix(br#"{"requests":"#) {
+            self.at = self.body.len() - rest.len();
+            self.rows(limits, rows)?;
+            has_rows = true;
+            if !self.goes_on(b'}')? {
+                return self.next().is_none().then_some(());
+            }
+        } else {
+            self.expect(b'{')?;
+        }
         loop {
             let name = self.string()?;
             self.expect(b':')?;
@@ -104,44 +112,16 @@ impl Scanner<'_> {
 
     #[inline]
     fn row(&mut self, limits: &Limits, rows: &mut Vec<Row>) -> Option<()> {
-        let (suffix, request_id) = match self.usual_row() {
-            Some((suffix, request_id)) => (Some(suffix), request_id),
-            None => self.any_row()?,
-        };
+        if let Some((row, behind)) = usual::read(self.body, self.body.get(self.at..)?, limits) {
+            self.at = self.body.len() - behind.len();
+            rows.push(row);
+            return Some(());
+        }
+        let (suffix, request_id) = self.any_row()?;
         let row = parse_row(self.body, request_id, suffix, limits);
         let is_escaped = row.ask.as_ref().is_ok_and(|ask| ask.key_is_escaped);
         rows.push(row);
         (!is_escaped).then_some(())
-    }
-
-    /// A row as nearly every client writes it: `{"api_suffix":"…","request_id":"…"}`, the latter
-    /// perhaps left out. Stays where it is if it is another.
-    #[inline]
-    fn usual_row(&mut self) -> Option<(Span, Option<Span>)> {
-        let start = self.body.get(self.at..)?.strip_prefix(br#"{"api_suffix":""#)?;
-        let (suffix, rest) = self.split_text(start, memchr2(b'"', b'\\', start)?)?;
-        let Some(start) = rest.strip_prefix(br#","request_id":""#) else {
-            self.at = self.place(rest.strip_prefix(b"}")?);
-            return Some((suffix, None));
-        };
-        let (id, rest) = self.split_text(start, find_end(start)?)?;
-        self.at = self.place(rest.strip_prefix(b"}")?);
-        Some((suffix, Some(Span::new(id.start() - 1, id.end() + 1))))
-    }
-
-    /// Cuts off a string of `length` bytes and its closing quote.
-    #[inline]
-    fn split_text<'a>(&self, from: &'a [u8], length: usize) -> Option<(Span, &'a [u8])> {
-        let (text, rest) = from.split_at_checked(length)?;
-        let start = self.place(from);
-        let is_clean = !(self.has_control && extremes(text).0 < FIRST_TEXT);
-        is_clean.then_some((Span::new(start, start + length), rest.strip_prefix(b"\"")?))
-    }
-
-    /// Where the rest of the body begins.
-    #[inline]
-    fn place(&self, rest: &[u8]) -> usize {
-        self.body.len() - rest.len()
     }
 
     fn any_row(&mut self) -> Option<(Option<Span>, Option<Span>)> {
@@ -220,12 +200,25 @@ impl Scanner<'_> {
         let rest = &self.body[start..];
         let length = find_end(rest)?;
         let text = &rest[..length];
-        if rest[length] == b'\\' || (self.has_control && extremes(text).0 < FIRST_TEXT) {
+        let is_escaped = rest[length] == b'\\';
+        if is_escaped || (self.has_control()? && extremes(text).0 < FIRST_TEXT) {
             return None;
         }
         let end = start + length;
         self.at = end + 1;
         Some(Span::new(start, end))
+    }
+
+    /// Whether control characters stand anywhere in the body; `None` if it is no text at all.
+    fn has_control(&mut self) -> Option<bool> {
+        if self.has_control.is_none() {
+            let (least, greatest) = extremes(self.body);
+            if !greatest.is_ascii() && std::str::from_utf8(self.body).is_err() {
+                return None;
+            }
+            self.has_control = Some(least < FIRST_TEXT);
+        }
+        self.has_control
     }
 
     /// The next byte that is not white space; stays on it.

@@ -18,19 +18,19 @@ fn values() -> impl Iterator<Item = u64> {
 #[test]
 fn a_varint_has_seven_bits_a_byte_and_is_read_back() {
     for value in values() {
-        let mut bytes = [0; Scratch::BYTES];
+        let mut bytes = [0; ROOM];
         let mut scratch = Scratch::new(&mut bytes);
         scratch.byte(0xEE);
         scratch.varint(value);
         let end = scratch.len();
-        scratch.slice(b"next");
+        scratch.array(b"next");
         assert_eq!(scratch.len(), end + 4);
         scratch.set(0, 0xDD);
         let wanted = [&[0xDD], leb128(value).as_slice(), b"next"].concat();
         assert_eq!(bytes[..end + 4], wanted, "{value}");
         let mut cursor = Cursor::new(&bytes[1..]);
         assert_eq!(cursor.varint(), Some(value));
-        assert_eq!(cursor.remaining(), Scratch::BYTES - end);
+        assert_eq!(cursor.remaining(), ROOM - end);
         let narrow = Cursor::new(&bytes[1..]).varint_u32();
         assert_eq!(narrow, u32::try_from(value).ok(), "{value}");
     }

@@ -8,7 +8,7 @@
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
 use super::{PARAMS_BYTES_MAX, Record, RowKey, flag, kind, params_len};
-use crate::bytes::Scratch;
+use crate::bytes::{Body, ROOM, Scratch};
 use crate::place::{position, position_parts};
 
 /// Where the flags stand: each optional field adds its own as it is written.
@@ -22,24 +22,21 @@ impl Record<'_> {
     /// If the record breaks a rule of the format (happened before `base`, `previous` not before
     /// it, parameters too long): asserted before anything is written, as it could not be read.
     #[inline(always)]
-    pub(crate) fn encode(&self, n: u64, base: Millis, body: &mut Vec<u8>) -> Position {
+    pub(crate) fn encode(&self, n: u64, base: Millis, body: &mut Body) -> Position {
         let place = position(n, body.len());
         self.check(base, place);
-        let start = body.len();
-        body.extend_from_slice(&[0; Scratch::BYTES]);
-        let mut head = Head { scratch: Scratch::new(&mut body[start..]), flags: 0, place };
-        let params = self.encode_head(base, &mut head);
-        let end = start + head.end();
-        body.truncate(end);
-        if let Some([first, second]) = params {
-            if !first.is_empty() {
-                body.extend_from_slice(first);
-                if !second.is_empty() {
-                    body.push(b'&');
-                }
-            }
-            body.extend_from_slice(second);
-        }
+        let params = self.params();
+        let params_len = params_len(params);
+        let room = body.room(ROOM + params_len);
+        let Some(head) = room.first_chunk_mut() else {
+            unreachable!("the room is as long as was asked for")
+        };
+        let mut head = Head { scratch: Scratch::new(head), flags: 0, place };
+        self.encode_head(base, params_len, &mut head);
+        let start = head.end();
+        let end = start + params_len;
+        write_params(params, &mut room[start..end]);
+        body.advance(end);
         place
     }
 
@@ -60,9 +57,17 @@ impl Record<'_> {
         }
     }
 
-    /// Everything but the parameters, which are returned if there are any.
     #[inline(always)]
-    fn encode_head(&self, base: Millis, head: &mut Head<'_>) -> Option<[&[u8]; 2]> {
+    fn params(&self) -> [&[u8]; 2] {
+        match *self {
+            Self::Allocate { params, .. } | Self::Carry { params, .. } => params,
+            _ => [&[]; 2],
+        }
+    }
+
+    /// Everything but the parameters, which are `params_len` long.
+    #[inline(always)]
+    fn encode_head(&self, base: Millis, params_len: usize, head: &mut Head<'_>) {
         match *self {
             Self::Allocate {
                 at,
@@ -73,36 +78,33 @@ impl Record<'_> {
                 previous,
                 visitor,
                 idempotency,
-                params,
+                params: _,
             } => {
-                head.begin(kind::ALLOCATE, at, base).number(number).pool(pool).slot(slot);
+                head.begin(kind::ALLOCATE, at, base).number(number).pool_and_slot(pool, slot);
                 head.millis(lockout).previous(previous).visitor(visitor);
                 if let Some(row) = idempotency {
                     head.flag(flag::IDEMPOTENCY).row(row);
                 }
-                head.params(params)
+                head.params(params_len);
             }
             Self::Extend { at, number, slot, until, previous } => {
                 head.begin(kind::EXTEND, at, base).number(number).slot(slot);
                 head.millis(until).previous(previous);
-                None
             }
             Self::Release { at, number, slot, until, previous } => {
                 head.begin(kind::RELEASE, at, base).number(number).slot(slot);
                 head.millis(until).previous(previous);
-                None
             }
             Self::Answer { at, pool, row, number } => {
                 head.begin(kind::ANSWER, at, base).pool(pool).row(row);
                 if let Some(number) = number {
                     head.flag(flag::NUMBER).number(number);
                 }
-                None
             }
-            Self::Carry { at, number, slot, pool, allocated_at, locked_until, visitor, params } => {
-                head.begin(kind::CARRY, at, base).number(number).pool(pool).slot(slot);
+            Self::Carry { at, number, slot, pool, allocated_at, locked_until, visitor, .. } => {
+                head.begin(kind::CARRY, at, base).number(number).pool_and_slot(pool, slot);
                 head.millis(allocated_at).millis(locked_until).visitor(visitor);
-                head.params(params)
+                head.params(params_len);
             }
             Self::Adopt {
                 at,
@@ -117,7 +119,6 @@ impl Record<'_> {
                 head.begin(kind::ADOPT, at, base).number(number).pool(pool);
                 head.millis(allocated_at).millis(locked_until).millis(local_at);
                 head.previous(previous).visitor(visitor);
-                None
             }
             Self::Hold { at, pool, until } => {
                 head.begin(kind::HOLD, at, base);
@@ -125,11 +126,9 @@ impl Record<'_> {
                     head.flag(flag::POOL).pool(pool);
                 }
                 head.millis(until);
-                None
             }
             Self::Tick { at } => {
                 head.begin(kind::TICK, at, base);
-                None
             }
         }
     }
@@ -146,7 +145,8 @@ impl Head<'_> {
     fn begin(&mut self, kind: u8, at: Millis, base: Millis) -> &mut Self {
         self.scratch.byte(kind);
         self.scratch.byte(0);
-        self.varint(at.0 - base.0)
+        self.scratch.small_varint(at.0 - base.0);
+        self
     }
 
     /// Writes the flags; says how long the head is.
@@ -179,6 +179,12 @@ impl Head<'_> {
     }
 
     #[inline(always)]
+    fn pool_and_slot(&mut self, PoolId(pool): PoolId, slot: u32) -> &mut Self {
+        self.scratch.varints(pool, u64::from(slot));
+        self
+    }
+
+    #[inline(always)]
     fn millis(&mut self, Millis(millis): Millis) -> &mut Self {
         self.varint(millis)
     }
@@ -186,7 +192,7 @@ impl Head<'_> {
     /// Five bytes hold ten digits with room to spare: 2^40 is more than 10^12.
     #[inline(always)]
     fn number(&mut self, number: PromoNumber) -> &mut Self {
-        self.scratch.slice(&number.to_u64().to_le_bytes()[..5]);
+        self.scratch.five_bytes(number.to_u64());
         self
     }
 
@@ -197,31 +203,44 @@ impl Head<'_> {
         }
         let (n, _) = position_parts(self.place);
         let (previous_n, offset) = position_parts(previous);
-        self.flag(flag::PREVIOUS).varint(n - previous_n).varint(offset as u64)
+        self.flag(flag::PREVIOUS).scratch.varints(n - previous_n, offset as u64);
+        self
     }
 
     #[inline(always)]
     fn visitor(&mut self, visitor: Option<VisitorId>) -> &mut Self {
         if let Some(VisitorId(id)) = visitor {
-            self.flag(flag::VISITOR).scratch.slice(&id);
+            self.flag(flag::VISITOR).scratch.array(&id);
         }
         self
     }
 
     #[inline(always)]
     fn row(&mut self, RowKey { batch, row }: RowKey) -> &mut Self {
-        self.scratch.slice(&batch);
-        self.scratch.slice(&row.to_le_bytes());
+        self.scratch.array(&batch);
+        self.scratch.array(&row.to_le_bytes());
         self
     }
 
     #[inline(always)]
-    fn params<'a>(&mut self, params: [&'a [u8]; 2]) -> Option<[&'a [u8]; 2]> {
-        let len = params_len(params);
-        if len == 0 {
-            return None;
+    fn params(&mut self, len: usize) {
+        if len > 0 {
+            self.flag(flag::PARAMS).scratch.small_varint(len as u64);
         }
-        self.flag(flag::PARAMS).varint(len as u64);
-        Some(params)
+    }
+}
+
+/// Fills `place` with both slices, and an `&` between them if neither is empty.
+#[inline(always)]
+fn write_params([first, second]: [&[u8]; 2], place: &mut [u8]) {
+    if first.is_empty() {
+        place.copy_from_slice(second);
+        return;
+    }
+    let (start, rest) = place.split_at_mut(first.len());
+    start.copy_from_slice(first);
+    if let Some((between, rest)) = rest.split_first_mut() {
+        *between = b'&';
+        rest.copy_from_slice(second);
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::bytes::Body;
 use crate::place::position;
 use proptest::prelude::*;
 
@@ -124,7 +125,7 @@ proptest! {
         let n = 7;
         records.sort_by_key(|(record, ..)| record.at());
         let base = records[0].0.at();
-        let mut body = Vec::new();
+        let mut body = Body::default();
         let places: Vec<_> = records
             .iter()
             .map(|(record, first, second)| {
@@ -135,7 +136,7 @@ proptest! {
                 place
             })
             .collect();
-        let read: Result<Vec<_>, _> = Records::new(n, base, &body).collect();
+        let read: Result<Vec<_>, _> = Records::new(n, base, body.as_slice()).collect();
         let read = read.unwrap();
         prop_assert_eq!(read.len(), records.len());
         for ((place, got), ((record, first, second), written)) in
@@ -145,7 +146,7 @@ proptest! {
             let joined = [first, join, second].concat();
             prop_assert_eq!(*place, written);
             prop_assert_eq!(*got, with_params(*record, [&joined, &[]]));
-            prop_assert_eq!(Records::new(n, base, &body).at(written).unwrap(), *got);
+            prop_assert_eq!(Records::new(n, base, body.as_slice()).at(written).unwrap(), *got);
         }
     }
 
@@ -168,9 +169,10 @@ proptest! {
         at in any::<prop::sample::Index>(),
         value in any::<u8>(),
     ) {
-        let mut body = Vec::new();
+        let mut gathering = Body::default();
         let record = with_params(record, [&first, &second]);
-        record.encode(7, Millis(1_000), &mut body);
+        record.encode(7, Millis(1_000), &mut gathering);
+        let mut body = gathering.take(Vec::new());
         let index = at.index(body.len());
         let cut = Records::new(7, Millis(1_000), &body[..index]).next();
         prop_assert!(cut.is_none_or(|result| result.is_err()));
@@ -192,7 +194,7 @@ fn an_allocation_takes_about_twenty_bytes_before_its_parameters() {
         idempotency: None,
         params: [b"utm_source=x", b""],
     };
-    let mut body = Vec::new();
+    let mut body = Body::default();
     record.encode(10_000, Millis(1_700_000_000_000), &mut body);
     assert_eq!(body.len() - b"utm_source=x".len(), 24);
 }

@@ -36,7 +36,6 @@ fn what_is_counted_is_batches_that_get_their_numbers() {
         if batch % BATCHES_A_GROUP == 0 {
             let sealed = thread.engine.borrow_mut().seal(std::mem::take(&mut spare));
             spare = sealed.map_or_else(Vec::new, |group| group.body);
-            spare.clear();
         }
     }
     let (allocations, bytes) = least.unwrap();
