@@ -257,13 +257,17 @@ proptest! {
 }
 
 #[test]
-fn a_visitor_keeps_the_number_when_the_pool_grows() {
-    let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();
-    let visitor = VisitorId([1; 16]);
-    let given = shard.allocate(Millis(100), 0, Some(visitor), Position(1)).unwrap();
-    shard.put_pool(0, &spec(0, 0b111_0011, 0, 50), None).unwrap();
-    let kept = shard.keep(Millis(120), 0, visitor, Position(2)).unwrap();
-    assert_eq!((kept.number, kept.locked_until), (given.number, Millis(170)));
+fn visitors_keep_their_numbers_when_the_pool_grows() {
+    let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50), spec(1, 0b1_1100, 0, 50)]).finish();
+    let visitors = [1, 2, 3].map(|name| VisitorId([name; 16]));
+    for visitor in visitors {
+        shard.allocate(Millis(100), 1, Some(visitor), Position(1)).unwrap();
+    }
+    shard.put_pool(1, &spec(1, 0b111_1100, 0, 50), None).unwrap();
+    for (at, visitor) in (2..).zip(visitors) {
+        let kept = shard.keep(Millis(120), 1, visitor, Position(2)).unwrap();
+        assert_eq!((kept.number, kept.locked_until), (number(at), Millis(170)));
+    }
 }
 
 #[test]
