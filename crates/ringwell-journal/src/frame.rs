@@ -152,7 +152,7 @@ fn encode_header(group: &GroupHeader, salt: u64) -> [u8; HEADER_BYTES] {
 }
 
 fn read_header(block: &[u8], salt: u64) -> Option<FrameHeader> {
-    let header = block.get(STAMP_BYTES..STAMP_BYTES + HEADER_BYTES)?;
+    let header: &[u8; HEADER_BYTES] = block.get(STAMP_BYTES..)?.first_chunk()?;
     let mut cursor = Cursor::new(header);
     if cursor.array()? != MAGIC || cursor.u64()? != salt {
         return None;

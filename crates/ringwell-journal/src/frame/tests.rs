@@ -44,6 +44,15 @@ fn each_block_holds_4088_bytes() {
 }
 
 #[test]
+fn every_block_begins_with_the_stamp_of_its_salt_group_and_place() {
+    let whole = frame(&group(3_000));
+    for (index, block) in (0_u64..).zip(whole.chunks(BLOCK_BYTES)) {
+        let stamp = (SALT ^ 5).wrapping_add(index.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        assert_eq!(block[..8], stamp.to_le_bytes(), "block {index}");
+    }
+}
+
+#[test]
 fn a_frame_of_another_salt_was_never_written() {
     assert_eq!(read(&frame(&group(3_000)), SALT + 1), Err(FrameFault::NotWritten));
 }

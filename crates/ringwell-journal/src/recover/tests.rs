@@ -1,3 +1,4 @@
+mod doubt;
 mod long;
 mod words;
 
@@ -81,7 +82,6 @@ impl Author {
     }
 }
 
-/// Three segments with seven frames; the last two segments lie in recycled files.
 /// A record with these parameters.
 fn carry(at: u64, params: &[u8]) -> Record<'_> {
     Record::Carry {
@@ -96,6 +96,7 @@ fn carry(at: u64, params: &[u8]) -> Record<'_> {
     }
 }
 
+/// Three segments with seven frames; the last two segments lie in recycled files.
 fn sample() -> Author {
     let mut old = Author::new(Tip::FIRST.raise_epoch());
     old.segment(Tip::FIRST, None);

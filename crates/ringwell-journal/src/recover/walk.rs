@@ -1,10 +1,7 @@
 //! Walking through one segment, frame by frame, and scanning what lies behind a bad one.
 
 use super::{RecoverError, SegmentFile, Segments};
-use crate::frame::{
-    BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, frame_bytes, has_stamp,
-};
-use crate::place::BODY_BYTES_MAX;
+use crate::frame::{BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, has_stamp};
 use crate::segment::SEGMENT_HEADER_BYTES;
 
 /// Read at once: a few of the largest frames, and enough for a disk to work at full speed.
@@ -90,25 +87,22 @@ impl<'s, S: Segments> Walk<'s, S> {
     /// Looks at every block from the current place on, where group `n` cannot be read.
     pub(super) fn scan(&mut self, n: u64) -> Result<Behind, RecoverError<S::Error>> {
         let mut behind = Behind { begun: false, newer: None };
-        let blocks_max = frame_bytes(BODY_BYTES_MAX) / BLOCK_BYTES;
         let mut offset = self.offset;
         for index in 0_u64.. {
             let block = self.window.read(offset, BLOCK_BYTES)?;
             if block.len() < BLOCK_BYTES {
                 break;
             }
-            if index < blocks_max as u64 {
-                behind.begun |= has_stamp(block, self.salt, n, index);
+            behind.begun |= has_stamp(block, self.salt, n, index);
+            match decode_header(block, self.salt, None).map(|header| header.group.n) {
+                // The bad frame's own header may be intact; it is no newer frame.
+                Ok(there) if index == 0 && there <= n => behind.begun = true,
+                Ok(there) if there >= n => {
+                    behind.newer = Some((offset, there));
+                    break;
+                }
+                Ok(_) | Err(_) => {}
             }
-            let header = decode_header(block, self.salt, None).ok();
-            // The bad frame's own header may be intact; it is no newer frame.
-            let own = |n_there: u64| index == 0 && n_there == n;
-            let newer = header.map(|header| header.group.n).filter(|&there| !own(there));
-            if let Some(there) = newer.filter(|&there| there >= n) {
-                behind.newer = Some((offset, there));
-                break;
-            }
-            behind.begun |= index == 0 && header.is_some();
             offset += BLOCK_BYTES as u64;
         }
         Ok(behind)

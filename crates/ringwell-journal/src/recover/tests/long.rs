@@ -1,5 +1,7 @@
 //! Segments longer than what is read at once.
 
+use std::cell::Cell;
+
 use super::*;
 use crate::recover::{Step, Walk};
 
@@ -85,4 +87,32 @@ fn any_one_block_of_the_longest_frame_shows_that_it_was_begun() {
         let (recovered, seen) = recovered(&author.files, &PLAN).unwrap();
         assert_eq!((recovered.verdict, seen.len()), (Verdict::Torn(cut), 9), "block {block}");
     }
+}
+
+/// Files that count how often they are read.
+struct Counted {
+    files: Files,
+    reads: Cell<usize>,
+}
+
+impl Segments for Counted {
+    type Error = Infallible;
+
+    fn list(&self) -> Result<Vec<SegmentFile>, Infallible> {
+        self.files.list()
+    }
+
+    fn read_at(&self, segno: u64, offset: u64, out: &mut [u8]) -> Result<usize, Infallible> {
+        self.reads.set(self.reads.get() + 1);
+        self.files.read_at(segno, offset, out)
+    }
+}
+
+#[test]
+fn a_segment_is_read_in_pieces_of_megabytes() {
+    let counted = Counted { files: long().files, reads: Cell::new(0) };
+    let recovered = recover(&counted, &PLAN, |_, _| Ok(())).unwrap();
+    assert_eq!(recovered.frames, 10);
+    // The head, and 12 MiB in pieces of 4 MiB, of which each begins with a frame again.
+    assert!(counted.reads.get() <= 6, "{} reads", counted.reads.get());
 }
