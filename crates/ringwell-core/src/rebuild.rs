@@ -158,17 +158,25 @@ impl Rebuild {
 
     /// Takes over what another shard knows of a number that is in rotation here: it was in that
     /// shard's pools before the directory or the number of shards changed. The newer allocation, by
-    /// this node's clock, and the later end of its lockout count. The record stays in the other
-    /// journal, so the number keeps the position of what was recorded here, if anything was.
+    /// this node's clock, counts, and the later end of a lockout, whoever knows it. The record stays
+    /// in the other journal, so the number keeps the position of what was recorded here, if anything
+    /// was.
     pub fn adopt(&mut self, from: &Retired) {
         let Some(index) = self.find(u32::MAX, from.slot.number) else { return };
         let known = self.slots[index as usize];
-        let rank = (from.local_at, from.slot.locked_until);
-        if rank > (self.told.local_at(&known), known.locked_until) {
-            let locked_until = from.slot.locked_until.max(known.locked_until);
+        let before = self.told.local_at(&known);
+        let is_longer = from.slot.locked_until > known.locked_until;
+        let locked_until = from.slot.locked_until.max(known.locked_until);
+        // Two shards may have been told of one allocation at different times: who had the number
+        // last has the later end of its lockout.
+        let is_same = from.slot.allocated_at == known.allocated_at;
+        if is_same && is_longer || !is_same && from.local_at > before {
             let slot = Slot { locked_until, position: known.position, ..from.slot };
-            let fact = Fact { slot, pool: from.pool, visitor: from.visitor };
-            self.set(index, fact, from.local_at);
+            let own = self.visitors.get(&index).copied().filter(|_| is_same);
+            let fact = Fact { slot, pool: from.pool, visitor: from.visitor.or(own) };
+            self.set(index, fact, from.local_at.max(before));
+        } else {
+            self.slots[index as usize].locked_until = locked_until;
         }
     }
 

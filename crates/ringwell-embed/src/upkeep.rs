@@ -122,7 +122,7 @@ impl Upkeep {
             replay_from: tip.next_n,
             prev_hash: tip.prev_hash,
             epoch: tip.epoch,
-            created_at: tip.last_at,
+            created_at: shard.engine.now(),
             last_at: tip.last_at,
             numbers: shard.engine.shard().number_count() as u64,
         };

@@ -99,22 +99,27 @@ impl Engine {
 
     /// Remembers what another shard answered, and records it. Its number has been adopted before, and
     /// had not gone to somebody else when this was told. What is known of the row here stands, unless
-    /// the row got a number later by this node's clock. `false` as of [`Engine::adopt`].
+    /// the row got a number later by this node's clock, or has kept the one that seems to be somebody
+    /// else's here. `false` as of [`Engine::adopt`].
     #[must_use]
     pub fn adopt_answer(&mut self, now: Millis, entry: &AnswerEntry) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
             return false;
         }
         let AnswerEntry { row, at, answer } = *entry;
-        let is_known = |(known_at, _)| known_at >= at || answer == Answer::Overflow;
-        if self.answers.get(now, row).is_some_and(is_known) {
-            return true;
-        }
-        self.answers.remember(told_at(now), row, answer);
         let number = match answer {
             Answer::Number(number) => Some(number),
             Answer::Overflow => None,
         };
+        let gone_at = number.and_then(|number| self.shard.newest_local_at(number));
+        let is_kept = |known_at, known| known == answer && gone_at > Some(known_at);
+        let stands = |(known_at, known): (Millis, Answer)| {
+            number.is_none() || (known_at >= at && !is_kept(known_at, known))
+        };
+        if self.answers.get(now, row).is_some_and(stands) {
+            return true;
+        }
+        self.answers.remember(told_at(now), row, answer);
         self.writer.append(&Record::Answer { at: now, pool: TOLD, row, number });
         true
     }

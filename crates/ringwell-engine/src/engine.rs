@@ -127,6 +127,12 @@ impl Engine {
         self.now
     }
 
+    /// Shard time of the last event.
+    #[must_use]
+    pub fn now(&self) -> Millis {
+        self.now
+    }
+
     /// From now on rows are refused for this reason, or served again.
     pub fn refuse(&mut self, refusal: Option<Refusal>) {
         self.refusal = refusal;
@@ -235,18 +241,20 @@ impl Engine {
         }
     }
 
-    /// The number that a row was given at `at`, unless it has gone to somebody else since. If its
-    /// lockout is over, another begins: whoever asks again may see the number for the first time.
+    /// The number that a row was given at `at`, unless it has gone to somebody else since, or its pool
+    /// is held. If its lockout is over, another begins: whoever asks again may see the number for the
+    /// first time.
     fn repeat(&mut self, now: Millis, number: PromoNumber, at: Millis) -> Outcome {
         let slot = self.shard.find(number);
         let Some(slot) = slot.filter(|slot| self.shard.local_at(*slot) <= at) else {
             return Outcome::Exhausted { until: Millis::ZERO };
         };
+        // Whoever the number went to last may be what is in doubt, also while a lockout runs: it may be
+        // the next one's.
+        if self.shard.is_held(slot, now) {
+            return Outcome::Exhausted { until: Millis::ZERO };
+        }
         if self.shard.slots()[slot as usize].is_free(now) {
-            // Whoever the number went to last may be what is in doubt.
-            if self.shard.is_held(slot, now) {
-                return Outcome::Exhausted { until: Millis::ZERO };
-            }
             let position = self.next_position();
             let grant = self.shard.extend(now, slot, position);
             grant.inspect(|grant| self.extended(now, grant));

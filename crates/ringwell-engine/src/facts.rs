@@ -6,14 +6,16 @@
 
 use std::collections::BTreeMap;
 
-use ringwell_core::{PoolId, PromoNumber, Retired, VisitorId};
+use ringwell_core::{Millis, PoolId, PromoNumber, Retired, VisitorId};
 use ringwell_journal::{Answer, AnswerEntry, RowKey};
 
-/// Gathers what each shard tells; [`Facts::settle`] says what holds.
+/// Gathers what each shard tells; [`Facts::settle`] and [`Facts::settle_apart`] say what holds.
 #[derive(Debug, Default)]
 pub struct Facts {
     numbers: BTreeMap<PromoNumber, Retired>,
     answers: BTreeMap<RowKey, AnswerEntry>,
+    /// Until when each pool is, or was, held; `None`: all of them.
+    holds: BTreeMap<Option<PoolId>, Millis>,
 }
 
 impl Facts {
@@ -22,12 +24,19 @@ impl Facts {
         for retired in numbers {
             let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
             let locked_until = newest.slot.locked_until.max(retired.slot.locked_until);
-            // A shard that had it before may know the same allocation without its visitor.
-            let rank = |retired: &Retired| (retired.local_at, retired.slot.locked_until);
-            if rank(&retired) > rank(newest) {
+            let local_at = newest.local_at.max(retired.local_at);
+            // Of one allocation a shard that had it before may know an earlier end of the lockout, and
+            // not the visitor, though it was told later than the shard that handed the number out.
+            let is_newer = if retired.slot.allocated_at == newest.slot.allocated_at {
+                retired.slot.locked_until > newest.slot.locked_until
+            } else {
+                retired.local_at > newest.local_at
+            };
+            if is_newer {
                 *newest = retired;
             }
             newest.slot.locked_until = locked_until;
+            newest.local_at = local_at;
         }
         for entry in answers {
             let newest = self.answers.entry(entry.row).or_insert(entry);
@@ -38,12 +47,51 @@ impl Facts {
         }
     }
 
+    /// Adds until when one shard holds pools, or has held them; `None` stands for all.
+    pub fn add_holds(&mut self, holds: Vec<(Option<PoolId>, Millis)>) {
+        for (pool, until) in holds {
+            let known = self.holds.entry(pool).or_default();
+            *known = until.max(*known);
+        }
+    }
+
+    /// As [`Facts::settle`], for an owner on another node. `pool_of` says in which of the pools that
+    /// go there a number is.
+    ///
+    /// Of a pool that was held nobody here knows what went out before: the next owner may, and have
+    /// the newer allocation. So what a hold has outlasted is left out. Its lockout is over, or ends
+    /// with the hold, which the next owner is told; and the rows that had it get the overflow number.
+    #[must_use]
+    pub fn settle_apart(
+        mut self,
+        pool_of: impl Fn(PromoNumber) -> Option<PoolId>,
+    ) -> (Vec<Retired>, Vec<AnswerEntry>) {
+        let holds = std::mem::take(&mut self.holds);
+        let held_until = |pool| holds.get(&pool).copied().unwrap_or_default();
+        let is_outlasted = |number, locked_until: Millis| {
+            let pool = pool_of(number);
+            pool.is_some() && locked_until <= held_until(pool).max(held_until(None))
+        };
+        let (mut numbers, mut answers) = self.settle();
+        let outlasted = numbers
+            .extract_if(.., |known| is_outlasted(known.slot.number, known.slot.locked_until));
+        let outlasted: Vec<PromoNumber> = outlasted.map(|known| known.slot.number).collect();
+        for entry in &mut answers {
+            if let Answer::Number(number) = entry.answer
+                && outlasted.binary_search(&number).is_ok()
+            {
+                entry.answer = Answer::Overflow;
+            }
+        }
+        (numbers, answers)
+    }
+
     /// The newest allocation of each number, in rising order, with the latest end of its lockout, and
     /// its visitor if that is the visitor's newest number. And what rows would be answered, oldest
     /// first: one whose number has gone to somebody else since gets the overflow number.
     #[must_use]
     pub fn settle(self) -> (Vec<Retired>, Vec<AnswerEntry>) {
-        let Self { numbers, answers } = self;
+        let Self { numbers, answers, .. } = self;
         let mut answers: Vec<AnswerEntry> = answers.into_values().collect();
         answers.sort_by_key(|entry| (entry.at, entry.row));
         for entry in &mut answers {

@@ -24,7 +24,10 @@ const POOLS_HELD_MAX: usize = 4096;
 pub struct Restore {
     rebuild: Rebuild,
     answers: Answers,
+    /// What time it was at the last thing that is known of this shard.
     last_at: Millis,
+    /// The newest time of the node's other shards.
+    elsewhere: Millis,
     /// The longest lifetime of the pools, or the longest lockout that was met.
     lockout_max: Millis,
     /// A snapshot names the numbers in the order of their slots: where the next one likely is.
@@ -52,14 +55,37 @@ impl Restore {
             rebuild: Rebuild::new(specs),
             answers: Answers::new(answer_rows_max),
             last_at: Millis::ZERO,
+            elsewhere: Millis::ZERO,
             lockout_max,
             next_slot: 0,
         }
     }
 
-    /// A time that has certainly come: of the snapshot, or of another shard's journal.
-    pub fn clock(&mut self, last_at: Millis) {
-        self.last_at = self.last_at.max(last_at);
+    /// A time that has certainly come: when the snapshot was begun.
+    pub fn clock(&mut self, at: Millis) {
+        self.last_at = self.last_at.max(at);
+    }
+
+    /// A time that has come for another shard of the node.
+    pub fn clock_elsewhere(&mut self, at: Millis) {
+        self.elsewhere = self.elsewhere.max(at);
+    }
+
+    /// The newest time that is known of this shard.
+    #[must_use]
+    pub fn newest(&self) -> Millis {
+        self.last_at
+    }
+
+    /// It is `at` now, and nothing is known since the time before: what passed meanwhile is in doubt
+    /// if it is very long, and lockouts are longer by that. Returns by how much.
+    fn pass(&mut self, at: Millis) -> Option<Millis> {
+        let ahead = at.since(self.last_at);
+        if self.last_at == Millis::ZERO || ahead <= CLOCK_GAP_MAX {
+            return None;
+        }
+        self.rebuild.prolong(self.last_at, ahead);
+        Some(ahead)
     }
 
     /// A number from the snapshot.
@@ -93,6 +119,8 @@ impl Restore {
     /// [`DecodeError`] if its body cannot be read although its checksum is right: it was written
     /// by a newer version, or by something else.
     pub fn group(&mut self, header: &GroupHeader, body: &[u8]) -> Result<(), DecodeError> {
+        // A start met such a gap and took a snapshot before it went on. That is gone.
+        self.pass(header.at);
         for record in Records::new(header.n, header.at, body) {
             let (position, record) = record?;
             self.record(position, &record);
@@ -188,13 +216,11 @@ impl Restore {
     /// Never, with the tip of the journal that was read.
     #[must_use]
     pub fn finish(mut self, tip: Tip, clock: Millis, is_in_doubt: bool) -> (Engine, Doubts) {
-        let known = self.last_at.max(tip.last_at);
-        let mut doubts = Doubts::default();
-        let ahead = clock.since(known);
-        if known > Millis::ZERO && ahead > CLOCK_GAP_MAX {
-            self.rebuild.prolong(known, ahead);
-            doubts.clock_ahead = Some(ahead);
-        }
+        self.clock(tip.last_at);
+        let known = self.last_at.max(self.elsewhere);
+        // A shard that is far behind the others has not got over the gap that they have got over.
+        let clock_ahead = self.pass(clock.max(known));
+        let mut doubts = Doubts { clock_ahead, ..Doubts::default() };
         if clock < known {
             doubts.clock_behind = Some(known - clock);
         }
@@ -235,3 +261,6 @@ impl Engine {
         self.writer.append(&Record::Hold { at: now, pool: None, until });
     }
 }
+
+#[cfg(test)]
+mod tests;

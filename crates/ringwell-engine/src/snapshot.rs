@@ -61,7 +61,8 @@ impl Engine {
                 for (number, allocated_at, local_at) in self.shard.told() {
                     out.told(&ToldEntry { number, allocated_at, local_at });
                 }
-                for (pool, until) in self.shard.holds(self.now) {
+                // Those that are over too: a move needs to know what they have outlasted.
+                for (pool, until) in self.shard.holds(Millis::ZERO) {
                     out.hold(&HoldEntry { pool, until });
                 }
                 SnapshotStep::Answers { from: 0, end: self.answers.end() }

@@ -17,7 +17,7 @@ use ringwell_directory::{Changes, Directory, RingPool, bucket};
 use ringwell_journal::AnswerEntry;
 use tokio::sync::oneshot;
 
-pub(crate) use self::known::{Known, known};
+pub(crate) use self::known::{Known, known, known_apart};
 pub(crate) use self::shard::{take, when_there_is_room};
 use crate::mesh::{Message, Peers};
 use crate::node::Node;
@@ -54,8 +54,8 @@ pub(crate) enum Done {
     Taken,
     /// What is known.
     Known(Vec<Retired>),
-    /// The same, and of batches that may be sent again.
-    All(Known),
+    /// The same, of batches that may be sent again, and what is or was held.
+    All(Known, Vec<(Option<PoolId>, Millis)>),
     /// Pools that hand nothing out, or all that are here or come here, and until when.
     Holds(Vec<(Option<PoolId>, Millis)>),
     /// A pool cannot have a number.

@@ -116,7 +116,7 @@ pub(crate) async fn snapshot(
             replay_from: tip.next_n,
             prev_hash: tip.prev_hash,
             epoch: tip.epoch,
-            created_at: tip.last_at,
+            created_at: engine.now(),
             last_at: tip.last_at,
             numbers: engine.shard().number_count() as u64,
         }

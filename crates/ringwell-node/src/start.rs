@@ -107,12 +107,13 @@ pub(crate) fn start(
 fn agree(reads: &mut [Read], directory: &Directory, clock: Clock) -> Result<Clock, ServeError> {
     adopt(reads);
     check_overflow(directory, reads, clock.now())?;
-    let newest = reads.iter().map(|read| read.recovered.tip.last_at).max().unwrap_or_default();
+    let newest = |read: &Read| read.recovered.tip.last_at.max(read.restore.newest());
+    let newest = reads.iter().map(newest).max().unwrap_or_default();
     for read in reads {
         // All shards of a process have one time, and the newest has come for every one: lockouts
         // that are taken over and holds for doubts count from there, also by a clock that was set
         // back.
-        read.restore.clock(newest);
+        read.restore.clock_elsewhere(newest);
     }
     Ok(clock.not_before(newest))
 }
@@ -279,7 +280,7 @@ fn load(
     restore: &mut Restore,
 ) -> Result<Snapshot, String> {
     let mut reader = store.read_snapshot(reference).map_err(|error| error.to_string())?;
-    restore.clock(reader.header().last_at);
+    restore.clock(reader.header().created_at);
     while let Some(chunk) = reader.next_chunk().map_err(|error| error.to_string())? {
         match chunk {
             Chunk::Numbers(entries) => entries.for_each(|entry| restore.number(&entry)),

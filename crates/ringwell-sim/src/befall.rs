@@ -125,7 +125,7 @@ impl World {
         let which = usize::try_from(which % owners.len() as u64).unwrap_or(0);
         let Some((&pool, &from)) = owners.iter().nth(which) else { return };
         let to = u16::try_from(to).unwrap_or(0);
-        if from == to {
+        if from == to || self.now < self.shortened_until {
             return;
         }
         owners.insert(pool, to);

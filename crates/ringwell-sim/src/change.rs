@@ -73,7 +73,12 @@ pub(crate) enum Step {
 pub(crate) enum Done {
     Taken,
     Known(Vec<Retired>),
-    All { known: Vec<Retired>, answers: Vec<AnswerEntry>, at: Millis },
+    All {
+        known: Vec<Retired>,
+        answers: Vec<AnswerEntry>,
+        holds: Vec<(Option<PoolId>, Millis)>,
+        at: Millis,
+    },
     Holds(Vec<(Option<PoolId>, Millis)>),
     Clash(u64),
 }

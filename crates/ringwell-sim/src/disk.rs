@@ -314,9 +314,14 @@ impl Disk {
         self.flip(name, byte, 1 << random.below(8))
     }
 
+    /// Not two bits of one block before a start has seen the first: together they may hide that there
+    /// was a frame, which no format can tell.
     fn flip(&mut self, name: Name, byte: usize, mask: u8) -> Option<Name> {
+        let is_there =
+            |(other, at, _): &(Name, usize, u8)| *other == name && at / BLOCK == byte / BLOCK;
+        let is_second = self.flips.iter().any(is_there);
         let file = self.file(name).ok()?;
-        if byte >= file.durable.len() || file.dirty.contains(&(byte / BLOCK)) {
+        if is_second || byte >= file.durable.len() || file.dirty.contains(&(byte / BLOCK)) {
             return None;
         }
         file.durable[byte] ^= mask;

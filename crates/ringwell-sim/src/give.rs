@@ -1,6 +1,7 @@
 //! The giver's side of a move: as `ringwell-node/src/handover/give.rs`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_directory::bucket;
@@ -139,8 +140,9 @@ impl World {
                     giving.holds.extend(held);
                 }
             }
-            Done::All { known, answers, at } => {
+            Done::All { known, answers, holds, at } => {
                 giving.told.add(known, answers);
+                giving.told.add_holds(holds);
                 giving.at = giving.at.min(at);
             }
             Done::Taken | Done::Known(_) | Done::Clash(_) => {}
@@ -190,7 +192,12 @@ impl World {
         let Some(giving) = running.giving.as_mut() else { return };
         let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
         let buckets: Vec<_> = giving.buckets.iter().filter_map(owner).collect();
-        let (numbers, answers) = std::mem::take(&mut giving.told).settle();
+        let directory = Arc::clone(&running.directory);
+        let still = giving.buckets.clone();
+        let goes = |pool: &PoolId| still.contains(&bucket(*pool));
+        let told = std::mem::take(&mut giving.told);
+        let (numbers, answers) =
+            told.settle_apart(|number| directory.pool_by_number(number).filter(goes));
         let empty = Adopted {
             shard: giving.to,
             at: giving.at,

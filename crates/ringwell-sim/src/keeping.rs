@@ -234,7 +234,7 @@ fn header(thread: &Thread) -> SnapshotHeader {
         replay_from: tip.next_n,
         prev_hash: tip.prev_hash,
         epoch: tip.epoch,
-        created_at: tip.last_at,
+        created_at: engine.now(),
         last_at: tip.last_at,
         numbers: engine.shard().slots().len() as u64,
     }

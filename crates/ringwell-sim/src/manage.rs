@@ -1,7 +1,8 @@
 //! An operator changes the list of pools: lifetimes, numbers, pools that go and come back.
 //!
 //! Keeps to what operators must keep to: a number enters a pool of another node only after a
-//! lifetime in which it was in no pool, and not while buckets of either pool are on their way.
+//! lifetime in which it was in no pool, and not while buckets of either pool are on their way. And
+//! within a lifetime that was shortened no pool gets another owner by a new map.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +11,16 @@ use crate::event::Event;
 use crate::fault::Kind;
 use crate::model::PoolRule;
 use crate::random::Random;
-use crate::world::{MS, SECOND, World};
+use crate::served::Served;
+use crate::world::{MS, Node, SECOND, World};
 
 /// How long a number is in no pool before any may have it: more than the longest lifetime and the
 /// time that a list takes to all nodes.
 const ALONE_US: u64 = 12 * SECOND;
+
+/// After this no lockout of the lifetime before runs: the longest lifetime, and the longest pause in
+/// which a node may not hear of the new one.
+const SHORTENED_US: u64 = 8 * SECOND;
 
 /// What is in no list at the moment.
 #[derive(Debug, Default)]
@@ -80,10 +86,27 @@ impl World {
     }
 
     fn change_lifetime(&mut self, pool: u64, mut drawn: Random) {
-        if let Some(rule) = self.cluster.pools.get_mut(&pool) {
-            rule.lifetime_ms = [300, 500, 1_000, 2_000, 5_000][drawn.index(5)];
+        let lifetime_ms = [300, 500, 1_000, 2_000, 5_000][drawn.index(5)];
+        let is_map_new = self.is_map_new();
+        let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };
+        if lifetime_ms < rule.lifetime_ms {
+            if is_map_new {
+                return;
+            }
+            self.shortened_until = self.shortened_until.max(self.now + SHORTENED_US);
         }
+        rule.lifetime_ms = lifetime_ms;
         self.tell(0, &[], || format!("pool {pool} gets another lifetime"));
+    }
+
+    /// Whether a node has yet to begin by its map, or with an empty disk: until then nobody holds what
+    /// comes to it.
+    fn is_map_new(&self) -> bool {
+        let is_served = |node: &Node| {
+            let served = Served::read(&node.disk);
+            served.is_some_and(|served| served.version == node.map.version) && !node.is_refused
+        };
+        self.map_change.is_some() || !self.nodes.iter().all(is_served)
     }
 
     fn shrink_pool(&mut self, pool: u64, mut drawn: Random) {

@@ -83,6 +83,8 @@ pub(crate) struct Holding {
     is_untold: bool,
     /// … and has answered it anew.
     is_answered_anew: bool,
+    /// It has been in another pool since, which does not know its visitor.
+    was_lent: bool,
     /// Its record is gone, and the disk is to blame: nothing is promised any more.
     is_lost: bool,
     /// Its record is gone, which recovery has said: nobody else may get it, and no more.
@@ -177,6 +179,8 @@ pub(crate) struct Model {
     by_retry: BTreeMap<(u64, u16), (u64, usize)>,
     /// Rows that an owner has decided once and may remember.
     decided: BTreeSet<(u64, u16)>,
+    /// Rows that were refused their number because the pool was held when they were last decided.
+    held_back: BTreeSet<(u64, u16)>,
     by_visitor: BTreeMap<(u64, u64), (u64, usize)>,
     /// From now on every row must be served.
     pub(crate) must_serve: bool,
@@ -293,30 +297,6 @@ impl Model {
         }
     }
 
-    /// An owner says that all numbers of a pool are locked out.
-    pub(crate) fn exhausted(
-        &mut self,
-        shard_id: u16,
-        pool_id: u64,
-        at_ms: u64,
-        retry: Option<(u64, u16)>,
-    ) -> Judged {
-        let was_decided = retry.is_some_and(|row| !self.decided.insert(row));
-        self.asked_again(retry);
-        let Some(shard) = self.shards.get(&shard_id) else { return Ok(()) };
-        let Some(pool) = shard.pools.get(&pool_id) else { return Ok(()) };
-        let is_held = shard.holds.get(&pool_id).is_some_and(|until| *until > at_ms);
-        let is_free = |number: &&u64| shard.numbers.get(*number).is_none_or(|k| k.until <= at_ms);
-        let free = pool.numbers.iter().filter(is_free).copied();
-        match { free }.next() {
-            Some(number) if !is_held && !was_decided => {
-                let text = format!("pool {pool_id} said that it had none left, but one was free");
-                Err(broken("overflow without cause", shard_id, number, text))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// A lockout was ended at `at_ms` by its owner.
     pub(crate) fn released(&mut self, shard: u16, number: u64, at_ms: u64) {
         let known = self.shards.entry(shard).or_default().numbers.get_mut(&number);
@@ -410,6 +390,7 @@ impl Model {
             leapt_ms: 0,
             is_untold: false,
             is_answered_anew: false,
+            was_lent: false,
             is_lost,
             is_forgotten: is_lost,
         });
@@ -442,8 +423,9 @@ impl Model {
         for pool in recovery.pools.keys() {
             self.check_one_owner(recovery.shard, *pool)?;
         }
-        for rule in recovery.pools.values() {
-            self.kept_by(recovery.shard, &rule.numbers, |held| shards.contains(&held.keeper));
+        for (pool, rule) in &recovery.pools {
+            let is_told = |held: &Holding| shards.contains(&held.keeper);
+            self.kept_by(recovery.shard, *pool, &rule.numbers, is_told);
         }
         let shard = self.shards.entry(recovery.shard).or_default();
         let known = |&(number, allocated_at, until): &(u64, u64, u64)| {
@@ -474,9 +456,16 @@ impl Model {
 
     /// Numbers are this shard's by now. While they were on their way, its clock counted as well.
     /// What batches were answered has come along only if `is_told`.
-    fn kept_by(&mut self, shard: u16, numbers: &[u64], is_told: impl Fn(&Holding) -> bool) {
+    fn kept_by(
+        &mut self,
+        shard: u16,
+        pool: u64,
+        numbers: &[u64],
+        is_told: impl Fn(&Holding) -> bool,
+    ) {
         for number in numbers {
             for held in self.held.get_mut(number).into_iter().flatten() {
+                held.was_lent |= held.grant.pool != pool;
                 if held.keeper == shard {
                     continue;
                 }
@@ -507,7 +496,7 @@ impl Model {
         let Some((pool, rule)) = &taken_up.pool else { return Ok(()) };
         self.check_one_owner(taken_up.shard, *pool)?;
         let is_told = |held: &Holding| held.grant.pool == *pool && taken_up.are_answers_told;
-        self.kept_by(taken_up.shard, &rule.numbers, is_told);
+        self.kept_by(taken_up.shard, *pool, &rule.numbers, is_told);
         let shard = self.shards.entry(taken_up.shard).or_default();
         shard.pools.insert(*pool, rule.clone());
         self.check_taken_up(taken_up, *pool, rule)

@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Report {
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         Err(Violation { rule: "panic", text, number: 0, shard: 0 })
     });
-    let number = judged.as_ref().err().map_or(0, |violation| violation.number);
+    let numbers = judged.as_ref().err().map(numbers_of).unwrap_or_default();
     Report {
         seed: options.seed,
         violation: judged.err(),
@@ -77,8 +77,14 @@ pub fn run(options: &Options) -> Report {
         history: std::mem::take(&mut world.faults.history),
         batches: world.clients.count(),
         hash: world.hash,
-        tale: world.tale.lines(number),
+        tale: world.tale.lines(&numbers),
     }
+}
+
+/// The numbers that a violation is about: its own, and those that its text names.
+fn numbers_of(violation: &Violation) -> Vec<u64> {
+    let words = violation.text.split(|c: char| !c.is_ascii_digit());
+    words.filter_map(|word| word.parse().ok()).chain([violation.number]).collect()
 }
 
 impl Report {
@@ -125,9 +131,10 @@ impl Tale {
         }
     }
 
-    /// What concerns all, and what concerns `number`.
-    fn lines(&self, number: u64) -> Vec<String> {
-        let concerns = |about: &[u64]| about.is_empty() || about.contains(&number);
+    /// What concerns all, and what concerns any of `numbers`.
+    fn lines(&self, numbers: &[u64]) -> Vec<String> {
+        let concerns =
+            |about: &[u64]| about.is_empty() || about.iter().any(|number| numbers.contains(number));
         let lines = self.lines.iter().filter(|(_, _, about, _)| concerns(about));
         lines
             .map(|(now, node, _, text)| {

@@ -87,9 +87,10 @@ impl World {
             reads.push(self.read(node, shard, &directory)?);
         }
         adopt(&mut reads);
-        let newest = reads.iter().map(|read| newest(&read.recovered)).max().unwrap_or_default();
+        let newest = |read: &Read| newest(&read.recovered).max(read.restore.newest());
+        let newest = reads.iter().map(newest).max().unwrap_or_default();
         for read in &mut reads {
-            read.restore.clock(newest);
+            read.restore.clock_elsewhere(newest);
         }
         let is_new = |read: &&Read| read.recovered.tip.last_at == Millis::ZERO;
         let new_shards: Vec<u16> = reads.iter().filter(is_new).map(|read| read.shard).collect();
@@ -283,8 +284,13 @@ impl World {
 
     /// An operator puts back what has rotted, or gives up what the node had.
     pub(crate) fn repair(&mut self, node: usize) {
+        if self.now < self.shortened_until && self.nodes[node].disk.lies > 0 {
+            // What was locked for longer must have come free before a new map.
+            let life = self.nodes[node].life;
+            return self.queue.add(self.shortened_until, Event::Repair(node, life));
+        }
         self.nodes[node].is_refused = false;
-        let can_restore = self.chance.chance(500_000);
+        let can_restore = self.chance.chance(500_000) || self.now < self.shortened_until;
         let is_whole = self.nodes[node].disk.mend();
         if can_restore && is_whole {
             self.tell(node, &[], || "gets its files back from a copy".to_owned());
@@ -318,7 +324,7 @@ fn load(disk: &Disk, name: Name, restore: &mut Restore) -> Option<Snapshot> {
         Ok::<_, Said>(got)
     };
     let mut reader = SnapshotReader::new(source).ok()?;
-    restore.clock(reader.header().last_at);
+    restore.clock(reader.header().created_at);
     while let Some(chunk) = reader.next_chunk().ok()? {
         match chunk {
             Chunk::Numbers(entries) => entries.for_each(|entry| restore.number(&entry)),

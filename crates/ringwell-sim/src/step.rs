@@ -48,7 +48,8 @@ impl World {
                     let newest = thread.engine.newest_group();
                     known.retain(|known| position_parts(known.slot.position).0 < newest);
                 }
-                Done::All { known, answers, at: now }
+                let holds = thread.engine.shard().holds(Millis::ZERO).collect();
+                Done::All { known, answers, holds, at: now }
             }
             Step::TellHolds => Done::Holds(thread.engine.shard().holds(now).collect()),
             Step::Enter { known, answers, holds, put } => {

@@ -87,6 +87,8 @@ pub(crate) struct World {
     /// A list of pools is on its way to the nodes.
     pub(crate) is_listing: bool,
     pub(crate) pools_away: crate::manage::Away,
+    /// Until when lockouts may run that are longer than their pool's lifetime.
+    pub(crate) shortened_until: u64,
     /// How late the thread is that has its turn.
     pub(crate) lag: u64,
 }
@@ -126,6 +128,7 @@ impl World {
             map_change: None,
             is_listing: false,
             pools_away: crate::manage::Away::default(),
+            shortened_until: 0,
             lag: 0,
             faults,
         };

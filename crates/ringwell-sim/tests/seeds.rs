@@ -22,6 +22,11 @@ fn once_failed(seed: u64, on: &[Kind]) {
     check(&Options { seed, on: on.to_vec(), off: newer.collect(), ..Options::default() });
 }
 
+/// The same with lists of pools that change, as in a long run.
+fn once_failed_with_lists(seed: u64, on: &[Kind]) {
+    check(&Options { seed, on: on.to_vec(), ..Options::default() });
+}
+
 #[test]
 fn no_seed_breaks_a_promise() {
     let wanted = std::env::var("RINGWELL_SIM_SEEDS").ok().and_then(|text| text.parse().ok());
@@ -101,6 +106,47 @@ fn a_visitor_keeps_the_newest_number_wherever_the_pool_moves() {
     for seed in [30_252, 40_031, 50_234] {
         once_failed(seed, &on);
     }
+}
+
+/// A pool went to another node by a new map, was held, and was moved back: what that node knew was told
+/// as the newest, though the pool had handed numbers out since. History was then dropped that look-ups
+/// need.
+#[test]
+fn what_a_pool_knew_before_it_was_held_is_not_the_newest_after_a_move() {
+    let on = [Kind::Move, Kind::Retry, Kind::Visitor, Kind::ClockForward, Kind::ClockBack];
+    once_failed_with_lists(30_254, &on);
+}
+
+/// A node stopped while a pool went from one of its shards to another. Both knew one allocation; the
+/// other had been told of it later than the first had handed the number out, so what the first had
+/// extended since did not count: the number came free too early.
+#[test]
+fn a_lockout_that_was_extended_is_known_when_a_node_stops_in_the_middle_of_a_move() {
+    let on = [Kind::Move, Kind::Visitor, Kind::ClockBack, Kind::Kill];
+    once_failed_with_lists(80_049, &on);
+}
+
+/// A start after a clock that had leapt lengthened lockouts, and took a snapshot of that, which a flush
+/// that lied lost. The journal shows the leap; the next start did not look.
+#[test]
+fn lockouts_are_lengthened_once_more_if_the_snapshot_that_said_so_is_lost() {
+    let on = [Kind::Move, Kind::Retry, Kind::Visitor, Kind::ClockForward, Kind::ClockBack];
+    once_failed_with_lists(70_297, &on);
+}
+
+/// A number that was in another pool for a while is no visitor's any more when it comes back: the
+/// model wanted that.
+#[test]
+fn a_number_that_was_lent_to_another_pool_is_no_visitors_any_more() {
+    let on = [Kind::Move, Kind::Visitor, Kind::ClockBack, Kind::Kill];
+    once_failed_with_lists(40_291, &on);
+}
+
+/// A lifetime was shortened, and within the longer one the pool went to another node by a new map,
+/// which operators must not do: docs/spec/cluster.md. The simulator did.
+#[test]
+fn nobody_gets_a_pool_by_a_new_map_within_a_lifetime_that_was_shortened() {
+    check(&Options { seed: 1_000_863, ..Options::default() });
 }
 
 /// The pool was held, but its visitor came back to a number that had gone to somebody else since: by a

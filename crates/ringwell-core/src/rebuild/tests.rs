@@ -329,6 +329,47 @@ fn after_a_restart_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [3, 2, 1, 0, 4]);
 }
 
+/// A number was handed out by a shard at 100, told to another shard of the node at 150, came back and was
+/// kept there until 400. The node stops when the pool goes to the other shard once more.
+#[test]
+fn of_one_allocation_the_shard_counts_that_knows_the_longer_lockout() {
+    let pool = spec(0).id;
+    let known = |locked_until, position| Slot {
+        number: number(0, 0),
+        allocated_at: Millis(100),
+        locked_until: Millis(locked_until),
+        position: Position(position),
+    };
+    for visitor in [None, Some(VisitorId([1; 16]))] {
+        let own = Some(VisitorId([1; 16]));
+        let mut rebuild = Rebuild::new(vec![spec(0)]);
+        let told = Fact { slot: known(300, 7), pool, visitor: own };
+        rebuild.learn_told(told, Millis(150));
+        let slot = known(400, 3);
+        rebuild.adopt(&Retired { slot, local_at: Millis(100), pool, visitor });
+        let shard = rebuild.finish();
+        assert_eq!(shard.slots()[0], known(400, 7));
+        assert_eq!((shard.local_at(0), shard.visitor(0)), (Millis(150), own));
+    }
+}
+
+#[test]
+fn an_older_allocation_lengthens_a_lockout_and_changes_nothing_else() {
+    let pool = spec(0).id;
+    let known = |allocated_at, locked_until| Slot {
+        number: number(0, 0),
+        allocated_at: Millis(allocated_at),
+        locked_until: Millis(locked_until),
+        position: Position(7),
+    };
+    let mut rebuild = Rebuild::new(vec![spec(0)]);
+    let visitor = Some(VisitorId([1; 16]));
+    rebuild.learn(0, Fact { slot: known(110, 300), pool, visitor });
+    rebuild.adopt(&Retired { slot: known(100, 400), local_at: Millis(100), pool, visitor: None });
+    let shard = rebuild.finish();
+    assert_eq!((shard.slots()[0], shard.visitor(0)), (known(110, 400), visitor));
+}
+
 #[test]
 fn the_later_end_of_a_lockout_counts_whichever_shard_knows_it() {
     let known = |allocated_at, locked_until, position| Slot {

@@ -73,11 +73,37 @@ impl Shard {
 
     /// As `ringwell-node` has all shards of a node tell it.
     fn known(&self) -> Told {
+        self.facts().settle()
+    }
+
+    fn facts(&self) -> Facts {
         let range = NumberRange::new(number(), 1).unwrap();
         let numbers: Vec<Retired> = self.engine.shard().retired_in(range).copied().collect();
         let mut facts = Facts::default();
         facts.add(numbers, self.engine.answers_for(|_| true).collect());
-        facts.settle()
+        facts.add_holds(self.engine.shard().holds(Millis::ZERO).collect());
+        facts
+    }
+
+    /// The pool comes by a new map: nobody tells anything, and it is held for a lifetime.
+    fn enter_by_a_map(&mut self, at: u64) {
+        self.enter();
+        let now = self.clock(at);
+        self.engine.hold_pools(now, &[0]);
+    }
+
+    /// The same engine after a restart from a snapshot alone.
+    fn again(&mut self, at: u64) -> Self {
+        self.seal();
+        let mut writer = SnapshotWriter::new(&snapshot_header(&self.engine));
+        let mut step = SnapshotStep::FIRST;
+        while step != SnapshotStep::Done {
+            step = self.engine.snapshot(step, &mut writer);
+        }
+        let restore = load(&writer.finish(self.engine.group()), vec![spec()]);
+        let tip = Tip::after(&self.groups.last().unwrap().header).raise_epoch();
+        let engine = restore.finish(tip, self.clock(at), false).0;
+        Self { engine, ahead: self.ahead, groups: Vec::new() }
     }
 
     /// What a shard of another node told, at the same moment.
@@ -106,7 +132,8 @@ impl Shard {
 
     /// The number moves to `next`, of another node.
     fn give(&mut self, at: u64, next: &mut Self) {
-        let told = self.leave();
+        self.engine.remove_pool(0);
+        let told = self.facts().settle_apart(|_| Some(PoolId(1)));
         next.hear(at, self, &told);
         next.enter();
     }
@@ -163,6 +190,59 @@ fn of_what_two_shards_of_a_node_know_the_newer_counts_whatever_told_the_older() 
     }
     a3.enter();
     assert!(matches!(a3.ask(1080, Some(1), None), Outcome::Exhausted { .. }));
+}
+
+/// The pool goes from `b` to `a` by a new map, and back by a move: what `a` knows is older than what
+/// went out at `b`.
+#[test]
+fn what_a_hold_has_outlasted_is_not_told_as_the_newest() {
+    for (ahead, is_restarted) in [(-600, false), (0, true), (0, false), (50_000, true)] {
+        let (mut a, mut b) = (Shard::new(0), Shard::new(ahead));
+        a.enter();
+        a.gives(1000, None, Some(1));
+        a.give(1010, &mut b);
+        b.gives(1060, None, Some(2));
+        b.engine.remove_pool(0);
+        a.enter_by_a_map(1065);
+        if is_restarted {
+            a = a.again(1110);
+        }
+        a.give(1120, &mut b);
+        let newest = b.engine.shard().newest(number()).unwrap();
+        assert_eq!(newest.allocated_at, b.clock(1060), "{ahead} ms");
+        assert_eq!(b.ask(1130, None, Some(1)), EXHAUSTED, "{ahead} ms");
+        b.gives(1131, None, Some(2));
+    }
+}
+
+#[test]
+fn what_went_out_or_was_kept_after_a_hold_is_told() {
+    for row in [1, 2] {
+        let (mut a, mut b) = (Shard::new(0), Shard::new(0));
+        a.enter();
+        a.gives(1000, None, Some(1));
+        a.give(1010, &mut b);
+        b.gives(1060, None, Some(3));
+        b.engine.remove_pool(0);
+        a.enter_by_a_map(1065);
+        // The row of long ago asks again, or another gets the number.
+        a.gives(1110, None, Some(row));
+        a.give(1120, &mut b);
+        assert_eq!(b.ask(1130, None, Some(3)), EXHAUSTED);
+        b.gives(1131, None, Some(row));
+    }
+}
+
+/// By a clock that was set back a lockout seems to run that is over, and the next one's has begun.
+#[test]
+fn a_batch_sent_again_gets_nothing_of_a_held_pool_while_a_lockout_runs_either() {
+    let mut a = Shard::new(0);
+    a.enter();
+    a.gives(1000, None, Some(1));
+    a.gives(1010, None, Some(1));
+    a.engine.hold_pools(a.clock(1015), &[0]);
+    assert_eq!(a.ask(1020, None, Some(1)), EXHAUSTED);
+    a.gives(1055, None, Some(1));
 }
 
 /// A snapshot passes the number; then it comes back with another allocation, before the snapshot tells

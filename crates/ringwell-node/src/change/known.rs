@@ -1,6 +1,6 @@
 //! Asks all shards of a node what they know of numbers that change owners.
 
-use ringwell_core::{Millis, NumberRange, Retired};
+use ringwell_core::{Millis, NumberRange, PoolId, Retired};
 use ringwell_directory::{Directory, bucket};
 use ringwell_engine::Facts;
 use ringwell_journal::AnswerEntry;
@@ -30,17 +30,45 @@ pub(crate) async fn known(
     directory: &Directory,
     buckets: &[u16],
 ) -> Result<Known, ChangeError> {
+    let (facts, at) = gather(node, peers, directory, buckets).await?;
+    let (numbers, answers) = facts.settle();
+    Ok(Known { numbers, answers, at })
+}
+
+/// As [`known`], for the next owner on another node: see [`Facts::settle_apart`].
+///
+/// # Errors
+/// [`ChangeError::Shard`].
+pub(crate) async fn known_apart(
+    node: &Node,
+    peers: &Peers,
+    directory: &Directory,
+    buckets: &[u16],
+) -> Result<Known, ChangeError> {
+    let (facts, at) = gather(node, peers, directory, buckets).await?;
+    let goes = |pool: &PoolId| buckets.contains(&bucket(*pool));
+    let (numbers, answers) =
+        facts.settle_apart(|number| directory.pool_by_number(number).filter(goes));
+    Ok(Known { numbers, answers, at })
+}
+
+async fn gather(
+    node: &Node,
+    peers: &Peers,
+    directory: &Directory,
+    buckets: &[u16],
+) -> Result<(Facts, Millis), ChangeError> {
     let pools = directory.pools().iter().filter(|pool| buckets.contains(&bucket(pool.id())));
     let ranges: Vec<NumberRange> = pools.flat_map(|pool| pool.numbers()).copied().collect();
     let (mut facts, mut at) = (Facts::default(), Millis(u64::MAX));
     for shard in node.shards() {
         let step = Step::TellAll { numbers: ranges.clone(), buckets: buckets.to_vec() };
-        let Done::All(told) = ask(peers, shard, step).await? else {
+        let Done::All(told, holds) = ask(peers, shard, step).await? else {
             return Err(ChangeError::Shard(shard));
         };
         facts.add(told.numbers, told.answers);
+        facts.add_holds(holds);
         at = at.min(told.at);
     }
-    let (numbers, answers) = facts.settle();
-    Ok(Known { numbers, answers, at })
+    Ok((facts, at))
 }

@@ -40,7 +40,8 @@ pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
             let at = thread.now();
             let engine = thread.engine.borrow();
             let answers = engine.answers_for(|number| given.contains(&number)).collect();
-            Done::All(Known { numbers: known, answers, at })
+            let holds = engine.shard().holds(Millis::ZERO).collect();
+            Done::All(Known { numbers: known, answers, at }, holds)
         }
         Step::TellHolds => {
             let now = thread.now();

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::words::{Adopted, Leaving, Prepare, Take, answer_word, number_word};
 use super::{MoveError, digest, keep, tell_all, use_owners};
-use crate::change::{ChangeError, Done, Known, Step, ask, known};
+use crate::change::{ChangeError, Done, Known, Step, ask, known_apart};
 use crate::disk::ServedMap;
 use crate::link::{ADOPT, PREPARE, TAKE};
 use crate::mesh::{Message, Peers};
@@ -208,7 +208,7 @@ async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<u
     if still.is_empty() {
         return delivered(node).await.map(|()| 0);
     }
-    let known = known(node, peers, &node.directory(), &still).await;
+    let known = known_apart(node, peers, &node.directory(), &still).await;
     let Known { numbers, answers, at } = known.map_err(|error| error.to_string())?;
     let (version, told) = (owners.version(), buckets.clone());
     // A start since the buckets were given up may have found that the journal's end is damaged.

@@ -63,6 +63,7 @@ impl Model {
             || held.keeper != grant.shard
             || held.believed_us > 0
             || held.until_us <= grant.true_us
+            || held.was_lent
             || !self.is_at_home(held);
         if may_move {
             return Ok(());
@@ -125,11 +126,43 @@ impl Model {
         Err(broken("another answer", new.shard, new.number, text))
     }
 
+    /// An owner says that all numbers of a pool are locked out.
+    pub(crate) fn exhausted(
+        &mut self,
+        shard_id: u16,
+        pool_id: u64,
+        at_ms: u64,
+        retry: Option<(u64, u16)>,
+    ) -> Judged {
+        let was_decided = retry.is_some_and(|row| !self.decided.insert(row));
+        self.asked_again(retry);
+        let Some(shard) = self.shards.get(&shard_id) else { return Ok(()) };
+        let Some(pool) = shard.pools.get(&pool_id) else { return Ok(()) };
+        let is_held = shard.holds.get(&pool_id).is_some_and(|until| *until > at_ms);
+        if let Some(row) = retry {
+            if is_held {
+                self.held_back.insert(row);
+            } else {
+                self.held_back.remove(&row);
+            }
+        }
+        let is_free = |number: &&u64| shard.numbers.get(*number).is_none_or(|k| k.until <= at_ms);
+        let free = pool.numbers.iter().filter(is_free).copied();
+        match { free }.next() {
+            Some(number) if !is_held && !was_decided => {
+                let text = format!("pool {pool_id} said that it had none left, but one was free");
+                Err(broken("overflow without cause", shard_id, number, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// … at least while they are locked for it.
     pub(super) fn check_repeat_exhausted(&self, row: &Row) -> Judged {
         let Some(retry) = row.retry else { return Ok(()) };
         let Some(held) = self.at(self.by_retry.get(&retry)) else { return Ok(()) };
-        let is_excused = held.is_lost || held.is_forgotten || held.leapt_ms > 0;
+        let was_held_back = self.held_back.contains(&retry);
+        let is_excused = held.is_lost || held.is_forgotten || held.leapt_ms > 0 || was_held_back;
         if is_excused || !self.is_at_home(held) || held.until_us <= row.now_us {
             return Ok(());
         }

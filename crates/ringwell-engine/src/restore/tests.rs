@@ -1,0 +1,71 @@
+//! What a start believes of a clock that has leapt.
+
+use ringwell_core::{NumberRange, PromoNumber};
+use ringwell_journal::Group;
+
+use super::*;
+use crate::{Ask, Outcome, Refusal};
+
+const START: Millis = Millis(1_700_000_000_000);
+const LATER: Millis = Millis(START.0 + 2 * CLOCK_GAP_MAX.0);
+
+fn restore() -> Restore {
+    let first = PromoNumber::from_u64(8_885_550_100).unwrap();
+    let numbers = vec![NumberRange::new(first, 1).unwrap()];
+    Restore::new(vec![PoolSpec { id: PoolId(1), lifetime: Millis(40), numbers }], 9)
+}
+
+/// A group with an allocation of the pool's only number.
+fn allocation() -> Group {
+    let mut engine = restore().finish(Tip::FIRST.raise_epoch(), START, false).0;
+    let ask = Ask { pool: 0, id: PoolId(1), params: [b"", b""], visitor: None, retry: None };
+    let mut outcome = Outcome::Refused(Refusal::Late);
+    engine.allocate(START, &ask, &mut outcome);
+    assert!(matches!(outcome, Outcome::Allocated { .. }));
+    engine.seal(Vec::new()).unwrap()
+}
+
+/// What is known of the number, by a start at `LATER`.
+fn started(restore: Restore, last: &Group) -> (bool, Doubts) {
+    let tip = Tip::after(&last.header).raise_epoch();
+    let (engine, doubts) = restore.finish(tip, LATER, false);
+    (engine.shard().slots()[0].is_free(LATER), doubts)
+}
+
+#[test]
+fn a_leap_within_a_journal_lengthens_lockouts_though_the_snapshot_that_did_is_lost() {
+    let group = allocation();
+    let mut first = restore();
+    first.group(&group.header, &group.body).unwrap();
+    let tip = Tip::after(&group.header).raise_epoch();
+    let mut engine = first.finish(tip, LATER, false).0;
+    engine.tick(LATER);
+    let tick = engine.seal(Vec::new()).unwrap();
+    let mut again = restore();
+    for group in [&group, &tick] {
+        again.group(&group.header, &group.body).unwrap();
+    }
+    assert_eq!(started(again, &tick), (false, Doubts::default()));
+}
+
+#[test]
+fn a_shard_far_behind_the_others_has_not_got_over_their_leap() {
+    let group = allocation();
+    let mut behind = restore();
+    behind.group(&group.header, &group.body).unwrap();
+    behind.clock_elsewhere(LATER);
+    let (is_free, doubts) = started(behind, &group);
+    assert!(!is_free);
+    assert_eq!(doubts.clock_ahead, Some(LATER - START));
+}
+
+/// Else a lockout would be longer by the leap with each start.
+#[test]
+fn a_snapshot_that_was_begun_behind_the_leap_is_believed() {
+    let group = allocation();
+    let mut restore = restore();
+    restore.group(&group.header, &group.body).unwrap();
+    restore.clock(LATER - Millis(1));
+    assert_eq!(restore.newest(), LATER - Millis(1));
+    assert_eq!(started(restore, &group), (true, Doubts::default()));
+}
