@@ -7,7 +7,7 @@ use ringwell_core::Millis;
 use ringwell_engine::SnapshotStep;
 use ringwell_journal::{Group, SnapshotHeader, SnapshotWriter};
 
-use crate::conn::{PhaseLimits, SWEEP_CONNECTIONS};
+use crate::conn::PhaseLimits;
 use crate::disk::{Journal, SegmentRef};
 use crate::shard::ShardThread;
 
@@ -39,7 +39,8 @@ pub(crate) async fn sweep(thread: Rc<ShardThread>) {
         write: limits.write_timeout,
     };
     loop {
-        sweep_once(&thread, &phases).await;
+        tokio::time::sleep(ROUND).await;
+        thread.stats.connections_cut.add(thread.connections.sweep(&phases));
     }
 }
 
@@ -68,21 +69,6 @@ pub(crate) async fn run(thread: Rc<ShardThread>, journal: Rc<Journal>) {
 fn report(thread: &ShardThread, what: &str, outcome: Result<(), Trouble>) {
     if let Err(trouble) = outcome {
         tracing::warn!(shard = thread.id, trouble, "{what}: will be tried again");
-    }
-}
-
-/// Looks at all connections in the course of a round, a few at a time: a runtime that is only yielded
-/// to looks at its sockets after dozens of turns, and ten thousand connections are 10 ms of work.
-async fn sweep_once(thread: &ShardThread, phases: &PhaseLimits) {
-    // Those that come meanwhile have their turn in the next round: else a round might never end.
-    let end = thread.connections.end();
-    let mut next = Some(0);
-    while let Some(from) = next {
-        let turns = thread.connections.count() / SWEEP_CONNECTIONS + 1;
-        tokio::time::sleep(ROUND / u32::try_from(turns).unwrap_or(u32::MAX)).await;
-        let (cut, more) = thread.connections.sweep(from..end, phases);
-        thread.stats.connections_cut.add(cut);
-        next = more;
     }
 }
 

@@ -1,7 +1,9 @@
 //! Many kept-alive connections that only wait: what each costs in memory, and the others in time.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
@@ -24,68 +26,135 @@ struct Held {
     kib_per_connection: f64,
 }
 
+/// Two servers of a kind, alike but for the idle connections that one of them has. Measured in turns,
+/// because this machine's own p99 differs by half from one minute to the next.
+struct Pair {
+    without: Server,
+    with: Server,
+    holder: Child,
+    held: Held,
+}
+
 #[derive(Serialize)]
 struct Sample {
     held: Held,
-    without: OpenLoop,
-    with: OpenLoop,
+    without: Vec<Turn>,
+    with: Vec<Turn>,
 }
 
-/// Runs it: a fresh server each round, because memory that was used once is not given back.
+#[derive(Serialize)]
+struct Turn {
+    load: OpenLoop,
+    cpu_seconds: f64,
+}
+
+/// Connections that have just been used are not idle: for a while the kernel still has
+/// acknowledgements and timers of theirs to see to.
+const SETTLING: Duration = Duration::from_secs(3);
+
+/// Runs it.
 pub(super) fn idle(plan: &Plan) -> anyhow::Result<Findings> {
     let connections = if plan.smoke { 500 } else { 10_000 };
     println!(
         "\nidle: {connections} kept-alive connections, each used once with {ROWS} rows; beside"
     );
-    println!("them {RATE} batches/s in an open loop; medians of {} rounds", plan.rounds);
-    let mut samples = [Vec::new(), Vec::new()];
-    // Not `memory`: that one keeps its journal in memory, which is no cost of a connection.
-    let demo = Demo::usual("idle", "disk");
-    for _ in 0..plan.rounds {
-        let cores = &plan.machine.server_cores;
-        let ringwell = Server::demo(&plan.programs, cores, &demo, false)?;
-        let ceiling = Server::ceiling(&plan.programs, cores)?;
-        for (server, samples) in [&ceiling, &ringwell].into_iter().zip(&mut samples) {
-            samples.push(sample(plan, server, &ringwell, connections)?);
+    println!(
+        "them {RATE} batches/s in an open loop, in turns with a server that has none; medians"
+    );
+    println!("of {} rounds", plan.rounds);
+    let cores = &plan.machine.server_cores;
+    // Not `memory`: that one keeps its journal in memory, which is no cost of a connection. Not `disk`:
+    // whoever waits for a disk hardly notices anything else.
+    let demo = |name| Server::demo(&plan.programs, cores, &Demo::usual(name, "os"), false);
+    let ringwells = [demo("idle-without")?, demo("idle-with")?];
+    let pools = ringwells[0].pools().context("the server has no pools")?;
+    let ceiling = || Server::ceiling(&plan.programs, cores);
+    let mut pairs = Vec::new();
+    for servers in [[ceiling()?, ceiling()?], ringwells] {
+        pairs.push(Pair::new(plan, servers, &pools, connections)?);
+    }
+    std::thread::sleep(SETTLING);
+    let mut samples: Vec<Sample> = pairs.iter().map(Sample::new).collect();
+    for round in 0..plan.rounds {
+        for (pair, sample) in pairs.iter().zip(&mut samples) {
+            sample.add(plan, pair, &pools, round)?;
         }
     }
-    let names = ["ceiling", "ringwell (disk)"];
-    let rows: Vec<_> =
-        names.iter().zip(&samples).map(|(name, samples)| row(name, samples)).collect();
-    let headings =
-        ["server", "KiB a connection", "p99 us without", "p99 us with", "x", "overflow rows"];
+    for pair in pairs {
+        pair.end()?;
+    }
+    let names = ["ceiling", "ringwell (os)"];
+    let rows: Vec<_> = names.iter().zip(&samples).map(|(name, sample)| row(name, sample)).collect();
+    let headings = [
+        "server",
+        "KiB a connection",
+        "CPU x",
+        "p50 x",
+        "p99 us without",
+        "p99 us with",
+        "p99 x",
+        "overflow rows",
+    ];
     table::print(headings, &rows);
-    let problems = names.iter().zip(&samples).enumerate().flat_map(|(index, (name, samples))| {
-        let parts = samples.iter().flat_map(|sample| [&sample.without, &sample.with]);
-        let found = parts.flat_map(move |part| part.problems(index == 0));
+    let problems = names.iter().zip(&samples).enumerate().flat_map(|(index, (name, sample))| {
+        let found = sample.parts().flat_map(move |part| part.problems(index == 0));
         found.map(move |problem| format!("{name}: {problem}"))
     });
     let problems = problems.collect();
     Ok(Findings { raw: json!({"ceiling": samples[0], "ringwell": samples[1]}), problems })
 }
 
-fn sample(
-    plan: &Plan,
-    server: &Server,
-    with_pools: &Server,
-    connections: u32,
-) -> anyhow::Result<Sample> {
-    let pools = with_pools.pools().context("the server has no pools")?;
-    // Once for warmth, so that memory which all work needs is not charged to the idle.
-    open_loop(plan, server, &pools, RATE, 1)?;
-    let without = open_loop(plan, server, &pools, RATE, plan.seconds)?;
-    let mut command = pinned(&plan.machine.load_cores, &plan.programs.bench);
-    command.args(["idle", "--target", &server.address.to_string(), "--pools"]).arg(&pools);
-    command.args(["--pid", &server.pid().to_string(), "--rows", &ROWS.to_string()]);
-    command.args(["--connections", &connections.to_string()]);
-    let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let held = held(&mut holder);
-    let with = open_loop(plan, server, &pools, RATE, plan.seconds);
-    // The closed standard input lets it end.
-    drop(holder.stdin.take());
-    let status = holder.wait()?;
-    ensure!(status.success(), "the holder of idle connections ended with {status}");
-    Ok(Sample { held: held?, without, with: with? })
+impl Pair {
+    fn new(
+        plan: &Plan,
+        [without, with]: [Server; 2],
+        pools: &Path,
+        connections: u32,
+    ) -> anyhow::Result<Self> {
+        // Once for warmth, so that memory which all work needs is not charged to the idle.
+        for server in [&without, &with] {
+            open_loop(plan, server, pools, RATE, 1)?;
+        }
+        let mut command = pinned(&plan.machine.load_cores, &plan.programs.bench);
+        command.args(["idle", "--target", &with.address.to_string(), "--pools"]).arg(pools);
+        command.args(["--pid", &with.pid().to_string(), "--rows", &ROWS.to_string()]);
+        command.args(["--connections", &connections.to_string()]);
+        let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let held = held(&mut holder)?;
+        Ok(Self { without, with, holder, held })
+    }
+
+    fn end(mut self) -> anyhow::Result<()> {
+        // The closed standard input lets it end.
+        drop(self.holder.stdin.take());
+        let status = self.holder.wait()?;
+        ensure!(status.success(), "the holder of idle connections ended with {status}");
+        Ok(())
+    }
+}
+
+impl Sample {
+    fn new(pair: &Pair) -> Self {
+        Self { held: pair.held.clone(), without: Vec::new(), with: Vec::new() }
+    }
+
+    /// Measures both servers, each first in every other round.
+    fn add(&mut self, plan: &Plan, pair: &Pair, pools: &Path, round: u32) -> anyhow::Result<()> {
+        let mut turns = [(&pair.without, &mut self.without), (&pair.with, &mut self.with)];
+        if round % 2 == 1 {
+            turns.reverse();
+        }
+        for (server, measured) in turns {
+            let before = server.cpu_seconds()?;
+            let load = open_loop(plan, server, pools, RATE, plan.seconds)?;
+            measured.push(Turn { load, cpu_seconds: server.cpu_seconds()? - before });
+        }
+        Ok(())
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &OpenLoop> {
+        self.without.iter().chain(&self.with).map(|turn| &turn.load)
+    }
 }
 
 fn held(holder: &mut Child) -> anyhow::Result<Held> {
@@ -95,18 +164,23 @@ fn held(holder: &mut Child) -> anyhow::Result<Held> {
     serde_json::from_str(&line).context("idle printed something else")
 }
 
-fn row(name: &str, samples: &[Sample]) -> [String; 6] {
-    let of = |pick: fn(&Sample) -> f64| median(samples.iter().map(pick));
-    let (without, with) = (of(|it| it.without.latency.p99_us), of(|it| it.with.latency.p99_us));
-    let both = || samples.iter().flat_map(|sample| [&sample.without, &sample.with]);
-    let overflow: u32 = both().map(|part| part.overflow_rows).sum();
-    let rows: u32 = both().map(|part| part.rows).sum();
+fn row(name: &str, sample: &Sample) -> [String; 8] {
+    let both = |of: fn(&[Turn]) -> f64| [&sample.without, &sample.with].map(|turns| of(turns));
+    let p50 = both(|turns| median(turns.iter().map(|turn| turn.load.latency.p50_us)));
+    let p99 = both(|turns| median(turns.iter().map(|turn| turn.load.latency.p99_us)));
+    // The kernel counts in steps of 10 ms: only the sum of all turns says something.
+    let cpu = both(|turns| turns.iter().map(|turn| turn.cpu_seconds).sum());
+    let with_over_without = |[without, with]: [f64; 2]| format!("{:.2}", with / without);
+    let overflow: u32 = sample.parts().map(|part| part.overflow_rows).sum();
+    let rows: u32 = sample.parts().map(|part| part.rows).sum();
     [
         name.to_owned(),
-        format!("{:.1}", of(|it| it.held.kib_per_connection)),
-        format!("{without:.0}"),
-        format!("{with:.0}"),
-        format!("{:.2}", with / without),
+        format!("{:.1}", sample.held.kib_per_connection),
+        with_over_without(cpu),
+        with_over_without(p50),
+        format!("{:.0}", p99[0]),
+        format!("{:.0}", p99[1]),
+        with_over_without(p99),
         if rows == 0 { "-".to_owned() } else { format!("{overflow} of {rows}") },
     ]
 }
