@@ -68,3 +68,78 @@ fn what_is_read_is_there_and_the_lowest_byte_comes_first() {
     assert_eq!((cursor.remaining(), cursor.array()), (2, Some([8, 9])));
     assert_eq!((cursor.remaining(), cursor.byte()), (0, None));
 }
+
+/// What `write` leaves behind a first byte.
+fn written(write: impl FnOnce(&mut Scratch<'_>)) -> Vec<u8> {
+    let mut bytes = [0; ROOM];
+    let mut scratch = Scratch::new(&mut bytes);
+    scratch.byte(0xEE);
+    write(&mut scratch);
+    let end = scratch.len();
+    bytes[1..end].to_vec()
+}
+
+#[test]
+fn two_varints_at_once_are_the_two_one_behind_the_other() {
+    let values: Vec<(u64, Vec<u8>)> = values().map(|value| (value, leb128(value))).collect();
+    for (first, its_bytes) in &values {
+        for (second, bytes) in &values {
+            let wanted = [its_bytes.as_slice(), bytes].concat();
+            assert_eq!(written(|scratch| scratch.varints(*first, *second)), wanted);
+        }
+    }
+}
+
+#[test]
+fn a_varint_that_is_expected_to_be_small_may_be_any() {
+    for value in values() {
+        assert_eq!(written(|scratch| scratch.small_varint(value)), leb128(value), "{value}");
+    }
+}
+
+#[test]
+fn five_bytes_are_the_lowest_and_what_comes_next_follows_them() {
+    let bytes = written(|scratch| {
+        scratch.five_bytes(0x0807_0605_0403_0201);
+        scratch.array(&[0xAA; 3]);
+    });
+    assert_eq!(bytes, [1, 2, 3, 4, 5, 0xAA, 0xAA, 0xAA]);
+}
+
+/// Writes `pieces` pieces of rising length; returns them, and how often the room has grown.
+fn gather(body: &mut Body, pieces: u8) -> (Vec<u8>, usize) {
+    let (mut wanted, mut grown) = (Vec::new(), 0);
+    for piece in 0..pieces {
+        let len = usize::from(piece) * 30;
+        let before = body.bytes.len();
+        body.room(len)[..len].fill(piece);
+        grown += usize::from(body.bytes.len() > before);
+        body.advance(len);
+        wanted.extend(vec![piece; len]);
+    }
+    (wanted, grown)
+}
+
+#[test]
+fn a_body_is_what_was_written_whatever_its_spare_buffer_held() {
+    let mut body = Body::default();
+    for spare in [Vec::new(), vec![0xAA; 100_000], vec![0xBB; 10]] {
+        assert!(body.is_empty() && body.as_slice().is_empty());
+        let (wanted, _) = gather(&mut body, 200);
+        assert!(!body.is_empty() && body.as_slice() == wanted);
+        assert!(body.len() == wanted.len() && body.take(spare) == wanted);
+    }
+}
+
+#[test]
+fn a_body_grows_seldom_takes_half_as_much_again_and_begins_as_large_as_the_last_one() {
+    let mut body = Body::default();
+    let (wanted, grown) = gather(&mut body, 200);
+    assert_eq!(wanted.len(), 597_000);
+    assert!((2..=13).contains(&grown), "{grown} times");
+    assert!(body.bytes.len() < wanted.len() * 3 / 2 + 3 * Body::GROWTH, "{}", body.bytes.len());
+    let _ = body.take(Vec::new());
+    let (wanted, grown) = gather(&mut body, 200);
+    assert_eq!(grown, 1, "the room of the group before is there at once");
+    assert!(body.bytes.len() < wanted.len() + 3 * Body::GROWTH, "{}", body.bytes.len());
+}

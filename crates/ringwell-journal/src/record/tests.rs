@@ -1,6 +1,6 @@
 use super::*;
 use crate::bytes::Body;
-use crate::place::position;
+use crate::place::{BODY_BYTES_MAX, position};
 use proptest::prelude::*;
 
 fn number() -> impl Strategy<Value = PromoNumber> {
@@ -269,4 +269,71 @@ fn a_number_of_more_than_64_bits_is_refused() {
     };
     assert_eq!(hold(1), Ok(Millis(u64::MAX)));
     assert_eq!(hold(2), Err(DecodeFault::Short));
+}
+
+/// Appends a release that names `previous` as the record before it, to group 7 from 100 ms on.
+fn write_release(at: u64, previous: Position) {
+    let number = PromoNumber::from_u64(2_000_000_000).unwrap();
+    let release = Record::Release { at: Millis(at), number, slot: 0, until: Millis(at), previous };
+    release.encode(7, Millis(100), &mut Body::default());
+}
+
+#[test]
+fn a_record_may_name_any_record_before_it() {
+    write_release(100, Position::NONE);
+    write_release(100, position(1, 0));
+    write_release(100, position(6, BODY_BYTES_MAX - 1));
+}
+
+#[test]
+#[should_panic(expected = "a record happened before its group")]
+fn a_record_earlier_than_its_group_is_not_written() {
+    write_release(99, position(1, 0));
+}
+
+#[test]
+#[should_panic(expected = "the record before it is not before it")]
+fn a_record_that_follows_itself_is_not_written() {
+    write_release(100, position(7, 0));
+}
+
+#[test]
+#[should_panic(expected = "groups are counted from one")]
+fn a_record_that_follows_one_of_group_0_is_not_written() {
+    write_release(100, position(0, 5));
+}
+
+#[test]
+#[should_panic(expected = "parameters are too long for a record")]
+fn parameters_that_could_not_be_read_are_not_written() {
+    let params = [b'x'; PARAMS_BYTES_MAX];
+    let carry = Record::Carry {
+        at: Millis(100),
+        number: PromoNumber::from_u64(2_000_000_000).unwrap(),
+        slot: 0,
+        pool: PoolId(1),
+        allocated_at: Millis(100),
+        locked_until: Millis(100),
+        visitor: None,
+        // With the `&` between them one byte more than may be.
+        params: [&params[1..], b"y"],
+    };
+    carry.encode(7, Millis(100), &mut Body::default());
+}
+
+#[test]
+fn a_body_that_cannot_be_read_says_where_and_why() {
+    for (fault, words) in [
+        (DecodeFault::Kind(9), "record of unknown kind 9"),
+        (DecodeFault::Flags(0x80), "record with unknown flags 0x80"),
+        (DecodeFault::Short, "record is cut short"),
+        (DecodeFault::Time, "record is earlier than the one before it"),
+        (DecodeFault::Number, "record names no valid promo number"),
+        (DecodeFault::Previous, "record points to a predecessor that is not before it"),
+        (DecodeFault::Params, "record has parameters of an impossible length"),
+        (DecodeFault::Position, "there is no such record"),
+    ] {
+        let error = DecodeError { n: 7, offset: 12, fault };
+        assert_eq!(error.to_string(), format!("group 7, offset 12 of its body: {words}"));
+    }
 }

@@ -71,6 +71,14 @@ fn write(contents: &Contents) -> Vec<u8> {
     out
 }
 
+/// The entries, of which the chunk says beforehand how many there are.
+fn counted<E: Entry>(entries: Entries<'_, E>) -> Vec<E> {
+    let hint = entries.size_hint();
+    let all: Vec<E> = entries.collect();
+    assert_eq!(hint, (all.len(), Some(all.len())));
+    all
+}
+
 fn read(mut bytes: &[u8]) -> Result<(Snapshot, Contents), SnapshotError<Infallible>> {
     let mut contents = Contents::default();
     // A source may return less than was asked for.
@@ -83,10 +91,10 @@ fn read(mut bytes: &[u8]) -> Result<(Snapshot, Contents), SnapshotError<Infallib
     })?;
     while let Some(chunk) = reader.next_chunk()? {
         match chunk {
-            Chunk::Numbers(entries) => contents.numbers.extend(entries),
-            Chunk::Answers(entries) => contents.answers.extend(entries),
-            Chunk::Holds(entries) => contents.holds.extend(entries),
-            Chunk::Told(entries) => contents.told.extend(entries),
+            Chunk::Numbers(entries) => contents.numbers.extend(counted(entries)),
+            Chunk::Answers(entries) => contents.answers.extend(counted(entries)),
+            Chunk::Holds(entries) => contents.holds.extend(counted(entries)),
+            Chunk::Told(entries) => contents.told.extend(counted(entries)),
         }
     }
     Ok((*reader.end().unwrap(), contents))
@@ -104,6 +112,21 @@ fn a_snapshot_comes_back_as_it_was_written() {
 }
 
 #[test]
+fn what_is_ready_can_be_taken_and_is_about_a_chunk_at_most() {
+    let mut writer = SnapshotWriter::new(&HEADER);
+    let mut taken = 0;
+    for entry in &contents(20_000).numbers {
+        let ready = writer.ready_bytes();
+        assert!(ready <= CHUNK_BYTES + 1_000, "{ready}");
+        let bytes = writer.take(Vec::new());
+        assert_eq!((bytes.len(), writer.ready_bytes()), (ready, 0));
+        taken += ready;
+        writer.number(entry);
+    }
+    assert!(taken > 20_000 * NumberEntry::BYTES - CHUNK_BYTES, "{taken}");
+}
+
+#[test]
 fn damage_to_any_byte_is_found() {
     let bytes = write(&contents(12));
     for index in 0..bytes.len() {
@@ -112,6 +135,51 @@ fn damage_to_any_byte_is_found() {
         assert!(read(&damaged).is_err(), "byte {index}");
         assert!(read(&bytes[..index]).is_err(), "length {index}");
     }
+}
+
+#[test]
+fn an_error_says_where_it_is() {
+    let bytes = write(&contents(12));
+    for len in 0..bytes.len() {
+        let error = read(&bytes[..len]).unwrap_err();
+        assert!(matches!(error, SnapshotError::Short(offset) if offset == len as u64), "{error}");
+    }
+    let mut damaged = bytes;
+    let second_chunk = HEADER_BYTES + CHUNK_HEADER_BYTES + 12 * NumberEntry::BYTES;
+    damaged[second_chunk + CHUNK_HEADER_BYTES + 3] ^= 1;
+    let error = read(&damaged).unwrap_err();
+    assert!(
+        matches!(error, SnapshotError::Damaged(offset) if offset == second_chunk as u64),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_snapshot_that_miscounts_its_entries_is_refused_though_its_hash_holds() {
+    let mut bytes = write(&contents(3));
+    let end = bytes.len() - (16 + blake3::OUT_LEN);
+    let head = end - CHUNK_HEADER_BYTES;
+    bytes[end + 8] += 1;
+    let covered = [&bytes[..head], &bytes[end..end + 16]].concat();
+    bytes[end + 16..].copy_from_slice(blake3::hash(&covered).as_bytes());
+    let crc = crc32c::crc32c(&[&bytes[head..head + 12], &bytes[end..]].concat());
+    bytes[head + 12..end].copy_from_slice(&crc.to_le_bytes());
+    let error = read(&bytes).unwrap_err();
+    assert!(matches!(error, SnapshotError::Damaged(at) if at == head as u64), "{error}");
+}
+
+#[test]
+fn a_chunk_longer_than_any_is_refused_before_memory_is_asked_for() {
+    let header = &write(&contents(0))[..HEADER_BYTES];
+    let refusal = |kind: u32, len: u32| {
+        let head = [kind, 1, len, 0].map(u32::to_le_bytes).concat();
+        read(&[header, &head].concat()).unwrap_err()
+    };
+    assert!(matches!(refusal(kind::NUMBERS, 512 * 1024), SnapshotError::Short(112)));
+    assert!(matches!(refusal(kind::NUMBERS, 512 * 1024 + 1), SnapshotError::Damaged(96)));
+    assert!(matches!(refusal(kind::NUMBERS, u32::MAX), SnapshotError::Damaged(96)));
+    assert!(matches!(refusal(kind::END, 48), SnapshotError::Short(112)));
+    assert!(matches!(refusal(kind::END, 49), SnapshotError::Damaged(96)));
 }
 
 #[test]
