@@ -337,3 +337,21 @@ fn a_body_that_cannot_be_read_says_where_and_why() {
         assert_eq!(error.to_string(), format!("group 7, offset 12 of its body: {words}"));
     }
 }
+
+#[test]
+fn an_allocation_without_parameters_is_read_back() {
+    let record = Record::Carry {
+        at: Millis(100),
+        number: PromoNumber::from_u64(2_000_000_000).unwrap(),
+        slot: 0,
+        pool: PoolId(1),
+        allocated_at: Millis(100),
+        locked_until: Millis(100),
+        visitor: None,
+        params: [b"", b""],
+    };
+    let mut body = Body::default();
+    record.encode(7, Millis(100), &mut body);
+    let read = Records::new(7, Millis(100), body.as_slice()).next().unwrap();
+    assert_eq!(read.unwrap().1, record);
+}
