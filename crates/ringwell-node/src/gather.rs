@@ -99,20 +99,27 @@ impl InFlight {
             tokio::task::yield_now().await;
             return;
         }
-        let mut journal = Ok(());
+        let mut journal = if waits_for_journal { Err(Refusal::Late) } else { Ok(()) };
         let deadline = tokio::time::Instant::from_std(terms.deadline);
-        let in_time = tokio::time::timeout_at(deadline, async {
+        let stored = async {
             if waits_for_journal {
-                journal = Err(Refusal::Late);
                 journal = thread.commit.wait(group).await;
             }
-            if has_unknown {
-                self.learn_unknown(terms).await;
-            }
-            self.collect().await;
-            self.redirect(terms).await;
-        })
-        .await;
+        };
+        let in_time = if has_others || has_unknown {
+            // On the heap: every connection, used or not, keeps room for what is not.
+            Box::pin(tokio::time::timeout_at(deadline, async {
+                stored.await;
+                if has_unknown {
+                    self.learn_unknown(terms).await;
+                }
+                self.collect().await;
+                self.redirect(terms).await;
+            }))
+            .await
+        } else {
+            tokio::time::timeout_at(deadline, stored).await
+        };
         if in_time.is_err() {
             thread.stats.deadlines_missed.add(1);
             self.job().take_arrived();
