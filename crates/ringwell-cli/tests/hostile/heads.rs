@@ -239,3 +239,30 @@ fn a_body_that_nobody_wants_is_read_and_thrown_away() {
     ];
     check(&server, &site.pools[0], &vectors);
 }
+
+/// No page of another site gets at an answer, nobody keeps one, and none names the program.
+#[test]
+fn no_answer_is_to_be_stored_shared_or_says_what_serves_it() {
+    let (site, server) = start("");
+    let mut client = server.client();
+    let single = format!("/api/2013-07-01/ring_pools/{}", site.pools[0].suffix("a=1"));
+    let elsewhere = [("origin", "https://evil.example")];
+    let paths =
+        [&single, "/api/2013-07-01/ring_pools/x", "/healthz", "/metrics", "/nope", "/v1/nope"];
+    let mut answers = Vec::new();
+    for path in paths {
+        let answer = client.get(path, &elsewhere).unwrap();
+        let kept = answer.headers.iter().find(|(name, _)| name == "cache-control");
+        assert_eq!(kept.map(|(_, value)| value.as_str()), Some("no-store"), "{path}");
+        answers.push(answer);
+    }
+    answers.push(client.post(BULK, &elsewhere, &good_body(&site.pools[0])).unwrap());
+    answers.push(client.post(BULK, &elsewhere, "{").unwrap());
+    for answer in answers {
+        let tells = |name: &str| {
+            name.starts_with("access-control-") || ["server", "set-cookie", "via"].contains(&name)
+        };
+        let told = answer.headers.iter().find(|(name, _)| tells(name));
+        assert_eq!(told, None, "{answer:?}");
+    }
+}
