@@ -32,7 +32,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
     );
     // The crash test with real processes is an integration test of ringwell-cli.
-    summary.step("tests", &["test", "--workspace", "--locked"]);
+    summary.step("tests", &["xtask", "suite"]);
     if is_installed("cargo-deny") {
         summary.step("licences", &["deny", "--locked", "check", "licenses", "bans", "sources"]);
     } else {

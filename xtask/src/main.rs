@@ -11,6 +11,7 @@ mod counts;
 mod jmeter;
 mod shell;
 mod soak;
+mod suite;
 
 use clap::{Parser, Subcommand};
 
@@ -26,6 +27,8 @@ struct Cli {
 enum Task {
     /// Format, lints, tests, licences, and a smoke run of the benchmarks.
     Ci,
+    /// All tests of the workspace, several programs of them at a time.
+    Suite,
     /// Measure Ringwell against the ceiling server of the same run.
     Bench(bench::Args),
     /// Draw table and chart of the README from the newest results of `bench peers --save`.
@@ -44,6 +47,7 @@ fn main() -> anyhow::Result<()> {
     std::env::set_current_dir(shell::root())?;
     match Cli::parse().task {
         Task::Ci => ci::run(),
+        Task::Suite => suite::run(),
         Task::Bench(args) => bench::run(&args),
         Task::Chart => chart::run(),
         Task::Api => api::run(),

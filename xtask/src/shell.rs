@@ -17,7 +17,12 @@ pub(crate) fn root() -> &'static Path {
 /// those (ring's does) would run again with ours, and all that depends on them would be built anew,
 /// here and again at the next call by hand.
 pub(crate) fn cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    as_by_hand(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// A program as if it had been called by hand, where it may call cargo.
+pub(crate) fn as_by_hand(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
     let is_of_package = |name: &OsStr| {
         let name = name.to_string_lossy();
         name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")

@@ -1,0 +1,102 @@
+//! All tests of the workspace, several programs of them at a time.
+//!
+//! Many tests wait: for servers, for lockouts, for links that are cut. `cargo test` runs one program
+//! after another, and the machine is idle for much of that time.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+use crate::shell::{self, as_by_hand, cargo, output};
+
+/// What takes longest begins first, so that nobody waits for it alone in the end. Only the time
+/// depends on this list.
+const LONG: [&str; 6] = ["faults", "core_bugs", "seeds", "network", "cluster", "haproxy"];
+
+/// A program of tests.
+struct Program {
+    name: String,
+    executable: PathBuf,
+    /// Where `cargo test` would start it.
+    folder: PathBuf,
+}
+
+/// Builds and runs all, documentation too.
+///
+/// # Errors
+/// When something does not build, or a test fails: what its program printed stands last.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let programs = build()?;
+    let at_once = thread::available_parallelism().map_or(1, usize::from);
+    let (waiting, failed) = (Mutex::new(programs), Mutex::new(Vec::new()));
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                while let Some(program) = next() {
+                    if let Some(printed) = failure(&program) {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).push(printed);
+                    }
+                }
+            });
+        }
+    });
+    shell::run(cargo().args(["test", "--workspace", "--locked", "--doc"]))?;
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for printed in &failed {
+        println!("{printed}");
+    }
+    if failed.is_empty() { Ok(()) } else { bail!("{} programs of tests failed", failed.len()) }
+}
+
+/// Runs a program and shows what it printed, in one piece; returns that if a test failed.
+fn failure(program: &Program) -> Option<String> {
+    let done = as_by_hand(&program.executable).current_dir(&program.folder).output();
+    let (is_good, printed) = match done {
+        Ok(done) => {
+            let [out, err] = [done.stdout, done.stderr].map(|text| text_of(&text));
+            (done.status.success(), format!("     Running {}\n{out}{err}", program.name))
+        }
+        Err(error) => (false, format!("     Running {}: {error}", program.name)),
+    };
+    println!("{printed}");
+    (!is_good).then_some(printed)
+}
+
+fn text_of(printed: &[u8]) -> String {
+    String::from_utf8_lossy(printed).into_owned()
+}
+
+/// The programs as `cargo test` would run them, those that take long first.
+fn build() -> anyhow::Result<VecDeque<Program>> {
+    let mut command = cargo();
+    command.args(["test", "--workspace", "--locked", "--no-run", "--message-format=json"]);
+    let mut programs = VecDeque::new();
+    for line in output(&mut command)?.lines() {
+        let message: Value = serde_json::from_str(line)?;
+        let (Some(executable), true) =
+            (message["executable"].as_str(), message["profile"]["test"] == true)
+        else {
+            continue;
+        };
+        let manifest = message["manifest_path"].as_str().context("cargo names no package")?;
+        let folder = Path::new(manifest).parent().context("a package lies nowhere")?.to_owned();
+        let target = message["target"]["name"].as_str().context("cargo names no target")?;
+        let package = folder.file_name().unwrap_or_default().to_string_lossy();
+        let program = Program {
+            name: format!("{package}: {target}"),
+            executable: executable.into(),
+            folder: folder.clone(),
+        };
+        if LONG.contains(&target) {
+            programs.push_front(program);
+        } else {
+            programs.push_back(program);
+        }
+    }
+    Ok(programs)
+}
