@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::callgrind;
-use crate::shell::{cargo, output, root};
+use crate::shell::{cargo, output, programs as programs_of, root};
 
 /// The file with the counts of the last time, from the root.
 const FILE: &str = "bench/counts.json";
@@ -164,7 +164,7 @@ fn build(profile: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
         let mut command = cargo();
         // Cut into other units, code has other counts; CI builds without increments, too.
         command.env("CARGO_INCREMENTAL", "0");
-        command.args(what).args(["--locked", "--message-format=json"]);
+        command.args(what);
         // With the features that the tests of CI have, so that nothing is built again; other profiles
         // are for counting by hand.
         if profile == "dev" {
@@ -172,8 +172,7 @@ fn build(profile: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
         } else {
             command.args(["-p", package, "--profile", profile]);
         }
-        for line in output(&mut command)?.lines() {
-            let message: Value = serde_json::from_str(line)?;
+        for message in programs_of(&mut command)? {
             let target = &message["target"];
             let names = (target["kind"][0].as_str(), target["name"].as_str());
             if let ((Some(kind), Some(name)), Some(program)) =

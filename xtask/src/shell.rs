@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
+use serde_json::Value;
 
 /// The repository's root.
 pub(crate) fn root() -> &'static Path {
@@ -57,6 +58,18 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = started.with_context(|| format!("cannot start {}", text(command)))?;
     ensure!(output.status.success(), "{} ended with {}", text(command), output.status);
     Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Has cargo build and returns what it says of each program that it built.
+///
+/// # Errors
+/// As [`output`], and when cargo prints something else.
+pub(crate) fn programs(command: &mut Command) -> anyhow::Result<Vec<Value>> {
+    let printed = output(command.args(["--locked", "--message-format=json"]))?;
+    let messages: Result<Vec<Value>, _> = printed.lines().map(serde_json::from_str).collect();
+    let mut messages = messages?;
+    messages.retain(|message| message["executable"].is_string());
+    Ok(messages)
 }
 
 /// Whether a program of this name is installed.

@@ -9,9 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context as _, bail};
-use serde_json::Value;
 
-use crate::shell::{self, as_by_hand, cargo, output};
+use crate::shell::{self, as_by_hand, cargo, programs};
 
 /// What takes longest begins first, so that nobody waits for it alone in the end. Only the time
 /// depends on this list.
@@ -45,11 +44,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
             });
         }
     });
-    shell::run(cargo().args(["test", "--workspace", "--locked", "--doc"]))?;
+    let documentation = shell::run(cargo().args(["test", "--workspace", "--locked", "--doc"]));
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     for printed in &failed {
         println!("{printed}");
     }
+    documentation?;
     if failed.is_empty() { Ok(()) } else { bail!("{} programs of tests failed", failed.len()) }
 }
 
@@ -58,7 +58,7 @@ fn failure(program: &Program) -> Option<String> {
     let done = as_by_hand(&program.executable).current_dir(&program.folder).output();
     let (is_good, printed) = match done {
         Ok(done) => {
-            let [out, err] = [done.stdout, done.stderr].map(|text| text_of(&text));
+            let [out, err] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
             (done.status.success(), format!("     Running {}\n{out}{err}", program.name))
         }
         Err(error) => (false, format!("     Running {}: {error}", program.name)),
@@ -67,22 +67,13 @@ fn failure(program: &Program) -> Option<String> {
     (!is_good).then_some(printed)
 }
 
-fn text_of(printed: &[u8]) -> String {
-    String::from_utf8_lossy(printed).into_owned()
-}
-
 /// The programs as `cargo test` would run them, those that take long first.
 fn build() -> anyhow::Result<VecDeque<Program>> {
-    let mut command = cargo();
-    command.args(["test", "--workspace", "--locked", "--no-run", "--message-format=json"]);
+    let mut built = programs(cargo().args(["test", "--workspace", "--no-run"]))?;
+    built.retain(|message| message["profile"]["test"] == true);
     let mut programs = VecDeque::new();
-    for line in output(&mut command)?.lines() {
-        let message: Value = serde_json::from_str(line)?;
-        let (Some(executable), true) =
-            (message["executable"].as_str(), message["profile"]["test"] == true)
-        else {
-            continue;
-        };
+    for message in built {
+        let executable = message["executable"].as_str().context("cargo names no program")?;
         let manifest = message["manifest_path"].as_str().context("cargo names no package")?;
         let folder = Path::new(manifest).parent().context("a package lies nowhere")?.to_owned();
         let target = message["target"]["name"].as_str().context("cargo names no target")?;

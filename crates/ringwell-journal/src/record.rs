@@ -193,16 +193,21 @@ impl Record<'_> {
     /// An upper bound of the bytes that the record takes in a body.
     #[must_use]
     pub fn bytes_max(&self) -> usize {
-        let params = match self {
-            Self::Allocate { params, .. } | Self::Carry { params, .. } => params_len(*params),
+        RECORD_OVERHEAD_MAX + params_len(self.params())
+    }
+
+    /// Its parameters, if its kind has any.
+    #[inline]
+    fn params(&self) -> [&[u8]; 2] {
+        match *self {
+            Self::Allocate { params, .. } | Self::Carry { params, .. } => params,
             Self::Extend { .. }
             | Self::Release { .. }
             | Self::Answer { .. }
             | Self::Adopt { .. }
             | Self::Hold { .. }
-            | Self::Tick { .. } => 0,
-        };
-        RECORD_OVERHEAD_MAX + params
+            | Self::Tick { .. } => [&[]; 2],
+        }
     }
 }
 

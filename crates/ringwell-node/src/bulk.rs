@@ -66,7 +66,7 @@ impl Job {
         let directory = thread.directory();
         for ((row, plan), outcome) in rows {
             match (plan, *outcome) {
-                // Nearly every row: without the general way it takes half as long.
+                // Nearly every row: without the general way, 44 instructions of 1,578 less.
                 (Plan::Allocate(owner), Outcome::Allocated { number }) if !owner.is_tracked => {
                     writer.number(row.request_id, number);
                 }

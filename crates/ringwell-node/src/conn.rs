@@ -2,8 +2,8 @@
 //!
 //! A request costs no timer: the connection notes in which phase it is and since when, and a
 //! sweep once a second cuts those that have been in one for too long. All notes lie side by side,
-//! so that ten thousand connections are a tenth of a millisecond's work. Only a slow body has a
-//! timer of its own, because it gets an answer (408).
+//! so that it need not follow thousands of pointers. Only a slow body has a timer of its own,
+//! because it gets an answer (408).
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -18,9 +18,6 @@ const FIRST_TEXT: u8 = 0x20;
 struct Scanner<'a> {
     body: &'a [u8],
     at: usize,
-    /// Whether control characters stand somewhere, so that strings must be searched for them.
-    /// `None` as long as only usual rows were read, which have none.
-    has_control: Option<bool>,
 }
 
 /// What a member of a row is called.
@@ -32,13 +29,17 @@ enum Name {
 
 /// Reads `body` into `rows`; `None` if it is not for this reader, with some rows read perhaps.
 pub(crate) fn scan(body: &[u8], limits: &Limits, rows: &mut Vec<Row>) -> Option<()> {
-    Scanner { body, at: 0, has_control: None }.body(limits, rows)
+    Scanner { body, at: 0 }.body(limits, rows)
 }
 
-/// The least and the greatest byte. Without an early end, so that many are looked at at once.
-fn extremes(text: &[u8]) -> (u8, u8) {
-    text.iter()
-        .fold((u8::MAX, 0), |(least, greatest), byte| (least.min(*byte), greatest.max(*byte)))
+/// Whether this may stand in a string: UTF-8 without control characters. What stands between strings
+/// is looked at byte by byte.
+fn is_text(text: &[u8]) -> bool {
+    // Without an early end, so that many are looked at at once.
+    let (least, greatest) = text
+        .iter()
+        .fold((u8::MAX, 0), |(least, greatest), byte| (least.min(*byte), greatest.max(*byte)));
+    least >= FIRST_TEXT && (greatest.is_ascii() || std::str::from_utf8(text).is_ok())
 }
 
 /// Where a string ends, or its first escape begins. Short strings are over before the wide search
@@ -63,16 +64,7 @@ fn find_end(text: &[u8]) -> Option<usize> {
 impl Scanner<'_> {
     fn body(&mut self, limits: &Limits, rows: &mut Vec<Row>) -> Option<()> {
         let (mut has_rows, mut has_other) = (false, false);
-        if let Some(rest) = self.body.strip_prefix(br#"{"requests":"#) {
-            self.at = self.body.len() - rest.len();
-            self.rows(limits, rows)?;
-            has_rows = true;
-            if !self.goes_on(b'}')? {
-                return self.next().is_none().then_some(());
-            }
-        } else {
-            self.expect(b'{')?;
-        }
+        self.expect(b'{')?;
         loop {
             let name = self.string()?;
             self.expect(b':')?;
@@ -200,25 +192,12 @@ impl Scanner<'_> {
         let rest = &self.body[start..];
         let length = find_end(rest)?;
         let text = &rest[..length];
-        let is_escaped = rest[length] == b'\\';
-        if is_escaped || (self.has_control()? && extremes(text).0 < FIRST_TEXT) {
+        if rest[length] == b'\\' || !is_text(text) {
             return None;
         }
         let end = start + length;
         self.at = end + 1;
         Some(Span::new(start, end))
-    }
-
-    /// Whether control characters stand anywhere in the body; `None` if it is no text at all.
-    fn has_control(&mut self) -> Option<bool> {
-        if self.has_control.is_none() {
-            let (least, greatest) = extremes(self.body);
-            if !greatest.is_ascii() && std::str::from_utf8(self.body).is_err() {
-                return None;
-            }
-            self.has_control = Some(least < FIRST_TEXT);
-        }
-        self.has_control
     }
 
     /// The next byte that is not white space; stays on it.

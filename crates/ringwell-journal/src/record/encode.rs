@@ -27,6 +27,7 @@ impl Record<'_> {
         self.check(base, place);
         let params = self.params();
         let params_len = params_len(params);
+        assert!(params_len <= PARAMS_BYTES_MAX, "parameters are too long for a record");
         let room = body.room(ROOM + params_len);
         let Some(head) = room.first_chunk_mut() else {
             unreachable!("the room is as long as was asked for")
@@ -51,17 +52,6 @@ impl Record<'_> {
             assert!(previous < place, "the record before it is not before it");
             let is_none = previous == Position::NONE;
             assert!(is_none || position_parts(previous).0 > 0, "groups are counted from one");
-        }
-        if let Self::Allocate { params, .. } | Self::Carry { params, .. } = *self {
-            assert!(params_len(params) <= PARAMS_BYTES_MAX, "parameters are too long for a record");
-        }
-    }
-
-    #[inline(always)]
-    fn params(&self) -> [&[u8]; 2] {
-        match *self {
-            Self::Allocate { params, .. } | Self::Carry { params, .. } => params,
-            _ => [&[]; 2],
         }
     }
 

@@ -303,11 +303,8 @@ fn a_record_that_follows_one_of_group_0_is_not_written() {
     write_release(100, position(0, 5));
 }
 
-#[test]
-#[should_panic(expected = "parameters are too long for a record")]
-fn parameters_that_could_not_be_read_are_not_written() {
-    let params = [b'x'; PARAMS_BYTES_MAX];
-    let carry = Record::Carry {
+fn carry(params: [&[u8]; 2]) -> Record<'_> {
+    Record::Carry {
         at: Millis(100),
         number: PromoNumber::from_u64(2_000_000_000).unwrap(),
         slot: 0,
@@ -315,9 +312,16 @@ fn parameters_that_could_not_be_read_are_not_written() {
         allocated_at: Millis(100),
         locked_until: Millis(100),
         visitor: None,
-        // With the `&` between them one byte more than may be.
-        params: [&params[1..], b"y"],
-    };
+        params,
+    }
+}
+
+#[test]
+#[should_panic(expected = "parameters are too long for a record")]
+fn parameters_that_could_not_be_read_are_not_written() {
+    let params = [b'x'; PARAMS_BYTES_MAX];
+    // With the `&` between them one byte more than may be.
+    let carry = carry([&params[1..], b"y"]);
     carry.encode(7, Millis(100), &mut Body::default());
 }
 
@@ -340,16 +344,7 @@ fn a_body_that_cannot_be_read_says_where_and_why() {
 
 #[test]
 fn an_allocation_without_parameters_is_read_back() {
-    let record = Record::Carry {
-        at: Millis(100),
-        number: PromoNumber::from_u64(2_000_000_000).unwrap(),
-        slot: 0,
-        pool: PoolId(1),
-        allocated_at: Millis(100),
-        locked_until: Millis(100),
-        visitor: None,
-        params: [b"", b""],
-    };
+    let record = carry([b"", b""]);
     let mut body = Body::default();
     record.encode(7, Millis(100), &mut body);
     let read = Records::new(7, Millis(100), body.as_slice()).next().unwrap();

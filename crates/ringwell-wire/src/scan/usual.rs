@@ -20,7 +20,10 @@ const FIRST_OF_KEY: u8 = b',';
 const FIRST_OF_TEXT: u8 = b'#';
 
 /// The row at the beginning of `rest`, which ends the body, and what follows it.
-#[expect(clippy::inline_always, reason = "measured: a call copies the row")]
+#[expect(
+    clippy::inline_always,
+    reason = "as `parse_row`, where it is measured: a call copies the row"
+)]
 #[inline(always)]
 pub(super) fn read<'a>(body: &[u8], rest: &'a [u8], limits: &Limits) -> Option<(Row, &'a [u8])> {
     let place = |rest: &[u8]| body.len() - rest.len();
@@ -85,7 +88,7 @@ fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
 }
 
 /// As [`pass_word`], for what is long: thirty-two bytes at a time as far as nothing stops.
-#[expect(clippy::inline_always, reason = "measured: with `first` known it is half as much work")]
+#[expect(clippy::inline_always, reason = "a part of `read`, with `first` known")]
 #[inline(always)]
 fn pass_text(text: &[u8], first: u8) -> Option<(&[u8], u8)> {
     let mut rest = text;
