@@ -51,8 +51,10 @@ impl Hosts {
 
     /// The same command, on a host.
     pub(crate) fn on(&self, host: usize, command: &Command) -> Command {
-        let mut there = Command::new("ip");
-        there.args(["netns", "exec", &self.names[host]]);
+        // `ip netns exec` would give it mounts of its own too: a disk that a test beside this one
+        // unmounts would stay mounted there, and its power cut would never end.
+        let mut there = Command::new("nsenter");
+        there.arg(format!("--net=/run/netns/{}", self.names[host]));
         there.arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
             match value {
