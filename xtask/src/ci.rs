@@ -1,7 +1,8 @@
 //! The whole of CI: what `.ci/run` and a developer run alike.
 //!
-//! One profile (`dev`, optimised a little) serves tests and smoke runs, because building the
-//! workspace a second time would cost more than it shows. No step asserts a time.
+//! One profile (`dev`, optimised a little) and one build of the whole workspace serve all steps,
+//! because building anything a second time would cost more than it shows. Steps that wait for much
+//! of their time run beside the lints. No step asserts a time.
 //!
 //! What a step prints goes to a file of `target/ci`: a reader of the whole wants to see at once
 //! which step failed and why, not what the good ones had to say.
@@ -9,124 +10,140 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
 use crate::api;
 use crate::jmeter;
-use crate::shell::{self, cargo, is_installed, root, target_dir};
+use crate::shell::{self, BUILD, cargo, is_installed, root, target_dir};
 
 /// So many of the last lines of a step that failed are printed.
 const LINES_SHOWN: usize = 120;
+
+const LINTS: [&str; 7] =
+    ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
 
 /// Runs every step, also after one failed, and names those that did.
 ///
 /// # Errors
 /// When at least one step failed.
 pub(crate) fn run() -> anyhow::Result<()> {
-    let mut summary = Summary::default();
-    summary.step("format", &["fmt", "--all", "--check"]);
-    summary.step(
-        "lints",
-        &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
-    );
+    let summary = Summary::default();
+    summary.step("format", cargo().args(["fmt", "--all", "--check"]));
+    // All that the other steps run, at once: built by itself, a part of it would have other features
+    // of what it stands on, and much would be built twice.
+    summary.step("build", cargo().args(BUILD));
     // The crash test with real processes is an integration test of ringwell-cli.
-    summary.step("tests", &["xtask", "suite"]);
+    summary.step("tests", xtask().arg("suite"));
+    thread::scope(|scope| {
+        scope.spawn(|| summary.step("lints", cargo().args(LINTS)));
+        beside_lints(&summary);
+    });
     if is_installed("cargo-deny") {
-        summary.step("licences", &["deny", "--locked", "check", "licenses", "bans", "sources"]);
+        let words = ["deny", "--locked", "check", "licenses", "bans", "sources"];
+        summary.step("licences", cargo().args(words));
     } else {
         summary.skip("licences", "cargo-deny is not installed");
     }
+    if is_installed("valgrind") {
+        summary.step("counts", xtask().arg("counts"));
+    } else {
+        summary.skip("counts", "valgrind is not installed: .ci/run does it");
+    }
+    summary.step("benchmarks", xtask().args(["bench", "all", "--smoke"]));
+    summary.finish()
+}
+
+/// Steps that wait for much of their time and need no cargo, of which one can run at a time.
+fn beside_lints(summary: &Summary) {
     if is_installed("ruby") {
-        // Tests link no library that other languages load. By itself it would have other features
-        // of what it stands on, and build all of that again.
-        summary.step("engine's library", &["build", "--workspace", "--lib", "--locked"]);
         let mut gem = Command::new("ruby/test");
-        gem.env("RINGWELL_BIN", program()).env("RINGWELL_EMBED", library());
-        summary.step_of("gem", &mut gem);
+        gem.env("RINGWELL_BIN", program("ringwell")).env("RINGWELL_EMBED", library());
+        summary.step("gem", &mut gem);
     } else {
         summary.skip("gem", "ruby is not installed: ruby/setup does it");
     }
     if api::schemathesis().is_some() {
-        // The program is the one that the tests have built.
-        summary.step("management API", &["xtask", "api"]);
+        summary.step("management API", xtask().arg("api"));
     } else {
         summary.skip("management API", "schemathesis is not installed: .ci/run does it");
     }
-    if is_installed("valgrind") {
-        summary.step("counts", &["xtask", "counts"]);
-    } else {
-        summary.skip("counts", "valgrind is not installed: .ci/run does it");
-    }
     if jmeter::home().is_some() {
-        summary.step("JMeter", &["xtask", "jmeter"]);
+        summary.step("JMeter", xtask().arg("jmeter"));
     } else {
         summary.skip("JMeter", "it is not installed: .ci/run does it");
     }
-    summary.step("benchmarks", &["xtask", "bench", "all", "--smoke"]);
-    summary.finish()
 }
 
-/// The program as the tests have built it.
-fn program() -> PathBuf {
-    target_dir().join("debug/ringwell")
+/// This program, as the build has made it: `cargo xtask` would wait for the cargo of another step.
+fn xtask() -> Command {
+    Command::new(program("xtask"))
 }
 
-/// The engine's library as its step has built it.
+/// A program as the build has made it.
+fn program(name: &str) -> PathBuf {
+    target_dir().join("debug").join(name)
+}
+
+/// The engine's library, likewise.
 fn library() -> PathBuf {
     target_dir().join(format!("debug/libringwell_embed{}", std::env::consts::DLL_SUFFIX))
 }
 
+/// What became of the steps, in the order in which they ended.
 #[derive(Default)]
-struct Summary {
-    lines: Vec<String>,
-    passed: usize,
-    failed: usize,
-    skipped: usize,
+struct Summary(Mutex<Vec<(Outcome, String)>>);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Outcome {
+    Passed,
+    Failed,
+    Skipped,
 }
 
 impl Summary {
-    fn step(&mut self, name: &str, args: &[&str]) {
-        self.step_of(name, cargo().args(args));
-    }
-
-    fn step_of(&mut self, name: &str, command: &mut Command) {
+    /// Runs a step. What is printed of it stands in one piece, whatever runs beside it.
+    fn step(&self, name: &str, command: &mut Command) {
         let start = Instant::now();
         let log =
             target_dir().join("ci").join(name.replace([' ', '\''], "-")).with_extension("log");
         println!("== {name}: {}", log.display());
         // A drill that panics on purpose prints a line, not its stack.
         command.current_dir(root()).env("RUST_BACKTRACE", "0");
-        let word = match run_into(&log, command) {
-            Ok(()) => {
-                print!("{}", counts(&log));
-                self.passed += 1;
-                "passed"
-            }
-            Err(error) => {
-                println!("{}\n{error:#}", last_lines(&log));
-                self.failed += 1;
-                "FAILED"
-            }
+        let (outcome, word, shown) = match run_into(&log, command) {
+            Ok(()) => (Outcome::Passed, "passed", counts(&log)),
+            Err(error) => (Outcome::Failed, "FAILED", format!("{}\n{error:#}\n", last_lines(&log))),
         };
         let line = format!("{word} {name} ({:.0} s)", start.elapsed().as_secs_f64());
-        println!("{line}");
-        self.lines.push(line);
+        println!("{shown}{line}");
+        self.add(outcome, line);
     }
 
-    fn skip(&mut self, name: &str, why: &str) {
-        self.skipped += 1;
-        self.lines.push(format!("skipped {name}: {why}"));
+    fn skip(&self, name: &str, why: &str) {
+        self.add(Outcome::Skipped, format!("skipped {name}: {why}"));
+    }
+
+    fn add(&self, outcome: Outcome, line: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((outcome, line));
     }
 
     fn finish(self) -> anyhow::Result<()> {
+        let steps = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         println!("\n== summary");
-        for line in &self.lines {
+        for (_, line) in &steps {
             println!("{line}");
         }
-        println!("steps: {} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
-        if self.failed > 0 {
+        let count = |wanted| steps.iter().filter(|(outcome, _)| *outcome == wanted).count();
+        let failed = count(Outcome::Failed);
+        println!(
+            "steps: {} passed, {failed} failed, {} skipped",
+            count(Outcome::Passed),
+            count(Outcome::Skipped)
+        );
+        if failed > 0 {
             bail!("CI failed");
         }
         Ok(())

@@ -7,6 +7,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
+/// What to tell cargo so that all there is gets built with the features of the whole workspace, tests
+/// included: who asks for less gets other features, and builds much of it again.
+pub(crate) const BUILD: [&str; 4] = ["build", "--workspace", "--all-targets", "--locked"];
+
 /// The repository's root.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
-use crate::shell::{cargo, run, target_dir};
+use crate::shell::{BUILD, cargo, run, target_dir};
 
 /// How long a server may take to be ready or to end.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -37,12 +37,12 @@ impl Programs {
     /// When the build fails.
     pub(super) fn build(profile: &str, smoke: bool) -> anyhow::Result<Self> {
         let mut build = cargo();
-        build.args(["build", "--locked", "--profile", profile, "--bins"]);
-        // The features of the whole workspace in development, so that tests and smoke runs share
-        // what they build; only those of the program itself where figures are taken.
+        // What CI has built anyhow in development; only the features of the program itself where
+        // figures are taken.
         if profile == "dev" {
-            build.arg("--workspace");
+            build.args(BUILD);
         } else {
+            build.args(["build", "--locked", "--profile", profile, "--bins"]);
             build.args(["-p", "ringwell-cli", "-p", "ringwell-bench"]);
         }
         run(&mut build)?;
@@ -60,13 +60,15 @@ impl Programs {
         })
     }
 
-    /// Builds an example of `bench/` and says where it is.
+    /// Says where an example of `bench/` is, and builds it if that has not been done.
     ///
     /// # Errors
     /// When the build fails.
     pub(super) fn example(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let arguments = ["build", "--locked", "-p", "ringwell-bench", "--example", name];
-        run(cargo().args(arguments).args(["--profile", &self.profile]))?;
+        if self.profile != "dev" {
+            let arguments = ["build", "--locked", "-p", "ringwell-bench", "--example", name];
+            run(cargo().args(arguments).args(["--profile", &self.profile]))?;
+        }
         Ok(self.bench.with_file_name("examples").join(name))
     }
 }
