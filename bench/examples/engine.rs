@@ -49,8 +49,7 @@ fn engine(pools: u32, numbers: u32) -> anyhow::Result<Engine> {
     Ok(Restore::new(specs, 0).finish(Tip::FIRST.raise_epoch(), START, false).0)
 }
 
-/// As a shard does it: a first pass touches the pools, a second allocates, a group is sealed now
-/// and then. Returns the rows that got no number.
+/// As a shard does it, a group sealed now and then. Returns the rows that got no number.
 fn allocate(engine: &mut Engine, batches: usize, pools: usize) -> anyhow::Result<usize> {
     let mut spare = Vec::new();
     let mut exhausted = 0;
@@ -61,7 +60,6 @@ fn allocate(engine: &mut Engine, batches: usize, pools: usize) -> anyhow::Result
         for (row, pool) in wanted.iter_mut().enumerate() {
             *pool = u32::try_from((batch * ROWS + row) * STRIDE % pools)?;
         }
-        black_box(wanted.iter().fold(0, |warmed, pool| warmed ^ engine.warm(*pool)));
         for pool in wanted {
             let id = PoolId(u64::from(pool) + 1);
             let ask = Ask { pool, id, params: [PARAMS, b""], visitor: None, retry: None };

@@ -136,11 +136,10 @@ impl Pool {
         if until <= now { Ok(self.base + place) } else { Err(Exhausted { until }) }
     }
 
-    /// Follows an allocation of the chosen slot, whose lockout now ends `all[slot].locked_until`.
+    /// Follows an allocation of the chosen slot, whose lockout now ends at `until`.
     #[inline]
-    pub(crate) fn allocated(&mut self, all: &[Slot], slot: u32) {
+    pub(crate) fn allocated(&mut self, all: &[Slot], slot: u32, until: Millis) {
         let place = slot - self.base;
-        let until = all[slot as usize].locked_until;
         match &mut self.order {
             // The lifetime was longer before a restart: this one is free before those.
             None if until < self.last_until => self.changed(all, slot),
@@ -183,7 +182,7 @@ impl Pool {
         self.base..self.base + self.count
     }
 
-    /// The first slot that the next allocation will look at; a read of it warms the cache.
+    /// The first slot that the next allocation will look at, unless the ring was broken.
     #[inline]
     pub(crate) fn head_slot(&self) -> u32 {
         self.base + self.head

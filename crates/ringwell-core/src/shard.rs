@@ -128,13 +128,12 @@ impl Shard {
         self.pools[pool as usize].lifetime
     }
 
-    /// Reads what the next allocation from `pool` will need, so that a batch waits for many
-    /// cache lines at once instead of one after another. The result has no meaning.
+    /// What the next allocation from `pool` will read first, to be fetched ahead; nearly always: a
+    /// pool whose ring was broken reads another slot. Does not read it.
     #[inline]
     #[must_use]
-    pub fn warm(&self, pool: u32) -> u64 {
-        let slot = self.pools.get(pool as usize).map_or(0, Pool::head_slot);
-        self.slots.get(slot as usize).map_or(0, |slot| slot.locked_until.0)
+    pub fn next_slot(&self, pool: u32) -> Option<&Slot> {
+        self.slots.get(self.pools.get(pool as usize)?.head_slot() as usize)
     }
 
     /// Hands out the number of `pool` that has been free longest.
@@ -164,7 +163,7 @@ impl Shard {
         let number = slot.number;
         *slot = Slot { number, allocated_at: now, locked_until, position };
         self.told.forget(number);
-        owner.allocated(&self.slots, chosen);
+        owner.allocated(&self.slots, chosen, locked_until);
         if owner.sticky || visitor.is_some() {
             owner.sticky = true;
             self.visitors.assign(pool, chosen, visitor);

@@ -6,68 +6,15 @@
 //! Invariant: no two pools share an id or a number, and no overflow number is in rotation.
 
 use std::borrow::Borrow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use ringwell_core::{Millis, PoolId, PromoNumber};
+use ringwell_core::{PoolId, PromoNumber};
 
 use crate::check::{self, Run};
+use crate::entry::{Entries, Entry};
 use crate::placement::SHARDS_MAX;
-use crate::{Fault, Placement, RingPool, RingPoolKey, Tracking};
-
-/// What the path of a request needs to know of one ring pool, in 104 bytes.
-///
-/// The second key lies elsewhere: few pools have one, and two of them would take a third cache
-/// line.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    key: RingPoolKey,
-    next_key: Option<Box<RingPoolKey>>,
-    tracking: Option<Arc<Tracking>>,
-    lifetime: Millis,
-    /// As an integer, 0 for none: `Option<PromoNumber>` would take twice the room.
-    overflow: u64,
-    index: u32,
-    shard: u16,
-}
-
-impl Entry {
-    /// The shard that owns the pool.
-    #[inline]
-    #[must_use]
-    pub const fn shard(&self) -> u16 {
-        self.shard
-    }
-
-    /// Where the pool is among its shard's pools. It stays the same in later states of the
-    /// directory while the pool stays with its shard; then another pool may get it.
-    #[inline]
-    #[must_use]
-    pub const fn index(&self) -> u32 {
-        self.index
-    }
-
-    /// How long an allocation is guaranteed.
-    #[inline]
-    #[must_use]
-    pub const fn lifetime(&self) -> Millis {
-        self.lifetime
-    }
-
-    /// Goes out when no number is free; `None` forbids overflow.
-    #[inline]
-    #[must_use]
-    pub const fn overflow(&self) -> Option<PromoNumber> {
-        PromoNumber::from_u64(self.overflow)
-    }
-
-    /// What tracking URLs are made of; `None` for an empty URL.
-    #[inline]
-    #[must_use]
-    pub fn tracking(&self) -> Option<&Tracking> {
-        self.tracking.as_deref()
-    }
-}
+use crate::{Fault, Placement, RingPool, RingPoolKey};
 
 /// A snapshot of all ring pools.
 #[derive(Debug)]
@@ -78,7 +25,7 @@ pub struct Directory {
     pools: Box<[Arc<RingPool>]>,
     /// Where each shard's pools start in `pools`, and where the last one's end.
     starts: Box<[usize]>,
-    entries: HashMap<PoolId, Entry, foldhash::fast::FixedState>,
+    entries: Entries,
     /// The ranges in rotation, by their first number; they do not overlap.
     runs: Box<[Run]>,
     /// Overflow numbers with their pools, in rising order.
@@ -176,14 +123,11 @@ impl Directory {
         let starts: Box<[usize]> = (0..=placement.shards())
             .map(|shard| pools.partition_point(|pool| placement.shard(pool.id()) < shard))
             .collect();
-        let mut entries = HashMap::with_capacity_and_hasher(
-            pools.len(),
-            foldhash::fast::FixedState::with_seed(SEED),
-        );
+        let mut entries = Vec::with_capacity(pools.len());
         for (shard, bounds) in (0..).zip(starts.windows(2)) {
             let of_shard = &pools[bounds[0]..bounds[1]];
             for (pool, index) in of_shard.iter().zip(indices(of_shard, shard, before)) {
-                entries.insert(pool.id(), entry(pool, shard, index));
+                entries.push((pool.id(), Entry::new(pool, shard, index)));
             }
         }
         let mut overflow: Vec<_> =
@@ -193,7 +137,7 @@ impl Directory {
             version,
             placement,
             starts,
-            entries,
+            entries: Entries::new(entries),
             runs: check::runs(&pools).into(),
             overflow: overflow.into(),
             numbers: pools.iter().map(|pool| pool.number_count()).sum(),
@@ -206,7 +150,7 @@ impl Directory {
     #[inline]
     #[must_use]
     pub fn lookup(&self, pool: PoolId) -> Option<&Entry> {
-        self.entries.get(&pool)
+        self.entries.get(pool)
     }
 
     /// Whether `key` opens the pool that a look-up found. Takes as long if it found none, so that
@@ -214,8 +158,8 @@ impl Directory {
     #[inline]
     #[must_use]
     pub fn check_key(&self, entry: Option<&Entry>, key: &[u8]) -> bool {
-        let first = entry.map_or(&self.nobody, |entry| &entry.key).difference(key);
-        let next = entry.and_then(|entry| entry.next_key.as_deref());
+        let (first, next) = entry.map_or((&self.nobody, None), Entry::keys);
+        let first = first.difference(key);
         // Where there are two, both are compared in full before either is judged.
         let second = next.map_or(first, |next| next.difference(key));
         (first == 0 || second == 0) && entry.is_some()
@@ -267,7 +211,7 @@ impl Directory {
     }
 
     fn shared(&self, id: PoolId) -> Option<&Arc<RingPool>> {
-        let pools = self.pools_of(self.lookup(id)?.shard);
+        let pools = self.pools_of(self.lookup(id)?.shard());
         pools.get(pools.binary_search_by_key(&id, |pool| pool.id()).ok()?)
     }
 
@@ -290,21 +234,6 @@ impl Directory {
         let first = self.overflow.partition_point(|(other, _)| *other < number);
         let rest = &self.overflow[first..];
         rest.iter().take_while(|(other, _)| *other == number).map(|(_, pool)| *pool).collect()
-    }
-}
-
-/// Pool ids come from the configuration, never from a stranger: a fixed seed cannot be abused.
-const SEED: u64 = 0x5269_6E67_7765_6C6C;
-
-fn entry(pool: &RingPool, shard: u16, index: u32) -> Entry {
-    Entry {
-        key: *pool.key(),
-        next_key: pool.next_key().copied().map(Box::new),
-        tracking: pool.tracking().cloned(),
-        lifetime: pool.lifetime(),
-        overflow: pool.overflow().map_or(0, PromoNumber::to_u64),
-        index,
-        shard,
     }
 }
 
@@ -337,7 +266,7 @@ fn check_all<P: Borrow<RingPool>>(pools: &[P]) -> Result<(), Vec<Fault>> {
 fn indices(pools: &[Arc<RingPool>], shard: u16, before: Option<&Directory>) -> Vec<u32> {
     let kept = |pool: &Arc<RingPool>| {
         let entry = before?.lookup(pool.id())?;
-        (entry.shard == shard).then_some(entry.index)
+        (entry.shard() == shard).then_some(entry.index())
     };
     let kept: Vec<Option<u32>> = pools.iter().map(kept).collect();
     let taken: HashSet<u32> = kept.iter().copied().flatten().collect();

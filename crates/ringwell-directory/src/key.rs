@@ -11,10 +11,11 @@ use std::fmt;
 /// The bytes left out are those that a URL query cannot carry as they are; so a key reads the same
 /// raw and decoded.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub struct RingPoolKey {
+    bytes: u8,
     /// Zeros after the key; no key contains a zero.
     padded: [u8; Self::BYTES_MAX],
-    bytes: u8,
 }
 
 /// The first rule that a text breaks which should have been a ring pool key. Shows none of it.

@@ -10,6 +10,7 @@ mod cluster;
 mod config;
 mod demo;
 mod directory;
+mod entry;
 mod fault;
 mod key;
 mod owners;
@@ -26,7 +27,8 @@ pub use config::{
     ValueError, load, parse_deadline, parse_duration, parse_lifetime, parse_shards, pool_from_json,
 };
 pub use demo::{DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv};
-pub use directory::{Directory, Entry};
+pub use directory::Directory;
+pub use entry::Entry;
 pub use fault::Fault;
 pub use key::{KeyError, RingPoolKey};
 pub use owners::{Owner, Owners};

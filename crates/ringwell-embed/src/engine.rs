@@ -131,9 +131,8 @@ impl Embedded {
         }
         self.batch.parse(Bytes::copy_from_slice(body), &self.limits)?;
         self.plans.clear();
-        let text = self.batch.text();
-        let plan = |row| rows::plan(&self.directory, text, row);
-        self.plans.extend(self.batch.rows().iter().map(plan));
+        let (text, rows) = (self.batch.text(), self.batch.rows());
+        self.plans.extend(rows::plans(&self.directory, &self.shard.engine, 0, text, rows));
         Ok(())
     }
 

@@ -144,13 +144,6 @@ impl Engine {
         self.refusal
     }
 
-    /// See [`Shard::warm`].
-    #[inline]
-    #[must_use]
-    pub fn warm(&self, pool: u32) -> u64 {
-        self.shard.warm(pool)
-    }
-
     /// Answers one row at `now`, which [`Engine::at`] gave. The outcome is written where it
     /// stays: returned, it would go through memory twice.
     #[inline]

@@ -45,7 +45,9 @@ impl Body {
             // Asked for as a whole, zeros cost nothing.
             self.bytes = vec![0; self.usual + growth];
         } else {
-            self.bytes.resize(self.len + self.len / 2 + growth, 0);
+            // No further than needed: what is gained has to be filled, and memory that nobody has
+            // touched yet is none.
+            self.bytes.resize(self.len + growth, 0);
         }
     }
 

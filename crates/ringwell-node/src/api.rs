@@ -11,7 +11,7 @@ use ringwell_wire::legacy::Format;
 use ringwell_wire::{RequestError, Route, route};
 
 use crate::gather::Terms;
-use crate::http::{AnswerBody, read_body, time_headers};
+use crate::http::{AnswerBody, read_body, time_headers, values};
 use crate::shard::ShardThread;
 use crate::{bulk, legacy, rows};
 
@@ -26,12 +26,15 @@ pub(crate) async fn answer(
     thread: &Rc<ShardThread>,
     request: Request<Incoming>,
 ) -> Response<AnswerBody> {
-    let mut started = Instant::now();
+    let mut started = None;
     let mut response = match dispatch(thread, request, &mut started).await {
         Ok(response) => response,
         Err(error) => refuse(thread, &error),
     };
-    let took = started.elapsed();
+    // All requests that have arrived are worked off before the first answer leaves: a client that
+    // waits is woken once for many answers instead of once for each.
+    tokio::task::yield_now().await;
+    let took = started.map_or(Duration::ZERO, |started| started.elapsed());
     time_headers(&mut response, took);
     thread.stats.answered_after(took);
     response
@@ -40,7 +43,7 @@ pub(crate) async fn answer(
 async fn dispatch(
     thread: &Rc<ShardThread>,
     request: Request<Incoming>,
-    started: &mut Instant,
+    started: &mut Option<Instant>,
 ) -> Result<Response<AnswerBody>, RequestError> {
     let (head, body) = request.into_parts();
     match route(head.uri.path())? {
@@ -48,8 +51,7 @@ async fn dispatch(
             allow(&head.method, &Method::POST, "POST")?;
             let body = read_body(thread, body).await?;
             // A client on a slow line has the same time for its rows as any other.
-            *started = Instant::now();
-            let terms = terms(thread, &head.headers, &body, *started);
+            let terms = terms(thread, &head.headers, &body, *started.insert(Instant::now()));
             let out = bulk::answer(thread, body, &terms).await?;
             Ok(whole(StatusCode::OK, "application/json", out))
         }
@@ -58,7 +60,8 @@ async fn dispatch(
             if thread.node.config.api.bulk_only {
                 return Err(RequestError::OnlyBulk);
             }
-            let terms = terms(thread, &head.headers, &Bytes::new(), *started);
+            let now = *started.insert(Instant::now());
+            let terms = terms(thread, &head.headers, &Bytes::new(), now);
             let query = head.uri.query().unwrap_or_default();
             Ok(legacy::answer(thread, pool, query, format, &terms).await)
         }
@@ -72,11 +75,12 @@ fn allow(method: &Method, wanted: &Method, name: &'static str) -> Result<(), Req
 /// Deadline and digest of a request.
 fn terms(thread: &ShardThread, headers: &HeaderMap, body: &Bytes, started: Instant) -> Terms {
     let configured = thread.node.config.deadline;
-    let wanted = headers
-        .get(DEADLINE_HEADER)
+    let wanted = values(headers, &DEADLINE_HEADER)
+        .next()
         .and_then(|value| value.to_str().ok()?.parse().ok())
         .map_or(configured, Duration::from_millis);
-    let retry = headers.get(RETRY_HEADER).map(|key| rows::digest(key.as_bytes(), body));
+    let retry = values(headers, &RETRY_HEADER).next();
+    let retry = retry.map(|key| rows::digest(key.as_bytes(), body));
     Terms { retry, deadline: started + wanted.min(configured) }
 }
 

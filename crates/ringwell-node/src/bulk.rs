@@ -28,12 +28,11 @@ pub(crate) async fn answer(
     let mut flight = InFlight::new(thread);
     flight.job().batch.parse(body, &thread.node.wire_limits)?;
     thread.wait_for_room(terms.deadline).await;
-    let text = flight.job().batch.text().clone();
     let rows = flight.job().batch.rows().len() as u64;
     let started = catch_unwind(AssertUnwindSafe(|| {
-        thread.node.fault_drill(&text);
-        flight.job().plan(thread, &text);
-        flight.start(&text, terms);
+        thread.node.fault_drill(flight.job().batch.text());
+        flight.job().plan(thread);
+        flight.start(terms);
     }));
     if let Err(panic) = started {
         // The batch may be half applied: what it holds is released when `flight` is dropped.
@@ -50,10 +49,11 @@ pub(crate) async fn answer(
 
 impl Job {
     /// Decides what is to be done for each row.
-    pub(crate) fn plan(&mut self, thread: &ShardThread, text: &[u8]) {
+    pub(crate) fn plan(&mut self, thread: &ShardThread) {
         let Self { batch, plans, .. } = self;
-        let directory = &*thread.directory();
-        plans.extend(batch.rows().iter().map(|row| rows::plan(directory, text, row)));
+        let (directory, text) = (&*thread.directory(), batch.text());
+        let engine = thread.engine.borrow();
+        plans.extend(rows::plans(directory, &engine, thread.id, text, batch.rows()));
         if thread.node.application.is_some() {
             self.find_unknown(directory);
         }

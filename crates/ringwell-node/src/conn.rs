@@ -60,10 +60,13 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Enters a phase; time counts from here.
+    /// Enters a phase; if it has a limit, time counts from here.
     pub(crate) fn enter(&self, phase: Phase) {
         if let Some(entry) = self.list.open.borrow().get(self.place) {
-            entry.stay.set(Stay { phase, since: coarse_time() });
+            // Nobody asks how long we have been at it.
+            let is_ours = phase == Phase::Service;
+            let since = if is_ours { Duration::ZERO } else { coarse_time() };
+            entry.stay.set(Stay { phase, since });
         }
     }
 

@@ -72,18 +72,18 @@ impl InFlight {
         self.job.as_mut().expect("a batch in flight has a job")
     }
 
-    /// Asks every owner for its rows. `text` is what the spans point into.
-    pub(crate) fn start(&mut self, text: &Bytes, terms: &Terms) {
+    /// Asks every owner for its rows.
+    pub(crate) fn start(&mut self, terms: &Terms) {
         let thread = Rc::clone(&self.thread);
         let job = self.job();
         job.outcomes.resize(job.plans.len(), Outcome::Refused(Refusal::Late));
         if thread.peers.are_several() {
-            ask_others(&thread, job, text, terms);
+            ask_others(&thread, job, terms);
         }
         // Before anything is handed out: should this fail, it is released as of this time.
         self.now = thread.now();
         let now = self.now;
-        serve_own(&thread, self.job(), now, text, terms);
+        serve_own(&thread, self.job(), now, terms);
     }
 
     /// Waits until all rows are answered and durable, or the deadline has passed.
@@ -92,11 +92,8 @@ impl InFlight {
         let group = thread.engine.borrow().newest_group();
         let waits_for_journal = self.has_own_promise(terms) && thread.commit.durable() < group;
         let has_unknown = !self.job().unknown.is_empty();
-        let has_others = !self.job().remote.is_empty() || self.job().first_moved().is_some();
+        let has_others = !self.job().remote.is_empty() || self.job().has_moved();
         if !waits_for_journal && !has_others && !has_unknown {
-            // All requests that have arrived are worked off before the first answer leaves: a
-            // client that waits is woken once for many answers instead of once for each.
-            tokio::task::yield_now().await;
             return;
         }
         let mut journal = if waits_for_journal { Err(Refusal::Late) } else { Ok(()) };
@@ -276,6 +273,11 @@ impl Job {
         self.send_all(thread, by_shard, &text, terms);
     }
 
+    /// Whether a shard does not own the pool of a row that it was asked for.
+    fn has_moved(&self) -> bool {
+        self.outcomes.contains(&Outcome::Refused(Refusal::Moved))
+    }
+
     /// The shard that a row was asked of which does not own its pool.
     fn first_moved(&self) -> Option<u16> {
         let mut rows = self.plans.iter().zip(&self.outcomes);
@@ -375,7 +377,8 @@ fn peer_row(row: u16, owner: &Owner, ask: &WireAsk, text: &[u8]) -> PeerRow {
 }
 
 /// Sends each other owner its rows.
-fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) {
+fn ask_others(thread: &ShardThread, job: &mut Job, terms: &Terms) {
+    let text = &job.batch.text().clone();
     for shard in 0..thread.directory().shards() {
         if shard == thread.id {
             continue;
@@ -395,9 +398,9 @@ fn ask_others(thread: &ShardThread, job: &mut Job, text: &Bytes, terms: &Terms) 
 }
 
 /// Serves this shard's rows.
-fn serve_own(thread: &ShardThread, job: &mut Job, now: Millis, text: &[u8], terms: &Terms) {
+fn serve_own(thread: &ShardThread, job: &mut Job, now: Millis, terms: &Terms) {
     let Job { batch, plans, outcomes, .. } = job;
-    let planned = Planned { text, rows: batch.rows(), plans, retry: terms.retry };
+    let planned = Planned { text: batch.text(), rows: batch.rows(), plans, retry: terms.retry };
     rows::serve(&mut thread.engine.borrow_mut(), thread.id, now, &planned, outcomes);
     thread.commit_soon();
 }

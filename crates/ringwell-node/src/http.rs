@@ -13,7 +13,7 @@ use axum::Router;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
@@ -94,6 +94,7 @@ pub(crate) enum Who {
 
 /// Accepts connections until the task is ended.
 pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, who: Who) {
+    let who = Rc::new(who);
     let listener = match Accept::new(listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -106,7 +107,7 @@ pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, who: Who
             Accept::Tcp(tcp) => tcp.accept().await.map(|(socket, _)| {
                 // Answers are written whole: waiting for more to send only costs time.
                 let _ = socket.set_nodelay(true);
-                match &who {
+                match &*who {
                     Who::Nodes(Some(tls)) => {
                         tokio::task::spawn_local(welcome_node(
                             Rc::clone(&thread),
@@ -153,7 +154,7 @@ async fn welcome_node(thread: Rc<ShardThread>, handshake: tokio_rustls::Accept<T
     let limit = thread.node.config.limits.head_timeout;
     match tokio::time::timeout(limit, handshake).await {
         Ok(Ok(socket)) => {
-            welcome(&thread, socket, &Who::Nodes(None));
+            welcome(&thread, socket, &Rc::new(Who::Nodes(None)));
         }
         Ok(Err(error)) => {
             tracing::warn!(shard = thread.id, %error, "a link was refused: no certificate of the cluster's");
@@ -164,7 +165,7 @@ async fn welcome_node(thread: Rc<ShardThread>, handshake: tokio_rustls::Accept<T
 }
 
 /// Serves a new connection on a task of its own, if there is room for it; returns whether there is.
-fn welcome<S>(thread: &Rc<ShardThread>, mut socket: S, who: &Who) -> bool
+fn welcome<S>(thread: &Rc<ShardThread>, mut socket: S, who: &Rc<Who>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -183,20 +184,20 @@ where
     }
     thread.stats.connections_opened.add(1);
     let open = thread.connections.open();
-    tokio::task::spawn_local(serve(Rc::clone(thread), socket, open, who.clone()));
+    tokio::task::spawn_local(serve(Rc::clone(thread), socket, open, Rc::clone(who)));
     true
 }
 
-async fn serve<S>(thread: Rc<ShardThread>, socket: S, open: Open, who: Who)
+async fn serve<S>(thread: Rc<ShardThread>, socket: S, open: Open, who: Rc<Who>)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let watch = Rc::clone(&open.watch);
     let service = service_fn(|request: Request<Incoming>| {
         watch.enter(Phase::Service);
-        let (thread, watch, who) = (Rc::clone(&thread), Rc::clone(&watch), who.clone());
+        let (thread, watch, who) = (Rc::clone(&thread), Rc::clone(&watch), Rc::clone(&who));
         async move {
-            let mut response = match who {
+            let mut response = match &*who {
                 Who::Clients(admin) => answer(&thread, request, admin).await,
                 // On the heap: other requests need not carry its state.
                 Who::Nodes(_) => Box::pin(link::serve::answer(&thread, request)).await,
@@ -245,7 +246,7 @@ const HYPER_BUFFER_MIN: usize = 8192;
 async fn answer(
     thread: &Rc<ShardThread>,
     request: Request<Incoming>,
-    admin: Router,
+    admin: &Router,
 ) -> Response<AnswerBody> {
     if is_ambiguous(&request) {
         thread.stats.rejected.add(1);
@@ -268,11 +269,13 @@ async fn answer(
 async fn manage(
     thread: &Rc<ShardThread>,
     request: Request<Incoming>,
-    admin: Router,
+    admin: &Router,
 ) -> Response<AnswerBody> {
     let (head, body) = request.into_parts();
     let answered = match read_body(thread, body).await {
-        Ok(body) => admin.oneshot(Request::from_parts(head, axum::body::Body::from(body))).await,
+        Ok(body) => {
+            admin.clone().oneshot(Request::from_parts(head, axum::body::Body::from(body))).await
+        }
         Err(error) => Ok(admin::unreadable(&error)),
     };
     let mut response = match answered {
@@ -288,14 +291,23 @@ async fn manage(
 /// Whether a server in front of this one could see another host in the request, or another end of
 /// its body. The HTTP library is more lenient, but closes after a request with both lengths.
 fn is_ambiguous(request: &Request<Incoming>) -> bool {
-    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let mut hosts = values(request.headers(), &header::HOST);
     let has_host = hosts.next().is_some() || request.version() < Version::HTTP_11;
     let is_sized = request.body().size_hint().exact().is_some();
-    let mut codings = request.headers().get_all(header::TRANSFER_ENCODING).iter();
+    let mut codings = values(request.headers(), &header::TRANSFER_ENCODING);
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
     let is_framed =
         is_sized || (codings.next().is_some_and(is_chunked) && codings.next().is_none());
     !has_host || hosts.next().is_some() || !is_framed
+}
+
+/// The values of a field, in their order. Requests have few fields: to look at each takes less than
+/// to find one by the hash of its name.
+pub(crate) fn values<'a>(
+    headers: &'a HeaderMap,
+    wanted: &HeaderName,
+) -> impl Iterator<Item = &'a HeaderValue> {
+    headers.iter().filter(move |(name, _)| *name == wanted).map(|(_, value)| value)
 }
 
 /// As the HTTP library answers heads that it cannot read.
@@ -362,11 +374,22 @@ async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, RequestError
 
 /// Milliseconds since the whole request was there, as an integer and with decimals.
 pub(crate) fn time_headers(response: &mut Response<AnswerBody>, took: Duration) {
-    let us = took.as_micros();
+    let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    let whole = if us < 1000 { HeaderValue::from_static("0") } else { (us / 1000).into() };
     let headers = response.headers_mut();
-    headers.insert(PROCESSING_TIME, HeaderValue::from(u64::try_from(us / 1000).unwrap_or(0)));
-    let timing = format!("total;dur={}.{:03}", us / 1000, us % 1000);
-    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(timing)) {
-        headers.insert(SERVER_TIMING, value);
+    headers.insert(PROCESSING_TIME, whole);
+    if let Ok(timing) = server_timing(us) {
+        headers.insert(SERVER_TIMING, timing);
     }
+}
+
+fn server_timing(us: u64) -> Result<HeaderValue, InvalidHeaderValue> {
+    if us >= 1000 {
+        return HeaderValue::try_from(format!("total;dur={}.{:03}", us / 1000, us % 1000));
+    }
+    // Nearly every answer, so without the machinery of formatting.
+    let digit = |ten: u64| b'0' + (us / ten % 10).to_le_bytes()[0];
+    let mut text = *b"total;dur=0.000";
+    text[12..].copy_from_slice(&[digit(100), digit(10), digit(1)]);
+    HeaderValue::from_bytes(&text)
 }

@@ -28,16 +28,15 @@ pub(crate) async fn answer(
     let mut flight = InFlight::new(thread);
     flight.job().batch.parse_single(pool, query, thread.node.config.api.strict_params);
     thread.wait_for_room(terms.deadline).await;
-    let text = flight.job().batch.text().clone();
     let started = catch_unwind(AssertUnwindSafe(|| {
-        thread.node.fault_drill(&text);
-        flight.job().plan(thread, &text);
+        thread.node.fault_drill(flight.job().batch.text());
+        flight.job().plan(thread);
         // A repeated GET is another allocation: it has no body that would tell it apart.
-        flight.start(&text, &Terms { retry: None, ..*terms });
+        flight.start(&Terms { retry: None, ..*terms });
     }));
     if let Err(panic) = started {
         let error = RowError::InternalServiceError { handle: thread.report_panic(&panic) };
-        return failed(format, &error, &text);
+        return failed(format, &error, flight.job().batch.text());
     }
     flight.finish(terms).await;
     let job = flight.job();
@@ -48,7 +47,7 @@ pub(crate) async fn answer(
         Answer::Number { number, tracking, .. } => {
             whole(StatusCode::OK, format.content_type(), format.number(number, tracking))
         }
-        Answer::Error(error) => failed(format, &error, &text),
+        Answer::Error(error) => failed(format, &error, job.batch.text()),
     };
     drop(directory);
     flight.answered();

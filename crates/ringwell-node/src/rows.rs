@@ -5,8 +5,6 @@
 //! (`ringwell-embed`), so that both give the same bytes. Knows nothing of waiting: an answer may
 //! leave once its promises ([`is_promise`]) are durable.
 
-use std::hint::black_box;
-
 use ringwell_core::{Millis, PromoNumber, VisitorId};
 use ringwell_directory::{Config, Directory};
 use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey};
@@ -79,7 +77,11 @@ pub fn visitor_id(name: &[u8]) -> VisitorId {
 }
 
 /// What is to be done for one row. `text` is what its spans point into.
-#[inline]
+#[expect(
+    clippy::inline_always,
+    reason = "measured: what a call leaves in memory in pieces, its caller waits to read as a whole"
+)]
+#[inline(always)]
 #[must_use]
 pub fn plan(directory: &Directory, text: &[u8], row: &Row) -> Plan {
     let ask = match &row.ask {
@@ -98,6 +100,37 @@ pub fn plan(directory: &Directory, text: &[u8], row: &Row) -> Plan {
         // Nobody without the key learns whether the pool exists.
         _ => Plan::Fail(RowError::InvalidKey { key: ask.key, pool: ask.pool_text }),
     }
+}
+
+/// What is to be done for each row. What `engine` will read first for those of `shard` is fetched
+/// meanwhile, so that [`serve`] need not wait for memory.
+pub fn plans<'a>(
+    directory: &'a Directory,
+    engine: &'a Engine,
+    shard: u16,
+    text: &'a [u8],
+    rows: &'a [Row],
+) -> impl Iterator<Item = Plan> + 'a {
+    rows.iter().map(move |row| {
+        let plan = plan(directory, text, row);
+        if let Plan::Allocate(owner) = plan
+            && owner.shard == shard
+        {
+            fetch_next(engine, owner.index);
+        }
+        plan
+    })
+}
+
+/// Has the processor fetch what the next allocation of a pool will read first, where it can be told
+/// to without waiting for it.
+#[inline]
+fn fetch_next(engine: &Engine, pool: u32) {
+    let Some(slot) = engine.shard().next_slot(pool) else { return };
+    #[cfg(target_arch = "x86_64")]
+    safe_arch::prefetch_t0(slot);
+    #[cfg(not(target_arch = "x86_64"))]
+    std::hint::black_box(slot.locked_until);
 }
 
 /// Rows with their plans, in request order.
@@ -124,16 +157,6 @@ pub fn serve(
     outcomes: &mut [Outcome],
 ) {
     let Planned { text, rows, plans, retry } = *planned;
-    // All cache misses of the batch at once; the sum only keeps the reads alive.
-    let mut warmed = 0;
-    for plan in plans {
-        if let Plan::Allocate(owner) = plan
-            && owner.shard == shard
-        {
-            warmed ^= engine.warm(owner.index);
-        }
-    }
-    black_box(warmed);
     let rows = (0..).zip(plans).zip(rows).zip(outcomes);
     for (((row, plan), asked), outcome) in rows {
         let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
@@ -145,6 +168,8 @@ pub fn serve(
         let retry = retry.map(|batch| RowKey { batch, row });
         let (pool, id) = (owner.index, ask.pool);
         engine.allocate(now, &Ask { pool, id, params, visitor, retry }, outcome);
+        // For the batches to come: where pools are few it is still there then.
+        fetch_next(engine, pool);
     }
 }
 

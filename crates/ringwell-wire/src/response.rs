@@ -201,14 +201,15 @@ const PAIRS: [[u8; 2]; 100] = {
 };
 
 /// Eight digits as text, the first in the lowest byte: halves, then pairs, then digits, each step
-/// for all parts of the word at once. Division is by multiplication: exact for so few digits.
+/// for all parts of the word at once. Division is by multiplication: exact for so few digits. Nothing
+/// wraps: to say so spares the checks.
 #[inline]
 const fn eight_digits(value: u64) -> u64 {
     let halves = (value / 10_000) | ((value % 10_000) << 32);
-    let hundreds = ((halves * 10_486) >> 20) & 0x7F_0000_007F;
-    let pairs = hundreds | (halves - hundreds * 100) << 16;
-    let tens = ((pairs * 103) >> 10) & 0x000F_000F_000F_000F;
-    let digits = tens | (pairs - tens * 10) << 8;
+    let hundreds = (halves.wrapping_mul(10_486) >> 20) & 0x7F_0000_007F;
+    let pairs = hundreds | halves.wrapping_sub(hundreds.wrapping_mul(100)) << 16;
+    let tens = (pairs.wrapping_mul(103) >> 10) & 0x000F_000F_000F_000F;
+    let digits = tens | pairs.wrapping_sub(tens.wrapping_mul(10)) << 8;
     digits | 0x3030_3030_3030_3030
 }
 

@@ -1,5 +1,7 @@
 //! Which request a path of the published API means.
 
+use memchr::memchr;
+
 use crate::error_class::RequestError;
 use crate::legacy::Format;
 
@@ -24,7 +26,8 @@ pub enum Route<'a> {
 /// if there is nothing at this path.
 pub fn route(path: &str) -> Result<Route<'_>, RequestError> {
     let rest = path.strip_prefix("/api/").ok_or(RequestError::NotFound)?;
-    let (version, rest) = rest.split_once('/').ok_or(RequestError::NotFound)?;
+    let slash = memchr(b'/', rest.as_bytes()).ok_or(RequestError::NotFound)?;
+    let (version, rest) = (&rest[..slash], &rest[slash + 1..]);
     if !is_date(version.as_bytes()) {
         return Err(RequestError::BadVersion);
     }

@@ -18,6 +18,7 @@ const FIRST_TEXT: u8 = 0x20;
 struct Scanner<'a> {
     body: &'a [u8],
     at: usize,
+    usual: usual::Reader<'a>,
 }
 
 /// What a member of a row is called.
@@ -29,7 +30,8 @@ enum Name {
 
 /// Reads `body` into `rows`; `None` if it is not for this reader, with some rows read perhaps.
 pub(crate) fn scan(body: &[u8], limits: &Limits, rows: &mut Vec<Row>) -> Option<()> {
-    Scanner { body, at: 0 }.body(limits, rows)
+    let usual = usual::Reader::new(body, limits)?;
+    Scanner { body, at: 0, usual }.body(limits, rows)
 }
 
 /// Whether this may stand in a string: UTF-8 without control characters. What stands between strings
@@ -104,7 +106,7 @@ impl Scanner<'_> {
 
     #[inline]
     fn row(&mut self, limits: &Limits, rows: &mut Vec<Row>) -> Option<()> {
-        if let Some((row, behind)) = usual::read(self.body, self.body.get(self.at..)?, limits) {
+        if let Some((row, behind)) = self.usual.read(self.body.get(self.at..)?) {
             self.at = self.body.len() - behind.len();
             rows.push(row);
             return Some(());

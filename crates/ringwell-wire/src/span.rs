@@ -20,6 +20,12 @@ impl Span {
         Self { start: place(start), end: place(end) }
     }
 
+    /// As [`Self::new`], for places that are known to fit.
+    #[inline]
+    pub(crate) const fn between(start: u32, end: u32) -> Self {
+        Self { start, end }
+    }
+
     /// The piece itself; empty if `text` is not the text that the span was made for.
     #[inline]
     #[must_use]

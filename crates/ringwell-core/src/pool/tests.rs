@@ -103,7 +103,7 @@ fn what_is_read_ahead_is_the_number_that_goes_out_next() {
     let mut shard = restarted(10, [41, 42, 43, 44]);
     for at in 0..SIZE {
         let next = shard.slots()[shard.find(number(at)).unwrap() as usize];
-        assert_eq!(shard.warm(1), next.locked_until.0);
+        assert_eq!(shard.next_slot(1), Some(&next));
         shard.allocate(Millis(50), 1, None, Position(50)).unwrap();
     }
 }

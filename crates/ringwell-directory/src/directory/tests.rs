@@ -1,10 +1,10 @@
 //! Looking things up, and the rules between pools.
 
 use proptest::prelude::*;
-use ringwell_core::NumberRange;
+use ringwell_core::{Millis, NumberRange};
 
 use super::*;
-use crate::{PoolFields, bucket};
+use crate::{PoolFields, Tracking, bucket};
 
 fn number(value: u64) -> PromoNumber {
     PromoNumber::from_u64(value).unwrap()
@@ -35,11 +35,6 @@ fn directory(pools: Vec<RingPool>, shards: u16) -> Directory {
 fn faults(pools: Vec<RingPool>) -> String {
     let faults = Directory::new(1, pools, 2).err().unwrap_or_default();
     faults.iter().fold(String::new(), |text, fault| text + &fault.to_string() + "\n")
-}
-
-#[test]
-fn an_entry_is_two_cache_lines_at_most() {
-    assert_eq!(size_of::<Entry>(), 104);
 }
 
 #[test]
