@@ -31,9 +31,6 @@ pub(crate) async fn answer(
         Ok(response) => response,
         Err(error) => refuse(thread, &error),
     };
-    // All requests that have arrived are worked off before the first answer leaves: a client that
-    // waits is woken once for many answers instead of once for each.
-    tokio::task::yield_now().await;
     let took = started.map_or(Duration::ZERO, |started| started.elapsed());
     time_headers(&mut response, took);
     thread.stats.answered_after(took);

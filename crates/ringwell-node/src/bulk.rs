@@ -8,7 +8,7 @@ use ringwell_directory::Directory;
 use ringwell_engine::Outcome;
 use ringwell_wire::{Answer, BulkResponse, RequestError, Row, RowError};
 
-use crate::gather::{InFlight, Job, Terms};
+use crate::gather::{InFlight, Job, Terms, leave_together};
 use crate::rows::{self, Plan, Shortage};
 use crate::shard::ShardThread;
 use crate::stats::Reason;
@@ -39,11 +39,14 @@ pub(crate) async fn answer(
         let handle = thread.report_panic(&panic);
         return Ok(flight.job().render_failed(handle));
     }
-    flight.finish(terms).await;
+    let has_waited = flight.finish(terms).await;
     let out = flight.job().render(thread);
     flight.answered();
+    // Its room is free, and still in the cache, for the next batch.
+    drop(flight);
     thread.stats.batches.add(1);
     thread.stats.rows.add(rows);
+    leave_together(has_waited).await;
     Ok(out)
 }
 

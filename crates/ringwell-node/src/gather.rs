@@ -86,15 +86,16 @@ impl InFlight {
         serve_own(&thread, self.job(), now, terms);
     }
 
-    /// Waits until all rows are answered and durable, or the deadline has passed.
-    pub(crate) async fn finish(&mut self, terms: &Terms) {
+    /// Waits until all rows are answered and durable, or the deadline has passed; says whether there
+    /// was anything to wait for.
+    pub(crate) async fn finish(&mut self, terms: &Terms) -> bool {
         let thread = Rc::clone(&self.thread);
         let group = thread.engine.borrow().newest_group();
         let waits_for_journal = self.has_own_promise(terms) && thread.commit.durable() < group;
         let has_unknown = !self.job().unknown.is_empty();
         let has_others = !self.job().remote.is_empty() || self.job().has_moved();
         if !waits_for_journal && !has_others && !has_unknown {
-            return;
+            return false;
         }
         let mut journal = if waits_for_journal { Err(Refusal::Late) } else { Ok(()) };
         let deadline = tokio::time::Instant::from_std(terms.deadline);
@@ -124,6 +125,7 @@ impl InFlight {
         if let Err(refusal) = journal {
             self.give_up_own(refusal);
         }
+        true
     }
 
     /// The answer is about to leave: the numbers are the clients' now.
@@ -210,6 +212,14 @@ impl InFlight {
             thread.peers.send(remote.shard, Message::Unanswered(numbers.collect()));
         }
         thread.release(&own);
+    }
+}
+
+/// Before an answer that has waited for nothing, all other requests that have arrived are worked off:
+/// a client that waits is woken once for many answers. Those that waited are woken together anyhow.
+pub(crate) async fn leave_together(has_waited: bool) {
+    if !has_waited {
+        tokio::task::yield_now().await;
     }
 }
 

@@ -12,7 +12,7 @@ use ringwell_wire::{Answer, RowError};
 
 use crate::api::whole;
 use crate::bulk;
-use crate::gather::{InFlight, Terms};
+use crate::gather::{InFlight, Job, Terms, leave_together};
 use crate::http::AnswerBody;
 use crate::shard::ShardThread;
 
@@ -38,20 +38,23 @@ pub(crate) async fn answer(
         let error = RowError::InternalServiceError { handle: thread.report_panic(&panic) };
         return failed(format, &error, flight.job().batch.text());
     }
-    flight.finish(terms).await;
-    let job = flight.job();
+    let has_waited = flight.finish(terms).await;
+    let response = render(thread, flight.job(), format);
+    flight.answered();
+    leave_together(has_waited).await;
+    response
+}
+
+fn render(thread: &ShardThread, job: &Job, format: Format) -> Response<AnswerBody> {
     let row = &job.batch.rows()[0];
     let directory = thread.directory();
     let (plan, outcome) = (&job.plans[0], job.outcomes[0]);
-    let response = match bulk::row_answer(thread, &directory, row, plan, outcome) {
+    match bulk::row_answer(thread, &directory, row, plan, outcome) {
         Answer::Number { number, tracking, .. } => {
             whole(StatusCode::OK, format.content_type(), format.number(number, tracking))
         }
         Answer::Error(error) => failed(format, &error, job.batch.text()),
-    };
-    drop(directory);
-    flight.answered();
-    response
+    }
 }
 
 fn failed(format: Format, error: &RowError, text: &[u8]) -> Response<AnswerBody> {
