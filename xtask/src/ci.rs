@@ -38,6 +38,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     summary.step("build", cargo().args(BUILD));
     // The crash test with real processes is an integration test of ringwell-cli.
     summary.step("tests", xtask().arg("suite"));
+    gem(&summary);
     thread::scope(|scope| {
         scope.spawn(|| summary.step("lints", cargo().args(LINTS)));
         beside_lints(&summary);
@@ -57,8 +58,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     summary.finish()
 }
 
-/// Steps that wait for much of their time and need no cargo, of which one can run at a time.
-fn beside_lints(summary: &Summary) {
+/// By itself: its benchmarks run for a third of a second each.
+fn gem(summary: &Summary) {
     if is_installed("ruby") {
         let mut gem = Command::new("ruby/test");
         gem.env("RINGWELL_BIN", program("ringwell")).env("RINGWELL_EMBED", library());
@@ -66,6 +67,10 @@ fn beside_lints(summary: &Summary) {
     } else {
         summary.skip("gem", "ruby is not installed: ruby/setup does it");
     }
+}
+
+/// Steps that wait for much of their time and need no cargo, of which one can run at a time.
+fn beside_lints(summary: &Summary) {
     if api::schemathesis().is_some() {
         summary.step("management API", xtask().arg("api"));
     } else {

@@ -73,6 +73,9 @@ impl Programs {
     }
 }
 
+/// Of nodes that share their cores with whatever else CI does.
+const PATIENT_LINKS: &str = "[links]\ndeadline = \"3s\"\nslow = \"2s\"\nwait = \"1s\"\n";
+
 /// How `ringwell demo` is started.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Demo {
@@ -175,9 +178,11 @@ impl Server {
         let start = |(name, address): (&str, SocketAddr)| {
             let config = data.join(name).with_extension("toml");
             let deadline = programs.deadline.unwrap_or("100ms");
+            // Where a batch has long, so has a link: what is slow would be asked less.
+            let links = programs.deadline.map_or("", |_| PATIENT_LINKS);
             let text = format!(
                 "data = \"{}\"\nlisten = [\"{address}\"]\ndurability = \"memory\"\n\
-                 deadline = \"{deadline}\"\nring_pools = \"{}\"\n",
+                 deadline = \"{deadline}\"\nring_pools = \"{}\"\n{links}",
                 data.join(name).display(),
                 pools.display()
             );
