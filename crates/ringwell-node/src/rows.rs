@@ -103,7 +103,7 @@ pub fn plan(directory: &Directory, text: &[u8], row: &Row) -> Plan {
 }
 
 /// What is to be done for each row. What `engine` will read first for those of `shard` is fetched
-/// meanwhile, so that [`serve`] need not wait for memory.
+/// meanwhile, so that [`serve`] waits less for memory.
 pub fn plans<'a>(
     directory: &'a Directory,
     engine: &'a Engine,
