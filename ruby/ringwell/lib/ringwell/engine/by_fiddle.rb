@@ -10,11 +10,12 @@ module Ringwell
     # does the same and is quicker. What a status other than 0 means, {Library.refuse} says.
     class ByFiddle
       # Three words, which the library fills and empties: where its bytes are, how many, how much
-      # room.
-      BYTES = "\0" * (3 * Fiddle::SIZEOF_VOIDP)
+      # room. Each call has its own. Not a copy of a constant: `dup` copies on write, and the library
+      # writes past Ruby, so that all threads would share one place for their answers.
+      BYTES_SIZE = 3 * Fiddle::SIZEOF_VOIDP
       HANDLE = -Fiddle::TYPE_LONG_LONG
       TEXT = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T].freeze
-      private_constant :BYTES, :HANDLE, :TEXT
+      private_constant :BYTES_SIZE, :HANDLE, :TEXT
 
       # @param path [String] the library
       # @param release_gvl [Boolean] whether `bulk` gives up the GVL
@@ -73,7 +74,7 @@ module Ringwell
 
       # The bytes that a call has written, if its status is 0.
       def said
-        out = BYTES.dup
+        out = "\0" * BYTES_SIZE
         status = yield out
         bytes = text(*out.unpack("JJ"))
         status.zero? ? bytes : Library.refuse(status, bytes)
