@@ -261,7 +261,7 @@ class ConnectionTest < RingwellTest
   end
 
   it "a place that was taken before a fork is not given back twice" do
-    places = Ringwell::Connections.new([Ringwell::Endpoint.new(text: "unix:s")], size: 1, idle: 1)
+    places = Ringwell::Connections.new(size: 1, idle: 1)
     deadline = Ringwell::Deadline.new(5)
     places.place(deadline) do
       # What a fork does, as far as the object can see.

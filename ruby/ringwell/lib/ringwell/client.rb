@@ -31,7 +31,8 @@ module Ringwell
       @deadline = deadline
       @names = endpoints.join(" ").freeze
       @allow_blocking = allow_blocking
-      @connections = Connections.new(endpoints, size: connections, idle: idle)
+      @endpoints = Endpoints.new(endpoints)
+      @connections = Connections.new(size: connections, idle: idle)
       @retries = 0
       know(pools, overflow, instrumenter)
     end
@@ -88,9 +89,10 @@ module Ringwell
       refuse_to_block_a_reactor
       deadline = Deadline.new(seconds || @deadline)
       response = @connections.place(deadline) do
-        first_that_connects(deadline, payload) do |endpoint, part|
+        @endpoints.first(deadline) do |endpoint, addresses, part|
+          payload[:endpoint] = endpoint.text if payload
           bytes = post(endpoint, body, deadline, idempotency_key)
-          ask_endpoint(endpoint, bytes, deadline, part, payload)
+          ask_endpoint(endpoint, addresses, bytes, deadline, part, payload)
         end
       end
       return response.body if response.status == 200
@@ -98,27 +100,11 @@ module Ringwell
       raise ServerError.new(status: response.status, body: response.body)
     end
 
-    # Goes through the endpoints while nothing was sent and time is left. Afterwards whether a
-    # number went out is not known, so nobody else is asked.
-    def first_that_connects(deadline, payload)
-      order = @connections.order
-      order.each_with_index do |endpoint, tried|
-        payload[:endpoint] = endpoint.text if payload
-        return yield(endpoint, deadline.part(order.size - tried))
-      rescue ConnectError => error
-        @connections.rest(endpoint)
-        raise error if tried + 1 == order.size
-      rescue DeadlineExceeded
-        @connections.rest(endpoint)
-        raise
-      end
-    end
-
-    def ask_endpoint(endpoint, bytes, deadline, part, payload)
+    def ask_endpoint(endpoint, addresses, bytes, deadline, part, payload)
       connection = @connections.idle(endpoint)
       reused = !connection.nil?
       payload[:reused] = reused if payload
-      connection ||= connect(endpoint, deadline, part)
+      connection ||= connect(endpoint, addresses, deadline, part)
       call(connection, bytes, deadline)
     rescue ConnectionLost
       # It ended while it was idle, unless this is a new one, or it had begun to answer.
@@ -127,12 +113,12 @@ module Ringwell
       deadline.left!(endpoint)
       @retries += 1
       instrument("retry.ringwell", endpoint: endpoint.text)
-      call(connect(endpoint, deadline, deadline), bytes, deadline)
+      call(connect(endpoint, addresses, deadline, deadline), bytes, deadline)
     end
 
-    def connect(endpoint, deadline, part)
+    def connect(endpoint, addresses, deadline, part)
       @connections.make_room
-      connection = Connection.new(endpoint, part)
+      connection = Connection.new(endpoint, addresses.find(part), part)
       instrument("connect.ringwell", endpoint: endpoint.text)
       connection
     rescue DeadlineExceeded => error

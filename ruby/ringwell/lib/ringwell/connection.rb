@@ -17,10 +17,11 @@ module Ringwell
 
     # Connects.
     #
+    # @param endpoint [Endpoint]
+    # @param addresses [Array<Addrinfo>] of the endpoint, at least one
     # @raise [ConnectError, DeadlineExceeded]
-    def initialize(endpoint, deadline)
+    def initialize(endpoint, addresses, deadline)
       @endpoint = endpoint
-      addresses = endpoint.addresses(deadline)
       @answered = false
       addresses.each_with_index do |address, tried|
         return connect(address, deadline.part(addresses.size - tried))
@@ -70,8 +71,9 @@ module Ringwell
       end
       @used_at = Deadline.now
     ensure
-      # Whatever it was, also that the thread or fiber which waits was told to stop.
-      @socket.close unless @used_at
+      # Whatever it was, also if the thread or fiber which waits was stopped. There is no socket if
+      # the process has no descriptor left.
+      @socket&.close unless @used_at
     end
 
     def write(bytes, deadline)

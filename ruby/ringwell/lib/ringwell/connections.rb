@@ -1,27 +1,20 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The connections of one client: how many there may be, which are idle, which endpoint is next.
+  # The connections of one client: how many there may be, and which are idle.
   #
   # The state is in the instance, never in a thread or fiber: those come and go, and a socket for
   # each of them would be left behind. A call waits here for its turn, at most until its deadline.
   # Invariant: connections in use and idle together are never more than `size`.
   class Connections
-    # So long an endpoint that failed is asked last, in seconds.
-    REST = 1.0
-
-    # @param endpoints [Array<Endpoint>]
     # @param size [Integer] the most connections at a time
     # @param idle [Numeric] seconds after which an unused one is not used again: less than the
     #   servers' own limit, because a request that crosses their goodbye is lost
-    def initialize(endpoints, size:, idle:)
-      @endpoints = endpoints
+    def initialize(size:, idle:)
       @size = size
       @idle_limit = idle
       @mutex = Mutex.new
       @turn = ConditionVariable.new
-      @rests_until = {}
-      @next = 0
       begin_anew
     end
 
@@ -36,18 +29,6 @@ module Ringwell
         give_place_back(generation)
       end
     end
-
-    # The endpoints in the order in which a call should try them: in turn, those that have just
-    # failed at the end.
-    def order
-      now = Deadline.now
-      first = (@next += 1) % @endpoints.size
-      resting, ready = @endpoints.rotate(first).partition { |one| @rests_until.fetch(one, 0) > now }
-      ready.concat(resting)
-    end
-
-    # Asks an endpoint last for a while.
-    def rest(endpoint) = @rests_until[endpoint] = Deadline.now + REST
 
     # An idle connection that is worth trying, the one used last. The caller has a place.
     #

@@ -25,39 +25,22 @@ module Ringwell
 
     def to_s = text
 
-    # The addresses to try, in this order.
+    # The addresses that need no look-up.
+    #
+    # @return [Array<Addrinfo>, nil] nil if the endpoint has a name
+    def fixed_addresses
+      return [Addrinfo.unix(@path)] if @path
+
+      [Addrinfo.tcp(@name, @port)] if @literal
+    end
+
+    # Looks the name up, which may take longer than anybody has time.
     #
     # @return [Array<Addrinfo>]
-    # @raise [ConnectError, DeadlineExceeded]
-    def addresses(deadline)
-      return [Addrinfo.unix(@path)] if @path
-      return [Addrinfo.tcp(@name, @port)] if @literal
-
-      look_up(deadline)
-    rescue SocketError => error
-      raise ConnectError, "#{self}: #{error.message}"
-    end
+    # @raise [SocketError, SystemCallError]
+    def look_up = Addrinfo.getaddrinfo(@name, @port, nil, :STREAM)
 
     private
-
-    # Looking up a name may take longer than anybody has time, and cannot be interrupted: a thread
-    # does it, which nobody waits for then. (Thread#join with a limit would be shorter, but under a
-    # scheduler Ruby 3.1 passes over the limit.)
-    def look_up(deadline)
-      mutex = Mutex.new
-      done = ConditionVariable.new
-      outcome = nil
-      Thread.new do
-        found = begin
-          Addrinfo.getaddrinfo(@name, @port, nil, :STREAM)
-        rescue SocketError => error
-          error
-        end
-        mutex.synchronize { (outcome = found) && done.signal }
-      end
-      mutex.synchronize { done.wait(mutex, deadline.left!("address of #{self}")) until outcome }
-      outcome.is_a?(SocketError) ? raise(outcome) : outcome
-    end
 
     def read_http
       parts = HTTP.match(text) or

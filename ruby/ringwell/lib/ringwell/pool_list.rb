@@ -11,6 +11,7 @@ module Ringwell
     # @raise [ConfigError] says what is wrong
     def initialize(management, token:, deadline:)
       @endpoint = Endpoint.new(text: management)
+      @addresses = Addresses.new(@endpoint)
       @deadline = deadline
       /\A[\x21-\x7e]+\z/.match?(token) or raise ConfigError, "the token has characters of no token"
       @token = token
@@ -34,7 +35,7 @@ module Ringwell
     private
 
     def page(after)
-      connection = Connection.new(@endpoint, @deadline)
+      connection = Connection.new(@endpoint, @addresses.find(@deadline), @deadline)
       response = connection.call(request(after), @deadline)
       raise ServerError.new(status: response.status, body: response.body) if response.status != 200
 

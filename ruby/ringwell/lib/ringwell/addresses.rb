@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+module Ringwell
+  # The addresses of one endpoint. A name is looked up by one thread at a time, whatever the number
+  # of calls that wait for it, and the addresses are kept for a while.
+  #
+  # A look-up can neither be interrupted nor bounded, so it runs in a thread of its own and its
+  # callers wait until their deadlines. (Thread#join with a limit would be shorter, but under a
+  # scheduler Ruby 3.1 ignores the limit.)
+  class Addresses
+    # Seconds after which addresses are looked up again. The old ones serve meanwhile.
+    KEPT = 30.0
+
+    # @param endpoint [Endpoint]
+    def initialize(endpoint)
+      @endpoint = endpoint
+      @fixed = endpoint.fixed_addresses
+      @mutex = Mutex.new
+      @changed = ConditionVariable.new
+      @stale_at = 0
+    end
+
+    # The addresses to try, in this order.
+    #
+    # @return [Array<Addrinfo>] at least one
+    # @raise [ConnectError] the name has no address
+    # @raise [DeadlineExceeded]
+    def find(deadline) = @fixed || @mutex.synchronize { found(deadline) }
+
+    # Has the name looked up again by the next call.
+    def expire = @stale_at = 0
+
+    private
+
+    def found(deadline)
+      # A thread of the parent does not live on in a forked child.
+      @looking = nil if @looking && !@looking.alive?
+      begin_to_look if !@looking && Deadline.now >= @stale_at
+      until @found || !@looking
+        @changed.wait(@mutex, deadline.left!("address of #{@endpoint}"))
+      end
+      @found or raise ConnectError.new("#{@endpoint}: #{@error.message}"), cause: @error
+    end
+
+    def begin_to_look
+      @looking = Thread.new { look_up }
+    rescue ThreadError => error
+      @error = error
+    end
+
+    def look_up
+      found = @endpoint.look_up
+      found.empty? ? settle(nil, SocketError.new("the name has no address")) : settle(found, nil)
+    rescue StandardError => error
+      settle(nil, error)
+    end
+
+    # A name that was not found is looked up again by the next call.
+    def settle(found, error)
+      @mutex.synchronize do
+        @error = error
+        @found = found if found
+        @stale_at = Deadline.now + KEPT if found
+        @looking = nil
+        @changed.broadcast
+      end
+    end
+  end
+end

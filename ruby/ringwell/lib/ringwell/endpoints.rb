@@ -1,0 +1,91 @@
+# frozen_string_literal: true
+
+module Ringwell
+  # The endpoints of one client: which is asked next, and which rest because they have failed.
+  #
+  # An endpoint that failed is asked last until its rest is over. Then one call at a time tries it;
+  # all others go elsewhere until that call has an answer. Each further failure doubles the rest.
+  class Endpoints
+    # Seconds of the first rest, and of the longest.
+    REST = 1.0
+    REST_MAX = 16.0
+
+    # What is known about an endpoint.
+    State = Struct.new(:endpoint, :addresses, :failures, :rests_until, :probed)
+    private_constant :State
+
+    # @param endpoints [Array<Endpoint>]
+    def initialize(endpoints)
+      @states = endpoints.map { |one| State.new(one, Addresses.new(one), 0, 0, false) }
+      @mutex = Mutex.new
+      @next = 0
+    end
+
+    # Goes through the endpoints while nothing was sent and time is left. Afterwards whether a
+    # number went out is unknown, so no other endpoint is asked. A server that answers 503 has
+    # handed out nothing.
+    #
+    # @yieldparam endpoint [Endpoint]
+    # @yieldparam addresses [Addresses] of the endpoint
+    # @yieldparam part [Deadline] for connecting: another endpoint may be quicker
+    # @yieldreturn [Response]
+    # @return [Response]
+    # @raise [ConnectError] no endpoint could be reached
+    # @raise [DeadlineExceeded]
+    def first(deadline)
+      order, probe = order_and_probe
+      order.each_with_index do |state, tried|
+        last = tried + 1 == order.size
+        begin
+          response = yield(state.endpoint, state.addresses, deadline.part(order.size - tried))
+          return response unless refused?(state, response) && !last && deadline.left.positive?
+        rescue ConnectError
+          rest(state)
+          raise if last
+        rescue DeadlineExceeded
+          rest(state)
+          raise
+        end
+      end
+    ensure
+      probe.probed = false if probe
+    end
+
+    private
+
+    # In turn: those that answer, and behind them those that rest. In front of both, one whose rest
+    # is over, if no other call tries it already.
+    def order_and_probe
+      @mutex.synchronize do
+        first = (@next += 1) % @states.size
+        ready, failed = @states.rotate(first).partition { |state| state.failures.zero? }
+        now = Deadline.now
+        probe = failed.find { |state| !state.probed && state.rests_until <= now }
+        return [ready.concat(failed), nil] unless probe
+
+        probe.probed = true
+        [[probe, *ready, *failed.reject { |state| state.equal?(probe) }], probe]
+      end
+    end
+
+    def refused?(state, response)
+      refused = response.status == 503
+      if refused then rest(state)
+      elsif !state.failures.zero? then @mutex.synchronize { state.failures = 0 }
+      end
+      refused
+    end
+
+    # Calls that were under way together count as one failure.
+    def rest(state)
+      @mutex.synchronize do
+        now = Deadline.now
+        next if state.failures.positive? && state.rests_until > now
+
+        state.rests_until = now + [REST * (2**state.failures), REST_MAX].min
+        state.failures += 1
+        state.addresses.expire
+      end
+    end
+  end
+end

@@ -1,0 +1,110 @@
+# frozen_string_literal: true
+
+# Several servers: which is asked, which rests, and how a name is looked up.
+class EndpointsTest < RingwellTest
+  OVERFLOW = { "42" => "8005550100" }.freeze
+
+  in_every_mode "a server that answers 503 rests, and the next one is asked" do |mode|
+    busy = stub_server { StubServer.answer("{}", status: "503 Busy") }
+    good = stub_server { |request| numbers(request) }
+    one = client([busy.url, good.url], deadline: 5, overflow: OVERFLOW)
+    reasons = Modes.run(mode, 4) { Array.new(10) { ask(one).reason } }.flatten
+    assert_equal({ allocated: 40 }, reasons.tally)
+    assert_operator busy.requests.size, :<=, 4
+  end
+
+  it "servers that all answer 503 are the overflow number, each asked once" do
+    busy = Array.new(3) { stub_server { StubServer.answer("{}", status: "503 Busy") } }
+    one = client(busy.map(&:url), deadline: 5, overflow: OVERFLOW)
+    assert_equal :failed, ask(one).reason
+    assert_equal [1, 1, 1], busy.map { |server| server.requests.size }
+  end
+
+  it "a server that hangs is tried again by one call at a time, ever more rarely" do
+    good = stub_server { |request| numbers(request) }
+    one = client([silent, good.url], deadline: 0.1, connections: 8, overflow: OVERFLOW)
+    2.times { ask(one) }
+    late = [1.1, 3.2, 7.3].map do |seconds|
+      later(seconds) { Modes.run(:threads, 8) { ask(one).reason } }.count(:late)
+    end
+    assert_equal [1, 1, 1], late
+    # Now it rests for 8 s.
+    late = [15.2, 16].map do |seconds|
+      later(seconds) { Array.new(4) { ask(one).reason } }.count(:late)
+    end
+    assert_equal [0, 1], late
+  end
+
+  it "a server that answers again is asked like the others" do
+    hangs = true
+    first = stub_server { |request| hangs ? :hang : numbers(request) }
+    second = stub_server { |request| numbers(request) }
+    one = client([first.url, second.url], deadline: 0.1, overflow: OVERFLOW)
+    2.times { ask(one) }
+    hangs = false
+    later(1.1) do
+      before = first.requests.size
+      8.times { assert_equal :allocated, ask(one).reason }
+      assert_operator first.requests.size - before, :>=, 4
+    end
+  end
+
+  it "a probe that is stopped lets another call probe" do
+    good = stub_server { |request| numbers(request) }
+    one = client([silent, good.url], deadline: 0.1, overflow: OVERFLOW)
+    2.times { ask(one) }
+    reasons = later(1.1) do
+      Thread.new { ask(one) }.tap { |probe| sleep 0.02 }.kill.join
+      Array.new(2) { ask(one).reason }
+    end
+    assert_includes reasons, :late
+  end
+
+  it "a name is looked up by one thread at a time, in #{Modes::ALL.join(", ")}" do
+    one = client("http://ringwell.test", deadline: 0.02, overflow: OVERFLOW)
+    looked_up = 0
+    counted(-> { (looked_up += 1) && sleep }) do
+      Modes::ALL.each do |mode|
+        2.times { assert_equal [:late], Modes.run(mode, 10) { ask(one).reason }.uniq }
+      end
+    end
+    assert_equal 1, looked_up
+  end
+
+  it "the addresses of a name are kept, and old ones serve while new ones are looked up" do
+    served = stub_server { |request| numbers(request) }
+    port = served.url[/\d+\z/].to_i
+    one = client("http://ringwell.test:#{port}", deadline: 0.1, connections: 1)
+    looked_up = 0
+    here = -> { (looked_up += 1) && [Addrinfo.tcp("127.0.0.1", port)] }
+    counted(here) { 3.times { ask(one) && one.close } }
+    assert_equal 1, looked_up
+    later(31) { counted(-> { sleep 1 }) { 3.times { ask(one) && one.close } } }
+  end
+
+  it "a name whose addresses refuse is looked up again" do
+    served = stub_server { |request| numbers(request) }
+    port = served.url[/\d+\z/].to_i
+    one = client("http://ringwell.test:#{port}", deadline: 5)
+    counted(-> { [Addrinfo.tcp("127.0.0.1", Server.free_port)] }) do
+      assert_raises(Ringwell::ConnectError) { ask(one) }
+    end
+    counted(-> { [Addrinfo.tcp("127.0.0.1", port)] }) do
+      sleep 0.005 until (ask(one) rescue nil)
+    end
+  end
+
+  private
+
+  def ask(one) = one.allocate("42", key: KEY)
+
+  def numbers(request) = StubServer.answer(StubServer.rows(request.body))
+
+  # What the block does with a clock that is so many seconds ahead.
+  def later(seconds, &)
+    now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds }
+    Ringwell::Deadline.stub(:now, now, &)
+  end
+
+  def counted(answer, &) = Addrinfo.stub(:getaddrinfo, ->(*) { answer.call }, &)
+end

@@ -1,0 +1,71 @@
+# frozen_string_literal: true
+
+# What goes wrong beside the servers: descriptors, addresses, interruptions. A known overflow number
+# is shown, and otherwise the error is one of the gem's own.
+class FaultsTest < RingwellTest
+  OVERFLOW = { "42" => "8005550100" }.freeze
+
+  it "a process without descriptors gets the overflow number, or a ConnectError" do
+    served = stub_server { |request| StubServer.answer(StubServer.rows(request.body)) }
+    known = client(served.url, deadline: 5, overflow: OVERFLOW)
+    unknown = client(served.url, deadline: 5)
+    without_descriptors do
+      assert_equal :unreachable, ask(known).reason
+      error = assert_raises(Ringwell::ConnectError) { ask(unknown) }
+      assert_match(/Too many open files/, error.message)
+    end
+    assert_equal :allocated, ask(known).reason
+  end
+
+  it "a name without addresses is no server" do
+    Addrinfo.stub(:getaddrinfo, []) do
+      error = assert_raises(Ringwell::ConnectError) { ask(client("http://ringwell.test")) }
+      assert_match(/has no address/, error.message)
+      named = client("http://ringwell.test", overflow: OVERFLOW)
+      assert_equal :unreachable, ask(named).reason
+    end
+  end
+
+  it "a name that cannot be looked up for want of threads is no server" do
+    # The client's own look-up is the only thread that is made here.
+    Thread.stub(:new, ->(*) { raise ThreadError, "can't create Thread" }) do
+      error = assert_raises(Ringwell::ConnectError) { ask(client("http://ringwell.test")) }
+      assert_match(/can't create Thread/, error.message)
+    end
+  end
+
+  it "an exception from outside while a socket is made reaches the caller as it is" do
+    one = client(nobody)
+    Socket.stub(:new, ->(*) { raise Timeout::Error, "execution expired" }) do
+      assert_raises(Timeout::Error) { ask(one) }
+    end
+    assert_equal({ idle: 0, taken: 0 }, one.connections)
+  end
+
+  it "a deadline that ends before the second address is late" do
+    over = Ringwell::Deadline.new(0.01)
+    sleep 0.02
+    endpoint = Ringwell::Endpoint.new(text: "http://ringwell.test:1")
+    assert_raises(Ringwell::DeadlineExceeded) do
+      Ringwell::Connection.new(endpoint, [Addrinfo.tcp("127.0.0.1", 1)] * 2, over)
+    end
+  end
+
+  private
+
+  def ask(one) = one.allocate("42", key: KEY)
+
+  # Lets the process open nothing more than it has.
+  def without_descriptors
+    limits = Process.getrlimit(:NOFILE)
+    highest = Dir.children("/proc/self/fd").map(&:to_i).max
+    Process.setrlimit(:NOFILE, highest + 1, limits[1])
+    held = []
+    loop { held << File.open(File::NULL) }
+  rescue Errno::EMFILE
+    yield
+  ensure
+    held.each(&:close)
+    Process.setrlimit(:NOFILE, *limits)
+  end
+end
