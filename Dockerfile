@@ -2,11 +2,11 @@
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --package ringwell-cli
+RUN cargo build --profile dist --locked --package ringwell-cli
 
 FROM debian:bookworm-slim
 RUN useradd --system --create-home --home-dir /var/lib/ringwell ringwell
-COPY --from=build /src/target/release/ringwell /usr/local/bin/ringwell
+COPY --from=build /src/target/dist/ringwell /usr/local/bin/ringwell
 USER ringwell
 # The journal: give it a volume on a disk of which a flush is a flush.
 VOLUME /var/lib/ringwell

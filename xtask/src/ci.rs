@@ -10,9 +10,10 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
@@ -22,6 +23,9 @@ use crate::shell::{self, BUILD, cargo, is_installed, root, target_dir};
 
 /// So many of the last lines of a step that failed are printed.
 const LINES_SHOWN: usize = 120;
+
+/// How often a step that still runs is mentioned.
+const HEARTBEAT: Duration = Duration::from_secs(30);
 
 const LINTS: [&str; 7] =
     ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
@@ -118,7 +122,7 @@ impl Summary {
         println!("== {name}: {}", log.display());
         // A drill that panics on purpose prints a line, not its stack.
         command.current_dir(root()).env("RUST_BACKTRACE", "0");
-        let (outcome, word, shown) = match run_into(&log, command) {
+        let (outcome, word, shown) = match with_heartbeat(name, &log, || run_into(&log, command)) {
             Ok(()) => (Outcome::Passed, "passed", counts(&log)),
             Err(error) => (Outcome::Failed, "FAILED", format!("{}\n{error:#}\n", last_lines(&log))),
         };
@@ -153,6 +157,26 @@ impl Summary {
         }
         Ok(())
     }
+}
+
+/// Runs `step`, and prints every [`HEARTBEAT`] that it is still running, with the newest line of its
+/// log: a reader of a running CI wants to know whether it moves.
+fn with_heartbeat<T>(name: &str, log: &Path, step: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let (ended, end) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while end.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
+                let text = read(log);
+                let newest = text.lines().rev().find(|line| !line.trim().is_empty());
+                let seconds = start.elapsed().as_secs();
+                println!("   {name}, {seconds} s: {}", newest.unwrap_or("no output yet").trim());
+            }
+        });
+        let result = step();
+        drop(ended);
+        result
+    })
 }
 
 /// Runs to the end, with all that it prints in a file.

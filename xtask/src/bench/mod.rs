@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// About a second of each, at a small size: shows that it still works, measures nothing.
     #[arg(long)]
     smoke: bool,
-    /// Cargo profile of both servers and senders [default: release; dev with --smoke].
+    /// Cargo profile of both servers and senders [default: dist; dev with --smoke].
     #[arg(long)]
     profile: Option<String>,
     /// Write the raw figures to bench/results/.
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for program in ["wrk", "taskset", "prlimit"] {
         ensure!(is_installed(program), "{program} is not installed (Debian: wrk, util-linux)");
     }
-    let default = if args.smoke { "dev" } else { "release" };
+    let default = if args.smoke { "dev" } else { "dist" };
     let profile = args.profile.as_deref().unwrap_or(default);
     let plan = Plan {
         programs: Programs::build(profile, args.smoke)?,
