@@ -11,6 +11,8 @@ mod handover;
 mod history;
 #[path = "cluster/judged.rs"]
 mod judged;
+#[path = "cluster/late.rs"]
+mod late;
 #[path = "hostile/metrics.rs"]
 mod metrics;
 #[path = "cluster/moves.rs"]

@@ -207,6 +207,7 @@ impl Rebuild {
         let mut shard = Shard {
             slots,
             pools: Vec::with_capacity(specs.len()),
+            places: (0..).zip(&specs).map(|(place, spec)| (spec.id, place)).collect(),
             runs,
             vacant: Vacant::default(),
             visitors: Visitors::default(),

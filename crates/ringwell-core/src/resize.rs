@@ -56,6 +56,7 @@ impl Shard {
         }
         let before = &mut self.pools[pool as usize];
         assert!(before.is(spec.id) || before.is_vacant(), "two pools at one index");
+        self.places.insert(spec.id, pool);
         let (mut held_until, is_sticky) = (before.held_until, before.sticky);
         held_until = held_until.max(self.held_all);
         let counts = (before.allocated, before.exhausted);
@@ -97,6 +98,7 @@ impl Shard {
         let Some(removed) = self.pools.get_mut(pool as usize) else { return };
         let (id, held_until) = (removed.id, removed.held_until);
         *removed = Pool::vacant();
+        self.places.remove(&id);
         if held_until > Millis::ZERO {
             self.hold(Some(id), held_until);
         }

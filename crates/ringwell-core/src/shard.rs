@@ -23,6 +23,8 @@ use crate::{Millis, NumberRange, PoolId, Position, PromoNumber, VisitorId};
 pub struct Shard {
     pub(crate) slots: Vec<Slot>,
     pub(crate) pools: Vec<Pool>,
+    /// Where each pool is among them: holds name pools by their ids.
+    pub(crate) places: BTreeMap<PoolId, u32>,
     pub(crate) runs: Runs,
     pub(crate) vacant: Vacant,
     pub(crate) visitors: Visitors,
@@ -235,16 +237,19 @@ impl Shard {
 
     /// Nothing goes out of `pool` before `until`, also if it comes here later; `None`: of any pool.
     pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
-        if pool.is_none() {
+        let Some(id) = pool else {
             self.held_all = self.held_all.max(until);
-        }
-        for held in self.pools.iter_mut().filter(|held| pool.is_none_or(|id| id == held.id)) {
-            held.held_until = held.held_until.max(until);
-        }
-        if let Some(id) = pool.filter(|id| !self.pools.iter().any(|known| known.is(*id))) {
-            let held = self.holds_elsewhere.entry(id).or_insert(until);
-            *held = until.max(*held);
-        }
+            for held in &mut self.pools {
+                held.held_until = held.held_until.max(until);
+            }
+            return;
+        };
+        let place = self.places.get(&id).and_then(|place| self.pools.get_mut(*place as usize));
+        let held = match place {
+            Some(known) => &mut known.held_until,
+            None => self.holds_elsewhere.entry(id).or_insert(until),
+        };
+        *held = until.max(*held);
     }
 
     /// Whether nothing goes out of the pool of `slot` at `now`, because part of its history is in

@@ -4,6 +4,7 @@
 //! Reads files and nothing else of the operating system: variables, flags and random bytes come in
 //! as arguments. Knows nothing of HTTP, of journals and of which numbers are free.
 
+mod bucket_holds;
 mod changes;
 mod check;
 mod cluster;
@@ -19,6 +20,7 @@ mod places;
 mod pool;
 mod token;
 
+pub use bucket_holds::{BucketHold, BucketHolds};
 pub use changes::Changes;
 pub use cluster::{Cluster, ClusterMap, ClusterNode, Secret, TlsFiles};
 pub use config::{

@@ -136,8 +136,8 @@ impl Engine {
         true
     }
 
-    /// As [`Engine::hold_pool`] where the journal takes nothing; as of
-    /// [`Engine::adopt_unrecorded`].
+    /// As [`Engine::hold_pool`] without a record: where the journal takes nothing, as of
+    /// [`Engine::adopt_unrecorded`], or where the caller keeps the hold and says it again at each start.
     pub fn hold_unrecorded(&mut self, pool: PoolId, until: Millis) {
         self.shard.hold(Some(pool), until);
     }

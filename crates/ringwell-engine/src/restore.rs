@@ -16,9 +16,6 @@ use crate::engine::Engine;
 /// A wall clock that is further ahead of the journal than this is not believed.
 pub const CLOCK_GAP_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 
-/// Pools that are held one by one: their records take a small part of a group.
-const POOLS_HELD_MAX: usize = 4096;
-
 /// Collects what snapshot and journal say; [`Restore::finish`] makes the engine.
 #[derive(Debug)]
 pub struct Restore {
@@ -236,25 +233,6 @@ impl Restore {
 }
 
 impl Engine {
-    /// Each of these pools, counted within the shard, hands nothing out for its lifetime from `now`
-    /// on. More than a group has room for hold the whole shard, for the longest of their lifetimes.
-    ///
-    /// # Panics
-    /// If there is no such pool.
-    pub fn hold_pools(&mut self, now: Millis, pools: &[u32]) {
-        let now = self.at(now);
-        if pools.len() > POOLS_HELD_MAX {
-            let longest = pools.iter().map(|pool| self.shard.lifetime(*pool)).max();
-            self.hold(now, now + longest.unwrap_or_default());
-            return;
-        }
-        for &pool in pools {
-            let (id, until) = (self.shard.pool_id(pool), now + self.shard.lifetime(pool));
-            self.shard.hold(Some(id), until);
-            self.writer.append(&Record::Hold { at: now, pool: Some(id), until });
-        }
-    }
-
     /// No pool hands anything out before `until`.
     fn hold(&mut self, now: Millis, until: Millis) {
         self.shard.hold(None, until);

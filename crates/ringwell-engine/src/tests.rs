@@ -565,7 +565,8 @@ fn after_damage_to_answered_groups_nothing_goes_out_for_the_longest_lifetime() {
 #[test]
 fn a_pool_that_another_node_may_have_served_hands_nothing_out_for_its_lifetime() {
     let mut rig = Rig::new();
-    rig.engine.hold_pools(START, &[1]);
+    let (pool, lifetime) = (specs()[1].id, specs()[1].lifetime);
+    assert!(rig.engine.hold_pool(START, pool, START + lifetime));
     assert!(matches!(rig.allocate(0, None, None), Outcome::Allocated { .. }));
     rig.apply(&Input::Seal);
     let engine = rig.replay(Restore::new(specs(), 9), 1);

@@ -95,6 +95,7 @@ pub(crate) async fn apply(
     let changes: BTreeMap<u16, Changes> =
         shards.iter().map(|shard| (*shard, Changes::between(&before, &next, *shard))).collect();
     let held = held(peers, &shards, &before).await?;
+    let bucket_holds = node.bucket_holds();
     for (shard, changes) in changes.iter().filter(|(_, changes)| !changes.is_empty()) {
         let smaller = smaller(&before, &changes.put);
         let removed = changes.removed.clone();
@@ -119,7 +120,9 @@ pub(crate) async fn apply(
         others.retain(|retired| !is_known(retired.slot.number));
         // They may have missed which number a visitor got after this one.
         known.extend(others.into_iter().map(|retired| Retired { visitor: None, ..retired }));
-        let holds = put.iter().filter_map(|(_, pool)| Some((pool.id, until(&held, pool)?)));
+        let of_bucket = |pool: &PoolSpec| bucket_holds.until(pool.id, pool.lifetime);
+        let of = |pool: &PoolSpec| until(&held, pool).max(of_bucket(pool));
+        let holds = put.iter().filter_map(|(_, pool)| Some((pool.id, of(pool)?)));
         let holds = holds.collect();
         if let Done::Clash(pool, InRotation { number, pool: owner }) =
             ask(peers, *shard, Step::Enter { known, answers, holds, put }).await?

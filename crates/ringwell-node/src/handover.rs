@@ -12,6 +12,7 @@ mod learn;
 mod take;
 mod words;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 
 use ringwell_directory::{Directory, Owners, bucket};
@@ -82,12 +83,11 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
 /// Writes down, durably, which buckets this node serves by `owners`, and which are on their way.
 async fn keep(node: &Node, owners: &Owners, leaving: Vec<Leaving>) -> Result<(), FileError> {
     let own = |bucket: &u16| owners.get(*bucket).is_some_and(|owner| node.is_own(owner.shard));
-    let map = ServedMap {
-        version: owners.version(),
-        buckets: (0..ringwell_directory::BUCKETS).filter(own).collect(),
-        owners: Some(owners.clone()),
-        leaving,
-    };
+    let buckets: BTreeSet<u16> = (0..ringwell_directory::BUCKETS).filter(own).collect();
+    let mut holds = node.bucket_holds();
+    holds.retain(|of| buckets.contains(&of) || leaving.iter().any(|it| it.buckets.contains(&of)));
+    let (version, owners) = (owners.version(), Some(owners.clone()));
+    let map = ServedMap { version, buckets, owners, leaving, holds };
     let data = node.config.data.clone();
     let written = tokio::task::spawn_blocking(move || {
         // With durability "memory" nobody has made it yet.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use ringwell_directory::{Config, Directory, Owners};
+use ringwell_directory::{BucketHolds, Config, Directory, Owners};
 use ringwell_journal::Durability;
 use ringwell_wire::Limits;
 use tokio::sync::Notify;
@@ -53,6 +53,8 @@ pub(crate) struct Node {
     pub(crate) application: Option<Arc<Application>>,
     /// Which shard owns which bucket, in a cluster.
     pub(crate) owners: RwLock<Option<Owners>>,
+    /// Buckets that came without the lockouts of the owner before. Grows only while `changes` is held.
+    bucket_holds: RwLock<BucketHolds>,
     /// Held while the directory or the owners change: one change at a time.
     pub(crate) changes: tokio::sync::Mutex<()>,
     /// Held while buckets are given away: one move at a time. Taken before `changes`.
@@ -78,7 +80,7 @@ impl Node {
         durability: Durability,
         shards: &[u16],
         membership: Option<Membership>,
-        owners: Option<Owners>,
+        (owners, bucket_holds): (Option<Owners>, BucketHolds),
     ) -> Self {
         let journals = shards.iter().map(|shard| (*shard, AtomicU8::new(0))).collect();
         let application = config.application.clone().map(Application::new).map(Arc::new);
@@ -89,6 +91,7 @@ impl Node {
             application,
             directory_seen_ms: AtomicU64::new(0),
             owners: RwLock::new(owners),
+            bucket_holds: RwLock::new(bucket_holds),
             changes: tokio::sync::Mutex::default(),
             moves: tokio::sync::Mutex::default(),
             is_leaving: Notify::new(),
@@ -121,6 +124,15 @@ impl Node {
 
     pub(crate) fn use_directory(&self, next: Arc<Directory>) {
         *self.directory.write().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    /// Which buckets came without the lockouts of the owner before.
+    pub(crate) fn bucket_holds(&self) -> BucketHolds {
+        self.bucket_holds.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_bucket_holds(&self, holds: BucketHolds) {
+        *self.bucket_holds.write().unwrap_or_else(PoisonError::into_inner) = holds;
     }
 
     /// Panics if this request is the one that a test has chosen (`RINGWELL_DRILL_PANIC_ON`).

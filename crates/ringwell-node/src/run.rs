@@ -205,7 +205,7 @@ fn start_threads(
     tells: &Tells,
 ) -> Result<Running, ServeError> {
     let rows_max = config.limits.idempotency_rows;
-    let (started, clock) =
+    let (started, clock, holds) =
         start(&directory, settings, rows_max, Clock::start(), membership.as_ref())?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
     // A shard without pools is there for its history alone.
@@ -213,7 +213,8 @@ fn start_threads(
     let mut listeners = Listeners::bind(&config.listen, serving)?;
     let link = membership.as_ref().map(|membership| membership.own().link.clone());
     let mut links = Listeners::bind(link.as_slice(), serving)?;
-    let node = Node::new(config, directory, settings.durability, &shards, membership, owners);
+    let node =
+        Node::new(config, directory, settings.durability, &shards, membership, (owners, holds));
     let node = Arc::new(node);
     let mut peers = Peers::default();
     let mut queues = Vec::new();
@@ -243,8 +244,8 @@ fn start_threads(
     Ok(Running { node, threads, listeners, links, peers })
 }
 
-/// Notes which buckets this data directory serves, once the shards' snapshots hold what is held
-/// because of it.
+/// Notes which buckets this data directory serves, and since when those are held that are new: until
+/// then a start that is cut off holds them from the next one on.
 async fn keep_map(node: &Node, settings: &disk::Settings) {
     let Some(membership) = node.membership.as_ref().filter(|_| node.answers_wait()) else { return };
     if node.journals().any(|(_, state)| state != JournalState::Writing) {
@@ -257,7 +258,10 @@ async fn keep_map(node: &Node, settings: &disk::Settings) {
     let before = ServedMap::read(&settings.data);
     let before = before.ok().flatten().filter(|before| before.version == version);
     let leaving = before.map(|before| before.leaving).unwrap_or_default();
-    let map = ServedMap { version, buckets, owners: node.owners(), leaving };
+    let mut holds = node.bucket_holds();
+    let leaves = |of: u16| leaving.iter().any(|leaving| leaving.buckets.contains(&of));
+    holds.retain(|of| buckets.contains(&of) || leaves(of));
+    let map = ServedMap { version, buckets, owners: node.owners(), leaving, holds };
     if let Err(error) = map.write(&settings.data) {
         tracing::warn!(%error, "the next start may hold pools back for a lifetime");
     }
@@ -409,7 +413,7 @@ fn spawn(plan: ShardPlan) -> Result<JoinHandle<Result<(), ServeError>>, ServeErr
 async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     let ShardPlan { node, clock, mut peers, started, listeners, links, queue, mut told, reports } =
         plan;
-    let Started { shard, engine, journal, flushed, needs_snapshot } = started;
+    let Started { shard, engine, journal, flushed, clock_ahead } = started;
     let ways = link::to_others(&node, shard, &mut peers);
     let admin = admin::router(Arc::clone(&node), peers.clone());
     let links_out = ways.iter().map(|way| Rc::clone(&way.link)).collect();
@@ -418,7 +422,7 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     let mut tasks = JoinSet::new();
     tasks.spawn_local(writer::run(Rc::clone(&thread), Rc::clone(&journal), flushed));
     // Files that once failed to flush cannot vouch for themselves: a fresh snapshot can.
-    if needs_snapshot {
+    if clock_ahead.is_some() {
         // Before any record of the new time: a start after this one would see no gap.
         let taken = keeping::snapshot(&thread, &journal).await;
         taken.map_err(|reason| ServeError::NoSnapshot { shard, reason })?;

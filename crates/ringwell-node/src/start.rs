@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ringwell_core::{Millis, PoolSpec};
-use ringwell_directory::{Config, Directory, RingPool, SHARDS_MAX, bucket};
+use ringwell_directory::{BucketHold, BucketHolds, Config, Directory, RingPool, SHARDS_MAX};
 use ringwell_engine::{Doubts, Engine, Restore};
 use ringwell_journal::{Chunk, Durability, Recovered, Snapshot};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -23,9 +23,9 @@ pub(crate) struct Started {
     pub(crate) engine: Engine,
     pub(crate) journal: Journal,
     pub(crate) flushed: UnboundedReceiver<Flushed>,
-    /// Lockouts were lengthened, and no record says so: the shard must not go on before a snapshot
-    /// does.
-    pub(crate) needs_snapshot: bool,
+    /// Lockouts were lengthened by this, and no record says so: the shard must not go on before a
+    /// snapshot does.
+    pub(crate) clock_ahead: Option<Millis>,
 }
 
 /// A shard whose files have been read and not yet changed.
@@ -49,7 +49,7 @@ pub(crate) fn start(
     answer_rows_max: usize,
     clock: Clock,
     membership: Option<&Membership>,
-) -> Result<(Vec<Started>, Clock), ServeError> {
+) -> Result<(Vec<Started>, Clock, BucketHolds), ServeError> {
     let own: Vec<u16> = match membership {
         Some(membership) => membership.own().shards.clone(),
         None => (0..directory.shards()).collect(),
@@ -96,11 +96,35 @@ pub(crate) fn start(
     let new_shards: Vec<u16> = reads.iter().filter(is_new).map(|read| read.shard).collect();
     let mut started =
         reads.into_iter().map(|read| open(read, wall)).collect::<Result<Vec<_>, _>>()?;
+    let mut holds = BucketHolds::default();
     if let Some(membership) = membership.filter(|_| settings.durability != Durability::Memory) {
-        let new = new_buckets(directory, membership, &settings.data, &new_shards)?;
-        hold_new(&mut started, directory, clock.now(), &new);
+        let served = ServedMap::read(&settings.data)?;
+        let new = new_buckets(directory, membership, served.as_ref(), &new_shards)?;
+        holds = known_holds(served, &started, &settings.data)?;
+        let since = BucketHold { since: clock.now(), until: Millis::ZERO };
+        for bucket in new {
+            holds.add(bucket, since);
+        }
+        hold_buckets(&mut started, directory, &holds, clock.now());
     }
-    Ok((started, clock))
+    Ok((started, clock, holds))
+}
+
+/// Buckets that were held when this data was served last, or are still. If the clock has leapt, they
+/// are held for longer by that, and the file says so before a snapshot makes this start's time the
+/// newest that is known: the start after it sees no leap.
+fn known_holds(
+    served: Option<ServedMap>,
+    started: &[Started],
+    data: &Path,
+) -> Result<BucketHolds, ServeError> {
+    let Some(mut served) = served else { return Ok(BucketHolds::default()) };
+    let ahead = started.iter().filter_map(|shard| shard.clock_ahead).max();
+    if let Some(ahead) = ahead.filter(|_| !served.holds.is_empty()) {
+        served.holds.prolong(ahead);
+        served.write(data)?;
+    }
+    Ok(served.holds)
 }
 
 /// Brings shards that were read for themselves together: lockouts, and what time it is.
@@ -173,13 +197,13 @@ pub(crate) fn buckets(directory: &Directory, membership: &Membership) -> BTreeSe
 fn new_buckets(
     directory: &Directory,
     membership: &Membership,
-    data: &Path,
+    served: Option<&ServedMap>,
     new_shards: &[u16],
 ) -> Result<BTreeSet<u16>, ServeError> {
     let own = buckets(directory, membership);
     let version = membership.cluster().version();
     let of = |shard: &u16| directory.placement().buckets_of(*shard);
-    Ok(match ServedMap::read(data)? {
+    Ok(match served {
         Some(served) if served.version > version => {
             return Err(ServeError::OldMap { version, served: served.version });
         }
@@ -190,18 +214,23 @@ fn new_buckets(
     })
 }
 
-/// Pools of buckets that have just come here hand out nothing for a lifetime: lockouts that the
-/// node before knew may still run.
-fn hold_new(started: &mut [Started], directory: &Directory, now: Millis, new: &BTreeSet<u16>) {
-    for shard in started {
-        let pools = (0..).zip(directory.pools_of(shard.shard));
-        let pools = pools.filter(|(_, pool)| new.contains(&bucket(pool.id()))).map(|(at, _)| at);
-        let held: Vec<u32> = pools.collect();
-        shard.engine.hold_pools(now, &held);
-        if !held.is_empty() {
+/// Pools of buckets that came without the lockouts of the node before hand out nothing for a
+/// lifetime from then on. Holds that are over are known all the same: see `Facts::settle_apart`.
+fn hold_buckets(started: &mut [Started], directory: &Directory, holds: &BucketHolds, now: Millis) {
+    if holds.is_empty() {
+        return;
+    }
+    for Started { shard, engine, .. } in started {
+        let mut held = 0;
+        for pool in directory.pools_of(*shard) {
+            let Some(until) = holds.until(pool.id(), spec(pool).lifetime) else { continue };
+            engine.hold_unrecorded(pool.id(), until);
+            held += u64::from(until > now);
+        }
+        if held > 0 {
             tracing::warn!(
-                shard = shard.shard,
-                ring_pools = held.len(),
+                shard = *shard,
+                ring_pools = held,
                 "another node may have served these pools: they answer with overflow numbers for one lifetime"
             );
         }
@@ -374,6 +403,5 @@ fn open(read: Read, wall: Millis) -> Result<Started, ServeError> {
             "the journal's end is damaged: all pools of the shard answer with overflow numbers for one lockout"
         );
     }
-    let needs_snapshot = doubts.clock_ahead.is_some();
-    Ok(Started { shard, engine, journal, flushed, needs_snapshot })
+    Ok(Started { shard, engine, journal, flushed, clock_ahead: doubts.clock_ahead })
 }

@@ -63,6 +63,8 @@ bugs! {
     StaleMap "stale-map";
     /// Pools that come with a new map are not held.
     NoHoldAfterMove "no-hold-after-move";
+    /// … or only those that the start knows; not those that come later.
+    LatePoolsNotHeld "late-pools-not-held";
     /// The next owner says that it has stored what it only has in memory.
     AdoptUnstored "adopt-unstored";
     /// Buckets are given up in memory only: after a restart they are served again.

@@ -17,7 +17,7 @@ use crate::cluster::{ranges, spec};
 use crate::disk::Trouble;
 use crate::event::{Event, Task};
 use crate::model::{Judged, Violation};
-use crate::post::{Caller, Take};
+use crate::post::{Caller, Take, read_hold};
 use crate::served::{Leaving, Served};
 use crate::world::World;
 
@@ -193,7 +193,8 @@ impl World {
     /// Writes down, durably, what this node serves by `owners`.
     fn keep(&mut self, node: usize, owners: Owners, leaving: Vec<Leaving>) -> Result<(), Trouble> {
         let shards = self.cluster.shards_of(node);
-        Served::new(owners, &shards, leaving).keep(&mut self.io(node))
+        let holds = self.running(node).map(|running| running.holds.clone()).unwrap_or_default();
+        Served::new(owners, &shards, leaving, holds).keep(&mut self.io(node))
     }
 
     /// Notes that buckets leave.
@@ -239,6 +240,12 @@ impl World {
         if taken == 0 {
             return Ok(false);
         }
+        let now = self.shard_time(node);
+        if let Some(running) = self.running(node) {
+            take.holds.iter().map(|word| read_hold(*word, now)).for_each(|(bucket, hold)| {
+                running.holds.add(bucket, hold);
+            });
+        }
         let leaving = Served::read(&self.nodes[node].disk).map(|served| served.leaving);
         match self.keep(node, owners.clone(), leaving.unwrap_or_default()) {
             Ok(()) => Ok(true),
@@ -249,7 +256,7 @@ impl World {
 
     /// Lays out the steps to the next directory.
     fn apply(&mut self, node: usize) {
-        let pools = self.cluster.ring_pools(self.bug);
+        let pools = self.cluster.ring_pools(&BTreeSet::new(), self.bug);
         let (shards, bug) = (self.cluster.shards_of(node), self.bug);
         let Some(changing) = self.running(node).and_then(|running| running.changing.as_mut())
         else {
@@ -299,6 +306,7 @@ impl World {
     }
 
     fn change_goes_on(&mut self, node: usize) {
+        let bug = self.bug;
         let Some(running) = self.running(node) else { return };
         let Some(changing) = running.changing.as_mut() else { return };
         let Some((shard, mut step)) = changing.steps.pop_front() else {
@@ -313,8 +321,11 @@ impl World {
                 others.retain(|retired| !is_known(retired.slot.number));
                 let without = |retired| Retired { visitor: None, ..retired };
                 known.extend(others.into_iter().map(without));
-                let of = |pool: &PoolSpec| Some((pool.id, until(&changing.held, pool)?));
-                holds.extend(put.iter().filter_map(|(_, pool)| of(pool)));
+                let is_planted = bug == Some(Bug::LatePoolsNotHeld);
+                let buckets = Some(&running.holds).filter(|_| !is_planted);
+                let of_bucket = |pool: &PoolSpec| buckets?.until(pool.id, pool.lifetime);
+                let of = |pool: &PoolSpec| until(&changing.held, pool).max(of_bucket(pool));
+                holds.extend(put.iter().filter_map(|(_, pool)| Some((pool.id, of(pool)?))));
             }
             Step::Use(next) => running.directory = Arc::clone(next),
             Step::Leave { .. } | Step::Tell(_) | Step::TellAll { .. } | Step::TellHolds => {}

@@ -1,6 +1,6 @@
 //! What all nodes of a run agree on: pools, shards, and the versions of the map.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -88,8 +88,8 @@ impl Cluster {
         self.newest()
     }
 
-    /// The newest list of pools as the directory has it.
-    pub(crate) fn ring_pools(&self, bug: Option<Bug>) -> Vec<Arc<RingPool>> {
+    /// The newest list of pools as the directory has it, without some of them.
+    pub(crate) fn ring_pools(&self, late: &BTreeSet<u64>, bug: Option<Bug>) -> Vec<Arc<RingPool>> {
         let pool = |(id, rule): (&u64, &PoolRule)| {
             let mut numbers = ranges(&rule.numbers);
             if bug == Some(Bug::OverflowInRotation) {
@@ -97,13 +97,19 @@ impl Cluster {
             }
             Arc::new(ring_pool(*id, rule.lifetime_ms, numbers))
         };
-        self.pools.iter().map(pool).collect()
+        self.pools.iter().filter(|(id, _)| !late.contains(id)).map(pool).collect()
     }
 
-    /// The directory of a node that starts.
-    pub(crate) fn directory(&self, owners: &Owners, bug: Option<Bug>) -> Directory {
+    /// The directory of a node that starts, without the pools that come later.
+    pub(crate) fn directory(
+        &self,
+        owners: &Owners,
+        late: &BTreeSet<u64>,
+        bug: Option<Bug>,
+    ) -> Directory {
+        let pools = self.ring_pools(late, bug);
         let none = Directory::with_placement(0, Vec::new(), owners.placement());
-        let made = none.and_then(|none| none.succeed(1, self.ring_pools(bug), owners.placement()));
+        let made = none.and_then(|none| none.succeed(1, pools, owners.placement()));
         made.unwrap_or_else(|faults| unreachable!("clashing pools: {faults:?}"))
     }
 

@@ -30,6 +30,8 @@ pub(crate) enum Event {
     MapArrives(usize),
     /// Every node gets the newest map.
     RollOut,
+    /// The whole list of pools comes to a node that began without some of them, in this life.
+    ListArrives(usize, u32),
     /// A number is given back by its client.
     Release { number: u64, at_ms: u64, shard: u16 },
     /// A shard has taken a step of a change or a move.

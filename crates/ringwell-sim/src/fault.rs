@@ -68,6 +68,7 @@ kinds! {
     Hurry "hurry" 30 10_000 200_000;
     Move "move" 50 20_000 400_000;
     Manage "manage" 40 20_000 200_000;
+    LateList "late-list" 30 100_000 700_000;
 }
 
 impl Kind {
@@ -123,6 +124,11 @@ impl Faults {
         let zeros = vec![0; Kind::ALL.len()];
         let history = Vec::new();
         Self { streams, rates, struck: zeros.clone(), only, drawn: zeros, history, are_over: false }
+    }
+
+    /// Whether this kind happens in this run at all.
+    pub(crate) fn is_on(&self, kind: Kind) -> bool {
+        self.rates[kind as usize] > 0
     }
 
     /// Whether this kind strikes at this opportunity.

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ringwell_core::{Millis, NumberRange, PoolId};
-use ringwell_directory::bucket;
+use ringwell_directory::{BucketHold, bucket};
 use ringwell_engine::Facts;
 
 use crate::change::{Done, Step, Stepper, Want};
 use crate::event::{Event, Task};
-use crate::post::{Adopted, Asker, Post, Take, digest};
+use crate::post::{Adopted, Asker, Post, Take, digest, hold_word};
 use crate::served::{Leaving, Served};
 use crate::world::{SECOND, World};
 
@@ -26,6 +26,8 @@ pub(crate) struct Giving {
     stage: Stage,
     steps: VecDeque<(u16, Step)>,
     holds: Vec<(u64, u64)>,
+    /// Until when all pools are held, also those that are not there yet.
+    held_until: Millis,
     told: Facts,
     at: Millis,
     pieces: VecDeque<Post>,
@@ -49,6 +51,7 @@ impl Giving {
             stage,
             steps: VecDeque::new(),
             holds: Vec::new(),
+            held_until: Millis::ZERO,
             told: Facts::default(),
             at: Millis(u64::MAX),
             pieces: VecDeque::new(),
@@ -135,6 +138,9 @@ impl World {
                 let pools = running.directory.pools().iter().map(|pool| pool.id());
                 let pools: Vec<PoolId> = pools.filter(is_here).collect();
                 for (held, until) in holds {
+                    if held.is_none() {
+                        giving.held_until = giving.held_until.max(until);
+                    }
                     let is_held = |pool: &&PoolId| held.is_none_or(|held| held == **pool);
                     let held = pools.iter().filter(is_held).map(|pool| (pool.0, until.0));
                     giving.holds.extend(held);
@@ -214,7 +220,14 @@ impl World {
         pieces.extend(numbers.map(|numbers| Post::Adopt(Adopted { numbers, ..empty.clone() })));
         let answers = answers.chunks(PIECE).map(<[_]>::to_vec);
         pieces.extend(answers.map(|answers| Post::Adopt(Adopted { answers, ..empty.clone() })));
-        pieces.push_back(Post::Take(Take { version: owners.version(), buckets }));
+        let of_bucket = |bucket: &u16| {
+            let mut known = running.holds.get(*bucket).unwrap_or_default();
+            known.until = known.until.max(giving.held_until);
+            let word = hold_word(*bucket, known, giving.at);
+            Some(word).filter(|_| known != BucketHold::default())
+        };
+        let holds = giving.buckets.iter().filter_map(of_bucket).collect();
+        pieces.push_back(Post::Take(Take { version: owners.version(), buckets, holds }));
     }
 
     fn tell_next_piece(&mut self, node: usize) {

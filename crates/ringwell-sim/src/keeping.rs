@@ -175,7 +175,7 @@ impl World {
         if thread.is_ready {
             return;
         }
-        if thread.needs_snapshot && !is_taken {
+        if thread.clock_ahead.is_some() && !is_taken {
             let life = self.nodes[node].life;
             self.queue.add(self.now, Event::Restart(node, life));
             return;

@@ -2,7 +2,7 @@
 //! `ringwell-node/src/handover/{words,learn}.rs`. Bytes are left out, what they say is not.
 
 use ringwell_core::{Millis, NumberRange, PoolId, Retired, Slot};
-use ringwell_directory::{Directory, Owner, Owners, bucket};
+use ringwell_directory::{BucketHold, Directory, Owner, Owners, bucket};
 use ringwell_engine::Refusal;
 use ringwell_journal::AnswerEntry;
 
@@ -64,6 +64,22 @@ pub(crate) struct Adopted {
 pub(crate) struct Take {
     pub(crate) version: u64,
     pub(crate) buckets: Vec<(u16, Owner)>,
+    pub(crate) holds: Vec<HoldWord>,
+}
+
+/// A bucket that is held: how long ago it came without lockouts, and how much longer it is held.
+pub(crate) type HoldWord = (u16, u64, u64);
+
+pub(crate) fn hold_word(bucket: u16, hold: BucketHold, at: Millis) -> HoldWord {
+    let since = if hold.since > Millis::ZERO { at.since(hold.since).0.max(1) } else { 0 };
+    (bucket, since, hold.until.since(at).0)
+}
+
+pub(crate) fn read_hold(word: HoldWord, here: Millis) -> (u16, BucketHold) {
+    let (bucket, since, left) = word;
+    let since = if since > 0 { here - Millis(since) + ROUNDING } else { Millis::ZERO };
+    let until = if left > 0 { here + Millis(left) + ROUNDING } else { Millis::ZERO };
+    (bucket, BucketHold { since, until })
 }
 
 /// Of the pools of these buckets.

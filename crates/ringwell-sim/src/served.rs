@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringwell_core::PoolId;
-use ringwell_directory::{BUCKETS, Owners, bucket};
+use ringwell_directory::{BUCKETS, BucketHolds, Owners, bucket};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::{Disk, Name, Sort, Trouble};
@@ -20,6 +20,7 @@ pub(crate) struct Served {
     pub(crate) buckets: BTreeSet<u16>,
     pub(crate) owners: Owners,
     pub(crate) leaving: Vec<Leaving>,
+    pub(crate) holds: BucketHolds,
 }
 
 /// Buckets that were given up, and that nobody has confirmed to have.
@@ -31,11 +32,19 @@ pub(crate) struct Leaving {
 }
 
 impl Served {
-    /// What a node with these shards serves by these owners.
-    pub(crate) fn new(owners: Owners, shards: &[u16], leaving: Vec<Leaving>) -> Self {
+    /// What a node with these shards serves by these owners, and which buckets it holds of those.
+    pub(crate) fn new(
+        owners: Owners,
+        shards: &[u16],
+        leaving: Vec<Leaving>,
+        mut holds: BucketHolds,
+    ) -> Self {
         let own = |bucket: &u16| owners.get(*bucket).is_some_and(|o| shards.contains(&o.shard));
-        let buckets = (0..BUCKETS).filter(own).collect();
-        Self { version: owners.version(), buckets, owners, leaving }
+        let buckets: BTreeSet<u16> = (0..BUCKETS).filter(own).collect();
+        holds.retain(|of| {
+            buckets.contains(&of) || leaving.iter().any(|it| it.buckets.contains(&of))
+        });
+        Self { version: owners.version(), buckets, owners, leaving, holds }
     }
 
     /// `None` if there is none.

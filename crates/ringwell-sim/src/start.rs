@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ringwell_core::{Millis, PoolSpec};
-use ringwell_directory::{Directory, Owners, bucket};
+use ringwell_directory::{BucketHold, BucketHolds, Directory, Owners};
 use ringwell_engine::Restore;
 use ringwell_journal::{Chunk, RecoverError, Recovered, Snapshot, SnapshotReader};
 
@@ -23,6 +23,9 @@ use crate::world::{MS, Running, SECOND, World};
 
 /// Rows of batches that may be sent again, for each shard: more than a run has.
 const ANSWER_ROWS_MAX: usize = 100_000;
+
+/// Pools that a start did not know come to the node until then.
+const LATE_US: u64 = 2 * SECOND;
 
 /// A shard whose files have been read and not yet changed.
 struct Read {
@@ -81,7 +84,8 @@ impl World {
 
     fn open(&mut self, node: usize) -> Result<Judged, Refused> {
         let (owners, served) = self.owners_at_start(node);
-        let directory = Arc::new(self.cluster.directory(&owners, self.bug));
+        let late = self.late_pools();
+        let directory = Arc::new(self.cluster.directory(&owners, &late, self.bug));
         let mut reads = Vec::new();
         for shard in self.cluster.shards_of(node) {
             reads.push(self.read(node, shard, &directory)?);
@@ -100,26 +104,34 @@ impl World {
         let anchor_us = wall_us + behind.0 * 1000;
         let new = new_buckets(&self.cluster.shards_of(node), &owners, served.as_ref(), &new_shards);
         let mut threads = BTreeMap::new();
-        let mut recoveries = Vec::new();
+        let (mut recoveries, mut ahead) = (Vec::new(), None);
         for read in reads {
             let (mut thread, mut recovery) = self.open_shard(node, read, wall, &directory)?;
-            if self.bug != Some(Bug::NoHoldAfterMove) {
-                let pools = (0..).zip(directory.pools_of(thread.shard));
-                let pools = pools.filter(|(_, pool)| new.contains(&bucket(pool.id())));
-                let held: Vec<u32> = pools.map(|(at, _)| at).collect();
-                thread.engine.hold_pools(Millis(anchor_us / 1000), &held);
-            }
-            let now = thread.engine.at(Millis(anchor_us / 1000));
-            recovery.now_ms = now.0;
-            let shard = thread.engine.shard();
-            recovery.holds = pool_holds(shard, now);
+            ahead = ahead.max(thread.clock_ahead);
+            recovery.now_ms = thread.engine.at(Millis(anchor_us / 1000)).0;
             recoveries.push(recovery);
             threads.insert(thread.shard, thread);
+        }
+        let since = BucketHold { since: Millis(anchor_us / 1000), until: Millis::ZERO };
+        let mut holds = self.known_holds(node, served, ahead)?;
+        if self.bug != Some(Bug::NoHoldAfterMove) {
+            for bucket in new {
+                holds.add(bucket, since);
+            }
+        }
+        for (thread, recovery) in threads.values_mut().zip(&mut recoveries) {
+            for pool in directory.pools_of(thread.shard) {
+                if let Some(until) = holds.until(pool.id(), spec(pool, self.bug).lifetime) {
+                    thread.engine.hold_unrecorded(pool.id(), until);
+                }
+            }
+            recovery.holds = pool_holds(thread.engine.shard(), Millis(recovery.now_ms));
         }
         let running = Running {
             anchor_us,
             started: self.now,
             owners,
+            holds,
             directory,
             threads,
             batches: BTreeMap::new(),
@@ -134,6 +146,21 @@ impl World {
         self.nodes[node].disk.accept();
         self.tell(node, &[], || "starts".to_owned());
         Ok(self.begin(node, &recoveries))
+    }
+
+    /// Buckets that were held when this disk was served last, longer by what the clock has leapt.
+    fn known_holds(
+        &mut self,
+        node: usize,
+        served: Option<Served>,
+        ahead: Option<Millis>,
+    ) -> Result<BucketHolds, Refused> {
+        let Some(mut served) = served else { return Ok(BucketHolds::default()) };
+        if let Some(ahead) = ahead.filter(|_| !served.holds.is_empty()) {
+            served.holds.prolong(ahead);
+            served.keep(&mut self.io(node))?;
+        }
+        Ok(served.holds)
     }
 
     /// The model hears what there is; each shard takes its first snapshot.
@@ -212,8 +239,8 @@ impl World {
         let slots = engine.shard().slots().iter();
         let known = slots.map(|s| (s.number.to_u64(), s.allocated_at.0, s.locked_until.0));
         recovery.numbers = known.collect();
-        let needs_snapshot = doubts.clock_ahead.is_some();
-        Ok((Thread::new(shard, Arc::clone(directory), engine, store, needs_snapshot), recovery))
+        let ahead = doubts.clock_ahead;
+        Ok((Thread::new(shard, Arc::clone(directory), engine, store, ahead), recovery))
     }
 
     fn specs(&self, directory: &Directory, shard: u16) -> Vec<PoolSpec> {
@@ -229,22 +256,44 @@ impl World {
         }
         running.is_serving = true;
         let failed = running.threads.values().any(|thread| thread.refusal.is_some());
-        let owners = running.owners.clone();
+        let (owners, holds) = (running.owners.clone(), running.holds.clone());
         if !failed && last.refusal.is_none() {
             let before = Served::read(&self.nodes[node].disk);
             let before = before.filter(|before| before.version == owners.version());
             let leaving = before.map(|before| before.leaving).unwrap_or_default();
             let shards = self.cluster.shards_of(node);
             // What goes wrong costs the next start a hold.
-            let _ = Served::new(owners.clone(), &shards, leaving).keep(&mut self.io(node));
+            let _ = Served::new(owners.clone(), &shards, leaving, holds).keep(&mut self.io(node));
         }
         if owners.moves() > 0 {
             self.tell_all(node);
             let life = self.nodes[node].life;
             self.queue.add(self.now + MS, Event::GiveOn(node, life));
         }
-        // The list of pools may have changed since this start began.
-        if self.cluster.lists > 0 {
+        let known = self.nodes[node].running.as_ref().map_or(0, |r| r.directory.pools().len());
+        if known < self.cluster.pools.len() && self.faults.is_on(Kind::LateList) {
+            let life = self.nodes[node].life;
+            let late = self.faults.stream(Kind::LateList).below(LATE_US);
+            self.queue.add(self.now + late, Event::ListArrives(node, life));
+        } else if self.cluster.lists > 0 {
+            // The list of pools may have changed since this start began.
+            self.change(node, Want::Manage);
+        }
+    }
+
+    /// Pools that are not in the list that a start reads.
+    fn late_pools(&mut self) -> BTreeSet<u64> {
+        if !self.faults.strikes(Kind::LateList) {
+            return BTreeSet::new();
+        }
+        let random = self.faults.stream(Kind::LateList);
+        self.cluster.pools.keys().copied().filter(|_| random.chance(500_000)).collect()
+    }
+
+    /// The list of pools is whole now.
+    pub(crate) fn list_arrives(&mut self, node: usize, life: u32) {
+        if self.nodes[node].life == life {
+            self.tell(node, &[], || "gets the whole list of pools".to_owned());
             self.change(node, Want::Manage);
         }
     }
@@ -379,7 +428,8 @@ fn new_buckets(
     served: Option<&Served>,
     new_shards: &[u16],
 ) -> BTreeSet<u16> {
-    let of = |shards: &[u16]| Served::new(owners.clone(), shards, Vec::new()).buckets;
+    let none = BucketHolds::default;
+    let of = |shards: &[u16]| Served::new(owners.clone(), shards, Vec::new(), none()).buckets;
     let version = owners.version();
     match served {
         Some(served) if served.version + 1 < version => of(shards),

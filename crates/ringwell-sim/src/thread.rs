@@ -55,7 +55,7 @@ pub(crate) struct Thread {
     pub(crate) snapshot_at: u64,
     pub(crate) carry: Option<Carry>,
     /// The shard must not go on before a snapshot does.
-    pub(crate) needs_snapshot: bool,
+    pub(crate) clock_ahead: Option<Millis>,
 }
 
 /// What the journal's own thread does.
@@ -123,7 +123,7 @@ impl Thread {
         directory: Arc<Directory>,
         engine: Engine,
         store: Store,
-        needs_snapshot: bool,
+        clock_ahead: Option<Millis>,
     ) -> Self {
         Self {
             shard,
@@ -145,7 +145,7 @@ impl Thread {
             snap: None,
             snapshot_at: 0,
             carry: None,
-            needs_snapshot,
+            clock_ahead,
         }
     }
 

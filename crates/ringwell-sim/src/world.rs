@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ringwell_core::Millis;
-use ringwell_directory::{Directory, Owners};
+use ringwell_directory::{BucketHolds, Directory, Owners};
 
 use crate::bug::Bug;
 use crate::change::{Changing, Want};
@@ -50,6 +50,8 @@ pub(crate) struct Running {
     pub(crate) anchor_us: u64,
     pub(crate) started: u64,
     pub(crate) owners: Owners,
+    /// Buckets that came without the lockouts of the owner before.
+    pub(crate) holds: BucketHolds,
     /// By which rows are looked up once all shards do.
     pub(crate) directory: Arc<Directory>,
     pub(crate) threads: BTreeMap<u16, Thread>,
@@ -190,6 +192,7 @@ impl World {
             Event::Manage => self.manage_on(),
             Event::MapArrives(node) => self.map_arrives(node),
             Event::RollOut => self.roll_out(),
+            Event::ListArrives(node, life) => self.list_arrives(node, life),
             Event::Release { number, at_ms, shard } => self.release_by_client(number, at_ms, shard),
             Event::Thread { node, life, shard, due, task } => {
                 self.on_thread(node, life, shard, due, task)?;

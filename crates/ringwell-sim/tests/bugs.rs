@@ -125,6 +125,12 @@ fn pools_that_move_without_a_hold_are_found() {
 }
 
 #[test]
+fn a_pool_that_appears_after_the_start_and_is_not_held_is_found() {
+    let on = [Kind::MapChange, Kind::LateList];
+    found(Bug::LatePoolsNotHeld, &on, &["double", "forgotten"]);
+}
+
+#[test]
 fn a_link_that_never_shuts_is_found() {
     found(Bug::NeverShut, &[Kind::FrameLost, Kind::Partition], &["a link does not shut"]);
 }

@@ -217,3 +217,9 @@ fn what_batches_were_answered_survives_a_move_to_a_node_whose_clock_is_behind() 
         once_failed(seed, &[Kind::Move, Kind::Retry, Kind::ClockBack]);
     }
 }
+
+/// Only pools that a start with a new map knew were held, not those that its list brought later.
+#[test]
+fn a_pool_that_appears_after_a_new_map_is_held() {
+    once_failed(4, &[Kind::MapChange, Kind::LateList]);
+}

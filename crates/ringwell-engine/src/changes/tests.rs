@@ -89,7 +89,7 @@ impl Shard {
     fn enter_by_a_map(&mut self, at: u64) {
         self.enter();
         let now = self.clock(at);
-        self.engine.hold_pools(now, &[0]);
+        self.engine.hold_unrecorded(spec().id, now + spec().lifetime);
     }
 
     /// The same engine after a restart from a snapshot alone.
@@ -240,7 +240,8 @@ fn a_batch_sent_again_gets_nothing_of_a_held_pool_while_a_lockout_runs_either() 
     a.enter();
     a.gives(1000, None, Some(1));
     a.gives(1010, None, Some(1));
-    a.engine.hold_pools(a.clock(1015), &[0]);
+    let now = a.clock(1015);
+    a.engine.hold_unrecorded(spec().id, now + spec().lifetime);
     assert_eq!(a.ask(1020, None, Some(1)), EXHAUSTED);
     a.gives(1055, None, Some(1));
 }

@@ -64,9 +64,12 @@ pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
                     break;
                 }
             }
-            for (pool, until) in holds {
+            for (place, (pool, until)) in holds.into_iter().enumerate() {
+                pause_at(place).await;
+                // What is over is known all the same: see `Facts::settle_apart`.
+                let is_over = until <= thread.now();
                 let hold = |engine: &mut Engine, now| engine.hold_pool(now, pool, until);
-                if when_there_is_room(&thread, hold).await.is_none() {
+                if is_over || when_there_is_room(&thread, hold).await.is_none() {
                     thread.engine.borrow_mut().hold_unrecorded(pool, until);
                 }
             }

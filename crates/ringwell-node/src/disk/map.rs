@@ -2,14 +2,14 @@
 //!
 //! A bucket that comes to a node by a new map was served by another one, whose lockouts this node
 //! does not know. Its pools hand nothing out for a lifetime, unless the bucket was moved here with
-//! its lockouts. The file is written once those holds are durable.
+//! its lockouts; pools that appear later neither. The file says since when.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use ringwell_directory::Owners;
+use ringwell_directory::{BucketHolds, Owners};
 use serde::{Deserialize, Serialize};
 
 use crate::handover::Leaving;
@@ -30,6 +30,9 @@ pub struct ServedMap {
     /// Buckets that were given up, and that nobody has taken yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) leaving: Vec<Leaving>,
+    /// Buckets that came without the lockouts of the owner before.
+    #[serde(default, skip_serializing_if = "BucketHolds::is_empty")]
+    pub holds: BucketHolds,
 }
 
 impl ServedMap {
@@ -74,7 +77,8 @@ fn what_was_served_is_read_again_and_damage_is_told() {
     assert_eq!(ServedMap::read(data.path()).unwrap(), None);
     for version in 1..3 {
         let buckets = (0..512).collect();
-        let map = ServedMap { version, buckets, owners: None, leaving: Vec::new() };
+        let holds = BucketHolds::default();
+        let map = ServedMap { version, buckets, owners: None, leaving: Vec::new(), holds };
         map.write(data.path()).unwrap();
         assert_eq!(ServedMap::read(data.path()).unwrap(), Some(map));
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use ringwell_core::PoolId;
-use ringwell_directory::{Owners, bucket};
+use ringwell_core::{Millis, PoolId};
+use ringwell_directory::{BucketHold, Owners, bucket};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::words::{Adopted, Leaving, Prepare, Take, answer_word, number_word};
+use super::words::{Adopted, Leaving, Prepare, Take, answer_word, hold_word, number_word};
 use super::{MoveError, digest, keep, tell_all, use_owners};
 use crate::change::{ChangeError, Done, Known, Step, ask, known_apart};
 use crate::disk::ServedMap;
@@ -59,7 +59,7 @@ pub(crate) async fn give(
         let (version, digest) = (owners.version(), digest(&directory, &buckets));
         let prepare = Prepare { shard: to, version, buckets: buckets.clone(), digest };
         post(peers, to, PREPARE, &prepare).await.map_err(not_taken)?;
-        let holds = holds(node, peers, &buckets).await?;
+        let (holds, _) = holds(node, peers, &buckets).await?;
         let leaving = Leaving { to, buckets: buckets.clone(), holds };
         give_up(node, peers, &buckets, to, Some(leaving.clone())).await?;
         match deliver(node, peers, &leaving).await {
@@ -171,29 +171,32 @@ fn check(
 }
 
 /// Pools of `buckets` that are held, and until when; all of them if a shard is in doubt of all that
-/// it knew.
+/// it knew, and until when that is, also for pools that nobody has listed yet.
 async fn holds(
     node: &Node,
     peers: &Peers,
     buckets: &[u16],
-) -> Result<Vec<(u64, u64)>, ChangeError> {
+) -> Result<(Vec<(u64, u64)>, Millis), ChangeError> {
     let directory = node.directory();
     let pools = directory.pools().iter().map(|pool| pool.id());
     let buckets: BTreeSet<u16> = buckets.iter().copied().collect();
     let pools: BTreeSet<PoolId> = pools.filter(|pool| buckets.contains(&bucket(*pool))).collect();
-    let mut holds = Vec::new();
+    let (mut holds, mut of_all) = (Vec::new(), Millis::ZERO);
     for shard in node.shards() {
         if let Done::Holds(held) = ask(peers, shard, Step::TellHolds).await? {
             for (held, until) in held {
                 match held {
                     Some(pool) if pools.contains(&pool) => holds.push((pool.0, until.0)),
                     Some(_) => {}
-                    None => holds.extend(pools.iter().map(|pool| (pool.0, until.0))),
+                    None => {
+                        of_all = of_all.max(until);
+                        holds.extend(pools.iter().map(|pool| (pool.0, until.0)));
+                    }
                 }
             }
         }
     }
-    Ok(holds)
+    Ok((holds, of_all))
 }
 
 /// Tells the next owner all that this node knows, and hands the buckets over. Returns how many
@@ -212,8 +215,16 @@ async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<u
     let Known { numbers, answers, at } = known.map_err(|error| error.to_string())?;
     let (version, told) = (owners.version(), buckets.clone());
     // A start since the buckets were given up may have found that the journal's end is damaged.
-    let mut all_holds = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
+    let held = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
+    let (mut all_holds, held_until) = held;
     all_holds.extend(&leaving.holds);
+    let known_holds = node.bucket_holds();
+    let of_bucket = |bucket: &u16| {
+        let mut known = known_holds.get(*bucket).unwrap_or_default();
+        known.until = known.until.max(held_until);
+        Some(hold_word(*bucket, known, at)).filter(|_| known != BucketHold::default())
+    };
+    let bucket_holds = still.iter().filter_map(of_bucket).collect();
     let empty =
         Adopted { shard: leaving.to, version, at: at.0, buckets: told, ..Adopted::default() };
     for piece in all_holds.chunks(PIECE) {
@@ -228,7 +239,8 @@ async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<u
         let answers = piece.iter().map(answer_word).collect();
         post(peers, leaving.to, ADOPT, &Adopted { answers, ..empty.clone() }).await?;
     }
-    post(peers, leaving.to, TAKE, &Take { version: owners.version(), buckets }).await?;
+    let take = Take { version, buckets, holds: bucket_holds };
+    post(peers, leaving.to, TAKE, &take).await?;
     delivered(node).await?;
     Ok(numbers.len())
 }

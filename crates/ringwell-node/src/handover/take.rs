@@ -7,7 +7,7 @@ use ringwell_core::{Millis, PoolId, Retired};
 use ringwell_engine::Engine;
 use tokio::sync::oneshot;
 
-use super::words::{Adopted, Prepare, Take, in_time_of, read_answer, read_number};
+use super::words::{Adopted, Prepare, Take, in_time_of, read_answer, read_hold, read_number};
 use super::{digest, keep, to_its_end, use_owners};
 use crate::change;
 use crate::disk::ServedMap;
@@ -121,6 +121,27 @@ pub(crate) async fn take(node: &Arc<Node>, peers: &Peers, take: Take) -> Result<
     taken.unwrap_or_else(|| Err("the node is stopping".to_owned()))
 }
 
+/// Knows which of the buckets are held: pools that come later are too.
+async fn hold_buckets(node: &Node, peers: &Peers, take: &Take) -> Result<(), String> {
+    let Some((_, first)) = take.buckets.first().filter(|_| !take.holds.is_empty()) else {
+        return Ok(());
+    };
+    let (reply, answer) = oneshot::channel();
+    if !peers.send_when_there_is_room(first.shard, Message::Ping(reply)).await {
+        return Err("the shard is stopping".to_owned());
+    }
+    let now = answer.await.map_err(|_| "the shard is stopping".to_owned())?;
+    let mut holds = node.bucket_holds();
+    let taken = |bucket: u16| take.buckets.iter().any(|(of, _)| *of == bucket);
+    for (bucket, hold) in take.holds.iter().map(|word| read_hold(*word, now)) {
+        if taken(bucket) {
+            holds.add(bucket, hold);
+        }
+    }
+    node.set_bucket_holds(holds);
+    Ok(())
+}
+
 async fn take_now(node: &Node, peers: &Peers, take: &Take) -> Result<(), String> {
     if node.phase() != Phase::Serving {
         // Until then it is not written down what is held because of a new cluster file.
@@ -142,6 +163,7 @@ async fn take_now(node: &Node, peers: &Peers, take: &Take) -> Result<(), String>
         // It was told before, and the answer was lost.
         return Ok(());
     }
+    hold_buckets(node, peers, take).await?;
     let leaving = match ServedMap::read(&node.config.data) {
         Ok(served) => served.map(|served| served.leaving).unwrap_or_default(),
         Err(error) => return Err(error.to_string()),

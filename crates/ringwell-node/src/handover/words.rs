@@ -1,7 +1,7 @@
 //! What nodes tell each other about buckets that move, as JSON; and what the giver writes down.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot, VisitorId};
-use ringwell_directory::{Owner, Owners};
+use ringwell_directory::{BucketHold, Owner, Owners};
 use ringwell_journal::{Answer, AnswerEntry, RowKey};
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +59,14 @@ pub(crate) type AnswerWord = ([u8; 16], u16, u64, u64);
 pub(crate) struct Take {
     pub(crate) version: u64,
     pub(crate) buckets: Vec<(u16, Owner)>,
+    /// Buckets whose pools are held, also those that are still to come.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) holds: Vec<HoldWord>,
 }
+
+/// A bucket that is held: how long ago it came without lockouts, 0 if it did not, and how much longer
+/// every pool of it is held.
+pub(crate) type HoldWord = (u16, u64, u64);
 
 /// A copy of the owners, in exchange for another.
 #[derive(Debug, Serialize, Deserialize)]
@@ -92,6 +99,19 @@ pub(crate) fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     };
     let visitor = visitor.map(VisitorId);
     Some(Retired { slot, local_at: here, pool: PoolId(pool), visitor })
+}
+
+pub(crate) fn hold_word(bucket: u16, hold: BucketHold, at: Millis) -> HoldWord {
+    let since = if hold.since > Millis::ZERO { at.since(hold.since).0.max(1) } else { 0 };
+    (bucket, since, hold.until.since(at).0)
+}
+
+/// A hold as it was told, in the time of this node. What time is rounded off is added.
+pub(crate) fn read_hold(word: HoldWord, here: Millis) -> (u16, BucketHold) {
+    let (bucket, since, left) = word;
+    let since = if since > 0 { here - Millis(since) + ROUNDING } else { Millis::ZERO };
+    let until = if left > 0 { here + Millis(left) + ROUNDING } else { Millis::ZERO };
+    (bucket, BucketHold { since, until })
 }
 
 pub(crate) fn answer_word(entry: &AnswerEntry) -> AnswerWord {

@@ -1,0 +1,43 @@
+//! Pools that appear after a node has started: by a list that reaches it late.
+
+use super::moves::restart;
+use super::*;
+
+/// Map 2 gives all buckets to node b. Both nodes start without one of node a's pools, all of whose
+/// numbers are locked out there; it appears by SIGHUP when node b has long served.
+#[test]
+fn a_pool_that_appears_after_the_start_with_a_new_map_is_held_after_another_start_too() {
+    for is_restarted in [false, true] {
+        let mut cluster = Cluster::new(2, HALF_AN_HOUR);
+        let servers = cluster.start_both();
+        let late = (1..=POOLS).find(|pool| Cluster::owner(*pool) == 0).unwrap();
+        for round in 0..2 {
+            let rows = cluster.ask(&mut servers[0].client(), &format!("before-{round}"));
+            assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
+        }
+        for server in servers {
+            server.stop();
+        }
+        let all = cluster.pools().to_vec();
+        let map = fs::read_to_string(cluster.path("cluster.toml")).unwrap();
+        let map = map.replace("version = 1", "version = 2")
+            + "[[buckets]]\nfirst = 0\nlast = 1023\nshard = 1\n";
+        fs::write(cluster.path("cluster.toml"), map).unwrap();
+        for site in &mut cluster.sites {
+            site.write(all.iter().filter(|pool| pool.id != late).cloned().collect());
+        }
+        let mut servers = cluster.start_both();
+        if is_restarted {
+            servers = restart(&cluster, servers, 1, true);
+        }
+        for (site, server) in cluster.sites.iter_mut().zip(&servers) {
+            site.write(all.clone());
+            assert!(server.reload().contains("read again"));
+        }
+        for server in &servers {
+            let rows = cluster.ask(&mut server.client(), "after");
+            let row = &rows[usize::try_from(late).unwrap() - 1];
+            assert!(row.overflow, "node a's lockouts run: {row:?}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Buckets that came to a node without the lockouts of the owner before.
+//!
+//! None of their pools may hand anything out until those lockouts are over, and that holds for
+//! pools that appear later as well: a list of pools may reach the node long after its map. So the
+//! moment is kept for the bucket, and a pool's lifetime is added when the pool is there.
+//! Times are a node's shard time. Source: docs/spec/cluster.md, "Which buckets are new".
+
+use std::collections::BTreeMap;
+
+use ringwell_core::{Millis, PoolId};
+use serde::{Deserialize, Serialize};
+
+use crate::placement::bucket;
+
+/// Since when, and until when, a bucket's pools are held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u64, u64)", into = "(u64, u64)")]
+pub struct BucketHold {
+    /// Each pool for its lifetime from then on; zero: no pool for that reason.
+    pub since: Millis,
+    /// Every pool until then, whatever its lifetime.
+    pub until: Millis,
+}
+
+impl From<(u64, u64)> for BucketHold {
+    fn from((since, until): (u64, u64)) -> Self {
+        Self { since: Millis(since), until: Millis(until) }
+    }
+}
+
+impl From<BucketHold> for (u64, u64) {
+    fn from(hold: BucketHold) -> Self {
+        (hold.since.0, hold.until.0)
+    }
+}
+
+/// The holds of a node's buckets, those that are over included: at most one for each bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BucketHolds(BTreeMap<u16, BucketHold>);
+
+impl BucketHolds {
+    /// Whether no bucket is held or was.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The hold of one bucket, which may be over.
+    #[must_use]
+    pub fn get(&self, bucket: u16) -> Option<BucketHold> {
+        self.0.get(&bucket).copied()
+    }
+
+    /// Until when a pool with this lifetime hands nothing out; `None` if its bucket was never held.
+    #[must_use]
+    pub fn until(&self, pool: PoolId, lifetime: Millis) -> Option<Millis> {
+        let BucketHold { since, until } = self.get(bucket(pool))?;
+        Some(if since > Millis::ZERO { until.max(since + lifetime) } else { until })
+    }
+
+    /// Adds a hold; the longer one counts.
+    pub fn add(&mut self, bucket: u16, hold: BucketHold) {
+        let known = self.0.entry(bucket).or_default();
+        known.since = known.since.max(hold.since);
+        known.until = known.until.max(hold.until);
+    }
+
+    /// The clock has leapt, and the time that seemed to pass counts as not passed.
+    pub fn prolong(&mut self, by: Millis) {
+        for hold in self.0.values_mut() {
+            let later = |at: Millis| if at > Millis::ZERO { at + by } else { at };
+            *hold = BucketHold { since: later(hold.since), until: later(hold.until) };
+        }
+    }
+
+    /// Forgets buckets that are not this node's any more.
+    pub fn retain(&mut self, is_kept: impl Fn(u16) -> bool) {
+        self.0.retain(|bucket, _| is_kept(*bucket));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_is_held_for_its_own_lifetime_whenever_it_appears() {
+        let (pool, of) = (PoolId(7), bucket(PoolId(7)));
+        let mut holds = BucketHolds::default();
+        assert_eq!(holds.until(pool, Millis(50)), None);
+        holds.add(of, BucketHold { since: Millis(1000), until: Millis::ZERO });
+        assert_eq!(holds.until(pool, Millis(50)), Some(Millis(1050)));
+        holds.add(of, BucketHold { since: Millis::ZERO, until: Millis(1060) });
+        assert_eq!(holds.until(pool, Millis(50)), Some(Millis(1060)));
+        assert_eq!(holds.until(pool, Millis(90)), Some(Millis(1090)));
+        holds.prolong(Millis(5));
+        assert_eq!(holds.until(pool, Millis(90)), Some(Millis(1095)));
+        let text = serde_json::to_string(&holds).unwrap();
+        assert_eq!(text, format!("{{\"{of}\":[1005,1065]}}"));
+        assert_eq!(serde_json::from_str::<BucketHolds>(&text).unwrap(), holds);
+        holds.retain(|bucket| bucket != of);
+        assert!(holds.is_empty());
+    }
+}
