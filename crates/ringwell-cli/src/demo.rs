@@ -49,7 +49,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     logs::start(&config.log)?;
 
     let data = config.data.clone();
-    fs::create_dir_all(&data).with_context(|| {
+    ringwell_node::disk::create_directory(&data).with_context(|| {
         format!("cannot make the directory {}; choose another with --data", data.display())
     })?;
     // Refuses now what the server would refuse later, before another demo's list is written over.

@@ -59,8 +59,7 @@ pub(crate) fn open(
         Database::Postgres(url) => Location::Url(url.reveal().to_owned()),
     };
     if matches!(database, Database::File(_)) {
-        std::fs::create_dir_all(data)
-            .with_context(|| format!("cannot make the directory {}", data.display()))?;
+        ringwell_node::disk::create_directory(data)?;
     }
     let read = || {
         runtime.block_on(async {

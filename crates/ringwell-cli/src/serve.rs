@@ -63,6 +63,9 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     };
     if args.check {
         logs::filter(&config.log)?;
+        if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {
+            eprintln!("warning: {warning}");
+        }
         let (pools, numbers) = (directory.pools().len(), directory.number_count());
         println!("ok: {pools} pools, {numbers} numbers");
         return Ok(ExitCode::SUCCESS);

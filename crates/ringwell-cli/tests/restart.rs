@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
+#[path = "restart/data.rs"]
+mod data;
 mod support;
 
 use std::net::TcpListener;
@@ -64,6 +66,26 @@ fn a_clean_stop_keeps_everything_and_the_next_start_reads_snapshots_alone() {
         assert_eq!(last.number == pool.first, is_released, "{last:?}");
         assert_eq!(last.overflow, !is_released, "{last:?}");
     }
+    server.stop();
+}
+
+/// The last byte of the newest frame's blocks, which holds nothing but zeros.
+#[test]
+fn a_journal_that_lost_its_last_byte_is_refused_and_not_called_clean() {
+    let site = Site::new(pools(1, 3, LONG), "");
+    let server = Server::start(site.serve(&[]));
+    let number = batch::one(&mut server.client(), &site.pools[0], "a").number;
+    server.kill();
+    let newest = site.newest_segment();
+    let bytes = std::fs::read(&newest).unwrap();
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap().next_multiple_of(4096);
+    std::fs::write(&newest, &bytes[..used - 1]).unwrap();
+    let refused = refused(&site, &[]);
+    assert!(refused.log.contains("was made longer"), "{}", refused.log);
+    std::fs::write(&newest, &bytes).unwrap();
+    let server = Server::start(site.serve(&[]));
+    assert_eq!(holder(&mut server.client(), number), "a");
+    assert_ne!(batch::one(&mut server.client(), &site.pools[0], "b").number, number);
     server.stop();
 }
 

@@ -48,8 +48,13 @@ pub(crate) struct Embedded {
     faults: u64,
     pub(crate) drill: Option<Vec<u8>>,
     /// Held to the end.
-    _lock: Option<DataLock>,
+    lock: Option<DataLock>,
+    /// When that was looked at last.
+    lock_seen: Millis,
 }
+
+/// How often an engine that serves looks whether the data directory is still its own.
+const LOCK_LOOK: Millis = Millis(1_000);
 
 /// What an engine says of itself.
 #[derive(Serialize)]
@@ -98,7 +103,8 @@ impl Embedded {
             rows: 0,
             faults: 0,
             drill: std::env::var_os(DRILL).map(std::ffi::OsString::into_encoded_bytes),
-            _lock: lock,
+            lock,
+            lock_seen: Millis::ZERO,
         };
         // Holds for doubts are in the group that gathers.
         let _ = engine.shard.commit();
@@ -139,9 +145,10 @@ impl Embedded {
     /// Answers the batch that was read, of which `body` were the bytes. With `key` it may be sent
     /// again. One that waited past its deadline gets overflow numbers.
     pub(crate) fn answer(&mut self, body: &[u8], key: Option<&[u8]>, is_late: bool) -> Vec<u8> {
+        let now = self.shard.now();
+        self.check_lock(now);
         self.shard.retry();
         self.shard.make_room(body.len());
-        let now = self.shard.now();
         self.outcomes.clear();
         self.outcomes.resize(self.plans.len(), Outcome::Refused(Refusal::Late));
         let retry = key.map(|key| rows::digest(key, body));
@@ -162,6 +169,19 @@ impl Embedded {
             self.shard.trouble = Some(trouble);
         }
         out
+    }
+
+    /// Ends the journal if the data directory may be another process's by now.
+    fn check_lock(&mut self, now: Millis) {
+        let Some(lock) = self.lock.as_ref().filter(|_| now.since(self.lock_seen) >= LOCK_LOOK)
+        else {
+            return;
+        };
+        self.lock_seen = now;
+        if !lock.is_held() {
+            let path = lock.path().display();
+            self.shard.fail(format!("{path} was removed or replaced: another process may serve"));
+        }
     }
 
     /// Serves the rows; always says `true`.

@@ -102,6 +102,12 @@ impl Shard {
         }
     }
 
+    /// Nothing is handed out any more, until the data is opened again.
+    pub(crate) fn fail(&mut self, trouble: String) {
+        self.trouble = Some(trouble);
+        self.engine.refuse(Some(Refusal::JournalFailed));
+    }
+
     fn store(&mut self, group: Group) -> Result<(), Refusal> {
         let unstored = match self.journal.store(group) {
             Ok(spare) => {

@@ -112,6 +112,11 @@ fn judge_prefix(sample: &Sample, files: &Files, recovered: &Recovered, seen: &[G
     if recovered.is_in_doubt() {
         return Outcome::Doubted;
     }
+    let is_cut = |(segno, file): (&u64, &Vec<u8>)| {
+        files.0.get(segno).is_some_and(|there| there.len() < file.len())
+    };
+    let shortened = sample.files.0.iter().filter(|(segno, _)| **segno >= cut.segno).any(is_cut);
+    assert!(!shortened, "{cut:?} was given up, and a file is shorter than it was made");
     let (old, new) = (cut.blocks(&sample.files), cut.blocks(files));
     assert!(is_torn(&old, &new), "{cut:?} was given up, but all of it had been written");
     for frame in lost {

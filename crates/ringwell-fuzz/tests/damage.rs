@@ -6,7 +6,7 @@ use ringwell_fuzz::disk::{Damage, HEADER_BYTES, Outcome, STAMP_BYTES, Sample, ju
 use ringwell_journal::{BLOCK_BYTES, SEGMENT_HEADER_BYTES};
 
 /// Bytes of a segment's header that say something, with their checksum.
-const SEGMENT_FIELDS_BYTES: usize = 84;
+const SEGMENT_FIELDS_BYTES: usize = 96;
 
 #[derive(Default)]
 struct Tally(BTreeMap<Outcome, u32>);

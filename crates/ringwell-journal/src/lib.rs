@@ -32,7 +32,7 @@ pub use recover::{
     ChainFault, Cut, Foreign, Oldest, Plan, RecoverError, Recovered, SegmentFile, SegmentInfo,
     Segments, SnapshotMark, Step, Verdict, Walk, recover,
 };
-pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentFault, SegmentHeader};
+pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentFault, SegmentHeader, encode_end};
 pub use snapshot::{
     Answer, AnswerEntry, Chunk, Entries, HoldEntry, NumberEntry, SNAPSHOT_VERSION, Snapshot,
     SnapshotError, SnapshotHeader, SnapshotReader, SnapshotWriter, ToldEntry,

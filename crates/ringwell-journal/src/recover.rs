@@ -383,6 +383,12 @@ where
         walk: &mut Walk<'_, S>,
     ) -> Result<Verdict, RecoverError<S::Error>> {
         let Cut { segno, offset, n } = cut;
+        let last = self.segments.last().map(|info| (info.header.file_bytes, info.file_bytes));
+        if let Some((made, bytes)) = last
+            && walk.is_short(made, n)?
+        {
+            return Err(RecoverError::Short { segno, bytes });
+        }
         let behind = walk.scan(n)?;
         if let Some((newer_offset, newer_n)) = behind.newer {
             return Err(RecoverError::Damaged {

@@ -19,6 +19,9 @@ pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"RPsegmnt";
 const FIELDS_BYTES: usize = 80;
+/// Where the length of the file is, with a checksum of its own: earlier heads have zeros there.
+const LENGTH_AT: usize = FIELDS_BYTES + 4;
+const END_MAGIC: [u8; 8] = *b"RPsegend";
 
 /// What a segment says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,9 @@ pub struct SegmentHeader {
     pub salt: u64,
     /// Where the journal ended before the first frame. `tip.next_n` is the first frame's number.
     pub tip: Tip,
+    /// Length of the file when it was taken into use. Only [`encode_end`] allows it to become
+    /// shorter. `None` in a head that was written before the length was recorded.
+    pub file_bytes: Option<u64>,
 }
 
 /// The first block is no head of a segment.
@@ -62,6 +68,10 @@ impl SegmentHeader {
         fields.extend_from_slice(&self.tip.epoch.to_le_bytes());
         fields.extend_from_slice(&self.tip.last_at.0.to_le_bytes());
         fields.extend_from_slice(&crc32c::crc32c(&fields).to_le_bytes());
+        if let Some(bytes) = self.file_bytes {
+            fields.extend_from_slice(&bytes.to_le_bytes());
+            fields.extend_from_slice(&crc32c::crc32c(&fields).to_le_bytes());
+        }
         let mut block = [0; SEGMENT_HEADER_BYTES];
         block[..fields.len()].copy_from_slice(&fields);
         block
@@ -94,6 +104,7 @@ impl SegmentHeader {
                 epoch: cursor.u64()?,
                 last_at: Millis(cursor.u64()?),
             },
+            file_bytes: None,
         };
         if cursor.u32()? != crc32c::crc32c(fields) {
             return Some(Err(SegmentFault::Checksum));
@@ -101,8 +112,36 @@ impl SegmentHeader {
         if version != FORMAT_VERSION {
             return Some(Err(SegmentFault::Version(version)));
         }
-        Some(Ok(header))
+        Some(Self::read_length(block).map(|file_bytes| Self { file_bytes, ..header }))
     }
+
+    /// The length of the file, which follows the other fields.
+    fn read_length(block: &[u8]) -> Result<Option<u64>, SegmentFault> {
+        let Some(length) = block.get(LENGTH_AT..).and_then(|rest| rest.first_chunk::<12>()) else {
+            return Ok(None);
+        };
+        let [bytes @ .., c0, c1, c2, c3] = *length;
+        if length.iter().all(|byte| *byte == 0) {
+            Ok(None)
+        } else if u32::from_le_bytes([c0, c1, c2, c3]) == crc32c::crc32c(&block[..LENGTH_AT + 8]) {
+            Ok(Some(u64::from_le_bytes(bytes)))
+        } else {
+            Err(SegmentFault::Checksum)
+        }
+    }
+}
+
+/// The block that ends a segment whose file was cut behind it: frame `n` was never wholly written
+/// there. Written over the first block of what is cut off, before that is done.
+#[must_use]
+pub fn encode_end(salt: u64, n: u64) -> [u8; BLOCK_BYTES] {
+    let mut block = [0; BLOCK_BYTES];
+    block[..8].copy_from_slice(&END_MAGIC);
+    block[8..16].copy_from_slice(&salt.to_le_bytes());
+    block[16..24].copy_from_slice(&n.to_le_bytes());
+    let crc = crc32c::crc32c(&block[..24]);
+    block[24..28].copy_from_slice(&crc.to_le_bytes());
+    block
 }
 
 impl fmt::Display for SegmentFault {

@@ -115,7 +115,8 @@ fn segments() -> [Vec<u8>; 2] {
     let third = Tip::after(&groups[2].header);
     let segment = |segno, salt, tip: Tip, groups: &[Group]| {
         let tip = tip.raise_epoch();
-        let header = SegmentHeader { shard: 0, journal: JOURNAL, segno, salt, tip };
+        let header =
+            SegmentHeader { shard: 0, journal: JOURNAL, segno, salt, tip, file_bytes: None };
         let mut file = header.encode().to_vec();
         for group in groups {
             let begin = file.len();

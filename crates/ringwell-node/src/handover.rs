@@ -22,7 +22,7 @@ pub(crate) use self::learn::{learn, learn_from, tell_all};
 pub(crate) use self::take::{adopt, adopt_here, prepare, take};
 pub(crate) use self::words::{Adopted, Leaving, Told};
 use crate::change::{self, ChangeError};
-use crate::disk::{FileError, ServedMap};
+use crate::disk::{FileError, ServedMap, create_directory};
 use crate::mesh::Peers;
 use crate::node::Node;
 
@@ -91,11 +91,7 @@ async fn keep(node: &Node, owners: &Owners, leaving: Vec<Leaving>) -> Result<(),
     let data = node.config.data.clone();
     let written = tokio::task::spawn_blocking(move || {
         // With durability "memory" nobody has made it yet.
-        std::fs::create_dir_all(&data).map_err(|source| FileError {
-            action: "create",
-            path: data.clone(),
-            source,
-        })?;
+        create_directory(&data)?;
         map.write(&data)
     })
     .await;

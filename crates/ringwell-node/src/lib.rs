@@ -24,6 +24,7 @@ mod legacy;
 mod link;
 mod listen;
 mod live;
+mod lock_watch;
 mod look;
 mod lookup;
 mod membership;

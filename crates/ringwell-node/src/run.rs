@@ -14,10 +14,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::clock::Clock;
-use crate::disk::{self, DataLock, Journal, ServedMap};
+use crate::disk::{self, Journal, ServedMap};
 use crate::http::Who;
 use crate::listen::{Listener, Listeners};
 use crate::live::{Orders, carry_out};
+use crate::lock_watch::LockWatch;
 use crate::mesh::{Message, Peers, QUEUE_MESSAGES_MAX};
 use crate::node::{JournalState, Node, Phase};
 use crate::shard::ShardThread;
@@ -103,7 +104,7 @@ pub fn serve(
     let settings = disk_settings(&config, &directory, durability);
     let _lock = match durability {
         Durability::Memory => None,
-        Durability::Disk | Durability::Os => Some(DataLock::acquire(&config.data)?),
+        Durability::Disk | Durability::Os => Some(LockWatch::begin(&config.data)?),
     };
     warn_of_disk(&config, durability);
     let (course, told) = watch::channel(Course::Serve);
@@ -331,6 +332,9 @@ fn warn_of_disk(config: &Config, durability: Durability) {
     if durability != Durability::Disk {
         tracing::warn!(%durability, "answers do not wait for the disk: a crash can forget allocations");
         return;
+    }
+    if let Some(warning) = disk::warn_of_mode(&config.data) {
+        tracing::warn!("{warning}");
     }
     match disk::probe(&config.data) {
         Ok(probe) => {

@@ -71,6 +71,8 @@ pub(crate) struct Disk {
     pub(crate) lies: u64,
     /// Bits that flipped, to be put right by an operator who has a copy.
     flips: Vec<(Name, usize, u8)>,
+    /// Tails that files lost, likewise.
+    tails: Vec<(Name, Vec<u8>)>,
     pub(crate) was_damaged: bool,
 }
 
@@ -314,6 +316,20 @@ impl Disk {
         self.flip(name, byte, 1 << random.below(8))
     }
 
+    /// The newest file of a shard's journal loses its tail, at most two blocks of what it holds.
+    pub(crate) fn shorten(&mut self, random: &mut Random, shard: u16) -> Option<Name> {
+        let number = *self.list(shard, Sort::Segment).last()?;
+        let name = Name { shard, sort: Sort::Segment, number };
+        let file = self.file(name).ok().filter(|file| file.dirty.is_empty())?;
+        let used = file.durable.iter().rposition(|byte| *byte != 0)?.next_multiple_of(BLOCK);
+        let left = used.saturating_sub(1 + random.index(2 * BLOCK));
+        let tail = file.durable.split_off(left.min(file.durable.len()));
+        file.cached.truncate(left);
+        self.tails.push((name, tail));
+        self.was_damaged = true;
+        Some(name)
+    }
+
     /// Not two bits of one block before a start has seen the first: together they may hide that there
     /// was a frame, which no format can tell.
     fn flip(&mut self, name: Name, byte: usize, mask: u8) -> Option<Name> {
@@ -334,10 +350,16 @@ impl Disk {
     /// A start goes on from the files as they are: a copy of how they were is of no use any more.
     pub(crate) fn accept(&mut self) {
         self.flips.clear();
+        self.tails.clear();
     }
 
     /// An operator puts back what has rotted from a copy. `false` if that is not all that is wrong.
     pub(crate) fn mend(&mut self) -> bool {
+        for (name, tail) in std::mem::take(&mut self.tails).into_iter().rev() {
+            let Ok(file) = self.file(name) else { continue };
+            file.durable.extend_from_slice(&tail);
+            file.cached.extend_from_slice(&tail);
+        }
         for (name, byte, mask) in std::mem::take(&mut self.flips) {
             let Ok(file) = self.file(name) else { continue };
             if byte < file.durable.len() {

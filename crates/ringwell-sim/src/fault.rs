@@ -69,6 +69,7 @@ kinds! {
     Move "move" 50 20_000 400_000;
     Manage "manage" 40 20_000 200_000;
     LateList "late-list" 30 100_000 700_000;
+    Shorten "shorten" 8 20_000 200_000;
 }
 
 impl Kind {
@@ -114,7 +115,8 @@ impl Faults {
             let (odds, low, high) = kind.odds();
             let (is_on, rate) = (random.below(100) < odds, random.between(low, high));
             // What clients do is no fault: a calm run has it too.
-            let is_calmed = is_calm && *kind < Kind::MapChange;
+            let is_fault = *kind < Kind::MapChange || *kind == Kind::Shorten;
+            let is_calmed = is_calm && is_fault;
             let rate = if on.contains(kind) { high } else { rate };
             let strikes = (is_on && !is_calmed) || on.contains(kind);
             if strikes && !off.contains(kind) { rate } else { 0 }

@@ -59,6 +59,13 @@ impl World {
             let rotten = self.nodes[node].disk.rot_at_end(random, shard);
             self.tell(node, &[], || format!("a bit flips at the end of {rotten:?}"));
         }
+        if self.faults.strikes(Kind::Shorten) {
+            let shards = self.cluster.shards_of(node);
+            let random = self.faults.stream(Kind::Shorten);
+            let shard = shards[random.index(shards.len())];
+            let cut = self.nodes[node].disk.shorten(random, shard);
+            self.tell(node, &[], || format!("{cut:?} loses its tail"));
+        }
         self.nodes[node].disk.forget_cache();
         match self.open(node) {
             Ok(judged) => judged,

@@ -7,7 +7,7 @@ use ringwell_core::Millis;
 use ringwell_journal::{
     BLOCK_BYTES, Cut, DecodeError, Group, GroupHeader, Plan, RecoverError, Recovered,
     SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader, SegmentInfo, Segments, Snapshot, Tip,
-    Verdict, decode_body, decode_header, encode_frame, frame_bytes, recover,
+    Verdict, decode_body, decode_header, encode_end, encode_frame, frame_bytes, recover,
 };
 
 use crate::bug::Bug;
@@ -161,7 +161,7 @@ impl Store {
             id
         });
         let mut segments = recovered.segments;
-        settle(io, shard, &mut segments, &recovered.verdict)?;
+        settle(io, shard, &mut segments, &recovered.verdict, recovered.tip.next_n)?;
         // A segment whose first frame is rotten stays: until a frame follows, each start must see it.
         let doubted = match recovered.verdict {
             Verdict::Rotten(Cut { segno, .. }) => Some(segno),
@@ -175,8 +175,14 @@ impl Store {
         let (spares, next_spare) = take_stock(io, shard)?;
         let mut snapshots = io.disk.list(shard, Sort::Snapshot);
         snapshots.reverse();
-        let head =
-            SegmentHeader { shard: u32::from(shard), journal: id, segno: newest, salt: 0, tip };
+        let head = SegmentHeader {
+            shard: u32::from(shard),
+            journal: id,
+            segno: newest,
+            salt: 0,
+            tip,
+            file_bytes: None,
+        };
         let mut store = Self {
             shard,
             id,
@@ -248,6 +254,8 @@ impl Store {
             Some(number) => number,
             None => self.make_spare(io)?,
         };
+        let file_bytes = Some(io.disk.len(spare(self.shard, number)));
+        let header = SegmentHeader { file_bytes, ..header };
         let begun = self.begin_segment(io, number, &header);
         if begun.is_err() && io.disk.exists(spare(self.shard, number)) {
             self.spares.push(number);
@@ -411,15 +419,19 @@ fn settle(
     shard: u16,
     segments: &mut [SegmentInfo],
     verdict: &Verdict,
+    n: u64,
 ) -> Result<(), Trouble> {
     let Some(last) = segments.last_mut() else { return Ok(()) };
     let name = segment(shard, last.header.segno);
     let is_rotten =
         matches!(verdict, Verdict::Rotten(Cut { segno, .. }) if *segno == last.header.segno);
     let used = last.offsets.as_ref().and_then(|offsets| offsets.last().copied());
-    if let Some(used) = used.filter(|_| !is_rotten) {
-        io.disk.cut(io.faults, name, used)?;
-        last.file_bytes = io.disk.len(name);
+    let end = used.map(|used| (used, used + BLOCK_BYTES as u64));
+    if let Some((used, end)) = end.filter(|(_, end)| !is_rotten && *end < last.file_bytes) {
+        io.disk.write(io.faults, name, used, &encode_end(last.header.salt, n))?;
+        io.disk.flush(io.faults, name)?;
+        io.disk.cut(io.faults, name, end)?;
+        last.file_bytes = end;
     }
     io.disk.flush(io.faults, name)
 }

@@ -3,7 +3,10 @@
 //! Knows nothing of tables. Statements are written once, in what both understand: `$1` for
 //! arguments, BIGINT, TEXT and NULL for values.
 
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -71,12 +74,26 @@ impl Kind {
     }
 }
 
+/// Makes the file for its owner alone, if it is not there; SQLite gives those beside it the same
+/// mode. Keys and hashes of tokens are in them.
+fn create_private(path: &Path) -> Result<(), StoreError> {
+    let mut options = OpenOptions::new();
+    let made = options.write(true).create_new(true).mode(0o600).open(path);
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(StoreError::Database(sqlx::Error::Io(error)))
+        }
+        Err(_) | Ok(_) => Ok(()),
+    }
+}
+
 impl Database {
     pub(crate) async fn open(location: &Location) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
         let (kind, url) = match location {
             Location::Url(url) => (Kind::Postgres, url.clone()),
             Location::File(path) => {
+                create_private(path)?;
                 let path = path.to_string_lossy();
                 let segments =
                     path.split('/').map(|part| utf8_percent_encode(part, NON_ALPHANUMERIC));

@@ -109,6 +109,15 @@ impl Site {
         &self.data
     }
 
+    /// The file that shard 0 writes its journal to.
+    #[allow(dead_code, reason = "not every test looks at files")]
+    pub(crate) fn newest_segment(&self) -> PathBuf {
+        let files = fs::read_dir(self.data.join("journal/0")).unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        let is_segment = |path: &PathBuf| path.extension().is_some_and(|it| it == "rpj");
+        paths.filter(is_segment).max().unwrap()
+    }
+
     /// `ringwell serve` with more flags.
     pub(crate) fn serve(&self, flags: &[&str]) -> Command {
         let config = self.config();

@@ -70,7 +70,8 @@ impl Author {
         let last = self.sample.groups.last();
         let tip = last.map_or(Tip::FIRST, |group| Tip::after(&group.header));
         let (segno, salt) = (self.segno, self.salt);
-        let header = SegmentHeader { shard: SHARD, journal: JOURNAL, segno, salt, tip };
+        let file_bytes = Some(file.len() as u64);
+        let header = SegmentHeader { shard: SHARD, journal: JOURNAL, segno, salt, tip, file_bytes };
         file[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
         self.sample.files.0.insert(segno, file);
         self.used = SEGMENT_HEADER_BYTES;

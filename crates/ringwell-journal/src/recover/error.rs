@@ -33,6 +33,17 @@ pub enum RecoverError<E> {
         /// The rule that its first block breaks.
         fault: SegmentFault,
     },
+    /// The newest segment has lost its tail.
+    #[error(
+        "segment {segno:016} has {bytes} bytes and was made longer: what is missing from offset \
+         {bytes} on may have been answered. {RESTORE}"
+    )]
+    Short {
+        /// The segment.
+        segno: u64,
+        /// Length of its file.
+        bytes: u64,
+    },
     /// A segment that belongs elsewhere.
     #[error(
         "segment {segno:016} does not belong here: {why}. Move it away or restore the right file"

@@ -12,6 +12,7 @@ use super::*;
 use crate::frame::{BLOCK_BYTES, encode_frame, frame_bytes};
 use crate::group::{Group, Writer};
 use crate::record::{Record, Records};
+use crate::segment::encode_end;
 
 const JOURNAL: [u8; 16] = *b"sample journal 1";
 const SALTS: [u64; 4] = [0, 0x1111_2222_3333_4444, 0x5555_6666_7777_8888, 0x9999_AAAA_BBBB_CCCC];
@@ -56,8 +57,9 @@ impl Author {
     fn segment(&mut self, tip: Tip, recycled: Option<Vec<u8>>) {
         self.segno += 1;
         let salt = SALTS[usize::try_from(self.segno).unwrap()];
-        let header = SegmentHeader { shard: 3, journal: JOURNAL, segno: self.segno, salt, tip };
         let mut file = recycled.unwrap_or_else(|| vec![0; SEGMENT_BYTES]);
+        let (segno, file_bytes) = (self.segno, Some(file.len() as u64));
+        let header = SegmentHeader { shard: 3, journal: JOURNAL, segno, salt, tip, file_bytes };
         file[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
         self.files.0.insert(self.segno, file);
         self.used = SEGMENT_HEADER_BYTES;
@@ -190,19 +192,55 @@ fn a_flipped_byte_never_loses_an_answered_frame_in_silence() {
     }
 }
 
+/// Files are made whole before they are used, so no crash shortens one.
 #[test]
-fn a_cut_file_gives_a_true_prefix_or_a_refusal() {
+fn a_cut_file_gives_the_whole_journal_or_a_refusal() {
     let author = sample();
     for segno in 1..=3 {
         for len in 0..SEGMENT_BYTES {
             let mut files = author.files.clone();
             files.0.get_mut(&segno).unwrap().truncate(len);
             let Ok((_, seen)) = recovered(&files, &PLAN) else { continue };
-            assert!(author.groups.starts_with(&seen), "segment {segno} length {len}");
-            let whole_before = [0, 0, 0, 5][usize::try_from(segno).unwrap()];
-            assert!(segno == 3 || seen.len() == 7, "segment {segno} length {len}");
-            assert!(seen.len() >= whole_before);
+            assert!(segno < 3, "segment {segno} length {len}");
+            assert_eq!(seen, author.groups, "segment {segno} length {len}");
         }
+    }
+}
+
+#[test]
+fn a_file_that_a_start_has_cut_may_end_there_and_nowhere_else() {
+    let mut author = sample();
+    let (end, salt) = (author.used, SALTS[3]);
+    author.files.0.get_mut(&3).unwrap().truncate(end);
+    author.files.0.get_mut(&3).unwrap().extend(encode_end(salt, 8));
+    assert_eq!(verdict_of(&author.files), (Verdict::Clean, 7));
+    for len in 0..end + BLOCK_BYTES {
+        let mut files = author.files.clone();
+        files.0.get_mut(&3).unwrap().truncate(len);
+        assert!(recovered(&files, &PLAN).is_err(), "length {len}");
+    }
+    for block in [encode_end(salt, 7), encode_end(salt + 1, 8)] {
+        author.files.0.get_mut(&3).unwrap()[end..].copy_from_slice(&block);
+        let error = recovered(&author.files, &PLAN).unwrap_err();
+        assert!(matches!(error, RecoverError::Short { segno: 3, .. }), "{error}");
+    }
+}
+
+/// Heads that do not say how long their file was made.
+#[test]
+fn an_earlier_journal_may_end_with_a_frame_and_not_within_one() {
+    let mut author = sample();
+    let file = author.files.0.get_mut(&3).unwrap();
+    let header = SegmentHeader::decode(file).unwrap();
+    let header = SegmentHeader { file_bytes: None, ..header };
+    file[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
+    for len in SEGMENT_HEADER_BYTES..SEGMENT_BYTES {
+        let mut files = author.files.clone();
+        files.0.get_mut(&3).unwrap().truncate(len);
+        let result = recovered(&files, &PLAN);
+        let is_end = [1, 2, 5].map(|blocks| blocks * BLOCK_BYTES).contains(&len);
+        let may_end = is_end || (len > author.used && len % BLOCK_BYTES == 0);
+        assert_eq!(result.is_ok(), may_end, "length {len}");
     }
 }
 
@@ -278,7 +316,8 @@ fn the_doubt_stays_until_a_frame_follows_the_cut() {
     author.files.0.get_mut(&1).unwrap()[2 * BLOCK_BYTES + 200] ^= 1;
     let tip = Tip::after(&author.groups[0].header).raise_epoch();
     let (segno, salt) = (2, SALTS[2]);
-    let header = SegmentHeader { shard: 3, journal: JOURNAL, segno, salt, tip };
+    let file_bytes = Some(SEGMENT_BYTES as u64);
+    let header = SegmentHeader { shard: 3, journal: JOURNAL, segno, salt, tip, file_bytes };
     let mut file = vec![0; SEGMENT_BYTES];
     file[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
     author.files.0.insert(2, file);

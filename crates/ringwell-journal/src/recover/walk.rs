@@ -2,7 +2,7 @@
 
 use super::{RecoverError, SegmentFile, Segments};
 use crate::frame::{BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, has_stamp};
-use crate::segment::SEGMENT_HEADER_BYTES;
+use crate::segment::{SEGMENT_HEADER_BYTES, encode_end};
 
 /// Read at once: a few of the largest frames, and enough for a disk to work at full speed.
 const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
@@ -82,6 +82,27 @@ impl<'s, S: Segments> Walk<'s, S> {
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Whether the file is shorter than `made`, its length when it was taken into use, and no
+    /// earlier start has cut it here, before frame `n`.
+    pub(super) fn is_short(
+        &mut self,
+        made: Option<u64>,
+        n: u64,
+    ) -> Result<bool, RecoverError<S::Error>> {
+        let (offset, salt, bytes) = (self.offset, self.salt, self.window.file.bytes);
+        let block = self.window.read(offset, BLOCK_BYTES)?;
+        let Some(made) = made else {
+            // A start of an earlier version cut where a frame ended. The first frame may make a
+            // file grow.
+            let header = decode_header(block, salt, Some(n));
+            let end = header.map_or(offset, |header| offset + header.bytes as u64);
+            let is_first = offset == SEGMENT_HEADER_BYTES as u64;
+            return Ok(bytes % BLOCK_BYTES as u64 != 0 || (end > bytes && !is_first));
+        };
+        let was_cut = bytes == offset + BLOCK_BYTES as u64 && block == encode_end(salt, n);
+        Ok(bytes < made && !was_cut)
     }
 
     /// Looks at every block from the current place on, where group `n` cannot be read.

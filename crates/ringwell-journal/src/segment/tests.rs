@@ -3,7 +3,8 @@ use super::*;
 const TIP: Tip = Tip { next_n: 9, prev_hash: 77, epoch: 3, last_at: Millis(1_234) };
 
 fn header() -> SegmentHeader {
-    SegmentHeader { shard: 3, journal: *b"sample journal 1", segno: 5, salt: 0x1234, tip: TIP }
+    let journal = *b"sample journal 1";
+    SegmentHeader { shard: 3, journal, segno: 5, salt: 0x1234, tip: TIP, file_bytes: None }
 }
 
 #[test]
@@ -12,6 +13,18 @@ fn a_head_comes_back_as_it_was_written() {
     assert_eq!(SegmentHeader::decode(&block), Ok(header()));
     assert!(block[FIELDS_BYTES + 4..].iter().all(|byte| *byte == 0));
     assert_eq!(SegmentHeader::decode(&block[..FIELDS_BYTES + 4]), Ok(header()));
+}
+
+#[test]
+fn a_head_says_how_long_its_file_was_made() {
+    let header = SegmentHeader { file_bytes: Some(64 << 20), ..header() };
+    let block = header.encode();
+    assert_eq!(SegmentHeader::decode(&block), Ok(header));
+    for index in LENGTH_AT..LENGTH_AT + 12 {
+        let mut changed = block;
+        changed[index] ^= 0x10;
+        assert_eq!(SegmentHeader::decode(&changed), Err(SegmentFault::Checksum), "byte {index}");
+    }
 }
 
 #[test]

@@ -1,12 +1,16 @@
 //! Calls on files whose errors name the file and what was tried.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+
+/// Who may use what is made: its owner alone. Parameters of visitors and keys are in these files.
+pub(super) const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
 
 /// A call on a file that failed.
 #[derive(Debug, thiserror::Error)]
@@ -42,19 +46,46 @@ impl<T> Context<T> for io::Result<T> {
     }
 }
 
-/// Makes a directory and those above it, durably.
-pub(super) fn create_directory(path: &Path) -> Result<(), FileError> {
+/// Makes a directory and those above it, durably, for its owner alone.
+///
+/// One that is there is made durable too: the start that made it may have ended before that.
+///
+/// # Errors
+/// [`FileError`]
+pub fn create_directory(path: &Path) -> Result<(), FileError> {
     if path.is_dir() {
-        return Ok(());
+        return match path.parent().map_or(Ok(()), sync_directory) {
+            // Then somebody else made it.
+            Err(error) if error.source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            flushed => flushed,
+        };
     }
     if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
         create_directory(above)?;
     }
-    match fs::create_dir(path) {
+    match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        made => made.context("create", path)?,
+        made => {
+            made.context("create", path)?;
+            // Whatever the umask says.
+            let mode = Permissions::from_mode(DIRECTORY_MODE);
+            fs::set_permissions(path, mode).context("restrict", path)?;
+        }
     }
     path.parent().map_or(Ok(()), sync_directory)
+}
+
+/// A sentence for the operator if others than its owner may look into the data directory.
+#[must_use]
+pub fn warn_of_mode(data: &Path) -> Option<String> {
+    let mode = fs::metadata(data).ok()?.permissions().mode() & 0o777;
+    let data = data.display();
+    (mode & 0o077 != 0).then(|| {
+        format!(
+            "the data directory {data} has mode {mode:04o}: others on this machine may read visitors' \
+             parameters and keys; run `chmod -R go= {data}`"
+        )
+    })
 }
 
 /// Makes what was created, renamed or removed in a directory durable.
@@ -66,7 +97,8 @@ pub(super) fn sync_directory(path: &Path) -> Result<(), FileError> {
 
 /// Makes a new file.
 pub(super) fn create(path: &Path) -> Result<File, FileError> {
-    OpenOptions::new().write(true).create_new(true).open(path).context("create", path)
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(FILE_MODE).open(path).context("create", path)
 }
 
 /// Opens a file for writing in place.

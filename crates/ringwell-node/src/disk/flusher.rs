@@ -179,8 +179,8 @@ impl Flusher {
         };
         let spare = self.spares.take()?;
         let path = segment_path(directory, header.segno);
-        let segment = match Segment::create(&spare, &path, &header, settings) {
-            Ok(segment) => segment,
+        let (header, segment) = match Segment::create(&spare, &path, header, settings) {
+            Ok(created) => created,
             Err(error) => {
                 // Unless it has its name already, it can be taken again.
                 if spare.exists() {
@@ -207,13 +207,14 @@ impl Segment {
     fn create(
         spare: &Path,
         path: &Path,
-        header: &SegmentHeader,
+        header: SegmentHeader,
         settings: &Settings,
-    ) -> Result<Self, FileError> {
+    ) -> Result<(SegmentHeader, Self), FileError> {
         let file = open_write(spare)?;
+        let bytes = file.metadata().context("look at", spare)?.len();
+        let header = SegmentHeader { file_bytes: Some(bytes), ..header };
         file.write_all_at(&header.encode(), 0).context("write", spare)?;
         file.sync_all().context("flush", spare)?;
-        let bytes = file.metadata().context("look at", spare)?.len();
         rename(spare, path)?;
         let direct =
             settings.durability == Durability::Disk && settings.write_mode == WriteMode::Direct;
@@ -228,7 +229,7 @@ impl Segment {
         if direct {
             segment.go_direct();
         }
-        Ok(segment)
+        Ok((header, segment))
     }
 
     /// A frame longer than a segment gets one of its own, which grows.

@@ -1,16 +1,28 @@
 //! The lock that keeps two processes out of one data directory.
+//!
+//! Two locks: of the directory itself, and of a file in it, which says who has it. The file's lock
+//! alone goes with the file: if that is removed, the next process makes another and has its lock.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::Write;
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::file::{Context, FileError, create_directory};
+use rustix::fs::OFlags;
+
+use super::file::{Context, FILE_MODE, FileError, create_directory};
+
+/// Longest content of a lock's file: a process number.
+const PID_BYTES_MAX: usize = 20;
 
 /// Holds a data directory for this process until it is dropped.
 #[derive(Debug)]
 pub struct DataLock {
-    /// The lock goes with the open file; also when the process dies.
-    _file: File,
+    path: PathBuf,
+    /// The locks go with the open files; also when the process dies.
+    file: File,
+    /// `None` where the file system locks no directories.
+    _directory: Option<File>,
 }
 
 /// The data directory cannot be had.
@@ -24,40 +36,96 @@ pub enum LockError {
         /// What the file says of its owner.
         pid: String,
     },
+    /// There is something else in the lock's place.
+    #[error(
+        "{} is no lock of this program: it must be a plain file with a process number. Nothing was \
+         written to it; move it away",
+        path.display()
+    )]
+    Foreign {
+        /// What is there.
+        path: PathBuf,
+    },
     /// The lock's file cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl DataLock {
-    /// Makes the directory if it is not there, and takes its lock.
+    /// Makes the directory if it is not there, and takes its lock. Follows no symlink to the lock,
+    /// and changes no file that is not one.
     ///
     /// # Errors
     /// [`LockError`]
     pub fn acquire(data: &Path) -> Result<Self, LockError> {
         create_directory(data)?;
         let path = data.join("LOCK");
-        let mut file = OpenOptions::new()
+        let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
+        let opened = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .open(&path)
-            .context("open", &path)?;
+            .mode(FILE_MODE)
+            .custom_flags(no_follow)
+            .open(&path);
+        let is_symlink = || fs::symlink_metadata(&path).is_ok_and(|there| there.is_symlink());
+        let mut file = match opened {
+            Err(_) if is_symlink() => return Err(LockError::Foreign { path }),
+            opened => opened.context("open", &path)?,
+        };
+        let directory = File::open(data).context("open", data)?;
+        let directory = match directory.try_lock() {
+            Ok(()) => Some(directory),
+            Err(TryLockError::WouldBlock) => return Err(held(path, &mut file)),
+            Err(TryLockError::Error(_)) => None,
+        };
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let pid = fs::read_to_string(&path).unwrap_or_default();
-                let pid = match pid.trim() {
-                    "" => "of unknown number".to_owned(),
-                    number => number.to_owned(),
-                };
-                return Err(LockError::Held { path, pid });
-            }
+            Err(TryLockError::WouldBlock) => return Err(held(path, &mut file)),
             Err(TryLockError::Error(error)) => Err(error).context("lock", &path)?,
         }
-        file.set_len(0).context("write", &path)?;
-        writeln!(file, "{}", std::process::id()).context("write", &path)?;
-        Ok(Self { _file: file })
+        let metadata = file.metadata().context("look at", &path)?;
+        if !metadata.is_file() || metadata.nlink() > 1 || pid_in(&mut file).is_none() {
+            return Err(LockError::Foreign { path });
+        }
+        // Of one length, so that nothing has to be cut; `$(cat LOCK)` drops newlines at the end.
+        let pid = format!("{:\n<PID_BYTES_MAX$}", std::process::id());
+        file.write_all_at(pid.as_bytes(), 0).context("write", &path)?;
+        let lock = Self { path, file, _directory: directory };
+        // Somebody may have removed it before it was locked.
+        if lock.is_held() { Ok(lock) } else { Err(LockError::Foreign { path: lock.path }) }
     }
+
+    /// Whether the lock's file is still the one that is locked. If not, another process may have
+    /// the data directory.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        let same = |ours: Metadata, there: Metadata| {
+            ours.dev() == there.dev() && ours.ino() == there.ino()
+        };
+        let there = fs::symlink_metadata(&self.path);
+        self.file.metadata().and_then(|ours| there.map(|there| same(ours, there))).unwrap_or(false)
+    }
+
+    /// The lock's file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn held(path: PathBuf, file: &mut File) -> LockError {
+    let pid = pid_in(file).filter(|pid| !pid.is_empty());
+    LockError::Held { path, pid: pid.unwrap_or_else(|| "of unknown number".to_owned()) }
+}
+
+/// The process number in a lock's file, empty in a new one; `None` if it holds something else.
+fn pid_in(file: &mut File) -> Option<String> {
+    let mut text = String::new();
+    let read: io::Result<usize> = file.take(PID_BYTES_MAX as u64 + 1).read_to_string(&mut text);
+    let is_pid = read.is_ok()
+        && text.len() <= PID_BYTES_MAX
+        && text.trim_ascii().bytes().all(|byte| byte.is_ascii_digit());
+    is_pid.then(|| text.trim_ascii().to_owned())
 }

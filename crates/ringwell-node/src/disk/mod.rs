@@ -32,7 +32,7 @@ mod spares;
 mod stats;
 mod store;
 
-pub use file::FileError;
+pub use file::{FileError, create_directory, warn_of_mode};
 pub use flusher::{Flushed, OnFlushed};
 pub use index::{JournalReader, ReadError, SegmentRef};
 pub use inline::{InlineJournal, Unstored};

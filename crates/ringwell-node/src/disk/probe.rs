@@ -1,13 +1,13 @@
 //! Whether the disk can be believed, tried out before it is trusted.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringwell_journal::BLOCK_BYTES;
 
-use super::file::{Context, FileError};
+use super::file::{Context, FileError, create};
 
 const FLUSHES: usize = 50;
 /// No disk stores a block this fast; memory and disks that answer from a volatile cache do.
@@ -67,7 +67,9 @@ impl Probe {
 }
 
 fn measure(path: &Path) -> Result<Vec<Duration>, FileError> {
-    let file = File::create(path).context("create", path)?;
+    // Left by a start that was cut off.
+    let _ = fs::remove_file(path);
+    let file = create(path)?;
     let block = [0x5A; BLOCK_BYTES];
     (0..FLUSHES)
         .map(|index| {

@@ -1,14 +1,15 @@
 //! Opening one shard's journal: what there is, whether it can be trusted, and going on from it.
 
-use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 
 use ringwell_journal::{
-    Cut, DecodeError, Durability, GroupHeader, Plan, RecoverError, Recovered, SegmentHeader,
-    SegmentInfo, Snapshot, SnapshotError, SnapshotReader, Tip, Verdict, recover,
+    BLOCK_BYTES, Cut, DecodeError, Durability, GroupHeader, Plan, RecoverError, Recovered,
+    SegmentHeader, SegmentInfo, Snapshot, SnapshotError, SnapshotReader, Tip, Verdict, encode_end,
+    recover,
 };
 
 use super::Settings;
@@ -166,7 +167,7 @@ impl ShardStore {
             return Ok((journal, None, tip));
         }
         let mut segments = recovered.segments;
-        self.settle(&mut segments, &recovered.verdict)?;
+        self.settle(&mut segments, &recovered.verdict, recovered.tip.next_n)?;
         // A segment whose first frame is rotten stays: until a frame follows, each start must see it.
         let doubted = match recovered.verdict {
             Verdict::Rotten(Cut { segno, .. }) => Some(segno),
@@ -181,7 +182,8 @@ impl ShardStore {
         let spares = Spares::open(&self.directory, segment_bytes, spare_segments)?;
         let snapshots = self.snapshots()?.iter().map(|snapshot| snapshot.replay_from).collect();
         let index = Index { segments: segments.into(), snapshots };
-        let head = SegmentHeader { shard: self.shard, journal: id, segno: newest, salt: 0, tip };
+        let (shard, file_bytes) = (self.shard, None);
+        let head = SegmentHeader { shard, journal: id, segno: newest, salt: 0, tip, file_bytes };
         let shared = Arc::new(Shared::new(self.settings, self.directory, Kept::Files(index)));
         let mut flusher = Flusher {
             shared: Arc::clone(&shared),
@@ -218,16 +220,26 @@ impl ShardStore {
 
     /// Makes the end of the old journal durable, as it may only have been in the page cache, and
     /// cuts off what was never finished. Rotten frames stay: they may be evidence.
-    fn settle(&self, segments: &mut [SegmentInfo], verdict: &Verdict) -> Result<(), FileError> {
+    ///
+    /// A block that says so comes first: a file that is short without it has lost its tail.
+    fn settle(
+        &self,
+        segments: &mut [SegmentInfo],
+        verdict: &Verdict,
+        n: u64,
+    ) -> Result<(), FileError> {
         let Some(last) = segments.last_mut() else { return Ok(()) };
         let path = segment_path(&self.directory, last.header.segno);
         let file = open_write(&path)?;
         let rotten_here =
             matches!(verdict, Verdict::Rotten(Cut { segno, .. }) if *segno == last.header.segno);
         let used = last.offsets.as_ref().and_then(|offsets| offsets.last().copied());
-        if let Some(used) = used.filter(|_| !rotten_here) {
-            file.set_len(used).context("cut", &path)?;
-            last.file_bytes = fs::metadata(&path).context("look at", &path)?.len();
+        let end = used.map(|used| (used, used + BLOCK_BYTES as u64));
+        if let Some((used, end)) = end.filter(|(_, end)| !rotten_here && *end < last.file_bytes) {
+            file.write_all_at(&encode_end(last.header.salt, n), used).context("write", &path)?;
+            file.sync_all().context("flush", &path)?;
+            file.set_len(end).context("cut", &path)?;
+            last.file_bytes = end;
         }
         file.sync_all().context("flush", &path)
     }

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod damage;
 mod full;
 mod history;
 
@@ -192,7 +193,7 @@ fn a_torn_frame_is_cut_and_the_journal_goes_on() {
     let mut shard = open(&settings);
     assert!(matches!(shard.verdict, Verdict::Torn(_)));
     assert_eq!(shard.seen, std::slice::from_ref(&first));
-    assert_eq!(fs::metadata(&path).unwrap().len(), 8192);
+    assert_eq!(fs::metadata(&path).unwrap().len(), 3 * 4096);
     let second = shard.store(10);
     assert_eq!(second.header.n, 2);
     shard.journal.close().unwrap();

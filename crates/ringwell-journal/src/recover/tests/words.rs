@@ -36,6 +36,7 @@ fn every_refusal_says_what_is_wrong() {
             segment(SegmentFault::Version(2)),
             "its format has version 2; this program reads version 1",
         ),
+        (Refusal::Short { segno: 2, bytes: 4096 }, "has 4096 bytes and was made longer"),
         (damaged(FrameFault::NotWritten), "frame 5 is not wholly written"),
         (damaged(FrameFault::Rotten), "frame 5 is written, but changed since"),
     ] {

@@ -1,0 +1,62 @@
+//! Ends the process as soon as its data directory may be another process's.
+//!
+//! Owns the lock of the data directory while the node lives, and a thread that looks at it.
+
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::ServeError;
+use crate::disk::DataLock;
+
+/// How often the lock's file is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// Status of a process that has lost its lock.
+const LOST: i32 = 1;
+
+/// The lock of a data directory, watched. Given up when dropped.
+#[derive(Debug)]
+pub(crate) struct LockWatch {
+    /// The thread ends when this is gone.
+    ends: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LockWatch {
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// [`ServeError`] if another process has it.
+    pub(crate) fn begin(data: &Path) -> Result<Self, ServeError> {
+        let lock = DataLock::acquire(data)?;
+        let (ends, ended) = channel();
+        let thread = thread::Builder::new()
+            .name("lock".to_owned())
+            .spawn(move || {
+                while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                    if !lock.is_held() {
+                        tracing::error!(
+                            "{} was removed or replaced: another process may serve from this data; \
+                             ending at once",
+                            lock.path().display()
+                        );
+                        // No draining: whatever is answered now may have been answered there.
+                        std::process::exit(LOST);
+                    }
+                }
+            })
+            .map_err(ServeError::Thread)?;
+        Ok(Self { ends: Some(ends), thread: Some(thread) })
+    }
+}
+
+impl Drop for LockWatch {
+    fn drop(&mut self) {
+        self.ends = None;
+        if let Some(thread) = self.thread.take() {
+            // The lock is given up however the thread ended.
+            let _ = thread.join();
+        }
+    }
+}
