@@ -21,6 +21,9 @@ use crate::api;
 use crate::jmeter;
 use crate::shell::{self, BUILD, cargo, is_installed, root, target_dir};
 
+/// The browser, where Debian puts it.
+const CHROMIUM: &str = "/usr/bin/chromium";
+
 /// So many of the last lines of a step that failed are printed.
 const LINES_SHOWN: usize = 120;
 
@@ -43,6 +46,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     // The crash test with real processes is an integration test of ringwell-cli.
     summary.step("tests", xtask().arg("suite"));
     gem(&summary);
+    snippet(&summary);
     thread::scope(|scope| {
         scope.spawn(|| summary.step("lints", cargo().args(LINTS)));
         beside_lints(&summary);
@@ -70,6 +74,18 @@ fn gem(summary: &Summary) {
         summary.step("gem", &mut gem);
     } else {
         summary.skip("gem", "ruby is not installed: ruby/setup does it");
+    }
+}
+
+/// The script of web pages: its build, and a real browser against the program.
+fn snippet(summary: &Summary) {
+    if root().join("web/snippet/node_modules").is_dir() && Path::new(CHROMIUM).is_file() {
+        let mut test = Command::new("npm");
+        test.args(["--prefix", "web/snippet", "run", "--silent", "ci"]);
+        test.env("RINGWELL_BIN", program("ringwell")).env("CHROMIUM", CHROMIUM);
+        summary.step("snippet", &mut test);
+    } else {
+        summary.skip("snippet", "its packages or chromium are not installed: .ci/run does it");
     }
 }
 

@@ -16,6 +16,7 @@ mod load;
 mod overrides;
 mod pools;
 mod section;
+mod sites;
 mod values;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ pub use self::inventory::{Buying, Inventory, NumberCheck};
 pub use self::json::pool_from_json;
 pub use self::load::load;
 pub use self::overrides::{Overrides, VARIABLES, parse_deadline, parse_shards};
+pub use self::sites::{Consent, Site, SiteOrigin, Swap};
 pub(crate) use self::values::format_seconds;
 pub use self::values::{ValueError, parse_duration, parse_lifetime};
 use crate::{Secret, TokenHash};
@@ -68,6 +70,8 @@ pub struct Config {
     pub api: Api,
     /// What is logged, and how.
     pub log: Log,
+    /// Web sites whose pages show visitors numbers of their own: none.
+    pub sites: Vec<Site>,
 }
 
 /// Who may use `/v1/`.
@@ -259,6 +263,7 @@ impl Config {
             journal: Journal::default(),
             api: Api::default(),
             log: Log::default(),
+            sites: Vec::new(),
         }
     }
 }

@@ -133,6 +133,20 @@ impl InFlight {
         self.is_answered = true;
     }
 
+    /// When the number of a row was handed out, by its owner's clock; `None` if no owner answered.
+    pub(crate) fn allocated_at(&mut self, row: usize) -> Option<Millis> {
+        let (own, now) = (self.thread.id, self.now);
+        let job = self.job();
+        match job.plans[row] {
+            Plan::Fail(_) => None,
+            Plan::Allocate(owner) if owner.shard == own => Some(now),
+            Plan::Allocate(_) => {
+                let of = |remote: &&Remote| remote.rows.iter().any(|of| usize::from(*of) == row);
+                job.remote.iter().find(of)?.answered_at
+            }
+        }
+    }
+
     fn has_own_promise(&mut self, terms: &Terms) -> bool {
         self.job().outcomes.iter().any(|outcome| is_promise(outcome, terms.retry.is_some()))
     }

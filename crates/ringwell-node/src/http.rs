@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -27,7 +28,7 @@ use crate::conn::{Open, Order, Phase, Watched};
 use crate::link::tls::Tls;
 use crate::listen::Listener;
 use crate::shard::ShardThread;
-use crate::{admin, api, link, node};
+use crate::{admin, api, link, node, site};
 
 /// After the kernel refused a new connection (no descriptors left), wait this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -104,7 +105,7 @@ pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, who: Who
     };
     loop {
         let accepted = match &listener {
-            Accept::Tcp(tcp) => tcp.accept().await.map(|(socket, _)| {
+            Accept::Tcp(tcp) => tcp.accept().await.map(|(socket, address)| {
                 // Answers are written whole: waiting for more to send only costs time.
                 let _ = socket.set_nodelay(true);
                 match &*who {
@@ -115,11 +116,13 @@ pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, who: Who
                         ));
                         true
                     }
-                    Who::Nodes(None) | Who::Clients(_) => welcome(&thread, socket, &who),
+                    Who::Nodes(None) | Who::Clients(_) => {
+                        welcome(&thread, socket, &who, Some(address.ip()))
+                    }
                 }
             }),
             Accept::Unix(unix) => {
-                unix.accept().await.map(|(socket, _)| welcome(&thread, socket, &who))
+                unix.accept().await.map(|(socket, _)| welcome(&thread, socket, &who, None))
             }
         };
         match accepted {
@@ -154,7 +157,7 @@ async fn welcome_node(thread: Rc<ShardThread>, handshake: tokio_rustls::Accept<T
     let limit = thread.node.config.limits.head_timeout;
     match tokio::time::timeout(limit, handshake).await {
         Ok(Ok(socket)) => {
-            welcome(&thread, socket, &Rc::new(Who::Nodes(None)));
+            welcome(&thread, socket, &Rc::new(Who::Nodes(None)), None);
         }
         Ok(Err(error)) => {
             tracing::warn!(shard = thread.id, %error, "a link was refused: no certificate of the cluster's");
@@ -165,7 +168,12 @@ async fn welcome_node(thread: Rc<ShardThread>, handshake: tokio_rustls::Accept<T
 }
 
 /// Serves a new connection on a task of its own, if there is room for it; returns whether there is.
-fn welcome<S>(thread: &Rc<ShardThread>, mut socket: S, who: &Rc<Who>) -> bool
+fn welcome<S>(
+    thread: &Rc<ShardThread>,
+    mut socket: S,
+    who: &Rc<Who>,
+    address: Option<IpAddr>,
+) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -184,12 +192,17 @@ where
     }
     thread.stats.connections_opened.add(1);
     let open = thread.connections.open();
-    tokio::task::spawn_local(serve(Rc::clone(thread), socket, open, Rc::clone(who)));
+    tokio::task::spawn_local(serve(Rc::clone(thread), socket, open, Rc::clone(who), address));
     true
 }
 
-async fn serve<S>(thread: Rc<ShardThread>, socket: S, open: Open, who: Rc<Who>)
-where
+async fn serve<S>(
+    thread: Rc<ShardThread>,
+    socket: S,
+    open: Open,
+    who: Rc<Who>,
+    address: Option<IpAddr>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let watch = Rc::clone(&open.watch);
@@ -198,7 +211,7 @@ where
         let (thread, watch, who) = (Rc::clone(&thread), Rc::clone(&watch), Rc::clone(&who));
         async move {
             let mut response = match &*who {
-                Who::Clients(admin) => answer(&thread, request, admin).await,
+                Who::Clients(admin) => answer(&thread, request, admin, address).await,
                 // On the heap: other requests need not carry its state.
                 Who::Nodes(_) => Box::pin(link::serve::answer(&thread, request)).await,
             };
@@ -247,6 +260,7 @@ async fn answer(
     thread: &Rc<ShardThread>,
     request: Request<Incoming>,
     admin: &Router,
+    address: Option<IpAddr>,
 ) -> Response<AnswerBody> {
     if is_ambiguous(&request) {
         thread.stats.rejected.add(1);
@@ -261,7 +275,10 @@ async fn answer(
     if uri.path().starts_with("/api/") {
         return api::answer(thread, request).await;
     }
-    // On the heap: the future of every request would be as large as this rare one.
+    // On the heap: the future of every request would be as large as these rare ones.
+    if site::is_for(uri.path()) {
+        return Box::pin(site::answer(thread, request, address)).await;
+    }
     Box::pin(manage(thread, request, admin)).await
 }
 

@@ -35,6 +35,7 @@ mod reload;
 pub mod rows;
 mod run;
 mod shard;
+mod site;
 mod start;
 mod stats;
 mod writer;

@@ -13,6 +13,7 @@ use crate::Membership;
 use crate::application::Application;
 use crate::clock::coarse_time;
 use crate::rows;
+use crate::site::{Signer, Sites};
 
 /// Where the node is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,7 @@ pub(crate) struct Node {
     /// When the directory was last seen to be current, by the monotonic clock; 0: never.
     directory_seen_ms: AtomicU64,
     pub(crate) application: Option<Arc<Application>>,
+    pub(crate) sites: Sites,
     /// Which shard owns which bucket, in a cluster.
     pub(crate) owners: RwLock<Option<Owners>>,
     /// Buckets that came without the lockouts of the owner before. Grows only while `changes` is held.
@@ -85,10 +87,12 @@ impl Node {
         let journals = shards.iter().map(|shard| (*shard, AtomicU8::new(0))).collect();
         let application = config.application.clone().map(Application::new).map(Arc::new);
         let wire_limits = rows::limits(&config);
+        let sites = Sites::new(Signer::new(&[]), config.sites.len());
         Self {
             config,
             directory: RwLock::new(Arc::new(directory)),
             application,
+            sites,
             directory_seen_ms: AtomicU64::new(0),
             owners: RwLock::new(owners),
             bucket_holds: RwLock::new(bucket_holds),

@@ -22,10 +22,11 @@ use crate::lock_watch::LockWatch;
 use crate::mesh::{Message, Peers, QUEUE_MESSAGES_MAX};
 use crate::node::{JournalState, Node, Phase};
 use crate::shard::ShardThread;
+use crate::site::Sites;
 use crate::start::{Started, buckets, start};
 use crate::{
     Membership, ServeError, admin, descriptors, handover, http, keeping, link, messages, reload,
-    writer,
+    site, writer,
 };
 
 /// What the shards are told, in this order.
@@ -214,8 +215,15 @@ fn start_threads(
     let mut listeners = Listeners::bind(&config.listen, serving)?;
     let link = membership.as_ref().map(|membership| membership.own().link.clone());
     let mut links = Listeners::bind(link.as_slice(), serving)?;
-    let node =
+    let mut node =
         Node::new(config, directory, settings.durability, &shards, membership, (owners, holds));
+    if !node.config.sites.is_empty() {
+        let secret = node.membership.as_ref().map(|member| member.cluster().secret());
+        let data = node.answers_wait().then_some(&*settings.data);
+        let signer = site::signer(secret, data)
+            .map_err(|error| ServeError::Data { path: settings.data.clone(), error })?;
+        node.sites = Sites::new(signer, node.config.sites.len());
+    }
     let node = Arc::new(node);
     let mut peers = Peers::default();
     let mut queues = Vec::new();
@@ -436,6 +444,9 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     tasks.spawn_local(messages::serve(Rc::clone(&thread), Rc::clone(&journal), queue));
     tasks.spawn_local(keeping::run(Rc::clone(&thread), Rc::clone(&journal)));
     tasks.spawn_local(keeping::sweep(Rc::clone(&thread)));
+    if thread.node.shards().next() == Some(shard) {
+        tasks.spawn_local(site::sweep(Rc::clone(&thread)));
+    }
     for way in ways {
         tasks.spawn_local(way.run());
     }

@@ -13,6 +13,7 @@ use super::growth;
 use super::limits::{self, Bounds};
 use super::overrides::{one_a_core, parse_level, parse_token_hash};
 use super::section::{Section, wrong_type};
+use super::sites;
 use super::values::{ValueError, parse_duration, parse_path, parse_size};
 use super::{Api, Config, Journal, Limits, Links, Log};
 
@@ -53,6 +54,9 @@ pub(super) fn read(
     read_journal(file.section("journal"), &mut config.journal);
     read_api(file.section("api"), &mut config.api);
     read_log(file.section("log"), &mut config.log);
+    for site in file.sections("site") {
+        sites::read(site, &mut config.sites);
+    }
     file.has("data")
 }
 

@@ -156,7 +156,7 @@ fn tracking(section: &mut Section<'_, '_>) -> Option<Arc<Tracking>> {
     Some(Arc::new(Tracking { base_url: base_url?, destination_url: destination_url? }))
 }
 
-fn pool_id(value: &DeValue<'_>) -> Result<PoolId, ValueError> {
+pub(super) fn pool_id(value: &DeValue<'_>) -> Result<PoolId, ValueError> {
     let DeValue::Integer(number) = value else {
         return Err(wrong_type("a whole number", value));
     };

@@ -1,6 +1,7 @@
 //! `/metrics`: the counts of all shards, as Prometheus reads them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header;
@@ -15,6 +16,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Admin;
 use super::problem::Problem;
+use crate::node::Node;
+use crate::site::Outcome;
 use crate::stats::{LinkStats, Reason, ShardStats};
 
 /// Upper bounds of the latency buckets, in microseconds.
@@ -24,7 +27,7 @@ const BUCKETS_US: [u64; 13] =
 pub(crate) async fn get(State(admin): State<Admin>) -> Result<Response, Problem> {
     let shards = super::stats(&admin).await?;
     let mut registry = Registry::with_prefix("ringwell");
-    registry.register_collector(Box::new(Scrape { shards }));
+    registry.register_collector(Box::new(Scrape { node: admin.node, shards }));
     let mut body = String::new();
     text::encode(&mut body, &registry)
         .map_err(|error| Problem::unavailable(format!("the metrics cannot be written: {error}")))?;
@@ -38,6 +41,7 @@ type NoExemplar = [(&'static str, &'static str); 0];
 /// The shards' counts at the moment of a scrape.
 #[derive(Debug)]
 struct Scrape {
+    node: Arc<Node>,
     shards: Vec<ShardStats>,
 }
 
@@ -158,6 +162,28 @@ impl Scrape {
         Ok(())
     }
 
+    /// What became of the requests of web pages.
+    fn sites(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (sites, keys) = (&self.node.sites, &self.node.config.sites);
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let help = "Requests of web pages, by site and outcome";
+        let mut family =
+            encoder.encode_descriptor("site_requests", help, None, MetricType::Counter)?;
+        for (place, site) in keys.iter().enumerate() {
+            for (outcome, count) in Outcome::ALL.iter().zip(sites.counts(place)) {
+                let labels = [("site", site.key.as_str()), ("outcome", outcome.name())];
+                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Visitors of web pages who have not shown yet that they are people";
+        let mut gauge =
+            encoder.encode_descriptor("site_provisional", help, None, MetricType::Gauge)?;
+        let waiting = i64::try_from(sites.waiting()).unwrap_or(i64::MAX);
+        ConstGauge::new(waiting).encode(gauge.encode_family(&[("process", "this")])?)
+    }
+
     fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Time in the server from a request's last byte to its answer";
         let mut family = encoder.encode_descriptor(
@@ -205,6 +231,7 @@ impl Collector for Scrape {
             self.counter(encoder, counter.0, counter.1, |shard| shard.counters[at].2)?;
         }
         self.overflow(encoder)?;
+        self.sites(encoder)?;
         self.latency(encoder)?;
         self.links(encoder)?;
         self.counter(encoder, "allocations", "Numbers handed out", |s| s.engine.allocated)?;

@@ -261,7 +261,7 @@ impl Segment {
 }
 
 /// Bytes that nobody can guess.
-pub(super) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
+pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {

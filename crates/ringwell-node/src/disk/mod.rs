@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! DATA/LOCK                                 held by the one process that serves
+//! DATA/site-secret                          signs what pages keep of their visitors
 //! DATA/cluster-map.json                     buckets served here, of a node of a cluster
 //! DATA/journal/<shard>/<segment:016>.rpj    segments; fixed size, used again under a new name
 //! DATA/journal/<shard>/<k:016>.spare        zero-filled or dropped segments that wait for use
@@ -26,6 +27,7 @@ mod lock;
 mod map;
 mod memory;
 mod probe;
+mod secret;
 mod segments;
 mod snapshots;
 mod spares;
@@ -33,6 +35,7 @@ mod stats;
 mod store;
 
 pub use file::{FileError, create_directory, warn_of_mode};
+pub(crate) use flusher::random;
 pub use flusher::{Flushed, OnFlushed};
 pub use index::{JournalReader, ReadError, SegmentRef};
 pub use inline::{InlineJournal, Unstored};
@@ -41,6 +44,7 @@ pub use lock::{DataLock, LockError};
 pub use map::ServedMap;
 pub use probe::{Probe, probe};
 pub use ringwell_journal::Recovered;
+pub(crate) use secret::kept_secret;
 pub use segments::SegmentFiles;
 pub use snapshots::{
     SnapshotFile, SnapshotRef, SnapshotSource, list as list_snapshots, read as read_snapshot,

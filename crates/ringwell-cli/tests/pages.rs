@@ -1,0 +1,211 @@
+//! What web pages ask of the real program: numbers for visitors, signs of life, and everything that
+//! is refused.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::client::{Answer, Client};
+use support::server::Server;
+use support::site::{Pool, Site, TOKEN};
+
+const ORIGIN: &str = "https://shop.example";
+const KEY: &str = "pk_shop";
+const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
+const NUMBERS: &str = "/site/v1/numbers";
+const BEAT: &str = "/site/v1/beat";
+/// The page's own number.
+const OWN: &str = "+18005550100";
+
+fn start(numbers: u64, lifetime: Duration, more: &str) -> (Site, Server) {
+    let settings = format!(
+        "shards = 2\n[[site]]\nkey = \"{KEY}\"\norigins = [\"{ORIGIN}\"]\n\
+         edge_key = \"only-the-edge-knows\"\nparams = [\"plan\"]\n{more}\n\
+         [[site.swap]]\nnumber = \"{OWN}\"\nring_pool = 1\n"
+    );
+    let site = Site::new(vec![Pool::new(1, numbers, lifetime)], &settings);
+    let server = Server::start(site.serve(&[]));
+    (site, server)
+}
+
+fn headers() -> [(&'static str, &'static str); 2] {
+    [("origin", ORIGIN), ("user-agent", FIREFOX)]
+}
+
+fn ask(client: &mut Client, path: &str, body: &Value) -> Answer {
+    client.post(path, &headers(), &body.to_string()).unwrap()
+}
+
+/// The answer to a page whose visitor is new.
+fn visit(client: &mut Client) -> Value {
+    let body = json!({"site": KEY, "params": {"gclid": "c-7", "email": "a@b"},
+                      "landing": "https://shop.example/a?token=x"});
+    let answer = ask(client, NUMBERS, &body);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    answer.json()
+}
+
+fn again(path: &str, client: &mut Client, known: &Value) -> Answer {
+    let body = json!({"site": KEY, "visitor": known["visitor"], "lease": known["lease"]});
+    ask(client, path, &body)
+}
+
+fn to(answer: &Value) -> &str {
+    answer["swaps"][0]["to"].as_str().unwrap_or_else(|| panic!("{answer}"))
+}
+
+fn allocations(client: &mut Client) -> u64 {
+    let metrics = client.get("/metrics", &[]).unwrap().body;
+    let lines = metrics.lines().filter(|line| line.starts_with("ringwell_allocations_total"));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn a_visitor_gets_a_number_keeps_it_and_is_the_one_that_a_call_is_attributed_to() {
+    let (_site, server) = start(50, Duration::from_mins(30), "");
+    let mut client = server.client();
+    let first = visit(&mut client);
+    assert_eq!(first["swaps"][0]["from"], OWN);
+    assert_eq!((&first["ttl"], &first["beat"]), (&json!(1800), &json!(60)));
+    let number = &to(&first)[2..];
+    let formatted = format!("({}) {}-{}", &number[..3], &number[3..6], &number[6..]);
+    assert_eq!(first["swaps"][0]["formatted"], formatted);
+    for path in [BEAT, "/site/v1/tap", NUMBERS] {
+        assert_eq!(to(&again(path, &mut client, &first).json()), to(&first), "{path}");
+    }
+    assert_ne!(to(&visit(&mut client)), to(&first), "another visitor");
+    let token = format!("Bearer {TOKEN}");
+    let path = format!("/v1/attributions?number={number}");
+    let held = client.get(&path, &[("authorization", token.as_str())]).unwrap().json();
+    let stored = json!({"gclid": "c-7", "landing": "https://shop.example/a"});
+    assert_eq!(held["parameters"], stored, "{held}");
+}
+
+#[test]
+fn other_origins_programs_and_forged_visitors_are_refused_and_use_nothing_up() {
+    let (_site, server) = start(50, Duration::from_mins(30), "");
+    let mut client = server.client();
+    let known = visit(&mut client);
+    let before = allocations(&mut client);
+    let body = json!({"site": KEY, "params": {}}).to_string();
+    let agent = ("user-agent", FIREFOX);
+    let chrome =
+        "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/156.0.0.0 Safari/537.36";
+    let refused: [(&[(&str, &str)], u16); 10] = [
+        (&[agent], 403),
+        (&[agent, ("origin", "null")], 403),
+        (&[agent, ("origin", "https://evil.example")], 403),
+        (&[agent, ("origin", "http://shop.example")], 403),
+        (&[agent, ("origin", ORIGIN), ("origin", ORIGIN)], 403),
+        (&[("origin", ORIGIN)], 204),
+        (&[("origin", ORIGIN), ("user-agent", "Googlebot/2.1")], 204),
+        (&[("origin", ORIGIN), ("user-agent", "HeadlessChrome/156.0")], 204),
+        (&[("origin", ORIGIN), ("user-agent", chrome)], 204),
+        (&[agent, ("origin", ORIGIN), ("sec-purpose", "prefetch;prerender")], 204),
+    ];
+    for (headers, status) in refused {
+        let answer = client.post(NUMBERS, headers, &body).unwrap();
+        assert_eq!(answer.status, status, "{headers:?}: {}", answer.body);
+        let is_allowed =
+            answer.headers.iter().any(|(name, _)| name == "access-control-allow-origin");
+        assert_eq!(is_allowed, status == 204, "{headers:?}");
+    }
+    let mut forged = known.clone();
+    let visitor = forged["visitor"].as_str().unwrap();
+    let flipped = if visitor.starts_with('0') { "1" } else { "0" };
+    forged["visitor"] = json!(format!("{flipped}{}", &visitor[1..]));
+    assert_eq!(again(BEAT, &mut client, &forged).status, 403);
+    for wrong in [
+        json!({"site": "pk_other"}),
+        json!({"site": KEY, "visitor": known["visitor"]}),
+        json!({"site": KEY, "lease": known["lease"]}),
+        json!([1, 2]),
+        json!("{"),
+    ] {
+        assert_eq!(ask(&mut client, BEAT, &wrong).status, 403, "{wrong}");
+    }
+    let large = json!({"site": KEY, "params": {"gclid": "x".repeat(5000)}});
+    assert_eq!(ask(&mut client, NUMBERS, &large).status, 413);
+    let mut client = server.client();
+    // The site's key opens nothing else.
+    let token = format!("Bearer {KEY}");
+    let answer = client.get("/v1/shards", &[("authorization", token.as_str())]).unwrap();
+    assert_eq!(answer.status, 401);
+    let suffix = format!("1/allocate_number.json?ring_pool_key={KEY}");
+    let bulk = json!({"requests": [{"api_suffix": suffix}]}).to_string();
+    let answer = client.post("/api/2013-07-01/bulk.json", &[], &bulk).unwrap().json();
+    assert!(answer["responses"][0]["promo_number"].is_null(), "{answer}");
+    assert_eq!(allocations(&mut client), before);
+}
+
+#[test]
+fn five_thousand_requests_from_one_address_cost_sixty_numbers_at_most() {
+    let (_site, server) = start(500, Duration::from_mins(30), "");
+    let mut client = server.client();
+    let body = json!({"site": KEY, "params": {}}).to_string();
+    let mut numbers = BTreeSet::new();
+    for _ in 0..5000 {
+        let answer = client.post(NUMBERS, &headers(), &body).unwrap();
+        if answer.status == 200 {
+            numbers.insert(to(&answer.json()).to_owned());
+        }
+    }
+    // A minute may end meanwhile.
+    assert!((60..=120).contains(&numbers.len()), "{}", numbers.len());
+    assert_eq!(allocations(&mut client), numbers.len() as u64);
+}
+
+#[test]
+fn a_lapsed_lease_is_not_extended_and_a_number_of_a_silent_visitor_comes_free() {
+    let (_site, server) = start(2, Duration::from_millis(300), "");
+    let mut client = server.client();
+    let first = visit(&mut client);
+    std::thread::sleep(Duration::from_millis(400));
+    let before = allocations(&mut client);
+    assert_eq!(again(BEAT, &mut client, &first).status, 204);
+    assert_eq!(allocations(&mut client), before);
+    let anew = again(NUMBERS, &mut client, &first).json();
+    assert_ne!(anew["lease"], first["lease"]);
+}
+
+#[test]
+fn the_script_is_served_and_a_preflight_names_the_origin() {
+    let (_site, server) = start(2, Duration::from_mins(1), "");
+    let mut client = server.client();
+    let script = client.get("/rw.js", &[]).unwrap();
+    let find = |answer: &Answer, wanted: &str| {
+        let found = answer.headers.iter().find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    assert_eq!(find(&script, "content-type"), "text/javascript; charset=utf-8");
+    assert!(script.body.contains("/site/v1/"), "{}", script.body);
+    let preflight = support::client::request("OPTIONS", NUMBERS, &[("origin", ORIGIN)], "");
+    client.send(preflight.as_bytes()).unwrap();
+    let answer = client.receive().unwrap();
+    assert_eq!((answer.status, find(&answer, "access-control-allow-origin")), (204, ORIGIN.into()));
+}
+
+#[test]
+fn an_edge_gets_the_number_by_headers_and_strangers_do_not() {
+    let (_site, server) = start(50, Duration::from_mins(30), "");
+    let mut client = server.client();
+    let path = format!("/site/v1/number?site={KEY}");
+    assert_eq!(client.get(&path, &[("user-agent", FIREFOX)]).unwrap().status, 403);
+    let edge = [("user-agent", FIREFOX), ("ringwell-edge-key", "only-the-edge-knows")];
+    let answer = client.get(&path, &edge).unwrap();
+    let find = |answer: &Answer, wanted: &str| {
+        let found = answer.headers.iter().find(|(name, _)| name == wanted);
+        found.unwrap_or_else(|| panic!("no {wanted}: {:?}", answer.headers)).1.clone()
+    };
+    assert_eq!(answer.status, 204);
+    assert!(find(&answer, "ringwell-number").starts_with('('));
+    let cookie = find(&answer, "set-cookie");
+    let visitor = cookie.strip_prefix("rw_v=").unwrap().split(';').next().unwrap();
+    let known = [edge[0], edge[1], ("x-visitor", visitor)];
+    let again = client.get(&path, &known).unwrap();
+    assert_eq!(find(&again, "ringwell-tel"), find(&answer, "ringwell-tel"));
+}

@@ -1,0 +1,61 @@
+use std::path::Path;
+
+use super::*;
+use crate::config::{Overrides, load};
+
+fn check(site: &str) -> Result<Vec<Site>, Vec<String>> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ringwell.toml");
+    let pools = "data = 'd'\n[[ring_pool]]\nid = 1\nring_pool_key = 'first-key'\nlifetime = '30m'\n\
+                 numbers = ['8885550100-8885550149']\noverflow_number = '8885550199'\n";
+    std::fs::write(&file, format!("{pools}{site}")).unwrap();
+    let loaded = load(Path::new(&file), |_| None, Overrides::default(), 1);
+    loaded.map(|(config, _)| config.sites).map_err(|faults| {
+        faults.into_iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect()
+    })
+}
+
+#[test]
+fn a_site_names_its_origins_and_which_numbers_it_swaps() {
+    let sites = check(
+        "[[site]]\nkey = 'pk_shop'\norigins = ['https://shop.example', 'https://*.shop.example']\n\
+         params = ['plan']\nconsent = 'required'\nleases_per_minute = 5\n\
+         [[site.swap]]\nnumber = '+18005550100'\nring_pool = 1\n",
+    )
+    .unwrap();
+    let [site] = &sites[..] else { panic!("{sites:?}") };
+    assert_eq!(site.swaps, [Swap { number: "+18005550100".to_owned(), pool: PoolId(1) }]);
+    assert_eq!((site.consent, site.leases_per_minute), (Consent::Required, 5));
+}
+
+#[test]
+fn an_origin_is_matched_whole_and_a_star_stands_for_one_label() {
+    let cases = [
+        ("https://shop.example", "https://shop.example", true),
+        ("https://shop.example", "http://shop.example", false),
+        ("https://shop.example", "https://shop.example:8443", false),
+        ("https://shop.example", "https://shop.example.evil.example", false),
+        ("https://shop.example", "null", false),
+        ("https://*.shop.example", "https://www.shop.example", true),
+        ("https://*.shop.example", "https://a.b.shop.example", false),
+        ("https://*.shop.example", "https://.shop.example", false),
+        ("https://*.shop.example", "https://shop.example", false),
+        ("https://*.shop.example", "https://evil.example/.shop.example", false),
+    ];
+    for (allowed, asked, expected) in cases {
+        let allowed: SiteOrigin = allowed.parse().unwrap();
+        assert_eq!(allowed.matches(asked), expected, "{allowed:?} {asked}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_site_is_said_by_field() {
+    let faults = check("[[site]]\nkey = 'secret'\norigins = ['shop.example']\nconsent = 'maybe'\n");
+    let faults = faults.unwrap_err().join("\n");
+    for field in ["site[0].key", "site[0].origins[0]", "site[0].swap", "site[0].consent"] {
+        assert!(faults.contains(field), "{field} in {faults}");
+    }
+    let twice = "[[site]]\nkey = 'pk_shop'\norigins = ['https://a.example']\n\
+                 [[site.swap]]\nnumber = '+18005550100'\nring_pool = 1\n";
+    assert!(check(&twice.repeat(2)).unwrap_err()[0].starts_with("site[1].key: "));
+}

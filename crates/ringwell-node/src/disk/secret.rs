@@ -1,0 +1,54 @@
+//! A secret that a data directory keeps for as long as it lives.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::random;
+
+/// Bytes of a secret.
+const BYTES: usize = 32;
+
+/// Reads the secret at `path`, or makes one there that only its owner can read.
+///
+/// # Errors
+/// When the file cannot be read or written, or holds something else.
+pub(crate) fn kept_secret(path: &Path) -> io::Result<Vec<u8>> {
+    match File::open(path) {
+        Ok(mut file) => {
+            let mut secret = Vec::new();
+            Read::by_ref(&mut file).take(BYTES as u64 + 1).read_to_end(&mut secret)?;
+            if secret.len() == BYTES {
+                return Ok(secret);
+            }
+            let why = format!("{} holds no secret; delete it to get a new one", path.display());
+            Err(io::Error::new(io::ErrorKind::InvalidData, why))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let secret: [u8; BYTES] = random()?;
+            let new = path.with_extension("new");
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = options.open(&new)?;
+            file.write_all(&secret)?;
+            file.sync_all()?;
+            std::fs::rename(&new, path)?;
+            Ok(secret.to_vec())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn a_secret_is_made_once_and_what_is_no_secret_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("site-secret");
+    let made = kept_secret(&path).unwrap();
+    assert_eq!(kept_secret(&path).unwrap(), made);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::write(&path, b"short").unwrap();
+    assert!(kept_secret(&path).unwrap_err().to_string().contains("delete it"));
+}

@@ -1,0 +1,262 @@
+//! Numbers for a page's visitor: a batch of one row for each number of the page.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Instant;
+
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Response, StatusCode};
+use ringwell_core::Millis;
+use ringwell_directory::{Consent, Site};
+use ringwell_engine::Outcome as RowOutcome;
+use ringwell_wire::Answer;
+use subtle::ConstantTimeEq;
+
+use super::leases::{Held, Network};
+use super::token::Visitor;
+use super::visit::{Numbers, SwapJson, Visit};
+use super::{EDGE_KEY, Outcome, is_program, nothing, refused, site, text};
+use crate::api::whole;
+use crate::bulk;
+use crate::gather::{InFlight, Terms, leave_together};
+use crate::http::AnswerBody;
+use crate::rows::Plan;
+use crate::shard::ShardThread;
+
+/// Seconds between two signs of life of a page.
+const BEAT_S: u64 = 60;
+
+/// What servers that swap numbers themselves read.
+const NUMBER: HeaderName = HeaderName::from_static("ringwell-number");
+const TEL: HeaderName = HeaderName::from_static("ringwell-tel");
+const X_VISITOR: HeaderName = HeaderName::from_static("x-visitor");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// What a site's visitor got.
+struct Given {
+    swaps: Vec<SwapJson>,
+    /// Numbers of the visitor's own that were free before.
+    new: Vec<Held>,
+    /// Until when the numbers are the visitor's; `None` if all are overflow numbers.
+    until: Option<(Millis, u64)>,
+}
+
+/// Numbers for a visitor who is new or comes back.
+pub(super) async fn numbers(
+    thread: &Rc<ShardThread>,
+    (index, site): (usize, &Site),
+    visit: &Visit,
+    address: Option<IpAddr>,
+) -> Response<AnswerBody> {
+    let sites = &thread.node.sites;
+    if site.consent == Consent::Required && visit.params.is_none() {
+        sites.count(index, Outcome::Refused);
+        return nothing();
+    }
+    let known = visit.visitor.as_deref().and_then(|text| sites.signer.visitor(&site.key, text));
+    let Some(visitor) = known.or_else(new_visitor) else { return nothing() };
+    let lease = visit.lease.as_deref();
+    let until = lease.and_then(|text| sites.signer.lease(&site.key, visitor, text));
+    let holds = until.is_some_and(|until| until > thread.now());
+    let wanted = u32::try_from(site.swaps.len()).unwrap_or(u32::MAX);
+    let of = (index, Network::of(address));
+    let limits = (wanted, site.leases_per_minute);
+    if !holds && !sites.leases().take(Instant::now(), of, limits) {
+        sites.count(index, Outcome::Limited);
+        return nothing();
+    }
+    let params = match site.consent {
+        Consent::Cookieless => String::new(),
+        Consent::Off | Consent::Required => visit.query(&site.params),
+    };
+    let Some(given) = allocate(thread, site, visitor, &params).await else {
+        return nothing();
+    };
+    sites.count(index, Outcome::Numbers);
+    if !given.new.is_empty() {
+        sites.leases().wait(Instant::now(), visitor, given.new.clone());
+    }
+    json(&said(thread, site, visitor, given))
+}
+
+/// A sign of life: the visitor's numbers stay theirs for another lifetime.
+pub(super) async fn beat(
+    thread: &Rc<ShardThread>,
+    (index, site): (usize, &Site),
+    visit: &Visit,
+    outcome: Outcome,
+) -> Response<AnswerBody> {
+    let sites = &thread.node.sites;
+    let (Some(visitor), Some(lease)) = (visit.visitor.as_deref(), visit.lease.as_deref()) else {
+        sites.count(index, Outcome::Refused);
+        return refused(403, "a visitor with a lease sends both");
+    };
+    let visitor = sites.signer.visitor(&site.key, visitor);
+    let until = visitor.and_then(|visitor| sites.signer.lease(&site.key, visitor, lease));
+    let (Some(visitor), Some(until)) = (visitor, until) else {
+        sites.count(index, Outcome::Refused);
+        return refused(403, "the visitor or the lease is not one of this site's");
+    };
+    if until <= thread.now() {
+        // Nothing is used up by an old lease: the page may ask anew.
+        sites.count(index, Outcome::Refused);
+        return nothing();
+    }
+    sites.leases().keep(visitor);
+    let Some(given) = allocate(thread, site, visitor, "").await else { return nothing() };
+    sites.count(index, outcome);
+    json(&said(thread, site, visitor, given))
+}
+
+/// `GET /site/v1/number?site=`: for a server that swaps the number itself. Answers by headers.
+pub(super) async fn edge(
+    thread: &Rc<ShardThread>,
+    query: &str,
+    headers: &HeaderMap,
+    address: Option<IpAddr>,
+) -> Response<AnswerBody> {
+    let key = query.split('&').find_map(|pair| pair.strip_prefix("site="));
+    let Some((index, site)) = key.and_then(|key| site(thread, key)) else {
+        return refused(403, "the site key is unknown");
+    };
+    let presented = headers.get(&EDGE_KEY).map(HeaderValue::as_bytes).unwrap_or_default();
+    let is_open =
+        site.edge_key.as_ref().is_some_and(|key| bool::from(key.reveal().ct_eq(presented)));
+    if !is_open {
+        thread.node.sites.count(index, Outcome::Refused);
+        return refused(403, "send the site's edge_key as Ringwell-Edge-Key");
+    }
+    if is_program(headers) {
+        thread.node.sites.count(index, Outcome::Bot);
+        return nothing();
+    }
+    // The edge is ours: it says who its client is.
+    let address = text(headers, &X_REAL_IP).and_then(|text| text.parse().ok()).or(address);
+    let visit = Visit {
+        visitor: text(headers, &X_VISITOR).map(str::to_owned),
+        params: (site.consent != Consent::Cookieless).then(Default::default),
+        ..Visit::default()
+    };
+    let sites = &thread.node.sites;
+    let known = visit.visitor.as_deref().and_then(|text| sites.signer.visitor(&site.key, text));
+    let limits = (1, site.leases_per_minute);
+    let is_limited = known.is_none()
+        && !sites.leases().take(Instant::now(), (index, Network::of(address)), limits);
+    if is_limited {
+        sites.count(index, Outcome::Limited);
+        return nothing();
+    }
+    let Some(visitor) = known.or_else(new_visitor) else { return nothing() };
+    let Some(given) = allocate(thread, site, visitor, &visit.query(&site.params)).await else {
+        return nothing();
+    };
+    sites.count(index, Outcome::Numbers);
+    let mut response = nothing();
+    if let Some(first) = given.swaps.first() {
+        let ttl = given.until.map_or(0, |(_, seconds)| seconds);
+        let cookie = format!(
+            "rw_v={}; Max-Age={ttl}; Path=/; SameSite=Lax; Secure",
+            sites.signer.visitor_text(&site.key, visitor)
+        );
+        let fields = [(NUMBER, &first.formatted), (TEL, &first.to), (header::SET_COOKIE, &cookie)];
+        for (name, value) in fields {
+            if let Ok(value) = HeaderValue::try_from(value) {
+                response.headers_mut().insert(name, value);
+            }
+        }
+    }
+    response
+}
+
+fn new_visitor() -> Option<Visitor> {
+    crate::disk::random().ok().map(Visitor)
+}
+
+fn said(thread: &ShardThread, site: &Site, visitor: Visitor, given: Given) -> Numbers {
+    let signer = &thread.node.sites.signer;
+    let lease = given.until.map(|(until, _)| signer.lease_text(&site.key, visitor, until));
+    Numbers {
+        visitor: Some(signer.visitor_text(&site.key, visitor)),
+        lease,
+        ttl: given.until.map_or(0, |(_, seconds)| seconds),
+        beat: BEAT_S,
+        swaps: given.swaps,
+    }
+}
+
+fn json(numbers: &Numbers) -> Response<AnswerBody> {
+    match serde_json::to_vec(numbers) {
+        Ok(body) => whole(StatusCode::OK, "application/json", body),
+        Err(_) => nothing(),
+    }
+}
+
+/// Asks the site's pools for the visitor's numbers, as a client of the bulk API would.
+async fn allocate(
+    thread: &Rc<ShardThread>,
+    site: &Site,
+    visitor: Visitor,
+    params: &str,
+) -> Option<Given> {
+    let mut body = String::from("{\"requests\":[");
+    let mut lifetime = u64::MAX;
+    {
+        let directory = thread.directory();
+        for (place, swap) in site.swaps.iter().enumerate() {
+            // An unknown pool is a row of its own that fails: the others get their numbers.
+            let key = directory.pool(swap.pool).map_or("", |pool| pool.key().reveal());
+            if let Some(entry) = directory.lookup(swap.pool) {
+                lifetime = lifetime.min(entry.lifetime().0);
+            }
+            let (comma, pool) = (if place > 0 { "," } else { "" }, swap.pool.0);
+            let _ = write!(
+                body,
+                "{comma}{{\"api_suffix\":\"{pool}/allocate_number.json?ring_pool_key={key}\
+                 &ringwell_visitor="
+            );
+            visitor.0.iter().try_for_each(|byte| write!(body, "{byte:02x}")).ok()?;
+            body.push_str(params);
+            body.push_str("\"}");
+        }
+    }
+    body.push_str("]}");
+    let terms = Terms { retry: None, deadline: Instant::now() + thread.node.config.deadline };
+    let mut flight = InFlight::new(thread);
+    flight.job().batch.parse(body.into(), &thread.node.wire_limits).ok()?;
+    thread.wait_for_room(terms.deadline).await;
+    let started = catch_unwind(AssertUnwindSafe(|| {
+        flight.job().plan(thread);
+        flight.start(&terms);
+    }));
+    if let Err(panic) = started {
+        thread.report_panic(&panic);
+        return None;
+    }
+    let has_waited = flight.finish(&terms).await;
+    let given = read(thread, site, &mut flight, lifetime);
+    flight.answered();
+    leave_together(has_waited).await;
+    (!given.swaps.is_empty()).then_some(given)
+}
+
+fn read(thread: &Rc<ShardThread>, site: &Site, flight: &mut InFlight, lifetime: u64) -> Given {
+    let mut given = Given { swaps: Vec::new(), new: Vec::new(), until: None };
+    for (row, swap) in site.swaps.iter().enumerate() {
+        let allocated_at = flight.allocated_at(row);
+        let job = flight.job();
+        let (plan, outcome) = (job.plans[row], job.outcomes[row]);
+        if let (RowOutcome::Allocated { number }, Some(at)) = (outcome, allocated_at) {
+            given.new.push((number, at));
+        }
+        let directory = thread.directory();
+        let answer = bulk::row_answer(thread, &directory, &job.batch.rows()[row], &plan, outcome);
+        let Answer::Number { number, overflow, .. } = answer else { continue };
+        if !overflow && matches!(plan, Plan::Allocate(_)) {
+            given.until = Some((Millis(thread.now().0.saturating_add(lifetime)), lifetime / 1000));
+        }
+        given.swaps.push(SwapJson::new(&swap.number, &number.to_string()));
+    }
+    given
+}

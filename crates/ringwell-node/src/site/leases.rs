@@ -1,0 +1,148 @@
+//! Numbers that were given to visitors who have not shown yet that they are people, and how many
+//! an address may take.
+//!
+//! Shared by all threads. Owns counts and deadlines; knows no clock. What it forgets, as at a
+//! restart, costs a number its lockout and nothing else.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use ringwell_core::{Millis, PromoNumber};
+
+use super::token::Visitor;
+
+/// A visitor without a sign of life has its number for so long.
+pub(super) const PROVISIONAL: Duration = Duration::from_mins(1);
+/// Numbers that wait for a sign of life; beyond, pages keep their own.
+const PROVISIONAL_MAX: usize = 100_000;
+/// Addresses that are counted within a minute; beyond, pages keep their own numbers.
+const ADDRESSES_MAX: usize = 200_000;
+/// Limits count by the minute.
+const WINDOW: Duration = Duration::from_mins(1);
+
+/// A number and when it was allocated.
+pub(super) type Held = (PromoNumber, Millis);
+
+/// What an address shares with its neighbours: /24, or /56 of IPv6; nothing over a unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Network(Option<[u8; 7]>, bool);
+
+impl Network {
+    pub(super) fn of(address: Option<IpAddr>) -> Self {
+        match address.map(|address| address.to_canonical()) {
+            None => Self(None, false),
+            Some(IpAddr::V4(v4)) => {
+                let [a, b, c, _] = v4.octets();
+                Self(Some([a, b, c, 0, 0, 0, 0]), false)
+            }
+            Some(IpAddr::V6(v6)) => {
+                let mut prefix = [0; 7];
+                prefix.copy_from_slice(&v6.octets()[..7]);
+                Self(Some(prefix), true)
+            }
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    waiting: HashMap<Visitor, (Instant, Vec<Held>)>,
+    /// The same by their ends. Visitors who were kept meanwhile stay until then.
+    ends: VecDeque<(Instant, Visitor)>,
+    taken: HashMap<(usize, Network), u32>,
+    window_began: Option<Instant>,
+}
+
+impl Leases {
+    /// Counts a new number for `network` of a site, of which `most` are allowed in a minute and
+    /// `wanted` are asked for now; `false` if they are not to be had.
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        of: (usize, Network),
+        (wanted, most): (u32, u32),
+    ) -> bool {
+        if self.window_began.is_none_or(|began| now.duration_since(began) >= WINDOW) {
+            self.window_began = Some(now);
+            self.taken.clear();
+        }
+        if self.waiting.len() >= PROVISIONAL_MAX
+            || (self.taken.len() >= ADDRESSES_MAX && !self.taken.contains_key(&of))
+        {
+            return false;
+        }
+        let taken = self.taken.entry(of).or_default();
+        let is_free = taken.saturating_add(wanted) <= most;
+        if is_free {
+            *taken += wanted;
+        }
+        is_free
+    }
+
+    /// Numbers were given to a visitor who must show that they are a person.
+    pub(super) fn wait(&mut self, now: Instant, visitor: Visitor, held: Vec<Held>) {
+        let end = now + PROVISIONAL;
+        self.waiting.entry(visitor).or_insert_with(|| (end, Vec::new())).1.extend(held);
+        self.ends.push_back((end, visitor));
+    }
+
+    /// The visitor has shown it: the numbers are theirs for the whole lifetime.
+    pub(super) fn keep(&mut self, visitor: Visitor) {
+        self.waiting.remove(&visitor);
+    }
+
+    /// Numbers whose visitors have shown nothing in time; to be released.
+    pub(super) fn ended(&mut self, now: Instant) -> Vec<Held> {
+        let mut ended = Vec::new();
+        while let Some((_, visitor)) = self.ends.pop_front_if(|(end, _)| *end <= now) {
+            if self.waiting.get(&visitor).is_some_and(|(end, _)| *end <= now) {
+                ended.extend(self.waiting.remove(&visitor).into_iter().flat_map(|(_, held)| held));
+            }
+        }
+        ended
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(number: u64) -> Held {
+        (PromoNumber::from_u64(number).unwrap(), Millis(1))
+    }
+
+    #[test]
+    fn a_number_without_a_sign_of_life_ends_after_a_minute_and_a_kept_one_does_not() {
+        let (mut leases, now) = (Leases::default(), Instant::now());
+        leases.wait(now, Visitor([1; 16]), vec![held(8_885_550_100)]);
+        leases.wait(now, Visitor([2; 16]), vec![held(8_885_550_101)]);
+        leases.keep(Visitor([1; 16]));
+        assert!(leases.ended(now + Duration::from_secs(59)).is_empty());
+        assert_eq!(leases.ended(now + PROVISIONAL), [held(8_885_550_101)]);
+        assert!(leases.ended(now + 2 * PROVISIONAL).is_empty());
+        assert_eq!((leases.waiting(), leases.ends.len()), (0, 0));
+    }
+
+    #[test]
+    fn neighbours_share_a_limit_that_begins_anew_each_minute() {
+        let (mut leases, now) = (Leases::default(), Instant::now());
+        let of = |address: &str| (0, Network::of(Some(address.parse().unwrap())));
+        for host in 0..60 {
+            assert!(leases.take(now, of(&format!("192.0.2.{host}")), (1, 60)));
+        }
+        assert!(!leases.take(now, of("192.0.2.99"), (1, 60)));
+        assert!(leases.take(now, of("192.0.3.99"), (1, 60)));
+        assert!(!leases.take(now, of("::ffff:192.0.2.7"), (1, 60)), "the same address, mapped");
+        assert!(leases.take(now, (1, of("192.0.2.99").1), (1, 60)), "another site");
+        assert!(leases.take(now + WINDOW, of("192.0.2.99"), (1, 60)));
+        assert_eq!(of("2001:db8:0:1::1"), of("2001:db8:0:ff::2"));
+        assert_ne!(of("2001:db8:0:1::1"), of("2001:db8:0:100::1"));
+    }
+}

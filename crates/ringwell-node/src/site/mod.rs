@@ -1,0 +1,299 @@
+//! What web pages ask: `/site/v1/…`, and the script that asks it, `/rw.js`.
+//!
+//! A page is known by its site's public key and by its origin, a visitor by a signed text. A number
+//! is the visitor's for a minute; the first sign of a person makes it theirs for the lifetime.
+//! Everything goes the way of a batch. Whatever is refused, the page keeps its own numbers.
+//! Source: docs/spec/site.md.
+
+mod answer;
+mod leases;
+mod token;
+mod visit;
+
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use ringwell_directory::Site;
+use tokio::sync::oneshot;
+
+use self::leases::Leases;
+pub(crate) use self::token::Signer;
+use self::visit::{BODY_BYTES_MAX, Visit};
+use crate::api::whole;
+use crate::http::{AnswerBody, read_frame, time_headers, values};
+use crate::mesh::Message;
+use crate::shard::ShardThread;
+
+/// The script, as `web/snippet` builds it.
+const SCRIPT: &str = include_str!("../../../../web/snippet/dist/rw.js");
+/// Where the script can be had.
+pub(crate) const SCRIPT_PATH: &str = "/rw.js";
+const PREFIX: &str = "/site/v1/";
+/// How often numbers whose visitors have shown no sign of life are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const EDGE_KEY: HeaderName = HeaderName::from_static("ringwell-edge-key");
+
+/// All sites, with what is known of their visitors. Shared by all threads.
+#[derive(Debug)]
+pub(crate) struct Sites {
+    signer: Signer,
+    leases: Mutex<Leases>,
+    counts: Vec<[AtomicU64; Outcome::ALL.len()]>,
+}
+
+/// What became of a page's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Numbers,
+    Beat,
+    Tap,
+    Bot,
+    Origin,
+    Limited,
+    Refused,
+}
+
+impl Outcome {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Numbers,
+        Self::Beat,
+        Self::Tap,
+        Self::Bot,
+        Self::Origin,
+        Self::Limited,
+        Self::Refused,
+    ];
+
+    /// As metrics call it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Numbers => "numbers",
+            Self::Beat => "beat",
+            Self::Tap => "tap",
+            Self::Bot => "bot",
+            Self::Origin => "wrong_origin",
+            Self::Limited => "limited",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+impl Sites {
+    pub(crate) fn new(signer: Signer, sites: usize) -> Self {
+        let counts = (0..sites).map(|_| Default::default()).collect();
+        Self { signer, leases: Mutex::default(), counts }
+    }
+
+    fn leases(&self) -> MutexGuard<'_, Leases> {
+        // What is in it is whole after each of its methods.
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many visitors have not shown yet that they are people.
+    pub(crate) fn waiting(&self) -> usize {
+        self.leases().waiting()
+    }
+
+    fn count(&self, site: usize, outcome: Outcome) {
+        self.counts[site][outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many requests of a site ended how, by [`Outcome::ALL`].
+    pub(crate) fn counts(&self, site: usize) -> [u64; Outcome::ALL.len()] {
+        self.counts[site].each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// What makes visitors' texts ours: the cluster's secret, or one that lies in the data directory.
+///
+/// # Errors
+/// When the file cannot be read or made.
+pub(crate) fn signer(
+    cluster_secret: Option<&[u8]>,
+    data: Option<&std::path::Path>,
+) -> io::Result<Signer> {
+    if let Some(secret) = cluster_secret {
+        return Ok(Signer::new(secret));
+    }
+    match data {
+        Some(data) => crate::disk::kept_secret(&data.join("site-secret")),
+        None => crate::disk::random::<32>().map(Vec::from),
+    }
+    .map(|secret| Signer::new(&secret))
+}
+
+/// Releases numbers whose visitors have shown no sign of life, until the task is ended.
+pub(crate) async fn sweep(thread: Rc<ShardThread>) {
+    if thread.node.config.sites.is_empty() {
+        return;
+    }
+    loop {
+        tokio::time::sleep(SWEEP_EVERY).await;
+        let ended = thread.node.sites.leases().ended(Instant::now());
+        for (number, allocated_at) in ended {
+            let directory = thread.node.directory();
+            let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
+            let Some(owner) = pool else { continue };
+            // If the shard is busy the lockout runs to its end.
+            let (reply, _) = oneshot::channel();
+            let allocated_at = Some(allocated_at);
+            let message = Message::Release { number, allocated_at, reply };
+            thread.peers.send_when_there_is_room(owner.shard(), message).await;
+        }
+    }
+}
+
+/// Whether a path is a page's affair.
+pub(crate) fn is_for(path: &str) -> bool {
+    path.starts_with(PREFIX) || path == SCRIPT_PATH
+}
+
+/// Answers a page. `address` is the client's.
+pub(crate) async fn answer(
+    thread: &Rc<ShardThread>,
+    request: Request<Incoming>,
+    address: Option<IpAddr>,
+) -> Response<AnswerBody> {
+    let (head, body) = request.into_parts();
+    let started = Instant::now();
+    let mut response = match (&head.method, head.uri.path()) {
+        (&Method::GET | &Method::HEAD, SCRIPT_PATH) => script(),
+        (&Method::OPTIONS, _) => preflight(thread, &head.headers),
+        (&Method::POST, path) => match read_frame(thread, body, BODY_BYTES_MAX).await {
+            Ok(body) => {
+                let visit = serde_json::from_slice(&body).unwrap_or_default();
+                post(thread, &path[PREFIX.len()..], &visit, &head.headers, address).await
+            }
+            Err(error) => refused(error.status(), "the body is too large or incomplete"),
+        },
+        (&Method::GET, "/site/v1/number") => {
+            answer::edge(thread, head.uri.query().unwrap_or_default(), &head.headers, address).await
+        }
+        _ => refused(404, "there is no such path below /site/v1/"),
+    };
+    time_headers(&mut response, started.elapsed());
+    response
+}
+
+async fn post(
+    thread: &Rc<ShardThread>,
+    path: &str,
+    visit: &Visit,
+    headers: &HeaderMap,
+    address: Option<IpAddr>,
+) -> Response<AnswerBody> {
+    let Some((index, site)) = site(thread, &visit.site) else {
+        return refused(403, "the site key is unknown");
+    };
+    let sites = &thread.node.sites;
+    let Some(origin) = origin(site, headers) else {
+        sites.count(index, Outcome::Origin);
+        return refused(403, "pages of this origin may not ask: see origins of the site");
+    };
+    let mut response = if is_program(headers) {
+        sites.count(index, Outcome::Bot);
+        nothing()
+    } else {
+        match path {
+            "numbers" => answer::numbers(thread, (index, site), visit, address).await,
+            "beat" => answer::beat(thread, (index, site), visit, Outcome::Beat).await,
+            "tap" => answer::beat(thread, (index, site), visit, Outcome::Tap).await,
+            _ => refused(404, "there is no such path below /site/v1/"),
+        }
+    };
+    allow(&mut response, origin);
+    response
+}
+
+/// The site of a key, with its place in the configuration.
+fn site<'a>(thread: &'a ShardThread, key: &str) -> Option<(usize, &'a Site)> {
+    thread.node.config.sites.iter().enumerate().find(|(_, site)| site.key == key)
+}
+
+/// The request's origin, if it is one of the site's. A browser sends one with every POST.
+fn origin(site: &Site, headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut origins = values(headers, &header::ORIGIN);
+    let origin = origins.next().filter(|_| origins.next().is_none())?;
+    let text = origin.to_str().ok()?;
+    site.origins.iter().any(|allowed| allowed.matches(text)).then(|| origin.clone())
+}
+
+/// A field's first value, if it is text.
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// Whether a program asks, not a person's browser that shows the page.
+fn is_program(headers: &HeaderMap) -> bool {
+    if text(headers, &SEC_PURPOSE).is_some_and(|purpose| purpose.starts_with("prefetch")) {
+        return true;
+    }
+    let Some(agent) = text(headers, &header::USER_AGENT) else { return true };
+    let agent = agent.to_ascii_lowercase();
+    let names = ["bot", "crawl", "spider", "slurp", "headless", "lighthouse", "preview", "curl/"];
+    let is_named = names.iter().any(|name| agent.contains(name));
+    // Chromium has sent it with every request since 2019.
+    is_named || (agent.contains("chrome/") && text(headers, &SEC_FETCH_SITE).is_none())
+}
+
+fn script() -> Response<AnswerBody> {
+    let mut response = whole(StatusCode::OK, "text/javascript; charset=utf-8", SCRIPT.into());
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Says what pages of some site may send. Which site is asked is not known yet.
+fn preflight(thread: &ShardThread, headers: &HeaderMap) -> Response<AnswerBody> {
+    let mut sites = thread.node.config.sites.iter();
+    let Some(origin) = sites.find_map(|site| origin(site, headers)) else {
+        return refused(403, "pages of this origin may not ask: see origins of the site");
+    };
+    let mut response = nothing();
+    allow(&mut response, origin);
+    let headers = response.headers_mut();
+    let set = |value| HeaderValue::from_static(value);
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, set("POST"));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, set("content-type"));
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, set("7200"));
+    response
+}
+
+/// Lets pages of `origin` read the answer.
+fn allow(response: &mut Response<AnswerBody>, origin: HeaderValue) {
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(header::VARY, HeaderValue::from_static("Origin"));
+}
+
+/// The page keeps its own numbers.
+fn nothing() -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::from(Vec::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn refused(status: u16, why: &str) -> Response<AnswerBody> {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+    let body = serde_json::json!({ "status": status.as_u16(), "title": why });
+    let mut response = whole(status, "application/problem+json", body.to_string().into_bytes());
+    let nosniff = HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    if status == StatusCode::PAYLOAD_TOO_LARGE || status == StatusCode::REQUEST_TIMEOUT {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}

@@ -1,0 +1,114 @@
+//! What a page keeps of its visitor: texts that only this cluster can make.
+//!
+//! A visitor is 16 random bytes, a lease the moment until which the visitor's numbers are theirs. Both
+//! carry a keyed hash, so that no one can ask in another's name or keep a number that has lapsed.
+
+use ringwell_core::Millis;
+use subtle::ConstantTimeEq;
+
+/// Bytes of a keyed hash.
+const MAC_BYTES: usize = 16;
+/// Bytes of a visitor's id.
+const ID_BYTES: usize = 16;
+/// The secret that visitors and leases are signed with.
+#[derive(Clone)]
+pub(crate) struct Signer(blake3::Hash);
+
+impl std::fmt::Debug for Signer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// A visitor's id, as signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Visitor(pub(super) [u8; ID_BYTES]);
+
+impl Signer {
+    /// Signs with a key that is made of `secret`, which all nodes of a cluster share.
+    pub(crate) fn new(secret: &[u8]) -> Self {
+        Self(blake3::derive_key("ringwell site visitors and leases v1", secret).into())
+    }
+
+    fn mac(&self, site: &str, about: &[u8], bytes: &[u8]) -> [u8; MAC_BYTES] {
+        let mut hasher = blake3::Hasher::new_keyed(self.0.as_bytes());
+        for part in [site.as_bytes(), about, bytes] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        let mut mac = [0; MAC_BYTES];
+        mac.copy_from_slice(&hasher.finalize().as_bytes()[..MAC_BYTES]);
+        mac
+    }
+
+    fn write(&self, site: &str, about: &[u8], bytes: &[u8]) -> String {
+        let mac = self.mac(site, about, bytes);
+        let mut text = String::with_capacity(2 * (bytes.len() + MAC_BYTES));
+        for byte in bytes.iter().chain(&mac) {
+            text.extend(
+                [byte >> 4, byte & 15]
+                    .map(|digit| char::from_digit(u32::from(digit), 16).unwrap_or_default()),
+            );
+        }
+        text
+    }
+
+    fn read<const N: usize>(&self, site: &str, about: &[u8], text: &str) -> Option<[u8; N]> {
+        if text.len() != 2 * (N + MAC_BYTES) || !text.is_ascii() {
+            return None;
+        }
+        let byte = |at: usize| u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok();
+        let all: Vec<u8> = (0..N + MAC_BYTES).map(byte).collect::<Option<_>>()?;
+        let (bytes, mac) = all.split_at(N);
+        let is_ours = bool::from(self.mac(site, about, bytes).ct_eq(mac));
+        is_ours.then(|| bytes.try_into().ok()).flatten()
+    }
+
+    /// The visitor's text for `site`.
+    pub(super) fn visitor_text(&self, site: &str, visitor: Visitor) -> String {
+        self.write(site, b"visitor", &visitor.0)
+    }
+
+    /// The visitor of a text that [`Signer::visitor_text`] made for the same site.
+    pub(super) fn visitor(&self, site: &str, text: &str) -> Option<Visitor> {
+        self.read(site, b"visitor", text).map(Visitor)
+    }
+
+    /// The text of `visitor`'s lease, which ends at `until`.
+    pub(super) fn lease_text(&self, site: &str, visitor: Visitor, until: Millis) -> String {
+        self.write(site, &visitor.0, &until.0.to_be_bytes())
+    }
+
+    /// The end of a lease that [`Signer::lease_text`] made for the same site and visitor.
+    pub(super) fn lease(&self, site: &str, visitor: Visitor, text: &str) -> Option<Millis> {
+        self.read(site, &visitor.0, text).map(u64::from_be_bytes).map(Millis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_signed_for_this_site_and_visitor_is_read_back() {
+        let signer = Signer::new(b"secret of the cluster");
+        let (visitor, other) = (Visitor([7; 16]), Visitor([8; 16]));
+        let text = signer.visitor_text("pk_shop", visitor);
+        assert_eq!(signer.visitor("pk_shop", &text), Some(visitor));
+        assert_eq!(signer.visitor("pk_other", &text), None);
+        assert_eq!(Signer::new(b"another secret").visitor("pk_shop", &text), None);
+        for at in 0..text.len() {
+            let mut forged = text.clone().into_bytes();
+            forged[at] = if forged[at] == b'0' { b'1' } else { b'0' };
+            assert_eq!(signer.visitor("pk_shop", str::from_utf8(&forged).unwrap()), None, "{at}");
+        }
+        for wrong in ["", "7", "ü", &"g".repeat(64), &text[..63], &format!("{text}00")] {
+            assert_eq!(signer.visitor("pk_shop", wrong), None, "{wrong}");
+        }
+        let lease = Millis(1_800_005);
+        let text = signer.lease_text("pk_shop", visitor, lease);
+        assert_eq!(signer.lease("pk_shop", visitor, &text), Some(lease));
+        assert_eq!(signer.lease("pk_shop", other, &text), None);
+        assert_eq!(signer.lease("pk_other", visitor, &text), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! What a page sends and gets: JSON, read within limits, and the parameters that are stored.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest body, in bytes.
+pub(super) const BODY_BYTES_MAX: usize = 4096;
+/// The most parameters, and the longest value of one, in bytes.
+const PARAMS_MAX: usize = 25;
+const VALUE_BYTES_MAX: usize = 1024;
+
+/// What a page asks. Unknown fields are left alone: pages keep old scripts for long.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Visit {
+    pub(super) site: String,
+    pub(super) visitor: Option<String>,
+    pub(super) lease: Option<String>,
+    /// Absent if the visitor is not to be remembered.
+    pub(super) params: Option<BTreeMap<String, String>>,
+    pub(super) landing: Option<String>,
+    pub(super) referrer: Option<String>,
+}
+
+/// The numbers of a page's visitor.
+#[derive(Debug, Serialize)]
+pub(super) struct Numbers {
+    /// To be sent with the visitor's next request; absent where nobody is to be remembered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) visitor: Option<String>,
+    /// Absent where all numbers are overflow numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lease: Option<String>,
+    /// Seconds for which the numbers are the visitor's.
+    pub(super) ttl: u64,
+    /// Seconds between two signs of life.
+    pub(super) beat: u64,
+    pub(super) swaps: Vec<SwapJson>,
+}
+
+/// One number of the page and the one to show instead.
+#[derive(Debug, Serialize)]
+pub(super) struct SwapJson {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) formatted: String,
+    /// The digits of the country code.
+    pub(super) cc: &'static str,
+}
+
+impl SwapJson {
+    /// `from` is `+1` and ten digits, `to` the ten digits of a promo number.
+    pub(super) fn new(from: &str, to: &str) -> Self {
+        let formatted = match (to.get(..3), to.get(3..6), to.get(6..)) {
+            (Some(area), Some(office), Some(line)) => format!("({area}) {office}-{line}"),
+            _ => to.to_owned(),
+        };
+        Self { from: from.to_owned(), to: format!("+1{to}"), formatted, cc: "1" }
+    }
+}
+
+/// Parameters that say which advertisement brought the visitor.
+fn is_click(name: &str) -> bool {
+    let ends = ["clid", "clkid", "braid"].iter().any(|end| name.ends_with(end));
+    name.starts_with("utm_") || ends || name == "li_fat_id"
+}
+
+impl Visit {
+    /// What is stored with the allocation: parameters of advertisements and `own` ones, and the two
+    /// addresses without what may name a person. As a query, escaped.
+    pub(super) fn query(&self, own: &[String]) -> String {
+        let mut query = String::new();
+        let mut add = |name: &str, value: &str| {
+            if !value.is_empty() && value.len() <= VALUE_BYTES_MAX {
+                query.push('&');
+                escape(&mut query, name);
+                query.push('=');
+                escape(&mut query, value);
+            }
+        };
+        let wanted = |name: &str| is_click(name) || own.iter().any(|own| own == name);
+        let params = self.params.iter().flatten().filter(|(name, _)| wanted(name));
+        for (name, value) in params.take(PARAMS_MAX) {
+            add(name, value);
+        }
+        for (name, url) in [("landing", &self.landing), ("referrer", &self.referrer)] {
+            add(name, url.as_deref().unwrap_or_default().split(['?', '#']).next().unwrap_or(""));
+        }
+        query
+    }
+}
+
+fn escape(into: &mut String, text: &str) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            into.push(char::from(byte));
+        } else {
+            let _ = write!(into, "%{byte:02X}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_is_escaped_allowed_and_names_no_person() {
+        let visit: Visit = serde_json::from_str(
+            r#"{"site":"pk_shop","unknown":[1],"params":{"gclid":"a&b=\"c\\","utm_source":"ö","email":"a@b","plan":"x"},
+                "landing":"https://shop.example/a?email=a@b#c","referrer":"https://search.example/"}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            visit.query(&["plan".to_owned()]),
+            "&gclid=a%26b%3D%22c%5C&plan=x&utm_source=%C3%B6\
+             &landing=https%3A%2F%2Fshop.example%2Fa&referrer=https%3A%2F%2Fsearch.example%2F"
+        );
+    }
+
+    #[test]
+    fn a_value_that_is_too_long_is_left_out_and_there_are_25_at_most() {
+        let many = (0..40).map(|i| (format!("utm_{i:02}"), "v".to_owned()));
+        let long = [("gclid".to_owned(), "v".repeat(1025))];
+        let params = Some(many.chain(long).collect());
+        let query = Visit { params, ..Visit::default() }.query(&[]);
+        assert_eq!(query.matches("utm_").count(), 24, "{query}");
+        assert!(!query.contains("gclid"));
+    }
+}

@@ -1,0 +1,49 @@
+// Finds a telephone number in text, however it is written, and writes another in its shape.
+//
+// A swap says which number becomes which: { from, to, formatted, cc }. `from` and `to` are E.164,
+// `formatted` is the national form of `to`, `cc` the digits of the country code of both.
+
+// Between two digits: blanks, dots, dashes and parentheses of all kinds.
+const GAP = '[^\\d\\p{L}+,:;]{0,3}';
+// Not beside a match: more of a longer number, of a word, or of a number of another country. An
+// extension may follow. A browser that cannot read look-behinds (Safari before 16.4) swaps nothing.
+const BEFORE = '(?<![\\d\\p{L}_]|\\d[-.]|\\+\\P{L}{1,6})';
+const AFTER = '(?![-.]?\\d|_|(?!e?xt?\\P{L})\\p{L})';
+
+const spread = (digits) => digits.split('').join(GAP);
+
+/** The swap with the pattern of its number and the digits that replace it. */
+export const compile = (swap) => {
+  const { cc, from, to } = swap;
+  const national = from.slice(1 + cc.length);
+  const digits = to.slice(1 + cc.length);
+  // North America writes no trunk zero: 0800 there begins another country's number.
+  const trunk = cc === '1' ? '' : `(\\(?0\\)?${GAP})?`;
+  return {
+    ...swap,
+    digits: digits.length === national.length && to.startsWith(`+${cc}`) && digits,
+    pattern: new RegExp(`${BEFORE}(((\\+|00|011)${GAP})?${spread(cc)}${GAP})?${trunk}\\(?${spread(national)}${AFTER}`, 'gu'),
+  };
+};
+
+/**
+ * `text` with every number swapped, as an array with one entry for each unit of `text`: what lies
+ * in several nodes is written back to where it stood. Nothing if there is nothing to swap.
+ */
+export const swap = (text, swaps) => {
+  let units;
+  for (const { pattern, digits, to, formatted } of swaps) {
+    for (const match of text.matchAll(pattern)) {
+      const start = match.index;
+      let at = start + match[0].length;
+      units = units || text.split('');
+      if (digits) {
+        for (let left = digits.length; left;) if (/\d/.test(units[--at])) units[at] = digits[--left];
+      } else {
+        units.fill('', start, at);
+        units[start] = match[0][0] === '+' ? to : formatted;
+      }
+    }
+  }
+  return units;
+};

@@ -1,0 +1,117 @@
+// Swaps numbers in the page, and keeps swapping what appears later.
+//
+// Reads text nodes and a few attributes, never innerHTML; writes only what differs. Text that lies
+// in several inline elements is matched as one piece, and each digit is written where it stood.
+
+import { compile, swap } from './match.js';
+
+// By name: to ask for the style after each write would cost a layout each time.
+const INLINE = /^(#|(A|B|EM|FONT|I|MARK|SMALL|SPAN|STRONG|U)$)/;
+const SKIP = 'script,style,textarea,[contenteditable],[data-rw-skip]';
+const ATTRIBUTES = ['href', 'aria-label', 'title', 'content', 'data-rw-number'];
+const ELEMENTS = '[href^="tel:"],[href^="sms:"],[aria-label],[title],[itemprop=telephone],[data-rw-number]';
+/** Longest piece of work before the browser gets its turn, in milliseconds. */
+const SLICE = 8;
+/** A node that is set back so often within a second is left alone: another script wants it. */
+const FIGHTS_MAX = 20;
+
+let fights;
+let second;
+let swaps = [];
+let queue = [];
+
+const write = (node, name, value, now) => {
+  if (value === now) return;
+  const time = (Date.now() / 1000) | 0;
+  if (time !== second) fights = new WeakMap();
+  second = time;
+  const times = fights.get(node) || 0;
+  fights.set(node, times + 1);
+  if (times > FIGHTS_MAX) return;
+  if (name) node.setAttribute(name, value);
+  else node.textContent = value;
+};
+
+const attributes = (element) => {
+  if (element.closest(SKIP)) return;
+  for (const name of ATTRIBUTES) {
+    const value = element.getAttribute(name);
+    const units = value && swap(value, swaps);
+    if (name === 'data-rw-number') {
+      const own = swaps.find(({ from }) => from === value);
+      if (own) write(element, element.href && 'href', element.href ? `tel:${own.to}` : own.formatted, element.href || element.textContent);
+    } else if (units) write(element, name, units.join(''), value);
+  }
+};
+
+/** Swaps in the text nodes of one block, which are read as one text. */
+const run = (nodes) => {
+  const units = swap(nodes.map(({ data }) => data).join(''), swaps);
+  let start = 0;
+  for (const node of units ? nodes : []) {
+    const { data } = node;
+    write(node, '', units.slice(start, (start += data.length)).join(''), data);
+  }
+};
+
+/** The element around `node` whose text a reader sees as one piece. */
+const block = (node) => {
+  while (INLINE.test(node.nodeName)) node = node.parentNode;
+  return node;
+};
+
+/** A piece of work: walks the text below `top` until it is done or out of time. */
+const walk = (top) => {
+  const walker = document.createTreeWalker(top, 4);
+  let nodes = [];
+  let last;
+  return (until) => {
+    for (let node; (node = walker.nextNode());) {
+      const { data } = node;
+      if (!nodes[0] && !/\d/.test(data)) continue;
+      const of = block(node);
+      if (of !== last) run(nodes.splice(0));
+      last = of;
+      if (!node.parentNode.closest(SKIP)) nodes.push(node);
+      // No number goes on behind a letter: what follows is another text.
+      if (/\p{L}/u.test(data)) {
+        run(nodes);
+        nodes = /\d\P{L}*$/u.test(data) ? nodes.slice(-1) : [];
+        if (Date.now() > until) return;
+      }
+    }
+    run(nodes);
+    return true;
+  };
+};
+
+const add = (node) => {
+  if (!node.isConnected) return;
+  const top = block(node);
+  queue.push(() => [top, ...top.querySelectorAll(ELEMENTS)].forEach(attributes) || true, walk(top));
+};
+
+const work = () => {
+  const until = Date.now() + SLICE;
+  while (queue.length && Date.now() <= until && queue[0](until)) queue.shift();
+  // Our own writes are no news.
+  observer.takeRecords();
+  if (queue.length) setTimeout(work);
+};
+
+const observer = new MutationObserver((records) => {
+  const changed = new Set();
+  for (const { target, addedNodes } of records) [target, ...addedNodes].slice(addedNodes.length && 1).forEach((node) => changed.add(node));
+  if (swaps.length) changed.forEach(add);
+  work();
+});
+
+/** Shows `next` in the whole page from now on. */
+export const show = (next) => {
+  swaps = next.map(compile);
+  queue = [];
+  const root = document.documentElement;
+  observer.observe(root, { subtree: true, childList: true, characterData: true, attributeFilter: ATTRIBUTES });
+  add(root);
+  work();
+};

@@ -1,0 +1,372 @@
+// The snippet in a real Chromium, against the real server. RINGWELL_BIN names the program, CHROMIUM
+// the browser (/usr/bin/chromium).
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { after, before, test } from 'node:test';
+
+import { buildSync } from 'esbuild';
+import { chromium } from 'playwright-core';
+
+const AGENT = 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36';
+const OWN = '+18005550100';
+const TOKEN = 'a-token-of-the-tests-0123456789';
+const TOKEN_SHA256 = 'af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952';
+
+let browser;
+let folder;
+let pages;
+let origin;
+let server;
+let api;
+
+/** Starts the program with one site, whose pages come from `from`; the address that it listens on. */
+const serve = async (from) => {
+  folder = mkdtempSync(join(tmpdir(), 'ringwell-snippet-'));
+  const config = join(folder, 'ringwell.toml');
+  const site = (key, consent) => `
+[[site]]
+key = "${key}"
+origins = ["${from}"]
+consent = "${consent}"
+leases_per_minute = 1000000
+[[site.swap]]
+number = "${OWN}"
+ring_pool = 1
+`;
+  writeFileSync(config, `
+data = "data"
+listen = ["127.0.0.1:0"]
+shards = 2
+drain_pause = "0s"
+log.format = "json"
+deadline = "1s"
+management.token_sha256 = ["${TOKEN_SHA256}"]
+[[ring_pool]]
+id = 1
+ring_pool_key = "key-of-the-shop"
+lifetime = "30m"
+numbers = ["2125550000-2125552999"]
+overflow_number = "2125559999"
+${site('pk_shop', 'off')}${site('pk_consent', 'required')}`);
+  server = spawn(process.env.RINGWELL_BIN, ['serve', '--config', config], { stdio: ['ignore', 'ignore', 'pipe'] });
+  const said = [];
+  for await (const line of createInterface({ input: server.stderr })) {
+    said.push(line);
+    const found = /127\.0\.0\.1:(\d+)/.exec(line);
+    if (line.includes('"serving"') && found) return `http://${found[0]}`;
+  }
+  throw new Error(`the server has not started: ${said.join('\n')}`);
+};
+
+/** What the next pages are made of, by path. */
+const served = new Map();
+
+before(async () => {
+  pages = createServer((request, response) => {
+    const { type = 'text/html; charset=utf-8', body, headers = {} } = served.get(new URL(request.url, origin).pathname) || { body: '' };
+    response.writeHead(200, { 'content-type': type, ...headers });
+    response.end(body);
+  });
+  await new Promise((done) => pages.listen(0, '127.0.0.1', done));
+  origin = `http://127.0.0.1:${pages.address().port}`;
+  api = await serve(origin);
+  browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+    ignoreDefaultArgs: ['--disable-back-forward-cache'],
+  });
+});
+
+after(async () => {
+  await browser?.close();
+  pages?.close();
+  server?.kill('SIGTERM');
+  await new Promise((done) => (server ? server.once('exit', done) : done()));
+  if (folder) rmSync(folder, { recursive: true, force: true });
+});
+
+/** A new visitor on a page with this body. `errors` collects what the console says of errors. */
+const visit = async (body, { tag = '', head = '', headers, path = '/', init, route, query = '' } = {}) => {
+  const script = `<script async src="${api}/rw.js" data-site="pk_shop" ${tag}></script>`;
+  served.set(path, { body: `<!doctype html><html lang="en"><head><title>Shop 800-555-0100</title>${head}${head.includes('rw.js') ? '' : script}</head><body>${body}</body></html>`, headers });
+  const context = await browser.newContext({ userAgent: AGENT });
+  const page = await context.newPage();
+  const errors = [];
+  page.on('pageerror', (error) => errors.push(String(error)));
+  page.on('console', (message) => {
+    // A request that fails is said by the browser itself, whatever the page does about it.
+    if (message.type() === 'error' && !/Failed to load resource|net::ERR/.test(message.text())) errors.push(message.text());
+  });
+  if (init) await page.addInitScript(init);
+  if (route) await page.route(`${api}/site/v1/**`, route);
+  await page.goto(origin + path + query);
+  return { page, context, errors };
+};
+
+/** Waits until the page shows a number of the pool; its ten digits. */
+const shown = async (page, selector = 'body') => {
+  await page.waitForFunction((of) => /212\D*555\D*\d{4}/.test(document.querySelector(of).textContent), selector);
+  return /212\D*555\D*\d{4}/.exec(await page.textContent(selector))[0].replace(/\D/g, '');
+};
+
+const attribution = async (number) => {
+  const answer = await fetch(`${api}/v1/attributions?number=${number}`, { headers: { authorization: `Bearer ${TOKEN}` } });
+  return answer.json();
+};
+
+test('all forms of the number are swapped, in text, links and attributes, and nothing else', async () => {
+  const { page, context, errors } = await visit(`
+    <p id="plain">Call (800) 555-0100 or 800.555.0100.</p>
+    <p id="split"><span>800</span>-<b>555</b>-<i>0100</i></p>
+    <p id="narrow">(800)&nbsp;555&#8209;0100</p>
+    <a id="link" href="tel:+18005550100" aria-label="Call 800-555-0100" title="800 555 0100">+1 800 555 0100</a>
+    <a id="sms" href="sms:8005550100">Text us</a>
+    <meta itemprop="telephone" content="+1-800-555-0100" id="meta">
+    <span id="asked" data-rw-number="+18005550100">1-800-FLOWERS</span>
+    <p id="other">98005550100 80055501001</p>
+    <p id="skip" data-rw-skip>800-555-0100</p>
+    <textarea id="area">800-555-0100</textarea>
+    <div>800</div><div>555-0100</div>`);
+  const number = await shown(page);
+  const [area, office, line] = [number.slice(0, 3), number.slice(3, 6), number.slice(6)];
+  const text = (id) => page.textContent(id);
+  assert.equal(await text('#plain'), `Call (${area}) ${office}-${line} or ${area}.${office}.${line}.`);
+  assert.equal(await text('#split'), `${area}-${office}-${line}`);
+  assert.equal(await text('#split b'), office);
+  assert.equal(await text('#narrow'), `(${area})\u00a0${office}\u2011${line}`);
+  const attribute = (id, name) => page.getAttribute(id, name);
+  assert.equal(await attribute('#link', 'href'), `tel:+1${number}`);
+  assert.equal(await attribute('#link', 'aria-label'), `Call ${area}-${office}-${line}`);
+  assert.equal(await attribute('#link', 'title'), `${area} ${office} ${line}`);
+  assert.equal(await text('#link'), `+1 ${area} ${office} ${line}`);
+  assert.equal(await attribute('#sms', 'href'), `sms:${number}`);
+  assert.equal(await attribute('#meta', 'content'), `+1-${area}-${office}-${line}`);
+  assert.equal(await text('#asked'), `(${area}) ${office}-${line}`);
+  assert.equal(await text('#other'), '98005550100 80055501001');
+  assert.equal(await text('#skip'), '800-555-0100');
+  assert.equal(await page.inputValue('#area'), '800-555-0100');
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test('the visitor keeps the number from page to page, and the call is theirs', async () => {
+  const { page, context, errors } = await visit('<p>800-555-0100</p>', { query: '?gclid=click-1&email=a@b' });
+  const number = await shown(page);
+  const beat = page.waitForResponse((response) => response.url().endsWith('/beat') && response.status() === 200);
+  await page.mouse.move(30, 30);
+  await page.mouse.down();
+  await beat;
+  await page.goto(`${origin}/`);
+  assert.equal(await shown(page), number);
+  const held = await attribution(number);
+  assert.equal(held.parameters.gclid, 'click-1');
+  assert.equal(held.parameters.email, undefined);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test('a thousand changes of route keep the number right', async () => {
+  const { page, context, errors } = await visit('<main></main>');
+  await page.evaluate(() => { document.querySelector('main').textContent = 'Call 800-555-0100'; });
+  const number = await shown(page);
+  const wrong = await page.evaluate(async (number) => {
+    let wrong = 0;
+    for (let route = 0; route < 1000; route++) {
+      history.pushState({}, '', `/route-${route}`);
+      const main = document.querySelector('main');
+      main.replaceChildren();
+      const added = document.createElement('p');
+      added.append('Page ', String(route), ': ', '(800) 555-0100');
+      main.append(added);
+      // Before the next frame, unless the machine is so busy that the work was put off.
+      const isRight = () => main.textContent.replace(/\D/g, '').endsWith(number);
+      for (let wait = 0; wait < 5 && !isRight(); wait++) await new Promise((done) => setTimeout(done));
+      if (!isRight()) wrong++;
+    }
+    return wrong;
+  }, number);
+  assert.equal(wrong, 0);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+const bundle = (source) => buildSync({
+  stdin: { contents: source, resolveDir: new URL('..', import.meta.url).pathname, loader: 'jsx' },
+  bundle: true,
+  write: false,
+  define: { 'process.env.NODE_ENV': '"development"' },
+  jsx: 'automatic',
+}).outputFiles[0].text;
+
+test('React hydrates, renders again, and the number stays', async () => {
+  const app = "import { useState } from 'react'; export const App = () => { const [n, set] = useState(0); return <main><p id='text'>Call {'800-555-0100'} now, {n}</p><button onClick={() => set(n + 1)}>more</button><a id='link' href='tel:+18005550100'>{n % 2 ? '800.555.0100' : '(800) 555-0100'}</a></main>; };";
+  served.set('/react.js', { type: 'text/javascript', body: bundle(`${app} import { hydrateRoot } from 'react-dom/client'; hydrateRoot(document.getElementById('root'), <App />, { onRecoverableError: (e) => console.error(e) });`) });
+  const html = '<div id="root"><main><p id="text">Call <!-- -->800-555-0100<!-- --> now, <!-- -->0</p><button>more</button><a id="link" href="tel:+18005550100">(800) 555-0100</a></main></div>';
+  const { page, context, errors } = await visit(`${html}<script src="/react.js" defer></script>`);
+  const number = await shown(page, '#text');
+  for (let click = 1; click <= 5; click++) {
+    await page.click('button');
+    await page.waitForFunction((n) => document.querySelector('#text').textContent.endsWith(`now, ${n}`), click);
+    assert.equal(await shown(page, '#link'), number);
+    assert.equal(await shown(page, '#text'), number);
+  }
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test('Vue hydrates, renders again, and the number stays', async () => {
+  served.set('/vue.js', { type: 'text/javascript', body: bundle("import { createSSRApp, h, ref } from 'vue'; createSSRApp({ setup() { const n = ref(0); return () => h('main', [h('p', { id: 'text' }, `Call ${n.value % 2 ? '800.555.0100' : '(800) 555-0100'} now, ${n.value}`), h('button', { onClick: () => n.value++ }, 'more')]); } }).mount('#root');") });
+  const html = '<div id="root"><main><p id="text">Call (800) 555-0100 now, 0</p><button>more</button></main></div>';
+  const { page, context, errors } = await visit(`${html}<script src="/vue.js" defer></script>`);
+  const number = await shown(page, '#text');
+  for (let click = 1; click <= 5; click++) {
+    await page.click('button');
+    await page.waitForFunction((n) => document.querySelector('#text').textContent.endsWith(`now, ${n}`), click);
+    assert.equal(await shown(page, '#text'), number);
+  }
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test('a strict content policy with Trusted Types is kept', async () => {
+  const policy = `default-src 'none'; script-src ${api}; connect-src ${api}; require-trusted-types-for 'script'`;
+  const { page, context, errors } = await visit('<p>800-555-0100</p>', { headers: { 'content-security-policy': policy } });
+  await shown(page);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+for (const [what, route] of [
+  ['hangs', () => {}],
+  ['fails', (route) => route.fulfill({ status: 500, body: 'no' })],
+  ['is offline', (route) => route.abort()],
+  ['answers nonsense', (route) => route.fulfill({ status: 200, headers: { 'access-control-allow-origin': '*' }, body: '{"swaps":7}' })],
+]) {
+  test(`the page keeps its own number while the server ${what}`, async () => {
+    const { page, context, errors } = await visit('<p>800-555-0100</p>', { route });
+    await page.waitForFunction(() => window.ringwell);
+    const numbers = await page.evaluate(() => window.ringwell.numbers(['+18005550100']));
+    assert.equal(numbers[0].to, '+18005550100');
+    await page.waitForTimeout(300);
+    assert.equal(await page.textContent('p'), '800-555-0100');
+    assert.deepEqual(errors, []);
+    await context.close();
+  });
+}
+
+test('the page is unharmed where the script is blocked', async () => {
+  const { page, context, errors } = await visit('<p>800-555-0100</p>', { init: () => {}, head: `<script async src="http://127.0.0.1:1/rw.js" data-site="pk_shop"></script>` });
+  assert.equal(await page.textContent('p'), '800-555-0100');
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test('without consent nothing is asked or stored, with it the number is shown, and it can be withdrawn', async () => {
+  const asked = [];
+  const head = `<script async src="${api}/rw.js" data-site="pk_consent" data-consent="required"></script>`;
+  const { page, context, errors } = await visit('<p>800-555-0100</p>', { head });
+  page.on('request', (request) => request.url().includes('/site/v1/') && asked.push(request.url()));
+  await page.waitForFunction(() => window.ringwell);
+  await page.waitForTimeout(700);
+  assert.deepEqual(asked, []);
+  assert.deepEqual(await context.cookies(), []);
+  await page.evaluate(() => { (window.dataLayer = window.dataLayer || []).push({ event: 'x' }, ['consent', 'update', { ad_storage: 'granted', analytics_storage: 'granted' }]); });
+  await shown(page);
+  assert.equal((await context.cookies())[0].name, 'rw_v');
+  await page.evaluate(() => window.ringwell.consent(false));
+  await page.waitForFunction(() => document.querySelector('p').textContent === '800-555-0100');
+  assert.deepEqual((await context.cookies()).filter(({ value }) => value), []);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test('a page that is prerendered asks when it is shown', async () => {
+  const init = () => {
+    let isPrerendering = true;
+    Object.defineProperty(document, 'prerendering', { get: () => isPrerendering });
+    window.activate = () => { isPrerendering = false; document.dispatchEvent(new Event('prerenderingchange', { bubbles: true })); };
+  };
+  const { page, context } = await visit('<p>800-555-0100</p>', { init });
+  await page.waitForFunction(() => window.ringwell);
+  await page.waitForTimeout(700);
+  assert.equal(await page.textContent('p'), '800-555-0100');
+  await page.evaluate(() => window.activate());
+  await shown(page);
+  await context.close();
+});
+
+test('a page that comes back from the cache of the browser shows its number', async () => {
+  const { page, context, errors } = await visit('<p>800-555-0100</p>');
+  const number = await shown(page);
+  served.set('/next', { body: '<!doctype html><title>next</title>' });
+  await page.evaluate(() => addEventListener('pageshow', ({ persisted }) => { window.cameBack = persisted; }));
+  await page.goto(`${origin}/next`);
+  await page.evaluate(() => history.back()).catch(() => {});
+  assert.equal(await shown(page), number);
+  assert.equal(await page.evaluate(() => window.cameBack), true);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test('another script that insists on its number is not fought for ever', async () => {
+  const { page, context, errors } = await visit('<p>800-555-0100</p>');
+  await shown(page);
+  const writes = await page.evaluate(async () => {
+    const node = document.querySelector('p').firstChild;
+    let writes = 0;
+    new MutationObserver(() => {
+      if (node.data !== '800-555-0100' && writes < 1000) { writes++; node.data = '800-555-0100'; }
+    }).observe(node, { characterData: true });
+    node.data = '800-555-0100';
+    await new Promise((done) => setTimeout(done, 500));
+    return writes;
+  });
+  assert.ok(writes > 2 && writes <= 25, `${writes}`);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test('30,000 text nodes at a quarter of the speed: no task above 50 ms, no layout shift', async () => {
+  const rows = Array.from({ length: 30000 }, (_, row) => `<p><span>${row % 100 ? `row ${row}` : '800-555-0100'}</span></p>`).join('');
+  const init = () => {
+    window.seen = { long: [], shift: 0 };
+    new PerformanceObserver((list) => list.getEntries().forEach(({ value }) => (window.seen.shift += value))).observe({ type: 'layout-shift', buffered: true });
+  };
+  const { page, context, errors } = await visit(`<div style="font-variant-numeric:tabular-nums">${rows}</div>`, { init, tag: 'data-consent="required" data-site="pk_consent"' });
+  // The page itself has been laid out; what is measured begins with the consent.
+  await page.waitForLoadState('load');
+  await page.waitForTimeout(1000);
+  const session = await context.newCDPSession(page);
+  await session.send('Emulation.setCPUThrottlingRate', { rate: 4 });
+  await page.evaluate(() => {
+    window.seen.shift = 0;
+    new PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => window.seen.long.push(duration))).observe({ type: 'longtask' });
+    window.ringwell.consent(true);
+  });
+  await page.waitForFunction(() => !document.querySelector('div').textContent.includes('800-555-0100'), null, { timeout: 120000 });
+  const seen = await page.evaluate(() => window.seen);
+  assert.equal(seen.shift, 0);
+  console.log(`# long tasks: ${JSON.stringify(seen.long)}`);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test('1,000 visitors get 1,000 numbers, and each call is attributed to its visitor', async () => {
+  const numbers = new Map();
+  for (let visitor = 0; visitor < 1000; visitor++) {
+    const body = JSON.stringify({ site: 'pk_shop', params: { gclid: `v${visitor}` } });
+    const headers = { origin, 'user-agent': AGENT, 'sec-fetch-site': 'cross-site' };
+    const answer = await (await fetch(`${api}/site/v1/numbers`, { method: 'POST', body, headers })).json();
+    const number = answer.swaps[0].to.slice(2);
+    assert.ok(answer.lease && !numbers.has(number), `${visitor}: ${JSON.stringify(answer)}`);
+    numbers.set(number, `v${visitor}`);
+  }
+  for (const [number, visitor] of numbers) {
+    assert.equal((await attribution(number)).parameters.gclid, visitor);
+  }
+});
