@@ -44,7 +44,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         None => None,
         Some(database) => {
             logs::start(&config.log)?;
-            let of_file: Vec<_> = directory.pools().iter().map(|pool| (**pool).clone()).collect();
+            let of_file: Vec<_> = directory.pools().map(|pool| (**pool).clone()).collect();
             let (kept, pools) =
                 directory::open(database, &config.data, node, &of_file, &config.inventory)?;
             directory = match Directory::new(1, pools, config.shards) {
@@ -56,17 +56,14 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     };
     let directory = match &member {
         None => directory,
-        Some(member) => match directory.placed(member.cluster().placement().clone()) {
-            Ok(placed) => placed,
-            Err(faults) => return Ok(show(&faults)),
-        },
+        Some(member) => directory.placed(member.cluster().placement().clone()),
     };
     if args.check {
         logs::filter(&config.log)?;
         if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {
             eprintln!("warning: {warning}");
         }
-        let (pools, numbers) = (directory.pools().len(), directory.number_count());
+        let (pools, numbers) = (directory.pool_count(), directory.number_count());
         println!("ok: {pools} pools, {numbers} numbers");
         return Ok(ExitCode::SUCCESS);
     }

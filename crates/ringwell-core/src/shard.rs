@@ -31,6 +31,8 @@ pub struct Shard {
     pub(crate) retired: BTreeMap<PromoNumber, Retired>,
     /// Of numbers in rotation whose allocation another clock told.
     pub(crate) told: Told,
+    /// No pool here is held beyond this moment.
+    pub(crate) held_here: Millis,
     /// Until when every pool is held, also one that is still to come.
     pub(crate) held_all: Millis,
     /// Until when pools that are not here are held, should they come.
@@ -237,6 +239,7 @@ impl Shard {
 
     /// Nothing goes out of `pool` before `until`, also if it comes here later; `None`: of any pool.
     pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
+        self.held_here = self.held_here.max(until);
         let Some(id) = pool else {
             self.held_all = self.held_all.max(until);
             for held in &mut self.pools {
@@ -262,7 +265,8 @@ impl Shard {
     /// What is held beyond `now`, and until when: `None` for every pool, also one that is still to
     /// come; then the pools that are held for longer than that, also those that are not here.
     pub fn holds(&self, now: Millis) -> impl Iterator<Item = (Option<PoolId>, Millis)> {
-        let here = self.pools.iter().map(|pool| (Some(pool.id), pool.held_until));
+        let pools = if self.held_here > now { &self.pools[..] } else { &[] };
+        let here = pools.iter().map(|pool| (Some(pool.id), pool.held_until));
         let elsewhere = self.holds_elsewhere.iter().map(|(pool, until)| (Some(*pool), *until));
         let longer = here.chain(elsewhere).filter(|(_, until)| *until > self.held_all);
         core::iter::once((None, self.held_all)).chain(longer).filter(move |(_, until)| *until > now)

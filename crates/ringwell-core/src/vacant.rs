@@ -1,42 +1,63 @@
 //! Runs of slots that no pool has: where a pool that grows finds room.
 //!
 //! Slots are never moved on their own account: a pool that changes its numbers takes another run
-//! and leaves the old one here. Invariant: runs do not touch or overlap.
+//! and leaves the old one here. However many runs there are, each step is a few look-ups.
+//! Invariants: runs do not touch or overlap; both orders have the same runs.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
-/// Lengths of free runs by their first slot.
 #[derive(Debug, Default)]
-pub(crate) struct Vacant(BTreeMap<u32, u32>);
+pub(crate) struct Vacant {
+    /// Lengths of free runs by their first slot.
+    lengths: BTreeMap<u32, u32>,
+    /// Lengths and first slots.
+    by_length: BTreeSet<(u32, u32)>,
+    /// Free slots.
+    count: usize,
+}
 
 impl Vacant {
-    /// `count` slots in a row, if there are any: the first run that is long enough.
+    /// `count` slots in a row, if there are any: of the shortest run that is long enough.
     pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
-        let (&base, &length) = self.0.iter().find(|(_, length)| **length >= count)?;
-        self.0.remove(&base);
+        let &(length, base) = self.by_length.range((count, 0)..).next()?;
+        self.remove(base);
         if length > count {
-            self.0.insert(base + count, length - count);
+            self.insert(base + count, length - count);
         }
         Some(base)
     }
 
     /// How many slots are free.
     pub(crate) fn count(&self) -> usize {
-        self.0.values().map(|length| *length as usize).sum()
+        self.count
     }
 
     /// The run from `base` on is free now. Joined with its neighbours.
     pub(crate) fn give(&mut self, mut base: u32, mut count: u32) {
-        if let Some((&before, &length)) = self.0.range(..base).next_back()
+        if let Some((&before, &length)) = self.lengths.range(..base).next_back()
             && before + length == base
         {
-            self.0.remove(&before);
+            self.remove(before);
             (base, count) = (before, count + length);
         }
-        if let Some(length) = self.0.remove(&(base + count)) {
+        if let Some(length) = self.remove(base + count) {
             count += length;
         }
-        self.0.insert(base, count);
+        self.insert(base, count);
+    }
+
+    fn insert(&mut self, base: u32, length: u32) {
+        self.lengths.insert(base, length);
+        self.by_length.insert((length, base));
+        self.count += length as usize;
+    }
+
+    /// The run from `base` on; its length, if there is one.
+    fn remove(&mut self, base: u32) -> Option<u32> {
+        let length = self.lengths.remove(&base)?;
+        self.by_length.remove(&(length, base));
+        self.count -= length as usize;
+        Some(length)
     }
 }
 

@@ -1,13 +1,15 @@
 //! What a shard has to do to get from one state of the directory to the next.
 //!
-//! Knows nothing of how a shard does it. Invariant: a pool that is in no list is the same in both
-//! states, as far as its shard is concerned.
+//! Buckets that the two states share are passed over, so it costs what has changed. Knows nothing of
+//! how a shard does it. Invariant: a pool that is in no list is the same in both states, as far as
+//! its shard is concerned.
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
-use ringwell_core::{NumberRange, PoolId};
+use ringwell_core::{NumberRange, PoolId, PromoNumber};
 
+use crate::placement::BUCKETS;
 use crate::{Directory, RingPool};
 
 /// The changes of one shard.
@@ -15,7 +17,7 @@ use crate::{Directory, RingPool};
 pub struct Changes {
     /// Indices of pools that leave the shard, with their ids.
     pub removed: Vec<(u32, PoolId)>,
-    /// Pools that come, or have other numbers or another lifetime, with their indices.
+    /// Pools that come, or have other numbers or another lifetime, with their indices, by their ids.
     pub put: Vec<(u32, Arc<RingPool>)>,
     /// Numbers that come into the shard's rotation: in no pool of it before.
     pub entering: Vec<NumberRange>,
@@ -25,22 +27,30 @@ impl Changes {
     /// From `before` to `after`, for `shard`.
     #[must_use]
     pub fn between(before: &Directory, after: &Directory, shard: u16) -> Self {
-        let mut old: HashMap<PoolId, &Arc<RingPool>> =
-            before.pools_of(shard).iter().map(|pool| (pool.id(), pool)).collect();
-        let mut put = Vec::new();
-        for pool in after.pools_of(shard) {
-            let is_same = |old: &Arc<RingPool>| {
-                Arc::ptr_eq(old, pool)
-                    || (old.numbers() == pool.numbers() && old.lifetime() == pool.lifetime())
-            };
-            let index = after.lookup(pool.id()).map_or(0, crate::Entry::index);
-            if !old.remove(&pool.id()).is_some_and(is_same) {
-                put.push((index, Arc::clone(pool)));
+        let (mut removed, mut put) = (Vec::new(), Vec::new());
+        let pools = |directory: &Directory, bucket| -> Vec<Arc<RingPool>> {
+            let is_own = directory.placement().of_bucket(bucket) == shard;
+            if is_own { directory.pools_in(bucket).to_vec() } else { Vec::new() }
+        };
+        let index = |directory: &Directory, id| directory.lookup(id).map(crate::Entry::index);
+        for bucket in (0..BUCKETS).filter(|bucket| !after.shares(before, *bucket)) {
+            for (old, new) in pairs(&pools(before, bucket), &pools(after, bucket)) {
+                match (old, new) {
+                    (Some(old), None) => {
+                        let index = index(before, old.id());
+                        removed.extend(index.map(|index| (index, old.id())));
+                    }
+                    (Some(old), Some(new)) if is_same(old, new) => {}
+                    (_, Some(new)) => {
+                        let index = index(after, new.id());
+                        put.extend(index.map(|index| (index, Arc::clone(new))));
+                    }
+                    (None, None) => {}
+                }
             }
         }
-        let index = |id: &PoolId| before.lookup(*id).map(|entry| (entry.index(), *id));
-        let mut removed: Vec<_> = old.keys().filter_map(index).collect();
         removed.sort_unstable();
+        put.sort_by_key(|(_, pool)| pool.id());
         let is_new = |range: &&NumberRange| !is_within(before, shard, **range);
         let entering =
             put.iter().flat_map(|(_, pool)| pool.numbers()).filter(is_new).copied().collect();
@@ -52,6 +62,42 @@ impl Changes {
     pub fn is_empty(&self) -> bool {
         self.removed.is_empty() && self.put.is_empty()
     }
+}
+
+/// Numbers that are overflow numbers in `after` and were not in `before`, each with a pool whose it is.
+#[must_use]
+pub fn new_overflow(before: &Directory, after: &Directory) -> Vec<(PromoNumber, PoolId)> {
+    let changed = (0..BUCKETS).filter(|bucket| !after.shares(before, *bucket));
+    let pools = changed.flat_map(|bucket| after.pools_in(bucket));
+    let numbers = pools.filter_map(|pool| Some((pool.overflow()?, pool.id())));
+    numbers.filter(|(number, _)| !before.is_overflow(*number)).collect()
+}
+
+/// A pool as it was and as it is.
+type Pair<'a> = (Option<&'a Arc<RingPool>>, Option<&'a Arc<RingPool>>);
+
+/// The pools of two lists, both by id, side by side.
+fn pairs<'a>(old: &'a [Arc<RingPool>], new: &'a [Arc<RingPool>]) -> Vec<Pair<'a>> {
+    let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
+    let mut pairs = Vec::new();
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => return pairs,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(one), Some(other)) => one.id().cmp(&other.id()),
+        };
+        pairs.push(match order {
+            Ordering::Less => (old.next(), None),
+            Ordering::Equal => (old.next(), new.next()),
+            Ordering::Greater => (None, new.next()),
+        });
+    }
+}
+
+/// Whether a shard sees no difference.
+fn is_same(old: &Arc<RingPool>, new: &Arc<RingPool>) -> bool {
+    Arc::ptr_eq(old, new) || (old.numbers() == new.numbers() && old.lifetime() == new.lifetime())
 }
 
 /// Whether every number of `range` is in some pool of `shard`; may say no where several ranges

@@ -22,11 +22,11 @@ pub(crate) struct Clash {
 
 /// Numbers in a row, and whose they are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
-    pub(crate) first: u64,
-    pub(crate) last: u64,
+struct Run {
+    first: u64,
+    last: u64,
     /// A place in the list of pools. Lists are shorter than 2^32: `Directory::POOLS_MAX`.
-    pub(crate) pool: u32,
+    pool: u32,
 }
 
 /// Every rule between `pools` that is broken, in the order of the pools.
@@ -41,7 +41,7 @@ pub(crate) fn clashes<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Clash> {
 }
 
 /// The ranges of all pools, by their first number.
-pub(crate) fn runs<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Run> {
+fn runs<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Run> {
     let mut runs: Vec<Run> = (0..)
         .zip(pools)
         .flat_map(|(pool, ring_pool)| {
@@ -58,7 +58,7 @@ pub(crate) fn runs<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Run> {
 }
 
 /// Whose rotation `number` is in, if `runs` do not overlap.
-pub(crate) fn owner(runs: &[Run], number: u64) -> Option<u32> {
+fn owner(runs: &[Run], number: u64) -> Option<u32> {
     let after = runs.partition_point(|run| run.first <= number);
     let run = runs[..after].last()?;
     (number <= run.last).then_some(run.pool)
@@ -68,12 +68,18 @@ fn same_ids<P: Borrow<RingPool>>(pools: &[P], found: &mut Vec<Clash>) {
     let mut ids: Vec<(PoolId, usize)> =
         pools.iter().enumerate().map(|(place, pool)| (pool.borrow().id(), place)).collect();
     ids.sort_unstable();
-    found.extend(ids.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| Clash {
-        pool: pair[1].1,
+    let twice = ids.windows(2).filter(|pair| pair[0].0 == pair[1].0);
+    found.extend(twice.map(|pair| same_id(pair[1].1, pair[1].0)));
+}
+
+/// The pool at `pool` has the id of another.
+pub(crate) fn same_id(pool: usize, id: PoolId) -> Clash {
+    Clash {
+        pool,
         field: "id",
-        message: format!("another pool has the id {} already", pair[1].0),
+        message: format!("another pool has the id {id} already"),
         hint: "give each pool an id of its own",
-    }));
+    }
 }
 
 fn shared_numbers<P: Borrow<RingPool>>(pools: &[P], runs: &[Run], found: &mut Vec<Clash>) {

@@ -1,36 +1,40 @@
 //! The directory: which ring pools there are, what they ask for, and which shard owns them.
 //!
-//! Owns an immutable snapshot that every shard reads and none changes; a change makes another one.
-//! Knows nothing of which numbers are free. Ranges of numbers stay ranges: what it takes of memory
-//! grows with the pools, not with their numbers.
+//! Owns an immutable snapshot that every shard reads and none changes. A change makes the next one,
+//! which shares all but the buckets that it touches: it costs what it changes, and so does dropping
+//! the state before it. Knows nothing of which numbers are free. Ranges of numbers stay ranges: the
+//! memory it takes grows with the pools, not with their numbers.
 //! Invariant: no two pools share an id or a number, and no overflow number is in rotation.
+//! Source: docs/decisions/026-the-directory-shares-its-buckets.md.
 
 use std::borrow::Borrow;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ringwell_core::{PoolId, PromoNumber};
 
-use crate::check::{self, Run};
-use crate::entry::{Entries, Entry};
-use crate::placement::SHARDS_MAX;
+use crate::check::{self, Clash};
+use crate::entry::Entry;
+use crate::indices::Indices;
+use crate::placement::{BUCKETS, SHARDS_MAX, bucket, bucket_of_spread, spread};
+use crate::rotation::Rotation;
+use crate::table::PoolTable;
 use crate::{Fault, Placement, RingPool, RingPoolKey};
+
+/// A table for each bucket.
+type Tables = Box<[Arc<PoolTable>; BUCKETS as usize]>;
 
 /// A snapshot of all ring pools.
 #[derive(Debug)]
 pub struct Directory {
     version: u64,
     placement: Placement,
-    /// By shard, then by id.
-    pools: Box<[Arc<RingPool>]>,
-    /// Where each shard's pools start in `pools`, and where the last one's end.
-    starts: Box<[usize]>,
-    entries: Entries,
-    /// The ranges in rotation, by their first number; they do not overlap.
-    runs: Box<[Run]>,
-    /// Overflow numbers with their pools, in rising order.
-    overflow: Box<[(PromoNumber, PoolId)]>,
-    numbers: u64,
+    /// By bucket.
+    tables: Tables,
+    pools: usize,
+    /// By shard.
+    indices: Vec<Indices>,
+    rotation: Rotation,
     /// Compared with whatever is presented for a pool that does not exist.
     nobody: RingPoolKey,
 }
@@ -47,110 +51,182 @@ impl Directory {
         Self::with_placement(version, pools, even(shards)?)
     }
 
-    /// Makes a snapshot of `pools`, each with the shard that `placement` gives it.
+    /// Makes a snapshot of `pools`, each with the shard that `placement` gives it. The indices of a
+    /// shard's pools are their places in [`Directory::pools_of`].
     ///
     /// # Errors
     /// As of [`Directory::new`].
     pub fn with_placement(
         version: u64,
-        pools: Vec<RingPool>,
+        pools: Vec<impl Into<Arc<RingPool>>>,
         placement: Placement,
     ) -> Result<Self, Vec<Fault>> {
+        let pools: Vec<Arc<RingPool>> = pools.into_iter().map(Into::into).collect();
         check_all(&pools)?;
-        Self::assemble(version, pools, placement)
+        Self::build(version, pools, placement)
     }
 
-    /// The same pools, each with the shard that `placement` gives it.
-    ///
-    /// # Errors
-    /// None, as the pools have been checked.
-    pub fn placed(self, placement: Placement) -> Result<Self, Vec<Fault>> {
-        Self::build(self.version, self.pools.into_vec(), placement, None)
+    /// The same pools, each with the shard that `placement` gives it; indices as of
+    /// [`Directory::with_placement`].
+    #[must_use]
+    pub fn placed(self, placement: Placement) -> Self {
+        let mut indices = vec![Indices::default(); usize::from(placement.shards())];
+        let tables = (0..BUCKETS).map(|bucket| {
+            let shard = placement.of_bucket(bucket);
+            let pools = self.tables[usize::from(bucket)].pools().to_vec();
+            table(pools, shard, &mut indices[usize::from(shard)])
+        });
+        let tables = all_tables(tables.collect());
+        Self { placement, tables, indices, ..self }
     }
 
     /// As [`Directory::with_placement`], for pools that have been checked against each other.
-    pub(crate) fn assemble(
-        version: u64,
-        pools: Vec<RingPool>,
-        placement: Placement,
-    ) -> Result<Self, Vec<Fault>> {
-        Self::build(version, pools.into_iter().map(Arc::new).collect(), placement, None)
-    }
-
-    /// The state that follows this one: `pools` on `placement`. Pools that stay with their shard
-    /// keep their [`Entry::index`].
-    ///
-    /// # Errors
-    /// As of [`Directory::new`].
-    pub fn succeed(
-        &self,
-        version: u64,
-        pools: Vec<Arc<RingPool>>,
-        placement: Placement,
-    ) -> Result<Self, Vec<Fault>> {
-        check_all(&pools)?;
-        Self::build(version, pools, placement, Some(self))
-    }
-
-    /// This state's pools with those of `put` in place of the ones with their ids, and without
-    /// those of `removed`. To be given to [`Directory::succeed`].
-    #[must_use]
-    pub fn changed(&self, put: Vec<RingPool>, removed: &[PoolId]) -> Vec<Arc<RingPool>> {
-        let gone: HashSet<PoolId> =
-            put.iter().map(RingPool::id).chain(removed.iter().copied()).collect();
-        let stay = self.pools.iter().filter(|pool| !gone.contains(&pool.id()));
-        stay.cloned().chain(put.into_iter().map(Arc::new)).collect()
-    }
-
-    /// `pools` as a whole list, in which those that are as in this state share its memory. To be
-    /// given to [`Directory::succeed`].
-    #[must_use]
-    pub fn reconciled(&self, pools: &[Arc<RingPool>]) -> Vec<Arc<RingPool>> {
-        let known = |pool: &Arc<RingPool>| self.shared(pool.id()).filter(|known| *known == pool);
-        pools.iter().map(|pool| Arc::clone(known(pool).unwrap_or(pool))).collect()
-    }
-
-    fn build(
+    pub(crate) fn build(
         version: u64,
         mut pools: Vec<Arc<RingPool>>,
         placement: Placement,
-        before: Option<&Self>,
     ) -> Result<Self, Vec<Fault>> {
-        if pools.len() > Self::POOLS_MAX {
-            return Err(vec![pools_fault(pools.len())]);
-        }
-        pools.sort_by_cached_key(|pool| (placement.shard(pool.id()), pool.id()));
-        let starts: Box<[usize]> = (0..=placement.shards())
-            .map(|shard| pools.partition_point(|pool| placement.shard(pool.id()) < shard))
-            .collect();
-        let mut entries = Vec::with_capacity(pools.len());
-        for (shard, bounds) in (0..).zip(starts.windows(2)) {
-            let of_shard = &pools[bounds[0]..bounds[1]];
-            for (pool, index) in of_shard.iter().zip(indices(of_shard, shard, before)) {
-                entries.push((pool.id(), Entry::new(pool, shard, index)));
+        check_count(pools.len())?;
+        let (count, rotation) = (pools.len(), Rotation::new(&pools));
+        pools.sort_by_cached_key(|pool| (bucket(pool.id()), pool.id()));
+        let mut indices = vec![Indices::default(); usize::from(placement.shards())];
+        let mut pools = pools.into_iter().peekable();
+        let tables = (0..BUCKETS).map(|at| {
+            let shard = placement.of_bucket(at);
+            let of_bucket = std::iter::from_fn(|| pools.next_if(|pool| bucket(pool.id()) == at));
+            table(of_bucket.collect(), shard, &mut indices[usize::from(shard)])
+        });
+        let tables = all_tables(tables.collect());
+        let nobody = RingPoolKey::NOBODY;
+        Ok(Self { version, tables, pools: count, placement, indices, rotation, nobody })
+    }
+
+    /// The state that follows this one: with `put` in place of the pools that have their ids, and
+    /// without those of `removed`. Pools that stay keep their [`Entry::index`].
+    ///
+    /// # Errors
+    /// Every rule that the pools break then; `ring_pool[7]` is the eighth of `put`.
+    pub fn change(&self, put: Vec<RingPool>, removed: &[PoolId]) -> Result<Self, Vec<Fault>> {
+        self.next(&put.into_iter().map(Arc::new).collect::<Vec<_>>(), removed)
+    }
+
+    /// The state that follows this one: with `pools` and no others. Those that are as in this state
+    /// share its memory.
+    ///
+    /// # Errors
+    /// As of [`Directory::change`], of those pools that are not as in this state.
+    pub fn replace<'a>(
+        &self,
+        pools: impl IntoIterator<Item = &'a Arc<RingPool>>,
+    ) -> Result<Self, Vec<Fault>> {
+        let (mut put, mut kept) = (Vec::new(), BTreeSet::new());
+        for pool in pools {
+            if self.shared(pool.id()) == Some(pool) {
+                kept.insert(pool.id());
+            } else {
+                put.push(Arc::clone(pool));
             }
         }
-        let mut overflow: Vec<_> =
-            pools.iter().filter_map(|pool| Some((pool.overflow()?, pool.id()))).collect();
-        overflow.sort_unstable();
-        Ok(Self {
-            version,
-            placement,
-            starts,
-            entries: Entries::new(entries),
-            runs: check::runs(&pools).into(),
-            overflow: overflow.into(),
-            numbers: pools.iter().map(|pool| pool.number_count()).sum(),
-            nobody: RingPoolKey::NOBODY,
-            pools: pools.into(),
-        })
+        let gone = self.pools().map(|pool| pool.id()).filter(|id| !kept.contains(id));
+        self.next(&put, &gone.collect::<Vec<_>>())
+    }
+
+    fn next(&self, put: &[Arc<RingPool>], removed: &[PoolId]) -> Result<Self, Vec<Fault>> {
+        let mut changes = BTreeMap::new();
+        for id in removed {
+            changes.extend(self.shared(*id).map(|_| (*id, None)));
+        }
+        for (place, pool) in put.iter().enumerate() {
+            let before = changes.insert(pool.id(), Some(Arc::clone(pool)));
+            if before.is_some_and(|before| before.is_some()) {
+                return Err(faults(vec![check::same_id(place, pool.id())]));
+            }
+        }
+        let known = changes.keys().filter_map(|id| self.shared(*id));
+        let mut rotation = self.rotation.clone();
+        let mut pools = self.pools;
+        for pool in known {
+            rotation.remove(pool);
+            pools -= 1;
+        }
+        pools += put.len();
+        check_count(pools)?;
+        let clashes = rotation.put(put);
+        if !clashes.is_empty() {
+            return Err(faults(clashes));
+        }
+        let (tables, indices) = self.next_tables(changes);
+        let (version, placement) = (self.version + 1, self.placement.clone());
+        Ok(Self { version, placement, tables, pools, indices, rotation, nobody: self.nobody })
+    }
+
+    /// The tables with these pools instead of those with their ids, or without.
+    fn next_tables(
+        &self,
+        changes: BTreeMap<PoolId, Option<Arc<RingPool>>>,
+    ) -> (Tables, Vec<Indices>) {
+        let mut indices = self.indices.clone();
+        for id in changes.iter().filter(|(_, put)| put.is_none()).map(|(id, _)| id) {
+            if let Some(entry) = self.lookup(*id) {
+                indices[usize::from(entry.shard())].give(entry.index());
+            }
+        }
+        // Of each bucket: ids that it has no more as they were, and what comes.
+        let mut by_bucket = BTreeMap::<u16, (BTreeSet<PoolId>, Vec<_>)>::new();
+        for (id, put) in changes {
+            let (replaced, new) = by_bucket.entry(bucket(id)).or_default();
+            replaced.insert(id);
+            let Some(pool) = put else { continue };
+            let shard = self.placement.shard(id);
+            let of_shard = &mut indices[usize::from(shard)];
+            let index = self.lookup(id).map_or_else(|| of_shard.take(), Entry::index);
+            let entry = Entry::new(&pool, shard, index);
+            new.push((pool, entry));
+        }
+        let mut tables = self.tables.clone();
+        for (bucket, (replaced, mut pools)) in by_bucket {
+            let before = &mut tables[usize::from(bucket)];
+            let stay = before.pools().iter().filter(|pool| !replaced.contains(&pool.id()));
+            let entry = |pool: &Arc<RingPool>| self.lookup(pool.id()).cloned();
+            pools.extend(stay.filter_map(|pool| Some((Arc::clone(pool), entry(pool)?))));
+            pools.sort_by_key(|(pool, _)| pool.id());
+            *before = Arc::new(PoolTable::new(pools));
+        }
+        (tables, indices)
+    }
+
+    /// The state that follows this one: the same pools, each with the shard that `placement` gives
+    /// it. Pools that stay with their shard keep their [`Entry::index`].
+    #[must_use]
+    pub fn moved(&self, placement: Placement) -> Self {
+        let mut indices = self.indices.clone();
+        indices.resize(usize::from(placement.shards()).max(indices.len()), Indices::default());
+        let mut tables = self.tables.clone();
+        let is_moved =
+            |bucket: &u16| placement.of_bucket(*bucket) != self.placement.of_bucket(*bucket);
+        let moved: Vec<u16> = (0..BUCKETS).filter(is_moved).collect();
+        for bucket in &moved {
+            let of_shard = &mut indices[usize::from(self.placement.of_bucket(*bucket))];
+            for pool in tables[usize::from(*bucket)].pools() {
+                self.lookup(pool.id()).iter().for_each(|entry| of_shard.give(entry.index()));
+            }
+        }
+        for bucket in moved {
+            let shard = placement.of_bucket(bucket);
+            let before = &mut tables[usize::from(bucket)];
+            *before = table(before.pools().to_vec(), shard, &mut indices[usize::from(shard)]);
+        }
+        let (version, rotation) = (self.version + 1, self.rotation.clone());
+        let (pools, nobody) = (self.pools, self.nobody);
+        Self { version, placement, tables, pools, indices, rotation, nobody }
     }
 
     /// What the path of a request needs to know of `pool`; `None` if there is none.
     #[inline]
     #[must_use]
     pub fn lookup(&self, pool: PoolId) -> Option<&Entry> {
-        self.entries.get(pool)
+        let spread = spread(pool);
+        self.tables[usize::from(bucket_of_spread(spread))].get(spread, pool)
     }
 
     /// Whether `key` opens the pool that a look-up found. Takes as long if it found none, so that
@@ -183,25 +259,39 @@ impl Directory {
         self.placement.shards()
     }
 
-    /// All pools, by shard, then by id.
+    /// How many pools there are.
     #[must_use]
-    pub fn pools(&self) -> &[Arc<RingPool>] {
-        &self.pools
+    pub const fn pool_count(&self) -> usize {
+        self.pools
+    }
+
+    /// All pools, by bucket, then by id.
+    pub fn pools(&self) -> impl Iterator<Item = &Arc<RingPool>> {
+        self.tables.iter().flat_map(|table| table.pools())
     }
 
     /// How many numbers are in rotation, in all pools together.
     #[must_use]
     pub const fn number_count(&self) -> u64 {
-        self.numbers
+        self.rotation.count()
     }
 
-    /// The pools of `shard`, by their ids; none if there is no such shard.
+    /// The pools of `shard`, by bucket, then by id; none if there is no such shard.
+    pub fn pools_of(&self, shard: u16) -> impl Iterator<Item = &Arc<RingPool>> {
+        self.placement.buckets_of(shard).flat_map(|bucket| self.pools_in(bucket))
+    }
+
+    /// The pools of a bucket, by id; none if there is no such bucket.
     #[must_use]
-    pub fn pools_of(&self, shard: u16) -> &[Arc<RingPool>] {
-        match self.starts.get(usize::from(shard)..usize::from(shard) + 2) {
-            Some(bounds) => &self.pools[bounds[0]..bounds[1]],
-            None => &[],
-        }
+    pub fn pools_in(&self, bucket: u16) -> &[Arc<RingPool>] {
+        self.tables.get(usize::from(bucket)).map_or(&[], |table| table.pools())
+    }
+
+    /// Whether this state and `other` share all that they know of the pools of a bucket: then these
+    /// are the same, and of the same shard.
+    pub(crate) fn shares(&self, other: &Self, bucket: u16) -> bool {
+        let of = |directory: &Self| directory.tables.get(usize::from(bucket)).map(Arc::as_ptr);
+        of(self) == of(other)
     }
 
     /// The pool with everything that the directory knows of it.
@@ -211,30 +301,40 @@ impl Directory {
     }
 
     fn shared(&self, id: PoolId) -> Option<&Arc<RingPool>> {
-        let pools = self.pools_of(self.lookup(id)?.shard());
-        pools.get(pools.binary_search_by_key(&id, |pool| pool.id()).ok()?)
+        self.tables[usize::from(bucket(id))].pool(id)
     }
 
     /// The pool in whose rotation `number` is.
     #[must_use]
     pub fn pool_by_number(&self, number: PromoNumber) -> Option<PoolId> {
-        let place = check::owner(&self.runs, number.to_u64())?;
-        Some(self.pools[usize::try_from(place).ok()?].id())
+        self.rotation.pool(number)
     }
 
     /// Whether `number` is the overflow number of some pool.
     #[must_use]
     pub fn is_overflow(&self, number: PromoNumber) -> bool {
-        self.overflow.binary_search_by_key(&number, |(other, _)| *other).is_ok()
+        self.rotation.overflow_pools(number).next().is_some()
     }
 
     /// The pools whose overflow number is `number`, by their ids.
     #[must_use]
     pub fn overflow_pools(&self, number: PromoNumber) -> Vec<PoolId> {
-        let first = self.overflow.partition_point(|(other, _)| *other < number);
-        let rest = &self.overflow[first..];
-        rest.iter().take_while(|(other, _)| *other == number).map(|(_, pool)| *pool).collect()
+        self.rotation.overflow_pools(number).collect()
     }
+}
+
+/// The table of a bucket's pools, which stand by their ids and come to `shard`.
+fn table(pools: Vec<Arc<RingPool>>, shard: u16, indices: &mut Indices) -> Arc<PoolTable> {
+    let with_entry = |pool: Arc<RingPool>| {
+        let entry = Entry::new(&pool, shard, indices.take());
+        (pool, entry)
+    };
+    Arc::new(PoolTable::new(pools.into_iter().map(with_entry).collect()))
+}
+
+#[expect(clippy::expect_used, reason = "it is called with a table for each bucket")]
+fn all_tables(tables: Vec<Arc<PoolTable>>) -> Tables {
+    tables.try_into().expect("a table for each bucket")
 }
 
 /// As [`Placement::even`], with a fault for a count of shards that cannot be.
@@ -249,37 +349,27 @@ pub(crate) fn even(shards: u16) -> Result<Placement, Vec<Fault>> {
 
 /// Checks the rules between pools.
 fn check_all<P: Borrow<RingPool>>(pools: &[P]) -> Result<(), Vec<Fault>> {
-    let faults: Vec<Fault> = check::clashes(pools)
-        .into_iter()
-        .map(|clash| Fault {
-            field: format!("ring_pool[{}].{}", clash.pool, clash.field),
-            message: clash.message,
-            hint: Some(clash.hint.to_owned()),
-            ..Fault::default()
-        })
-        .collect();
-    if faults.is_empty() { Ok(()) } else { Err(faults) }
+    let clashes = check::clashes(pools);
+    if clashes.is_empty() { Ok(()) } else { Err(faults(clashes)) }
 }
 
-/// The indices of a shard's pools: those of `before` for pools that it had already, and for others
-/// the lowest that are free.
-fn indices(pools: &[Arc<RingPool>], shard: u16, before: Option<&Directory>) -> Vec<u32> {
-    let kept = |pool: &Arc<RingPool>| {
-        let entry = before?.lookup(pool.id())?;
-        (entry.shard() == shard).then_some(entry.index())
-    };
-    let kept: Vec<Option<u32>> = pools.iter().map(kept).collect();
-    let taken: HashSet<u32> = kept.iter().copied().flatten().collect();
-    let mut free = (0..).filter(|index| !taken.contains(index));
-    kept.into_iter().map(|index| index.unwrap_or_else(|| free.next().unwrap_or(u32::MAX))).collect()
-}
-
-fn pools_fault(count: usize) -> Fault {
-    Fault {
-        field: "ring_pool".to_owned(),
-        message: format!("are {count}, and may be {} at most", Directory::POOLS_MAX),
+fn faults(clashes: Vec<Clash>) -> Vec<Fault> {
+    let fault = |clash: Clash| Fault {
+        field: format!("ring_pool[{}].{}", clash.pool, clash.field),
+        message: clash.message,
+        hint: Some(clash.hint.to_owned()),
         ..Fault::default()
-    }
+    };
+    clashes.into_iter().map(fault).collect()
+}
+
+fn check_count(pools: usize) -> Result<(), Vec<Fault>> {
+    let fault = || Fault {
+        field: "ring_pool".to_owned(),
+        message: format!("are {pools}, and may be {} at most", Directory::POOLS_MAX),
+        ..Fault::default()
+    };
+    if pools > Directory::POOLS_MAX { Err(vec![fault()]) } else { Ok(()) }
 }
 
 #[cfg(test)]

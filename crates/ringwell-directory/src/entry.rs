@@ -1,10 +1,8 @@
-//! What the path of a request needs to know of each ring pool, and how it is found by the pool's id.
+//! What the path of a request needs to know of one ring pool.
 //!
-//! Ids are counted up by whoever makes pools, so most stand in a table; the others are hashed.
-//! Invariant: entries lie side by side, and one with a key of up to 33 bytes is read in one cache
-//! line.
+//! Invariant: of a pool with a key of up to 33 bytes, and without a second key, one cache line is
+//! read to find it, to compare its key and to ask its shard.
 
-use std::collections::HashMap;
 use std::mem::offset_of;
 use std::sync::Arc;
 
@@ -17,15 +15,29 @@ use crate::{RingPool, RingPoolKey, Tracking};
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Entry {
-    /// Lies elsewhere: few pools have one.
-    next_key: Option<Box<RingPoolKey>>,
-    tracking: Option<Arc<Tracking>>,
+    id: PoolId,
+    /// Lies elsewhere: few pools have any of it.
+    rare: Option<Arc<Rare>>,
     /// As an integer, 0 for none: `Option<PromoNumber>` would take twice the room.
     overflow: u64,
     index: u32,
-    shard: u16,
+    /// There are 256 at most.
+    shard: u8,
+    /// Says what else is to be read, so that nothing is read in vain.
+    flags: u8,
     key: RingPoolKey,
     lifetime: Millis,
+}
+
+/// There is no pool here.
+const VACANT: u8 = 1;
+const HAS_NEXT_KEY: u8 = 2;
+const IS_TRACKED: u8 = 4;
+
+#[derive(Debug)]
+struct Rare {
+    next_key: Option<RingPoolKey>,
+    tracking: Option<Arc<Tracking>>,
 }
 
 const _: () = assert!(size_of::<Entry>() == 128);
@@ -33,22 +45,56 @@ const _: () = assert!(offset_of!(Entry, key) == 30);
 
 impl Entry {
     pub(crate) fn new(pool: &RingPool, shard: u16, index: u32) -> Self {
+        let rare = Rare { next_key: pool.next_key().copied(), tracking: pool.tracking().cloned() };
+        let mut flags = 0;
+        if rare.next_key.is_some() {
+            flags |= HAS_NEXT_KEY;
+        }
+        if rare.tracking.is_some() {
+            flags |= IS_TRACKED;
+        }
         Self {
-            key: *pool.key(),
-            next_key: pool.next_key().copied().map(Box::new),
-            tracking: pool.tracking().cloned(),
-            lifetime: pool.lifetime(),
+            id: pool.id(),
+            rare: (flags != 0).then(|| Arc::new(rare)),
             overflow: pool.overflow().map_or(0, PromoNumber::to_u64),
             index,
-            shard,
+            shard: u8::try_from(shard).unwrap_or(u8::MAX),
+            flags,
+            key: *pool.key(),
+            lifetime: pool.lifetime(),
         }
+    }
+
+    /// Stands where there is no pool.
+    pub(crate) const fn vacant(id: PoolId) -> Self {
+        Self {
+            id,
+            rare: None,
+            overflow: 0,
+            index: 0,
+            shard: 0,
+            flags: VACANT,
+            key: RingPoolKey::NOBODY,
+            lifetime: Millis::ZERO,
+        }
+    }
+
+    /// Whether there is no pool here.
+    pub(crate) const fn is_vacant(&self) -> bool {
+        self.flags == VACANT
+    }
+
+    /// The pool.
+    #[inline]
+    pub(crate) const fn id(&self) -> PoolId {
+        self.id
     }
 
     /// The shard that owns the pool.
     #[inline]
     #[must_use]
     pub const fn shard(&self) -> u16 {
-        self.shard
+        self.shard as u16
     }
 
     /// Where the pool is among its shard's pools. It stays the same in later states of the
@@ -77,60 +123,20 @@ impl Entry {
     #[inline]
     #[must_use]
     pub fn tracking(&self) -> Option<&Tracking> {
-        self.tracking.as_deref()
+        self.rare.as_ref().filter(|_| self.is_tracked())?.tracking.as_deref()
+    }
+
+    /// Whether there is what tracking URLs are made of.
+    #[inline]
+    #[must_use]
+    pub const fn is_tracked(&self) -> bool {
+        self.flags & IS_TRACKED != 0
     }
 
     /// The key, and the one that is valid beside it, if there is one.
     #[inline]
     pub(crate) fn keys(&self) -> (&RingPoolKey, Option<&RingPoolKey>) {
-        (&self.key, self.next_key.as_deref())
+        let rare = self.rare.as_ref().filter(|_| self.flags & HAS_NEXT_KEY != 0);
+        (&self.key, rare.and_then(|rare| rare.next_key.as_ref()))
     }
 }
-
-/// The entries of all pools.
-#[derive(Debug)]
-pub(crate) struct Entries {
-    all: Box<[Entry]>,
-    /// Places in `all` by id; [`NOWHERE`] for ids that no pool has.
-    table: Box<[u32]>,
-    /// Those of ids beyond the table.
-    others: HashMap<PoolId, u32, foldhash::fast::FixedState>,
-}
-
-/// No entry has this place.
-const NOWHERE: u32 = u32::MAX;
-
-/// The table has room for so many ids a pool, and some more.
-const TABLE_IDS_A_POOL: usize = 4;
-const TABLE_IDS_MORE: usize = 1024;
-
-/// Pool ids come from the configuration, never from a stranger: a fixed seed cannot be abused.
-const SEED: u64 = 0x5269_6E67_7765_6C6C;
-
-impl Entries {
-    pub(crate) fn new(entries: Vec<(PoolId, Entry)>) -> Self {
-        let table_ids = entries.len() * TABLE_IDS_A_POOL + TABLE_IDS_MORE;
-        let index = |PoolId(id): PoolId| usize::try_from(id).ok().filter(|id| *id < table_ids);
-        let greatest = entries.iter().filter_map(|(id, _)| index(*id)).max();
-        let mut table = vec![NOWHERE; greatest.map_or(0, |greatest| greatest + 1)];
-        let mut others = HashMap::with_hasher(foldhash::fast::FixedState::with_seed(SEED));
-        for (place, (id, _)) in (0..).zip(&entries) {
-            match index(*id) {
-                Some(index) => table[index] = place,
-                None => _ = others.insert(*id, place),
-            }
-        }
-        let all = entries.into_iter().map(|(_, entry)| entry).collect();
-        Self { all, table: table.into(), others }
-    }
-
-    #[inline]
-    pub(crate) fn get(&self, pool: PoolId) -> Option<&Entry> {
-        let in_table = usize::try_from(pool.0).ok().and_then(|id| self.table.get(id));
-        let place = in_table.or_else(|| self.others.get(&pool))?;
-        self.all.get(*place as usize)
-    }
-}
-
-#[cfg(test)]
-mod tests;

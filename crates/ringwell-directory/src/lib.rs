@@ -13,15 +13,19 @@ mod demo;
 mod directory;
 mod entry;
 mod fault;
+mod indices;
 mod key;
 mod owners;
 mod placement;
 mod places;
 mod pool;
+mod rotation;
+mod sorted;
+mod table;
 mod token;
 
 pub use bucket_holds::{BucketHold, BucketHolds};
-pub use changes::Changes;
+pub use changes::{Changes, new_overflow};
 pub use cluster::{Cluster, ClusterMap, ClusterNode, Secret, TlsFiles};
 pub use config::{
     Api, Application, Buying, Config, Consent, Database, Durability, Growth, GrowthMode, Inventory,

@@ -21,12 +21,26 @@ pub const SHARDS_MAX: u16 = 256;
 /// ids 1 to 200 each of four shards gets 49 to 51, where a random hash gives 38 to 62.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
+/// So many of the top bits of a spread id are its bucket.
+pub(crate) const BUCKET_BITS: u32 = BUCKETS.trailing_zeros();
+
+/// A pool's id, spread over all integers. Its top bits depend on every bit of the id.
+#[inline]
+pub(crate) const fn spread(pool: PoolId) -> u64 {
+    pool.0.wrapping_mul(GOLDEN)
+}
+
 /// The bucket of a pool: 0 to 1,023.
 #[inline]
 #[must_use]
 pub const fn bucket(pool: PoolId) -> u16 {
-    // The top ten bits, which depend on every bit of the id.
-    (pool.0.wrapping_mul(GOLDEN) >> 54) as u16
+    bucket_of_spread(spread(pool))
+}
+
+/// The bucket of a pool whose id is spread to this.
+#[inline]
+pub(crate) const fn bucket_of_spread(spread: u64) -> u16 {
+    (spread >> (u64::BITS - BUCKET_BITS)) as u16
 }
 
 /// Which shard owns which bucket.

@@ -263,7 +263,7 @@ impl Embedded {
             version: env!("CARGO_PKG_VERSION"),
             durability: self.durability.to_string(),
             deadline_ms: self.deadline_ms(),
-            ring_pools: self.directory.pools().len(),
+            ring_pools: self.directory.pool_count(),
             numbers: self.directory.number_count(),
             batches: self.batches,
             rows: self.rows,

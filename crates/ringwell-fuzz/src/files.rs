@@ -53,7 +53,7 @@ pub fn pools_csv(text: &[u8]) {
     check_directory(&directory);
     file("pools.csv", written_out(&directory).as_bytes());
     let (_, again) = load_config(&config).unwrap();
-    assert_eq!(again.pools(), directory.pools());
+    assert!(again.pools().eq(directory.pools()));
 }
 
 /// Any cluster file: nodes and those who need not know the secret read the same map, and the
@@ -108,7 +108,7 @@ fn check_faults(faults: &[Fault], text: &[u8]) {
 
 fn written_out(directory: &Directory) -> String {
     let header = "id,ring_pool_key,next_ring_pool_key,lifetime_seconds,numbers,overflow_number\n";
-    let lines = directory.pools().iter().map(|pool| {
+    let lines = directory.pools().map(|pool| {
         let range = |range: &NumberRange| format!("{}-{}", range.first(), range.last());
         let millis = pool.lifetime().0;
         format!(

@@ -92,7 +92,7 @@ pub fn manage(text: &[u8]) {
 /// reads the same pools from there.
 pub fn import(text: &[u8]) {
     let Some(directory) = read_list(text) else { return };
-    let pools: Vec<RingPool> = directory.pools().iter().map(|pool| (**pool).clone()).collect();
+    let pools: Vec<RingPool> = directory.pools().map(|pool| (**pool).clone()).collect();
     STAGE.with_borrow_mut(|stage| {
         let stage = stage.get_or_insert_with(Stage::new);
         stage.runtime.block_on(async {

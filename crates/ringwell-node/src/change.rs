@@ -4,6 +4,8 @@
 //! pools everywhere before they enter others anywhere, and take their lockouts along; only when
 //! every pool is in place do the threads look rows up in the new state. A row that was looked up in
 //! the state before and finds its pool gone is refused as moved, and overflows.
+//! The next state is made, compared and dropped on threads of its own: shards have their numbers
+//! put in place, and nothing else.
 //! Source: docs/spec/allocation.md, "Changes while the shard serves".
 
 mod known;
@@ -13,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ringwell_core::{InRotation, Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
-use ringwell_directory::{Changes, Directory, RingPool, bucket};
+use ringwell_directory::{Changes, Directory, Fault, RingPool, bucket, new_overflow};
 use ringwell_journal::AnswerEntry;
 use tokio::sync::oneshot;
 
@@ -74,12 +76,33 @@ pub(crate) enum ChangeError {
     /// Two pools of a shard would have one number.
     #[error("ring pool {pool} cannot have {number}: ring pool {owner} has it")]
     Clash { pool: PoolId, number: PromoNumber, owner: PoolId },
+    /// Rules between pools are broken.
+    #[error("{}", text(.0))]
+    Rules(Vec<Fault>),
     /// A shard does not answer.
     #[error("shard {0} did not take the change: it is stopping, or has too much to do")]
     Shard(u16),
+    /// The node ends.
+    #[error("the server is stopping")]
+    Stopping,
 }
 
-/// Brings all shards of this node from the directory's present state to `next`.
+fn text(faults: &[Fault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// A change that is about to be made.
+struct Prepared {
+    before: Arc<Directory>,
+    next: Arc<Directory>,
+    /// By shard of this node.
+    changes: BTreeMap<u16, Changes>,
+    /// Numbers that become overflow numbers.
+    overflow: Vec<(PromoNumber, PoolId)>,
+}
+
+/// Brings all shards of this node from the directory's present state to the one that `make` makes of
+/// it, and returns that.
 ///
 /// # Errors
 /// [`ChangeError`]. Shards that do not answer are about to end; whatever else is found is found
@@ -87,21 +110,47 @@ pub(crate) enum ChangeError {
 pub(crate) async fn apply(
     node: &Node,
     peers: &Peers,
-    next: Arc<Directory>,
-) -> Result<(), ChangeError> {
-    let before = node.directory();
-    let shards: Vec<u16> = node.shards().collect();
-    check_overflow(peers, &shards, &before, &next).await?;
-    let changes: BTreeMap<u16, Changes> =
-        shards.iter().map(|shard| (*shard, Changes::between(&before, &next, *shard))).collect();
-    let held = held(peers, &shards, &before).await?;
+    make: impl FnOnce(&Directory) -> Result<Directory, Vec<Fault>> + Send + 'static,
+) -> Result<Arc<Directory>, ChangeError> {
+    let (before, shards) = (node.directory(), node.shards().collect::<Vec<_>>());
+    let prepared = tokio::task::spawn_blocking(move || prepare(before, &shards, make)).await;
+    let prepared = prepared.map_err(|_| ChangeError::Stopping)??;
+    let taken = take_steps(node, peers, &prepared).await;
+    let next = Arc::clone(&prepared.next);
+    // It may be the last one who has the state before: large, if all pools have changed.
+    tokio::task::spawn_blocking(move || drop(prepared));
+    taken.map(|()| next)
+}
+
+/// All that needs no shard.
+fn prepare(
+    before: Arc<Directory>,
+    shards: &[u16],
+    make: impl FnOnce(&Directory) -> Result<Directory, Vec<Fault>>,
+) -> Result<Prepared, ChangeError> {
+    let next = make(&before).map_err(ChangeError::Rules)?;
+    let overflow = new_overflow(&before, &next);
+    let in_rotation = overflow.iter().find(|(number, _)| before.pool_by_number(*number).is_some());
+    if let Some(&(number, pool)) = in_rotation {
+        return Err(ChangeError::Overflow { number, pool, why: "it is in rotation" });
+    }
+    let changes = |shard: &u16| (*shard, Changes::between(&before, &next, *shard));
+    let changes = shards.iter().map(changes).collect();
+    Ok(Prepared { before, next: Arc::new(next), changes, overflow })
+}
+
+async fn take_steps(node: &Node, peers: &Peers, prepared: &Prepared) -> Result<(), ChangeError> {
+    let Prepared { before, next, changes, overflow } = prepared;
+    let shards: Vec<u16> = changes.keys().copied().collect();
+    check_overflow(peers, &shards, overflow).await?;
+    let held = held(peers, &shards, before).await?;
     let bucket_holds = node.bucket_holds();
     for (shard, changes) in changes.iter().filter(|(_, changes)| !changes.is_empty()) {
-        let smaller = smaller(&before, &changes.put);
+        let smaller = smaller(before, &changes.put);
         let removed = changes.removed.clone();
         ask(peers, *shard, Step::Leave { removed, smaller }).await?;
     }
-    for (shard, own) in &changes {
+    for (shard, own) in changes {
         let put: Vec<_> = own.put.iter().map(|(index, pool)| (*index, spec(pool))).collect();
         if put.is_empty() {
             continue;
@@ -109,10 +158,10 @@ pub(crate) async fn apply(
         let others = shards.iter().filter(|other| *other != shard);
         // Of free numbers too: rows of repeated batches are compared with who had them last.
         let mut others = ask_known(peers, others, &own.entering, true).await?;
-        let (mut known, answers) = match &moved(&changes, *shard)[..] {
+        let (mut known, answers) = match &moved(changes, *shard)[..] {
             [] => (Vec::new(), Vec::new()),
             buckets => {
-                let Known { numbers, answers, .. } = known(node, peers, &before, buckets).await?;
+                let Known { numbers, answers, .. } = known(node, peers, before, buckets).await?;
                 (numbers, answers)
             }
         };
@@ -130,9 +179,9 @@ pub(crate) async fn apply(
             return Err(ChangeError::Clash { pool, number, owner });
         }
     }
-    node.use_directory(Arc::clone(&next));
+    node.use_directory(Arc::clone(next));
     for shard in shards {
-        ask(peers, shard, Step::Use(Arc::clone(&next))).await?;
+        ask(peers, shard, Step::Use(Arc::clone(next))).await?;
     }
     Ok(())
 }
@@ -213,25 +262,12 @@ async fn ask_known(
     Ok(all)
 }
 
-/// Numbers that become overflow numbers are in nobody's hands, nor can they come there until then.
+/// Numbers that become overflow numbers, and are in no rotation, are in nobody's hands.
 async fn check_overflow(
     peers: &Peers,
     shards: &[u16],
-    before: &Directory,
-    next: &Directory,
+    new: &[(PromoNumber, PoolId)],
 ) -> Result<(), ChangeError> {
-    let mut new = Vec::new();
-    for pool in next.pools() {
-        let Some(number) = pool.overflow() else { continue };
-        if before.is_overflow(number) {
-            continue;
-        }
-        if before.pool_by_number(number).is_some() {
-            let why = "it is in rotation";
-            return Err(ChangeError::Overflow { number, pool: pool.id(), why });
-        }
-        new.push((number, pool.id()));
-    }
     let ranges: Vec<_> =
         new.iter().filter_map(|(number, _)| NumberRange::new(*number, 1)).collect();
     if ranges.is_empty() {
@@ -279,5 +315,7 @@ fn common(one: &[NumberRange], other: &[NumberRange]) -> Vec<NumberRange> {
     common
 }
 
+#[cfg(test)]
+mod pauses;
 #[cfg(test)]
 mod tests;

@@ -13,9 +13,9 @@ mod take;
 mod words;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
-use ringwell_directory::{Directory, Owners, bucket};
+use ringwell_directory::{Directory, Owners};
 
 pub(crate) use self::give::{Given, give, resume};
 pub(crate) use self::learn::{learn, learn_from, tell_all};
@@ -54,20 +54,11 @@ pub(crate) enum MoveError {
     Busy(String),
 }
 
-/// The directory as it is, on other owners.
-fn placed(node: &Node, owners: &Owners) -> Option<Arc<Directory>> {
-    let before = node.directory();
-    let pools = before.pools().to_vec();
-    // The pools have been checked: there are no faults.
-    before.succeed(before.version() + 1, pools, owners.placement()).ok().map(Arc::new)
-}
-
 /// Serves by these owners from now on. They are known as the node's once they are in use, so that
 /// what failed is done again when it is told again.
 async fn use_owners(node: &Node, peers: &Peers, owners: Owners) -> Result<(), ChangeError> {
-    if let Some(next) = placed(node, &owners) {
-        change::apply(node, peers, next).await?;
-    }
+    let placement = owners.placement();
+    change::apply(node, peers, move |before| Ok(before.moved(placement))).await?;
     node.set_owners(owners);
     Ok(())
 }
@@ -120,8 +111,7 @@ impl Node {
 /// What two nodes must know alike of the pools of `buckets` before those move.
 fn digest(directory: &Directory, buckets: &[u16]) -> String {
     let mut hasher = blake3::Hasher::new();
-    let mut pools: Vec<_> =
-        directory.pools().iter().filter(|pool| buckets.contains(&bucket(pool.id()))).collect();
+    let mut pools: Vec<_> = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket)).collect();
     pools.sort_by_key(|pool| pool.id());
     for pool in pools {
         for word in [pool.id().0, pool.lifetime().0, pool.numbers().len() as u64] {

@@ -202,12 +202,9 @@ pub(crate) async fn take(
     removed: &[PoolId],
 ) -> Result<(), String> {
     let _one = node.changes.lock().await;
-    let before = node.directory();
-    let pools = before.changed(put, removed);
-    let next = before.succeed(before.version() + 1, pools, before.placement().clone());
-    let next = next
-        .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
-    change::apply(node, peers, Arc::new(next)).await.map_err(|error| error.to_string())
+    let removed = removed.to_vec();
+    let taken = change::apply(node, peers, move |before| before.change(put, &removed)).await;
+    taken.map(drop).map_err(|error| error.to_string())
 }
 
 /// Asks the shard of this node that owns `pool`, if one does.
@@ -241,13 +238,14 @@ async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'static str,
 /// In parts, so that no shard is kept from its rows.
 async fn asked(node: &Node, peers: &Peers) -> Vec<PoolAsked> {
     let directory = node.directory();
-    let mut asked = Vec::with_capacity(directory.pools().len());
+    let mut asked = Vec::with_capacity(directory.pool_count());
     for shard in peers.shards().filter(|shard| node.is_own(*shard)) {
-        for pools in directory.pools_of(shard).chunks(LOOK_AT_ONCE) {
-            let place = |pool: &Arc<RingPool>| {
-                directory.lookup(pool.id()).map(|entry| (entry.index(), pool.id()))
-            };
-            let places = pools.iter().filter_map(place).collect();
+        let place = |pool: &Arc<RingPool>| {
+            directory.lookup(pool.id()).map(|entry| (entry.index(), pool.id()))
+        };
+        let mut all = directory.pools_of(shard).filter_map(place).peekable();
+        while all.peek().is_some() {
+            let places = all.by_ref().take(LOOK_AT_ONCE).collect();
             let (reply, answer) = oneshot::channel();
             let look = Message::Look(Look::Asked { places, reply });
             peers.send_when_there_is_room(shard, look).await;

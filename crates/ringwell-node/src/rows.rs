@@ -95,7 +95,7 @@ pub fn plan(directory: &Directory, text: &[u8], row: &Row) -> Plan {
             shard: entry.shard(),
             index: entry.index(),
             overflow: entry.overflow(),
-            is_tracked: entry.tracking().is_some(),
+            is_tracked: entry.is_tracked(),
         }),
         // Nobody without the key learns whether the pool exists.
         _ => Plan::Fail(RowError::InvalidKey { key: ask.key, pool: ask.pool_text }),

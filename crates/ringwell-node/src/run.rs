@@ -125,7 +125,7 @@ pub fn serve(
                 addresses = ?listeners.addresses,
                 shards = node.directory().shards(),
                 %durability,
-                ring_pools = node.directory().pools().len(),
+                ring_pools = node.directory().pool_count(),
                 numbers = node.directory().number_count(),
                 "serving"
             );
@@ -176,10 +176,7 @@ fn place(
         served.version() == by_file.version() && served.shards() == by_file.shards()
     };
     let owners = served.filter(is_of_file).unwrap_or(by_file);
-    let before = directory.placed(owners.placement());
-    // The pools have been checked.
-    let directory = before.unwrap_or_else(|_| unreachable!("checked pools are whole"));
-    Ok((directory, Some(owners)))
+    Ok((directory.placed(owners.placement()), Some(owners)))
 }
 
 /// The node's threads, and the sockets that are theirs.

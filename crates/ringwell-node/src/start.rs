@@ -262,8 +262,8 @@ pub(crate) fn spec(pool: &RingPool) -> PoolSpec {
     PoolSpec { lifetime: pool.lifetime() + ROUNDING, ..pool.spec() }
 }
 
-fn specs(pools: &[Arc<RingPool>]) -> Vec<PoolSpec> {
-    pools.iter().map(|pool| spec(pool)).collect()
+fn specs<'a>(pools: impl Iterator<Item = &'a Arc<RingPool>>) -> Vec<PoolSpec> {
+    pools.map(|pool| spec(pool)).collect()
 }
 
 /// Reads one shard's newest whole snapshot and the journal after it.

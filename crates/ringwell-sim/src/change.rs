@@ -263,13 +263,12 @@ impl World {
             return;
         };
         let before = &changing.before;
-        let pools = match changing.want {
-            Want::Manage => before.reconciled(&pools),
-            _ => before.pools().to_vec(),
+        let next = match changing.want {
+            Want::Manage => before
+                .replace(&pools)
+                .unwrap_or_else(|faults| unreachable!("clashing pools: {faults:?}")),
+            _ => before.moved(changing.owners.placement()),
         };
-        let placement = changing.owners.placement();
-        let next = before.succeed(before.version() + 1, pools, placement);
-        let next = next.unwrap_or_else(|faults| unreachable!("clashing pools: {faults:?}"));
         let next = Arc::new(next);
         let steps = &mut changing.steps;
         steps.extend(shards.iter().map(|shard| (*shard, Step::TellHolds)));

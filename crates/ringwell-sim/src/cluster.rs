@@ -108,8 +108,7 @@ impl Cluster {
         bug: Option<Bug>,
     ) -> Directory {
         let pools = self.ring_pools(late, bug);
-        let none = Directory::with_placement(0, Vec::new(), owners.placement());
-        let made = none.and_then(|none| none.succeed(1, pools, owners.placement()));
+        let made = Directory::with_placement(1, pools, owners.placement());
         made.unwrap_or_else(|faults| unreachable!("clashing pools: {faults:?}"))
     }
 

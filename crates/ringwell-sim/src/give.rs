@@ -135,7 +135,7 @@ impl World {
         match done {
             Done::Holds(holds) => {
                 let is_here = |pool: &PoolId| giving.buckets.contains(&bucket(*pool));
-                let pools = running.directory.pools().iter().map(|pool| pool.id());
+                let pools = running.directory.pools().map(|pool| pool.id());
                 let pools: Vec<PoolId> = pools.filter(is_here).collect();
                 for (held, until) in holds {
                     if held.is_none() {
@@ -178,8 +178,7 @@ impl World {
             giving.stage = Stage::Delivered;
             return self.change(node, Want::Delivered);
         }
-        let pools = running.directory.pools().iter();
-        let pools = pools.filter(|pool| still.contains(&bucket(pool.id())));
+        let pools = still.iter().flat_map(|bucket| running.directory.pools_in(*bucket));
         let numbers: Vec<NumberRange> = pools.flat_map(|pool| pool.numbers()).copied().collect();
         giving.stage = Stage::Knowing;
         let ask = |shard| {

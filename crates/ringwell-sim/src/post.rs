@@ -2,7 +2,7 @@
 //! `ringwell-node/src/handover/{words,learn}.rs`. Bytes are left out, what they say is not.
 
 use ringwell_core::{Millis, NumberRange, PoolId, Retired, Slot};
-use ringwell_directory::{BucketHold, Directory, Owner, Owners, bucket};
+use ringwell_directory::{BucketHold, Directory, Owner, Owners};
 use ringwell_engine::Refusal;
 use ringwell_journal::AnswerEntry;
 
@@ -84,7 +84,7 @@ pub(crate) fn read_hold(word: HoldWord, here: Millis) -> (u16, BucketHold) {
 
 /// Of the pools of these buckets.
 pub(crate) fn digest(directory: &Directory, buckets: &[u16]) -> Vec<PoolDigest> {
-    let pools = directory.pools().iter().filter(|pool| buckets.contains(&bucket(pool.id())));
+    let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
     let mut all: Vec<PoolDigest> =
         pools.map(|pool| (pool.id(), pool.lifetime(), pool.numbers().to_vec())).collect();
     all.sort_by_key(|(pool, _, _)| *pool);

@@ -251,7 +251,7 @@ impl World {
     }
 
     fn specs(&self, directory: &Directory, shard: u16) -> Vec<PoolSpec> {
-        directory.pools_of(shard).iter().map(|pool| spec(pool, self.bug)).collect()
+        directory.pools_of(shard).map(|pool| spec(pool, self.bug)).collect()
     }
 
     /// A shard serves. When all of a node do, it writes down by which map.
@@ -277,7 +277,7 @@ impl World {
             let life = self.nodes[node].life;
             self.queue.add(self.now + MS, Event::GiveOn(node, life));
         }
-        let known = self.nodes[node].running.as_ref().map_or(0, |r| r.directory.pools().len());
+        let known = self.nodes[node].running.as_ref().map_or(0, |r| r.directory.pool_count());
         if known < self.cluster.pools.len() && self.faults.is_on(Kind::LateList) {
             let life = self.nodes[node].life;
             let late = self.faults.stream(Kind::LateList).below(LATE_US);

@@ -28,9 +28,10 @@ proptest! {
         let (mut vacant, mut free) = (Vacant::default(), BTreeSet::new());
         for (takes, base, count) in steps {
             if takes {
-                let first = runs(&free).into_iter().find(|(_, length)| *length >= count);
+                let long = runs(&free).into_iter().filter(|(_, length)| *length >= count);
+                let shortest = long.min_by_key(|(base, length)| (*length, *base));
                 let taken = vacant.take(count);
-                prop_assert_eq!(taken, first.map(|(base, _)| base));
+                prop_assert_eq!(taken, shortest.map(|(base, _)| base));
                 if let Some(base) = taken {
                     free.retain(|slot| !(base..base + count).contains(slot));
                 }
@@ -39,8 +40,11 @@ proptest! {
                 free.extend(base..base + count);
             }
             prop_assert_eq!(vacant.count(), free.len());
-            let known: Vec<_> = vacant.0.iter().map(|(base, length)| (*base, *length)).collect();
-            prop_assert_eq!(known, runs(&free));
+            let known: Vec<_> = vacant.lengths.iter().map(|(base, length)| (*base, *length)).collect();
+            prop_assert_eq!(&known, &runs(&free));
+            let mut by_length: Vec<_> = known.iter().map(|(base, length)| (*length, *base)).collect();
+            by_length.sort_unstable();
+            prop_assert!(vacant.by_length.iter().copied().eq(by_length));
         }
     }
 }

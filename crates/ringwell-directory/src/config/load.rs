@@ -51,7 +51,8 @@ pub fn load(
     variables.apply(&mut config, cores);
     flags.apply(&mut config, cores);
     let placement = directory::even(config.shards)?;
-    let directory = Directory::assemble(1, found.pools, placement)?;
+    let directory =
+        Directory::build(1, found.pools.into_iter().map(Arc::new).collect(), placement)?;
     Ok((config, directory))
 }
 

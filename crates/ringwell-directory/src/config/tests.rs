@@ -71,7 +71,7 @@ fn what_is_not_written_has_its_default() {
     let (config, directory) = load_files(GOOD, "", &[], Overrides::default()).unwrap();
     assert_eq!(config, Config::new("/data".into(), 3));
     assert_eq!((config.shards, directory.shards()), (3, 3));
-    assert_eq!((directory.pools().len(), directory.number_count()), (1, 51));
+    assert_eq!((directory.pool_count(), directory.number_count()), (1, 51));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn the_sample_shows_every_setting_with_its_default() {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/ringwell.toml");
     let (config, directory) = load(&sample, |_| None, Overrides::default(), 3).unwrap();
     assert_eq!(config, Config::new("/var/lib/ringwell".into(), 3));
-    assert_eq!((directory.pools().len(), directory.number_count()), (2, 71));
+    assert_eq!((directory.pool_count(), directory.number_count()), (2, 71));
     let text = fs::read_to_string(sample).unwrap();
     let debug = format!("{config:?}");
     let fields = debug.split([' ', '{']).filter_map(|word| word.strip_suffix(':'));

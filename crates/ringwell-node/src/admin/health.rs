@@ -38,7 +38,7 @@ pub(crate) async fn healthz(State(admin): State<Admin>) -> Json<Health> {
         version: env!("CARGO_PKG_VERSION"),
         durability: admin.node.durability.to_string(),
         shards: directory.shards(),
-        ring_pools: directory.pools().len(),
+        ring_pools: directory.pool_count(),
         numbers: directory.number_count(),
         directory_age_ms: age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
     })

@@ -112,7 +112,7 @@ impl OfShard {
         Self {
             shard: stats.shard,
             journal: journal.map_or("failed", |(_, state)| JournalState::name(state)),
-            ring_pools: admin.node.directory().pools_of(stats.shard).len(),
+            ring_pools: admin.node.directory().pools_of(stats.shard).count(),
             numbers: stats.numbers,
             allocations: stats.engine.allocated,
             overflow: overflow.map(|(reason, rows)| (reason.name().into(), rows.into())).collect(),

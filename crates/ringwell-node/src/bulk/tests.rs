@@ -42,7 +42,7 @@ fn shard_threads(
     let mut peers = Peers::default();
     (0..).zip(senders).for_each(|(shard, way)| peers.add(shard, way));
     let thread = |(id, queue)| {
-        let specs = node.directory().pools_of(id).iter().map(|pool| pool.spec()).collect();
+        let specs = node.directory().pools_of(id).map(|pool| pool.spec()).collect();
         let tip = Tip::FIRST.raise_epoch();
         let (engine, _) = Restore::new(specs, 0).finish(tip, Clock::start().now(), false);
         let node = Arc::clone(&node);
@@ -73,7 +73,7 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 
 fn body(thread: &ShardThread, rows: usize) -> Bytes {
     let directory = thread.directory();
-    let pools = directory.pools().iter().cycle().take(rows);
+    let pools = directory.pools().collect::<Vec<_>>().into_iter().cycle().take(rows);
     let row = |(at, pool): (usize, &Arc<RingPool>)| {
         format!(
             r#"{{"api_suffix":"{}/allocate_number.json?ring_pool_key={}&m1=autos&m2=ford","request_id":"{at}"}}"#,
@@ -148,7 +148,7 @@ fn a_shard_that_does_not_answer_costs_its_own_rows_their_numbers_and_no_others()
     let answer = run(super::answer(&thread, body.clone(), &soon(30))).unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(30), "it did not wait for the other shard");
     let answer = String::from_utf8(answer).unwrap();
-    let own = thread.directory().pools_of(0).len();
+    let own = thread.directory().pools_of(0).count();
     assert_eq!(answer.matches("\"overflow\":true").count(), 100 - own);
     assert_eq!(locked(&thread), own);
     // It takes the rows up too late, and hands nothing out.
@@ -189,10 +189,7 @@ fn rows_that_are_refused_as_moved_are_asked_for_once_more_of_the_new_owner() {
     let (thread, _queue) = shards.remove(0);
     let before = thread.node.directory();
     let all_to = |shard| Placement::from_owners(&[shard; 1024], 3).unwrap();
-    let state = |shard| {
-        let pools = before.pools().to_vec();
-        Arc::new(before.succeed(2, pools, all_to(shard)).unwrap())
-    };
+    let state = |shard| Arc::new(before.moved(all_to(shard)));
     let (outdated, newest) = (state(1), state(2));
     let specs = |shard: &Rc<ShardThread>| {
         for (index, pool) in Changes::between(&before, &newest, 2).put {

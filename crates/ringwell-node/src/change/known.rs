@@ -58,7 +58,7 @@ async fn gather(
     directory: &Directory,
     buckets: &[u16],
 ) -> Result<(Facts, Millis), ChangeError> {
-    let pools = directory.pools().iter().filter(|pool| buckets.contains(&bucket(pool.id())));
+    let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
     let ranges: Vec<NumberRange> = pools.flat_map(|pool| pool.numbers()).copied().collect();
     let (mut facts, mut at) = (Facts::default(), Millis(u64::MAX));
     for shard in node.shards() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ringwell_core::{Millis, PoolId};
-use ringwell_directory::{BucketHold, Owners, bucket};
+use ringwell_directory::{BucketHold, Owners};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -49,8 +49,7 @@ pub(crate) async fn give(
     let owners = node.owners().ok_or(MoveError::NoCluster)?;
     let buckets = check(node, &owners, buckets, to)?;
     let directory = node.directory();
-    let pools = directory.pools().iter();
-    let ring_pools = pools.filter(|pool| buckets.contains(&bucket(pool.id()))).count();
+    let ring_pools = buckets.iter().map(|bucket| directory.pools_in(*bucket).len()).sum();
     let mut given = Given { buckets: buckets.len(), ring_pools, numbers: 0, took_ms: 0 };
     if node.is_own(to) {
         give_up(node, peers, &buckets, to, None).await?;
@@ -178,9 +177,8 @@ async fn holds(
     buckets: &[u16],
 ) -> Result<(Vec<(u64, u64)>, Millis), ChangeError> {
     let directory = node.directory();
-    let pools = directory.pools().iter().map(|pool| pool.id());
-    let buckets: BTreeSet<u16> = buckets.iter().copied().collect();
-    let pools: BTreeSet<PoolId> = pools.filter(|pool| buckets.contains(&bucket(*pool))).collect();
+    let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
+    let pools: BTreeSet<PoolId> = pools.map(|pool| pool.id()).collect();
     let (mut holds, mut of_all) = (Vec::new(), Millis::ZERO);
     for shard in node.shards() {
         if let Done::Holds(held) = ask(peers, shard, Step::TellHolds).await? {

@@ -117,7 +117,9 @@ fn seconds_make_a_lifetime_too() {
         let line = format!("lifetime_seconds = {seconds}");
         let toml = GOOD.replace("lifetime = \"30m\"", &line);
         let loaded = load_files(&toml, "", &[], Overrides::default());
-        loaded.map(|(_, directory)| directory.pools()[0].lifetime()).map_err(|f| lines(&f))
+        loaded
+            .map(|(_, directory)| directory.pools().next().unwrap().lifetime())
+            .map_err(|f| lines(&f))
     };
     assert_eq!(with("1_800"), Ok(Millis(1_800_000)));
     assert_eq!(with("0.01"), Ok(Millis(10)));

@@ -1,0 +1,30 @@
+//! Which indices of a shard's pools are in use.
+//!
+//! Invariant: an index is given to one pool at a time, the lowest that is free first.
+
+use crate::sorted::Sorted;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Indices {
+    /// Free ones below the end.
+    free: Sorted<u32>,
+    end: u32,
+}
+
+impl Indices {
+    /// The lowest that is free.
+    pub(crate) fn take(&mut self) -> u32 {
+        if let Some(index) = self.free.first() {
+            self.free.remove(index);
+            return index;
+        }
+        // A directory has fewer pools than there are indices.
+        self.end += 1;
+        self.end - 1
+    }
+
+    /// Nobody has `index` any more.
+    pub(crate) fn give(&mut self, index: u32) {
+        self.free.insert(index);
+    }
+}

@@ -1,0 +1,157 @@
+//! Which pool has which number: those in rotation, and the overflow numbers.
+//!
+//! Owns the rules on numbers between pools while pools change; a whole list that nobody has checked
+//! is checked by `check.rs`. A clone shares nearly all of its memory.
+//! Invariants: ranges in rotation do not overlap, and no overflow number is in one of them, once
+//! [`Rotation::put`] has found no clash.
+
+use std::sync::Arc;
+
+use ringwell_core::{NumberRange, PoolId, PromoNumber};
+
+use crate::RingPool;
+use crate::check::Clash;
+use crate::sorted::Sorted;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rotation {
+    /// The ranges in rotation.
+    runs: Sorted<Run>,
+    /// Overflow numbers with their pools.
+    overflow: Sorted<(PromoNumber, PoolId)>,
+    /// Numbers in rotation.
+    count: u64,
+}
+
+/// Numbers in a row, and whose they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Run {
+    first: u64,
+    last: u64,
+    pool: PoolId,
+}
+
+impl Run {
+    const fn new(range: NumberRange, pool: PoolId) -> Self {
+        Self { first: range.first().to_u64(), last: range.last().to_u64(), pool }
+    }
+
+    /// Before each run that begins with `number`.
+    const fn before(number: PromoNumber) -> Self {
+        Self { first: number.to_u64(), last: 0, pool: PoolId(0) }
+    }
+
+    /// Behind each run that begins with `number`.
+    const fn behind(number: PromoNumber) -> Self {
+        Self { first: number.to_u64(), last: u64::MAX, pool: PoolId(0) }
+    }
+}
+
+impl Rotation {
+    /// Of pools that have been checked against each other.
+    pub(crate) fn new(pools: &[Arc<RingPool>]) -> Self {
+        let runs = |pool: &Arc<RingPool>| {
+            let id = pool.id();
+            pool.numbers().iter().map(|range| Run::new(*range, id)).collect::<Vec<_>>()
+        };
+        let overflow = pools.iter().filter_map(|pool| Some((pool.overflow()?, pool.id())));
+        Self {
+            runs: Sorted::new(pools.iter().flat_map(runs).collect()),
+            overflow: Sorted::new(overflow.collect()),
+            count: pools.iter().map(|pool| pool.number_count()).sum(),
+        }
+    }
+
+    /// How many numbers are in rotation.
+    pub(crate) const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The pool in whose rotation `number` is.
+    pub(crate) fn pool(&self, number: PromoNumber) -> Option<PoolId> {
+        let run = self.runs.up_to(Run::behind(number))?;
+        (number.to_u64() <= run.last).then_some(run.pool)
+    }
+
+    /// The pools whose overflow number is `number`, by their ids.
+    pub(crate) fn overflow_pools(&self, number: PromoNumber) -> impl Iterator<Item = PoolId> {
+        let of = self.overflow.from((number, PoolId(0)));
+        of.take_while(move |(other, _)| *other == number).map(|(_, pool)| pool)
+    }
+
+    /// Takes all numbers of `pool` out.
+    pub(crate) fn remove(&mut self, pool: &RingPool) {
+        for range in pool.numbers() {
+            self.runs.remove(Run::new(*range, pool.id()));
+        }
+        if let Some(number) = pool.overflow() {
+            self.overflow.remove((number, pool.id()));
+        }
+        self.count -= pool.number_count();
+    }
+
+    /// Puts the numbers of `pools` in, of which none is there yet. Returns each rule that breaks;
+    /// if there is any, this state is of no use.
+    pub(crate) fn put(&mut self, pools: &[Arc<RingPool>]) -> Vec<Clash> {
+        let mut found = Vec::new();
+        for (place, pool) in pools.iter().enumerate() {
+            for range in pool.numbers() {
+                if let Some((number, other)) = self.shared(*range) {
+                    found.push(Clash {
+                        pool: place,
+                        field: "numbers",
+                        message: format!("{number} is in ring pool {other} too"),
+                        hint: "a number can be in one pool only",
+                    });
+                } else {
+                    self.runs.insert(Run::new(*range, pool.id()));
+                }
+            }
+            if let Some(number) = pool.overflow() {
+                self.overflow.insert((number, pool.id()));
+            }
+            self.count += pool.number_count();
+        }
+        for (place, pool) in pools.iter().enumerate() {
+            self.overflow_in_rotation(place, pool, &mut found);
+        }
+        found.sort_by_key(|clash| clash.pool);
+        found
+    }
+
+    /// The first number of `range` that is in a rotation, and whose.
+    fn shared(&self, range: NumberRange) -> Option<(PromoNumber, PoolId)> {
+        if let Some(pool) = self.pool(range.first()) {
+            return Some((range.first(), pool));
+        }
+        let next = self.runs.from(Run::before(range.first())).next()?;
+        let first = PromoNumber::from_u64(next.first)?;
+        (first <= range.last()).then_some((first, next.pool))
+    }
+
+    /// Overflow numbers that `pool` has in its rotation, or whose pool it is.
+    fn overflow_in_rotation(&self, place: usize, pool: &RingPool, found: &mut Vec<Clash>) {
+        let clash = |field, message| Clash {
+            pool: place,
+            field,
+            message,
+            hint: "an overflow number belongs to no single visitor: take it out of rotation",
+        };
+        if let Some(number) = pool.overflow()
+            && let Some(other) = self.pool(number)
+        {
+            let message = format!("{number} is in the rotation of ring pool {other}");
+            found.push(clash("overflow_number", message));
+        }
+        for range in pool.numbers() {
+            let from = self.overflow.from((range.first(), PoolId(0))).next();
+            if let Some((number, other)) = from.filter(|(number, _)| *number <= range.last()) {
+                let message = format!("{number} is the overflow number of ring pool {other}");
+                found.push(clash("numbers", message));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! A sorted set of small values whose next state shares nearly all of its memory with this one.
+//!
+//! Values lie in chunks. A clone shares the chunks, and a change copies the one that it touches: so
+//! a change of a set of n values costs about the root of n, and dropping an old state as little.
+//! Invariants: values rise without repetition through all chunks; no chunk is empty.
+
+use std::sync::Arc;
+
+/// The least that a chunk is meant to hold. One holds twice as many at most.
+const CHUNK_MIN: usize = 256;
+
+/// Large sets have about so many chunks: a clone counts each of them.
+const CHUNKS: usize = 2048;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Sorted<T> {
+    chunks: Vec<Arc<Vec<T>>>,
+    len: usize,
+}
+
+impl<T> Default for Sorted<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), len: 0 }
+    }
+}
+
+impl<T: Copy + Ord> Sorted<T> {
+    /// The set of `values`.
+    pub(crate) fn new(mut values: Vec<T>) -> Self {
+        values.sort_unstable();
+        values.dedup();
+        let chunks = values.chunks(chunk(values.len())).map(|chunk| Arc::new(chunk.to_vec()));
+        Self { chunks: chunks.collect(), len: values.len() }
+    }
+
+    /// How many values there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The least value.
+    pub(crate) fn first(&self) -> Option<T> {
+        self.chunks.first().map(|chunk| chunk[0])
+    }
+
+    /// The greatest value up to `value`.
+    pub(crate) fn up_to(&self, value: T) -> Option<T> {
+        let chunk = &self.chunks[self.chunk_of(value)?];
+        let after = chunk.partition_point(|other| *other <= value);
+        after.checked_sub(1).map(|place| chunk[place])
+    }
+
+    /// The values from `value` on, in rising order.
+    pub(crate) fn from(&self, value: T) -> impl Iterator<Item = T> {
+        let mut chunks = self.chunks[self.chunk_of(value).unwrap_or_default()..].iter();
+        let first = chunks.next().map_or(&[][..], |chunk| chunk.as_slice());
+        let from = first.partition_point(|other| *other < value);
+        first[from..].iter().chain(chunks.flat_map(|chunk| chunk.iter())).copied()
+    }
+
+    /// Adds `value`, unless it is there.
+    pub(crate) fn insert(&mut self, value: T) {
+        let target = chunk(self.len);
+        let Some(at) = self.chunk_of(value).or((self.len > 0).then_some(0)) else {
+            self.chunks.push(Arc::new(vec![value]));
+            self.len = 1;
+            return;
+        };
+        let Err(place) = self.chunks[at].binary_search(&value) else { return };
+        let chunk = Arc::make_mut(&mut self.chunks[at]);
+        chunk.insert(place, value);
+        self.len += 1;
+        if chunk.len() > 2 * target {
+            let rest = chunk.split_off(target);
+            self.chunks.insert(at + 1, Arc::new(rest));
+        }
+    }
+
+    /// Takes `value` out, if it is there.
+    pub(crate) fn remove(&mut self, value: T) {
+        let Some(at) = self.chunk_of(value) else { return };
+        let Ok(place) = self.chunks[at].binary_search(&value) else { return };
+        self.len -= 1;
+        if self.chunks[at].len() == 1 {
+            self.chunks.remove(at);
+        } else {
+            Arc::make_mut(&mut self.chunks[at]).remove(place);
+        }
+    }
+
+    /// The last chunk that begins with `value` or less.
+    fn chunk_of(&self, value: T) -> Option<usize> {
+        self.chunks.partition_point(|chunk| chunk[0] <= value).checked_sub(1)
+    }
+}
+
+/// How many values a chunk is meant to hold in a set of `len`.
+fn chunk(len: usize) -> usize {
+    (len / CHUNKS).next_power_of_two().max(CHUNK_MIN)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! The pools of one bucket, and how one is found by its id.
+//!
+//! What the path of a request needs lies in a hash table with the entries themselves as its cells:
+//! a look-up reads the table's head, which is in the cache, and then the entry. The cells are in the
+//! order of the spread ids, which leave neighbouring ids no cell to share
+//! ([`crate::placement::spread`]).
+//! Invariant: a table never changes; the next state of the directory has another one for a bucket
+//! that changed, and shares those of all others.
+
+use std::sync::Arc;
+
+use ringwell_core::PoolId;
+
+use crate::RingPool;
+use crate::entry::Entry;
+use crate::placement::{BUCKET_BITS, bucket, spread};
+
+/// The most cells: a cell is found by 32 bits.
+const CELLS_MAX: usize = 1 << 31;
+
+/// Aligned apart from the count of its owners, which changes with each state of the directory.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct PoolTable {
+    cells: Box<[Entry]>,
+    /// By id.
+    pools: Box<[Arc<RingPool>]>,
+}
+
+impl PoolTable {
+    /// The table of `pools`, which are all of one bucket and in the order of their ids.
+    pub(crate) fn new(pools: Vec<(Arc<RingPool>, Entry)>) -> Self {
+        let Some((first, _)) = pools.first() else { return Self::default() };
+        // Two of three are in use: a look-up reads 1.0 cells of neighbouring ids, 2 of random ones.
+        let count = (pools.len() + pools.len() / 2 + 1).min(CELLS_MAX);
+        let vacant = Entry::vacant(foreign(bucket(first.id())));
+        let mut cells = vec![vacant; count].into_boxed_slice();
+        let put = |(pool, entry): (Arc<RingPool>, Entry)| {
+            let mut cell = home(spread(pool.id()), count);
+            while !cells[cell].is_vacant() {
+                cell = next(cell, count);
+            }
+            cells[cell] = entry;
+            pool
+        };
+        let pools = pools.into_iter().map(put).collect();
+        Self { cells, pools }
+    }
+
+    /// The entry of the pool whose id is `id`, spread as `spread`.
+    #[inline]
+    pub(crate) fn get(&self, spread: u64, id: PoolId) -> Option<&Entry> {
+        let home = home(spread, self.cells.len());
+        let entry = self.cells.get(home)?;
+        // A vacant cell has an id that is never looked for here.
+        if entry.id() == id { Some(entry) } else { self.get_behind(home, id) }
+    }
+
+    #[cold]
+    fn get_behind(&self, home: usize, id: PoolId) -> Option<&Entry> {
+        let mut cell = home;
+        while !self.cells[cell].is_vacant() {
+            cell = next(cell, self.cells.len());
+            if self.cells[cell].id() == id {
+                return Some(&self.cells[cell]);
+            }
+        }
+        None
+    }
+
+    /// The pools, by their ids.
+    pub(crate) fn pools(&self) -> &[Arc<RingPool>] {
+        &self.pools
+    }
+
+    /// The pool with everything that the directory knows of it.
+    pub(crate) fn pool(&self, id: PoolId) -> Option<&Arc<RingPool>> {
+        let place = self.pools.binary_search_by_key(&id, |pool| pool.id()).ok()?;
+        Some(&self.pools[place])
+    }
+}
+
+/// Where a pool's entry is, if no other was there before.
+#[inline]
+fn home(spread: u64, cells: usize) -> usize {
+    // Those bits of the spread id behind the bucket's, as a fraction of the number of cells.
+    let fraction = (spread << BUCKET_BITS) >> 32;
+    ((fraction * cells as u64) >> 32) as usize
+}
+
+fn next(cell: usize, cells: usize) -> usize {
+    if cell + 1 == cells { 0 } else { cell + 1 }
+}
+
+/// An id that is in another bucket than `own`.
+fn foreign(own: u16) -> PoolId {
+    if bucket(PoolId(0)) == own { PoolId(1) } else { PoolId(0) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! Finding pools by their ids.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use ringwell_core::Millis;
+
+use super::*;
+use crate::{Directory, PoolFields, demo_pools};
+
+/// A state with pools of these ids; each has a number of its own.
+fn state(ids: &[u64]) -> Directory {
+    let count = u32::try_from(ids.len()).unwrap();
+    let pools = demo_pools(count.max(1), 1, Millis(1000)).unwrap();
+    let with_id = |(pool, id): (&RingPool, &u64)| {
+        RingPool::new(PoolFields { id: PoolId(*id), ..pool.fields().clone() }).unwrap()
+    };
+    Directory::new(1, pools.iter().zip(ids).map(with_id).collect(), 1).unwrap()
+}
+
+#[test]
+fn neighbouring_ids_stand_where_they_are_looked_for_first() {
+    let ids: Vec<u64> = (1..=50_000).collect();
+    let state = state(&ids);
+    let is_home = |id: &&u64| {
+        let spread = spread(PoolId(**id));
+        let of_bucket = state.pools_in(bucket(PoolId(**id)));
+        let cells = of_bucket.len() + of_bucket.len() / 2 + 1;
+        let others = of_bucket.iter().filter(|pool| pool.id().0 != **id);
+        let mut homes = others.map(|pool| home(self::spread(pool.id()), cells));
+        homes.all(|other| other != home(spread, cells))
+    };
+    let at_home = ids.iter().filter(is_home).count();
+    assert!(at_home > 45_000, "only {at_home} of 50,000");
+}
+
+proptest! {
+    #[test]
+    fn every_id_is_found_and_no_other(
+        ids in prop::collection::btree_set(prop_oneof![0..3_000_u64, any::<u64>()], 0..50),
+        others in prop::collection::vec(prop_oneof![0..3_000_u64, any::<u64>()], 50),
+    ) {
+        let all: Vec<u64> = ids.iter().copied().collect();
+        let state = state(&all);
+        for id in all.iter().chain(&others) {
+            let found = state.lookup(PoolId(*id)).map(|entry| entry.id().0);
+            prop_assert_eq!(found, ids.get(id).copied());
+            prop_assert_eq!(state.pool(PoolId(*id)).map(|pool| pool.id().0), found);
+        }
+    }
+
+    /// Ids whose entries want the same cells.
+    #[test]
+    fn pools_of_one_bucket_are_found_too(ids in prop::collection::btree_set(0_u64..100_000, 1..400)) {
+        let of_one: BTreeSet<u64> =
+            ids.iter().copied().filter(|id| bucket(PoolId(*id)) < 4).collect();
+        let all: Vec<u64> = of_one.iter().copied().collect();
+        let state = state(&all);
+        for id in &ids {
+            let found = state.lookup(PoolId(*id)).map(|entry| entry.id().0);
+            prop_assert_eq!(found, of_one.get(id).copied());
+        }
+    }
+}

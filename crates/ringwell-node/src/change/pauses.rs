@@ -1,0 +1,156 @@
+//! What one pool that comes costs the threads of shards that have many.
+//!
+//! Each poll of a shard's tasks is a pause of its batches. It is measured in bytes that it allocates,
+//! which are the same on each run, and in time of the processor. With other sizes:
+//! `RINGWELL_PAUSES_POOLS=1000000 cargo test --release -p ringwell-node pauses -- --nocapture`.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_directory::{BucketHolds, Config, Directory, RingPool, demo_pools};
+use ringwell_engine::Restore;
+use ringwell_journal::{Durability, Tip};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::runtime::Builder;
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+use super::take;
+use crate::clock::Clock;
+use crate::live;
+use crate::mesh::{Message, Peers};
+use crate::node::Node;
+use crate::shard::ShardThread;
+use crate::start::spec;
+
+const POOLS: &str = "RINGWELL_PAUSES_POOLS";
+const USUAL: u32 = 50_000;
+const SHARDS: u16 = 2;
+/// So many of them come, one after the other.
+const CHANGES: usize = 16;
+/// What a shard may allocate in one go for a pool that comes, however many it has.
+const BYTES_MAX: u64 = 64 << 10;
+/// The bar for what a batch may wait.
+const TIME_MAX: Duration = Duration::from_millis(1);
+
+/// The longest poll of a task.
+#[derive(Clone, Debug, Default)]
+struct Longest(Rc<Cell<(u64, Duration)>>);
+
+struct Measured<F>(Pin<Box<F>>, Longest);
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
+}
+
+impl<F: Future> Future for Measured<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let began = processor_time();
+        let mut polled = Poll::Pending;
+        let used = allocation_counter::measure(|| polled = self.0.as_mut().poll(context));
+        let took = processor_time().saturating_sub(began);
+        let (bytes, time) = self.1.0.get();
+        self.1.0.set((bytes.max(used.bytes_total), time.max(took)));
+        polled
+    }
+}
+
+/// A shard's thread, and its queue.
+type Threads = Vec<(Rc<ShardThread>, mpsc::Receiver<Message>)>;
+
+/// A node's shard threads, all on this one.
+fn shard_threads(pools: &[RingPool]) -> (Arc<Node>, Peers, Threads) {
+    let (count, mut directory) = (i64::try_from(pools.len()).unwrap(), None);
+    let used = allocation_counter::measure(|| {
+        directory = Directory::new(1, pools.to_vec(), SHARDS).ok();
+    });
+    let (directory, bytes) = (directory.unwrap(), used.bytes_current / count);
+    println!("DIRECTORY {bytes} bytes a pool of one range");
+    assert!(bytes < 1024, "a pool takes {bytes} bytes of the directory");
+    let ids: Vec<u16> = (0..SHARDS).collect();
+    let config = Config::new("unused".into(), 1);
+    let node = Node::new(
+        config,
+        directory,
+        Durability::Memory,
+        &ids,
+        None,
+        (None, BucketHolds::default()),
+    );
+    let (node, mut peers) = (Arc::new(node), Peers::default());
+    let queues: Vec<_> = (0..SHARDS)
+        .map(|shard| {
+            let (way, queue) = mpsc::channel(4);
+            peers.add(shard, way);
+            queue
+        })
+        .collect();
+    let threads = ids.into_iter().zip(queues).map(|(id, queue)| {
+        let directory = node.directory();
+        let specs = directory.pools_of(id).map(|pool| spec(pool)).collect();
+        let tip = Tip::FIRST.raise_epoch();
+        let (engine, _) = Restore::new(specs, 0).finish(tip, Clock::start().now(), false);
+        let (node, peers) = (Arc::clone(&node), peers.clone());
+        (Rc::new(ShardThread::new(id, node, engine, Clock::start(), peers, vec![])), queue)
+    });
+    let threads = threads.collect();
+    (node, peers, threads)
+}
+
+/// Takes what changes ask of the shard, as its queue does.
+async fn serve(thread: Rc<ShardThread>, mut queue: mpsc::Receiver<Message>, longest: Longest) {
+    while let Some(message) = queue.recv().await {
+        let Message::Change(step, reply) = message else { panic!("only changes are asked for") };
+        let taken = take(Rc::clone(&thread), step);
+        let longest = longest.clone();
+        tokio::task::spawn_local(Measured(
+            Box::pin(async move { drop(reply.send(taken.await)) }),
+            longest,
+        ));
+    }
+}
+
+#[test]
+fn a_pool_that_comes_does_not_keep_the_shards_from_their_batches() {
+    let pools = std::env::var(POOLS).ok().map_or(USUAL, |text| text.parse().unwrap());
+    let mut there = demo_pools(pools, 10, Millis(60_000)).unwrap();
+    let new = there.split_off(there.len() - CHANGES);
+    let (node, peers, threads) = shard_threads(&there);
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    let local = LocalSet::new();
+    let (steps, asking) = (Longest::default(), Longest::default());
+    let mut times = Vec::new();
+    local.block_on(&runtime, async {
+        for (thread, queue) in threads {
+            tokio::task::spawn_local(serve(thread, queue, steps.clone()));
+        }
+        for pool in new {
+            let (node, peers, id) = (Arc::clone(&node), peers.clone(), pool.id());
+            // On the thread of a shard, as a row asks for a pool that the application knows.
+            let work = async move {
+                live::take(&node, &peers, vec![pool], &[]).await.unwrap();
+                assert!(node.directory().lookup(id).is_some());
+            };
+            let took = |longest: &Longest| longest.0.replace((longest.0.get().0, Duration::ZERO)).1;
+            tokio::task::spawn_local(Measured(Box::pin(work), asking.clone())).await.unwrap();
+            times.push(took(&steps).max(took(&asking)));
+        }
+    });
+    let bytes = steps.0.get().0.max(asking.0.get().0);
+    times.sort_unstable();
+    let (least, most) = (times[0], times[times.len() - 1]);
+    println!(
+        "PAUSES {pools} pools: {bytes} bytes in one go at most; longest {least:?} to {most:?}"
+    );
+    assert!(bytes <= BYTES_MAX, "a pool that comes allocates {bytes} bytes on a shard's thread");
+    // The least of several: other work on the machine leaves its traces in some.
+    assert!(least <= TIME_MAX, "a pool that comes takes {least:?} of a shard's thread");
+}
