@@ -32,9 +32,11 @@ pub fn legacy(text: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else { return };
     let (path, query) = text.split_once('?').unwrap_or((text, ""));
     let Ok(route) = route(path) else { return };
-    assert!(path.starts_with("/api/") && path.as_bytes()[15] == b'/');
+    let inside = path.trim_start_matches('/');
+    assert!(inside.starts_with("api/") && inside.as_bytes()[14] == b'/' && path.starts_with('/'));
     let Route::Allocate { pool, format } = route else {
-        assert!(path.ends_with("/bulk.json"));
+        let end = path.strip_suffix('/').unwrap_or(path).to_ascii_lowercase();
+        assert!(end.ends_with("/bulk.json"));
         return;
     };
     let mut batch = Batch::default();
@@ -65,22 +67,36 @@ pub fn legacy(text: &[u8]) {
     }
 }
 
-/// `[/][ring_pools/]<digits>/allocate_number.<format>[?query]`, read piece by piece.
+/// `[http[s]://host][/…][api/<date>/][ring_pools/]<digits>/allocate_number[.<format>][/][?query]`, read
+/// piece by piece.
 fn plainly(text: &str) -> Option<(PoolId, &str, &str)> {
-    let text = text.strip_prefix('/').unwrap_or(text);
-    let text = text.strip_prefix("ring_pools/").unwrap_or(text);
+    let mut text = text.trim_matches(|c: char| c.is_ascii_whitespace());
+    let lower = text.to_ascii_lowercase();
+    if lower.starts_with("http://") || lower.starts_with("https://") {
+        let host = text.find("//")? + 2;
+        text = &text[host + text[host..].find('/')?..];
+    }
+    text = text.trim_start_matches('/');
+    if let Some((date, rest)) = text.strip_prefix("api/").and_then(|rest| rest.split_once('/'))
+        && route(&format!("/api/{date}/bulk.json")).is_ok()
+    {
+        text = rest;
+    }
+    text = text.strip_prefix("ring_pools/").unwrap_or(text);
     let (pool, action) = text.split_once('/')?;
     let (action, query) = action.split_once('?').unwrap_or((action, ""));
-    let names = ["allocate_number.json", "allocate_number.xml", "allocate_number.csv"];
+    let action = action.strip_suffix('/').unwrap_or(action);
+    let extension = action.strip_prefix("allocate_number")?.to_ascii_lowercase();
     let is_pool = !pool.is_empty() && pool.bytes().all(|byte| byte.is_ascii_digit());
-    let id = pool.parse().ok().filter(|_| is_pool && names.contains(&action))?;
+    let is_known = ["", ".json", ".xml", ".csv"].contains(&extension.as_str());
+    let id = pool.parse().ok().filter(|_| is_pool && is_known)?;
     Some((PoolId(id), pool, query))
 }
 
 /// Takes the query apart pair by pair.
 fn check_ask(ask: &Ask, text: &[u8], query: &str) {
     let pairs: Vec<&str> = query.split('&').collect();
-    let place = pairs.iter().position(|pair| pair.starts_with("ring_pool_key="));
+    let place = pairs.iter().rposition(|pair| pair.starts_with("ring_pool_key="));
     let (before, key, after) = match place {
         Some(place) => {
             let key = &pairs[place]["ring_pool_key=".len()..];
@@ -92,14 +108,16 @@ fn check_ask(ask: &Ask, text: &[u8], query: &str) {
     assert_eq!(ask.params.map(|part| part.of(text)), [before.as_bytes(), after.as_bytes()]);
 
     let without_key = [before.split('&'), after.split('&')].into_iter().flatten();
-    let visitor = without_key.clone().find_map(|pair| pair.strip_prefix("ringwell_visitor="));
+    let mut visitors =
+        without_key.clone().filter_map(|pair| pair.strip_prefix("ringwell_visitor="));
+    let visitor = visitors.next_back();
     let visitor = visitor.filter(|name| (1..=VISITOR_BYTES_MAX).contains(&name.len()));
     assert_eq!(ask.visitor.map(|span| span.of(text)), visitor.map(str::as_bytes));
 
     let mut seen = Vec::new();
     for (name, value) in without_key.filter(|p| !p.is_empty()).map(pair) {
-        let is_ours = ["ring_pool_key", "ringwell_visitor"].contains(&name.as_str());
-        if !is_ours && seen.iter().all(|(other, _)| *other != name) {
+        seen.retain(|(other, _)| *other != name);
+        if !["ring_pool_key", "ringwell_visitor"].contains(&name.as_str()) {
             seen.push((name, value));
         }
     }

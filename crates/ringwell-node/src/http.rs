@@ -19,7 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
-use ringwell_wire::RequestError;
+use ringwell_wire::{RequestError, api_path};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::ServiceExt;
@@ -272,7 +272,7 @@ async fn answer(
         let limit = thread.node.config.limits.uri_bytes;
         return api::refuse(thread, &RequestError::UriTooLong { limit });
     }
-    if uri.path().starts_with("/api/") {
+    if api_path(uri.path()).is_some() {
         return api::answer(thread, request).await;
     }
     // On the heap: the future of every request would be as large as these rare ones.

@@ -1,13 +1,20 @@
 //! What a row asks for: reads `api_suffix`, and the query of a single allocation.
 //!
-//! Lenient as the published API's clients need it: `16/…`, `ring_pools/16/…`, a leading `/`, any
-//! of the three extensions, parameters escaped in any way or not at all.
+//! Lenient as the published API's clients need it: `16/…`, `ring_pools/16/…`, the whole path or URL,
+//! any of the three extensions or none, parameters escaped in any way or not at all. Of parameters
+//! that are there twice the last counts, as in the published system.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use memchr::{memchr, memchr3};
 use ringwell_core::PoolId;
+use wide::i8x16;
 
 use crate::error_class::{InputFault, RowError};
+use crate::legacy::Format;
 use crate::params;
+use crate::route::is_date;
 use crate::span::Span;
 
 /// A row that names a pool and a key.
@@ -25,6 +32,9 @@ pub struct Ask {
     pub visitor: Option<Span>,
     /// Has `%` or `+`: the key must be decoded before anyone compares it.
     pub(crate) key_is_escaped: bool,
+    /// The whole query was looked through for `ring_pool_key` and the visitor. Otherwise the key is
+    /// the query's first parameter, and may be there again.
+    pub(crate) is_settled: bool,
 }
 
 impl Ask {
@@ -36,6 +46,14 @@ impl Ask {
             text.extend_from_slice(&decoded);
             self.key = Span::new(start, text.len());
             self.key_is_escaped = false;
+        }
+    }
+
+    /// Looks through the rest of the query, if nobody has.
+    pub(crate) fn settle(&mut self, text: &[u8]) {
+        if !self.is_settled {
+            let query = Span::new(self.params[0].start(), self.params[1].end());
+            *self = parse_query(text, query, self.pool, self.pool_text);
         }
     }
 
@@ -58,31 +76,59 @@ pub const VISITOR_BYTES_MAX: usize = 128;
 
 pub(crate) const KEY_NAME: &[u8] = b"ring_pool_key";
 
+/// What every `ring_pool_key` and visitor behind a query's first parameter begins with.
+const MARK: &[u8] = b"&ring";
+static FIND_MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MARK));
+
+/// Whether any query in `text` may have more of our names than the key at its beginning. One search
+/// tells for a whole batch, so that rows need not be searched.
+pub(crate) fn has_mark(text: &[u8]) -> bool {
+    FIND_MARK.find(text).is_some()
+}
+
 /// Reads `api_suffix`, which stands at `at` in `text`.
-#[expect(clippy::inline_always, reason = "measured: a call copies what was read, 4 ns of 43")]
-#[inline(always)]
 pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
     let bad = RowError::InvalidInput(InputFault::Suffix);
     let suffix = at.of(text);
-    let mut rest = suffix.strip_prefix(b"/").unwrap_or(suffix);
-    rest = rest.strip_prefix(b"ring_pools/").unwrap_or(rest);
-    let start = at.start() + (suffix.len() - rest.len());
+    let end = at.start() + suffix.trim_ascii_end().len();
+    let suffix = suffix.trim_ascii();
+    let rest = pool_path(suffix);
+    let start = end - rest.len();
     let (pool, digits) = parse_pool(rest).ok_or(bad)?;
-    rest = rest[digits..].strip_prefix(b"/allocate_number.").ok_or(bad)?;
-    rest = rest
-        .strip_prefix(b"json")
-        .or_else(|| rest.strip_prefix(b"xml"))
-        .or_else(|| rest.strip_prefix(b"csv"))
-        .ok_or(bad)?;
+    let rest = rest[digits..].strip_prefix(b"/allocate_number").ok_or(bad)?;
+    let length = memchr(b'?', rest).unwrap_or(rest.len());
+    let (extension, query) = rest.split_at(length);
+    let is_known = match extension.strip_suffix(b"/").unwrap_or(extension) {
+        [] => true,
+        [b'.', extension @ ..] => Format::of_extension(extension).is_some(),
+        _ => false,
+    };
+    let query = Span::new((end - query.len() + 1).min(end), end);
     let pool_text = Span::new(start, start + digits);
-    match rest.split_first() {
-        None => Ok(parse_query(text, Span::EMPTY, pool, pool_text)),
-        Some((b'?', query)) => {
-            let query = Span::new(at.end() - query.len(), at.end());
-            Ok(parse_query(text, query, pool, pool_text))
+    if is_known { Ok(parse_query(text, query, pool, pool_text)) } else { Err(bad) }
+}
+
+/// What follows all that clients put before the pool: a scheme and a host, the API's date, the
+/// collection.
+fn pool_path(suffix: &[u8]) -> &[u8] {
+    let mut rest = suffix;
+    for scheme in [b"http://".as_slice(), b"https://"] {
+        if let Some((first, host)) = rest.split_at_checked(scheme.len())
+            && first.eq_ignore_ascii_case(scheme)
+        {
+            rest = memchr(b'/', host).map_or(&[], |length| &host[length..]);
         }
-        Some(_) => Err(bad),
     }
+    while let Some(behind) = rest.strip_prefix(b"/") {
+        rest = behind;
+    }
+    if let Some((version, behind)) =
+        rest.strip_prefix(b"api/").and_then(<[u8]>::split_first_chunk::<10>)
+        && is_date(version)
+    {
+        rest = behind.strip_prefix(b"/").unwrap_or(rest);
+    }
+    rest.strip_prefix(b"ring_pools/").unwrap_or(rest)
 }
 
 /// The pool's id and how many digits it has.
@@ -97,58 +143,84 @@ pub(crate) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     (digits > 0).then_some((PoolId(id), digits))
 }
 
-/// Reads the query that stands at `at` in `text`: takes the first `ring_pool_key` out of it.
-#[expect(clippy::inline_always, reason = "measured: a call copies what was read, 12 ns of 43")]
-#[inline(always)]
+/// Reads the query that stands at `at` in `text`: takes the last `ring_pool_key` out of it.
 pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) -> Ask {
-    let no_key = Ask {
+    let end = at.end();
+    let (key, visitor) = find_ours(text, at);
+    let mut ask = Ask {
         pool,
         pool_text,
         key: Span::EMPTY,
         params: [at, Span::EMPTY],
         visitor: None,
         key_is_escaped: false,
+        is_settled: true,
     };
-    let (mut start, end) = (at.start(), at.end());
-    while start < end {
-        let pair = &text[start..end];
-        let Some(value) = value_of(pair, KEY_NAME) else {
-            start += memchr(b'&', pair).map_or(pair.len(), |length| length + 1);
-            continue;
-        };
-        let from = end - value.len();
+    if let Some(start) = key {
+        let from = start + KEY_NAME.len() + 1;
+        let value = &text[from..end];
         // One search finds the end of nearly every key, and that it need not be decoded.
         let stop = memchr3(b'&', b'%', b'+', value);
-        let key_is_escaped = stop.is_some_and(|stop| value[stop] != b'&');
-        let stop = if key_is_escaped { memchr(b'&', value) } else { stop };
+        ask.key_is_escaped = stop.is_some_and(|stop| value[stop] != b'&');
+        let stop = if ask.key_is_escaped { memchr(b'&', value) } else { stop };
         let stop = stop.map_or(end, |length| from + length);
+        ask.key = Span::new(from, stop);
         // Without the `&` that stands between a part and the key.
         let before = Span::new(at.start(), start.saturating_sub(1).max(at.start()));
-        let params = [before, Span::new((stop + 1).min(end), end)];
-        return Ask { key: Span::new(from, stop), params, key_is_escaped, ..no_key };
+        ask.params = [before, Span::new((stop + 1).min(end), end)];
     }
-    no_key
+    ask.visitor = visitor
+        .map(|start| start + VISITOR_NAME.len() + 1)
+        .map(|from| {
+            let length = memchr(b'&', &text[from..end]);
+            Span::new(from, length.map_or(end, |length| from + length))
+        })
+        .filter(|visitor| (1..=VISITOR_BYTES_MAX).contains(&visitor.len()));
+    ask
+}
+
+/// Where the last `ring_pool_key` and the last visitor begin.
+fn find_ours(text: &[u8], at: Span) -> (Option<usize>, Option<usize>) {
+    let (mut key, mut visitor) = (None, None);
+    let (mut start, end) = (at.start(), at.end());
+    loop {
+        let pairs = &text[start..end];
+        if value_of(pairs, KEY_NAME).is_some() {
+            key = Some(start);
+        } else if value_of(pairs, VISITOR_NAME).is_some() {
+            visitor = Some(start);
+        }
+        let Some(next) = next_mark(text, start, end) else { return (key, visitor) };
+        start = next + 1;
+    }
+}
+
+/// Where a pair that may be ours is parted from the one before it, from `from` up to and without
+/// `end`. Queries are short, so that a search for [`MARK`] would cost more to begin than to do.
+#[inline]
+fn next_mark(text: &[u8], from: usize, end: usize) -> Option<usize> {
+    let is = |block: [u8; 16], byte: u8| {
+        i8x16::new(block.map(u8::cast_signed)).simd_eq(i8x16::splat(byte.cast_signed()))
+    };
+    let mut at = from;
+    while at < end {
+        // Mostly there is more behind the query.
+        let Some(window) = text[at..].first_chunk::<17>() else {
+            let is_mark = |pair: &[u8]| pair == &MARK[..2];
+            return text[at..end].windows(2).position(is_mark).map(|length| at + length);
+        };
+        let (first, second) = (window.first_chunk()?, window.last_chunk()?);
+        let hits = (is(*first, MARK[0]) & is(*second, MARK[1])).to_bitmask();
+        if hits != 0 {
+            return Some(at + hits.trailing_zeros() as usize).filter(|hit| *hit < end);
+        }
+        at += first.len();
+    }
+    None
 }
 
 /// What follows `NAME=`.
 #[inline]
 fn value_of<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     pair.strip_prefix(name)?.strip_prefix(b"=")
-}
-
-/// Looks for the visitor among the parameters: the first one counts, also if it is of no use, and
-/// on whichever side of the key it stands.
-pub(crate) fn find_visitor(text: &[u8], params: [Span; 2]) -> Option<Span> {
-    let first = params.into_iter().find_map(|part| {
-        let (mut start, end) = (part.start(), part.end());
-        while start < end {
-            let stop = memchr(b'&', &text[start..end]).map_or(end, |length| start + length);
-            if let Some(value) = value_of(&text[start..stop], VISITOR_NAME) {
-                return Some(Span::new(stop - value.len(), stop));
-            }
-            start = stop + 1;
-        }
-        None
-    });
-    first.filter(|visitor| (1..=VISITOR_BYTES_MAX).contains(&visitor.len()))
 }

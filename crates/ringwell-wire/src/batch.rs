@@ -1,15 +1,13 @@
 //! A bulk request: bytes in, rows out.
 //!
-//! The common form of body is read in one pass without copying ([`crate::scan`]); anything unusual
-//! is read again, as a whole, by the JSON library ([`crate::relaxed`]). All rows are read before
-//! any is applied. A batch is used again for the next request: it allocates only to grow.
+//! A batch is read in one pass ([`crate::scan`]), without copying unless its JSON has escapes; what
+//! is none, or an unusual one, is read again by the JSON library ([`crate::relaxed`]). All rows are
+//! read before any is applied. A batch is used again for the next request: it allocates only to
+//! grow, and for what must be decoded.
 
-use std::sync::LazyLock;
+use bytes::{Buf as _, Bytes};
 
-use bytes::Bytes;
-use memchr::memmem::Finder;
-
-use crate::ask::{self, Ask, VISITOR_NAME};
+use crate::ask::{self, Ask};
 use crate::error_class::{InputFault, RequestError, RowError};
 use crate::span::Span;
 use crate::{legacy, relaxed, scan};
@@ -47,6 +45,9 @@ pub struct Row {
     pub ask: Result<Ask, RowError>,
 }
 
+/// Some clients on Windows begin their JSON with it.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// A batch and the text that its rows point into.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -55,22 +56,31 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Reads a body.
+    /// Reads a body; a byte order mark before it is passed over.
     ///
     /// # Errors
     /// [`RequestError`] if it is no batch at all. What is wrong with one row stands in the row.
-    pub fn parse(&mut self, body: Bytes, limits: &Limits) -> Result<(), RequestError> {
+    pub fn parse(&mut self, mut body: Bytes, limits: &Limits) -> Result<(), RequestError> {
+        if body.starts_with(BYTE_ORDER_MARK) {
+            body.advance(BYTE_ORDER_MARK.len());
+        }
         self.rows.clear();
-        if scan::scan(&body, limits, &mut self.rows).is_some() {
-            self.text = body;
-        } else {
-            self.rows.clear();
-            self.text = relaxed::parse(&body, limits, &mut self.rows)?;
+        let mut queries_from = 0;
+        match scan::scan(&body, limits, &mut self.rows) {
+            Some(scanned) if scanned.decoded.is_empty() => self.text = body,
+            Some(scanned) => {
+                self.text = scanned.decoded.into();
+                queries_from = scanned.queries_from;
+            }
+            None => {
+                self.rows.clear();
+                self.text = relaxed::parse(&body, limits, &mut self.rows)?;
+            }
         }
         if self.rows.is_empty() {
             return Err(RequestError::NoRows);
         }
-        self.find_visitors();
+        self.settle(queries_from);
         if limits.strict_params {
             self.require_params();
         }
@@ -103,16 +113,23 @@ impl Batch {
         self.rows.clear();
     }
 
-    /// Few batches have visitors: one search tells, so that the others do not pay a row each.
-    fn find_visitors(&mut self) {
-        static VISITOR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(VISITOR_NAME));
-        if VISITOR.find(&self.text).is_none() {
+    /// Few batches have visitors, or keys twice: one search tells, so that the others do not pay a
+    /// row each. Before `from` in the text there is nothing of any query.
+    fn settle(&mut self, from: usize) {
+        if !ask::has_mark(self.text.get(from..).unwrap_or_default()) {
             return;
         }
-        for row in &mut self.rows {
-            if let Ok(ask) = &mut row.ask {
-                ask.visitor = ask::find_visitor(&self.text, ask.params);
+        let mut is_escaped = false;
+        for ask in self.rows.iter_mut().filter_map(|row| row.ask.as_mut().ok()) {
+            ask.settle(&self.text);
+            is_escaped |= ask.key_is_escaped;
+        }
+        if is_escaped {
+            let mut text = std::mem::take(&mut self.text).into();
+            for ask in self.rows.iter_mut().filter_map(|row| row.ask.as_mut().ok()) {
+                ask.decode_key(&mut text);
             }
+            self.text = text.into();
         }
     }
 

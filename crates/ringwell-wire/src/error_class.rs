@@ -187,15 +187,11 @@ impl RequestError {
     pub const fn status(&self) -> u16 {
         match self {
             Self::NotJson | Self::Broken | Self::BadVersion => 400,
-            Self::NotABatch
-            | Self::NoRows
-            | Self::TooManyRows { .. }
-            | Self::TooDeep
-            | Self::OnlyBulk => 403,
+            Self::NotABatch | Self::NoRows | Self::TooDeep | Self::OnlyBulk => 403,
             Self::NotFound => 404,
             Self::Method { .. } => 405,
             Self::TooSlow => 408,
-            Self::TooLarge { .. } => 413,
+            Self::TooManyRows { .. } | Self::TooLarge { .. } => 413,
             Self::UriTooLong { .. } => 414,
         }
     }

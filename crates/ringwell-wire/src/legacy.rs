@@ -22,13 +22,11 @@ pub enum Format {
 }
 
 impl Format {
-    pub(crate) fn of_extension(extension: &str) -> Option<Self> {
-        match extension {
-            "json" => Some(Self::Json),
-            "xml" => Some(Self::Xml),
-            "csv" => Some(Self::Csv),
-            _ => None,
-        }
+    /// In any case: some clients shout.
+    pub(crate) fn of_extension(extension: &[u8]) -> Option<Self> {
+        let named: [(&[u8], _); 3] =
+            [(b"json", Self::Json), (b"xml", Self::Xml), (b"csv", Self::Csv)];
+        named.into_iter().find_map(|(name, it)| extension.eq_ignore_ascii_case(name).then_some(it))
     }
 
     /// The media type of a number.
@@ -111,7 +109,6 @@ pub(crate) fn parse(
     // A pool that is no number is as unknown as one that does not exist.
     let at = Span::new(pool.len(), text.len());
     let mut wanted = ask::parse_query(&text, at, id.map_or(PoolId(0), |(id, _)| id), pool_text);
-    wanted.visitor = ask::find_visitor(&text, wanted.params);
     wanted.decode_key(&mut text);
     let ask = if query.len() > QUERY_BYTES_MAX {
         Err(RowError::InvalidInput(InputFault::SuffixLength))

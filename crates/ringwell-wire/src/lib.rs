@@ -18,5 +18,5 @@ pub use ask::{Ask, VISITOR_BYTES_MAX};
 pub use batch::{Batch, Limits, Row};
 pub use error_class::{InputFault, RequestError, RowError};
 pub use response::{Answer, BulkResponse, Tracking};
-pub use route::{Route, route};
+pub use route::{Route, api_path, route};
 pub use span::Span;

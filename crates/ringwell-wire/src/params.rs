@@ -6,13 +6,14 @@ use percent_encoding::percent_decode;
 
 use crate::ask::{KEY_NAME, VISITOR_NAME};
 
-/// Decodes a query: `%20` and `+`, the first of parameters with one name, in their order. What is
+/// Decodes a query: `%20` and `+`, the last of parameters with one name, in their order. What is
 /// no UTF-8 becomes replacement characters; broken escapes stay as they are. Left out are our own
 /// `ringwell_visitor`, and a `ring_pool_key` that was there twice: it may be a secret.
 #[must_use]
 pub fn decode(raw: &[u8]) -> Vec<(String, String)> {
     let mut seen = BTreeSet::new();
-    raw.split(|byte| *byte == b'&')
+    let mut parameters: Vec<_> = raw
+        .rsplit(|byte| *byte == b'&')
         .filter(|pair| !pair.is_empty())
         .map(|pair| {
             let cut = memchr::memchr(b'=', pair).unwrap_or(pair.len());
@@ -20,7 +21,9 @@ pub fn decode(raw: &[u8]) -> Vec<(String, String)> {
         })
         .filter(|(name, _)| ![KEY_NAME, VISITOR_NAME].contains(&name.as_bytes()))
         .filter(|(name, _)| seen.insert(name.clone()))
-        .collect()
+        .collect();
+    parameters.reverse();
+    parameters
 }
 
 /// What an escaped text means. Broken escapes stay as they are.

@@ -1,7 +1,11 @@
-//! The careful way through a body, by the JSON library: escapes, unusual shapes, and the words
-//! for what is wrong.
+//! The careful way through a body or one of its rows, by the JSON library: unusual shapes, and the
+//! words for what is wrong.
+
+use std::fmt;
+use std::marker::PhantomData;
 
 use bytes::Bytes;
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -21,17 +25,49 @@ struct Body<'a> {
     request: Option<Vec<&'a RawValue>>,
 }
 
-#[derive(Deserialize)]
-struct RawRow<'a> {
-    #[serde(borrow)]
+/// The members of a row that mean something. Of one that is there twice the last counts.
+#[derive(Default)]
+struct Members<'a> {
     api_suffix: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "even_null")]
     request_id: Option<&'a RawValue>,
 }
 
-/// Keeps a `null` that was sent apart from nothing sent.
-fn even_null<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(from).map(Some)
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum Name {
+    ApiSuffix,
+    RequestId,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(MembersVisitor(PhantomData))
+    }
+}
+
+struct MembersVisitor<'a>(PhantomData<&'a RawValue>);
+
+impl<'de: 'a, 'a> Visitor<'de> for MembersVisitor<'a> {
+    type Value = Members<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Members<'a>, M::Error> {
+        let mut members = Members::default();
+        while let Some(name) = map.next_key()? {
+            let value: &RawValue = map.next_value()?;
+            match name {
+                Name::ApiSuffix => members.api_suffix = Some(value),
+                Name::RequestId => members.request_id = Some(value),
+                Name::Other => {}
+            }
+        }
+        Ok(members)
+    }
 }
 
 /// Reads `body` into `rows`; returns the text that they point into.
@@ -58,40 +94,37 @@ pub(crate) fn parse(
         return Err(RequestError::TooManyRows { limit: limits.rows_max });
     }
     let mut text = Vec::with_capacity(body.len());
-    // Spans are made as the text grows, and read when it is whole.
-    let parts: Vec<_> = requests.iter().map(|raw| row_text(raw.get(), &mut text)).collect();
-    for part in parts {
-        rows.push(match part {
-            Ok((request_id, suffix)) => {
-                let row = parse_row(&text, request_id, suffix, limits);
-                decode_key(row, &mut text)
-            }
-            Err(fault) => Row { request_id: None, ask: Err(RowError::InvalidInput(fault)) },
-        });
-    }
+    rows.extend(requests.iter().map(|raw| row(raw, limits, &mut text)));
     Ok(text.into())
 }
 
-type RowText = (Option<Span>, Option<Span>);
-
-/// Copies a row's `request_id` as it is, and its `api_suffix` decoded.
-fn row_text(raw: &str, text: &mut Vec<u8>) -> Result<RowText, InputFault> {
-    if !raw.starts_with('{') {
-        return Err(InputFault::NotAnObject);
-    }
-    let row: RawRow<'_> = serde_json::from_str(raw).map_err(|_| InputFault::NotAnObject)?;
-    let request_id = match row.request_id {
-        None => None,
-        Some(id) if id.get().starts_with(['{', '[']) => return Err(InputFault::RequestId),
-        Some(id) => Some(append(text, id.get().as_bytes())),
-    };
-    let suffix: Option<String> =
-        row.api_suffix.and_then(|raw| serde_json::from_str(raw.get()).ok());
-    Ok((request_id, suffix.map(|suffix| append(text, suffix.as_bytes()))))
+/// The value at the beginning of `rest`, and what follows it; `None` if it is not well-formed, or
+/// nested too deeply where `depth` objects and arrays are around it.
+pub(crate) fn raw(rest: &[u8], around: usize) -> Option<(&RawValue, &[u8])> {
+    let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<&RawValue>();
+    let raw = values.next()?.ok()?;
+    let behind = rest.get(values.byte_offset()..)?;
+    (around + depth(raw.get().as_bytes()) <= DEPTH_MAX).then_some((raw, behind))
 }
 
-/// Keys are compared as they are meant, not as they were escaped.
-fn decode_key(mut row: Row, text: &mut Vec<u8>) -> Row {
+/// Reads a row. Its `request_id` is appended to `text` as it is, its `api_suffix` decoded.
+pub(crate) fn row(raw: &RawValue, limits: &Limits, text: &mut Vec<u8>) -> Row {
+    let members: Result<Members<'_>, _> = serde_json::from_str(raw.get());
+    let (members, is_object) = (members.unwrap_or_default(), raw.get().starts_with('{'));
+    let fault = match members.request_id {
+        _ if !is_object => Some(InputFault::NotAnObject),
+        Some(id) if id.get().starts_with(['{', '[']) => Some(InputFault::RequestId),
+        _ => None,
+    };
+    if let Some(fault) = fault {
+        return Row { request_id: None, ask: Err(RowError::InvalidInput(fault)) };
+    }
+    let request_id = members.request_id.map(|id| append(text, id.get().as_bytes()));
+    let suffix: Option<String> =
+        members.api_suffix.and_then(|raw| serde_json::from_str(raw.get()).ok());
+    let suffix = suffix.map(|suffix| append(text, suffix.as_bytes()));
+    let mut row = parse_row(text, request_id, suffix, limits);
+    // Keys are compared as they are meant, not as they were escaped.
     if let Ok(ask) = &mut row.ask {
         ask.decode_key(text);
     }

@@ -19,31 +19,42 @@ pub enum Route<'a> {
     },
 }
 
-/// Reads a path.
+/// The path of the published API in a path, if it is one: base URLs that end in a slash give two.
+#[must_use]
+pub fn api_path(path: &str) -> Option<&str> {
+    let mut path = path;
+    while path.starts_with("//") {
+        path = &path[1..];
+    }
+    path.strip_prefix("/api/")
+}
+
+/// Reads a path. A slash at its end does no harm, nor do extensions in capitals.
 ///
 /// # Errors
 /// [`RequestError::BadVersion`] if the second part is no date, [`RequestError::NotFound`]
 /// if there is nothing at this path.
 pub fn route(path: &str) -> Result<Route<'_>, RequestError> {
-    let rest = path.strip_prefix("/api/").ok_or(RequestError::NotFound)?;
+    let rest = api_path(path).ok_or(RequestError::NotFound)?;
     let slash = memchr(b'/', rest.as_bytes()).ok_or(RequestError::NotFound)?;
     let (version, rest) = (&rest[..slash], &rest[slash + 1..]);
     if !is_date(version.as_bytes()) {
         return Err(RequestError::BadVersion);
     }
-    if rest == "bulk.json" {
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    if rest.eq_ignore_ascii_case("bulk.json") {
         return Ok(Route::Bulk);
     }
     let allocate = rest.strip_prefix("ring_pools/").and_then(|rest| {
         let (pool, action) = rest.split_once('/')?;
-        let format = Format::of_extension(action.strip_prefix("allocate_number.")?)?;
+        let format = Format::of_extension(action.strip_prefix("allocate_number.")?.as_bytes())?;
         Some(Route::Allocate { pool, format })
     });
     allocate.ok_or(RequestError::NotFound)
 }
 
 /// `YYYY-MM-DD`, with a month and a day that there may be.
-fn is_date(text: &[u8]) -> bool {
+pub(crate) fn is_date(text: &[u8]) -> bool {
     let &[y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = text else { return false };
     let digits = [y1, y2, y3, y4, m1, m2, d1, d2];
     let two = |tens: u8, ones: u8| (tens - b'0') * 10 + (ones - b'0');

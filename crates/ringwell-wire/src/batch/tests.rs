@@ -49,21 +49,37 @@ fn the_documented_body_is_read() {
 
 #[test]
 fn a_suffix_may_begin_in_several_ways_and_have_any_of_the_extensions() {
-    for begin in ["16", "/16", "ring_pools/16", "/ring_pools/16"] {
-        for extension in ["json", "xml", "csv"] {
-            let suffix = format!("{begin}/allocate_number.{extension}?ring_pool_key=K&a=1");
-            check_suffix(&suffix, "16 K |a=1 - -");
+    for begin in [
+        "16",
+        "/16",
+        "ring_pools/16",
+        "/ring_pools/16",
+        "/api/2013-07-01/ring_pools/16",
+        "//api/2013-07-01/ring_pools/16",
+        "https://pnapi.example.net/api/2013-07-01/ring_pools/16",
+        "HTTP://localhost:8080//api/2013-07-01/ring_pools/16",
+        " \t16",
+    ] {
+        for extension in [".json", ".xml", ".csv", ".JSON", "", "/", ".json/"] {
+            for end in ["", " ", "\r\n"] {
+                let suffix = format!("{begin}/allocate_number{extension}?ring_pool_key=K&a=1{end}");
+                check_suffix(&suffix, "16 K |a=1 - -");
+            }
         }
     }
 }
 
 #[test]
-fn the_key_may_stand_anywhere_and_the_first_one_counts() {
+fn the_key_may_stand_anywhere_and_the_last_one_counts() {
     check_suffix("1/allocate_number.json?a=1&ring_pool_key=K&b=2", "1 K a=1|b=2 - -");
     check_suffix("1/allocate_number.json?a=1&ring_pool_key=K", "1 K a=1| - -");
     check_suffix(
         "1/allocate_number.json?ring_pool_key=K&ring_pool_key=L",
-        "1 K |ring_pool_key=L - -",
+        "1 L ring_pool_key=K| - -",
+    );
+    check_suffix(
+        "1/allocate_number.json?ring_pool_key=&a=&ring_pool_key=a%2Db&b=2&ring_pool_keys=M",
+        "1 a-b ring_pool_key=&a=|b=2&ring_pool_keys=M - -",
     );
     check_suffix("1/allocate_number.json?xring_pool_key=K", "1  xring_pool_key=K| - -");
     check_suffix("1/allocate_number.json", "1  | - -");
@@ -92,15 +108,15 @@ fn a_visitor_is_found_wherever_it_stands() {
 }
 
 #[test]
-fn the_first_visitor_counts_on_whichever_side_of_the_key_even_if_it_is_of_no_use() {
-    let (first, second) = ("ringwell_visitor=", "ringwell_visitor=v7");
+fn the_last_visitor_counts_on_whichever_side_of_the_key_even_if_it_is_of_no_use() {
+    let (first, second) = ("ringwell_visitor=v7", "ringwell_visitor=");
     check_suffix(
         &format!("1/allocate_number.json?{first}&ring_pool_key=K&{second}"),
         &format!("1 K {first}|{second} - -"),
     );
     check_suffix(
-        &format!("1/allocate_number.json?ring_pool_key=K&{first}&{second}"),
-        &format!("1 K |{first}&{second} - -"),
+        &format!("1/allocate_number.json?ring_pool_key=K&{second}&{first}"),
+        &format!("1 K |{second}&{first} v7 -"),
     );
 }
 
@@ -138,10 +154,23 @@ fn requests_go_before_request() {
 }
 
 #[test]
-fn one_stranger_in_a_row_or_a_batch_does_not_slow_it_down() {
-    let body =
-        br#"{"a":7,"requests":[{"b":"x","api_suffix":"1/allocate_number.json?ring_pool_key=K"}]}"#;
-    assert!(scan::scan(body, &Limits::default(), &mut Vec::new()).is_some());
+fn no_style_of_a_batch_and_no_row_sends_the_whole_body_to_the_careful_way() {
+    let row = r#"{"api_suffix":"1/allocate_number.json?ring_pool_key=K"}"#;
+    for (rows, around) in [
+        (r#"{"b":"x","api_suffix":"1/allocate_number.json"}"#, "\"a\":7,"),
+        (r#"{"b":{"c":[1]},"d":-1.5e3,"api_suffix":"1/allocate_number.json"}"#, "\"a\":[{}],"),
+        (r#"{"b":1,"b":2,"request_id":1,"request_id":2}"#, "\"a\":1,\"a\":2,"),
+        (r#"{"request_id":"\u00e9\"","api_suffix":"1\/allocate_number.json"}"#, ""),
+        (r#"{"api_suffix":"1/allocate_number.json?a=\ud83d\ude00\n\u0000é"}"#, ""),
+        (r#"{"api_suffix":"1/allocate_number.json?ring_pool_key=%41"}"#, ""),
+        (r#"{"api_suffix":"\ud800"}"#, ""),
+        (r#"{"api_suff\u0069x":"1/allocate_number.json"}"#, ""),
+        (r#"{"api_suffix":7}, 7, null, [], "x", {}, {"request_id":{}}"#, ""),
+    ] {
+        let body = format!("{{{around}\"requests\":[{row},{rows},{row}]}}");
+        let scanned = scan::scan(body.as_bytes(), &Limits::default(), &mut Vec::new());
+        assert!(scanned.is_some(), "{body}");
+    }
 }
 
 #[test]
@@ -168,6 +197,11 @@ fn a_bad_row_leaves_the_others_alone() {
         "-1/allocate_number.json",
         "99999999999999999999999/allocate_number.json?",
         "16/allocate_number.jsonx",
+        "16/allocate_numbers",
+        "16/allocate_number.",
+        "http://16/allocate_number.json",
+        "/api/2013-13-01/ring_pools/16/allocate_number.json",
+        "ftp://host/api/2013-07-01/ring_pools/16/allocate_number.json",
     ] {
         check_suffix(suffix, shape);
     }
@@ -277,62 +311,119 @@ fn a_response_has_its_members_in_the_documented_order() {
 }
 
 fn pieces() -> impl Strategy<Value = String> {
-    let piece = prop_oneof![
-        Just("{\"requests\":["),
-        Just("{"),
-        Just("}"),
-        Just("]"),
-        Just(","),
-        Just(":"),
-        Just("\"api_suffix\":"),
-        Just("\"request_id\":"),
-        Just("\"a_stranger\":"),
-        Just("\"16/allocate_number.json?ring_pool_key=KEY12345&m1=autos\""),
-        Just("\"16/allocate_number.json?m1=a&ring_pool_key=K%41\""),
-        Just("\"1\\/allocate_number.json\""),
-        Just("\"x\""),
-        Just("7"),
-        Just("01"),
-        Just("1.5"),
-        Just("true"),
-        Just("nul"),
-        Just("\""),
-        Just("\\"),
-        Just(" "),
-        Just("\n"),
-        Just("\u{1}"),
-        Just("é"),
-    ];
+    let piece = prop::sample::select(vec![
+        "{\"requests\":[",
+        "{",
+        "}",
+        "]",
+        ",",
+        ":",
+        "\"api_suffix\":",
+        "\"request_id\":",
+        "\"a_stranger\":",
+        "\"16/allocate_number.json?ring_pool_key=KEY12345&m1=autos\"",
+        "\"16/allocate_number.json?m1=a&ring_pool_key=K%41\"",
+        "\"1\\/allocate_number.json\"",
+        "\"x\"",
+        "7",
+        "01",
+        "1.5",
+        "true",
+        "nul",
+        "\"",
+        "\\",
+        " ",
+        "\n",
+        "\u{1}",
+        "é",
+    ]);
     proptest::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
 }
 
+/// A suffix, nearly always one that is read, with escapes here and there.
+fn suffixes() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "ring_pool_key=",
+        "ringwell_visitor=",
+        "KEY",
+        "a long piece of text, beyond a block",
+        "m1=autos",
+        "&",
+        "\\u0026",
+        "=",
+        "%41",
+        "+",
+        "\\/",
+        "\\u00e9",
+        "\\u00E9\\u0041",
+        "\\ud83d\\ude00",
+        "\\\"",
+        "\\\\",
+        "\\n\\t\\b\\f\\r",
+        "é",
+        "😀",
+        " ",
+        "!",
+        "\\ud83d",
+        "\\u00g0",
+        "\\u0g00",
+        "\\x",
+        "\u{7f}",
+    ]);
+    let begin = "(/| |https?:\\\\/\\\\/h)?(/|\\\\/)?(api/2013-07-01/)?(ring_pools/|ring_pools\\\\/)?[0-9]{0,9}(/|\\\\/)allocate_number(\\.(json|xml))?\\??";
+    let key = prop::sample::select(vec!["", "ring_pool_key=KEY", "ring_pool_key=K%41&"]);
+    // Most pieces are harmless, so that whole suffixes are.
+    (begin, key, proptest::collection::vec(piece, 0..6))
+        .prop_map(|(begin, key, pieces)| format!("{begin}{key}{}", pieces.concat()))
+}
+
 fn near_batches() -> impl Strategy<Value = String> {
-    let id = prop_oneof![Just("\"a\""), Just("7"), Just("null"), Just("0"), Just("[]")];
-    let suffix = "(/|ring_pools/)?[0-9]{0,3}/allocate_number\\.(json|xml)(\\?[a-z&=%+_]{0,20}(ring_pool_key=[A-Z%+]{0,9})?[a-z&=]{0,9})?";
-    let row = (id, suffix, 0..4).prop_map(|(id, suffix, form)| match form {
-        0 => format!(r#"{{"api_suffix":"{suffix}","request_id":{id}}}"#),
-        1 => format!(r#"{{ "request_id" : {id} , "api_suffix" : "{suffix}" }}"#),
-        2 => format!(r#"{{"api_suffix":"{suffix}","x":{id},"request_id":7}}"#),
-        _ => format!(r#"{{"api_suffix":"{suffix}","x":{id},"y":true}}"#),
-    });
+    let id = prop::sample::select(vec![
+        "\"a\"",
+        "7",
+        "null",
+        "0",
+        "[]",
+        "\"\\u00e9\\/\"",
+        "-1.5e+3",
+        "01",
+        "{\"a\":[[1]]}",
+        "\"a longer one, of two blocks or more: \\ud800\"",
+        "[[[[[[7]]]]]]",
+        "[[[[[7]]]]]",
+    ]);
+    let row =
+        (id, suffixes(), suffixes(), 0..10).prop_map(|(id, suffix, other, form)| match form {
+            0 | 1 => format!(r#"{{"api_suffix":"{suffix}","request_id":{id}}}"#),
+            2 => format!(r#"{{ "request_id" : {id} , "api_suffix" : "{suffix}" }}"#),
+            3 => format!(r#"{{"api_suffix":"{suffix}","x":{id},"request_id":7}}"#),
+            4 => format!(r#"{{"api_suffix":"{suffix}","x":{id},"y":true}}"#),
+            5 => format!(r#"{{"api_suffix":"{other}","request_id":{id},"api_suffix":"{suffix}"}}"#),
+            6 => format!(r#"{{"request_id":1,"request_id":{id},"api_suffi\u0078":"{suffix}"}}"#),
+            7 => format!(
+                "\n    {{\n\t\"api_suffix\": \"{suffix}\",\r\n        \"request_id\": {id}\n}}\n"
+            ),
+            8 => format!(r#"{{"api_suffix":{id}}}"#),
+            _ => id.to_owned(),
+        });
     let rows = proptest::collection::vec(row, 0..6);
     let around = prop_oneof![
         4 => Just(("", "")),
         1 => Just(("\"x\":7,", "")),
         1 => Just(("", " ,\"x\":null")),
-        1 => Just(("\"x\":7,", ",\"x\":8")),
+        1 => Just(("\"x\":[{}],", ",\"x\":8")),
         1 => Just(("", ",\"requests\":7")),
         1 => Just(("\"request\":[],", "")),
     ];
-    (rows, around, any::<prop::sample::Index>(), any::<Option<u8>>()).prop_map(
+    (rows, around, any::<prop::sample::Index>(), prop::option::weighted(0.3, any::<u8>())).prop_map(
         |(rows, (before, after), at, flip)| {
             let rows = rows.join(",");
-            let mut body = format!("{{{before}\"requests\":[{rows}]{after}}}").into_bytes();
-            if let Some(byte) = flip {
-                let at = at.index(body.len());
-                body[at] = byte % 128;
-            }
-            String::from_utf8(body).unwrap()
+            let body = format!("{{{before}\"requests\":[{rows}]{after}}}");
+            let Some(byte) = flip else { return body };
+            let mut body = body.into_bytes();
+            let at = at.index(body.len());
+            body[at] = byte % 128;
+            String::from_utf8_lossy(&body).into_owned()
         },
     )
 }
@@ -347,8 +438,11 @@ proptest! {
         let verdict = scan::scan(body.as_bytes(), &limits, &mut fast.rows);
         let mut careful = Batch::default();
         let parsed = relaxed::parse(body.as_bytes(), &limits, &mut careful.rows);
-        if verdict.is_some() {
-            fast.text = Bytes::copy_from_slice(body.as_bytes());
+        if let Some(scanned) = verdict {
+            let decoded = scanned.decoded;
+            let body = if decoded.is_empty() { body.into_bytes() } else { decoded };
+            fast.text = body.into();
+            fast.settle(scanned.queries_from);
             careful.text = parsed.unwrap();
             let fast: Vec<String> = fast.rows.iter().map(|row| words(&fast, row)).collect();
             let careful: Vec<String> = careful.rows.iter().map(|r| words(&careful, r)).collect();

@@ -19,8 +19,12 @@ fn parameters_are_decoded_in_their_order() {
 }
 
 #[test]
-fn the_first_of_parameters_with_one_name_counts() {
-    check("a=1&A=2&a=3&%61=4", &[("a", "1"), ("A", "2")]);
+fn the_last_of_parameters_with_one_name_counts() {
+    check("a=1&A=2&a=3&%61=4", &[("A", "2"), ("a", "4")]);
+    check(
+        "keyword=&placement=&keyword=shoes&placement=top",
+        &[("keyword", "shoes"), ("placement", "top")],
+    );
 }
 
 #[test]

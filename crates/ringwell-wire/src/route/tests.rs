@@ -36,6 +36,17 @@ fn a_version_that_is_no_date_is_refused() {
 }
 
 #[test]
+fn base_urls_that_end_in_a_slash_and_capitals_do_no_harm() {
+    for path in
+        ["//api/2013-07-01/bulk.json", "/api/2013-07-01/bulk.json/", "///api/2013-07-01/bulk.JSON"]
+    {
+        assert_eq!(route(path), Ok(Route::Bulk), "{path}");
+    }
+    let path = "//api/2013-07-01/ring_pools/16/allocate_number.XML/";
+    assert_eq!(route(path), Ok(Route::Allocate { pool: "16", format: Format::Xml }));
+}
+
+#[test]
 fn there_is_nothing_at_any_other_path() {
     for path in [
         "",
@@ -45,7 +56,10 @@ fn there_is_nothing_at_any_other_path() {
         "/api/2013-07-01",
         "/api/2013-07-01/",
         "/api/2013-07-01/bulk.xml",
-        "/api/2013-07-01/bulk.json/",
+        "/api/2013-07-01/bulk.json//",
+        "/api/2013-07-01/bulk",
+        "api/2013-07-01/bulk.json",
+        "/./api/2013-07-01/bulk.json",
         "/api/2013-07-01/ring_pools/16/allocate_number",
         "/api/2013-07-01/ring_pools/16/allocate_number.pdf",
         "/api/2013-07-01/ring_pools/16",

@@ -1,13 +1,13 @@
 //! A row as nearly every client writes it, read in one walk, sixteen bytes at a time.
 //!
-//! `{"api_suffix":"ID/allocate_number.json?ring_pool_key=KEY…","request_id":"…"}`, the last member
-//! perhaps left out, without white space, escapes and what only looks like them. Everything else
-//! is for the other ways.
+//! `{"api_suffix":"ID/allocate_number.json?ring_pool_key=KEY…","request_id":…}`, the last member
+//! perhaps left out and otherwise a string or an integer, without white space and escapes.
+//! Everything else is for [`super::row`], which reads the same suffixes by [`Reader::suffix`].
 //! Invariant: what it accepts, [`crate::ask::parse_suffix`] reads as the same row.
 
 use ringwell_core::PoolId;
-use wide::i8x16;
 
+use super::text::{after, pass};
 use crate::ask::Ask;
 use crate::batch::{Limits, Row};
 use crate::span::Span;
@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
     /// Where `rest`, which ends the body, begins.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "it is no longer than the body")]
-    fn place(self, rest: &[u8]) -> u32 {
+    pub(super) fn place(self, rest: &[u8]) -> u32 {
         self.end.wrapping_sub(rest.len() as u32)
     }
 
@@ -46,6 +46,20 @@ impl<'a> Reader<'a> {
     #[inline(always)]
     pub(super) fn read(self, rest: &[u8]) -> Option<(Row, &[u8])> {
         let suffix = after(rest, br#"{"api_suffix":""#)?;
+        let (ask, end) = self.suffix(suffix, |params| pass(params, FIRST_OF_TEXT))?;
+        let (request_id, behind) = self.request_id(end)?;
+        Some((Row { request_id, ask: Ok(ask) }, behind))
+    }
+
+    /// What the suffix at the beginning of `suffix`, which ends the text, asks for; and what
+    /// follows it, which begins with its closing quote. `pass_params` passes its parameters.
+    #[expect(clippy::inline_always, reason = "a part of `read`")]
+    #[inline(always)]
+    pub(super) fn suffix(
+        self,
+        suffix: &[u8],
+        pass_params: impl FnOnce(&[u8]) -> Option<&[u8]>,
+    ) -> Option<(Ask, &[u8])> {
         let (pool, digits) = parse_pool(suffix)?;
         let after_pool = suffix.get(digits..)?;
         let query = after(after_pool, b"/allocate_number.json?")?;
@@ -55,14 +69,13 @@ impl<'a> Reader<'a> {
             b'"' => (after_key, self.place(after_key)),
             b'&' => {
                 let params = after_key.get(1..)?;
-                (pass(params, FIRST_OF_TEXT)?, self.place(params))
+                (pass_params(params)?, self.place(params))
             }
             _ => return None,
         };
-        if suffix.len() - end.len() > self.limits.suffix_bytes_max {
+        if suffix.len() - end.len() > self.limits.suffix_bytes_max || end.first()? != &b'"' {
             return None;
         }
-        let (request_id, behind) = self.request_id(end)?;
         let query = self.place(query);
         let ask = Ask {
             pool,
@@ -71,32 +84,35 @@ impl<'a> Reader<'a> {
             params: [Span::between(query, query), Span::between(params, self.place(end))],
             visitor: None,
             key_is_escaped: false,
+            is_settled: false,
         };
-        Some((Row { request_id, ask: Ok(ask) }, behind))
+        Some((ask, end))
     }
 
-    /// The id with its quotes, if there is one; and what follows the row. `rest` begins where the
-    /// suffix ends.
+    /// The id as it stands there, if there is one; and what follows the row. `rest` begins where
+    /// the suffix ends.
     #[expect(clippy::inline_always, reason = "a part of `read`")]
     #[inline(always)]
-    fn request_id(self, rest: &[u8]) -> Option<(Option<Span>, &[u8])> {
-        let Some(id) = after(rest, br#"","request_id":""#) else {
+    pub(super) fn request_id(self, rest: &[u8]) -> Option<(Option<Span>, &[u8])> {
+        let Some(id) = after(rest, br#"","request_id":"#) else {
             return Some((None, after(rest, b"\"}")?));
         };
-        let end = pass(id, FIRST_OF_TEXT)?;
-        let behind = after(end, b"\"}")?;
-        let with_quotes = Span::between(self.place(id) - 1, self.place(end) + 1);
-        (with_quotes.len() <= self.limits.request_id_bytes_max)
-            .then_some((Some(with_quotes), behind))
+        let (end, behind) = match id.first()? {
+            b'"' => {
+                let end = pass(id.get(1..)?, FIRST_OF_TEXT)?;
+                let behind = after(end, b"\"}")?;
+                (self.place(end) + 1, behind)
+            }
+            b'1'..=b'9' => {
+                let digits = id.iter().position(|byte| !byte.is_ascii_digit())?;
+                let end = id.get(digits..)?;
+                (self.place(end), after(end, b"}")?)
+            }
+            _ => return None,
+        };
+        let id = Span::between(self.place(id), end);
+        (id.len() <= self.limits.request_id_bytes_max).then_some((Some(id), behind))
     }
-}
-
-/// What follows `fixed` in `text`. Its length is known, so nothing is called to compare it.
-#[expect(clippy::inline_always, reason = "a part of `read`")]
-#[inline(always)]
-fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Option<&'a [u8]> {
-    let (head, rest) = text.split_first_chunk()?;
-    (head == fixed).then_some(rest)
 }
 
 /// A number of one to seven digits, and how many they are.
@@ -117,25 +133,4 @@ fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     let fours = pairs.wrapping_mul(100 << 16 | 1) >> 16 & 0x0000_FFFF_0000_FFFF;
     let all = fours.wrapping_mul(10_000 << 32 | 1) >> 32;
     Some((PoolId(all), count as usize))
-}
-
-/// Passes ASCII that is neither less than `first` nor a backslash: what is left begins with what
-/// stops it. `None` if nothing does.
-#[expect(clippy::inline_always, reason = "a part of `read`, with `first` known")]
-#[inline(always)]
-fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
-    let mut rest = text;
-    while let Some((block, behind)) = rest.split_first_chunk() {
-        let block = i8x16::new(block.map(u8::cast_signed));
-        // Signed, what is no ASCII is less than all that is.
-        let less = i8x16::splat(first.cast_signed()).simd_gt(block);
-        let escapes = block.simd_eq(i8x16::splat(b'\\'.cast_signed()));
-        let stops = (less | escapes).to_bitmask();
-        if stops != 0 {
-            return rest.get(stops.trailing_zeros() as usize..);
-        }
-        rest = behind;
-    }
-    let stops = |byte: &u8| *byte < first || *byte == b'\\' || !byte.is_ascii();
-    rest.get(rest.iter().position(stops)?..)
 }

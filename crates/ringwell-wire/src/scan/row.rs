@@ -1,0 +1,202 @@
+//! Any row that is not the usual one: blanks, members in any order, strangers among them, escapes.
+//!
+//! A suffix with escapes is decoded behind the body, into [`Scanner::decoded`], and read there by the
+//! code that reads any other. What this reader cannot take either, [`crate::relaxed::row`] reads:
+//! one row, not the whole body.
+//! Invariant: what it accepts, `relaxed::row` reads as the same row.
+
+use super::text::{after, blanks, decode, number, plain, string};
+use super::{Scanner, usual};
+use crate::ask::{Ask, parse_suffix};
+use crate::batch::{Limits, Row};
+use crate::error_class::{InputFault, RowError};
+use crate::relaxed;
+use crate::span::Span;
+
+/// A row is within the body's object and its array.
+const ROW_DEPTH: usize = 2;
+/// Behind decoded text while it is read: its end, and so much that whole blocks are read up to it.
+const SENTINEL: [u8; 16] = *b"\"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+impl<'a> Scanner<'a> {
+    /// Reads the row at the beginning of `rest`, which ends the body; returns what follows it.
+    #[inline(never)]
+    pub(super) fn any_row(&mut self, rest: &'a [u8]) -> Option<&'a [u8]> {
+        let (rest, decoded_before) = (blanks(rest), self.decoded_end);
+        let ask = Err(RowError::InvalidInput(InputFault::NoSuffix));
+        let mut row = Row { request_id: None, ask };
+        let behind = self.plain_row(rest, &mut row).or_else(|| {
+            if decoded_before > 0 {
+                self.decoded_end = decoded_before;
+            }
+            self.strange_row(rest, &mut row)
+        });
+        self.rows.push(row);
+        behind
+    }
+
+    #[expect(clippy::inline_always, reason = "it has one caller")]
+    #[inline(always)]
+    fn plain_row(&mut self, rest: &'a [u8], row: &mut Row) -> Option<&'a [u8]> {
+        let mut rest = if let Some(text) = after(rest, br#"{"api_suffix":""#) {
+            let end = self.suffix(text, &mut row.ask)?;
+            if let Some((request_id, behind)) = self.usual.request_id(end) {
+                row.request_id = request_id;
+                return Some(behind);
+            }
+            end.get(1..)?
+        } else {
+            self.member(after(rest, b"{")?, row)?
+        };
+        loop {
+            rest = match blanks(rest) {
+                [b',', behind @ ..] => self.member(behind, row)?,
+                [b'}', behind @ ..] => {
+                    rest = behind;
+                    break;
+                }
+                _ => return None,
+            };
+        }
+        if row.request_id.is_some_and(|id| id.len() > self.limits.request_id_bytes_max) {
+            let ask = Err(RowError::InvalidInput(InputFault::RequestId));
+            *row = Row { request_id: None, ask };
+        }
+        Some(rest)
+    }
+
+    /// Reads one member and what stands around it. Of members that are there twice the last counts.
+    fn member(&mut self, rest: &'a [u8], row: &mut Row) -> Option<&'a [u8]> {
+        let rest = blanks(rest);
+        if let Some(behind) = after(rest, b"\"api_suffix\"") {
+            return self.suffix(after(value(behind)?, b"\"")?, &mut row.ask)?.get(1..);
+        }
+        if let Some(behind) = after(rest, b"\"request_id\"") {
+            let id = value(behind)?;
+            let behind = after(id, b"\"").and_then(plain).and_then(|end| after(end, b"\""));
+            let behind = behind.or_else(|| scalar(id))?;
+            row.request_id = Some(Span::between(self.usual.place(id), self.usual.place(behind)));
+            return Some(behind);
+        }
+        // A name with an escape may be one of ours.
+        let name = plain(after(rest, b"\"")?)?;
+        let value = value(after(name, b"\"")?)?;
+        scalar(value).or_else(|| Some(relaxed::raw(value, ROW_DEPTH + 1)?.1))
+    }
+
+    /// Reads the suffix at the beginning of `rest`; returns what follows it, which begins with its
+    /// closing quote.
+    #[inline(never)]
+    fn suffix(&mut self, rest: &'a [u8], ask: &mut Result<Ask, RowError>) -> Option<&'a [u8]> {
+        if !self.has_escapes {
+            if let Some((found, end)) = suffix(self.usual, self.limits, rest, plain) {
+                self.has_plain = true;
+                *ask = Ok(found);
+                return Some(end);
+            }
+            let end = plain(rest)?;
+            if *end.first()? == b'"' {
+                self.has_plain = true;
+                let span = Span::between(self.usual.place(rest), self.usual.place(end));
+                *ask = self.parse_suffix(span);
+                return Some(end);
+            }
+        }
+        self.has_escapes = true;
+        self.decoded();
+        let start = self.decoded_end;
+        let (behind, end) = decode(rest, &mut self.decoded, start)?;
+        self.decoded_end = end;
+        self.decoded.get_mut(end..)?.first_chunk_mut().map(|behind| *behind = SENTINEL)?;
+        let text = &self.decoded[..end + SENTINEL.len()];
+        let usual = usual::Reader::new(text, self.limits)?;
+        match suffix(usual, self.limits, &text[start..], sentinel) {
+            Some((found, behind)) if behind.len() == SENTINEL.len() => *ask = Ok(found),
+            _ => *ask = self.parse_suffix(Span::new(start, end)),
+        }
+        Some(behind)
+    }
+
+    /// As [`crate::ask::parse_suffix`], within the limits; the key is decoded.
+    #[inline(never)]
+    fn parse_suffix(&mut self, at: Span) -> Result<Ask, RowError> {
+        if at.len() > self.limits.suffix_bytes_max {
+            return Err(RowError::InvalidInput(InputFault::SuffixLength));
+        }
+        let text = if self.decoded.is_empty() { self.body } else { &self.decoded };
+        let mut ask = parse_suffix(text, at)?;
+        if ask.key_is_escaped {
+            self.append(|text| ask.decode_key(text));
+        }
+        Ok(ask)
+    }
+
+    /// Reads one row by the JSON library.
+    #[inline(never)]
+    fn strange_row(&mut self, rest: &'a [u8], row: &mut Row) -> Option<&'a [u8]> {
+        let (raw, behind) = relaxed::raw(rest, ROW_DEPTH)?;
+        let limits = self.limits;
+        *row = self.append(|text| relaxed::row(raw, limits, text));
+        Some(behind)
+    }
+
+    /// Begins [`Scanner::decoded`] with the body, if there is nothing yet.
+    #[inline]
+    fn decoded(&mut self) {
+        if self.decoded.is_empty() {
+            self.decoded.reserve(2 * self.body.len());
+            self.decoded.extend_from_slice(self.body);
+            self.decoded_end = self.body.len();
+        }
+    }
+
+    /// Has `write` append to what was decoded.
+    fn append<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        self.decoded();
+        self.decoded.truncate(self.decoded_end);
+        let written = write(&mut self.decoded);
+        self.decoded_end = self.decoded.len();
+        written
+    }
+}
+
+/// The end of decoded text.
+#[inline]
+fn sentinel(text: &[u8]) -> Option<&[u8]> {
+    text.get(text.len().checked_sub(SENTINEL.len())?..)
+}
+
+/// A usual suffix, perhaps with what may stand before the pool.
+#[expect(clippy::inline_always, reason = "a call copies what was read")]
+#[inline(always)]
+fn suffix<'a>(
+    usual: usual::Reader<'_>,
+    limits: &Limits,
+    text: &'a [u8],
+    pass_params: impl FnOnce(&[u8]) -> Option<&[u8]>,
+) -> Option<(Ask, &'a [u8])> {
+    let bare = text.strip_prefix(b"/").unwrap_or(text);
+    let bare = after(bare, b"ring_pools/").unwrap_or(bare);
+    let (ask, end) = usual.suffix(bare, pass_params)?;
+    let text = &text[..text.len() - end.len()];
+    // Blanks around it do not count.
+    let is_usual = text.len() <= limits.suffix_bytes_max && !text.last()?.is_ascii_whitespace();
+    is_usual.then_some((ask, end))
+}
+
+/// What follows a member's name: passes the colon and the blanks around it.
+#[inline]
+fn value(rest: &[u8]) -> Option<&[u8]> {
+    after(blanks(rest), b":").map(blanks)
+}
+
+/// Passes a value that is neither object nor array.
+pub(super) fn scalar(rest: &[u8]) -> Option<&[u8]> {
+    match rest.first()? {
+        b'"' => string(&rest[1..]),
+        b't' => after(rest, b"true"),
+        b'f' => after(rest, b"false"),
+        b'n' => after(rest, b"null"),
+        _ => number(rest),
+    }
+}

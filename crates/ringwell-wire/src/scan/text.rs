@@ -1,0 +1,294 @@
+//! Pieces of JSON text, sixteen bytes at a time: blanks, strings, numbers, escapes.
+//!
+//! Each function takes what is left of the body and returns what follows the piece; `None` if the
+//! text is malformed or ends within it.
+
+use wide::i8x16;
+
+/// Bytes that a string's text is read by.
+const BLOCK: usize = 16;
+
+/// What follows `fixed` in `text`. Its length is known, so nothing is called to compare it.
+#[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`")]
+#[inline(always)]
+pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Option<&'a [u8]> {
+    let (head, rest) = text.split_first_chunk()?;
+    (head == fixed).then_some(rest)
+}
+
+/// Passes ASCII that is neither less than `first` nor a backslash: what is left begins with what
+/// stops it. `None` if nothing does.
+#[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`, with `first` known")]
+#[inline(always)]
+pub(super) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
+    let mut rest = text;
+    while let Some((block, behind)) = rest.split_first_chunk() {
+        let block = i8x16::new(block.map(u8::cast_signed));
+        // Signed, what is no ASCII is less than all that is.
+        let less = i8x16::splat(first.cast_signed()).simd_gt(block);
+        let escapes = block.simd_eq(i8x16::splat(b'\\'.cast_signed()));
+        let stops = (less | escapes).to_bitmask();
+        if stops != 0 {
+            return rest.get(stops.trailing_zeros() as usize..);
+        }
+        rest = behind;
+    }
+    let stops = |byte: &u8| *byte < first || *byte == b'\\' || !byte.is_ascii();
+    rest.get(rest.iter().position(stops)?..)
+}
+
+/// Passes white space.
+#[expect(clippy::inline_always, reason = "nearly always there is none or one blank")]
+#[inline(always)]
+pub(super) fn blanks(text: &[u8]) -> &[u8] {
+    match text {
+        [first, ..] if *first > b' ' => text,
+        // One space, as most programs put it behind a colon and a comma.
+        [b' ', second, ..] if *second > b' ' => &text[1..],
+        _ => many_blanks(text),
+    }
+}
+
+#[inline(never)]
+fn many_blanks(text: &[u8]) -> &[u8] {
+    const SPACES: u64 = u64::from_le_bytes([b' '; 8]);
+    let mut rest = text;
+    while let [b' ' | b'\n' | b'\r' | b'\t', behind @ ..] = rest {
+        rest = behind;
+        // Lines are indented by spaces.
+        while let Some((eight, behind)) = rest.split_first_chunk() {
+            let others = u64::from_le_bytes(*eight) ^ SPACES;
+            if others != 0 {
+                rest = &rest[(others.trailing_zeros() / 8) as usize..];
+                break;
+            }
+            rest = behind;
+        }
+    }
+    rest
+}
+
+/// Which bytes of a block are neither plain text nor ASCII: quotes, backslashes, control characters,
+/// and what is greater than 127.
+#[expect(clippy::inline_always, reason = "the body of two loops")]
+#[inline(always)]
+fn stops(block: [u8; BLOCK]) -> u32 {
+    let block = i8x16::new(block.map(u8::cast_signed));
+    // Signed, what is no ASCII is less than all that is.
+    let less = i8x16::splat(0x20).simd_gt(block);
+    let quotes = block.simd_eq(i8x16::splat(b'"'.cast_signed()));
+    let escapes = block.simd_eq(i8x16::splat(b'\\'.cast_signed()));
+    (less | quotes | escapes).to_bitmask()
+}
+
+/// Passes plain text: what is left begins with a quote, a backslash or a control character. What
+/// was passed is UTF-8.
+#[inline]
+pub(super) fn plain(text: &[u8]) -> Option<&[u8]> {
+    let mut rest = text;
+    while let Some((block, behind)) = rest.split_first_chunk() {
+        let stops = stops(*block);
+        if stops != 0 {
+            rest = rest.get(stops.trailing_zeros() as usize..)?;
+            return if rest.first()?.is_ascii() { Some(rest) } else { foreign(rest) };
+        }
+        rest = behind;
+    }
+    foreign(rest)
+}
+
+/// As [`plain`], for text that is no ASCII, or near the end of the body.
+#[inline(never)]
+fn foreign(text: &[u8]) -> Option<&[u8]> {
+    let is_end = |byte: &u8| matches!(byte, 0..0x20 | b'"' | b'\\');
+    let (plain, rest) = text.split_at(text.iter().position(is_end)?);
+    str::from_utf8(plain).is_ok().then_some(rest)
+}
+
+/// Passes a string with its closing quote. Escapes are checked, not decoded: of surrogates, the
+/// JSON library does not look at more either as long as a value stays as it is.
+pub(super) fn string(text: &[u8]) -> Option<&[u8]> {
+    let mut rest = text;
+    loop {
+        rest = plain(rest)?;
+        match rest {
+            [b'"', behind @ ..] => return Some(behind),
+            [b'\\', b'u', behind @ ..] => {
+                hex(behind)?;
+                rest = behind.get(4..)?;
+            }
+            [b'\\', name, behind @ ..] => {
+                simple(*name)?;
+                rest = behind;
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Passes a number.
+pub(super) fn number(text: &[u8]) -> Option<&[u8]> {
+    let text = text.strip_prefix(b"-").unwrap_or(text);
+    let mut rest = digits(text)?;
+    if text[0] == b'0' && text.len() - rest.len() > 1 {
+        return None;
+    }
+    if let [b'.', behind @ ..] = rest {
+        rest = digits(behind)?;
+    }
+    if let [b'e' | b'E', behind @ ..] = rest {
+        let behind = match behind {
+            [b'+' | b'-', behind @ ..] => behind,
+            _ => behind,
+        };
+        rest = digits(behind)?;
+    }
+    Some(rest)
+}
+
+/// Passes one digit or more.
+#[inline]
+fn digits(text: &[u8]) -> Option<&[u8]> {
+    let count = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    (count > 0).then(|| &text[count..])
+}
+
+/// Bytes that [`decode`] looks at in one step: a block, and an escape that begins at its end.
+const WINDOW: usize = 2 * BLOCK;
+/// Room that is made at once behind decoded text.
+const ROOM: usize = 256;
+
+/// Writes what a string means over what is in `out` from `to` on, and makes room for a window
+/// behind it. Returns what is left of `text`, which begins with the closing quote, and where the
+/// meaning ends. It is UTF-8, and never longer than the string.
+#[expect(clippy::inline_always, reason = "it has one caller")]
+#[inline(always)]
+pub(super) fn decode<'a>(
+    text: &'a [u8],
+    out: &mut Vec<u8>,
+    mut to: usize,
+) -> Option<(&'a [u8], usize)> {
+    let mut rest = text;
+    loop {
+        if out.len() < to + WINDOW {
+            out.resize(to + ROOM, 0);
+        }
+        let Some(window) = rest.first_chunk::<WINDOW>() else {
+            return decode_slowly(rest, out, to);
+        };
+        let written: &mut [u8; WINDOW] = out.get_mut(to..)?.first_chunk_mut()?;
+        let block: [u8; BLOCK] = *window.first_chunk()?;
+        // The whole block, as its size is known; what is too much is overwritten.
+        *written.first_chunk_mut()? = block;
+        let stops = stops(block);
+        if stops == 0 {
+            (rest, to) = (&rest[BLOCK..], to + BLOCK);
+            continue;
+        }
+        // The remainder is for the compiler: there are no more bits.
+        let length = stops.trailing_zeros() as usize % BLOCK;
+        if window[length] == b'"' {
+            return Some((&rest[length..], to + length));
+        }
+        let escape: &[u8; 6] = window[length..].first_chunk()?;
+        if let Some((character, used)) = ascii(escape) {
+            written[length] = character;
+            (rest, to) = (&rest[length + used..], to + length + 1);
+        } else {
+            (rest, to) = rare(&rest[length..], out, to + length)?;
+        }
+    }
+}
+
+/// A solidus, as PHP escapes it, or ASCII as `\u0026`, which Go writes for an ampersand.
+#[expect(clippy::inline_always, reason = "a part of `decode`")]
+#[inline(always)]
+fn ascii(escape: &[u8; 6]) -> Option<(u8, usize)> {
+    let [b'\\', name, _, _, high, low] = *escape else { return None };
+    if name == b'/' {
+        return Some((b'/', 2));
+    }
+    let code = nibble(high) << 4 | nibble(low);
+    (escape.starts_with(b"\\u00") && code < 0x80).then_some((code.to_le_bytes()[0], 6))
+}
+
+/// As [`decode`], piece by piece: for the end of the body.
+#[inline(never)]
+fn decode_slowly<'a>(text: &'a [u8], out: &mut Vec<u8>, to: usize) -> Option<(&'a [u8], usize)> {
+    let (mut rest, mut to) = (text, to);
+    while *rest.first()? != b'"' {
+        (rest, to) = rare(rest, out, to)?;
+    }
+    out.resize(to + ROOM, 0);
+    Some((rest, to))
+}
+
+/// Decodes one escape, or copies plain text. There is something of either.
+#[inline(never)]
+fn rare<'a>(text: &'a [u8], out: &mut Vec<u8>, to: usize) -> Option<(&'a [u8], usize)> {
+    out.truncate(to);
+    let [b'\\', name, behind @ ..] = text else {
+        let rest = foreign(text)?;
+        out.extend_from_slice(&text[..text.len() - rest.len()]);
+        return (rest.len() < text.len()).then_some((rest, out.len()));
+    };
+    if *name != b'u' {
+        out.push(simple(*name)?);
+        return Some((behind, out.len()));
+    }
+    let first = hex(behind)?;
+    let mut rest = behind.get(4..)?;
+    let code = match first {
+        0xD800..=0xDBFF => {
+            let low = after(rest, b"\\u")?;
+            let second = hex(low)?.checked_sub(0xDC00).filter(|second| *second < 0x400)?;
+            rest = low.get(4..)?;
+            0x1_0000 + ((first - 0xD800) << 10) + second
+        }
+        _ => first,
+    };
+    // A half of a pair is no character.
+    out.extend_from_slice(char::from_u32(code)?.encode_utf8(&mut [0; 4]).as_bytes());
+    Some((rest, out.len()))
+}
+
+/// The character of an escape of two bytes.
+fn simple(name: u8) -> Option<u8> {
+    Some(match name {
+        b'"' | b'\\' | b'/' => name,
+        b'b' => 8,
+        b'f' => 12,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        _ => return None,
+    })
+}
+
+/// Four hexadecimal digits.
+fn hex(text: &[u8]) -> Option<u32> {
+    let digits: [u16; 4] = text.first_chunk::<4>()?.map(nibble);
+    let code = digits.iter().fold(0, |code, digit| code << 4 | u32::from(*digit));
+    digits.iter().all(|digit| *digit != NO_NIBBLE).then_some(code)
+}
+
+/// A hexadecimal digit, or [`NO_NIBBLE`].
+#[inline]
+fn nibble(digit: u8) -> u16 {
+    NIBBLES[usize::from(digit)]
+}
+
+/// Greater than any byte, in either place of two.
+const NO_NIBBLE: u16 = 0x100;
+
+/// By its byte, each hexadecimal digit.
+static NIBBLES: [u16; 256] = {
+    let mut nibbles = [NO_NIBBLE; 256];
+    let mut value = 0_u16;
+    while value < 16 {
+        nibbles[b"0123456789abcdef"[value as usize] as usize] = value;
+        nibbles[b"0123456789ABCDEF"[value as usize] as usize] = value;
+        value += 1;
+    }
+    nibbles
+};
