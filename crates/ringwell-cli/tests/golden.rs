@@ -105,7 +105,7 @@ impl Server {
         bytes.extend_from_slice(b"\r\n");
         bytes.extend_from_slice(&request.body);
         socket.write_all(&bytes).unwrap();
-        Answer::read(BufReader::new(socket))
+        Answer::read(BufReader::new(socket), &request.method)
     }
 }
 
@@ -118,7 +118,7 @@ impl Drop for Server {
 }
 
 impl Answer {
-    fn read(mut from: impl BufRead) -> Self {
+    fn read(mut from: impl BufRead, method: &str) -> Self {
         let mut line = || {
             let mut line = String::new();
             from.read_line(&mut line).unwrap();
@@ -127,6 +127,7 @@ impl Answer {
         let first = line();
         let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.unwrap_or_else(|| panic!("no status in {first:?}"));
+        let has_body = method != "HEAD" && status != 204;
         let lines = std::iter::from_fn(|| Some(line()).filter(|line| !line.is_empty()));
         let header = |line: String| {
             let (name, value) = line.split_once(": ").unwrap();
@@ -134,9 +135,12 @@ impl Answer {
         };
         let headers: Vec<_> = lines.map(header).collect();
         let mut answer = Self { status, headers, body: Vec::new() };
-        let length = answer.header("content-length").expect("answers have a length");
-        answer.body.resize(length.parse().unwrap(), 0);
-        from.read_exact(&mut answer.body).unwrap();
+        // Answers to HEAD have the length of a body that does not come.
+        if has_body {
+            let length = answer.header("content-length").expect("answers have a length");
+            answer.body.resize(length.parse().unwrap(), 0);
+            from.read_exact(&mut answer.body).unwrap();
+        }
         answer
     }
 

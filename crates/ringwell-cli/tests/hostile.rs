@@ -21,6 +21,8 @@ mod metrics;
 mod proxied;
 #[path = "hostile/raw.rs"]
 mod raw;
+#[path = "hostile/raw_query.rs"]
+mod raw_query;
 #[path = "hostile/secrets.rs"]
 mod secrets;
 mod support;

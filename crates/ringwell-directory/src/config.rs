@@ -193,6 +193,10 @@ pub struct Api {
     pub strict_params: bool,
     /// Whether the legacy request for one number is refused: no.
     pub bulk_only: bool,
+    /// Whether answers to batches are sent in gzip to clients that take it: no.
+    pub gzip: bool,
+    /// Origins whose web pages may use the published API: none.
+    pub origins: Vec<String>,
 }
 
 /// What is logged, and how.

@@ -13,7 +13,7 @@ use ringwell_wire::{RequestError, Route, route};
 use crate::gather::Terms;
 use crate::http::{AnswerBody, read_body, time_headers, values};
 use crate::shard::ShardThread;
-use crate::{bulk, legacy, rows};
+use crate::{bulk, coding, legacy, origin, rows};
 
 /// A client may ask for its answer sooner than configured: whole milliseconds.
 const DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-ms");
@@ -27,10 +27,14 @@ pub(crate) async fn answer(
     request: Request<Incoming>,
 ) -> Response<AnswerBody> {
     let mut started = None;
+    let allowed = origin::allowed(&thread.node.config.api, request.headers());
     let mut response = match dispatch(thread, request, &mut started).await {
         Ok(response) => response,
         Err(error) => refuse(thread, &error),
     };
+    if let Some(allowed) = allowed {
+        origin::allow(&mut response, allowed);
+    }
     let took = started.map_or(Duration::ZERO, |started| started.elapsed());
     time_headers(&mut response, took);
     thread.stats.answered_after(took);
@@ -43,17 +47,29 @@ async fn dispatch(
     started: &mut Option<Instant>,
 ) -> Result<Response<AnswerBody>, RequestError> {
     let (head, body) = request.into_parts();
-    match route(head.uri.path())? {
+    let api = &thread.node.config.api;
+    let route = route(head.uri.path())?;
+    if head.method == Method::OPTIONS {
+        return Ok(origin::options(route, api, &head.headers));
+    }
+    origin::check(api, &head.headers)?;
+    match route {
         Route::Bulk => {
-            allow(&head.method, &Method::POST, "POST")?;
+            allow(&head.method, &Method::POST, origin::methods(route))?;
             let body = read_body(thread, body).await?;
+            let body = coding::decode(&head.headers, body, thread.node.config.limits.body_bytes)?;
             // A client on a slow line has the same time for its rows as any other.
             let terms = terms(thread, &head.headers, &body, *started.insert(Instant::now()));
             let out = bulk::answer(thread, body, &terms).await?;
-            Ok(whole(StatusCode::OK, "application/json", out))
+            let response = whole(StatusCode::OK, "application/json", out);
+            Ok(if api.gzip { coding::encode(&head.headers, response) } else { response })
         }
         Route::Allocate { pool, format } => {
-            allow(&head.method, &Method::GET, "GET")?;
+            if head.method == Method::HEAD {
+                // As a GET would be answered, without a number being used up.
+                return Ok(whole(StatusCode::OK, format.content_type(), Vec::new()));
+            }
+            allow(&head.method, &Method::GET, origin::methods(route))?;
             if thread.node.config.api.bulk_only {
                 return Err(RequestError::OnlyBulk);
             }

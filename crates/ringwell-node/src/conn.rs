@@ -57,6 +57,8 @@ pub(crate) struct Watch {
     list: Rc<Connections>,
     /// Where it stands on the list.
     place: usize,
+    /// See [`Watch::linger`].
+    lingers: Cell<bool>,
 }
 
 impl Watch {
@@ -68,6 +70,21 @@ impl Watch {
             let since = if is_ours { Duration::ZERO } else { coarse_time() };
             entry.stay.set(Stay { phase, since });
         }
+    }
+
+    /// The client may still be sending what was refused: the connection ends only once it has, so that
+    /// the client sees the answer.
+    pub(crate) fn linger(&self) {
+        self.lingers.set(true);
+    }
+
+    pub(crate) fn lingers(&self) -> bool {
+        self.lingers.get()
+    }
+
+    /// Whether a request has been read and its answer not yet sent.
+    pub(crate) fn is_in_service(&self) -> bool {
+        matches!(self.phase(), Some(Phase::Service | Phase::Write))
     }
 
     fn phase(&self) -> Option<Phase> {
@@ -138,6 +155,7 @@ impl Connections {
             waker: RefCell::new(None),
             list: Rc::clone(self),
             place: entry.key(),
+            lingers: Cell::new(false),
         });
         // A client that connects and says nothing is one that does not finish its head.
         let stay = Cell::new(Stay { phase: Phase::Head, since: coarse_time() });

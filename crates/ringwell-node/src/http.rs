@@ -17,7 +17,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode, Version};
+use hyper::{Request, Response, Version};
 use hyper_util::rt::TokioIo;
 use ringwell_wire::{RequestError, api_path};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -25,6 +25,7 @@ use tokio::net::TcpStream;
 use tower::ServiceExt;
 
 use crate::conn::{Open, Order, Phase, Watched};
+use crate::edge::Edge;
 use crate::link::tls::Tls;
 use crate::listen::Listener;
 use crate::shard::ShardThread;
@@ -219,11 +220,17 @@ async fn serve<S>(
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
             }
+            if response.status().is_client_error()
+                && response.headers().contains_key(header::CONNECTION)
+            {
+                watch.linger();
+            }
             watch.enter(Phase::Write);
             Ok::<_, Infallible>(response)
         }
     });
     let limits = &thread.node.config.limits;
+    let socket = Edge::new(socket, Rc::clone(&open.watch));
     let io = TokioIo::new(Watched { socket, watch: Rc::clone(&open.watch) });
     let connection = http1::Builder::new()
         .half_close(true)
@@ -263,8 +270,7 @@ async fn answer(
     address: Option<IpAddr>,
 ) -> Response<AnswerBody> {
     if is_ambiguous(&request) {
-        thread.stats.rejected.add(1);
-        return malformed();
+        return api::refuse(thread, &RequestError::Malformed);
     }
     let uri = request.uri();
     let uri_bytes = uri.path().len() + uri.query().map_or(0, |query| query.len() + 1);
@@ -327,14 +333,6 @@ pub(crate) fn values<'a>(
     headers.iter().filter(move |(name, _)| *name == wanted).map(|(_, value)| value)
 }
 
-/// As the HTTP library answers heads that it cannot read.
-fn malformed() -> Response<AnswerBody> {
-    let mut response = Response::new(AnswerBody::from(Vec::new()));
-    *response.status_mut() = StatusCode::BAD_REQUEST;
-    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    response
-}
-
 /// Reads a body within the limits of size and time.
 ///
 /// # Errors
@@ -353,9 +351,6 @@ pub(crate) async fn read_frame(
     limit: usize,
 ) -> Result<Bytes, RequestError> {
     let limits = &thread.node.config.limits;
-    if body.size_hint().lower() > limit as u64 {
-        return Err(RequestError::TooLarge { limit });
-    }
     let mut read = pin!(collect(body, limit));
     // Most bodies have arrived with their head: those get no timer.
     if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await {
@@ -368,6 +363,9 @@ pub(crate) async fn read_frame(
 }
 
 async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, RequestError> {
+    if body.size_hint().lower() > limit as u64 {
+        return Err(RequestError::TooLarge { limit });
+    }
     // Nearly every body is one frame, which is passed on as it is.
     let mut first = Bytes::new();
     let mut all = BytesMut::new();

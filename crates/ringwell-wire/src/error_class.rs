@@ -87,6 +87,16 @@ pub enum RequestError {
     TooSlow,
     /// The body ended too early, or its chunks are malformed.
     Broken,
+    /// The request's head is malformed, or can be read in two ways.
+    Malformed,
+    /// The request's head is longer, or has more fields, than the server takes.
+    HeadTooLarge,
+    /// The body has a coding that the server does not read.
+    Coding,
+    /// The body is not in the coding that its head names.
+    Undecodable,
+    /// A web page of another origin asks, and none is allowed to.
+    Origin,
     /// The version in the path is no date.
     BadVersion,
     /// There is nothing at this path.
@@ -186,20 +196,33 @@ impl RequestError {
     #[must_use]
     pub const fn status(&self) -> u16 {
         match self {
-            Self::NotJson | Self::Broken | Self::BadVersion => 400,
-            Self::NotABatch | Self::NoRows | Self::TooDeep | Self::OnlyBulk => 403,
+            Self::NotJson
+            | Self::Broken
+            | Self::BadVersion
+            | Self::Malformed
+            | Self::Undecodable => 400,
+            Self::NotABatch | Self::NoRows | Self::TooDeep | Self::Origin | Self::OnlyBulk => 403,
             Self::NotFound => 404,
             Self::Method { .. } => 405,
             Self::TooSlow => 408,
             Self::TooManyRows { .. } | Self::TooLarge { .. } => 413,
             Self::UriTooLong { .. } => 414,
+            Self::Coding => 415,
+            Self::HeadTooLarge => 431,
         }
     }
 
     /// Whether the rest of the connection cannot be trusted or is not worth reading.
     #[must_use]
     pub const fn closes(&self) -> bool {
-        matches!(self, Self::TooLarge { .. } | Self::TooSlow | Self::Broken)
+        matches!(
+            self,
+            Self::TooLarge { .. }
+                | Self::TooSlow
+                | Self::Broken
+                | Self::Malformed
+                | Self::HeadTooLarge
+        )
     }
 
     const fn class(&self) -> &'static str {
@@ -213,6 +236,11 @@ impl RequestError {
             | Self::UriTooLong { .. }
             | Self::TooSlow
             | Self::Broken
+            | Self::Malformed
+            | Self::HeadTooLarge
+            | Self::Coding
+            | Self::Undecodable
+            | Self::Origin
             | Self::BadVersion => "InvalidInput",
             Self::NotFound => "RecordNotFound",
             Self::Method { .. } => "MethodNotAllowed",
@@ -237,6 +265,11 @@ impl RequestError {
             }
             Self::TooSlow => "the body did not arrive in time",
             Self::Broken => "the body is cut short or its chunks are malformed",
+            Self::Malformed => "the request's head is malformed",
+            Self::HeadTooLarge => "the request's head is too large",
+            Self::Coding => "the body may be plain, or in the codings gzip and deflate",
+            Self::Undecodable => "the body is not in the coding that Content-Encoding names",
+            Self::Origin => "web pages of this origin may not use this API",
             Self::BadVersion => "the API version in the path must be a date such as 2013-07-01",
             Self::NotFound => "there is nothing at this path",
             Self::Method { .. } => "this path takes another method; the Allow header names it",

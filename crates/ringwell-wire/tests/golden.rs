@@ -25,6 +25,7 @@ use ringwell_wire::{
 fn is_above_the_codec(case: &cases::Case) -> bool {
     let mut headers = case.exchanges.iter().flat_map(|(request, _)| &request.headers);
     !case.environment.is_empty()
+        || case.name.starts_with("http-")
         || case.settings.as_ref().is_some_and(|settings| settings.contains("[limits]"))
         || headers.any(|(name, _)| name == "idempotency-key")
 }
@@ -95,20 +96,16 @@ impl Model {
 
     fn answer(&mut self, request: &cases::Request) -> Result<Reply, RequestError> {
         let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
-        let allow = |method: &'static str| {
-            if request.method == method {
-                Ok(())
-            } else {
-                Err(RequestError::Method { allow: method })
-            }
+        let allow = |method, allow| {
+            if request.method == method { Ok(()) } else { Err(RequestError::Method { allow }) }
         };
         match route(path)? {
             Route::Bulk => {
-                allow("POST")?;
+                allow("POST", "POST, OPTIONS")?;
                 self.bulk(Bytes::copy_from_slice(&request.body))
             }
             Route::Allocate { pool, format } => {
-                allow("GET")?;
+                allow("GET", "GET, HEAD, OPTIONS")?;
                 if self.bulk_only {
                     Err(RequestError::OnlyBulk)
                 } else {

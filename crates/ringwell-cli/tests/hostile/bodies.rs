@@ -40,7 +40,7 @@ pub(crate) fn refused_batches() -> Vec<Vector> {
         kept("requests is text", batch(r#"{"requests":"x"}"#), &[403], "the body must be"),
         kept("no row", batch(r#"{"requests":[]}"#), &[403], "at least one"),
         kept("500 rows", many(500), &[200], "\"responses\""),
-        kept("501 rows", many(501), &[403], "at most 500"),
+        kept("501 rows", many(501), &[413], "at most 500"),
         kept("requests twice", batch(r#"{"requests":[],"requests":[]}"#), &[403], "must be"),
         kept("nested deeply", nested(9), &[403], "nested too deeply"),
         kept("nested very deeply", nested(100_000), &[403], "nested too deeply"),
@@ -74,7 +74,7 @@ fn a_bad_row_gets_an_error_of_its_own() {
         kept("a broken escape", with("a=%zz&b=%2&c=%"), &[200], "promo_number"),
         kept("an escaped NUL", with("a=%00%ff"), &[200], "promo_number"),
         kept("a parameter twice", with("a=1&a=2"), &[200], "promo_number"),
-        kept("the first key counts", row(&other_key), &[200], "promo_number"),
+        kept("the last key counts", row(&other_key), &[200], "InvalidKey"),
         kept(
             "a pool id too large",
             row("99999999999999999999999/allocate_number.json?a=1"),

@@ -49,6 +49,11 @@ impl Raw {
         let _ = self.stream.get_mut().write_all(bytes);
     }
 
+    /// Sends all, before the server ends the connection.
+    pub(crate) fn must_send(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
     pub(crate) fn end_of_sending(&self) {
         let _ = self.stream.get_ref().shutdown(Shutdown::Write);
     }

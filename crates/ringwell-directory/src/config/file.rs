@@ -104,7 +104,26 @@ fn read_journal(mut section: Section<'_, '_>, into: &mut Journal) {
 fn read_api(mut section: Section<'_, '_>, into: &mut Api) {
     section.set(&mut into.strict_params, "strict_params", truth);
     section.set(&mut into.bulk_only, "bulk_only", truth);
+    section.set(&mut into.gzip, "gzip", truth);
+    if let Some(origins) = section.take_list("origins", text(parse_origin)) {
+        into.origins = origins;
+    }
     section.finish();
+}
+
+/// An origin as browsers write it: `https://www.example.org`, perhaps with a port.
+fn parse_origin(text: &str) -> Result<String, ValueError> {
+    let host = text.strip_prefix("https://").or(text.strip_prefix("http://"));
+    let is_host = |host: &str| {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
+        !host.is_empty() && host.bytes().all(is_part)
+    };
+    if host.is_some_and(is_host) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        let hint = "write e.g. \"https://www.example.org\", without a path";
+        Err(ValueError::new("must be an origin").hint(hint))
+    }
 }
 
 fn read_log(mut section: Section<'_, '_>, into: &mut Log) {

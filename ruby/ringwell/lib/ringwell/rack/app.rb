@@ -18,7 +18,7 @@ module Ringwell
       URI_BYTES = 8 * 1024
 
       DATE = /\A\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])\z/
-      SINGLE = %r{\Aring_pools/(?<pool>[^/]*)/allocate_number\.(?<format>json|xml|csv)\z}
+      SINGLE = %r{\Aring_pools/(?<pool>[^/]*)/allocate_number\.(?<format>json|xml|csv)\z}i
 
       # @param backend [#bulk] a {Client}, a {Fake}, an engine in the process
       # @param body_bytes [Integer] the longest body of a request
@@ -54,15 +54,17 @@ module Ringwell
       def route(env, path)
         return status if path == "/status"
 
+        # Base URLs that end in a slash give one too many.
+        path = path.sub(%r{\A/+}, "/").delete_suffix("/")
         version, rest = path.delete_prefix("/api/").split("/", 2)
         path.start_with?("/api/") && rest or return nothing_here
         DATE.match?(version) or
           return Answer.refused(400, "InvalidInput",
                                 "the API version in the path must be a date such as 2013-07-01")
-        return bulk(env) if rest == "bulk.json"
+        return bulk(env) if rest.casecmp?("bulk.json")
 
         parts = SINGLE.match(rest) or return nothing_here
-        single(env, path, parts[:pool], parts[:format])
+        single(env, path, parts[:pool], parts[:format].downcase)
       end
 
       def status
@@ -72,7 +74,7 @@ module Ringwell
       end
 
       def bulk(env)
-        return wrong_method("POST") unless env["REQUEST_METHOD"] == "POST"
+        return wrong_method("POST, OPTIONS") unless env["REQUEST_METHOD"] == "POST"
 
         body = read_body(env) or
           return Answer.refused(413, "InvalidInput",
@@ -106,7 +108,7 @@ module Ringwell
 
       # A batch of one row, with another form of answer.
       def single(env, path, pool, format)
-        return wrong_method("GET") unless env["REQUEST_METHOD"] == "GET"
+        return wrong_method("GET, HEAD, OPTIONS") unless env["REQUEST_METHOD"] == "GET"
 
         if @bulk_only
           return Answer.refused(403, "OnlyBulkNumberAllocationAllowed",
@@ -126,7 +128,7 @@ module Ringwell
 
       # Within a batch such a pool would be a malformed row. Here it is one that does not exist.
       def unknown_pool(pool, query, format)
-        key = query[/(?:\A|&)ring_pool_key=([^&]*)/, 1].to_s
+        key = query.scan(/(?:\A|&)ring_pool_key=([^&]*)/).last.to_a.first.to_s
         message = "API Key '#{CGI.unescape(key, "UTF-8")}' is not valid for resource '#{pool}'"
         Answer.failed("InvalidKey", message, format)
       end

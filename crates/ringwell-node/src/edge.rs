@@ -1,0 +1,255 @@
+//! The edge of a connection, before the HTTP library: repairs the first request line of clients that
+//! do not escape their query, gives the library's own refusals a body, and lets clients whose request
+//! was refused unread finish sending before the connection ends.
+//!
+//! Only the first line of a connection is looked at: it is the one place where a request line
+//! certainly begins, whatever a client or a proxy does later. Other bytes pass untouched and uncopied.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use ringwell_wire::{RequestError, repaired};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::conn::{Phase, Watch};
+
+/// A first line that is longer is not repaired.
+const LINE_BYTES_MAX: usize = 16 << 10;
+
+/// As much of what a client sends after it was refused is read and dropped.
+const DROPPED_BYTES_MAX: usize = 8 << 20;
+
+/// A client's socket.
+#[derive(Debug)]
+pub(crate) struct Edge<S> {
+    socket: S,
+    watch: Rc<Watch>,
+    first: First,
+    refusal: Option<Refusal>,
+    closing: Closing,
+}
+
+/// How far the end of a connection has come.
+#[derive(Clone, Copy, Debug)]
+enum Closing {
+    /// It has not begun.
+    Not,
+    /// The client sees the end; so many bytes of it may still come.
+    Lingering(usize),
+}
+
+/// The first line of a connection.
+#[derive(Debug)]
+enum First {
+    /// Nothing was read yet.
+    Awaited,
+    /// A part of it, kept back until the rest is there.
+    Held(Vec<u8>),
+    /// It and what was read with it, to be handed on from here.
+    Read(Vec<u8>, usize),
+    /// Handed on.
+    Passed,
+}
+
+/// Our bytes instead of the library's, and how many have been written.
+#[derive(Debug)]
+struct Refusal {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+impl<S> Edge<S> {
+    pub(crate) fn new(socket: S, watch: Rc<Watch>) -> Self {
+        Self { socket, watch, first: First::Awaited, refusal: None, closing: Closing::Not }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Edge<S> {
+    #[inline(never)]
+    fn read_first(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            match &mut self.first {
+                First::Passed => return Pin::new(&mut self.socket).poll_read(cx, buffer),
+                First::Awaited => {
+                    let before = buffer.filled().len();
+                    ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
+                    let read = &buffer.filled()[before..];
+                    if !may_need_repair(read) {
+                        self.first = First::Passed;
+                        return Poll::Ready(Ok(()));
+                    }
+                    self.first = First::Held(read.to_vec());
+                    buffer.set_filled(before);
+                }
+                First::Held(held) => {
+                    if let Some(end) = held.iter().position(|byte| *byte == b'\n') {
+                        let (line, rest) = held.split_at(end + 1);
+                        let whole = repaired(line).map(|line| [&line, rest].concat());
+                        let whole = whole.unwrap_or_else(|| std::mem::take(held));
+                        self.first = First::Read(whole, 0);
+                        continue;
+                    }
+                    let mut room = [0; 2048];
+                    let mut more = ReadBuf::new(&mut room);
+                    ready!(Pin::new(&mut self.socket).poll_read(cx, &mut more))?;
+                    held.extend_from_slice(more.filled());
+                    if more.filled().is_empty() || held.len() > LINE_BYTES_MAX {
+                        self.first = First::Read(std::mem::take(held), 0);
+                    }
+                }
+                First::Read(bytes, at) => {
+                    let length = buffer.remaining().min(bytes.len() - *at);
+                    buffer.put_slice(&bytes[*at..*at + length]);
+                    *at += length;
+                    if *at == bytes.len() {
+                        self.first = First::Passed;
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+    }
+}
+
+/// Whether what was read first may be a line to be repaired: nearly every client posts.
+fn may_need_repair(read: &[u8]) -> bool {
+    let is_begun = |begin: &[u8]| read.iter().zip(begin).all(|(read, wanted)| read == wanted);
+    !read.is_empty() && (is_begun(b"GET /") || is_begun(b"HEAD /"))
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Edge<S> {
+    #[inline]
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.first {
+            First::Passed => Pin::new(&mut self.socket).poll_read(cx, buffer),
+            _ => self.read_first(cx, buffer),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Edge<S> {
+    /// Whether `bytes` are the library's and not ours: then ours take their place.
+    #[inline]
+    fn refuses(&mut self, bytes: &[u8]) -> bool {
+        if self.refusal.is_none() && self.watch.is_in_service() {
+            return false;
+        }
+        if self.refusal.is_none()
+            && let Some(error) = refused(bytes)
+        {
+            let body = error.body();
+            let head = format!(
+                "HTTP/1.1 {} {}\r\ncontent-type: application/json\r\ncache-control: no-store\r\n\
+                 connection: close\r\ncontent-length: {}\r\n\r\n",
+                error.status(),
+                if error.status() == 400 {
+                    "Bad Request"
+                } else {
+                    "Request Header Fields Too Large"
+                },
+                body.len()
+            );
+            self.watch.linger();
+            self.refusal = Some(Refusal { bytes: [head.into_bytes(), body].concat(), written: 0 });
+        }
+        self.refusal.is_some()
+    }
+
+    fn write_refusal(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(refusal) = &mut self.refusal else { return Poll::Ready(Ok(())) };
+        while refusal.written < refusal.bytes.len() {
+            let rest = &refusal.bytes[refusal.written..];
+            let written = ready!(Pin::new(&mut self.socket).poll_write(cx, rest))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            refusal.written += written;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The error that a head without a body stands for, as the HTTP library writes it.
+fn refused(head: &[u8]) -> Option<RequestError> {
+    let text = str::from_utf8(head).ok()?;
+    let status = text.strip_prefix("HTTP/1.1 ").or(text.strip_prefix("HTTP/1.0 "))?;
+    if !text.ends_with("\r\n\r\n") || !text.contains("\r\ncontent-length: 0\r\n") {
+        return None;
+    }
+    match status.get(..3)? {
+        "400" => Some(RequestError::Malformed),
+        "414" | "431" => Some(RequestError::HeadTooLarge),
+        _ => None,
+    }
+}
+
+impl<S: AsyncRead + Unpin> Edge<S> {
+    /// Reads and drops until the client has sent all, or too much. A connection that is closed with
+    /// bytes unread is reset, and many clients then lose the answer.
+    fn drop_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut room = [0; 4096];
+        while let Closing::Lingering(left @ 1..) = self.closing {
+            let mut buffer = ReadBuf::new(&mut room);
+            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buffer))?;
+            let read = buffer.filled().len();
+            self.closing =
+                Closing::Lingering(if read == 0 { 0 } else { left.saturating_sub(read) });
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Edge<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.refuses(bytes) {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let first = buffers.iter().find(|buffer| !buffer.is_empty());
+        if first.is_some_and(|first| self.refuses(first)) {
+            return Poll::Ready(Ok(buffers.iter().map(|buffer| buffer.len()).sum()));
+        }
+        Pin::new(&mut self.socket).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.write_refusal(cx))?;
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Closing::Not = self.closing {
+            ready!(self.write_refusal(cx))?;
+            ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
+            // Its time is limited like that of an answer.
+            self.watch.enter(Phase::Write);
+            self.closing = Closing::Lingering(DROPPED_BYTES_MAX);
+        }
+        if self.watch.lingers() { self.drop_rest(cx) } else { Poll::Ready(Ok(())) }
+    }
+}

@@ -1,0 +1,67 @@
+//! Which web pages may use the published API: none, unless the configuration names their origin.
+//!
+//! A simple cross-origin request needs nobody's permission to be sent, only to be read. It would use up
+//! a number, so it is refused before that. Clients that are no browsers send no `Origin`.
+
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Response, StatusCode};
+use ringwell_directory::Api;
+use ringwell_wire::{RequestError, Route};
+
+use crate::http::{AnswerBody, values};
+
+/// Fields that a page may send.
+const FIELDS: HeaderValue =
+    HeaderValue::from_static("content-type, idempotency-key, ringwell-deadline-ms");
+/// How long a browser remembers the permission, in seconds.
+const REMEMBERED: HeaderValue = HeaderValue::from_static("7200");
+
+/// The methods that a path takes.
+pub(crate) const fn methods(route: Route<'_>) -> &'static str {
+    match route {
+        Route::Bulk => "POST, OPTIONS",
+        Route::Allocate { .. } => "GET, HEAD, OPTIONS",
+    }
+}
+
+/// The origin that asks, if it is allowed to.
+pub(crate) fn allowed(api: &Api, headers: &HeaderMap) -> Option<HeaderValue> {
+    // Without any in the configuration, there is nothing to look for.
+    let origin = (!api.origins.is_empty()).then(|| values(headers, &header::ORIGIN).next())??;
+    is_named(api, origin).then(|| origin.clone())
+}
+
+/// Refuses an origin that is not allowed to ask.
+///
+/// # Errors
+/// [`RequestError::Origin`].
+pub(crate) fn check(api: &Api, headers: &HeaderMap) -> Result<(), RequestError> {
+    let is_allowed = values(headers, &header::ORIGIN).all(|origin| is_named(api, origin));
+    if is_allowed { Ok(()) } else { Err(RequestError::Origin) }
+}
+
+fn is_named(api: &Api, origin: &HeaderValue) -> bool {
+    api.origins.iter().any(|named| named.as_bytes() == origin.as_bytes())
+}
+
+/// The answer to `OPTIONS`, which asks for permission or for the methods.
+pub(crate) fn options(route: Route<'_>, api: &Api, headers: &HeaderMap) -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::from(Vec::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let methods = HeaderValue::from_static(methods(route));
+    let fields = response.headers_mut();
+    fields.insert(header::ALLOW, methods.clone());
+    if allowed(api, headers).is_some() {
+        fields.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+        fields.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, FIELDS);
+        fields.insert(header::ACCESS_CONTROL_MAX_AGE, REMEMBERED);
+    }
+    response
+}
+
+/// Lets a page of `origin` read the answer.
+pub(crate) fn allow(response: &mut Response<AnswerBody>, origin: HeaderValue) {
+    let fields = response.headers_mut();
+    fields.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    fields.append(header::VARY, HeaderValue::from_static("origin"));
+}
