@@ -91,6 +91,7 @@ fn snippet(summary: &Summary) {
 
 /// Steps that wait for much of their time and need no cargo, of which one can run at a time.
 fn beside_lints(summary: &Summary) {
+    summary.step("golden clients", xtask().arg("clients"));
     if api::schemathesis().is_some() {
         summary.step("management API", xtask().arg("api"));
     } else {

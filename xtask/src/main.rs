@@ -7,6 +7,7 @@ mod bench;
 mod callgrind;
 mod chart;
 mod ci;
+mod clients;
 mod counts;
 mod jmeter;
 mod shell;
@@ -27,6 +28,8 @@ struct Cli {
 enum Task {
     /// Format, lints, tests, licences, and a smoke run of the benchmarks.
     Ci,
+    /// Run the programs of clients/, in other languages, against a server of this build.
+    Clients,
     /// All tests of the workspace, several programs of them at a time.
     Suite,
     /// Measure Ringwell against the ceiling server of the same run.
@@ -47,6 +50,7 @@ fn main() -> anyhow::Result<()> {
     std::env::set_current_dir(shell::root())?;
     match Cli::parse().task {
         Task::Ci => ci::run(),
+        Task::Clients => clients::run(),
         Task::Suite => suite::run(),
         Task::Bench(args) => bench::run(&args),
         Task::Chart => chart::run(),
