@@ -367,3 +367,31 @@ fn a_pool_without_numbers_answers_with_its_overflow_number() {
     assert_eq!(batch::one(&mut server.client(), &pool, "c").number, pool.overflow);
     server.stop();
 }
+
+/// A pool that found no numbers when it was made says so, and has them once the inventory does.
+#[test]
+fn a_pool_that_never_had_numbers_says_so_and_gets_them_at_once() {
+    let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 1, LONG)]);
+    let server = managed.start();
+    let mut operator = management(&server);
+    let path = "/api/2013-07-01/1/advertisers/7/advertiser_campaigns/8/ring_pools/spring.json";
+    let wanted = "{\"name\":\"Spring\",\"max_pool_size\":2,\"allow_overflow\":false}";
+    let made = operator.post(path, &[("authorization", TOKEN)], wanted).unwrap();
+    assert_eq!(made.status, 201, "{}", made.body);
+    let made = made.json();
+    let id = made["id"].as_u64().unwrap();
+    let pool = Pool { key: made["api_key"].as_str().unwrap().into(), ..Pool::new(id, 1, LONG) };
+    let mut client = server.client();
+    let single =
+        format!("/api/2015-12-09/ring_pools/{id}/allocate_number.json?ring_pool_key={}", pool.key);
+    soon("the new pool", || client.get(&single, &[]).unwrap().status != 401);
+    let refused = client.get(&single, &[]).unwrap();
+    let message = format!("PoolExhausted: Ring pool {id} has no numbers and no overflow number\n");
+    assert_eq!((refused.status, refused.body), (503, message));
+    let token = format!("Bearer {TOKEN}");
+    let headers = [("authorization", &*token), ("content-type", "application/json")];
+    let added = operator.post("/v1/numbers", &headers, "{\"ranges\":[\"8885550100\"]}").unwrap();
+    assert!(added.status < 300, "{} {}", added.status, added.body);
+    soon("its number", || client.get(&single, &[]).unwrap().status == 200);
+    server.stop();
+}

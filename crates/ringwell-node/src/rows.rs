@@ -5,7 +5,7 @@
 //! (`ringwell-embed`), so that both give the same bytes. Knows nothing of waiting: an answer may
 //! leave once its promises ([`is_promise`]) are durable.
 
-use ringwell_core::{Millis, PromoNumber, VisitorId};
+use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
 use ringwell_directory::{Config, Directory};
 use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey};
 use ringwell_wire::{Answer, Limits, Row, RowError, Tracking};
@@ -214,6 +214,9 @@ pub fn answer<'a>(
     let answer = match (owner.overflow, shortage) {
         (Some(number), _) => Answer::Number { number, overflow: true, tracking: tracking() },
         (None, Shortage::Refused(_)) => Answer::Error(RowError::Unavailable { pool }),
+        (None, Shortage::Exhausted(_)) if is_empty(directory, pool) => {
+            Answer::Error(RowError::NoNumbers { pool })
+        }
         (None, Shortage::Exhausted(until)) => {
             // Lockouts are a millisecond longer than the lifetime: nobody wants to read 1801 seconds.
             let wait_ms = until.since(now()).0.saturating_sub(1);
@@ -221,4 +224,10 @@ pub fn answer<'a>(
         }
     };
     (answer, Some(shortage))
+}
+
+/// Whether a pool has no number at all, so that there is nothing to wait for.
+#[cold]
+fn is_empty(directory: &Directory, pool: PoolId) -> bool {
+    directory.pool(pool).is_some_and(|pool| pool.numbers().is_empty())
 }

@@ -28,6 +28,11 @@ pub enum RowError {
         /// When to ask again.
         wait_ms: u64,
     },
+    /// The pool has no numbers yet, and no overflow number.
+    NoNumbers {
+        /// The pool.
+        pool: PoolId,
+    },
     /// The pool's shard could not be asked in time, and the pool has no overflow number.
     Unavailable {
         /// The pool.
@@ -117,7 +122,7 @@ impl RowError {
         match self {
             Self::InvalidKey { .. } => "InvalidKey",
             Self::InvalidInput(_) => "InvalidInput",
-            Self::PoolExhausted { .. } => "PoolExhausted",
+            Self::PoolExhausted { .. } | Self::NoNumbers { .. } => "PoolExhausted",
             Self::Unavailable { .. } => "ServiceUnavailable",
             Self::InternalServiceError { .. } => "InternalServiceError",
         }
@@ -129,7 +134,7 @@ impl RowError {
         match self {
             Self::InvalidKey { .. } => 401,
             Self::InvalidInput(_) => 403,
-            Self::PoolExhausted { .. } | Self::Unavailable { .. } => 503,
+            Self::PoolExhausted { .. } | Self::NoNumbers { .. } | Self::Unavailable { .. } => 503,
             Self::InternalServiceError { .. } => 500,
         }
     }
@@ -140,9 +145,10 @@ impl RowError {
         match self {
             Self::PoolExhausted { wait_ms, .. } => Some(seconds(*wait_ms)),
             Self::Unavailable { .. } => Some(1),
-            Self::InvalidKey { .. } | Self::InvalidInput(_) | Self::InternalServiceError { .. } => {
-                None
-            }
+            Self::InvalidKey { .. }
+            | Self::InvalidInput(_)
+            | Self::NoNumbers { .. }
+            | Self::InternalServiceError { .. } => None,
         }
     }
 
@@ -161,6 +167,9 @@ impl RowError {
                  again in {} seconds",
                 seconds(*wait_ms)
             ),
+            Self::NoNumbers { pool } => {
+                format!("Ring pool {pool} has no numbers and no overflow number")
+            }
             Self::Unavailable { pool } => format!(
                 "Ring pool {pool} cannot hand out numbers at the moment and has no overflow \
                  number; ask again in a second"

@@ -195,6 +195,9 @@ async fn write(
         change.shrink(before.id, size).await?;
         if fills {
             fill(change, before.id, &network, size).await?;
+        } else {
+            // One that found too few when it was made gets what there is now.
+            change.fill(before.id, first).await?;
         }
         before.id
     } else {

@@ -140,6 +140,11 @@ pub(crate) async fn add(
     let mut change = change_with(&context, &visitor, &ranges).await?;
     let numbers = change.add_to_inventory(&ranges, network.as_deref()).await?;
     let done = finish(&context, change, &trial).await?;
+    if !trial.dry_run {
+        // Pools that found too few when they were made need not wait for the next look at growth.
+        let (version, _) = context.store.fill_short(context.live.now(), false).await?;
+        context.live.changed(version);
+    }
     Ok(Json(Counted { numbers, done }))
 }
 
