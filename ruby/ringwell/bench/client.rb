@@ -32,7 +32,7 @@ http = Net::HTTP.start(uri.host, uri.port)
   net_http = []
   ROUNDS.times do
     timed(ours) do
-      client.bulk { |b| rows.times { b.allocate(POOL, key: KEY, m1: "autos", m2: "ford") } }
+      client.bulk { |b| rows.times { b.allocate(POOL, key: KEY, params: { m1: "autos", m2: "ford" }) } }
     end
     timed(net_http) do
       suffix = "#{POOL}/allocate_number.json?ring_pool_key=#{KEY}&m1=autos&m2=ford"

@@ -17,6 +17,7 @@ require "rbconfig"
 require "tmpdir"
 require "ringwell/engine"
 require "ringwell/rack"
+require_relative "../test/support/quiet"
 require_relative "../test/support/server"
 require_relative "support/calls"
 require_relative "support/pure_ruby"
@@ -76,7 +77,8 @@ end
 
 def puma(app, port)
   require "puma"
-  puma = Puma::Server.new(app, Puma::Events.null, min_threads: THREADS, max_threads: THREADS)
+  puma = Puma::Server.new(app, Quiet.puma, min_threads: THREADS, max_threads: THREADS,
+                                             **Quiet.puma_options)
   puma.add_tcp_listener("127.0.0.1", port)
   puma.run.join
 end

@@ -299,7 +299,7 @@ class ConnectionTest < RingwellTest
 
   private
 
-  def ask(one) = one.allocate("42", key: KEY, m1: "autos")
+  def ask(one) = one.allocate("42", key: KEY, params: { m1: "autos" })
 
   def numbers(request) = StubServer.answer(StubServer.rows(request.body))
 

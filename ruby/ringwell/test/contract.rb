@@ -48,7 +48,7 @@ module Contract
       batch = contract.bulk do |b|
         b.allocate(2, key: KEYS[2], request_id: "a").allocate(1, key: "wrong-key", request_id: 7)
         b.allocate(1, key: KEYS[1], request_id: false).allocate(99, key: "wrong-key")
-        b.allocate("2", key: KEYS[2], m1: "autos")
+        b.allocate("2", key: KEYS[2], params: { m1: "autos" })
       end
       assert_equal [Ringwell::Allocation, Ringwell::RowError, Ringwell::Allocation,
                     Ringwell::RowError, Ringwell::Allocation], batch.map(&:class)
@@ -73,10 +73,10 @@ module Contract
 
     tests.it "the same batch with the same idempotency key gets the same numbers" do
       twice = 2.times.map do
-        contract.bulk(idempotency_key: "order 7") { |b| b.allocate(2, key: KEYS[2], m1: "x") }
+        contract.bulk(idempotency_key: "order 7") { |b| b.allocate(2, key: KEYS[2], params: { m1: "x" }) }
       end
       assert_equal twice[0], twice[1]
-      refute_equal twice[0], contract.bulk { |b| b.allocate(2, key: KEYS[2], m1: "x") }
+      refute_equal twice[0], contract.bulk { |b| b.allocate(2, key: KEYS[2], params: { m1: "x" }) }
     end
 
     tests.it "an idempotency key that would not fit into a header is refused" do
@@ -92,7 +92,7 @@ module Contract
     tests.it "rows may be given as values" do
       rows = [Ringwell::Request.new(pool: 1, key: KEYS[1], params: { "key" => "mine" })]
       assert_equal NUMBERS[0], contract.bulk(rows)[0].number
-      assert_equal NUMBERS[1], allocate(1, params: { "key" => "mine" }, m1: "x").number
+      assert_equal NUMBERS[1], allocate(1, params: { "key" => "mine", m1: "x" }).number
     end
 
     tests.it "bytes go in and bytes come out" do

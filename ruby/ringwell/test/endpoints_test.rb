@@ -82,6 +82,16 @@ class EndpointsTest < RingwellTest
     later(31) { counted(-> { sleep 1 }) { 3.times { ask(one) && one.close } } }
   end
 
+  it "a look-up whose thread is gone, as in a forked child, begins anew" do
+    one = client("http://ringwell.test", deadline: 0.02)
+    looking = nil
+    counted(-> { (looking = Thread.current) && sleep }) { assert_raises(Ringwell::DeadlineExceeded) { ask(one) } }
+    looking.kill.join
+    counted(-> { raise SocketError, "unknown" }) do
+      assert_raises(Ringwell::ConnectError) { one.allocate("42", key: KEY, deadline: 5) }
+    end
+  end
+
   it "a name whose addresses refuse is looked up again" do
     served = stub_server { |request| numbers(request) }
     port = served.url[/\d+\z/].to_i

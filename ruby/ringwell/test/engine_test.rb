@@ -57,7 +57,10 @@ class EngineTest < RingwellTest
 
   it "numbers that were answered outlive a process that is killed" do
     config = settings("os")
-    child = in_child { |out| out.puts(2.times.map { ask(Ringwell::Engine.open(config:)).number }) }
+    child = in_child do |out|
+      first = Ringwell::Engine.open(config:)
+      out.puts ask(first).number, Ringwell::Engine.open(config:).inspect, first
+    end
     assert_match(/in use by process/, child)
     killed = in_child do |out|
       engine = Ringwell::Engine.open(config:)
@@ -152,7 +155,7 @@ class EngineTest < RingwellTest
 
   def row = Ringwell::Request.new(pool: 1, key: KEY, params: { m1: "autos" })
 
-  def ask(engine) = engine.allocate(1, key: KEY, m1: "autos")
+  def ask(engine) = engine.allocate(1, key: KEY, params: { m1: "autos" })
 
   def settings(durability)
     pool = Server.pool(1, **POOL.slice(:key, :numbers, :overflow))
@@ -224,7 +227,7 @@ class EngineServersTest < RingwellTest
   it "Puma in single mode serves it" do
     require "puma"
     app = Ringwell::Rack::App.new(opened(durability: :memory, ring_pools: [POOL]))
-    puma = Puma::Server.new(app, Puma::Events.null, min_threads: 4, max_threads: 4)
+    puma = Puma::Server.new(app, Quiet.puma, min_threads: 4, max_threads: 4, **Quiet.puma_options)
     listener = puma.add_tcp_listener("127.0.0.1", 0)
     puma.run
     assert_equal %w[8885550101 8885550102], 2.times.map { over_http(listener.addr[1]) }

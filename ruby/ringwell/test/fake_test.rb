@@ -47,7 +47,7 @@ class FakeTest < RingwellTest
   end
 
   it "it says who was shown a number" do
-    @fake.allocate(1, key: KEY, m1: "autos")
+    @fake.allocate(1, key: KEY, params: { m1: "autos" })
     @fake.advance(5)
     assert_equal({ "m1" => "autos" }, @fake.holder("8885550101")[:params])
     assert_nil @fake.holder("8885550199")

@@ -7,14 +7,11 @@ class FaultsTest < RingwellTest
 
   it "a process without descriptors gets the overflow number, or a ConnectError" do
     served = stub_server { |request| StubServer.answer(StubServer.rows(request.body)) }
-    known = client(served.url, deadline: 5, overflow: OVERFLOW)
-    unknown = client(served.url, deadline: 5)
-    without_descriptors do
-      assert_equal :unreachable, ask(known).reason
-      error = assert_raises(Ringwell::ConnectError) { ask(unknown) }
-      assert_match(/Too many open files/, error.message)
+    said = without_descriptors do
+      known = client(served.url, deadline: 5, overflow: OVERFLOW)
+      [ask(known).reason, (ask(client(served.url, deadline: 5)) rescue [$!.class, $!.message])]
     end
-    assert_equal :allocated, ask(known).reason
+    assert_match(/\A\[:unreachable, \[Ringwell::ConnectError, ".*Too many open files/, said)
   end
 
   it "a name without addresses is no server" do
@@ -55,17 +52,21 @@ class FaultsTest < RingwellTest
 
   def ask(one) = one.allocate("42", key: KEY)
 
-  # Lets the process open nothing more than it has.
+  # What the block returns in a forked child that can open nothing more.
   def without_descriptors
-    limits = Process.getrlimit(:NOFILE)
-    highest = Dir.children("/proc/self/fd").map(&:to_i).max
-    Process.setrlimit(:NOFILE, highest + 1, limits[1])
-    held = []
-    loop { held << File.open(File::NULL) }
-  rescue Errno::EMFILE
-    yield
+    reader, writer = IO.pipe
+    child = fork do
+      highest = Dir.children("/proc/self/fd").map(&:to_i).max
+      Process.setrlimit(:NOFILE, highest + 1)
+      held = []
+      loop { held << File.open(File::NULL) }
+    rescue Errno::EMFILE
+      writer.puts yield.inspect
+      exit!
+    end
+    writer.close
+    reader.read
   ensure
-    held.each(&:close)
-    Process.setrlimit(:NOFILE, *limits)
+    Process.wait(child)
   end
 end

@@ -11,6 +11,7 @@ require "ringwell/engine"
 require "ringwell/fake"
 require "ringwell/rack"
 require_relative "support/modes"
+require_relative "support/quiet"
 require_relative "support/server"
 require_relative "support/stub_server"
 

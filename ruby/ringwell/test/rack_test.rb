@@ -60,6 +60,19 @@ class RackTest < RingwellTest
     assert_equal 262_145, input.pos
   end
 
+  # As Rack 3 does with forms, which is what `curl -d` sends.
+  it "a body that something before it has read is read again, or it says that it is gone" do
+    reader = ->(env) { env["rack.input"].read && @app.call(env) }
+    length = { "CONTENT_LENGTH" => ROW.bytesize.to_s,
+               "CONTENT_TYPE" => "application/x-www-form-urlencoded" }
+    env = bulk_env.merge(length)
+    assert_equal 200, reader.call(env)[0]
+    once = Struct.new(:io) { def read(*count) = io.read(*count) }
+    status, _, body = reader.call(env.merge("rack.input" => once.new(StringIO.new(ROW))))
+    assert_equal 400, status
+    assert_match(/0 of #{ROW.bytesize} bytes: it was cut short, or a middleware/, body.join)
+  end
+
   it "it works below another path" do
     status, = call("REQUEST_METHOD" => "POST", "SCRIPT_NAME" => "/api/2013-07-01",
                    "PATH_INFO" => "/bulk.json", "rack.input" => StringIO.new(ROW))
@@ -247,7 +260,7 @@ class RackTest < RingwellTest
 
   def in_puma(app, threads:)
     require "puma"
-    puma = Puma::Server.new(app, Puma::Events.null, min_threads: threads, max_threads: threads)
+    puma = Puma::Server.new(app, Quiet.puma, min_threads: threads, max_threads: threads, **Quiet.puma_options)
     listener = puma.add_tcp_listener("127.0.0.1", 0)
     puma.run
     yield listener.addr[1]

@@ -4,8 +4,6 @@ require "stringio"
 
 # The example application of Rails, with a real server behind it.
 class RailsTest < RingwellTest
-  # Files are read before the first test loads Rails.
-  BEFORE_RAILS = Ringwell::Client.default_instrumenter
   KEY_OF_42 = "s3cr3t-of-pool-42"
   POOL = Server.pool(42, key: KEY_OF_42, numbers: ["8885550101-8885550189"], overflow: "8885550199")
 
@@ -56,15 +54,77 @@ class RailsTest < RingwellTest
 
   it "an application without the file has no client" do
     Ringwell.client = nil
-    railtie = Ringwell::Rails::Railtie.instance
-    elsewhere = Struct.new(:root).new(Pathname.new("/nowhere"))
-    railtie.initializers.find { |one| one.name == "ringwell.client" }.bind(railtie).run(elsewhere)
-    assert_raises(Ringwell::ConfigError) { Ringwell.client }
+    assert_nil Ringwell::Rails::Settings.client(Struct.new(:root).new(Pathname.new("/nowhere")))
   end
 
-  it "ActiveSupport is told without being asked for, if it is there" do
-    assert_nil BEFORE_RAILS
-    assert_same ActiveSupport::Notifications, Ringwell::Client.default_instrumenter
+  it "the API is in front of all other middleware, if it is wanted" do
+    assert_equal Ringwell::Rack::Middleware, @shop.middleware.first.klass
+    inserted = []
+    middleware = Object.new
+    middleware.define_singleton_method(:insert_before) { |*words, **options| inserted << [*words, options] }
+    [nil, false, { bulk_only: true }].each do |wanted|
+      config = Struct.new(:ringwell).new(Struct.new(:serve_api).new(wanted))
+      Ringwell::Rails::Settings.serve_api(Struct.new(:config, :middleware).new(config, middleware))
+    end
+    assert_equal [[0, Ringwell::Rack::Middleware, { bulk_only: true }]],
+                 inserted.map { |words| words.values_at(0, 1, 3) }
+    status = page("/api/2013-07-01/bulk.json", status: 405)
+    assert_includes status, "MethodNotAllowed"
+  end
+
+  it "the gem alone is enough where Rails is" do
+    assert load(File.expand_path("../lib/ringwell.rb", __dir__))
+  end
+
+  it "a file with a section for production alone does not break the other environments" do
+    { "test" => Ringwell::Fake, "development" => Ringwell::Fake, "production" => Ringwell::Client }
+      .each { |environment, type| assert_instance_of type, client_in(environment, <<~YAML) }
+        production:
+          endpoints: ["unix:/run/ringwell.sock"]
+          pools:
+            "42": { key: "s3cr3t-of-pool-42", overflow: "8885550199" }
+      YAML
+    error = assert_raises(Ringwell::ConfigError) { client_in("staging", "production: { fake: true }") }
+    assert_equal "config/ringwell.yml has no section for staging", error.message
+    fake = client_in("test", "test: { fake: true, pools: { 42: { overflow: 8885550199 } } }")
+    assert_equal "200-555-0101", fake.allocate("42").formatted
+    fake.exhaust!("42")
+    assert_equal "8885550199", fake.allocate("42", key: "any").number
+  end
+
+  it "what the client does is in the log" do
+    log = StringIO.new
+    before, ActiveSupport::LogSubscriber.logger = ActiveSupport::LogSubscriber.logger, Logger.new(log)
+    page("/")
+    gone = client(nobody, overflow: { "1" => "8005550100" })
+    gone.allocate(1, key: KEY)
+    gone.bulk("{}") rescue nil
+    assert_match(/DEBUG.*Ringwell bulk \(\d+\.\dms\) http:\S+ 1 rows, 0 overflowed, 0 failed$/, log.string)
+    assert_match(/WARN.*Ringwell connect \(\d+\.\dms\) http:\S+ unreachable$/, log.string)
+    assert_match(/WARN.*Ringwell bulk \(\d+\.\dms\) http:\S+ 2 bytes unreachable$/, log.string)
+    refute_match(/8005550100|#{KEY}/, log.string)
+  ensure
+    ActiveSupport::LogSubscriber.logger = before
+  end
+
+  it "odd parameters of a visitor make no error page" do
+    odd = ["campaign[]=1&campaign[]=2", "campaign[a][b]=1", "campaign=#{"ä" * 900}",
+           "campaign=", "", "campaign=a%0d%0ab%22%5c", "campaign=%F0%9F%93%9E"]
+    odd.each { |query| assert_equal 1, numbers(page("/?#{query}")).uniq.size, query }
+    assert_equal 1, numbers(page("/all?#{Array.new(200) { |i| "p#{i}=#{"x" * 100}" }.join("&")}")).size
+    assert_equal 1, numbers(page("/all?ring_pool_key=1&ringwell_visitor=2&a[b]=c&=e&%00=f")).size
+  end
+
+  it "parameters are cut to what can be stored" do
+    clean = Ringwell::Rails::PageParameters
+    assert_equal({}, clean.clean(nil))
+    assert_equal({ "a" => "x" * 512, "b" => nil, "c" => 3 },
+                 clean.clean({ a: "x" * 600, b: nil, c: 3, d: [1], e: { f: 1 }, "ring_pool_key" => 1 }))
+    assert_equal({ "a" => "1" }, clean.clean(ActionController::Parameters.new(a: "1", b: { c: "2" })))
+    assert_equal "ä" * 64, clean.visitor("ä" * 100)
+    assert_nil clean.visitor(["a"])
+    long = clean.clean((1..100).to_h { |i| ["p#{i}", "ä" * 200] })
+    assert_includes 4..6, long.size
   end
 
   it "a page asks once and shows one number, the next page another one" do
@@ -90,7 +150,10 @@ class RailsTest < RingwellTest
   it "the API is served beside the pages" do
     suffix = "42/allocate_number.json?ring_pool_key=#{KEY_OF_42}&m1=a"
     body = %({"requests":[{"api_suffix":"#{suffix}"}]})
+    # As `curl -d` sends it: something reads forms, and Rack 3 leaves the input at its end.
     answer = page("/api/2013-07-01/bulk.json", "REQUEST_METHOD" => "POST",
+                                               "CONTENT_TYPE" => "application/x-www-form-urlencoded",
+                                               "CONTENT_LENGTH" => body.bytesize.to_s,
                                                "rack.input" => StringIO.new(body))
     assert_match(/\A{"responses":\[{"promo_number_formatted":"888-555-01/, answer)
   end
@@ -112,15 +175,30 @@ class RailsTest < RingwellTest
 
   private
 
-  def page(path, **more)
+  # The client that an application has in an environment with this config/ringwell.yml.
+  def client_in(environment, yaml)
+    Dir.mktmpdir do |root|
+      Dir.mkdir("#{root}/config")
+      File.write("#{root}/config/ringwell.yml", yaml)
+      before = Rails.env
+      Rails.env = environment
+      app = Class.new(Rails::Application)
+      app.config.root = root
+      Ringwell::Rails::Settings.client(app.instance)
+    ensure
+      Rails.env = before
+    end
+  end
+
+  def page(path, status: 200, **more)
     path, query = path.split("?", 2)
     env = { "REQUEST_METHOD" => "GET", "PATH_INFO" => path, "QUERY_STRING" => query.to_s,
             "SERVER_NAME" => "shop", "SERVER_PORT" => "80", "rack.url_scheme" => "http",
             "rack.input" => StringIO.new, "rack.errors" => $stderr }.merge(more)
-    status, _, body = @shop.call(env)
+    got, _, body = @shop.call(env)
     text = +""
     body.each { |part| text << part }
-    assert_equal 200, status, text
+    assert_equal status, got, text
     text
   end
 

@@ -3,14 +3,8 @@
 # The examples of README.md, in their order, in one binding. Lines with `# => value` must have it.
 class ReadmeTest < RingwellTest
   README = File.expand_path("../README.md", __dir__)
-  POOLS = [
-    Server.pool(42, key: "s3cr3t-of-pool-42", numbers: ["8885550101-8885550189"],
-                    overflow: "8885550199"),
-    Server.pool(43, key: "s3cr3t-of-pool-43", numbers: ["8885550201"], overflow: "8885550299")
-  ].join
-
   it "every example does what it says" do
-    running = server(POOLS)
+    running = stopped_later(Demo.new)
     blocks = File.read(README).scan(/^```ruby\n(.*?)^```/m).flatten
     assert_operator blocks.size, :>=, 7
     place = TOPLEVEL_BINDING.dup

@@ -76,6 +76,29 @@ class ValueTest < RingwellTest
                  Ringwell::Batch.new([late, VALUES[:row_error].call]).to_json
   end
 
+  it "a request has its own JSON, and reads its parameters from it" do
+    request = Request.new(pool: 1, key: "k", params: { m1: "a&b=c d", m2: nil, "3" => 4.5 },
+                          visitor: "v&1", request_id: 7)
+    assert_equal({ "m1" => "a&b=c d", "m2" => "", "3" => "4.5" }, request.params)
+    assert_equal JSON.generate(request.as_json), request.to_json
+    assert_equal request, request.with(request_id: 7)
+    assert_equal "v&1", request.with(request_id: "ü\"").visitor
+    assert_equal "ü\"", JSON.parse(request.with(request_id: "ü\"").to_json)["request_id"]
+    plain = Request.new(pool: 1, key: "k")
+    assert_equal [{ "api_suffix" => "1/allocate_number.json?ring_pool_key=k" }, {}],
+                 [plain.as_json, plain.params]
+  end
+
+  it "what many rows have in common is kept, and not without bound" do
+    rows = Ringwell::Rows.new({ "1" => "k" })
+    row = ->(pool, key, name) { rows.make(pool, key, { name => "x" }, nil, nil, nil) }
+    assert_same row.call(1, nil, :m1).key, row.call("1", "k", "m1").key
+    assert_equal "other", row.call(1, "other", :m1).key
+    (Ringwell::Rows::KEPT_MAX + 10).times { |i| row.call(i, "k", "p#{i}") }
+    kept = %i[@heads @names].map { |name| rows.instance_variable_get(name).size }
+    assert_equal [Ringwell::Rows::KEPT_MAX] * 2, kept
+  end
+
   it "bytes that are no UTF-8 are escaped as they are" do
     request = Request.new(pool: 1, key: "k", params: { m1: "\xFFa" })
     assert_includes request.to_json, "m1=%FFa"
@@ -96,6 +119,9 @@ class ValueTest < RingwellTest
     { pool: 1, key: "" } => /key of pool 1 is missing/,
     { pool: 1, key: "k", params: { a: [1] } } => /parameter a must be a scalar, got Array/,
     { pool: 1, key: "k", request_id: {} } => /request_id must be a JSON scalar/,
+    { pool: 1, key: "k", request_id: Float::NAN } => /request_id must be a JSON scalar/,
+    { pool: 1, key: "k", request_id: "\xFF" } => /request_id must be a JSON scalar/,
+    { pool: 1, key: "k", visitor: 3 } => /visitor must be text/,
     { pool: 1, key: "k", overflow: "12" } => /overflow must be ten digits/
   }.each do |fields, message|
     it "a request is refused: #{fields}" do

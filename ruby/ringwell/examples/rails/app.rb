@@ -5,7 +5,6 @@
 # the server is.
 require "action_controller/railtie"
 require "ringwell/rails"
-require "ringwell/rack"
 
 class Shop < Rails::Application
   config.root = __dir__
@@ -14,21 +13,27 @@ class Shop < Rails::Application
   config.hosts.clear
   config.secret_key_base = "only an example"
 
-  # Whoever asks this application for numbers gets them as from a server.
-  initializer "shop.api", after: "ringwell.client" do |app|
-    app.middleware.use Ringwell::Rack::Middleware, Ringwell.client
-  end
+  # The published API beside the pages, as from a server.
+  config.ringwell.serve_api = true
 
-  routes.append { get "/" => "pages#show" }
+  routes.append do
+    get "/" => "pages#show"
+    get "/all" => "pages#all"
+  end
 end
 
 class PagesController < ActionController::Base
   PAGE = <<~ERB
-    <p>Call <%= ringwell_number "42", m1: params[:campaign] %>!</p>
-    <footer><%= ringwell_number "42", m1: params[:campaign] %></footer>
+    <p>Call <%= ringwell_number "42", params: { m1: params[:campaign] } %>!</p>
+    <footer><%= ringwell_number "42", params: { m1: params[:campaign] } %></footer>
   ERB
 
   def show
     render inline: PAGE
+  end
+
+  # A page that stores whatever its address has.
+  def all
+    render inline: "<%= ringwell_number \"42\", params: request.query_parameters %>"
   end
 end

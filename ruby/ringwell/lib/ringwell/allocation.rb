@@ -10,26 +10,40 @@ module Ringwell
     REASONS = {
       allocated: "the number is this visitor's for the pool's lifetime",
       overflow: "the server answered with the pool's overflow number",
+      exhausted: "the pool had no number left and the server no overflow number for it",
       late: "no answer came before the deadline",
       unreachable: "no server took the request, or the connection broke",
       failed: "the server failed, or answered nonsense"
     }.freeze
+
+    class << self
+      # The overflow number in place of an answer to a row.
+      #
+      # @param request [Request]
+      # @param number [String] ten digits
+      # @param reason [Symbol] one of {REASONS}
+      # @return [Allocation]
+      def overflow(request, number, reason)
+        row(request.pool, number, reason, request.request_id, "")
+      end
+
+      # An allocation from its fields in the order of {#initialize}, quicker than by keywords.
+      #
+      # @return [Allocation]
+      def row(pool, number, reason, request_id, tracking_url)
+        allocate.send(:fill, pool, number, reason, request_id, tracking_url)
+      end
+    end
 
     # @param pool [String] the ring pool's id
     # @param number [String] ten digits, e.g. "8885550142"
     # @param reason [Symbol] one of {REASONS}
     # @raise [ArgumentError] names the field that is wrong
     def initialize(pool:, number:, reason: :allocated, request_id: nil, tracking_url: "")
-      Request::NUMBER.match?(number) or
-        raise ArgumentError, "number must be ten digits, got #{number.inspect}"
       REASONS.key?(reason) or
         raise ArgumentError, "reason must be one of #{REASONS.keys}, got #{reason.inspect}"
-      @pool = Value.copy(pool)
-      @number = Value.copy(number)
-      @reason = reason
-      @request_id = Value.copy(request_id)
-      @tracking_url = Value.copy(tracking_url)
-      freeze
+      fill(Value.copy(pool), Value.copy(number), reason, Value.copy(request_id),
+           Value.copy(tracking_url))
     end
 
     # Whether this is the number that all visitors share when no other can be had: calls to it
@@ -50,5 +64,19 @@ module Ringwell
     end
 
     def to_json(*args) = as_json.to_json(*args)
+
+    private
+
+    # Takes values that are frozen.
+    def fill(pool, number, reason, request_id, tracking_url)
+      Request::NUMBER.match?(number) or
+        raise ArgumentError, "number must be ten digits, got #{number.inspect}"
+      @pool = pool
+      @number = number
+      @reason = reason
+      @request_id = request_id
+      @tracking_url = tracking_url
+      freeze
+    end
   end
 end

@@ -6,28 +6,39 @@ module Ringwell
   # Owns requests, outcomes, and the rule that a known overflow number is better than an error.
   # The source itself only turns the bytes of a batch into the bytes of its answer, in `exchange`.
   module Allocator
-    # So many overflow numbers are learnt from answers at most; later pools do without.
+    # The most overflow numbers that are learnt from answers.
     LEARNT_MAX = 100_000
 
     # What may stand in the header of that name.
     IDEMPOTENCY_KEY = /\A[\x20-\x7e]{1,256}\z/
 
+    # The longest key of a batch that goes out in several requests.
+    IDEMPOTENCY_KEY_OF_PARTS = 240
+
+    # Row errors that are not the caller's mistake, and the reason of the overflow number that is
+    # shown instead, if it is known.
+    FAULTS = { pool_exhausted: :exhausted, service_unavailable: :failed,
+               internal_service_error: :failed }.freeze
+
     # Asks for one number.
     #
     # @param pool [String, Integer] the ring pool's id
     # @param key [String, nil] its key, if the source was not made with it
-    # @param params [Hash] parameters whose names are taken by this method's keywords
-    # @param overflow [String, nil] what to show if there is no answer in time, if the source was
-    #   not made with it
+    # @param params [Hash, nil] the visitor's context, e.g. `{ m1: "autos" }`; stored with the
+    #   allocation
+    # @param request_id [String, Numeric, Boolean, nil] echoed in the outcome
+    # @param overflow [String, nil] what to show if no number can be had, if the source was not made
+    #   with it
     # @param visitor [String, nil] the same visitor gets the same number within its lifetime
     # @param deadline [Numeric, nil] seconds, in place of the source's own
-    # @param parameters [Hash] the visitor's context, e.g. `m1: "autos"`
     # @return [Allocation] possibly the overflow number, see {Allocation#overflow?}
     # @raise [RowError] the server has no number for this row
     # @raise [TransportError, ServerError] there was no answer, and no overflow number is known
     # @raise [ArgumentError] the request cannot be sent
-    def allocate(pool, deadline: nil, **fields)
-      outcome = settle([request(pool, **fields)], deadline, nil).first
+    def allocate(pool, key: nil, params: nil, request_id: nil, overflow: nil, visitor: nil,
+                 deadline: nil)
+      row = @rows.make(pool, key, params, request_id, overflow, visitor)
+      outcome = settle([row], deadline, nil)[0]
       case outcome
       when Allocation then outcome
       # Frozen, so that it could not take the backtrace.
@@ -36,28 +47,32 @@ module Ringwell
       end
     end
 
-    # Asks for many numbers in one request.
+    # Asks for many numbers at once.
     #
-    #     batch = client.bulk { |b| b.allocate("42", key: key, m1: "autos") }
+    #     batch = client.bulk { |b| b.allocate("42", key: key, params: { m1: "autos" }) }
     #
-    # Given a String instead, sends these bytes and returns the bytes of the answer; then every
-    # failure is raised.
+    # More rows than a server takes in one request go out in several, one after another within the
+    # deadline. Given a String instead, sends these bytes and returns the bytes of the answer; then
+    # every failure is raised.
     #
     # @param rows [Array<Request>, String, nil] instead of a block
     # @param deadline [Numeric, nil] seconds, in place of the source's own
     # @param idempotency_key [String, nil] the same key and rows get the same numbers
+    # @yieldparam batch [Batch::Builder]
     # @return [Batch, String] outcomes in the order of the rows; a batch does not raise for rows
     # @raise [ServerError] the whole request was refused as wrong (status below 500)
     # @raise [ArgumentError] a row cannot be sent
     def bulk(rows = nil, deadline: nil, idempotency_key: nil)
       check_idempotency_key(idempotency_key)
-      return exchange(rows, deadline, idempotency_key, nil) if rows.is_a?(String)
+      return bulk_bytes(rows, deadline, idempotency_key) if rows.is_a?(String)
 
-      if rows.nil?
-        builder = Batch::Builder.new { |pool, **fields| request(pool, **fields) }
+      if rows.nil? && block_given?
+        builder = Batch::Builder.new(@rows)
         yield builder
         rows = builder.requests
       end
+      rows.is_a?(Array) && rows.all?(Request) or
+        raise ArgumentError, "bulk needs a block, an array of requests, or the body of a batch"
       settle(rows, deadline, idempotency_key)
     end
 
@@ -68,6 +83,7 @@ module Ringwell
 
     # The overflow number of a pool, if it was given or has been seen.
     #
+    # @param pool [String, Integer]
     # @return [String, nil]
     def overflow(pool) = @overflow[pool.to_s]
 
@@ -78,70 +94,78 @@ module Ringwell
     # @param pools [Enumerable] things with `id`, `key` and `overflow`, see {Pool}
     # @param overflow [Hash] pool ids and numbers
     def know(pools, overflow, instrumenter)
-      @keys = pools.to_h { |pool| [pool.id, pool.key] }.freeze
       @overflow = pools.to_h { |pool| [pool.id, pool.overflow] }.compact
       overflow.each { |pool, number| @overflow[pool.to_s] = Value.copy(number) }
       @overflow.each do |pool, number|
         Request::NUMBER.match?(number) or
           raise ConfigError, "overflow of pool #{pool} must be ten digits, got #{number.inspect}"
       end
-      @instrumenter = instrumenter
-      # Instrumenters that know who listens spare us the work of telling nobody.
-      @notifier = instrumenter.notifier if instrumenter.respond_to?(:notifier)
-    end
-
-    # One row, with what the source knows about its pool.
-    def request(pool, key: nil, params: {}, request_id: nil, overflow: nil, visitor: nil,
-                **parameters)
-      id = pool.to_s
-      parameters = params.empty? ? parameters : params.to_h.merge(parameters)
-      parameters = parameters.merge(ringwell_visitor: visitor) if visitor
-      Request.new(pool: id, key: key || @keys[id], params: parameters, request_id: request_id,
-                  overflow: overflow || @overflow[id])
+      @rows = Rows.new(pools.to_h { |pool| [pool.id, pool.key] }.freeze, @overflow)
+      @instrumentation = Instrumentation.new(instrumenter)
     end
 
     def settle(requests, deadline, idempotency_key)
       return Batch.new([]) if requests.empty?
-      return ask(requests, deadline, idempotency_key, nil) unless listening?("bulk.ringwell")
 
-      payload = { rows: requests.size, deadline: deadline || @deadline }
-      @instrumenter.instrument("bulk.ringwell", payload) do
-        batch = ask(requests, deadline, idempotency_key, payload)
-        payload[:overflowed] = batch.overflowed.size
-        payload[:failed] = batch.errors.size
-        batch
+      @instrumentation.batch(requests.size, deadline || @deadline) do |payload|
+        parts = Request.parts(requests)
+        Batch.new(if parts.size == 1
+                    outcomes(*parts[0], deadline, idempotency_key, payload)
+                  else
+                    outcomes_of_parts(parts, deadline, idempotency_key, payload)
+                  end)
       end
     end
 
-    def ask(requests, deadline, idempotency_key, payload)
-      answer = exchange(Request.body(requests), deadline, idempotency_key, payload)
+    def outcomes_of_parts(parts, deadline, idempotency_key, payload)
+      check_idempotency_key_of_parts(idempotency_key)
+      deadline = Deadline.new(deadline || @deadline)
+      parts.each_with_index.flat_map do |(requests, body), part|
+        key = "#{idempotency_key} part #{part}" if idempotency_key
+        outcomes(requests, body, deadline.left!("rows from #{part * Request::ROWS_MAX} on"), key,
+                 payload)
+      rescue DeadlineExceeded => error
+        instead(requests, error, payload)
+      end
+    end
+
+    def outcomes(requests, body, deadline, idempotency_key, payload)
+      answer = exchange(body, deadline, idempotency_key, payload)
       outcomes = Batch.read(answer, requests)
-      learn(outcomes)
-      Batch.new(outcomes)
+      outcomes.each_with_index do |outcome, row|
+        if outcome.is_a?(Allocation)
+          learn(outcome) if outcome.overflow?
+        elsif (reason = FAULTS[outcome.code]) && (number = known_overflow(requests[row]))
+          outcomes[row] = Allocation.overflow(requests[row], number, reason)
+        end
+      end
     rescue TransportError, ServerError => error
       # A request that is wrong in itself would never be noticed behind overflow numbers.
       raise if error.is_a?(ServerError) && error.status < 500
 
+      instead(requests, error, payload)
+    end
+
+    # What rows get that have no answer.
+    def instead(requests, error, payload)
       payload[:reason] = error.reason if payload
-      Batch.new(requests.map { |row| instead(row, error) })
+      requests.map do |request|
+        number = known_overflow(request)
+        number ? Allocation.overflow(request, number, error.reason) : error
+      end
     end
 
-    # What a row gets that has no answer.
-    def instead(request, error)
-      number = request.overflow || @overflow[request.pool]
-      return error unless number
-
-      Allocation.new(pool: request.pool, number: number, reason: error.reason,
-                     request_id: request.request_id)
-    end
+    def known_overflow(request) = request.overflow || @overflow[request.pool]
 
     # An overflow number that was handed out is worth keeping for the day when nobody answers.
-    def learn(outcomes)
-      outcomes.each do |outcome|
-        next unless outcome.is_a?(Allocation) && outcome.overflow?
+    def learn(outcome)
+      known = @overflow.key?(outcome.pool) || @overflow.size < LEARNT_MAX
+      @overflow[outcome.pool] = outcome.number if known
+    end
 
-        known = @overflow.key?(outcome.pool) || @overflow.size < LEARNT_MAX
-        @overflow[outcome.pool] = outcome.number if known
+    def bulk_bytes(body, deadline, idempotency_key)
+      @instrumentation.bytes(body.bytesize, deadline || @deadline) do |payload|
+        exchange(body, deadline, idempotency_key, payload)
       end
     end
 
@@ -150,12 +174,11 @@ module Ringwell
         raise ArgumentError, "idempotency_key must be 1 to 256 printable ASCII characters"
     end
 
-    def listening?(event)
-      @notifier ? @notifier.listening?(event) : !@instrumenter.nil?
-    end
-
-    def instrument(event, **payload)
-      @instrumenter.instrument(event, payload) { nil } if listening?(event)
+    # Each part has a key of its own: two parts may have the same rows.
+    def check_idempotency_key_of_parts(key)
+      key.nil? || key.size <= IDEMPOTENCY_KEY_OF_PARTS or
+        raise ArgumentError, "idempotency_key of a batch in several requests must have at most " \
+                             "#{IDEMPOTENCY_KEY_OF_PARTS} characters"
     end
   end
 end

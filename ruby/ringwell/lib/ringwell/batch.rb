@@ -50,6 +50,7 @@ module Ringwell
 
     # Reads the body of an answer.
     #
+    # @param body [String]
     # @param requests [Array<Request>] what was asked
     # @return [Array<Allocation, RowError>]
     # @raise [ProtocolError] if that is no answer to the requests
@@ -57,7 +58,8 @@ module Ringwell
       rows = JSON.parse(body, freeze: true).fetch("responses")
       rows.size == requests.size or
         raise ProtocolError, "#{requests.size} rows were asked, #{rows.size} answered"
-      rows.zip(requests).map { |row, request| outcome(row, request) }
+      index = -1
+      requests.map { |request| outcome(rows[index += 1], request) }
     rescue JSON::ParserError, KeyError, TypeError, NoMethodError, ArgumentError => error
       raise ProtocolError, "the answer is not one to a batch: #{error.message}"
     end
@@ -66,15 +68,16 @@ module Ringwell
     # number of another visitor would be worse than none. (A server that finds an id unfit leaves
     # it out.)
     def self.outcome(row, request)
-      row.fetch("request_id", request.request_id) == request.request_id or
+      id = row["request_id"]
+      id == request.request_id || (id.nil? && !row.key?("request_id")) or
         raise ProtocolError, "the answer has rows of another request"
-      if row.key?("error_class")
-        return RowError.new(error_class: row["error_class"], message: row["message"].to_s,
-                            request_id: row["request_id"])
+      number = row["promo_number"]
+      if number.nil? || row.key?("error_class")
+        return RowError.new(error_class: row.fetch("error_class"), message: row["message"].to_s,
+                            request_id: id)
       end
-      Allocation.new(pool: request.pool, number: row.fetch("promo_number"),
-                     reason: row["overflow"] ? :overflow : :allocated,
-                     request_id: row["request_id"], tracking_url: row["tracking_url"].to_s)
+      Allocation.row(request.pool, number, row["overflow"] ? :overflow : :allocated, id,
+                     row["tracking_url"].to_s)
     end
     private_class_method :outcome
 
@@ -83,15 +86,23 @@ module Ringwell
       # @return [Array<Request>]
       attr_reader :requests
 
-      # @yield [request fields, see Allocator#request]
-      def initialize(&make)
-        @make = make
+      # @param rows [Rows] of the source that is asked
+      def initialize(rows)
+        @rows = rows
         @requests = []
       end
 
       # Adds a row; see {Allocator#allocate}.
-      def allocate(pool, **fields)
-        @requests << @make.call(pool, **fields)
+      #
+      # @param pool [String, Integer]
+      # @param key [String, nil]
+      # @param params [Hash, nil]
+      # @param request_id [String, Numeric, Boolean, nil]
+      # @param overflow [String, nil]
+      # @param visitor [String, nil]
+      # @return [self]
+      def allocate(pool, key: nil, params: nil, request_id: nil, overflow: nil, visitor: nil)
+        @requests << @rows.make(pool, key, params, request_id, overflow, visitor)
         self
       end
     end

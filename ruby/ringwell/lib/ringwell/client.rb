@@ -19,12 +19,14 @@ module Ringwell
     # @param idle [Numeric] seconds after which an unused connection is not used again
     # @param pools [Enumerable<Pool>] keys and overflow numbers of pools that are asked often
     # @param overflow [Hash] pool ids and their overflow numbers
-    # @param instrumenter [#instrument, nil] e.g. ActiveSupport::Notifications, which is taken by
-    #   itself if it is loaded
+    # @param instrumenter [#instrument, Symbol, nil] :active_support for ActiveSupport::Notifications
+    #   as soon as it is loaded
+    # @param headers [Hash, #call, nil] more headers for each request, e.g. traceparent; a block or
+    #   method is called for each request and returns a hash or nil
     # @param allow_blocking [Boolean] whether calls may block EventMachine's reactor
     # @raise [ConfigError] says what is wrong
     def initialize(endpoints, deadline: 0.15, connections: 16, idle: 30, pools: [], overflow: {},
-                   instrumenter: Client.default_instrumenter, allow_blocking: false)
+                   instrumenter: :active_support, headers: nil, allow_blocking: false)
       endpoints = Array(endpoints).map { |text| Endpoint.new(text: text) }
       endpoints.empty? and raise ConfigError, "a client needs an endpoint"
       check_limits(deadline, connections, idle)
@@ -34,6 +36,7 @@ module Ringwell
       @endpoints = Endpoints.new(endpoints)
       @connections = Connections.new(size: connections, idle: idle)
       @retries = 0
+      @headers = Headers.new(headers)
       know(pools, overflow, instrumenter)
     end
 
@@ -59,6 +62,17 @@ module Ringwell
       known.size
     end
 
+    # Whether a server answers, and says that it belongs into the rotation. Hands out no number.
+    #
+    # @return [Boolean]
+    def ready?(deadline: @deadline)
+      request(Deadline.new(deadline), nil) do |endpoint, _|
+        "GET /readyz HTTP/1.1\r\nhost: #{endpoint.host}\r\n#{@headers.lines}\r\n"
+      end.status < 500
+    rescue TransportError
+      false
+    end
+
     # Closes idle connections now, from any thread or fiber. A call afterwards opens its own.
     def close = @connections.close
 
@@ -69,10 +83,6 @@ module Ringwell
 
     # Neither keys nor numbers belong into a log.
     def inspect = "#<#{self.class.name} #{@names}>"
-
-    def self.default_instrumenter
-      ActiveSupport::Notifications if defined?(ActiveSupport::Notifications)
-    end
 
     private
 
@@ -86,18 +96,26 @@ module Ringwell
     end
 
     def exchange(body, seconds, idempotency_key, payload)
-      refuse_to_block_a_reactor
-      deadline = Deadline.new(seconds || @deadline)
-      response = @connections.place(deadline) do
-        @endpoints.first(deadline) do |endpoint, addresses, part|
-          payload[:endpoint] = endpoint.text if payload
-          bytes = post(endpoint, body, deadline, idempotency_key)
-          ask_endpoint(endpoint, addresses, bytes, deadline, part, payload)
-        end
+      once = "idempotency-key: #{idempotency_key}\r\n" if idempotency_key
+      own = "#{@headers.lines}#{once}content-length: #{body.bytesize}\r\n\r\n"
+      response = request(Deadline.new(seconds || @deadline), payload) do |endpoint, deadline|
+        "POST #{PATH} HTTP/1.1\r\nhost: #{endpoint.host}\r\ncontent-type: application/json\r\n" \
+          "ringwell-deadline-ms: #{deadline.milliseconds_for_server}\r\n#{own}".b << body.b
       end
       return response.body if response.status == 200
 
       raise ServerError.new(status: response.status, body: response.body)
+    end
+
+    # Sends the bytes that the block makes to the first endpoint that takes them.
+    def request(deadline, payload)
+      refuse_to_block_a_reactor
+      @connections.place(deadline) do
+        @endpoints.first(deadline) do |endpoint, addresses, part|
+          payload[:endpoint] = endpoint.text if payload
+          ask_endpoint(endpoint, addresses, yield(endpoint, deadline), deadline, part, payload)
+        end
+      end
     end
 
     def ask_endpoint(endpoint, addresses, bytes, deadline, part, payload)
@@ -112,15 +130,18 @@ module Ringwell
 
       deadline.left!(endpoint)
       @retries += 1
-      instrument("retry.ringwell", endpoint: endpoint.text)
+      @instrumentation.event("retry.ringwell", endpoint: endpoint.text) { nil }
       call(connect(endpoint, addresses, deadline, deadline), bytes, deadline)
     end
 
     def connect(endpoint, addresses, deadline, part)
       @connections.make_room
-      connection = Connection.new(endpoint, addresses.find(part), part)
-      instrument("connect.ringwell", endpoint: endpoint.text)
-      connection
+      @instrumentation.event("connect.ringwell", endpoint: endpoint.text) do |payload|
+        Connection.new(endpoint, addresses.find(part), part)
+      rescue TransportError => error
+        payload[:reason] = error.reason if payload
+        raise
+      end
     rescue DeadlineExceeded => error
       # Out of its own part of the time only: another endpoint may be quicker.
       raise unless deadline.left.positive?
@@ -136,15 +157,6 @@ module Ringwell
       response
     ensure
       connection.close unless response&.reusable?
-    end
-
-    def post(endpoint, body, deadline, idempotency_key)
-      once = "idempotency-key: #{idempotency_key}\r\n" if idempotency_key
-      head = "POST #{PATH} HTTP/1.1\r\nhost: #{endpoint.host}\r\n" \
-             "content-type: application/json\r\n" \
-             "ringwell-deadline-ms: #{deadline.milliseconds_for_server}\r\n#{once}" \
-             "content-length: #{body.bytesize}\r\n\r\n"
-      head.b << body.b
     end
 
     # Without a scheduler a call in the reactor's thread stops everything else that runs there.

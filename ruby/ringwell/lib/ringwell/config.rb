@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../ringwell"
+require_relative "base"
 require_relative "pool"
 
 module Ringwell
@@ -11,14 +11,19 @@ module Ringwell
   #     pools:
   #       "42": { key: "s3cr3t", overflow: "8005550100" }
   class Config < Value
-    value_fields :endpoints, :deadline, :connections, :idle, :pools
+    value_fields :endpoints, :deadline, :connections, :idle, :pools, :fake
 
-    def initialize(endpoints:, deadline: 0.15, connections: 16, idle: 30, pools: [])
+    # @param endpoints [String, Array<String>] and what {Client#initialize} takes
+    # @param pools [Enumerable<Pool>]
+    # @param fake [Boolean] whether {#client} is a {Fake} that knows all pools
+    def initialize(endpoints: nil, deadline: 0.15, connections: 16, idle: 30, pools: [], fake: false)
+      fake || endpoints or raise ArgumentError, "missing keyword: :endpoints"
       @endpoints = Value.copy(Array(endpoints))
       @deadline = deadline
       @connections = connections
       @idle = idle
       @pools = pools.dup.freeze
+      @fake = fake
       freeze
     end
 
@@ -44,8 +49,12 @@ module Ringwell
 
     # A client with these settings.
     #
-    # @return [Client]
+    # @return [Client, Fake]
     def client(**options)
+      if fake
+        require_relative "fake"
+        return Fake.new(any_pool: true, instrumenter: :active_support, deadline:, pools:, **options)
+      end
       Client.new(endpoints, deadline:, connections:, idle:, pools:, **options)
     end
   end

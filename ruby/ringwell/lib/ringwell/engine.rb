@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-require_relative "../ringwell"
+require_relative "base"
 
 module Ringwell
   # Numbers from an engine in this process: no server, no socket, the server's own code and files.
   #
   #     engine = Ringwell::Engine.open(config: "ringwell.toml")
-  #     engine.allocate("42", key: key, m1: "autos").number
+  #     engine.allocate("42", key: key, params: { m1: "autos" }).number
   #
   # A call takes microseconds, and with durability "disk" as long as the disk does; it holds up its
   # thread and the GVL for that. One process has the data: open it after a fork, in one worker.
@@ -30,7 +30,7 @@ module Ringwell
         pools = ring_pools&.map { |pool| pool_json(**pool) }
         milliseconds = (deadline * 1000).ceil if deadline
         options = { config:, data:, durability:, pools:, deadline_ms: milliseconds }.compact
-        engine = new(JSON.generate(options), **more)
+        engine = new_or_again(JSON.generate(options), **more)
         return engine unless block_given?
 
         begin
@@ -42,11 +42,35 @@ module Ringwell
 
       private
 
+      # An engine that was dropped is closed when its object is collected. It may still hold the data
+      # or one of 64 places.
+      def new_or_again(options, **more)
+        new(options, **more)
+      rescue EngineError => error
+        raise unless error.message.match?(/in use by process #{Process.pid}\b|engines already/)
+
+        GC.start
+        new(options, **more)
+      end
+
       def pool_json(id:, key:, numbers:, overflow: nil, lifetime: 1800, **more)
         { id: Integer(id), ring_pool_key: key, numbers: numbers.to_a, lifetime_seconds: lifetime,
           overflow_number: overflow, **more }.compact
       end
     end
+
+    # Closes an engine whose object is gone. In a method of the class, so that it does not hold the
+    # object.
+    #
+    # @return [Proc]
+    def self.closing(library, handle)
+      proc do
+        library.ask(:close, handle)
+      rescue EngineError
+        # There is nobody left to tell; what was answered is stored.
+      end
+    end
+    private_class_method :closing
 
     # @param options [String] JSON, see docs/spec/embed.md; {Engine.open} makes it
     # @param release_gvl [Boolean] whether other threads run during a batch: for disks that take
@@ -55,12 +79,13 @@ module Ringwell
     # @param driver [Symbol, nil] :shim or :fiddle; by itself the shim in C, if it was compiled
     # @param pools [Enumerable<Pool>] keys and overflow numbers of pools that are asked often
     # @param overflow [Hash] pool ids and their overflow numbers
-    # @param instrumenter [#instrument, nil] e.g. ActiveSupport::Notifications, which is taken by
-    #   itself if it is loaded
+    # @param instrumenter [#instrument, Symbol, nil] :active_support for ActiveSupport::Notifications
+    #   as soon as it is loaded
     def initialize(options, release_gvl: false, library: Library.path, driver: nil, pools: [],
-                   overflow: {}, instrumenter: Client.default_instrumenter)
+                   overflow: {}, instrumenter: :active_support)
       @library = Library.new(library, release_gvl: release_gvl, driver: driver)
       @handle = @library.open(options)
+      ObjectSpace.define_finalizer(self, self.class.send(:closing, @library, @handle))
       @deadline = status.fetch("deadline_ms") / 1000.0
       know(pools, overflow, instrumenter)
     end
@@ -84,7 +109,11 @@ module Ringwell
     # @raise [EngineError] something that was not answered is not stored
     def close
       handle, @handle = @handle, 0
-      @library.ask(:close, handle) unless handle.zero?
+      return if handle.zero?
+
+      ObjectSpace.undefine_finalizer(self)
+      @library.ask(:close, handle)
+      nil
     rescue Forked
       # Let go of here; it was never ours.
     end
@@ -93,6 +122,15 @@ module Ringwell
     #
     # @return [Symbol]
     def driver = @library.driver
+
+    # Whether it is open and its journal takes records.
+    #
+    # @return [Boolean]
+    def ready?
+      !closed? && status["journal"] == "writing"
+    rescue EngineError
+      false
+    end
 
     # Whether it was closed here.
     def closed? = @handle.zero?

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../ringwell"
+require_relative "base"
 
 module Ringwell
   # A source of numbers for tests: the client's and the engine's interface without a server, with
@@ -22,7 +22,9 @@ module Ringwell
     SUFFIX = %r{\A(?<pool>[^/]+)/allocate_number\.(?:json|xml|csv)\?(?<query>.*)\z}m
     BAD_SUFFIX = "api_suffix must be " \
                  "<pool id>/allocate_number.json?ring_pool_key=<key>&<parameters>"
-    private_constant :SUFFIX, :BAD_SUFFIX
+    # What rows without a key have, where every key is right.
+    ANY_KEY = "any"
+    private_constant :SUFFIX, :BAD_SUFFIX, :ANY_KEY
 
     # @return [Float] seconds of the virtual clock
     attr_reader :now
@@ -30,7 +32,10 @@ module Ringwell
     attr_reader :history
 
     # Takes what {Client} takes about pools and deadlines, and no endpoints.
-    def initialize(deadline: 0.15, pools: [], overflow: {}, instrumenter: nil)
+    #
+    # @param any_pool [Boolean] whether a pool that was not made has numbers too, by any key: 99 in
+    #   the range for fiction, 555-0101 to 555-0199, the last for overflow
+    def initialize(deadline: 0.15, pools: [], overflow: {}, instrumenter: nil, any_pool: false)
       @deadline = deadline
       @now = 0.0
       @mutex = Mutex.new
@@ -39,6 +44,8 @@ module Ringwell
       @answers = {}
       recover!
       know(pools, overflow, instrumenter)
+      @any_pool = any_pool
+      @rows = Rows.new(Hash.new(ANY_KEY).merge(@rows.keys.compact), @overflow) if any_pool
     end
 
     # Makes a ring pool.
@@ -65,7 +72,7 @@ module Ringwell
     def fail!(status = 500) = @status = status
 
     # A pool has no number left, until {#recover!}.
-    def exhaust!(pool) = @rings.fetch(pool.to_s).exhausted = true
+    def exhaust!(pool) = ring(pool.to_s) { raise KeyError, "no pool #{pool}" }.exhausted = true
 
     # Ends all trouble.
     def recover!
@@ -75,12 +82,30 @@ module Ringwell
       @rings.each_value { |ring| ring.exhausted = false }
     end
 
+    # Begins anew: all numbers are free, nothing was handed out, no trouble, the clock at 0.
+    def reset!
+      @mutex.synchronize do
+        recover!
+        @now = 0.0
+        @history.clear
+        @answers.clear
+        @rings.each_value do |ring|
+          ring.visitors.clear
+          ring.free_at.transform_values! { 0.0 }
+        end
+      end
+      self
+    end
+
     # Who was shown a number last, as an attribution would say.
     #
     # @return [Hash, nil] an entry of {#history}
     def holder(number)
       @history.reverse_each.find { |entry| entry[:number] == number && !entry[:overflow] }
     end
+
+    # Whether it would answer.
+    def ready? = !@refuse && !@status
 
     # Nothing to close; so that it can stand in for a client.
     def close; end
@@ -96,6 +121,18 @@ module Ringwell
         next answer(body) unless idempotency_key
 
         @answers[[idempotency_key, body]] ||= answer(body)
+      end
+    end
+
+    # A pool that was made, or is made now.
+    def ring(pool)
+      @rings[pool] || begin
+        return yield unless @any_pool
+
+        prefix = format("%03d55501", 200 + @rings.size)
+        pool(pool, key: nil, numbers: (1..98).map { |last| format("%s%02d", prefix, last) },
+                   overflow: @overflow.fetch(pool, "#{prefix}99"))
+        @rings[pool]
       end
     end
 
@@ -137,8 +174,8 @@ module Ringwell
       end
       key = params.delete("ring_pool_key")
       visitor = params.delete("ringwell_visitor")
-      ring = @rings[pool]
-      return wrong_key(key, pool) unless ring && ring.key == key
+      ring = ring(pool) { nil }
+      return wrong_key(key, pool) unless ring && [nil, key].include?(ring.key)
 
       number = choose(ring, visitor)
       return exhausted(ring) unless number || ring.overflow

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../ringwell"
+require_relative "base"
 require_relative "rack/answer"
 require_relative "rack/app"
 require_relative "rack/middleware"

@@ -40,15 +40,21 @@ module Ringwell
       version, @status = lines.shift.to_s.match(%r{\AHTTP/1\.([01]) (\d{3})(?: |\z)})&.captures
       @status or raise ProtocolError, "the answer does not begin like one of HTTP/1"
       @status = @status.to_i
-      @headers = lines.to_h { |line| header(line) }
+      @headers = {}
+      lines.each { |line| add_header(line) }
       connection = headers["connection"].to_s.downcase
       @reusable = version == "1" ? !connection.include?("close") : connection.include?("keep-alive")
     end
 
-    def header(line)
+    def add_header(line)
       name, value = line.split(":", 2)
       value or raise ProtocolError, "a header of the answer has no colon"
-      [name.downcase, value.strip]
+      name = name.downcase
+      value = value.strip
+      # Two lengths are two answers: which one a proxy on the way believed is unknown.
+      name == "content-length" && headers.fetch(name, value) != value and
+        raise ProtocolError, "the answer has two lengths"
+      headers[name] = value
     end
 
     def take_head
@@ -62,9 +68,12 @@ module Ringwell
     end
 
     def read_body
-      return read_chunks if headers["transfer-encoding"].to_s.downcase.include?("chunked")
-
-      length = headers["content-length"] or return read_to_the_end
+      length = headers["content-length"]
+      if headers["transfer-encoding"].to_s.downcase.include?("chunked")
+        length and raise ProtocolError, "the answer has a length and chunks"
+        return read_chunks
+      end
+      length or return read_to_the_end
       length.match?(/\A\d{1,9}\z/) or raise ProtocolError, "content-length is no number"
       take(length.to_i)
     end

@@ -21,11 +21,12 @@ module Ringwell
 
       private
 
-      # Declares the fields. Those in `secret` are hidden by {#inspect}.
-      def value_fields(*names, secret: [])
+      # Declares the fields. Those in `secret` are hidden by {#inspect}, those in `computed` have
+      # methods of their own.
+      def value_fields(*names, secret: [], computed: [])
         @fields = names.freeze
         @secret = secret
-        attr_reader(*names)
+        attr_reader(*(names - computed))
       end
     end
 

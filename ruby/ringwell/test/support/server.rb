@@ -57,6 +57,9 @@ class Server
 
   def socket = "unix:#{@files}/socket"
 
+  # The words after the program's name.
+  def command = ["serve", "--config", "#{@files}/ringwell.toml"]
+
   # Ends it without a word, as a crash would.
   def stop
     signal(:KILL)
@@ -89,9 +92,8 @@ class Server
 
   def start(environment)
     clean = ENV.keys.grep(/\ARINGWELL_/).to_h { |name| [name, nil] }
-    @pid = Process.spawn(clean.merge(environment), Server.program, "serve", "--config",
-                         "#{@files}/ringwell.toml",
-                         in: :close, out: File::NULL, err: "#{@files}/log")
+    @pid = Process.spawn(clean.merge(environment), Server.program, *command, chdir: @files, in: :close, out: File::NULL,
+                         err: "#{@files}/log")
   end
 
   def wait
@@ -107,4 +109,11 @@ class Server
       retry
     end
   end
+end
+
+# A `ringwell demo`, as the quick start has it.
+class Demo < Server
+  def initialize = super("")
+
+  def command = ["demo", "--listen", "127.0.0.1:#{port}", "--durability", "memory"]
 end

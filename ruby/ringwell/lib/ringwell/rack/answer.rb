@@ -91,12 +91,13 @@ module Ringwell
       # As Rack takes it.
       #
       # @param seconds [Float] how long it took
-      def to_a(seconds)
+      # @param head [Boolean] whether only the head was asked for
+      def to_a(seconds, head: false)
         milliseconds = seconds * 1000
         @headers["processing-time"] = milliseconds.to_i.to_s
         @headers["server-timing"] = format("total;dur=%.3f", milliseconds)
         @headers["content-length"] = @body.bytesize.to_s
-        [@status, @headers, [@body]]
+        [@status, @headers, head ? [] : [@body]]
       end
     end
   end

@@ -17,6 +17,9 @@ module Ringwell
       # The longest path and query.
       URI_BYTES = 8 * 1024
 
+      # What `GET` answers without a date.
+      STATUS = %w[/status /readyz].freeze
+
       DATE = /\A\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])\z/
       SINGLE = %r{\Aring_pools/(?<pool>[^/]*)/allocate_number\.(?<format>json|xml|csv)\z}i
 
@@ -30,7 +33,7 @@ module Ringwell
         @draining = false
       end
 
-      # Turns `/status` to 503, so that a proxy looks elsewhere. Requests are still answered.
+      # Turns `/status` to 503, as it is while the backend is not ready, so that a proxy looks elsewhere. Requests are still answered.
       def drain! = @draining = true
 
       # @param env [Hash] of Rack
@@ -46,13 +49,13 @@ module Ringwell
         rescue StandardError, ScriptError, SystemStackError => error
           fault(env, error)
         end
-        answer.to_a(Deadline.now - started)
+        answer.to_a(Deadline.now - started, head: env["REQUEST_METHOD"] == "HEAD")
       end
 
       private
 
       def route(env, path)
-        return status if path == "/status"
+        return status(env) if STATUS.include?(path)
 
         # Base URLs that end in a slash give one too many.
         path = path.sub(%r{\A/+}, "/").delete_suffix("/")
@@ -67,8 +70,14 @@ module Ringwell
         single(env, path, parts[:pool], parts[:format].downcase)
       end
 
-      def status
+      # Also for proxies and clients that ask for the server's `/readyz`.
+      def status(env)
+        return wrong_method("GET") unless %w[GET HEAD].include?(env["REQUEST_METHOD"])
         return Answer.refused(503, "ServiceUnavailable", "draining") if @draining
+
+        if @backend.respond_to?(:ready?) && !@backend.ready?
+          return Answer.refused(503, "ServiceUnavailable", "the backend is not ready")
+        end
 
         Answer.batch('{"status":"up"}')
       end
@@ -76,19 +85,33 @@ module Ringwell
       def bulk(env)
         return wrong_method("POST, OPTIONS") unless env["REQUEST_METHOD"] == "POST"
 
-        body = read_body(env) or
+        length = env["CONTENT_LENGTH"].to_s
+        length.match?(/\A\d*\z/) or
+          return Answer.refused(400, "InvalidInput", "content-length is no number")
+        body = read_body(env["rack.input"], length) or
           return Answer.refused(413, "InvalidInput",
                                 "the body may have at most #{@body_bytes} bytes",
                                 connection: "close")
+        return cut_short(body, length) unless length.empty? || length.to_i == body.bytesize
+
         Answer.batch(@backend.bulk(body, **terms(env)))
       end
 
-      # One byte more than allowed is enough to know.
-      def read_body(env)
-        return if env["CONTENT_LENGTH"].to_i > @body_bytes
+      # One byte more than allowed is enough to know. What reads forms before us may have read the
+      # input to its end: Rack 3 leaves it there.
+      def read_body(input, length)
+        return if length.to_i > @body_bytes
+        return "" unless input
 
-        body = env["rack.input"]&.read(@body_bytes + 1) || ""
+        input.rewind if input.respond_to?(:rewind)
+        body = input.read(@body_bytes + 1) || ""
         body if body.bytesize <= @body_bytes
+      end
+
+      def cut_short(body, length)
+        Answer.refused(400, "InvalidInput",
+                       "the body has #{body.bytesize} of #{length} bytes: it was cut short, or a " \
+                       "middleware in front of this one has read it")
       end
 
       # Keywords only for headers that were sent: a backend may do without.

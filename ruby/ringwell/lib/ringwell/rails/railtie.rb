@@ -1,22 +1,36 @@
 # frozen_string_literal: true
 
 require "rails/railtie"
+require_relative "settings"
 
 module Ringwell
   module Rails
-    # Makes {Ringwell.client} from config/ringwell.yml, and gives its helper to all views.
+    # Makes {Ringwell.client} from config/ringwell.yml, gives the helpers to all views, and writes
+    # what the client does to the log.
     #
-    # The client tells ActiveSupport::Notifications what it does ("bulk.ringwell" and others). It
-    # needs nothing after a fork: it sees by itself that it is in another process.
+    # The client needs nothing after a fork: it sees by itself that it is in another process.
+    #
+    # `config.ringwell.serve_api = true` in config/application.rb serves the published API beside the
+    # pages, in front of all other middleware, because some of them read the body of forms, which is
+    # what `curl -d` sends. A hash has options of {Rack::App}.
     class Railtie < ::Rails::Railtie
+      config.ringwell = ActiveSupport::OrderedOptions.new
+
       initializer "ringwell.client" do |app|
-        if app.root.join("config", "ringwell.yml").exist?
-          Ringwell.client = Config.read(app.config_for(:ringwell)).client
-        end
+        Ringwell.client = Settings.client(app)
+      end
+
+      initializer "ringwell.api" do |app|
+        Settings.serve_api(app)
       end
 
       initializer "ringwell.view_helper" do
         ActiveSupport.on_load(:action_view) { include ViewHelper }
+      end
+
+      initializer "ringwell.log_subscriber" do
+        require_relative "log_subscriber"
+        LogSubscriber.attach_to(:ringwell)
       end
     end
   end

@@ -1,0 +1,52 @@
+# frozen_string_literal: true
+
+require "socket"
+require "json"
+require "cgi/escape"
+
+require_relative "version"
+require_relative "errors"
+require_relative "value"
+require_relative "request"
+require_relative "rows"
+require_relative "allocation"
+require_relative "batch"
+require_relative "instrumentation"
+require_relative "allocator"
+require_relative "deadline"
+require_relative "endpoint"
+require_relative "addresses"
+require_relative "endpoints"
+require_relative "response"
+require_relative "connection"
+require_relative "connections"
+require_relative "headers"
+require_relative "client"
+
+# Numbers from a Ringwell server, in plain linear Ruby.
+#
+# The only state outside of objects is the default client, which nothing in the gem uses but the
+# view helper of Rails. Everything else is asked for by its own file: "ringwell/fake",
+# "ringwell/rack", "ringwell/rails".
+module Ringwell
+  class << self
+    # Sets the default instance; nil takes it away.
+    #
+    # @param client [Allocator, nil] a {Client}, or whatever answers like one
+    attr_writer :client
+
+    # The default instance, if one was set.
+    #
+    # @return [Allocator, nil]
+    def client? = @client
+
+    # The default instance.
+    #
+    # @return [Allocator]
+    # @raise [ConfigError] if none was set
+    def client
+      @client or raise ConfigError, "Ringwell.client is not set: " \
+                                    "Ringwell.client = Ringwell::Client.new(\"http://…\")"
+    end
+  end
+end

@@ -1,0 +1,43 @@
+# frozen_string_literal: true
+
+module Ringwell
+  # The headers of a client's requests that are not the protocol's own: who asks, and what its user
+  # adds, such as a trace.
+  class Headers
+    NAME = /\A[A-Za-z0-9!#$%&'*+.^_`|~-]+\z/
+    VALUE = /\A[\x20-\x7e\t]*\z/
+    # Names that the client writes itself.
+    RESERVED = %w[host content-length content-type transfer-encoding connection idempotency-key
+                  ringwell-deadline-ms].freeze
+    USER_AGENT = "ringwell-ruby/#{VERSION}".freeze
+
+    # @param more [Hash, #call, nil]
+    # @raise [ConfigError] a header cannot be sent
+    def initialize(more)
+      more.nil? || more.is_a?(Hash) || more.respond_to?(:call) or
+        raise ConfigError, "headers must be a hash or callable, got #{more.class}"
+      @more = more unless more.is_a?(Hash)
+      @fixed = written(more.is_a?(Hash) ? more : {})
+    end
+
+    # The lines for one request.
+    #
+    # @return [String]
+    # @raise [ConfigError] what was called returned a header that cannot be sent
+    def lines = @more ? written(@more.call || {}) : @fixed
+
+    private
+
+    def written(headers)
+      headers = { "user-agent" => USER_AGENT }.merge(headers.to_h.transform_keys { |name| name.to_s.downcase })
+      headers.map { |name, value| line(name, value.to_s) }.join.freeze
+    end
+
+    def line(name, value)
+      NAME.match?(name) && !RESERVED.include?(name) or
+        raise ConfigError, "header #{name.inspect} cannot be set"
+      VALUE.match?(value) or raise ConfigError, "the value of header #{name} cannot be sent"
+      "#{name}: #{value}\r\n"
+    end
+  end
+end

@@ -1,0 +1,68 @@
+# frozen_string_literal: true
+
+module Ringwell
+  # Tells an instrumenter what a source of numbers does. Makes nothing if nobody listens.
+  class Instrumentation
+    # @param instrumenter [#instrument, Symbol, nil] :active_support for ActiveSupport::Notifications
+    #   as soon as it is loaded
+    def initialize(instrumenter)
+      instrumenter.nil? || instrumenter == :active_support || instrumenter.respond_to?(:instrument) or
+        raise ConfigError, "instrumenter must have `instrument`, got #{instrumenter.inspect}"
+      @instrumenter = instrumenter
+    end
+
+    # An event, of which the block is the work. The payload may grow until the block ends.
+    #
+    # @yieldparam payload [Hash, nil] nil if nobody listens
+    def event(name, **payload)
+      listener = listener(name)
+      return yield(nil) unless listener
+
+      # Some instrumenters do not return what the block returns.
+      result = nil
+      listener.instrument(name, payload) { result = yield(payload) }
+      result
+    end
+
+    # The event of a batch of rows.
+    #
+    # @yieldreturn [Batch]
+    def batch(rows, deadline)
+      listener = listener("bulk.ringwell")
+      return yield(nil) unless listener
+
+      event("bulk.ringwell", rows:, deadline:) do |payload|
+        batch = yield(payload)
+        payload[:overflowed] = batch.overflowed.size
+        payload[:failed] = batch.errors.size
+        batch
+      end
+    end
+
+    # The event of a batch that is sent as bytes.
+    def bytes(bytes, deadline)
+      event("bulk.ringwell", bytes:, deadline:) do |payload|
+        yield(payload)
+      rescue TransportError, ServerError => error
+        payload[:reason] = error.reason if payload
+        raise
+      end
+    end
+
+    private
+
+    # Who listens to an event. An instrumenter that has a notifier can say that nobody does, which
+    # spares the work.
+    def listener(name)
+      listener = @instrumenter
+      if listener == :active_support
+        return unless defined?(ActiveSupport::Notifications)
+
+        listener = ActiveSupport::Notifications
+      end
+      return listener unless listener.respond_to?(:notifier)
+
+      listener if listener.notifier.listening?(name)
+    end
+  end
+end

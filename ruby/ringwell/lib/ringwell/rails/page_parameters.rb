@@ -1,0 +1,51 @@
+# frozen_string_literal: true
+
+module Ringwell
+  module Rails
+    # Makes the parameters of a visitor's URL fit to be sent: a visitor may write anything there, and
+    # must get a page and a number all the same.
+    module PageParameters
+      # More is cut off; a whole row may have 8 KiB, and escaping makes three bytes of one.
+      NAME_BYTES_MAX = 64
+      VALUE_BYTES_MAX = 512
+      QUERY_BYTES_MAX = 6 * 1024
+      # As long as the server remembers.
+      VISITOR_BYTES_MAX = 128
+
+      class << self
+        # @param params [Hash, #to_unsafe_h, nil] e.g. `{ m1: params[:campaign] }`, or a request's
+        #   parameters as they are
+        # @return [Hash{String => Object}] what can be sent of it; nested values are left out
+        def clean(params)
+          params = params.to_unsafe_h if params.respond_to?(:to_unsafe_h)
+          params.to_h.each_with_object({}) do |(name, value), clean|
+            name = cut(name.to_s, NAME_BYTES_MAX)
+            next if Request::RESERVED.include?(name) || !scalar?(value)
+
+            clean[name] = value.is_a?(String) ? cut(value, VALUE_BYTES_MAX) : value
+            clean.delete(name) if query_bytes(clean) > QUERY_BYTES_MAX
+          end
+        end
+
+        # @param visitor [Object] e.g. a cookie's value
+        # @return [String, nil]
+        def visitor(visitor) = (cut(visitor, VISITOR_BYTES_MAX) if visitor.is_a?(String))
+
+        private
+
+        def scalar?(value)
+          case value
+          when String, Symbol, Numeric, nil, true, false then true
+          else false
+          end
+        end
+
+        def cut(text, bytes) = text.byteslice(0, bytes).scrub
+
+        def query_bytes(params)
+          params.sum { |name, value| CGI.escape(name).bytesize + CGI.escape(value.to_s).bytesize + 2 }
+        end
+      end
+    end
+  end
+end

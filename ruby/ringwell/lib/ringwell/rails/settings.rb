@@ -1,0 +1,43 @@
+# frozen_string_literal: true
+
+module Ringwell
+  module Rails
+    # What config/ringwell.yml says about an environment.
+    module Settings
+      FILE = "config/ringwell.yml"
+
+      # The client of the application: a {Fake} in development and test, unless the file has a section
+      # for them.
+      #
+      # @return [Client, Fake, nil] without a file, what {Ringwell.client} is already
+      # @raise [ConfigError] the section is missing or wrong
+      def self.client(app)
+        return Ringwell.client? unless app.root.join(FILE).exist?
+
+        section = app.config_for(:ringwell)
+        return Config.read(section).client if section && !section.empty?
+
+        %w[development test].include?(::Rails.env) or
+          raise ConfigError, "#{FILE} has no section for #{::Rails.env}"
+        Fake.new(any_pool: true, instrumenter: :active_support)
+      end
+
+      # Serves the published API in front of all other middleware, if the application wants that.
+      def self.serve_api(app)
+        options = app.config.ringwell.serve_api or return
+        app.middleware.insert_before(0, Rack::Middleware, DefaultClient.new,
+                                     **(options == true ? {} : options))
+      end
+    end
+
+    # {Ringwell.client} as the backend of a {Rack::App} that is made before it, or outlives it.
+    class DefaultClient
+      # See {Allocator#bulk}.
+      def bulk(...) = Ringwell.client.bulk(...)
+
+      def deadline = Ringwell.client.deadline
+
+      def ready? = Ringwell.client.ready?
+    end
+  end
+end
