@@ -5,14 +5,27 @@ require_relative "lib/ringwell/version"
 Gem::Specification.new do |spec|
   spec.name = "ringwell"
   spec.version = Ringwell::VERSION
-  spec.summary = "Numbers from a Ringwell server: client, Rack, Rails, and a fake for tests"
+  spec.summary = "Tracking numbers from a Ringwell server: client, engine, Rack, Rails, and a fake for tests"
+  spec.description = <<~TEXT
+    Ringwell hands out telephone numbers that nobody else holds, and says who held one when it rings. This
+    gem asks a server for them, or has the server's engine inside the process; serves the published API in
+    Rack; and gives Rails a view helper, webhooks and fakes for tests.
+  TEXT
   spec.authors = ["The Ringwell developers"]
   spec.license = "Apache-2.0"
-  spec.files = Dir["{lib,ext,sig,examples}/**/*", "README.md"].select { |file| File.file?(file) }
-                                                              .grep_v(/\.(so|bundle)\z/)
-  # Compiles the shim if it can; where it cannot, installing succeeds all the same.
+  spec.homepage = "https://github.com/ringwell/ringwell"
+  # What stands in a folder of its own, such as an engine, is added by package/package.rb.
+  spec.files = Dir["{lib,ext,sig,examples}/**/*", "*.md", "LICENSE"].select { |file| File.file?(file) }
+                                                                    .grep_v(/\.(so|bundle|dylib)\z/)
+  # Compiles what it can; where it cannot, installing succeeds all the same.
   spec.extensions = ["ext/Rakefile"]
   # The oldest that the tests run on. No dependency at run time: what there is none of cannot break.
   spec.required_ruby_version = ">= 3.1"
-  spec.metadata["rubygems_mfa_required"] = "true"
+  spec.metadata = {
+    "rubygems_mfa_required" => "true",
+    "source_code_uri" => "#{spec.homepage}/tree/main/ruby/ringwell",
+    "changelog_uri" => "#{spec.homepage}/blob/main/ruby/ringwell/CHANGELOG.md",
+    "documentation_uri" => "#{spec.homepage}/blob/main/ruby/ringwell/README.md",
+    "bug_tracker_uri" => "#{spec.homepage}/issues"
+  }
 end

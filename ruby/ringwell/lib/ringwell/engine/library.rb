@@ -16,7 +16,8 @@ module Ringwell
       PANICKED = -3
 
       class << self
-        # The library: RINGWELL_EMBED, what lies beside this file, or what cargo has built.
+        # The library: RINGWELL_EMBED, what came with the gem or was compiled when it was installed,
+        # or what cargo has built in the repository.
         #
         # @raise [ConfigError] there is none
         def path(environment = ENV)
@@ -26,8 +27,9 @@ module Ringwell
 
           raise ConfigError, "no engine at #{given}: RINGWELL_EMBED names the library" if given
 
-          raise ConfigError, "no engine: cargo build --release -p ringwell-embed, and set " \
-                             "RINGWELL_EMBED to lib#{NAME}"
+          raise ConfigError, "this gem has no engine for #{RUBY_PLATFORM}: install Rust " \
+                             "(https://rustup.rs) and the gem again, or set RINGWELL_EMBED to " \
+                             "lib#{NAME}"
         end
 
         # The way to call it: the shim, if it was compiled for this Ruby.
@@ -58,7 +60,8 @@ module Ringwell
           root = File.expand_path("../../../../..", __dir__)
           targets = [*environment["CARGO_TARGET_DIR"], "#{root}/target"]
           built = targets.product(%w[release debug]).map { |parts| parts.join("/") }
-          [__dir__, *built].map { |folder| "#{folder}/lib#{NAME}" }
+          installed = $LOAD_PATH.map { |folder| "#{folder}/ringwell/engine" }
+          [__dir__, *installed, *built].map { |folder| "#{folder}/lib#{NAME}" }
         end
       end
 

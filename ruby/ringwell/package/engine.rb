@@ -1,0 +1,80 @@
+# frozen_string_literal: true
+
+require "fileutils"
+
+module Package
+  # The engine's library: compiled for a target, or its source for another machine's cargo.
+  module Engine
+    ROOT = File.expand_path("../../..", __dir__)
+    CRATE = "ringwell-embed"
+    # Compiled once and used for long: whole-program optimisation, no symbols.
+    PROFILE = ["--profile", "dist", "--config", 'profile.dist.strip="symbols"'].freeze
+
+    class << self
+      # Compiles it. Another machine's targets need its linker: `cargo zigbuild` if it is installed.
+      #
+      # @return [String] the library
+      def build(target)
+        command = other?(target) && zigbuild? ? "zigbuild" : "build"
+        Dir.chdir(ROOT) do
+          system(flags(target), "cargo", command, *PROFILE, "--locked", "-p", CRATE, "--target", target) or
+            abort "the engine cannot be built for #{target}: is its target installed (rustup target add " \
+                  "#{target}), and a linker for it?"
+        end
+        folder = "#{ENV.fetch("CARGO_TARGET_DIR", "#{ROOT}/target")}/#{target}/dist"
+        Dir["#{folder}/libringwell_embed.{so,dylib}"].first or abort "no library in #{folder}"
+      end
+
+      # Copies what cargo needs, without tests.
+      #
+      # @param folder [String] below the working directory
+      # @return [Array<String>] the files
+      def copy_source(folder)
+        crates.each do |crate|
+          from = "#{ROOT}/crates/#{crate}"
+          FileUtils.mkdir_p("#{folder}/crates/#{crate}")
+          FileUtils.cp_r("#{from}/src", "#{folder}/crates/#{crate}/src")
+          manifest = without_tests(File.read("#{from}/Cargo.toml"))
+          File.write("#{folder}/crates/#{crate}/Cargo.toml", manifest)
+        end
+        File.write("#{folder}/Cargo.toml", workspace)
+        FileUtils.cp("#{ROOT}/Cargo.lock", folder)
+        File.write("#{folder}/rust-toolchain.toml", toolchain)
+        Dir["#{folder}/**/*"].select { |file| File.file?(file) }.grep_v(%r{/tests(/|\.rs\z)})
+      end
+
+      # The crates of ours that are linked, from `cargo tree`.
+      def crates
+        tree = IO.popen(%W[cargo tree -p #{CRATE} -e normal,build --prefix none --locked], chdir: ROOT, &:read)
+        tree.scan(/^(ringwell-\S+)/).flatten.uniq.sort
+      end
+
+      private
+
+      def other?(target) = target != Package.host
+
+      def zigbuild? = system("cargo-zigbuild --version", %i[out err] => File::NULL)
+
+      # On musl Rust links programs statically by default, and no libraries.
+      def flags(target)
+        return {} unless target.end_with?("musl")
+
+        { "RUSTFLAGS" => "#{ENV["RUSTFLAGS"]} -C target-feature=-crt-static".strip }
+      end
+
+      def without_tests(manifest)
+        manifest.gsub(/^\[(?:dev-dependencies|\[test\]|\[bench\]|\[example\])[^\n]*\n.*?(?=^\[|\z)/m, "")
+      end
+
+      def workspace
+        File.read("#{ROOT}/Cargo.toml").sub(/^members = .*$/, 'members = ["crates/*"]')
+            .gsub(/^(exclude|default-members) = .*\n/, "")
+      end
+
+      def toolchain
+        channel = File.read("#{ROOT}/rust-toolchain.toml")[/^channel = .*$/]
+        "[toolchain]\n#{channel}\nprofile = \"minimal\"\n"
+      end
+    end
+  end
+end
