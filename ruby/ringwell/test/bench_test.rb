@@ -18,8 +18,10 @@ class BenchTest < RingwellTest
     lib = File.expand_path("../lib", __dir__)
     # All at once: that they answer is what counts here.
     options = ["-W:no-experimental", "-I", lib]
-    lines = IO.popen([{ "AT_ONCE" => "yes" }, RbConfig.ruby, *options, bench, "0.3", "1"],
-                     &:readlines)
+    command = [{ "AT_ONCE" => "yes" }, RbConfig.ruby, *options, bench, "0.3", "1"]
+    lines = []
+    # On a busy machine a server may be too slow to be measured.
+    3.times { lines.empty? && lines = IO.popen(command, &:readlines) }
     assert_equal 10, lines.size
     lines.shift(6).each do |line|
       assert_match(%r{ \d+ requests/s, .* \d+\.\d\d times pure Ruby}, line)

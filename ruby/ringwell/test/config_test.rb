@@ -16,7 +16,21 @@ class ConfigTest < RingwellTest
     assert_equal "#<Ringwell::Client unix:/run/ringwell.sock>", made.inspect
   end
 
+  it "a file says where outcomes go, and which snippet pages have" do
+    config = Ringwell::Config.read(YAML.safe_load(<<~FILE))
+      endpoints: "unix:s"
+      management: { url: "http://127.0.0.1:8081", token: "s3cr3t" }
+      snippet: { url: "https://calls.example", site: "pk_shop" }
+    FILE
+    assert_instance_of Ringwell::Calls, config.calls
+    assert_equal "pk_shop", config.snippet[:site]
+    refute_includes config.inspect, "s3cr3t"
+    assert_nil Ringwell::Config.new(endpoints: "unix:s").calls
+  end
+
   {
+    { endpoints: "unix:s", management: { url: "http://a" } } => /management needs url and token/,
+    { endpoints: "unix:s", snippet: { url: "a", site: "b", sit: 1 } } => /snippet needs url and site/,
     {} => /missing keyword: :endpoints/,
     { endpoints: "unix:s", deadlin: 1 } => /unknown keyword: :deadlin/,
     { endpoints: "unix:s", pools: { 1 => { kee: "k" } } } => /pool 1: unknown keyword: :kee/,

@@ -53,8 +53,14 @@ class RailsTest < RingwellTest
   end
 
   it "an application without the file has no client" do
-    Ringwell.client = nil
-    assert_nil Ringwell::Rails::Settings.client(Struct.new(:root).new(Pathname.new("/nowhere")))
+    assert_nil Ringwell::Rails::Settings.read(Struct.new(:root).new(Pathname.new("/nowhere")))
+    before = Ringwell::Rails.settings
+    client = Ringwell.client
+    Ringwell::Rails::Settings.apply(nil)
+    assert_same client, Ringwell.client
+    assert_raises(Ringwell::ConfigError) { Ringwell::Rails.calls }
+  ensure
+    Ringwell::Rails.settings = before
   end
 
   it "the API is in front of all other middleware, if it is wanted" do
@@ -90,6 +96,53 @@ class RailsTest < RingwellTest
     assert_equal "200-555-0101", fake.allocate("42").formatted
     fake.exhaust!("42")
     assert_equal "8885550199", fake.allocate("42", key: "any").number
+  end
+
+  it "the snippet's tag has the site's public key, and nothing without settings" do
+    view = ActionView::Base.empty
+    assert_equal "", view.ringwell_snippet_tag
+    settings = { url: "https://calls.example/", site: "pk_shop" }
+    with_settings(snippet: settings) do
+      assert_equal '<script src="https://calls.example/rw.js" async="async" data-site="pk_shop"></script>',
+                   view.ringwell_snippet_tag
+      tag = view.ringwell_snippet_tag(integrity: "sha384-x", file: "rw-1f.js", id: "rw")
+      ['src="https://calls.example/rw-1f.js"', 'integrity="sha384-x"', 'crossorigin="anonymous"', 'id="rw"']
+        .each { |part| assert_includes tag, part }
+      assert_raises(Ringwell::ConfigError) { view.ringwell_snippet_tag(site: KEY_OF_42) }
+      assert_raises(Ringwell::ConfigError) { view.ringwell_snippet_tag(url: "javascript:alert(1)//") }
+      view.define_singleton_method(:content_security_policy_nonce) { "n0" }
+      assert_includes view.ringwell_snippet_tag, 'nonce="n0"'
+    end
+  end
+
+  it "an outcome is told by a job, again while the server fails, and never twice" do
+    skip "ActiveJob is not installed" unless defined?(Ringwell::OutcomeJob)
+    answers = ["503 Busy", "429 Too Many Requests", "201 Created"]
+    served = stub_server { StubServer.answer("{}", status: answers.shift) }
+    with_settings(management: { url: served.url, token: "s3cr3t" }) do
+      job = Ringwell::OutcomeJob.new("c_7", type: "sale", value: "129.50", currency: "EUR")
+      2.times { assert_raises(Ringwell::OutcomeJob::Retryable) { job.perform(*job.arguments) } }
+      job.perform(*job.arguments)
+    end
+    keys = served.requests.map { |one| one.head[/idempotency-key: (\S+)/, 1] }
+    assert_equal [3, 1], [keys.compact.size, keys.uniq.size]
+    refused = stub_server { StubServer.answer("{}", status: "404 Not Found") }
+    with_settings(management: { url: refused.url, token: "s3cr3t" }) do
+      assert_raises(Ringwell::ServerError) do
+        Ringwell::OutcomeJob.new.perform("c_7", type: "sale", external_id: "a")
+      end
+    end
+    error = assert_raises(Ringwell::ConfigError) { Ringwell::Rails.calls }
+    assert_match(/no management/, error.message)
+  end
+
+  it "a job that finds no server is put off" do
+    skip "ActiveJob is not installed" unless defined?(Ringwell::OutcomeJob)
+    ActiveJob::Base.queue_adapter = :test
+    with_settings(management: { url: nobody, token: "s3cr3t" }) do
+      Ringwell::OutcomeJob.perform_now("c_7", type: "sale", external_id: "a")
+    end
+    assert_equal [3], ActiveJob::Base.queue_adapter.enqueued_jobs.map { |job| (job[:at] - Time.now.to_f).round }
   end
 
   it "what the client does is in the log" do
@@ -175,6 +228,15 @@ class RailsTest < RingwellTest
 
   private
 
+  # What the block does while the application has these settings.
+  def with_settings(**settings)
+    before = Ringwell::Rails.settings
+    Ringwell::Rails.settings = Ringwell::Config.new(fake: true, **settings)
+    yield
+  ensure
+    Ringwell::Rails.settings = before
+  end
+
   # The client that an application has in an environment with this config/ringwell.yml.
   def client_in(environment, yaml)
     Dir.mktmpdir do |root|
@@ -184,7 +246,7 @@ class RailsTest < RingwellTest
       Rails.env = environment
       app = Class.new(Rails::Application)
       app.config.root = root
-      Ringwell::Rails::Settings.client(app.instance)
+      Ringwell::Rails::Settings.read(app.instance).client
     ensure
       Rails.env = before
     end

@@ -11,7 +11,7 @@ Dir["#{__dir__}/*_test.rb"].sort.each { |file| require file }
 exit Minitest.run(ARGV) if ARGV.any?
 
 # About half of the work, and Rails, which others should not find loaded.
-SECOND = %w[GoldenTest BenchTest RailsTest EngineServersTest FiddleEngineTest].freeze
+SECOND = %w[GoldenTest BenchTest RailsTest NewAppTest PackageTest EngineServersTest FiddleEngineTest].freeze
 
 # Runs the classes of tests for which the block is true.
 #

@@ -4,6 +4,11 @@
 # the published API. `rackup examples/rails/config.ru` starts it; config/ringwell.yml says where
 # the server is.
 require "action_controller/railtie"
+begin
+  require "active_job/railtie"
+rescue LoadError
+  # Outcomes of calls need it, and nothing else here.
+end
 require "ringwell/rails"
 
 class Shop < Rails::Application

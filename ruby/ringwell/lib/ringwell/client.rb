@@ -56,7 +56,7 @@ module Ringwell
     # @raise [TransportError, ServerError] there was no list
     def learn_overflow(management, token:, deadline: 10)
       require_relative "pool_list"
-      list = PoolList.new(management, token: token, deadline: Deadline.new(deadline))
+      list = PoolList.new(Management.new(management, token:), deadline: Deadline.new(deadline))
       known = list.to_h.compact.first(LEARNT_MAX)
       known.each { |pool, overflow| @overflow[pool.to_s] = overflow.freeze }
       known.size

@@ -11,12 +11,17 @@ module Ringwell
   #     pools:
   #       "42": { key: "s3cr3t", overflow: "8005550100" }
   class Config < Value
-    value_fields :endpoints, :deadline, :connections, :idle, :pools, :fake
+    value_fields :endpoints, :deadline, :connections, :idle, :pools, :fake, :management, :snippet,
+                 secret: [:management]
 
     # @param endpoints [String, Array<String>] and what {Client#initialize} takes
     # @param pools [Enumerable<Pool>]
     # @param fake [Boolean] whether {#client} is a {Fake} that knows all pools
-    def initialize(endpoints: nil, deadline: 0.15, connections: 16, idle: 30, pools: [], fake: false)
+    # @param management [Hash, nil] `url` and `token`, for {Calls}
+    # @param snippet [Hash, nil] `url`, `site`, and perhaps `integrity` and `file`, for the tag helper
+    #   of Rails
+    def initialize(endpoints: nil, deadline: 0.15, connections: 16, idle: 30, pools: [], fake: false,
+                   management: nil, snippet: nil)
       fake || endpoints or raise ArgumentError, "missing keyword: :endpoints"
       @endpoints = Value.copy(Array(endpoints))
       @deadline = deadline
@@ -24,6 +29,8 @@ module Ringwell
       @idle = idle
       @pools = pools.dup.freeze
       @fake = fake
+      @management = Config.section(:management, management, %i[url token], [])
+      @snippet = Config.section(:snippet, snippet, %i[url site], %i[integrity file])
       freeze
     end
 
@@ -40,12 +47,37 @@ module Ringwell
       raise ConfigError, "settings of Ringwell: #{error.message}"
     end
 
+    # A part of the settings, with names as symbols.
+    #
+    # @raise [ArgumentError] names what is missing or unknown
+    def self.section(name, settings, required, optional)
+      return unless settings
+
+      section = settings.to_h.transform_keys(&:to_sym)
+      missing = required - section.compact.keys
+      unknown = section.keys - required - optional
+      missing.empty? && unknown.empty? or
+        raise ArgumentError, "#{name} needs #{required.join(" and ")}, and may have " \
+                             "#{optional.empty? ? "nothing else" : optional.join(" and ")}"
+      section.transform_values { |value| Value.copy(value.to_s) }.freeze
+    end
+
     def self.read_pool(id, settings)
       Pool.new(id: id.to_s, **settings.to_h.transform_keys(&:to_sym))
     rescue ArgumentError => error
       raise ConfigError, "settings of pool #{id}: #{error.message}"
     end
     private_class_method :read_pool
+
+    # {Calls} of the server, if `management` says where.
+    #
+    # @return [Calls, nil]
+    def calls
+      return unless management
+
+      require_relative "calls"
+      Calls.new(management[:url], token: management[:token])
+    end
 
     # A client with these settings.
     #

@@ -17,7 +17,7 @@ module Ringwell
       config.ringwell = ActiveSupport::OrderedOptions.new
 
       initializer "ringwell.client" do |app|
-        Ringwell.client = Settings.client(app)
+        Settings.apply(Settings.read(app))
       end
 
       initializer "ringwell.api" do |app|
@@ -25,7 +25,12 @@ module Ringwell
       end
 
       initializer "ringwell.view_helper" do
-        ActiveSupport.on_load(:action_view) { include ViewHelper }
+        ActiveSupport.on_load(:action_view) { include ViewHelper, SnippetHelper }
+      end
+
+      # Late, because it loads ActiveJob, whose settings must be there first.
+      config.after_initialize do
+        defined?(::ActiveJob::Railtie) && require_relative("outcome_job")
       end
 
       initializer "ringwell.log_subscriber" do

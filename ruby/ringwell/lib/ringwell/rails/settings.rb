@@ -6,20 +6,28 @@ module Ringwell
     module Settings
       FILE = "config/ringwell.yml"
 
-      # The client of the application: a {Fake} in development and test, unless the file has a section
-      # for them.
+      # The settings of the application: a {Fake} in development and test, unless the file has a
+      # section for them.
       #
-      # @return [Client, Fake, nil] without a file, what {Ringwell.client} is already
+      # @return [Config, nil] nil without a file
       # @raise [ConfigError] the section is missing or wrong
-      def self.client(app)
-        return Ringwell.client? unless app.root.join(FILE).exist?
+      def self.read(app)
+        return unless app.root.join(FILE).exist?
 
         section = app.config_for(:ringwell)
-        return Config.read(section).client if section && !section.empty?
+        return Config.read(section) if section && !section.empty?
 
         %w[development test].include?(::Rails.env) or
           raise ConfigError, "#{FILE} has no section for #{::Rails.env}"
-        Fake.new(any_pool: true, instrumenter: :active_support)
+        Config.new(fake: true)
+      end
+
+      # Makes the application's client, if there are settings.
+      #
+      # @param settings [Config, nil]
+      def self.apply(settings)
+        Rails.settings = settings
+        Ringwell.client = settings.client if settings
       end
 
       # Serves the published API in front of all other middleware, if the application wants that.

@@ -1,0 +1,61 @@
+# frozen_string_literal: true
+
+require_relative "base"
+require_relative "management"
+
+module Ringwell
+  # Calls that a server has recorded: tells it what became of them.
+  class Calls
+    # What a call's id may be, so that it fits into a path.
+    ID = /\A[A-Za-z0-9._~-]{1,128}\z/
+
+    # @param management [String] "http://HOST:PORT" of the server's management address
+    # @param token [String]
+    # @param deadline [Numeric] seconds for a request
+    # @raise [ConfigError] says what is wrong
+    def initialize(management, token:, deadline: 10)
+      @management = Management.new(management, token: token)
+      @deadline = deadline
+    end
+
+    # Records an outcome of a call, such as a sale. Doing so twice with the same `external_id`, or the
+    # same `idempotency_key`, records it once.
+    #
+    # @param call [String, Integer] the call's id
+    # @param type [String] e.g. "sale"
+    # @param value [String, Integer, BigDecimal, nil] an amount, e.g. "129.50"; no Float, which has
+    #   no exact cents
+    # @param currency [String, nil] three letters, with `value`
+    # @param at [Time, String, nil] when it happened
+    # @param external_id [String, nil] your own name of it, e.g. an order's number
+    # @param idempotency_key [String, nil] by itself made of call, type and external_id
+    # @return [Hash{String => Object}] the server's answer
+    # @raise [TransportError, ServerError] it is not recorded, or that is not known
+    # @raise [ArgumentError] it cannot be sent
+    def outcome(call, type:, value: nil, currency: nil, at: nil, external_id: nil,
+                idempotency_key: nil)
+      ID.match?(call.to_s) or raise ArgumentError, "call must be an id, got #{call.inspect}"
+      value.is_a?(Float) and raise ArgumentError, "value must be exact: text, Integer or BigDecimal"
+      value.nil? || currency or raise ArgumentError, "value needs a currency"
+      external_id || idempotency_key or
+        raise ArgumentError, "an outcome needs an external_id or an idempotency_key"
+      body = { type:, value: amount(value), currency:, at: time(at), external_id: }.compact
+      key = idempotency_key || "#{call} #{type} #{external_id}"
+      Allocator::IDEMPOTENCY_KEY.match?(key) or
+        raise ArgumentError, "idempotency_key must be 1 to 256 printable ASCII characters"
+      answer = @management.post("/v1/calls/#{call}/outcomes", JSON.generate(body),
+                                Deadline.new(@deadline), idempotency_key: key)
+      answer.empty? ? {} : JSON.parse(answer)
+    rescue JSON::ParserError => error
+      raise ProtocolError, "the answer to an outcome is no JSON: #{error.message[0, 100].scrub}"
+    end
+
+    private
+
+    def amount(value)
+      defined?(BigDecimal) && value.is_a?(BigDecimal) ? value.to_s("F") : value&.to_s
+    end
+
+    def time(at) = at.respond_to?(:getutc) ? at.getutc.strftime("%Y-%m-%dT%H:%M:%S.%LZ") : at
+  end
+end

@@ -1,0 +1,37 @@
+# frozen_string_literal: true
+
+require "active_job"
+require_relative "../calls"
+
+module Ringwell
+  # Tells the server what became of a call, once it can be reached:
+  #
+  #     Ringwell::OutcomeJob.perform_later(call_id, type: "sale", value: "129.50", currency: "EUR",
+  #                                                 external_id: order.number)
+  #
+  # Tried ten times over about an hour while the server cannot be reached or fails. However often it
+  # runs, the outcome is recorded once: without an `external_id` by the id of the job. What the server
+  # refuses fails at once. Needs `management:` in config/ringwell.yml.
+  class OutcomeJob < ActiveJob::Base
+    ATTEMPTS = 10
+    private_constant :ATTEMPTS
+
+    # A fault of the server, as opposed to one of the request.
+    class Retryable < Error; end
+
+    queue_as :default
+    retry_on TransportError, Retryable, attempts: ATTEMPTS,
+                                        wait: ->(executions) { (executions**4) + 2 }
+
+    # @param call [String, Integer] the call's id
+    # @param outcome see {Calls#outcome}
+    def perform(call, **outcome)
+      outcome[:idempotency_key] = job_id unless outcome[:external_id]
+      Rails.calls.outcome(call, **outcome)
+    rescue ServerError => error
+      raise unless error.retryable? || error.status == 429
+
+      raise Retryable, error.message
+    end
+  end
+end

@@ -1,0 +1,107 @@
+# frozen_string_literal: true
+
+require_relative "base"
+require_relative "webhooks/event"
+require_relative "webhooks/seen"
+require_relative "webhooks/signature"
+
+module Ringwell
+  # Receives a server's webhooks about calls, as a Rack application:
+  #
+  #     mount Ringwell::Webhooks.new(ENV.fetch("RINGWELL_WEBHOOK_SECRET")) { |hooks|
+  #       hooks.on("call.completed") { |event| OutcomeJob.perform_later(event.data["id"]) }
+  #     } => "/ringwell/webhooks"
+  #
+  # Verified by Standard Webhooks 1.0. A server sends each event at least once, and again until the
+  # answer is 2xx: an event that was seen is answered without calling anybody. Handlers should be
+  # quick, because the sender waits for 15 s; let a job do the work.
+  #
+  # | answer | when |
+  # |---|---|
+  # | 204 | it was handled, was seen before, or nobody handles its type |
+  # | 400 | headers are missing, or the body is no event |
+  # | 401 | the signature or its time is wrong |
+  # | 410 | a handler raised {Gone}: the server sends nothing more |
+  # | 413 | the body is too long |
+  # | 500 | a handler raised something else: the server tries again |
+  class Webhooks
+    # To be raised by a handler that wants no more events.
+    class Gone < Error; end
+
+    # Longer than any event.
+    BODY_BYTES_MAX = 256 * 1024
+
+    # @param secrets [String, Array<String>] "whsec_…"; two while they change
+    # @param tolerance [Numeric] seconds that the sender's clock may be off
+    # @param seen [#add?, #delete] remembers ids of events: with several processes something that they
+    #   share, e.g. {CacheSeen}
+    # @param clock [#call] seconds since 1970
+    # @yieldparam hooks [self] to call {#on}
+    # @raise [ConfigError] a secret is none
+    def initialize(secrets, tolerance: 300, seen: Seen.new, clock: -> { Time.now.to_i })
+      @signature = Signature.new(secrets, tolerance: tolerance)
+      @seen = seen
+      @clock = clock
+      @handlers = Hash.new { |_, _| [] }
+      yield self if block_given?
+    end
+
+    # Calls the block for each event of these types.
+    #
+    # @param types [Array<String>] e.g. "call.completed"; without any, for all events
+    # @yieldparam event [Event]
+    # @return [self]
+    def on(*types, &handler)
+      handler or raise ArgumentError, "on needs a block"
+      types = [nil] if types.empty?
+      types.each { |type| @handlers[type] = @handlers[type] + [handler] }
+      self
+    end
+
+    # @param env [Hash] of Rack
+    # @return [Array] status, headers, body
+    def call(env)
+      return answer(405, "send a POST", "allow" => "POST") unless env["REQUEST_METHOD"] == "POST"
+
+      body = read(env["rack.input"]) or return answer(413, "the body is too long")
+      headers = %w[ID TIMESTAMP SIGNATURE].map { |name| env["HTTP_WEBHOOK_#{name}"].to_s }
+      return answer(400, "webhook-id, -timestamp or -signature is missing") if headers.any?(&:empty?)
+
+      wrong = @signature.wrong(*headers, body, now: @clock.call)
+      wrong ? answer(401, wrong) : handle(Event.read(headers[0], body))
+    rescue Event::Unreadable => error
+      answer(400, error.message)
+    end
+
+    private
+
+    # What reads forms before us may have read the input to its end: Rack 3 leaves it there.
+    def read(input)
+      return "" unless input
+
+      input.rewind if input.respond_to?(:rewind)
+      body = input.read(BODY_BYTES_MAX + 1) || ""
+      body if body.bytesize <= BODY_BYTES_MAX
+    end
+
+    def handle(event)
+      return answer(204) unless @seen.add?(event.id)
+
+      begin
+        (@handlers[event.type] + @handlers[nil]).each { |handler| handler.call(event) }
+        answer(204)
+      rescue Gone
+        answer(410, "no more of these, please")
+      rescue Exception # rubocop:disable Lint/RescueException -- whatever it was, it was not handled
+        @seen.delete(event.id)
+        raise
+      end
+    end
+
+    def answer(status, text = nil, **headers)
+      return [status, {}, []] unless text
+
+      [status, { "content-type" => "text/plain; charset=utf-8", **headers }, ["#{text}\n"]]
+    end
+  end
+end

@@ -1,0 +1,45 @@
+# frozen_string_literal: true
+
+module Ringwell
+  class Webhooks
+    # The ids of events that were handled, in this process. The oldest are forgotten.
+    class Seen
+      # @param most [Integer] ids that are kept
+      def initialize(most: 10_000)
+        @most = most
+        @ids = {}
+        @mutex = Mutex.new
+      end
+
+      # @return [Boolean] whether the id is new; it is kept then
+      def add?(id)
+        @mutex.synchronize do
+          return false if @ids.key?(id)
+
+          @ids.shift if @ids.size >= @most
+          @ids[id] = true
+        end
+      end
+
+      # Forgets an id: its event was not handled after all.
+      def delete(id) = @mutex.synchronize { @ids.delete(id) }
+    end
+
+    # The same in a cache that processes share, such as Rails.cache.
+    class CacheSeen
+      # Longer than a server goes on trying: ten attempts take three days.
+      KEPT = 7 * 86_400
+
+      # @param cache [#write, #delete] with `unless_exist`, as of ActiveSupport
+      def initialize(cache, prefix: "ringwell-webhook-")
+        @cache = cache
+        @prefix = prefix
+      end
+
+      # See {Seen#add?}.
+      def add?(id) = @cache.write("#{@prefix}#{id}", true, unless_exist: true, expires_in: KEPT)
+
+      def delete(id) = @cache.delete("#{@prefix}#{id}")
+    end
+  end
+end

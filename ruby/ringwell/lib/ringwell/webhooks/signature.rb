@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+require "openssl"
+
+module Ringwell
+  class Webhooks
+    # Signatures of Standard Webhooks 1.0, symmetric: HMAC-SHA256 of id, time and body.
+    # Source: the specification at standardwebhooks.com, "Signature scheme".
+    class Signature
+      PREFIX = "whsec_"
+      VERSION = "v1,"
+      # Bytes of a key that the specification allows.
+      KEY_BYTES = 24..64
+      # More signatures are not looked at.
+      SIGNATURES_MAX = 16
+
+      # @param secrets [String, Array<String>] with prefix or without
+      # @param tolerance [Numeric] seconds
+      # @raise [ConfigError]
+      def initialize(secrets, tolerance: 300)
+        @keys = Array(secrets).map { |secret| Signature.key(secret) }
+        @keys.empty? and raise ConfigError, "webhooks need a secret"
+        @tolerance = tolerance
+      end
+
+      # Why a request is not to be believed.
+      #
+      # @param now [Integer] seconds since 1970
+      # @return [String, nil] nil if it is
+      def wrong(id, timestamp, signatures, body, now:)
+        return "webhook-timestamp is no time" unless timestamp.match?(/\A\d{1,12}\z/)
+        return "webhook-timestamp is too old" if timestamp.to_i < now - @tolerance
+        return "webhook-timestamp is in the future" if timestamp.to_i > now + @tolerance
+
+        "no signature is right" unless right?(id, timestamp, signatures, body)
+      end
+
+      # Signs, as a server does; for tests.
+      #
+      # @return [String] for `webhook-signature`
+      def self.sign(secret, id, timestamp, body)
+        VERSION + digest(key(secret), id, timestamp, body)
+      end
+
+      # The bytes of a secret.
+      #
+      # @raise [ConfigError] it is none; the message does not show it
+      def self.key(secret)
+        key = secret.to_s.delete_prefix(PREFIX).unpack1("m0")
+        KEY_BYTES.cover?(key.bytesize) or raise ArgumentError
+        key
+      rescue ArgumentError
+        raise ConfigError, "a secret of webhooks is #{PREFIX} and base64 of 24 to 64 bytes"
+      end
+
+      def self.digest(key, id, timestamp, body)
+        [OpenSSL::HMAC.digest("SHA256", key, "#{id}.#{timestamp}.".b << body.b)].pack("m0")
+      end
+      private_class_method :digest
+
+      private
+
+      def right?(id, timestamp, signatures, body)
+        given = signatures.split(" ", SIGNATURES_MAX + 1).first(SIGNATURES_MAX)
+                          .filter_map { |one| one.delete_prefix(VERSION) if one.start_with?(VERSION) }
+        wanted = @keys.map { |key| self.class.send(:digest, key, id, timestamp, body) }
+        # All of them, so that the time tells nothing.
+        wanted.product(given).count { |one, other|
+          one.bytesize == other.bytesize && OpenSSL.fixed_length_secure_compare(one, other)
+        }.positive?
+      end
+    end
+  end
+end
