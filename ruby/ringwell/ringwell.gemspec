@@ -16,7 +16,7 @@ Gem::Specification.new do |spec|
   spec.homepage = "https://github.com/ringwell/ringwell"
   # What stands in a folder of its own, such as an engine, is added by package/package.rb.
   spec.files = Dir["{lib,ext,sig,examples}/**/*", "*.md", "LICENSE"].select { |file| File.file?(file) }
-                                                                    .grep_v(/\.(so|bundle|dylib)\z/)
+    .grep_v(/\.(so|bundle|dylib)\z/)
   # Compiles what it can; where it cannot, installing succeeds all the same.
   spec.extensions = ["ext/Rakefile"]
   # The oldest that the tests run on. No dependency at run time: what there is none of cannot break.

@@ -32,15 +32,15 @@ http = Net::HTTP.start(uri.host, uri.port)
   net_http = []
   ROUNDS.times do
     timed(ours) do
-      client.bulk { |b| rows.times { b.allocate(POOL, key: KEY, params: { m1: "autos", m2: "ford" }) } }
+      client.bulk { |b| rows.times { b.allocate(POOL, key: KEY, params: {m1: "autos", m2: "ford"}) } }
     end
     timed(net_http) do
       suffix = "#{POOL}/allocate_number.json?ring_pool_key=#{KEY}&m1=autos&m2=ford"
-      body = JSON.generate("requests" => Array.new(rows) { { "api_suffix" => suffix } })
+      body = JSON.generate("requests" => Array.new(rows) { {"api_suffix" => suffix} })
       JSON.parse(http.post(uri.path, body, "content-type" => "application/json").body)
     end
   end
   ratio = median(ours) / median(net_http)
   puts format("%2d rows: client %4.0f us, Net::HTTP with hashes %4.0f us, ratio %.2f", rows,
-              median(ours), median(net_http), ratio)
+    median(ours), median(net_http), ratio)
 end

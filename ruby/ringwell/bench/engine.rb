@@ -29,14 +29,14 @@ NUMBERS = 1000
 LIFETIME = 0.01
 CONNECTIONS = 8
 THREADS = 5
-NAMES = { pure_puma: "pure Ruby in Puma", pure_em: "pure Ruby in EventMachine",
+NAMES = {pure_puma: "pure Ruby in Puma", pure_em: "pure Ruby in EventMachine",
           puma: "engine in Puma", thin: "engine in Thin", em: "engine in EventMachine",
-          server: "server, one shard" }.freeze
+          server: "server, one shard"}.freeze
 
 POOLS = (1..ROWS).to_h do |id|
   first = 8_880_000_000 + (id * 10_000)
-  [id, { key: format("S3CR3TKEY%07d", id), first: first.to_s, last: (first + NUMBERS - 1).to_s,
-         overflow: (first + 9_999).to_s }]
+  [id, {key: format("S3CR3TKEY%07d", id), first: first.to_s, last: (first + NUMBERS - 1).to_s,
+         overflow: (first + 9_999).to_s}]
 end.freeze
 
 # What answers a batch, in this process.
@@ -50,8 +50,8 @@ module Backend
 
   def self.engine
     ring_pools = POOLS.map do |id, pool|
-      { id:, key: pool[:key], numbers: ["#{pool[:first]}-#{pool[:last]}"],
-        overflow: pool[:overflow], lifetime: LIFETIME }
+      {id:, key: pool[:key], numbers: ["#{pool[:first]}-#{pool[:last]}"],
+        overflow: pool[:overflow], lifetime: LIFETIME}
     end
     Ringwell::Engine.open(durability: :memory, ring_pools:)
   end
@@ -89,7 +89,7 @@ def start(name)
 
   port = Server.free_port
   pid = Process.spawn(RbConfig.ruby, "-I", File.expand_path("../lib", __dir__), __FILE__, "serve",
-                      name.to_s, port.to_s)
+    name.to_s, port.to_s)
   wait_for(port, pid)
   [port, -> { Process.kill(:KILL, pid) && Process.wait(pid) }]
 end
@@ -97,7 +97,7 @@ end
 def start_server
   pools = POOLS.map do |id, pool|
     Server.pool(id, key: pool[:key], numbers: ["#{pool[:first]}-#{pool[:last]}"],
-                    overflow: pool[:overflow], lifetime: LIFETIME)
+      overflow: pool[:overflow], lifetime: LIFETIME)
   end
   server = Server.new(pools.join)
   [server.port, server.method(:stop)]
@@ -113,7 +113,7 @@ end
 
 BODY = JSON.generate("requests" => POOLS.map do |id, pool|
   suffix = "#{id}/allocate_number.json?ring_pool_key=#{pool[:key]}&m1=autos&m2=ford+f150"
-  { "api_suffix" => suffix, "request_id" => format("193C5F%02d", id) }
+  {"api_suffix" => suffix, "request_id" => format("193C5F%02d", id)}
 end)
 
 # The script by which wrk sends the batch.
@@ -135,7 +135,7 @@ end
 def measure(port, lua, seconds = SECONDS)
   # wrk itself knows whole seconds only; interrupted it tells what it has seen.
   command = ["timeout", "-s", "INT", seconds.to_s, "wrk", "-t1", "-c#{CONNECTIONS}", "-d1h", "-s",
-             lua, "http://127.0.0.1:#{port}#{Ringwell::Client::PATH}"]
+    lua, "http://127.0.0.1:#{port}#{Ringwell::Client::PATH}"]
   text, = Open3.capture2e(*command)
   # On a busy machine it may have been interrupted before it began.
   return measure(port, lua, seconds * 2) if text.empty? && seconds < 60
@@ -149,7 +149,7 @@ end
 def rates(running, lua)
   if ENV["AT_ONCE"]
     return running.to_h { |name, (port, _)| [name, Thread.new { [measure(port, lua)] }] }
-                  .transform_values(&:value)
+        .transform_values(&:value)
   end
   rates = Hash.new { |all, name| all[name] = [] }
   ROUNDS.to_i.times { running.each { |name, (port, _)| rates[name] << measure(port, lua) } }
@@ -165,7 +165,7 @@ def compare(lua)
   running.each_value { |port, _| check(port) }
   middles.each do |name, rate|
     puts format("%-26s %7.0f requests/s, %7.0f rows/s, %5.2f times pure Ruby in Puma",
-                NAMES[name], rate, rate * ROWS, rate / middles[:pure_puma])
+      NAMES[name], rate, rate * ROWS, rate / middles[:pure_puma])
   end
 ensure
   running.each_value { |_, stop| stop.call }

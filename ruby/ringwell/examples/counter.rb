@@ -71,9 +71,9 @@ values, owned_wait = Evented.run do
 end
 
 puts format("locked: %5.2f million/s, a reader waited %3.0f ms at most",
-            locked.value / SECONDS / 1e6, locked_wait * 1000)
+  locked.value / SECONDS / 1e6, locked_wait * 1000)
 puts format("owned:  %5.2f million/s, a reader waited %3.0f ms at most",
-            owned.value / SECONDS / 1e6, owned_wait * 1000)
+  owned.value / SECONDS / 1e6, owned_wait * 1000)
 puts format("owned counter over locked one: %.1f times as fast   (published: more than twice, 1.5 " \
             "in an application)", owned.value.fdiv(locked.value))
 whole = values.all? { |value| (value % STEP).zero? }

@@ -4,8 +4,8 @@
 # easily taken for something else, and exceptions, as they were raised. None ends the process.
 require_relative "support/evented"
 
-RETURNED = [42, nil, false, [], [1], [[1, 2]], { a: 1 },
-            RuntimeError.new("returned, not raised")].freeze
+RETURNED = [42, nil, false, [], [1], [[1, 2]], {a: 1},
+  RuntimeError.new("returned, not raised")].freeze
 
 def endless(depth) = endless(depth + 1)
 
@@ -15,7 +15,7 @@ RAISED = {
   "an endless recursion" => -> { endless(0) },
   "an error with a cause" => lambda do
     raise "cause"
-  rescue StandardError
+  rescue
     raise IOError, "as it was"
   end
 }.freeze

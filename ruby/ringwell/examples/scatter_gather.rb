@@ -28,7 +28,7 @@ end
 if $PROGRAM_NAME == __FILE__
   # Three servers with a pool each; the second is too slow, the third is gone.
   sources = (1..3).to_h do |id|
-    fake = Ringwell::Fake.new(overflow: { id => "888555#{id}099" })
+    fake = Ringwell::Fake.new(overflow: {id => "888555#{id}099"})
     [id.to_s, fake.pool(id, key: "k", numbers: ["888555#{id}001", "888555#{id}002"])]
   end
   sources["2"].late!(1)

@@ -59,7 +59,7 @@ module Package
       def flags(target)
         return {} unless target.end_with?("musl")
 
-        { "RUSTFLAGS" => "#{ENV["RUSTFLAGS"]} -C target-feature=-crt-static".strip }
+        {"RUSTFLAGS" => "#{ENV["RUSTFLAGS"]} -C target-feature=-crt-static".strip}
       end
 
       def without_tests(manifest)
@@ -68,7 +68,7 @@ module Package
 
       def workspace
         File.read("#{ROOT}/Cargo.toml").sub(/^members = .*$/, 'members = ["crates/*"]')
-            .gsub(/^(exclude|default-members) = .*\n/, "")
+          .gsub(/^(exclude|default-members) = .*\n/, "")
       end
 
       def toolchain

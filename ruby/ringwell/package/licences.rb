@@ -12,7 +12,7 @@ module Package
         packages = linked(target)
         list = packages.map { |one| "#{one["name"]} #{one["version"]}: #{one["license"]}" }
         by_text = packages.flat_map { |one| texts(one).map { |text| [text, one["name"]] } }
-                          .group_by(&:first).transform_values { |pairs| pairs.map(&:last) }
+          .group_by(&:first).transform_values { |pairs| pairs.map(&:last) }
         "The engine in this gem is linked with:\n\n#{list.join("\n")}\n" +
           by_text.map { |text, names| "\n#{"=" * 78}\n#{names.join(", ")}\n\n#{text}\n" }.join
       end
@@ -25,16 +25,16 @@ module Package
         tree = %W[cargo tree -p #{Engine::CRATE} -e normal --prefix none --locked --target #{target}]
         names = IO.popen(tree, chdir: root, &:read).scan(/^(\S+) v(\S+)/).uniq
         metadata = IO.popen(%W[cargo metadata --format-version 1 --locked --filter-platform #{target}],
-                            chdir: root, &:read)
+          chdir: root, &:read)
         JSON.parse(metadata).fetch("packages")
-            .select { |one| one["source"] && names.include?(one.values_at("name", "version")) }
-            .sort_by { |one| one["name"] }
+          .select { |one| one["source"] && names.include?(one.values_at("name", "version")) }
+          .sort_by { |one| one["name"] }
       end
 
       def texts(package)
         folder = File.dirname(package["manifest_path"])
         Dir["#{folder}/{LICENSE,LICENCE,COPYING,NOTICE}*"].select { |file| File.file?(file) }.sort
-                                                         .map { |file| File.read(file).scrub.strip }
+          .map { |file| File.read(file).scrub.strip }
       end
     end
   end

@@ -4,12 +4,21 @@
 class BenchTest < RingwellTest
   it "the client's cost beside Net::HTTP is measured" do
     running = server(Server.pool(1, key: KEY, numbers: ["8885550101-8885550199"],
-                                    overflow: "8885550100"))
+      overflow: "8885550100"))
     bench = File.expand_path("../bench/client.rb", __dir__)
     lib = File.expand_path("../lib", __dir__)
     lines = IO.popen([RbConfig.ruby, "-I", lib, bench, running.url, "1", KEY, "3"], &:readlines)
     assert_equal 2, lines.size
     lines.each { |line| assert_match(/rows: client +\d+ us, Net::HTTP .* ratio \d+\.\d\d$/, line) }
+  end
+
+  it "the cost of rows without a server is measured" do
+    bench = File.expand_path("../bench/rows.rb", __dir__)
+    lib = File.expand_path("../lib", __dir__)
+    said = IO.popen([RbConfig.ruby, "-I", lib, bench, "20"], &:read)
+    assert_match(/\A40 rows: \d+ us of CPU, \d+ objects\n\z/, said)
+    # 946 before rows wrote their own JSON.
+    assert_operator said[/(\d+) objects/, 1].to_i, :<=, 400
   end
 
   it "the engine is measured in each server, beside pure Ruby and our server" do
@@ -18,7 +27,7 @@ class BenchTest < RingwellTest
     lib = File.expand_path("../lib", __dir__)
     # All at once: that they answer is what counts here.
     options = ["-W:no-experimental", "-I", lib]
-    command = [{ "AT_ONCE" => "yes" }, RbConfig.ruby, *options, bench, "0.3", "1"]
+    command = [{"AT_ONCE" => "yes"}, RbConfig.ruby, *options, bench, "0.3", "1"]
     lines = []
     # On a busy machine a server may be too slow to be measured.
     3.times { lines.empty? && lines = IO.popen(command, &:readlines) }

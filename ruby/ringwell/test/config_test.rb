@@ -29,14 +29,14 @@ class ConfigTest < RingwellTest
   end
 
   {
-    { endpoints: "unix:s", management: { url: "http://a" } } => /management needs url and token/,
-    { endpoints: "unix:s", snippet: { url: "a", site: "b", sit: 1 } } => /snippet needs url and site/,
+    {endpoints: "unix:s", management: {url: "http://a"}} => /management needs url and token/,
+    {endpoints: "unix:s", snippet: {url: "a", site: "b", sit: 1}} => /snippet needs url and site/,
     {} => /missing keyword: :endpoints/,
-    { endpoints: "unix:s", deadlin: 1 } => /unknown keyword: :deadlin/,
-    { endpoints: "unix:s", pools: { 1 => { kee: "k" } } } => /pool 1: unknown keyword: :kee/,
-    { endpoints: "unix:s",
-      pools: { 1 => { overflow: "12" } } } => /overflow of pool 1 must be ten digits/,
-    { endpoints: "unix:s", pools: { 1 => "k" } } => /Ringwell: undefined method/
+    {endpoints: "unix:s", deadlin: 1} => /unknown keyword: :deadlin/,
+    {endpoints: "unix:s", pools: {1 => {kee: "k"}}} => /pool 1: unknown keyword: :kee/,
+    {endpoints: "unix:s",
+      pools: {1 => {overflow: "12"}}} => /overflow of pool 1 must be ten digits/,
+    {endpoints: "unix:s", pools: {1 => "k"}} => /Ringwell: undefined method/
   }.each do |settings, message|
     it "settings are refused: #{settings}" do
       error = assert_raises(Ringwell::ConfigError) { Ringwell::Config.read(settings) }

@@ -16,7 +16,7 @@ class ConnectionTest < RingwellTest
     served = stub_server { |request| request.socket.write(numbers(request)) && :close }
     one = client(served.url, deadline: 5)
     Modes.run(mode, 1) { ask(one) && sleep(0.02) && ask(one) }
-         .each { |allocation| assert_instance_of Ringwell::Allocation, allocation }
+      .each { |allocation| assert_instance_of Ringwell::Allocation, allocation }
     assert_equal [2, 0], [served.connections, one.retries]
   end
 
@@ -24,9 +24,9 @@ class ConnectionTest < RingwellTest
     served = stub_server { |request| request.number == 2 ? :close : numbers(request) }
     one = client(served.url, deadline: 5, instrumenter: events = Contract::Events.new)
     Modes.run(mode, 1) { 2.times.map { ask(one) } }.flatten
-         .each { |allocation| assert_instance_of Ringwell::Allocation, allocation }
+      .each { |allocation| assert_instance_of Ringwell::Allocation, allocation }
     assert_equal [3, 2, 1], [served.requests.size, served.connections, one.retries]
-    assert_equal [{ endpoint: served.url }], events.payloads("retry.ringwell")
+    assert_equal [{endpoint: served.url}], events.payloads("retry.ringwell")
     assert_equal 2, events.payloads("connect.ringwell").size
     assert_equal [false, true], events.payloads("bulk.ringwell").map { |payload| payload[:reused] }
   end
@@ -100,7 +100,7 @@ class ConnectionTest < RingwellTest
       socket = served.accept
       socket.readpartial(100)
       socket.write(StubServer.answer("{}", status: "413 Too Large",
-                                           headers: "connection: close\r\n"))
+        headers: "connection: close\r\n"))
       socket.close_write
       sleep 0.05
       socket.close
@@ -152,7 +152,7 @@ class ConnectionTest < RingwellTest
   it "an endpoint that does not answer costs one call its time, the others nothing" do
     served = stub_server { |request| numbers(request) }
     assert_takes(0.1..0.15) do
-      one = client([silent, served.url], deadline: 0.1, overflow: { "42" => "8005550100" })
+      one = client([silent, served.url], deadline: 0.1, overflow: {"42" => "8005550100"})
       assert_equal [[:allocated, 19], [:late, 1]], 20.times.map { ask(one).reason }.tally.sort
     end
   end
@@ -167,7 +167,7 @@ class ConnectionTest < RingwellTest
     served = 2.times.map { stub_server { |request| numbers(request) } }
     one = client(served.map(&:url), deadline: 5, connections: 1)
     4.times { ask(one) }
-    assert_equal({ idle: 1, taken: 0 }, one.connections)
+    assert_equal({idle: 1, taken: 0}, one.connections)
   end
 
   it "all addresses of a name are tried" do
@@ -218,7 +218,7 @@ class ConnectionTest < RingwellTest
       sleep 0.01 until one.connections[:taken] == 1 && waiting.stop?
       waiting.kill.join
     end
-    assert_equal({ idle: 0, taken: 0 }, one.connections)
+    assert_equal({idle: 0, taken: 0}, one.connections)
     assert_equal before, open_sockets
   end
 
@@ -236,8 +236,8 @@ class ConnectionTest < RingwellTest
     one = client(served.url, deadline: 5)
     ask(one)
     Thread.new { one.close }.join
-    assert_equal [{ idle: 0, taken: 0 }, :allocated], [one.connections, ask(one).reason]
-    assert_equal [{ idle: 0, taken: 0 }, 2], [one.connections, served.connections]
+    assert_equal [{idle: 0, taken: 0}, :allocated], [one.connections, ask(one).reason]
+    assert_equal [{idle: 0, taken: 0}, 2], [one.connections, served.connections]
   end
 
   it "a forked child has connections of its own" do
@@ -257,7 +257,7 @@ class ConnectionTest < RingwellTest
     writer.close
     numbers.concat(reader.readlines(chomp: true))
     assert_equal 7, numbers.uniq.size
-    assert_equal({ idle: 1, taken: 0 }, one.connections)
+    assert_equal({idle: 1, taken: 0}, one.connections)
   end
 
   it "a place that was taken before a fork is not given back twice" do
@@ -276,7 +276,7 @@ class ConnectionTest < RingwellTest
     quiet = Struct.new(:notifier) { def instrument(*) = raise("nobody listens") }.new(notifier)
     fakes = [nil, quiet].map do |instrumenter|
       Ringwell::Fake.new(instrumenter: instrumenter).pool(1, key: KEY, numbers: [],
-                                                             overflow: "8885550199")
+        overflow: "8885550199")
     end
     counts = fakes.map do |fake|
       Array.new(20) do
@@ -289,17 +289,17 @@ class ConnectionTest < RingwellTest
   end
 
   it "the reason of a whole failure is told to who listens" do
-    one = client(dead = nobody, overflow: { "42" => "8005550100" },
-                                instrumenter: events = Contract::Events.new)
+    one = client(dead = nobody, overflow: {"42" => "8005550100"},
+      instrumenter: events = Contract::Events.new)
     ask(one)
-    assert_equal({ rows: 1, deadline: 0.15, endpoint: dead, reused: false, reason: :unreachable,
-                   overflowed: 1, failed: 0 },
-                 events.payloads("bulk.ringwell").last)
+    assert_equal({rows: 1, deadline: 0.15, endpoint: dead, reused: false, reason: :unreachable,
+                   overflowed: 1, failed: 0},
+      events.payloads("bulk.ringwell").last)
   end
 
   private
 
-  def ask(one) = one.allocate("42", key: KEY, params: { m1: "autos" })
+  def ask(one) = one.allocate("42", key: KEY, params: {m1: "autos"})
 
   def numbers(request) = StubServer.answer(StubServer.rows(request.body))
 

@@ -7,10 +7,10 @@ module Contract
   NUMBERS = %w[8885550101 8885550102].freeze
   OVERFLOW = "8885550199"
   POOLS = {
-    1 => { key: "S3CR3TKEY0000001", numbers: NUMBERS, overflow: OVERFLOW },
-    2 => { key: "S3CR3TKEY0000002", numbers: %w[8885550201 8885550202 8885550203] },
-    3 => { key: "S3CR3TKEY0000003", numbers: %w[8885550301], overflow: "8885550399",
-           lifetime: 0.05 }
+    1 => {key: "S3CR3TKEY0000001", numbers: NUMBERS, overflow: OVERFLOW},
+    2 => {key: "S3CR3TKEY0000002", numbers: %w[8885550201 8885550202 8885550203]},
+    3 => {key: "S3CR3TKEY0000003", numbers: %w[8885550301], overflow: "8885550399",
+           lifetime: 0.05}
   }.freeze
   KEYS = POOLS.transform_values { |pool| pool[:key] }.freeze
 
@@ -34,7 +34,7 @@ module Contract
       error = assert_raises(Ringwell::RowError) { allocate(2) }
       assert_equal [:pool_exhausted, true], [error.code, error.retryable?]
       assert_match(/\AAll numbers of ring pool 2 are in use and it has no overflow number; ask/,
-                   error.message)
+        error.message)
       refute_nil error.backtrace
     end
 
@@ -48,10 +48,10 @@ module Contract
       batch = contract.bulk do |b|
         b.allocate(2, key: KEYS[2], request_id: "a").allocate(1, key: "wrong-key", request_id: 7)
         b.allocate(1, key: KEYS[1], request_id: false).allocate(99, key: "wrong-key")
-        b.allocate("2", key: KEYS[2], params: { m1: "autos" })
+        b.allocate("2", key: KEYS[2], params: {m1: "autos"})
       end
       assert_equal [Ringwell::Allocation, Ringwell::RowError, Ringwell::Allocation,
-                    Ringwell::RowError, Ringwell::Allocation], batch.map(&:class)
+        Ringwell::RowError, Ringwell::Allocation], batch.map(&:class)
       assert_equal ["a", 7, false, nil, nil], batch.map(&:request_id)
       assert_equal %w[8885550201 8885550101 8885550202], batch.allocations.map(&:number)
     end
@@ -61,7 +61,7 @@ module Contract
         error = assert_raises(Ringwell::RowError) { allocate(pool, key: "wrong-key") }
         assert_equal "API Key 'wrong-key' is not valid for resource '#{pool}'", error.message
         assert_equal [:invalid_key, "InvalidKey", false],
-                     [error.code, error.error_class, error.retryable?]
+          [error.code, error.error_class, error.retryable?]
       end
     end
 
@@ -73,10 +73,10 @@ module Contract
 
     tests.it "the same batch with the same idempotency key gets the same numbers" do
       twice = 2.times.map do
-        contract.bulk(idempotency_key: "order 7") { |b| b.allocate(2, key: KEYS[2], params: { m1: "x" }) }
+        contract.bulk(idempotency_key: "order 7") { |b| b.allocate(2, key: KEYS[2], params: {m1: "x"}) }
       end
       assert_equal twice[0], twice[1]
-      refute_equal twice[0], contract.bulk { |b| b.allocate(2, key: KEYS[2], params: { m1: "x" }) }
+      refute_equal twice[0], contract.bulk { |b| b.allocate(2, key: KEYS[2], params: {m1: "x"}) }
     end
 
     tests.it "an idempotency key that would not fit into a header is refused" do
@@ -90,34 +90,34 @@ module Contract
     end
 
     tests.it "rows may be given as values" do
-      rows = [Ringwell::Request.new(pool: 1, key: KEYS[1], params: { "key" => "mine" })]
+      rows = [Ringwell::Request.new(pool: 1, key: KEYS[1], params: {"key" => "mine"})]
       assert_equal NUMBERS[0], contract.bulk(rows)[0].number
-      assert_equal NUMBERS[1], allocate(1, params: { "key" => "mine", m1: "x" }).number
+      assert_equal NUMBERS[1], allocate(1, params: {"key" => "mine", m1: "x"}).number
     end
 
     tests.it "bytes go in and bytes come out" do
       suffix = "1/allocate_number.json?ring_pool_key=#{KEYS[1]}&m1=a"
       row = %({"api_suffix":"#{suffix}","request_id":"a"})
       assert_equal %({"responses":[{"request_id":"a","promo_number_formatted":"888-555-0101",) +
-                   %("promo_number":"8885550101","tracking_url":""}]}),
-                   contract.bulk(%({"requests":[#{row}]}))
+        %("promo_number":"8885550101","tracking_url":""}]}),
+        contract.bulk(%({"requests":[#{row}]}))
     end
 
     tests.it "bytes that are no batch are refused as a whole" do
-      { "{" => [400, "the body is not JSON"],
+      {"{" => [400, "the body is not JSON"],
         '{"requests":[]}' => [403, "requests must have at least one entry"],
-        '{"rows":[]}' => [403, 'the body must be {"requests":[{"api_suffix":"..."}]}'] }
+        '{"rows":[]}' => [403, 'the body must be {"requests":[{"api_suffix":"..."}]}']}
         .each do |body, (status, message)|
           error = assert_raises(Ringwell::ServerError) { contract.bulk(body) }
           assert_equal [status, "InvalidInput", "status #{status}: #{message}"],
-                       [error.status, error.error_class, error.message]
+            [error.status, error.error_class, error.message]
         end
     end
 
     tests.it "a row that is none is an error of its own" do
       answer = contract.bulk('{"requests":[{"api_suffix":"nonsense","request_id":1}]}')
       assert_includes answer,
-                      '{"request_id":1,"error_class":"InvalidInput","message":"api_suffix must'
+        '{"request_id":1,"error_class":"InvalidInput","message":"api_suffix must'
     end
 
     tests.it "an exception in the block of a batch reaches the caller unchanged" do
@@ -129,9 +129,9 @@ module Contract
       events = Events.new
       @contract = source(POOLS, instrumenter: events)
       3.times { allocate(1) }
-      assert_equal({ rows: 1, deadline: contract.deadline, overflowed: 1, failed: 0 },
-                   events.payloads("bulk.ringwell").last.slice(:rows, :deadline, :overflowed,
-                                                               :failed))
+      assert_equal({rows: 1, deadline: contract.deadline, overflowed: 1, failed: 0},
+        events.payloads("bulk.ringwell").last.slice(:rows, :deadline, :overflowed,
+          :failed))
     end
   end
 

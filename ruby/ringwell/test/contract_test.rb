@@ -32,7 +32,7 @@ class EngineContractTest < RingwellTest
   include Contract
 
   def source(pools, **options)
-    ring_pools = pools.map { |id, pool| { id:, **pool } }
+    ring_pools = pools.map { |id, pool| {id:, **pool} }
     opened(durability: :memory, deadline: 10, ring_pools:, **options)
   end
 

@@ -2,14 +2,14 @@
 
 # Several servers: which is asked, which rests, and how a name is looked up.
 class EndpointsTest < RingwellTest
-  OVERFLOW = { "42" => "8005550100" }.freeze
+  OVERFLOW = {"42" => "8005550100"}.freeze
 
   in_every_mode "a server that answers 503 rests, and the next one is asked" do |mode|
     busy = stub_server { StubServer.answer("{}", status: "503 Busy") }
     good = stub_server { |request| numbers(request) }
     one = client([busy.url, good.url], deadline: 5, overflow: OVERFLOW)
     reasons = Modes.run(mode, 4) { Array.new(10) { ask(one).reason } }.flatten
-    assert_equal({ allocated: 40 }, reasons.tally)
+    assert_equal({allocated: 40}, reasons.tally)
     assert_operator busy.requests.size, :<=, 4
   end
 
@@ -54,7 +54,7 @@ class EndpointsTest < RingwellTest
     one = client([silent, good.url], deadline: 0.1, overflow: OVERFLOW)
     2.times { ask(one) }
     reasons = later(1.1) do
-      Thread.new { ask(one) }.tap { |probe| sleep 0.02 }.kill.join
+      Thread.new { ask(one) }.tap { |_probe| sleep 0.02 }.kill.join
       Array.new(2) { ask(one).reason }
     end
     assert_includes reasons, :late

@@ -5,7 +5,7 @@ require "open3"
 # The engine in this process: what it does beside the contract and the cases of fixtures/api.
 class EngineTest < RingwellTest
   Library = Ringwell::Engine::Library
-  POOL = { id: 1, key: KEY, numbers: ["8885550101-8885550189"], overflow: "8885550199" }.freeze
+  POOL = {id: 1, key: KEY, numbers: ["8885550101-8885550189"], overflow: "8885550199"}.freeze
 
   def setup
     super
@@ -36,7 +36,7 @@ class EngineTest < RingwellTest
     assert_in_delta 0.5, engine.deadline
     ask(engine)
     assert_equal [1, "memory", "writing", 89], engine.status.values_at("rows", "durability",
-                                                                       "journal", "numbers")
+      "journal", "numbers")
     assert_same engine, engine.flush
     assert_same engine, engine.snapshot
   end
@@ -97,14 +97,14 @@ class EngineTest < RingwellTest
     end
     assert_equal 1, said.uniq.size
     assert_match(/forked child, and the engine is its parent's.*\n\[nil, true\]\n8885550101\n\z/,
-                 said[0])
+      said[0])
     assert_equal "8885550102", ask(engine).number
   end
 
   it "wrong settings are refused in the words of the server" do
-    { { ring_pools: [POOL] } => "data is missing",
-      { config: "#{@files}/none.toml" } => "none.toml: cannot be read",
-      { ring_pools: [POOL.merge(numbers: ["1"])], durability: :os } => "pools[0]: numbers" }
+    {{ring_pools: [POOL]} => "data is missing",
+      {config: "#{@files}/none.toml"} => "none.toml: cannot be read",
+      {ring_pools: [POOL.merge(numbers: ["1"])], durability: :os} => "pools[0]: numbers"}
       .each do |options, wanted|
         error = assert_raises(Ringwell::EngineError) { Ringwell::Engine.open(**options) }
         assert_includes error.message, wanted
@@ -153,9 +153,9 @@ class EngineTest < RingwellTest
 
   private
 
-  def row = Ringwell::Request.new(pool: 1, key: KEY, params: { m1: "autos" })
+  def row = Ringwell::Request.new(pool: 1, key: KEY, params: {m1: "autos"})
 
-  def ask(engine) = engine.allocate(1, key: KEY, params: { m1: "autos" })
+  def ask(engine) = engine.allocate(1, key: KEY, params: {m1: "autos"})
 
   def settings(durability)
     pool = Server.pool(1, **POOL.slice(:key, :numbers, :overflow))
@@ -176,7 +176,7 @@ class EngineTest < RingwellTest
     socket = "#{@files}/socket"
     clean = ENV.keys.grep(/\ARINGWELL_/).to_h { |name| [name, nil] }
     pid = Process.spawn(clean, Server.program, "serve", "--config", config, "--listen",
-                        "unix:#{socket}", %i[out err] => "#{@files}/log")
+      "unix:#{socket}", %i[out err] => "#{@files}/log")
     sleep 0.005 until File.socket?(socket) || Process.wait(pid, Process::WNOHANG)
     ask(client("unix:#{socket}", deadline: 10)).number
   ensure
@@ -249,7 +249,7 @@ class EngineServersTest < RingwellTest
       run Ringwell::Rack::App.new(Ringwell::Engine.open(durability: :memory, ring_pools: [#{pool}]))
     RUBY
     thin = Process.spawn("thin", "start", "-R", rackup, "-a", "127.0.0.1", "-p", port.to_s,
-                         %i[out err] => File::NULL)
+      %i[out err] => File::NULL)
     assert_equal %w[8885550101 8885550102], 2.times.map { over_http(port) }
   rescue Errno::ENOENT
     skip "Thin is not installed"

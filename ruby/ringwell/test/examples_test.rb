@@ -27,8 +27,8 @@ class ExamplesTest < RingwellTest
 
     def start(name, scheduler)
       Thread.new do
-        Open3.capture2e({ "SCHEDULER" => scheduler },
-                        RbConfig.ruby, "-W:no-experimental", "-I", LIB, "#{FOLDER}/#{name}.rb")
+        Open3.capture2e({"SCHEDULER" => scheduler},
+          RbConfig.ruby, "-W:no-experimental", "-I", LIB, "#{FOLDER}/#{name}.rb")
       end
     end
   end
@@ -86,7 +86,7 @@ class ExamplesTest < RingwellTest
     end
     sources = servers.each_with_index.to_h do |one, index|
       [(index + 1).to_s,
-       client(one.url, deadline: 0.15, overflow: { index + 1 => "888555#{index + 1}099" })]
+        client(one.url, deadline: 0.15, overflow: {index + 1 => "888555#{index + 1}099"})]
     end
     rows = Array.new(30) do |index|
       Ringwell::Request.new(pool: 1 + (index % 3), key: KEY, request_id: index)
@@ -98,8 +98,8 @@ class ExamplesTest < RingwellTest
         batch = Evented.run(scheduler) { scatter_gather(rows) { |row| sources.fetch(row.pool) } }
       end
       assert_equal (0...30).to_a, batch.map(&:request_id)
-      assert_equal({ "1" => [:allocated], "2" => [:late], "3" => [:allocated] },
-                   batch.group_by(&:pool).transform_values { |part| part.map(&:reason).uniq })
+      assert_equal({"1" => [:allocated], "2" => [:late], "3" => [:allocated]},
+        batch.group_by(&:pool).transform_values { |part| part.map(&:reason).uniq })
     end
   end
 

@@ -4,7 +4,7 @@
 class FakeTest < RingwellTest
   def setup
     super
-    @fake = Ringwell::Fake.new(overflow: { "2" => "8885550299" })
+    @fake = Ringwell::Fake.new(overflow: {"2" => "8885550299"})
     @fake.pool("1", key: KEY, numbers: %w[8885550101 8885550102], overflow: "8885550199")
     @fake.pool("2", key: KEY, numbers: %w[8885550201], overflow: "8885550299", lifetime: 60)
   end
@@ -47,9 +47,9 @@ class FakeTest < RingwellTest
   end
 
   it "it says who was shown a number" do
-    @fake.allocate(1, key: KEY, params: { m1: "autos" })
+    @fake.allocate(1, key: KEY, params: {m1: "autos"})
     @fake.advance(5)
-    assert_equal({ "m1" => "autos" }, @fake.holder("8885550101")[:params])
+    assert_equal({"m1" => "autos"}, @fake.holder("8885550101")[:params])
     assert_nil @fake.holder("8885550199")
     assert_equal 1, @fake.history.size
     @fake.close

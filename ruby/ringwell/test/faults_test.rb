@@ -3,7 +3,7 @@
 # What goes wrong beside the servers: descriptors, addresses, interruptions. A known overflow number
 # is shown, and otherwise the error is one of the gem's own.
 class FaultsTest < RingwellTest
-  OVERFLOW = { "42" => "8005550100" }.freeze
+  OVERFLOW = {"42" => "8005550100"}.freeze
 
   it "a process without descriptors gets the overflow number, or a ConnectError" do
     served = stub_server { |request| StubServer.answer(StubServer.rows(request.body)) }
@@ -36,7 +36,7 @@ class FaultsTest < RingwellTest
     Socket.stub(:new, ->(*) { raise Timeout::Error, "execution expired" }) do
       assert_raises(Timeout::Error) { ask(one) }
     end
-    assert_equal({ idle: 0, taken: 0 }, one.connections)
+    assert_equal({idle: 0, taken: 0}, one.connections)
   end
 
   it "a deadline that ends before the second address is late" do

@@ -51,7 +51,7 @@ class GemTest < RingwellTest
     RUBY
     Dir.mktmpdir do |data|
       run = IO.popen([RbConfig.ruby, "-W:no-experimental", "-I", "#{ROOT}/lib", "-e", script, data],
-                     err: %i[child out], &:read)
+        err: %i[child out], &:read)
       assert_equal "[0, 0, 1]\n", run
     end
   end
@@ -60,7 +60,7 @@ class GemTest < RingwellTest
     %w[ringwell ringwell/config ringwell/engine ringwell/fake ringwell/rack].map do |file|
       Thread.new do
         run = IO.popen([RbConfig.ruby, "-w", "-W:no-experimental", "-I", "#{ROOT}/lib", "-e",
-                        "require #{file.inspect}; puts :loaded"], err: %i[child out], &:read)
+          "require #{file.inspect}; puts :loaded"], err: %i[child out], &:read)
         assert_equal "loaded\n", run
       end
     end.each(&:join)

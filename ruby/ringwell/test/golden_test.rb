@@ -4,7 +4,7 @@
 # it, and again with the engine in this process: what the application adds or takes away would show.
 class GoldenTest < RingwellTest
   FIXTURES = "#{Server::ROOT}/fixtures/api"
-  PLACES = { "{{integer}}" => "\\d+", "{{decimal}}" => "\\d+\\.\\d+" }.freeze
+  PLACES = {"{{integer}}" => "\\d+", "{{decimal}}" => "\\d+\\.\\d+"}.freeze
   # So many cases at a time: starting their servers takes most of the time.
   AT_ONCE = 4
 
@@ -82,7 +82,7 @@ class GoldenTest < RingwellTest
   def requests(folder)
     turns = ["", "-2", "-3", "-4"]
     turns.map { |turn| ["#{folder}request#{turn}.http", "#{folder}response#{turn}.http"] }
-                          .select { |request, _| File.exist?(request) }
+      .select { |request, _| File.exist?(request) }
   end
 
   def compare(app, request, response)
@@ -92,15 +92,15 @@ class GoldenTest < RingwellTest
     got = [status.to_s, *wanted.headers.keys.map { |name| headers[name] }, body.join]
     expected = [wanted.first.split[1], *wanted.headers.values, wanted.body]
     expected.zip(got).reject { |want, have| pattern(want).match?(have.to_s.b) }
-            .map { |want, have| "#{request}: wanted #{want.inspect}, got #{have.inspect}" }
+      .map { |want, have| "#{request}: wanted #{want.inspect}, got #{have.inspect}" }
   end
 
   def environment(message)
     method, target = message.first.split
     path, query = target.split("?", 2)
-    env = { "REQUEST_METHOD" => method, "SCRIPT_NAME" => "", "PATH_INFO" => path,
+    env = {"REQUEST_METHOD" => method, "SCRIPT_NAME" => "", "PATH_INFO" => path,
             "QUERY_STRING" => query.to_s, "rack.input" => StringIO.new(message.body),
-            "CONTENT_LENGTH" => message.body.bytesize.to_s }
+            "CONTENT_LENGTH" => message.body.bytesize.to_s}
     message.headers.each { |name, value| env["HTTP_#{name.upcase.tr("-", "_")}"] = value }
     env
   end

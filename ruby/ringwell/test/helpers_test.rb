@@ -69,7 +69,7 @@ class HelpersTest < RingwellTest
 
   def run_program(framework, helper, program)
     said, status = Open3.capture2e(RbConfig.ruby, "-W:no-experimental", "-I", LIB, "-r", framework, "-r", helper, "-e",
-                                   program)
+      program)
     assert_predicate status, :success?, said
     said
   end

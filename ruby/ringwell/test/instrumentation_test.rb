@@ -10,8 +10,8 @@ class InstrumentationTest < RingwellTest
     one = client(served.url, deadline: 5, instrumenter: events = Contract::Events.new)
     body = Ringwell::Request.body([Ringwell::Request.new(pool: 1, key: KEY)])
     assert_includes one.bulk(body), "8885550000"
-    assert_equal [{ bytes: body.bytesize, deadline: 5, endpoint: served.url, reused: false }],
-                 events.payloads("bulk.ringwell")
+    assert_equal [{bytes: body.bytesize, deadline: 5, endpoint: served.url, reused: false}],
+      events.payloads("bulk.ringwell")
     gone = client(nobody, instrumenter: events)
     assert_raises(Ringwell::ConnectError) { gone.bulk(body, deadline: 1) }
     assert_equal [1, :unreachable], events.payloads("bulk.ringwell").last.values_at(:deadline, :reason)
@@ -19,12 +19,12 @@ class InstrumentationTest < RingwellTest
 
   it "a connect is timed, one that fails too" do
     events = Timed.new
-    one = client(full, deadline: 0.05, instrumenter: events, overflow: { "1" => "8005550100" })
+    one = client(full, deadline: 0.05, instrumenter: events, overflow: {"1" => "8005550100"})
     assert_equal :late, one.allocate(1, key: KEY).reason
     connects = events.seen.select { |name, *| name == "connect.ringwell" }
     assert_equal [:late], connects.map { |_, payload, _| payload[:reason] }
     assert_operator connects[0][2], :>=, 0.04
-    refused = client(nobody, instrumenter: events, overflow: { "1" => "8005550100" })
+    refused = client(nobody, instrumenter: events, overflow: {"1" => "8005550100"})
     refused.allocate(1, key: KEY)
     assert_equal :unreachable, events.seen.reverse.assoc("connect.ringwell")[1][:reason]
   end
@@ -56,8 +56,8 @@ class InstrumentationTest < RingwellTest
   it "requests say who asks, and have the headers of a hash or a block" do
     served = stub_server { |request| numbers(request) }
     spans = %w[00-1-1-01 00-2-2-01]
-    [nil, { traceparent: "00-0-0-01", "User-Agent" => "mine" },
-     -> { { "traceparent" => spans.shift } unless spans.empty? }].each do |headers|
+    [nil, {traceparent: "00-0-0-01", "User-Agent" => "mine"},
+      -> { {"traceparent" => spans.shift} unless spans.empty? }].each do |headers|
       one = client(served.url, deadline: 5, headers:)
       3.times { one.allocate(1, key: KEY) } if headers.respond_to?(:call)
       one.allocate(1, key: KEY)
@@ -65,15 +65,15 @@ class InstrumentationTest < RingwellTest
     heads = served.requests.map { |request| request.head.scan(/^(?:user-agent|traceparent): .*(?=\r)/) }
     agent = "user-agent: ringwell-ruby/#{Ringwell::VERSION}"
     assert_equal [[agent], ["user-agent: mine", "traceparent: 00-0-0-01"],
-                  [agent, "traceparent: 00-1-1-01"], [agent, "traceparent: 00-2-2-01"], [agent], [agent]],
-                 heads
+      [agent, "traceparent: 00-1-1-01"], [agent, "traceparent: 00-2-2-01"], [agent], [agent]],
+      heads
   end
 
   it "a header that would break a request is refused" do
-    [{ "a b" => "1" }, { "a" => "1\r\nb: 2" }, { "content-length" => "3" }, { "Host" => "x" },
-     { "a" => "ä" }].each do |headers|
+    [{"a b" => "1"}, {"a" => "1\r\nb: 2"}, {"content-length" => "3"}, {"Host" => "x"},
+      {"a" => "ä"}].each do |headers|
       assert_raises(Ringwell::ConfigError, headers.inspect) { client(nobody, headers:) }
-      called = client(nobody, headers: -> { headers }, overflow: { "1" => "8005550100" })
+      called = client(nobody, headers: -> { headers }, overflow: {"1" => "8005550100"})
       assert_raises(Ringwell::ConfigError) { called.allocate(1, key: KEY) }
     end
     assert_raises(Ringwell::ConfigError) { client(nobody, headers: "a: b") }

@@ -19,7 +19,7 @@ class LibraryTest < RingwellTest
 
   it "the shim is taken if it was compiled for this Ruby, and Fiddle otherwise" do
     assert_equal :fiddle, Library.driver("0.0.0")
-    pool = { id: 1, key: KEY, numbers: ["8885550101"], overflow: "8885550199" }
+    pool = {id: 1, key: KEY, numbers: ["8885550101"], overflow: "8885550199"}
     [Library.driver, :fiddle].each do |driver|
       assert_equal driver, opened(durability: :memory, ring_pools: [pool], driver:).driver
     end
@@ -29,7 +29,7 @@ class LibraryTest < RingwellTest
   end
 
   it "where nothing can be compiled the engine is called by Fiddle, and it is said" do
-    environment = { "MAKE" => "/nowhere", "RUBYARCHDIR" => "#{@files}/lib" }
+    environment = {"MAKE" => "/nowhere", "RUBYARCHDIR" => "#{@files}/lib"}
     said, status = Open3.capture2e(environment, "rake", "--rakefile", "#{GEM}/ext/Rakefile")
     assert_predicate status, :success?, said
     assert_match(/no shim, the engine will be called by Fiddle: .*nowhere/, said)
@@ -38,7 +38,7 @@ class LibraryTest < RingwellTest
 
   it "the shim is compiled against the header of the library" do
     assert_equal File.read("#{Server::ROOT}/crates/ringwell-embed/include/ringwell_embed.h"),
-                 File.read("#{GEM}/ext/shim/ringwell_embed.h")
+      File.read("#{GEM}/ext/shim/ringwell_embed.h")
   end
 
   it "the library is looked for, and one of another release is refused" do
@@ -46,7 +46,9 @@ class LibraryTest < RingwellTest
     missing = assert_raises(Ringwell::ConfigError) { Library.path("RINGWELL_EMBED" => "/no") }
     assert_equal "no engine at /no: RINGWELL_EMBED names the library", missing.message
     Library.stub(:places, []) do
-      assert_match(/this gem has no engine for .*install Rust/, assert_raises(Ringwell::ConfigError) { Library.path({}) }.message)
+      assert_match(/this gem has no engine for .*install Rust/, assert_raises(Ringwell::ConfigError) {
+                                                                  Library.path({})
+                                                                }.message)
     end
     error = assert_raises(Ringwell::AbiMismatch) { Library.new.check(Library::ABI_VERSION + 1) }
     assert_match(/has version 2 of the interface, this gem needs 1/, error.message)

@@ -11,9 +11,9 @@ class NewAppTest < RingwellTest
   TOKEN = "a-token-of-the-tests"
   # No database, no assets, nothing that must be downloaded.
   LEFT_OUT = %w[bundle git active-record active-storage action-mailer action-mailbox action-text action-cable
-                sprockets asset-pipeline javascript turbolinks bootsnap listen spring webpack-install hotwire
-                jbuilder system-test puma docker ci rubocop brakeman thruster kamal solid devcontainer keeps]
-             .map { |name| "--skip-#{name}" }.freeze
+    sprockets asset-pipeline javascript turbolinks bootsnap listen spring webpack-install hotwire
+    jbuilder system-test puma docker ci rubocop brakeman thruster kamal solid devcontainer keeps]
+    .map { |name| "--skip-#{name}" }.freeze
   GEMFILE = <<~RUBY
     gem "railties"
     gem "actionpack"
@@ -40,14 +40,14 @@ class NewAppTest < RingwellTest
   it "from rails new to a number on a page and an attributed call" do
     skip "Rails is not installed" if Gem::Specification.find_all_by_name("railties").empty?
     running = server(Server.pool(42, key: KEY, numbers: ["8885550101-8885550189"], overflow: "8885550199"),
-                     settings: "management.token_sha256 = [\"#{Digest::SHA256.hexdigest(TOKEN)}\"]")
+      settings: "management.token_sha256 = [\"#{Digest::SHA256.hexdigest(TOKEN)}\"]")
     Dir.mktmpdir("ringwell-app") do |folder|
       app = make(folder, running.url)
-      page = run_program("bin/rails", "runner", VISIT, folder: app, environment: { "RINGWELL_KEY" => KEY })
+      page = run_program("bin/rails", "runner", VISIT, folder: app, environment: {"RINGWELL_KEY" => KEY})
       number = page[%r{<p>Call (888-555-01\d\d)</p>}, 1]
       assert number, page
-      assert_equal({ "m1" => "autos" }, attribution(running, number.delete("-"))["parameters"])
-      tests = run_program("bin/rails", "test", folder: app, environment: { "RINGWELL_KEY" => nil })
+      assert_equal({"m1" => "autos"}, attribution(running, number.delete("-"))["parameters"])
+      tests = run_program("bin/rails", "test", folder: app, environment: {"RINGWELL_KEY" => nil})
       assert_match(/2 runs, \d+ assertions, 0 failures, 0 errors/, tests)
     end
   end
@@ -56,7 +56,7 @@ class NewAppTest < RingwellTest
 
   def make(folder, url)
     run_program("ruby", "-e", "load Gem.bin_path('railties', 'rails')", "--", "new", "shop", "--quiet", *LEFT_OUT,
-                folder:)
+      folder:)
     app = "#{folder}/shop"
     File.write("#{app}/Gemfile", GEMFILE)
     # Debian has it with the database only.
@@ -81,13 +81,13 @@ class NewAppTest < RingwellTest
 
   def attribution(running, number)
     uri = URI("#{running.url}/v1/attributions?number=#{number}")
-    JSON.parse(Net::HTTP.get(uri, { "authorization" => "Bearer #{TOKEN}" }))
+    JSON.parse(Net::HTTP.get(uri, {"authorization" => "Bearer #{TOKEN}"}))
   end
 
   # Not in the bundle of whoever runs the tests.
   def run_program(*command, folder:, environment: {})
     clean = ENV.keys.grep(/\A(BUNDLE|BUNDLER|RUBYOPT|RUBYLIB|RAILS_ENV|RINGWELL_(?!KEY))/).to_h { |name| [name, nil] }
-    said, status = Open3.capture2e({ **clean, "DISABLE_SPRING" => "1", **environment }, *command, chdir: folder)
+    said, status = Open3.capture2e({**clean, "DISABLE_SPRING" => "1", **environment}, *command, chdir: folder)
     assert_predicate status, :success?, said
     said
   end

@@ -19,7 +19,7 @@ class OptionsTest < RingwellTest
     @fake.allocate(1, key: KEY, params: names.to_h { |name| [name, "mine"] })
     assert_equal names.map(&:name), @fake.history[0][:params].keys
     %w[ring_pool_key ringwell_visitor].each do |name|
-      error = assert_raises(ArgumentError) { @fake.allocate(1, key: KEY, params: { name => "x" }) }
+      error = assert_raises(ArgumentError) { @fake.allocate(1, key: KEY, params: {name => "x"}) }
       assert_match(/#{name} is no parameter/, error.message)
     end
     error = assert_raises(ArgumentError) { @fake.allocate(1, key: KEY, params: "m1=autos") }
@@ -28,7 +28,7 @@ class OptionsTest < RingwellTest
 
   it "the signatures say which options there are" do
     wanted = %i[key params request_id overflow visitor]
-    { Ringwell::Allocator => [*wanted, :deadline], Ringwell::Batch::Builder => wanted }
+    {Ringwell::Allocator => [*wanted, :deadline], Ringwell::Batch::Builder => wanted}
       .each do |type, options|
         parameters = type.instance_method(:allocate).parameters
         assert_equal [%i[req pool], *options.map { |name| [:key, name] }], parameters
@@ -38,15 +38,15 @@ class OptionsTest < RingwellTest
   it "bulk without rows, body or block says what it needs" do
     error = assert_raises(ArgumentError) { @fake.bulk }
     assert_equal "bulk needs a block, an array of requests, or the body of a batch", error.message
-    [{ a: 1 }, 3, [1], ["{}"]].each do |rows|
+    [{a: 1}, 3, [1], ["{}"]].each do |rows|
       error = assert_raises(ArgumentError) { @fake.bulk(rows) }
       assert_match(/\Abulk needs/, error.message)
     end
   end
 
   it "an answer with two lengths, or a length and chunks, is refused" do
-    { "content-length: 2\r\ncontent-length: 3" => "{}!", "content-length: 2, 3" => "{}!",
-      "content-length: 2\r\ntransfer-encoding: chunked" => "2\r\n{}\r\n0\r\n\r\n" }
+    {"content-length: 2\r\ncontent-length: 3" => "{}!", "content-length: 2, 3" => "{}!",
+      "content-length: 2\r\ntransfer-encoding: chunked" => "2\r\n{}\r\n0\r\n\r\n"}
       .each do |headers, body|
         served = stub_server { "HTTP/1.1 200 OK\r\n#{headers}\r\n\r\n#{body}" }
         one = client(served.url, deadline: 5)
@@ -71,7 +71,7 @@ class OptionsTest < RingwellTest
     refute_predicate client(nobody), :ready?
     busy = stub_server { StubServer.answer("{}", status: "503 Draining") }
     refute_predicate client(busy.url, deadline: 5), :ready?
-    engine = opened(durability: :memory, ring_pools: [{ id: 1, key: KEY, numbers: %w[8885550101] }])
+    engine = opened(durability: :memory, ring_pools: [{id: 1, key: KEY, numbers: %w[8885550101]}])
     assert_predicate engine, :ready?
     engine.stub(:status, -> { raise Ringwell::Panicked, "oh" }) { refute_predicate engine, :ready? }
     engine.close
@@ -96,17 +96,17 @@ class OptionsTest < RingwellTest
 
   it "a body that is not as long as announced is refused" do
     app = Ringwell::Rack::App.new(@fake)
-    { "5" => 400, "x" => 400, "1" => 400, "2" => 403, "" => 403, nil => 403 }
+    {"5" => 400, "x" => 400, "1" => 400, "2" => 403, "" => 403, nil => 403}
       .each do |length, wanted|
         got, _, body = app.call("REQUEST_METHOD" => "POST", "CONTENT_LENGTH" => length,
-                                "PATH_INFO" => "/api/2013-07-01/bulk.json",
-                                "rack.input" => StringIO.new("{}"))
+          "PATH_INFO" => "/api/2013-07-01/bulk.json",
+          "rack.input" => StringIO.new("{}"))
         assert_equal wanted, got, body.join
       end
   end
 
   it "an engine that is dropped is freed" do
-    pool = { id: 1, key: KEY, numbers: %w[8885550101] }
+    pool = {id: 1, key: KEY, numbers: %w[8885550101]}
     Dir.mktmpdir do |data|
       # In another frame, so that the stack holds none of them.
       Thread.new { Ringwell::Engine.open(data:, durability: :os, ring_pools: [pool]).ready? }.join
@@ -129,7 +129,7 @@ class OptionsTest < RingwellTest
   end
 
   it "a hundred engines can be opened one after another and dropped" do
-    pool = { id: 1, key: KEY, numbers: %w[8885550101] }
+    pool = {id: 1, key: KEY, numbers: %w[8885550101]}
     100.times { Ringwell::Engine.open(durability: :memory, ring_pools: [pool]) }
   end
 

@@ -2,16 +2,16 @@
 
 # A known overflow number is shown for every fault that is not the caller's mistake.
 class OverflowTest < RingwellTest
-  OVERFLOW = { "42" => "8005550100" }.freeze
+  OVERFLOW = {"42" => "8005550100"}.freeze
 
-  { "PoolExhausted" => :exhausted, "ServiceUnavailable" => :failed,
-    "InternalServiceError" => :failed }.each do |error_class, reason|
+  {"PoolExhausted" => :exhausted, "ServiceUnavailable" => :failed,
+    "InternalServiceError" => :failed}.each do |error_class, reason|
     it "a row that fails by #{error_class} is the known overflow number" do
       served = answering("error_class" => error_class, "message" => "refer to error handle 7")
       known = client(served.url, deadline: 5, overflow: OVERFLOW)
       allocation = known.allocate("42", key: KEY, request_id: "a")
       assert_equal ["8005550100", reason, "a", true],
-                   [allocation.number, allocation.reason, allocation.request_id, allocation.overflow?]
+        [allocation.number, allocation.reason, allocation.request_id, allocation.overflow?]
       batch = known.bulk { |b| b.allocate("42", key: KEY).allocate("7", key: KEY) }
       assert_equal [[reason], [Ringwell::RowError]], [batch.overflowed.map(&:reason), batch.errors.map(&:class)]
       assert_raises(Ringwell::RowError) { client(served.url, deadline: 5).allocate("42", key: KEY) }
@@ -28,7 +28,7 @@ class OverflowTest < RingwellTest
 
   it "a pool of the server that is exhausted, without an overflow number there" do
     running = server(Server.pool(1, key: KEY, numbers: %w[8885550101]))
-    one = client(running.url, deadline: 10, overflow: { 1 => "8885550199" })
+    one = client(running.url, deadline: 10, overflow: {1 => "8885550199"})
     assert_equal [:allocated, :exhausted], Array.new(2) { one.allocate(1, key: KEY).reason }
   end
 
@@ -48,7 +48,7 @@ class OverflowTest < RingwellTest
     running = server(Server.pool(1, key: KEY, numbers: ["8885550000-8885559999"]))
     one = client(running.url, deadline: 10)
     rows = Array.new(100) do |row|
-      Ringwell::Request.new(pool: 1, key: KEY, params: { m1: "x" * 7000 }, request_id: row)
+      Ringwell::Request.new(pool: 1, key: KEY, params: {m1: "x" * 7000}, request_id: row)
     end
     assert_equal (0..99).to_a, one.bulk(rows).map(&:request_id)
   end

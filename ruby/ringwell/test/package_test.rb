@@ -10,13 +10,13 @@ class PackageTest < RingwellTest
     skip "cargo is not installed" unless system("cargo --version", %i[out err] => File::NULL)
     Dir.mktmpdir("ringwell-home") do |home|
       gem = run_program({}, "rake", "--quiet", "gem:native").lines.last.chomp
-      run_program({ "GEM_HOME" => home }, "gem", "install", "--local", "--no-document", gem)
-      said = run_program({ "GEM_HOME" => home, "RINGWELL_EMBED" => nil }, RbConfig.ruby,
-                         "-W:no-experimental", "test/support/readme.rb", "README.md",
-                         stopped_later(Demo.new).url).lines(chomp: true)
+      run_program({"GEM_HOME" => home}, "gem", "install", "--local", "--no-document", gem)
+      said = run_program({"GEM_HOME" => home, "RINGWELL_EMBED" => nil}, RbConfig.ruby,
+        "-W:no-experimental", "test/support/readme.rb", "README.md",
+        stopped_later(Demo.new).url).lines(chomp: true)
       assert_match(/\A\d+ values\z/, said[0])
       assert_equal %w[lib/ringwell/engine/libringwell_embed.so shim lib/ringwell.rb],
-                   said.drop(1).map { |path| path.sub(%r{\A#{home}/gems/[^/]+/}, "") }
+        said.drop(1).map { |path| path.sub(%r{\A#{home}/gems/[^/]+/}, "") }
       installed = Dir.glob("#{home}/gems/*/*").map { |file| File.basename(file) }
       assert_empty %w[LICENSE CHANGELOG.md README.md LICENSES-ENGINE.txt] - installed
       licences = File.read(Dir["#{home}/gems/*/LICENSES-ENGINE.txt"].first)

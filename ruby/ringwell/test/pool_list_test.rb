@@ -9,7 +9,7 @@ class PoolListTest < RingwellTest
   it "overflow numbers come from the list of a real server before anybody has asked it" do
     management = "127.0.0.1:#{Server.free_port}"
     pools = [Server.pool(1, key: KEY, numbers: %w[8885550101-8885550102], overflow: "8885550199"),
-             Server.pool(2, key: KEY, numbers: %w[8885550201])].join
+      Server.pool(2, key: KEY, numbers: %w[8885550201])].join
     running = Server.new(pools, settings: <<~TOML)
       management.address = "#{management}"
       management.token_sha256 = ["#{Digest::SHA256.hexdigest(TOKEN)}"]
@@ -32,14 +32,14 @@ class PoolListTest < RingwellTest
   end
 
   it "all pages of a list are asked for" do
-    pages = [[{ id: 1, overflow_number: "8885550101" }, { id: 7, overflow_number: nil }],
-             [{ id: 9, overflow_number: "8885550109" }], []]
+    pages = [[{id: 1, overflow_number: "8885550101"}, {id: 7, overflow_number: nil}],
+      [{id: 9, overflow_number: "8885550109"}], []]
     served = stub_server { StubServer.answer(JSON.generate(pages.shift)) }
     one = client(nobody)
     assert_equal 2, one.learn_overflow(served.url, token: TOKEN)
     assert_equal ["8885550101", nil, "8885550109"], [1, 7, 9].map { |pool| one.overflow(pool) }
     assert_equal ["/v1/pools", "/v1/pools?after=7", "/v1/pools?after=9"],
-                 served.requests.map { |request| request.head.split[1] }
+      served.requests.map { |request| request.head.split[1] }
     assert_includes served.requests[0].head, "authorization: Bearer #{TOKEN}\r\n"
   end
 

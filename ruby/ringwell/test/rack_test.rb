@@ -8,7 +8,7 @@ require "net/http"
 class RackTest < RingwellTest
   BULK = "/api/2013-07-01/bulk.json"
   ROW = %({"requests":[{"api_suffix":"1/allocate_number.json?ring_pool_key=#{KEY}&m1=a"}]})
-  JSON_TYPE = { "content-type" => "application/json" }.freeze
+  JSON_TYPE = {"content-type" => "application/json"}.freeze
   SINGLE = "/api/2013-07-01/ring_pools/1/allocate_number"
 
   def setup
@@ -47,14 +47,14 @@ class RackTest < RingwellTest
   it "a request without a body has none, as in Rack 3" do
     status, _, body = call("REQUEST_METHOD" => "POST", "PATH_INFO" => BULK)
     assert_equal [400, '{"errors":{"invalid_data":"the body is not JSON","class":"InvalidInput"}}'],
-                 [status, body]
+      [status, body]
   end
 
   it "a body that is too long is refused unread, or as soon as it is known" do
     input = StringIO.new("x" * 300_000)
-    [{ "CONTENT_LENGTH" => "300000" }, {}].each do |length|
+    [{"CONTENT_LENGTH" => "300000"}, {}].each do |length|
       status, headers, = call("REQUEST_METHOD" => "POST", "PATH_INFO" => BULK,
-                              "rack.input" => input, **length)
+        "rack.input" => input, **length)
       assert_equal [413, "close"], [status, headers["connection"]]
     end
     assert_equal 262_145, input.pos
@@ -63,8 +63,8 @@ class RackTest < RingwellTest
   # As Rack 3 does with forms, which is what `curl -d` sends.
   it "a body that something before it has read is read again, or it says that it is gone" do
     reader = ->(env) { env["rack.input"].read && @app.call(env) }
-    length = { "CONTENT_LENGTH" => ROW.bytesize.to_s,
-               "CONTENT_TYPE" => "application/x-www-form-urlencoded" }
+    length = {"CONTENT_LENGTH" => ROW.bytesize.to_s,
+               "CONTENT_TYPE" => "application/x-www-form-urlencoded"}
     env = bulk_env.merge(length)
     assert_equal 200, reader.call(env)[0]
     once = Struct.new(:io) { def read(*count) = io.read(*count) }
@@ -75,23 +75,23 @@ class RackTest < RingwellTest
 
   it "it works below another path" do
     status, = call("REQUEST_METHOD" => "POST", "SCRIPT_NAME" => "/api/2013-07-01",
-                   "PATH_INFO" => "/bulk.json", "rack.input" => StringIO.new(ROW))
+      "PATH_INFO" => "/bulk.json", "rack.input" => StringIO.new(ROW))
     assert_equal 200, status
   end
 
   it "a single allocation comes in three formats" do
     assert_equal [200, '{"promo_number_formatted":"888-555-0101","tracking_url":"",' \
                        '"promo_number":"8885550101"}'],
-                 get("#{SINGLE}.json", "ring_pool_key=#{KEY}").values_at(0, 2)
+      get("#{SINGLE}.json", "ring_pool_key=#{KEY}").values_at(0, 2)
     assert_includes get("#{SINGLE}.xml", "ring_pool_key=#{KEY}")[2],
-                    "<PromoNumber>8885550102</PromoNumber>"
+      "<PromoNumber>8885550102</PromoNumber>"
     assert_includes get("#{SINGLE}.csv", "ring_pool_key=#{KEY}")[2], "\n888-555-0103,8885550103,\n"
     assert_includes get("#{SINGLE}.csv", "ring_pool_key=#{KEY}")[2], "8885550199"
   end
 
   it "a tracker's address is escaped as its format wants" do
-    row = { "promo_number_formatted" => "f", "promo_number" => "n",
-            "tracking_url" => %(http://a/"b",<c>&\u0001) }
+    row = {"promo_number_formatted" => "f", "promo_number" => "n",
+            "tracking_url" => %(http://a/"b",<c>&\u0001)}
     answers = %w[csv xml].map do |format|
       Ringwell::Rack::Answer.single(row, format).to_a(0)[2].join
     end
@@ -138,8 +138,8 @@ class RackTest < RingwellTest
     backend.define_singleton_method(:deadline) { nil }
     backend.define_singleton_method(:bulk) { |body, deadline: 9| (asked = deadline) && body }
     Ringwell::Rack::App.new(backend).call("REQUEST_METHOD" => "POST", "PATH_INFO" => BULK,
-                                          "rack.input" => StringIO.new("b"),
-                                          "HTTP_RINGWELL_DEADLINE_MS" => "50")
+      "rack.input" => StringIO.new("b"),
+      "HTTP_RINGWELL_DEADLINE_MS" => "50")
     assert_in_delta 0.05, asked
   end
 
@@ -157,10 +157,10 @@ class RackTest < RingwellTest
   end
 
   deep = ->(depth) { deep.call(depth + 1) }
-  { "StandardError" => -> { raise "oh" },
+  {"StandardError" => -> { raise "oh" },
     "NotImplementedError" => -> { raise NotImplementedError, "oh" },
     "deep recursion" => -> { deep.call(0) }, "a timeout" => -> { raise Timeout::Error, "oh" },
-    "one without backtrace" => -> { raise RuntimeError.new("oh").freeze } }.each do |name, trouble|
+    "one without backtrace" => -> { raise RuntimeError.new("oh").freeze }}.each do |name, trouble|
     it "#{name} in the backend is a 500, logged once, and the next request is fine" do
       fake = @fake
       backend = Object.new
@@ -233,7 +233,7 @@ class RackTest < RingwellTest
   private
 
   def bulk_env
-    { "REQUEST_METHOD" => "POST", "PATH_INFO" => BULK, "rack.input" => StringIO.new(ROW) }
+    {"REQUEST_METHOD" => "POST", "PATH_INFO" => BULK, "rack.input" => StringIO.new(ROW)}
   end
 
   def call(env)
@@ -242,8 +242,8 @@ class RackTest < RingwellTest
   end
 
   def post(body, **more)
-    call({ "REQUEST_METHOD" => "POST", "PATH_INFO" => BULK,
-           "rack.input" => StringIO.new(body) }.merge(more))
+    call({"REQUEST_METHOD" => "POST", "PATH_INFO" => BULK,
+           "rack.input" => StringIO.new(body)}.merge(more))
   end
 
   def get(path, query = "")

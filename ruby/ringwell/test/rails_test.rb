@@ -36,8 +36,8 @@ class RailsTest < RingwellTest
     end
     @shop = self.class.shop
     Ringwell.client = Ringwell::Client.new(self.class.server.url, deadline: 10, pools: [
-                                             Ringwell::Pool.new(id: 42, key: KEY_OF_42)
-                                           ])
+      Ringwell::Pool.new(id: 42, key: KEY_OF_42)
+    ])
   end
 
   def teardown
@@ -48,8 +48,8 @@ class RailsTest < RingwellTest
   it "the client comes from config/ringwell.yml" do
     config = Ringwell::Config.read(@shop.config_for(:ringwell))
     assert_equal [[self.class.server.url], 0.15, 16, "42", KEY_OF_42],
-                 [config.endpoints, config.deadline, config.connections, config.pools[0].id,
-                  config.pools[0].key]
+      [config.endpoints, config.deadline, config.connections, config.pools[0].id,
+        config.pools[0].key]
   end
 
   it "an application without the file has no client" do
@@ -68,12 +68,12 @@ class RailsTest < RingwellTest
     inserted = []
     middleware = Object.new
     middleware.define_singleton_method(:insert_before) { |*words, **options| inserted << [*words, options] }
-    [nil, false, { bulk_only: true }].each do |wanted|
+    [nil, false, {bulk_only: true}].each do |wanted|
       config = Struct.new(:ringwell).new(Struct.new(:serve_api).new(wanted))
       Ringwell::Rails::Settings.serve_api(Struct.new(:config, :middleware).new(config, middleware))
     end
-    assert_equal [[0, Ringwell::Rack::Middleware, { bulk_only: true }]],
-                 inserted.map { |words| words.values_at(0, 1, 3) }
+    assert_equal [[0, Ringwell::Rack::Middleware, {bulk_only: true}]],
+      inserted.map { |words| words.values_at(0, 1, 3) }
     status = page("/api/2013-07-01/bulk.json", status: 405)
     assert_includes status, "MethodNotAllowed"
   end
@@ -83,7 +83,7 @@ class RailsTest < RingwellTest
   end
 
   it "a file with a section for production alone does not break the other environments" do
-    { "test" => Ringwell::Fake, "development" => Ringwell::Fake, "production" => Ringwell::Client }
+    {"test" => Ringwell::Fake, "development" => Ringwell::Fake, "production" => Ringwell::Client}
       .each { |environment, type| assert_instance_of type, client_in(environment, <<~YAML) }
         production:
           endpoints: ["unix:/run/ringwell.sock"]
@@ -101,10 +101,10 @@ class RailsTest < RingwellTest
   it "the snippet's tag has the site's public key, and nothing without settings" do
     view = ActionView::Base.empty
     assert_equal "", view.ringwell_snippet_tag
-    settings = { url: "https://calls.example/", site: "pk_shop" }
+    settings = {url: "https://calls.example/", site: "pk_shop"}
     with_settings(snippet: settings) do
       assert_equal '<script src="https://calls.example/rw.js" async="async" data-site="pk_shop"></script>',
-                   view.ringwell_snippet_tag
+        view.ringwell_snippet_tag
       tag = view.ringwell_snippet_tag(integrity: "sha384-x", file: "rw-1f.js", id: "rw")
       ['src="https://calls.example/rw-1f.js"', 'integrity="sha384-x"', 'crossorigin="anonymous"', 'id="rw"']
         .each { |part| assert_includes tag, part }
@@ -119,7 +119,7 @@ class RailsTest < RingwellTest
     skip "ActiveJob is not installed" unless defined?(Ringwell::OutcomeJob)
     answers = ["503 Busy", "429 Too Many Requests", "201 Created"]
     served = stub_server { StubServer.answer("{}", status: answers.shift) }
-    with_settings(management: { url: served.url, token: "s3cr3t" }) do
+    with_settings(management: {url: served.url, token: "s3cr3t"}) do
       job = Ringwell::OutcomeJob.new("c_7", type: "sale", value: "129.50", currency: "EUR")
       2.times { assert_raises(Ringwell::OutcomeJob::Retryable) { job.perform(*job.arguments) } }
       job.perform(*job.arguments)
@@ -127,7 +127,7 @@ class RailsTest < RingwellTest
     keys = served.requests.map { |one| one.head[/idempotency-key: (\S+)/, 1] }
     assert_equal [3, 1], [keys.compact.size, keys.uniq.size]
     refused = stub_server { StubServer.answer("{}", status: "404 Not Found") }
-    with_settings(management: { url: refused.url, token: "s3cr3t" }) do
+    with_settings(management: {url: refused.url, token: "s3cr3t"}) do
       assert_raises(Ringwell::ServerError) do
         Ringwell::OutcomeJob.new.perform("c_7", type: "sale", external_id: "a")
       end
@@ -139,7 +139,7 @@ class RailsTest < RingwellTest
   it "a job that finds no server is put off" do
     skip "ActiveJob is not installed" unless defined?(Ringwell::OutcomeJob)
     ActiveJob::Base.queue_adapter = :test
-    with_settings(management: { url: nobody, token: "s3cr3t" }) do
+    with_settings(management: {url: nobody, token: "s3cr3t"}) do
       Ringwell::OutcomeJob.perform_now("c_7", type: "sale", external_id: "a")
     end
     assert_equal [3], ActiveJob::Base.queue_adapter.enqueued_jobs.map { |job| (job[:at] - Time.now.to_f).round }
@@ -149,7 +149,7 @@ class RailsTest < RingwellTest
     log = StringIO.new
     before, ActiveSupport::LogSubscriber.logger = ActiveSupport::LogSubscriber.logger, Logger.new(log)
     page("/")
-    gone = client(nobody, overflow: { "1" => "8005550100" })
+    gone = client(nobody, overflow: {"1" => "8005550100"})
     gone.allocate(1, key: KEY)
     gone.bulk("{}") rescue nil
     assert_match(/DEBUG.*Ringwell bulk \(\d+\.\dms\) http:\S+ 1 rows, 0 overflowed, 0 failed$/, log.string)
@@ -162,7 +162,7 @@ class RailsTest < RingwellTest
 
   it "odd parameters of a visitor make no error page" do
     odd = ["campaign[]=1&campaign[]=2", "campaign[a][b]=1", "campaign=#{"ä" * 900}",
-           "campaign=", "", "campaign=a%0d%0ab%22%5c", "campaign=%F0%9F%93%9E"]
+      "campaign=", "", "campaign=a%0d%0ab%22%5c", "campaign=%F0%9F%93%9E"]
     odd.each { |query| assert_equal 1, numbers(page("/?#{query}")).uniq.size, query }
     assert_equal 1, numbers(page("/all?#{Array.new(200) { |i| "p#{i}=#{"x" * 100}" }.join("&")}")).size
     assert_equal 1, numbers(page("/all?ring_pool_key=1&ringwell_visitor=2&a[b]=c&=e&%00=f")).size
@@ -171,9 +171,9 @@ class RailsTest < RingwellTest
   it "parameters are cut to what can be stored" do
     clean = Ringwell::Rails::PageParameters
     assert_equal({}, clean.clean(nil))
-    assert_equal({ "a" => "x" * 512, "b" => nil, "c" => 3 },
-                 clean.clean({ a: "x" * 600, b: nil, c: 3, d: [1], e: { f: 1 }, "ring_pool_key" => 1 }))
-    assert_equal({ "a" => "1" }, clean.clean(ActionController::Parameters.new(a: "1", b: { c: "2" })))
+    assert_equal({"a" => "x" * 512, "b" => nil, "c" => 3},
+      clean.clean({a: "x" * 600, b: nil, c: 3, d: [1], e: {f: 1}, "ring_pool_key" => 1}))
+    assert_equal({"a" => "1"}, clean.clean(ActionController::Parameters.new(a: "1", b: {c: "2"})))
     assert_equal "ä" * 64, clean.visitor("ä" * 100)
     assert_nil clean.visitor(["a"])
     long = clean.clean((1..100).to_h { |i| ["p#{i}", "ä" * 200] })
@@ -205,16 +205,16 @@ class RailsTest < RingwellTest
     body = %({"requests":[{"api_suffix":"#{suffix}"}]})
     # As `curl -d` sends it: something reads forms, and Rack 3 leaves the input at its end.
     answer = page("/api/2013-07-01/bulk.json", "REQUEST_METHOD" => "POST",
-                                               "CONTENT_TYPE" => "application/x-www-form-urlencoded",
-                                               "CONTENT_LENGTH" => body.bytesize.to_s,
-                                               "rack.input" => StringIO.new(body))
+      "CONTENT_TYPE" => "application/x-www-form-urlencoded",
+      "CONTENT_LENGTH" => body.bytesize.to_s,
+      "rack.input" => StringIO.new(body))
     assert_match(/\A{"responses":\[{"promo_number_formatted":"888-555-01/, answer)
   end
 
   it "a page without a server has the overflow number" do
     Ringwell.client = client(nobody,
-                             pools: [Ringwell::Pool.new(id: 42, key: KEY_OF_42,
-                                                        overflow: "8885550199")])
+      pools: [Ringwell::Pool.new(id: 42, key: KEY_OF_42,
+        overflow: "8885550199")])
     assert_equal ["888-555-0199"], numbers(page("/")).uniq
   end
 
@@ -222,8 +222,8 @@ class RailsTest < RingwellTest
     shown = Ringwell::Allocation.new(pool: "1", number: "8885550142", reason: :overflow)
     assert_equal JSON.generate(shown.as_json), ActiveSupport::JSON.encode(shown)
     assert_equal [JSON.parse(shown.to_json)], JSON.parse([shown].to_json)
-    assert_equal({ "responses" => [shown.as_json] },
-                 JSON.parse(Ringwell::Batch.new([shown]).to_json))
+    assert_equal({"responses" => [shown.as_json]},
+      JSON.parse(Ringwell::Batch.new([shown]).to_json))
   end
 
   private
@@ -254,9 +254,9 @@ class RailsTest < RingwellTest
 
   def page(path, status: 200, **more)
     path, query = path.split("?", 2)
-    env = { "REQUEST_METHOD" => "GET", "PATH_INFO" => path, "QUERY_STRING" => query.to_s,
+    env = {"REQUEST_METHOD" => "GET", "PATH_INFO" => path, "QUERY_STRING" => query.to_s,
             "SERVER_NAME" => "shop", "SERVER_PORT" => "80", "rack.url_scheme" => "http",
-            "rack.input" => StringIO.new, "rack.errors" => $stderr }.merge(more)
+            "rack.input" => StringIO.new, "rack.errors" => $stderr}.merge(more)
     got, _, body = @shop.call(env)
     text = +""
     body.each { |part| text << part }

@@ -13,7 +13,7 @@ ENV["RBS_TEST_OPT"] = "-I #{SIG} -r socket"
 ENV["RBS_TEST_LOGLEVEL"] = "error"
 
 RBS::CLI.new(stdout: File.open(File::NULL, "w"), stderr: $stderr)
-        .run(["-I", SIG, "-r", "socket", "validate", "--silent"])
+  .run(["-I", SIG, "-r", "socket", "validate", "--silent"])
 
 # Before the code: it puts its checks into each class when that ends.
 require "rbs/test/setup"
@@ -31,7 +31,7 @@ class SignaturesTest < RingwellTest
     declared.each do |type, (of_class, of_instances)|
       assert_equal [], of_class - type.methods, "#{type}."
       assert_equal [], of_instances - type.instance_methods - type.private_instance_methods,
-                   "#{type}#"
+        "#{type}#"
       ours = type.public_instance_methods(false) - %i[== eql? hash inspect to_s]
       ours.reject! { |name| name.match?(/__with(out)?__/) }
       assert_equal [], ours - of_instances - inherited(type), "#{type}# has no signature"
@@ -46,7 +46,7 @@ class SignaturesTest < RingwellTest
     environment = RBS::Environment.from_loader(loader)
     environment.class_decls.to_h do |name, entry|
       methods = entry.decls.flat_map { |decl| decl.decl.members }
-                     .grep_v(RBS::AST::Members::Include).grep_v(RBS::AST::Declarations::Base)
+        .grep_v(RBS::AST::Members::Include).grep_v(RBS::AST::Declarations::Base)
       of_class, of_instances = methods.partition { |one|
         one.respond_to?(:kind) && one.kind == :singleton
       }
@@ -69,8 +69,10 @@ require "webhooks_test"
 require "overflow_test"
 # Not those that pass wrong arguments on purpose: here the signatures themselves would refuse them.
 # Nor those that need a whole server.
-{ ValueTest => /a_request_is_refused|names_the_keyword/, ConfigTest => /settings_are_refused/,
-  RackTest => /Puma|Thin/, CallsTest => /an_outcome_is_refused/, WebhooksTest => /secrets_change|is_a_block/ }.each do |tests, left_out|
+{
+  ValueTest => /a_request_is_refused|names_the_keyword/, ConfigTest => /settings_are_refused/,
+  RackTest => /Puma|Thin/, CallsTest => /an_outcome_is_refused/, WebhooksTest => /secrets_change|is_a_block/
+}.each do |tests, left_out|
   tests.public_instance_methods(false).grep(left_out).each { |name| tests.remove_method(name) }
 end
 exit Minitest.run(ARGV)

@@ -19,7 +19,7 @@ class ThreadsTest < RingwellTest
     mode = release_gvl ? "without the GVL" : "with the GVL"
     it "no number goes out twice and none of another pool, by #{driver} #{mode}" do
       skip "the shim is not compiled" if driver == :shim && !shim?
-      assert_equal({ doubled: 0, of_other_pools: 0, calls: CALLS }, judge(driver, release_gvl))
+      assert_equal({doubled: 0, of_other_pools: 0, calls: CALLS}, judge(driver, release_gvl))
     end
   end
 
@@ -30,15 +30,15 @@ class ThreadsTest < RingwellTest
   def judge(driver, release_gvl)
     engine = opened(durability: :memory, ring_pools: ring_pools, driver:, release_gvl:)
     rows = interrupted { THREADS.times.map { |id| calls(engine, id + 1) }.flat_map(&:value) }
-    { doubled: rows.size - rows.map(&:last).uniq.size,
+    {doubled: rows.size - rows.map(&:last).uniq.size,
       of_other_pools: rows.count { |pool, number| number[0, 4] != prefix(pool) },
-      calls: rows.size }
+      calls: rows.size}
   end
 
   # Numbers enough for all calls of a thread.
   def ring_pools
     KEYS.map do |id, key|
-      { id:, key:, numbers: ["#{prefix(id)}000000-#{prefix(id)}#{format("%06d", CALLS / THREADS)}"] }
+      {id:, key:, numbers: ["#{prefix(id)}000000-#{prefix(id)}#{format("%06d", CALLS / THREADS)}"]}
     end
   end
 

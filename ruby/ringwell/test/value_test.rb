@@ -8,7 +8,7 @@ class ValueTest < RingwellTest
 
   VALUES = {
     allocation: -> { Allocation.new(pool: +"42", number: +"8885550142", request_id: +"a") },
-    request: -> { Request.new(pool: +"42", key: +"k", params: { +"m1" => +"autos" }) },
+    request: -> { Request.new(pool: +"42", key: +"k", params: {+"m1" => +"autos"}) },
     row_error: -> { RowError.new(error_class: +"InvalidKey", message: +"no", request_id: +"a") },
     pool: -> { Ringwell::Pool.new(id: +"42", key: +"k", overflow: +"8005550100") },
     config: -> { Ringwell::Config.new(endpoints: [+"unix:s"], pools: []) },
@@ -20,7 +20,7 @@ class ValueTest < RingwellTest
       value = make.call
       assert_deeply_frozen value
       assert_equal make.call, value
-      assert_equal :found, { make.call => :found }[value]
+      assert_equal :found, {make.call => :found}[value]
       refute_equal Object.new, value
       refute value.eql?(nil)
     end
@@ -34,11 +34,11 @@ class ValueTest < RingwellTest
   end
 
   it "the caller's own objects stay as they are" do
-    own = { "m1" => +"autos" }
+    own = {"m1" => +"autos"}
     request = Request.new(pool: id = +"42", key: key = +"k", params: own)
     [own, own["m1"], id, key].each { |object| refute object.frozen? }
     own["m1"] << "!"
-    assert_equal({ "m1" => "autos" }, request.params)
+    assert_equal({"m1" => "autos"}, request.params)
   end
 
   it "with changes some fields and checks them" do
@@ -50,12 +50,12 @@ class ValueTest < RingwellTest
 
   it "a value can be taken apart by patterns" do
     shown = case VALUES[:allocation].call
-            in Ringwell::Allocation(number:, reason: :allocated) then number
-            end
+    in Ringwell::Allocation(number:, reason: :allocated) then number
+    end
     assert_equal "8885550142", shown
     code = case VALUES[:row_error].call
-           in Ringwell::RowError(code: :invalid_key => code) then code
-           end
+    in Ringwell::RowError(code: :invalid_key => code) then code
+    end
     assert_equal :invalid_key, code
   end
 
@@ -65,33 +65,33 @@ class ValueTest < RingwellTest
                  '"promo_number":"8885550142","tracking_url":"","overflow":true}', overflow.to_json
     refute_includes overflow.with(request_id: nil, reason: :allocated).to_json, "request_id"
     assert_equal '{"error_class":"InvalidKey","message":"no"}',
-                 RowError.new(error_class: "InvalidKey", message: "no").to_json
+      RowError.new(error_class: "InvalidKey", message: "no").to_json
     assert_equal '{"api_suffix":"1/allocate_number.json?ring_pool_key=k&m1=a+%26+%C3%A4&e=",' \
                  '"request_id":false}',
-                 JSON.generate(Request.new(pool: 1, key: "k", params: { m1: "a & ä", e: nil },
-                                           request_id: false))
+      JSON.generate(Request.new(pool: 1, key: "k", params: {m1: "a & ä", e: nil},
+        request_id: false))
     late = Ringwell::DeadlineExceeded.new("late")
     assert_equal '{"responses":[{"error_class":"ServiceUnavailable","message":"late"},' \
                  '{"request_id":"a","error_class":"InvalidKey","message":"no"}]}',
-                 Ringwell::Batch.new([late, VALUES[:row_error].call]).to_json
+      Ringwell::Batch.new([late, VALUES[:row_error].call]).to_json
   end
 
   it "a request has its own JSON, and reads its parameters from it" do
-    request = Request.new(pool: 1, key: "k", params: { m1: "a&b=c d", m2: nil, "3" => 4.5 },
-                          visitor: "v&1", request_id: 7)
-    assert_equal({ "m1" => "a&b=c d", "m2" => "", "3" => "4.5" }, request.params)
+    request = Request.new(pool: 1, key: "k", params: {m1: "a&b=c d", m2: nil, "3" => 4.5},
+      visitor: "v&1", request_id: 7)
+    assert_equal({"m1" => "a&b=c d", "m2" => "", "3" => "4.5"}, request.params)
     assert_equal JSON.generate(request.as_json), request.to_json
     assert_equal request, request.with(request_id: 7)
     assert_equal "v&1", request.with(request_id: "ü\"").visitor
     assert_equal "ü\"", JSON.parse(request.with(request_id: "ü\"").to_json)["request_id"]
     plain = Request.new(pool: 1, key: "k")
-    assert_equal [{ "api_suffix" => "1/allocate_number.json?ring_pool_key=k" }, {}],
-                 [plain.as_json, plain.params]
+    assert_equal [{"api_suffix" => "1/allocate_number.json?ring_pool_key=k"}, {}],
+      [plain.as_json, plain.params]
   end
 
   it "what many rows have in common is kept, and not without bound" do
-    rows = Ringwell::Rows.new({ "1" => "k" })
-    row = ->(pool, key, name) { rows.make(pool, key, { name => "x" }, nil, nil, nil) }
+    rows = Ringwell::Rows.new({"1" => "k"})
+    row = ->(pool, key, name) { rows.make(pool, key, {name => "x"}, nil, nil, nil) }
     assert_same row.call(1, nil, :m1).key, row.call("1", "k", "m1").key
     assert_equal "other", row.call(1, "other", :m1).key
     (Ringwell::Rows::KEPT_MAX + 10).times { |i| row.call(i, "k", "p#{i}") }
@@ -100,7 +100,7 @@ class ValueTest < RingwellTest
   end
 
   it "bytes that are no UTF-8 are escaped as they are" do
-    request = Request.new(pool: 1, key: "k", params: { m1: "\xFFa" })
+    request = Request.new(pool: 1, key: "k", params: {m1: "\xFFa"})
     assert_includes request.to_json, "m1=%FFa"
   end
 
@@ -113,16 +113,16 @@ class ValueTest < RingwellTest
   end
 
   {
-    { pool: "", key: "k" } => /pool must be an id/,
-    { pool: "a/b", key: "k" } => /pool must be an id/,
-    { pool: 1, key: nil } => /key of pool 1 is missing/,
-    { pool: 1, key: "" } => /key of pool 1 is missing/,
-    { pool: 1, key: "k", params: { a: [1] } } => /parameter a must be a scalar, got Array/,
-    { pool: 1, key: "k", request_id: {} } => /request_id must be a JSON scalar/,
-    { pool: 1, key: "k", request_id: Float::NAN } => /request_id must be a JSON scalar/,
-    { pool: 1, key: "k", request_id: "\xFF" } => /request_id must be a JSON scalar/,
-    { pool: 1, key: "k", visitor: 3 } => /visitor must be text/,
-    { pool: 1, key: "k", overflow: "12" } => /overflow must be ten digits/
+    {pool: "", key: "k"} => /pool must be an id/,
+    {pool: "a/b", key: "k"} => /pool must be an id/,
+    {pool: 1, key: nil} => /key of pool 1 is missing/,
+    {pool: 1, key: ""} => /key of pool 1 is missing/,
+    {pool: 1, key: "k", params: {a: [1]}} => /parameter a must be a scalar, got Array/,
+    {pool: 1, key: "k", request_id: {}} => /request_id must be a JSON scalar/,
+    {pool: 1, key: "k", request_id: Float::NAN} => /request_id must be a JSON scalar/,
+    {pool: 1, key: "k", request_id: "\xFF"} => /request_id must be a JSON scalar/,
+    {pool: 1, key: "k", visitor: 3} => /visitor must be text/,
+    {pool: 1, key: "k", overflow: "12"} => /overflow must be ten digits/
   }.each do |fields, message|
     it "a request is refused: #{fields}" do
       assert_match message, assert_raises(ArgumentError) { Request.new(**fields) }.message
@@ -158,7 +158,7 @@ class ValueTest < RingwellTest
     body = '{"errors":{"invalid_data":"refer to error handle 77","class":"InternalServiceError"}}'
     error = Ringwell::ServerError.new(status: 500, body: body)
     assert_equal [77, "InternalServiceError", body, true],
-                 [error.handle, error.error_class, error.body, error.retryable?]
+      [error.handle, error.error_class, error.body, error.retryable?]
     ["<html>", "[]", "{}", '{"errors":[]}', "3", '{"errors":3}', "\xFF"].each do |other|
       error = Ringwell::ServerError.new(status: 403, body: other)
       assert_nil error.error_class
@@ -173,8 +173,8 @@ class ValueTest < RingwellTest
     assert Ringwell::DeadlineExceeded.new.retryable?
     refute Ringwell::ProtocolError.new.retryable?
     Ringwell.constants.map { |name| Ringwell.const_get(name) }
-            .select { |one| one.is_a?(Class) && one <= Exception }
-            .each { |one| assert_operator one, :<=, Ringwell::Error }
+      .select { |one| one.is_a?(Class) && one <= Exception }
+      .each { |one| assert_operator one, :<=, Ringwell::Error }
   end
 
   private

@@ -7,9 +7,9 @@ class WebhooksTest < RingwellTest
   Webhooks = Ringwell::Webhooks
   Signature = Webhooks::Signature
   # The specification's own libraries test with this.
-  VECTOR = { "secret" => "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", "id" => "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk",
+  VECTOR = {"secret" => "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", "id" => "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk",
              "timestamp" => 1_649_367_553, "body" => '{"email":"test@example.com","username":"test_user"}',
-             "signature" => "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw=" }.freeze
+             "signature" => "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw="}.freeze
   # Signed by the Python library: fixtures/webhooks.py.
   SIGNED = JSON.parse(File.read(File.expand_path("fixtures/webhooks.json", __dir__))).freeze
 
@@ -28,7 +28,7 @@ class WebhooksTest < RingwellTest
 
   it "a time that is off is refused, both ways, and one that is no time" do
     now = VECTOR["timestamp"]
-    { now + 300 => nil, now - 300 => nil, now + 301 => /too old/, now - 301 => /in the future/ }
+    {now + 300 => nil, now - 300 => nil, now + 301 => /too old/, now - 301 => /in the future/}
       .each { |clock, message| check(message, wrong(VECTOR, now: clock)) }
     ["x", "1.5", "", "-1", "9" * 13].each do |time|
       assert_equal "webhook-timestamp is no time", wrong(VECTOR.merge("timestamp" => time), now:)
@@ -38,9 +38,9 @@ class WebhooksTest < RingwellTest
   it "one right signature of several is enough, none is not, and what is none does no harm" do
     right = VECTOR["signature"]
     false_one = "v1,#{"A" * 43}="
-    { "#{false_one} #{false_one} #{right} #{false_one}" => true, "v1a,#{right[3..]} #{right}" => true,
+    {"#{false_one} #{false_one} #{right} #{false_one}" => true, "v1a,#{right[3..]} #{right}" => true,
       "#{false_one} " * 4 => false, "v1," => false, right[0..-2] => false, right[3..] => false,
-      "v2,#{right[3..]}" => false, "v1,ä" => false, " " => false, "#{false_one} " * 16 + right => false }
+      "v2,#{right[3..]}" => false, "v1,ä" => false, " " => false, "#{false_one} " * 16 + right => false}
       .each do |signatures, taken|
         assert_equal taken, wrong(VECTOR.merge("signature" => signatures)).nil?, signatures
       end
@@ -50,7 +50,7 @@ class WebhooksTest < RingwellTest
     both = Signature.new(SIGNED.first(2).map { |one| one["secret"] })
     SIGNED.first(2).each do |one|
       assert_nil both.wrong(*one.values_at("id"), one["timestamp"].to_s, one["signature"], one["body"],
-                            now: one["timestamp"])
+        now: one["timestamp"])
     end
     ["", "whsec_", "whsec_???", "whsec_#{["x" * 23].pack("m0")}", ["x" * 65].pack("m0"), nil].each do |secret|
       error = assert_raises(Ringwell::ConfigError) { Signature.new(secret.nil? ? [] : secret) }
@@ -86,12 +86,17 @@ class WebhooksTest < RingwellTest
 
   it "what is no event of ours has an answer" do
     hooks = endpoint
-    { "{" => 400, "[]" => 400, '{"type":3,"timestamp":"2026-11-22T08:00:00Z"}' => 400,
+    {"{" => 400, "[]" => 400, '{"type":3,"timestamp":"2026-11-22T08:00:00Z"}' => 400,
       '{"type":"a","timestamp":"soon"}' => 400, '{"type":"a","timestamp":"2026-11-22T08:00:00Z","data":3}' => 400,
       '{"type":"a","timestamp":"2026-11-22T08:00:00Z","new":1}' => 204, "\xFF" => 400, "" => 400,
-      "x" * 262_145 => 413 }.each { |body, status| assert_equal status, post(hooks, "msg_#{body.hash}", body)[0], body[0, 60] }
+      "x" * 262_145 => 413}.each { |body, status|
+      assert_equal status, post(hooks, "msg_#{body.hash}", body)[0],
+        body[0, 60]
+    }
     env = request("msg_1", event("call.completed"))
-    assert_equal [405, "POST"], hooks.call(env.merge("REQUEST_METHOD" => "GET")).then { |one| [one[0], one[1]["allow"]] }
+    assert_equal [405, "POST"], hooks.call(env.merge("REQUEST_METHOD" => "GET")).then { |one|
+                                  [one[0], one[1]["allow"]]
+                                }
     %w[ID TIMESTAMP SIGNATURE].each { |name| assert_equal 400, hooks.call(env.except("HTTP_WEBHOOK_#{name}"))[0] }
     assert_equal 401, hooks.call(env.merge("HTTP_WEBHOOK_ID" => "msg_2"))[0]
     assert_equal 401, hooks.call(env.except("rack.input"))[0]
@@ -101,7 +106,7 @@ class WebhooksTest < RingwellTest
 
   it "it keeps the rules of Rack" do
     require "rack"
-    env = Rack::MockRequest.env_for("/", :method => "POST", :input => event("call.completed"),
+    env = Rack::MockRequest.env_for("/", method: "POST", input: event("call.completed"),
                                          **request("msg_1", event("call.completed")).except("rack.input"))
     status, _, body = Rack::Lint.new(endpoint).call(env)
     body.each { |part| assert_instance_of String, part }
@@ -141,19 +146,19 @@ class WebhooksTest < RingwellTest
 
   def event(type)
     JSON.generate("type" => type, "timestamp" => "2026-11-22T08:00:00.123Z",
-                  "data" => { "id" => 7, "pool" => { "name" => "autos" }, "list" => [1, 2] })
+      "data" => {"id" => 7, "pool" => {"name" => "autos"}, "list" => [1, 2]})
   end
 
   def request(id, body)
-    { "REQUEST_METHOD" => "POST", "rack.input" => StringIO.new(body), "HTTP_WEBHOOK_ID" => id,
-      "HTTP_WEBHOOK_TIMESTAMP" => NOW.to_s, "HTTP_WEBHOOK_SIGNATURE" => Signature.sign(SECRET, id, NOW, body) }
+    {"REQUEST_METHOD" => "POST", "rack.input" => StringIO.new(body), "HTTP_WEBHOOK_ID" => id,
+      "HTTP_WEBHOOK_TIMESTAMP" => NOW.to_s, "HTTP_WEBHOOK_SIGNATURE" => Signature.sign(SECRET, id, NOW, body)}
   end
 
   def post(hooks, id, body) = hooks.call(request(id, body))
 
   def wrong(request, now: request["timestamp"])
     Signature.new(request["secret"]).wrong(request["id"], request["timestamp"].to_s, request["signature"],
-                                           request["body"], now:)
+      request["body"], now:)
   end
 
   def check(message, got) = message ? assert_match(message, got) : assert_nil(got)

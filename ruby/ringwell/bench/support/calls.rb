@@ -4,8 +4,8 @@
 # alone, and beside a thread that is always busy. They take turns; the middle of the rounds counts.
 class Calls
   WAYS = %i[fiddle shim].product([false, true]).freeze
-  POOL = { id: 1, key: "S3CR3TKEY0000001", numbers: ["8880000000-8880000999"],
-           overflow: "8880009999", lifetime: 0.01 }.freeze
+  POOL = {id: 1, key: "S3CR3TKEY0000001", numbers: ["8880000000-8880000999"],
+           overflow: "8880009999", lifetime: 0.01}.freeze
 
   # @param seconds [Float] of each measurement
   # @param rounds [Integer]
@@ -17,7 +17,7 @@ class Calls
       next unless drivers.include?(driver)
 
       [[driver, release_gvl],
-       Ringwell::Engine.open(durability: :memory, ring_pools: [POOL], driver:, release_gvl:)]
+        Ringwell::Engine.open(durability: :memory, ring_pools: [POOL], driver:, release_gvl:)]
     }.to_h
   end
 
@@ -34,7 +34,7 @@ class Calls
 
   private
 
-  def row = Ringwell::Request.new(pool: 1, key: POOL[:key], params: { m1: "autos" })
+  def row = Ringwell::Request.new(pool: 1, key: POOL[:key], params: {m1: "autos"})
 
   def within(busy)
     thread = Thread.new { loop { nil } } if busy

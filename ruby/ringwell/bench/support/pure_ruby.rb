@@ -4,8 +4,8 @@ require "cgi/escape"
 require "json"
 
 # What a team would write that has no engine: all pools in a hash, numbers in the order in which they
-# come free, JSON and unescaping by the standard library's extensions in C. Each number knows with which parameters it was
-# handed out, as otherwise no call could be attributed; nothing is kept on a disk.
+# come free, JSON and unescaping by the standard library's extensions in C. With each number
+# are the parameters with which it was handed out, as otherwise no call could be attributed; nothing is kept on a disk.
 class PureRuby
   SUFFIX = %r{\A(\d+)/allocate_number\.json\?(.*)\z}m
 
@@ -37,8 +37,8 @@ class PureRuby
 
     # What an answer says of a number, made once.
     def row(digits)
-      { "promo_number_formatted" => "#{digits[0, 3]}-#{digits[3, 3]}-#{digits[6, 4]}",
-        "promo_number" => digits, "tracking_url" => "" }.freeze
+      {"promo_number_formatted" => "#{digits[0, 3]}-#{digits[3, 3]}-#{digits[6, 4]}",
+        "promo_number" => digits, "tracking_url" => ""}.freeze
     end
   end
 
@@ -67,11 +67,11 @@ class PureRuby
     params = query($2)
     key = params.delete("ring_pool_key")
     pool = @pools[id]
-    named = row.key?("request_id") ? { "request_id" => row["request_id"] } : {}
+    named = row.key?("request_id") ? {"request_id" => row["request_id"]} : {}
     return named.merge(pool.allocate(now, params)) if pool && pool.key == key
 
     named.merge("error_class" => "InvalidKey",
-                "message" => "API Key '#{key}' is not valid for resource '#{id}'")
+      "message" => "API Key '#{key}' is not valid for resource '#{id}'")
   end
 
   # Four times as fast as URI.decode_www_form.

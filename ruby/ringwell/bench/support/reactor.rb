@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require "eventmachine"
-require "fiber"
 
 # The published API's bulk request in EventMachine's reactor, a fiber a request: as much of HTTP as the
 # sender of the benchmark speaks.

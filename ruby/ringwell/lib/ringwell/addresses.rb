@@ -51,7 +51,7 @@ module Ringwell
     def look_up
       found = @endpoint.look_up
       found.empty? ? settle(nil, SocketError.new("the name has no address")) : settle(found, nil)
-    rescue StandardError => error
+    rescue => error
       settle(nil, error)
     end
 

@@ -43,7 +43,7 @@ module Ringwell
       REASONS.key?(reason) or
         raise ArgumentError, "reason must be one of #{REASONS.keys}, got #{reason.inspect}"
       fill(Value.copy(pool), Value.copy(number), reason, Value.copy(request_id),
-           Value.copy(tracking_url))
+        Value.copy(tracking_url))
     end
 
     # Whether this is the number that all visitors share when no other can be had: calls to it
@@ -56,8 +56,8 @@ module Ringwell
 
     # The row as the API writes it.
     def as_json(*)
-      row = { "request_id" => request_id, "promo_number_formatted" => formatted,
-              "promo_number" => number, "tracking_url" => tracking_url }
+      row = {"request_id" => request_id, "promo_number_formatted" => formatted,
+              "promo_number" => number, "tracking_url" => tracking_url}
       row.delete("request_id") if request_id.nil?
       row["overflow"] = true if overflow?
       row

@@ -17,8 +17,8 @@ module Ringwell
 
     # Row errors that are not the caller's mistake, and the reason of the overflow number that is
     # shown instead, if it is known.
-    FAULTS = { pool_exhausted: :exhausted, service_unavailable: :failed,
-               internal_service_error: :failed }.freeze
+    FAULTS = {pool_exhausted: :exhausted, service_unavailable: :failed,
+               internal_service_error: :failed}.freeze
 
     # Asks for one number.
     #
@@ -36,7 +36,7 @@ module Ringwell
     # @raise [TransportError, ServerError] there was no answer, and no overflow number is known
     # @raise [ArgumentError] the request cannot be sent
     def allocate(pool, key: nil, params: nil, request_id: nil, overflow: nil, visitor: nil,
-                 deadline: nil)
+      deadline: nil)
       row = @rows.make(pool, key, params, request_id, overflow, visitor)
       outcome = settle([row], deadline, nil)[0]
       case outcome
@@ -109,11 +109,8 @@ module Ringwell
 
       @instrumentation.batch(requests.size, deadline || @deadline) do |payload|
         parts = Request.parts(requests)
-        Batch.new(if parts.size == 1
-                    outcomes(*parts[0], deadline, idempotency_key, payload)
-                  else
-                    outcomes_of_parts(parts, deadline, idempotency_key, payload)
-                  end)
+        terms = [deadline, idempotency_key, payload]
+        Batch.new(parts.size == 1 ? outcomes(*parts[0], *terms) : outcomes_of_parts(parts, *terms))
       end
     end
 
@@ -123,7 +120,7 @@ module Ringwell
       parts.each_with_index.flat_map do |(requests, body), part|
         key = "#{idempotency_key} part #{part}" if idempotency_key
         outcomes(requests, body, deadline.left!("rows from #{part * Request::ROWS_MAX} on"), key,
-                 payload)
+          payload)
       rescue DeadlineExceeded => error
         instead(requests, error, payload)
       end

@@ -40,10 +40,10 @@ module Ringwell
       rows = outcomes.map do |outcome|
         case outcome
         when Allocation, RowError then outcome.as_json
-        else { "error_class" => "ServiceUnavailable", "message" => outcome.message }
+        else {"error_class" => "ServiceUnavailable", "message" => outcome.message}
         end
       end
-      { "responses" => rows }
+      {"responses" => rows}
     end
 
     def to_json(*args) = as_json.to_json(*args)
@@ -74,10 +74,10 @@ module Ringwell
       number = row["promo_number"]
       if number.nil? || row.key?("error_class")
         return RowError.new(error_class: row.fetch("error_class"), message: row["message"].to_s,
-                            request_id: id)
+          request_id: id)
       end
       Allocation.row(request.pool, number, row["overflow"] ? :overflow : :allocated, id,
-                     row["tracking_url"].to_s)
+        row["tracking_url"].to_s)
     end
     private_class_method :outcome
 

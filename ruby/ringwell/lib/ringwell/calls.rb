@@ -33,18 +33,18 @@ module Ringwell
     # @raise [TransportError, ServerError] it is not recorded, or that is not known
     # @raise [ArgumentError] it cannot be sent
     def outcome(call, type:, value: nil, currency: nil, at: nil, external_id: nil,
-                idempotency_key: nil)
+      idempotency_key: nil)
       ID.match?(call.to_s) or raise ArgumentError, "call must be an id, got #{call.inspect}"
       value.is_a?(Float) and raise ArgumentError, "value must be exact: text, Integer or BigDecimal"
       value.nil? || currency or raise ArgumentError, "value needs a currency"
       external_id || idempotency_key or
         raise ArgumentError, "an outcome needs an external_id or an idempotency_key"
-      body = { type:, value: amount(value), currency:, at: time(at), external_id: }.compact
+      body = {type:, value: amount(value), currency:, at: time(at), external_id:}.compact
       key = idempotency_key || "#{call} #{type} #{external_id}"
       Allocator::IDEMPOTENCY_KEY.match?(key) or
         raise ArgumentError, "idempotency_key must be 1 to 256 printable ASCII characters"
       answer = @management.post("/v1/calls/#{call}/outcomes", JSON.generate(body),
-                                Deadline.new(@deadline), idempotency_key: key)
+        Deadline.new(@deadline), idempotency_key: key)
       answer.empty? ? {} : JSON.parse(answer)
     rescue JSON::ParserError => error
       raise ProtocolError, "the answer to an outcome is no JSON: #{error.message[0, 100].scrub}"

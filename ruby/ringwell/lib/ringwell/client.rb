@@ -26,7 +26,7 @@ module Ringwell
     # @param allow_blocking [Boolean] whether calls may block EventMachine's reactor
     # @raise [ConfigError] says what is wrong
     def initialize(endpoints, deadline: 0.15, connections: 16, idle: 30, pools: [], overflow: {},
-                   instrumenter: :active_support, headers: nil, allow_blocking: false)
+      instrumenter: :active_support, headers: nil, allow_blocking: false)
       endpoints = Array(endpoints).map { |text| Endpoint.new(text: text) }
       endpoints.empty? and raise ConfigError, "a client needs an endpoint"
       check_limits(deadline, connections, idle)
@@ -87,7 +87,7 @@ module Ringwell
     private
 
     def check_limits(deadline, connections, idle)
-      { deadline:, idle: }.each do |name, value|
+      {deadline:, idle:}.each do |name, value|
         value.is_a?(Numeric) && value.positive? or
           raise ConfigError, "#{name} must be seconds above 0, got #{value.inspect}"
       end

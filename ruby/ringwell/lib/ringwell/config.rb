@@ -12,7 +12,7 @@ module Ringwell
   #       "42": { key: "s3cr3t", overflow: "8005550100" }
   class Config < Value
     value_fields :endpoints, :deadline, :connections, :idle, :pools, :fake, :management, :snippet,
-                 secret: [:management]
+      secret: [:management]
 
     # @param endpoints [String, Array<String>] and what {Client#initialize} takes
     # @param pools [Enumerable<Pool>]
@@ -21,7 +21,7 @@ module Ringwell
     # @param snippet [Hash, nil] `url`, `site`, and perhaps `integrity` and `file`, for the tag helper
     #   of Rails
     def initialize(endpoints: nil, deadline: 0.15, connections: 16, idle: 30, pools: [], fake: false,
-                   management: nil, snippet: nil)
+      management: nil, snippet: nil)
       fake || endpoints or raise ArgumentError, "missing keyword: :endpoints"
       @endpoints = Value.copy(Array(endpoints))
       @deadline = deadline

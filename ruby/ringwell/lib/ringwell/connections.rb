@@ -65,7 +65,7 @@ module Ringwell
     end
 
     # How many connections are idle and how many in use.
-    def to_h = @mutex.synchronize { { idle: @idle.size, taken: @taken } }
+    def to_h = @mutex.synchronize { {idle: @idle.size, taken: @taken} }
 
     private
 

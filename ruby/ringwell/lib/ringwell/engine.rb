@@ -29,7 +29,7 @@ module Ringwell
       def open(config: nil, data: nil, durability: nil, ring_pools: nil, deadline: nil, **more)
         pools = ring_pools&.map { |pool| pool_json(**pool) }
         milliseconds = (deadline * 1000).ceil if deadline
-        options = { config:, data:, durability:, pools:, deadline_ms: milliseconds }.compact
+        options = {config:, data:, durability:, pools:, deadline_ms: milliseconds}.compact
         engine = new_or_again(JSON.generate(options), **more)
         return engine unless block_given?
 
@@ -54,8 +54,8 @@ module Ringwell
       end
 
       def pool_json(id:, key:, numbers:, overflow: nil, lifetime: 1800, **more)
-        { id: Integer(id), ring_pool_key: key, numbers: numbers.to_a, lifetime_seconds: lifetime,
-          overflow_number: overflow, **more }.compact
+        {id: Integer(id), ring_pool_key: key, numbers: numbers.to_a, lifetime_seconds: lifetime,
+          overflow_number: overflow, **more}.compact
       end
     end
 
@@ -82,7 +82,7 @@ module Ringwell
     # @param instrumenter [#instrument, Symbol, nil] :active_support for ActiveSupport::Notifications
     #   as soon as it is loaded
     def initialize(options, release_gvl: false, library: Library.path, driver: nil, pools: [],
-                   overflow: {}, instrumenter: :active_support)
+      overflow: {}, instrumenter: :active_support)
       @library = Library.new(library, release_gvl: release_gvl, driver: driver)
       @handle = @library.open(options)
       ObjectSpace.define_finalizer(self, self.class.send(:closing, @library, @handle))

@@ -116,7 +116,7 @@ module Ringwell
 
     def retryable? = %i[pool_exhausted service_unavailable].include?(code)
 
-    def to_h = { code:, error_class:, message:, request_id:, handle: }
+    def to_h = {code:, error_class:, message:, request_id:, handle:}
 
     def deconstruct_keys(_keys) = to_h
 
@@ -127,7 +127,7 @@ module Ringwell
 
     # The row as the API writes it.
     def as_json(*)
-      { "request_id" => request_id, "error_class" => error_class, "message" => message }.compact
+      {"request_id" => request_id, "error_class" => error_class, "message" => message}.compact
     end
 
     def to_json(*args) = as_json.to_json(*args)

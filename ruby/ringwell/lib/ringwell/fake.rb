@@ -131,7 +131,7 @@ module Ringwell
 
         prefix = format("%03d55501", 200 + @rings.size)
         pool(pool, key: nil, numbers: (1..98).map { |last| format("%s%02d", prefix, last) },
-                   overflow: @overflow.fetch(pool, "#{prefix}99"))
+          overflow: @overflow.fetch(pool, "#{prefix}99"))
         @rings[pool]
       end
     end
@@ -152,7 +152,7 @@ module Ringwell
     end
 
     def refused(status, error_class, message)
-      body = { "errors" => { "invalid_data" => message, "class" => error_class } }
+      body = {"errors" => {"invalid_data" => message, "class" => error_class}}
       raise ServerError.new(status: status, body: JSON.generate(body))
     end
 
@@ -165,7 +165,7 @@ module Ringwell
         .filter_map { |name| [name, outcome[name]] if outcome.key?(name) }.to_h
     end
 
-    def error(error_class, message) = { "error_class" => error_class, "message" => message }
+    def error(error_class, message) = {"error_class" => error_class, "message" => message}
 
     def allocation(pool, query)
       params = query.split("&").to_h do |part|
@@ -208,7 +208,7 @@ module Ringwell
 
     def hand_out(ring, number, params)
       shown = number || ring.overflow
-      @history << { pool: ring.id, number: shown, overflow: number.nil?, params:, at: @now }
+      @history << {pool: ring.id, number: shown, overflow: number.nil?, params:, at: @now}
       Allocation.new(pool: ring.id, number: shown, reason: number ? :allocated : :overflow)
     end
   end

@@ -8,7 +8,7 @@ module Ringwell
     VALUE = /\A[\x20-\x7e\t]*\z/
     # Names that the client writes itself.
     RESERVED = %w[host content-length content-type transfer-encoding connection idempotency-key
-                  ringwell-deadline-ms].freeze
+      ringwell-deadline-ms].freeze
     USER_AGENT = "ringwell-ruby/#{VERSION}".freeze
 
     # @param more [Hash, #call, nil]
@@ -29,7 +29,7 @@ module Ringwell
     private
 
     def written(headers)
-      headers = { "user-agent" => USER_AGENT }.merge(headers.to_h.transform_keys { |name| name.to_s.downcase })
+      headers = {"user-agent" => USER_AGENT}.merge(headers.to_h.transform_keys { |name| name.to_s.downcase })
       headers.map { |name, value| line(name, value.to_s) }.join.freeze
     end
 

@@ -7,7 +7,7 @@ module Ringwell
   # the caller gave.
   class Request < Value
     value_fields :pool, :key, :params, :request_id, :overflow, :visitor, secret: [:key],
-                                                                         computed: [:params]
+      computed: [:params]
 
     # The server says which ids there are; here they must only fit into a path.
     POOL = /\A[A-Za-z0-9._~-]+\z/
@@ -77,7 +77,7 @@ module Ringwell
 
     # The row as the API reads it.
     def as_json(*)
-      row = { "api_suffix" => suffix }
+      row = {"api_suffix" => suffix}
       row["request_id"] = request_id unless request_id.nil?
       row
     end
@@ -143,10 +143,10 @@ module Ringwell
 
     def checked_id(id)
       valid = case id
-              when String then id.valid_encoding?
-              when Float then id.finite?
-              else id.is_a?(Integer) || id == true || id == false
-              end
+      when String then id.valid_encoding?
+      when Float then id.finite?
+      else id.is_a?(Integer) || id == true || id == false
+      end
       valid ? id : raise(ArgumentError, "request_id must be a JSON scalar, got #{id.inspect}")
     end
   end

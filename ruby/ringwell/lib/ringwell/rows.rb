@@ -26,7 +26,7 @@ module Ringwell
     def make(pool, key, params, request_id, overflow, visitor)
       pool = pool.to_s unless pool.is_a?(String)
       Request.row(self, pool, key || @keys[pool], params, request_id, overflow || @overflow[pool],
-                  visitor)
+        visitor)
     end
 
     # A row's pool, key and beginning, all frozen.

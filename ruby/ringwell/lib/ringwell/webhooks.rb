@@ -79,7 +79,7 @@ module Ringwell
     def read(input)
       return "" unless input
 
-      input.rewind if input.respond_to?(:rewind)
+      input.respond_to?(:rewind) && input.rewind
       body = input.read(BODY_BYTES_MAX + 1) || ""
       body if body.bytesize <= BODY_BYTES_MAX
     end
@@ -101,7 +101,7 @@ module Ringwell
     def answer(status, text = nil, **headers)
       return [status, {}, []] unless text
 
-      [status, { "content-type" => "text/plain; charset=utf-8", **headers }, ["#{text}\n"]]
+      [status, {"content-type" => "text/plain; charset=utf-8", **headers}, ["#{text}\n"]]
     end
   end
 end

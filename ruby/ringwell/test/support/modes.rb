@@ -18,7 +18,7 @@ module Modes
     results = Array.new(count)
     job = lambda do |index|
       results[index] = block.call(index)
-    rescue StandardError => error
+    rescue => error
       results[index] = error
     end
     send(mode, count, job)

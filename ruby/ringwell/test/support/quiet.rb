@@ -14,6 +14,6 @@ module Quiet
 
   # Options of Puma::Server.new.
   def self.puma_options
-    Puma::Events.respond_to?(:null) ? {} : { log_writer: Puma::LogWriter.null }
+    Puma::Events.respond_to?(:null) ? {} : {log_writer: Puma::LogWriter.null}
   end
 end

@@ -15,7 +15,7 @@ class Readme
   def initialize(file, url)
     @file = file
     @blocks = File.read(file).scan(/^```ruby\n(.*?)^```/m).flatten
-                  .map { |block| block.sub("http://127.0.0.1:8080", url) }
+      .map { |block| block.sub("http://127.0.0.1:8080", url) }
     @place = TOPLEVEL_BINDING.dup
   end
 
@@ -57,5 +57,5 @@ end
 if $PROGRAM_NAME == __FILE__
   checked = Readme.new(*ARGV).run
   puts "#{checked} values", Ringwell::Engine::Library.path, Ringwell::Engine::Library.driver,
-       $LOADED_FEATURES.grep(/ringwell\.rb\z/)
+    $LOADED_FEATURES.grep(/ringwell\.rb\z/)
 end

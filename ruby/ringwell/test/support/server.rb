@@ -93,7 +93,7 @@ class Server
   def start(environment)
     clean = ENV.keys.grep(/\ARINGWELL_/).to_h { |name| [name, nil] }
     @pid = Process.spawn(clean.merge(environment), Server.program, *command, chdir: @files, in: :close, out: File::NULL,
-                         err: "#{@files}/log")
+      err: "#{@files}/log")
   end
 
   def wait

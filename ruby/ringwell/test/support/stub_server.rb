@@ -33,8 +33,8 @@ class StubServer
   def self.rows(body)
     JSON.parse(body)["requests"].each_with_index.map do |row, index|
       number = format("888555%04d", index)
-      { "request_id" => row["request_id"], "promo_number_formatted" => "",
-        "promo_number" => number, "tracking_url" => "" }.compact
+      {"request_id" => row["request_id"], "promo_number_formatted" => "",
+        "promo_number" => number, "tracking_url" => ""}.compact
     end
   end
 

@@ -26,7 +26,7 @@ module Ringwell
         @abi_version = function("abi_version", [], result: -Fiddle::TYPE_INT)
         @open = function("open", [*TEXT, Fiddle::TYPE_VOIDP, Fiddle::TYPE_VOIDP])
         @bulk = function("bulk", [HANDLE, *TEXT, *TEXT, HANDLE, Fiddle::TYPE_VOIDP],
-                         need_gvl: !release_gvl)
+          need_gvl: !release_gvl)
         @status = task("status", need_gvl: true)
         @flush, @snapshot, @close = %w[flush snapshot close].map { |name| task(name) }
         @free = function("free", [Fiddle::TYPE_VOIDP], result: Fiddle::TYPE_VOID, need_gvl: true)

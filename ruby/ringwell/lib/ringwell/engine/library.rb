@@ -48,7 +48,7 @@ module Ringwell
         def refuse(status, bytes)
           raise ServerError.new(status: status, body: bytes) if status.positive?
 
-          raise({ FORKED => Forked, PANICKED => Panicked }.fetch(status, EngineError), bytes)
+          raise({FORKED => Forked, PANICKED => Panicked}.fetch(status, EngineError), bytes)
         end
 
         NAME = "ringwell_embed.#{RbConfig::CONFIG["SOEXT"]}"

@@ -8,10 +8,10 @@ module Ringwell
     class Answer
       JSON_TYPE = "application/json"
       XML = %(<?xml version="1.0" encoding="UTF-8"?>\n)
-      TYPES = { "json" => JSON_TYPE, "xml" => "application/xml", "csv" => "text/csv" }.freeze
+      TYPES = {"json" => JSON_TYPE, "xml" => "application/xml", "csv" => "text/csv"}.freeze
       # Of a single allocation that got no number; every class that is not here is a fault.
-      STATUSES = { "InvalidKey" => 401, "InvalidInput" => 403, "PoolExhausted" => 503,
-                   "ServiceUnavailable" => 503 }.freeze
+      STATUSES = {"InvalidKey" => 401, "InvalidInput" => 403, "PoolExhausted" => 503,
+                   "ServiceUnavailable" => 503}.freeze
 
       class << self
         # The bytes of a batch's answer.
@@ -19,7 +19,7 @@ module Ringwell
 
         # A whole request that is refused.
         def refused(status, error_class, message, **headers)
-          errors = { "errors" => { "invalid_data" => message, "class" => error_class } }
+          errors = {"errors" => {"invalid_data" => message, "class" => error_class}}
           new(status, JSON_TYPE, JSON.generate(errors), **headers)
         end
 
@@ -39,7 +39,7 @@ module Ringwell
         # A single allocation without a number.
         def failed(error_class, message, format)
           status = STATUSES.fetch(error_class, 500)
-          headers = { "x-content-type-options": "nosniff" }
+          headers = {"x-content-type-options": "nosniff"}
           headers[:"retry-after"] = message[/(\d+) seconds/, 1] || "1" if status == 503
           type = format == "xml" ? TYPES["xml"] : "text/plain; charset=utf-8"
           new(status, type, error(error_class, message, format), **headers)
@@ -53,7 +53,7 @@ module Ringwell
           case format
           when "json"
             JSON.generate("promo_number_formatted" => formatted, "tracking_url" => url,
-                          "promo_number" => number)
+              "promo_number" => number)
           when "xml"
             "#{XML}<Response><PromoNumberFormatted>#{formatted}</PromoNumberFormatted>" \
             "<PromoNumber>#{number}</PromoNumber><TrackingUrl>#{xml(url)}</TrackingUrl>" \
@@ -72,7 +72,7 @@ module Ringwell
         # XML 1.0 has no control characters beside line feed and tab, and not the last two.
         def xml(text)
           text.gsub("&", "&amp;").gsub("<", "&lt;").gsub(">", "&gt;")
-              .gsub(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\ufffe\uffff]/, "\ufffd")
+            .gsub(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\ufffe\uffff]/, "\ufffd")
         end
 
         def csv(text)
@@ -83,7 +83,7 @@ module Ringwell
       # @param headers [Hash{Symbol => String}] names in lower case, as Rack 3 wants them
       def initialize(status, type, body, **headers)
         @status = status
-        @headers = { "content-type" => type, "cache-control" => "no-store" }
+        @headers = {"content-type" => type, "cache-control" => "no-store"}
         @headers.update(headers.transform_keys(&:to_s))
         @body = body
       end

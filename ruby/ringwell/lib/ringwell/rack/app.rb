@@ -33,7 +33,8 @@ module Ringwell
         @draining = false
       end
 
-      # Turns `/status` to 503, as it is while the backend is not ready, so that a proxy looks elsewhere. Requests are still answered.
+      # Turns `/status` to 503, as it is while the backend is not ready, so that a proxy looks
+      # elsewhere. Requests are still answered.
       def drain! = @draining = true
 
       # @param env [Hash] of Rack
@@ -63,7 +64,7 @@ module Ringwell
         path.start_with?("/api/") && rest or return nothing_here
         DATE.match?(version) or
           return Answer.refused(400, "InvalidInput",
-                                "the API version in the path must be a date such as 2013-07-01")
+            "the API version in the path must be a date such as 2013-07-01")
         return bulk(env) if rest.casecmp?("bulk.json")
 
         parts = SINGLE.match(rest) or return nothing_here
@@ -90,8 +91,8 @@ module Ringwell
           return Answer.refused(400, "InvalidInput", "content-length is no number")
         body = read_body(env["rack.input"], length) or
           return Answer.refused(413, "InvalidInput",
-                                "the body may have at most #{@body_bytes} bytes",
-                                connection: "close")
+            "the body may have at most #{@body_bytes} bytes",
+            connection: "close")
         return cut_short(body, length) unless length.empty? || length.to_i == body.bytesize
 
         Answer.batch(@backend.bulk(body, **terms(env)))
@@ -110,8 +111,8 @@ module Ringwell
 
       def cut_short(body, length)
         Answer.refused(400, "InvalidInput",
-                       "the body has #{body.bytesize} of #{length} bytes: it was cut short, or a " \
-                       "middleware in front of this one has read it")
+          "the body has #{body.bytesize} of #{length} bytes: it was cut short, or a " \
+          "middleware in front of this one has read it")
       end
 
       # Keywords only for headers that were sent: a backend may do without.
@@ -135,17 +136,17 @@ module Ringwell
 
         if @bulk_only
           return Answer.refused(403, "OnlyBulkNumberAllocationAllowed",
-                                "Numbers are automatically allocated by the PNAPI server")
+            "Numbers are automatically allocated by the PNAPI server")
         end
         query = printable(env["QUERY_STRING"].to_s)
         if path.bytesize + 1 + query.bytesize > URI_BYTES
           return Answer.refused(414, "InvalidInput",
-                                "path and query may have at most #{URI_BYTES} bytes")
+            "path and query may have at most #{URI_BYTES} bytes")
         end
         return unknown_pool(pool, query, format) unless pool.match?(/\A\d+\z/)
 
         suffix = "#{pool}/allocate_number.json?#{query}"
-        answer = @backend.bulk(JSON.generate("requests" => [{ "api_suffix" => suffix }]))
+        answer = @backend.bulk(JSON.generate("requests" => [{"api_suffix" => suffix}]))
         Answer.single(JSON.parse(answer).fetch("responses").first, format)
       end
 
@@ -165,11 +166,11 @@ module Ringwell
 
       def wrong_method(allow)
         Answer.refused(405, "MethodNotAllowed",
-                       "this path takes another method; the Allow header names it", allow: allow)
+          "this path takes another method; the Allow header names it", allow: allow)
       end
 
       def refusal(error)
-        headers = error.status == 503 ? { "retry-after": "1" } : {}
+        headers = error.status == 503 ? {"retry-after": "1"} : {}
         Answer.new(error.status, Answer::JSON_TYPE, error.body, **headers)
       end
 

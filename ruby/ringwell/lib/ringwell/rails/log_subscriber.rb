@@ -23,7 +23,7 @@ module Ringwell
       def write(event, counts)
         reason = event.payload[:reason]
         line = ["Ringwell #{event.name.delete_suffix(".ringwell")} (#{event.duration.round(1)}ms)",
-                event.payload[:endpoint], counts, reason].compact.join(" ")
+          event.payload[:endpoint], counts, reason].compact.join(" ")
         reason ? warn { line } : debug { line }
       end
     end

@@ -21,7 +21,7 @@ module Ringwell
 
     queue_as :default
     retry_on TransportError, Retryable, attempts: ATTEMPTS,
-                                        wait: ->(executions) { (executions**4) + 2 }
+      wait: ->(executions) { (executions**4) + 2 }
 
     # @param call [String, Integer] the call's id
     # @param outcome see {Calls#outcome}

@@ -19,15 +19,15 @@ module Ringwell
       # @return [String] safe HTML
       # @raise [ConfigError] the key is none, or the address is not one of the web
       def ringwell_snippet_tag(site: nil, url: nil, integrity: nil, file: "rw.js", **options)
-        settings = Rails.settings&.snippet || {}
+        settings = (Rails.settings && Rails.settings.snippet) || {}
         site ||= settings[:site] or return "".html_safe
         url ||= settings[:url]
         integrity ||= settings[:integrity]
         file = settings.fetch(:file, file)
         SnippetHelper.check(site, url)
-        options = { crossorigin: "anonymous", integrity: }.merge(options) if integrity
+        options = {crossorigin: "anonymous", integrity:}.merge(options) if integrity
         nonce = respond_to?(:content_security_policy_nonce) && content_security_policy_nonce
-        tag.script(src: "#{url.chomp("/")}/#{file}", async: true, nonce: nonce || nil, data: { site: }, **options)
+        tag.script(src: "#{url.chomp("/")}/#{file}", async: true, nonce: nonce || nil, data: {site:}, **options)
       end
 
       # Fails for keys that must not reach a browser.

@@ -62,7 +62,7 @@ module Ringwell
 
       def right?(id, timestamp, signatures, body)
         given = signatures.split(" ", SIGNATURES_MAX + 1).first(SIGNATURES_MAX)
-                          .filter_map { |one| one.delete_prefix(VERSION) if one.start_with?(VERSION) }
+          .filter_map { |one| one.delete_prefix(VERSION) if one.start_with?(VERSION) }
         wanted = @keys.map { |key| self.class.send(:digest, key, id, timestamp, body) }
         # All of them, so that the time tells nothing.
         wanted.product(given).count { |one, other|

@@ -12,7 +12,7 @@ module Ringwell
       source_root File.expand_path("templates", __dir__)
 
       class_option :url, type: :string, default: "http://127.0.0.1:8080",
-                         desc: "The server for development"
+        desc: "The server for development"
       class_option :pool, type: :string, default: "1", desc: "The ring pool's id"
 
       # Writes the settings of all environments.
@@ -20,12 +20,12 @@ module Ringwell
 
       # Has the tests begin with a fresh fake, in whatever framework the application uses.
       def add_to_tests
-        { "test/test_helper.rb" => "minitest", "spec/rails_helper.rb" => "rspec" }
+        {"test/test_helper.rb" => "minitest", "spec/rails_helper.rb" => "rspec"}
           .each do |file, framework|
             next unless File.exist?(File.expand_path(file, destination_root))
 
             insert_into_file file, "require \"ringwell/#{framework}\"\n",
-                             after: /require ["'](?:rails\/test_help|rspec\/rails)["']\n/
+              after: /require ["'](?:rails\/test_help|rspec\/rails)["']\n/
           end
       end
 
