@@ -64,7 +64,7 @@ class SmallScheduler
     @bell.read_nonblock(4096, exception: false) if readable&.include?(@bell)
     readable&.each { |io| wake(reading[io], IO::READABLE) }
     writable&.each { |io| wake(writing[io], IO::WRITABLE) }
-    wake([@from_elsewhere.pop], true) until @from_elsewhere.empty?
+    wake_blocked(@from_elsewhere.pop) until @from_elsewhere.empty?
     wake(@wake_at.select { |_, at| at <= now }.keys, false)
   end
 
@@ -78,6 +78,11 @@ class SmallScheduler
     fibers&.each do |fiber|
       @ready << [fiber, result] if @waiting.key?(fiber) && @ready.none? { |one, _| one == fiber }
     end
+  end
+
+  # A wake-up may come late: the fiber has given up then, and waits for an IO perhaps.
+  def wake_blocked(fiber)
+    wake([fiber], true) unless @waiting[fiber]
   end
 
   def pause
