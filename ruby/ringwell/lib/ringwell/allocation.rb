@@ -17,21 +17,15 @@ module Ringwell
     }.freeze
 
     class << self
-      # The overflow number in place of an answer to a row.
+      # The answer to a request, quicker than by keywords.
       #
       # @param request [Request]
-      # @param number [String] ten digits
+      # @param number [String] ten digits, frozen
       # @param reason [Symbol] one of {REASONS}
+      # @param tracking_url [String, nil] frozen
       # @return [Allocation]
-      def overflow(request, number, reason)
-        row(request.pool, number, reason, request.request_id, "")
-      end
-
-      # An allocation from its fields in the order of {#initialize}, quicker than by keywords.
-      #
-      # @return [Allocation]
-      def row(pool, number, reason, request_id, tracking_url)
-        allocate.send(:fill, pool, number, reason, request_id, tracking_url)
+      def row(request, number, reason, tracking_url = nil)
+        allocate.fill(request.pool, number, reason, request.request_id, tracking_url || "")
       end
     end
 
@@ -65,9 +59,10 @@ module Ringwell
 
     def to_json(*args) = as_json.to_json(*args)
 
-    private
-
-    # Takes values that are frozen.
+    # Fills a new allocation with values that are frozen. For {.row} alone; one that is made already
+    # is frozen.
+    #
+    # @return [self]
     def fill(pool, number, reason, request_id, tracking_url)
       Request::NUMBER.match?(number) or
         raise ArgumentError, "number must be ten digits, got #{number.inspect}"

@@ -128,14 +128,7 @@ module Ringwell
 
     def outcomes(requests, body, deadline, idempotency_key, payload)
       answer = exchange(body, deadline, idempotency_key, payload)
-      outcomes = Batch.read(answer, requests)
-      outcomes.each_with_index do |outcome, row|
-        if outcome.is_a?(Allocation)
-          learn(outcome) if outcome.overflow?
-        elsif (reason = FAULTS[outcome.code]) && (number = known_overflow(requests[row]))
-          outcomes[row] = Allocation.overflow(requests[row], number, reason)
-        end
-      end
+      Batch.read(answer, requests) { |row, outcome| instead_of(outcome, requests[row]) }
     rescue TransportError, ServerError => error
       # A request that is wrong in itself would never be noticed behind overflow numbers.
       raise if error.is_a?(ServerError) && error.status < 500
@@ -143,22 +136,29 @@ module Ringwell
       instead(requests, error, payload)
     end
 
+    # What a row gets that has no number of its own. An overflow number is kept for the day when nobody
+    # answers.
+    def instead_of(outcome, request)
+      if outcome.is_a?(Allocation)
+        known = @overflow.key?(outcome.pool) || @overflow.size < LEARNT_MAX
+        @overflow[outcome.pool] = outcome.number if known
+        return outcome
+      end
+      reason = FAULTS[outcome.code]
+      number = reason && known_overflow(request)
+      number ? Allocation.row(request, number, reason) : outcome
+    end
+
     # What rows get that have no answer.
     def instead(requests, error, payload)
       payload[:reason] = error.reason if payload
       requests.map do |request|
         number = known_overflow(request)
-        number ? Allocation.overflow(request, number, error.reason) : error
+        number ? Allocation.row(request, number, error.reason) : error
       end
     end
 
     def known_overflow(request) = request.overflow || @overflow[request.pool]
-
-    # An overflow number that was handed out is worth keeping for the day when nobody answers.
-    def learn(outcome)
-      known = @overflow.key?(outcome.pool) || @overflow.size < LEARNT_MAX
-      @overflow[outcome.pool] = outcome.number if known
-    end
 
     def bulk_bytes(body, deadline, idempotency_key)
       @instrumentation.bytes(body.bytesize, deadline || @deadline) do |payload|

@@ -52,6 +52,9 @@ module Ringwell
     #
     # @param body [String]
     # @param requests [Array<Request>] what was asked
+    # @yieldparam index [Integer] of each row that is no number of its own
+    # @yieldparam outcome [Allocation, RowError]
+    # @yieldreturn [Allocation, RowError] what it becomes
     # @return [Array<Allocation, RowError>]
     # @raise [ProtocolError] if that is no answer to the requests
     def self.read(body, requests)
@@ -59,27 +62,30 @@ module Ringwell
       rows.size == requests.size or
         raise ProtocolError, "#{requests.size} rows were asked, #{rows.size} answered"
       index = -1
-      requests.map { |request| outcome(rows[index += 1], request) }
+      requests.map do |request|
+        row = rows[index += 1]
+        number = row["promo_number"]
+        check_id(row, request)
+        next Allocation.row(request, number, :allocated, row["tracking_url"]) if number && !row["overflow"]
+
+        yield index, number ? Allocation.row(request, number, :overflow, row["tracking_url"]) : error(row)
+      end
     rescue JSON::ParserError, KeyError, TypeError, NoMethodError, ArgumentError => error
       raise ProtocolError, "the answer is not one to a batch: #{error.message}"
     end
 
-    # What became of one row. The echoed id is compared, because a row that is answered with the
-    # number of another visitor would be worse than none. (A server that finds an id unfit leaves
-    # it out.)
-    def self.outcome(row, request)
+    # A row that is answered with the number of another visitor would be worse than none. (A server
+    # that finds an id unfit leaves it out.)
+    def self.check_id(row, request)
       id = row["request_id"]
       id == request.request_id || (id.nil? && !row.key?("request_id")) or
         raise ProtocolError, "the answer has rows of another request"
-      number = row["promo_number"]
-      if number.nil? || row.key?("error_class")
-        return RowError.new(error_class: row.fetch("error_class"), message: row["message"].to_s,
-          request_id: id)
-      end
-      Allocation.row(request.pool, number, row["overflow"] ? :overflow : :allocated, id,
-        row["tracking_url"].to_s)
     end
-    private_class_method :outcome
+
+    def self.error(row)
+      RowError.new(error_class: row.fetch("error_class"), message: row["message"].to_s, request_id: row["request_id"])
+    end
+    private_class_method :check_id, :error
 
     # Collects the requests of a batch in the block of {Allocator#bulk}.
     class Builder

@@ -25,8 +25,7 @@ module Ringwell
     # @raise [ArgumentError] names what cannot be sent
     def make(pool, key, params, request_id, overflow, visitor)
       pool = pool.to_s unless pool.is_a?(String)
-      Request.row(self, pool, key || @keys[pool], params, request_id, overflow || @overflow[pool],
-        visitor)
+      Request.allocate.fill(self, pool, key || @keys[pool], params, request_id, overflow || @overflow[pool], visitor)
     end
 
     # A row's pool, key and beginning, all frozen.
