@@ -164,6 +164,7 @@ class EngineTest < RingwellTest
       data = "data"
       shards = 1
       durability = "#{durability}"
+      deadline = "10s"
       # As small as they may be: they are filled with zeros first.
       journal.segment_bytes = "1MiB"
       #{pool}

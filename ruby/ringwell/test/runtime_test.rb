@@ -24,7 +24,8 @@ class RuntimeTest < RingwellTest
 
   {"with objects that move" => [[], "compact"], "compiled by YJIT" => [["--yjit"], ""]}.each do |name, (options, mode)|
     it "the engine and its rows work #{name}" do
-      supported = system(RbConfig.ruby, *options, "-e", "", %i[out err] => File::NULL)
+      compiled = options.empty? || "RubyVM::YJIT.enabled?"
+      supported = system(RbConfig.ruby, *options, "-e", "exit #{compiled}", %i[out err] => File::NULL)
       skip "this Ruby has no #{options.join}" unless supported
       said, = Open3.capture2e(RbConfig.ruby, *options, "-W0", "-I", LIB, "-e", PROGRAM, mode)
       assert_equal "[80]\n", said
