@@ -89,7 +89,7 @@ class OptionsTest < RingwellTest
     @fake.refuse!
     assert_equal 503, status(app, "/status")[0]
     bulk = status(app, "/api/2013-07-01/bulk.json", "HEAD")
-    assert_equal [405, "POST", ""], [bulk[0], bulk[1]["allow"], bulk[2]]
+    assert_equal [405, "POST, OPTIONS", ""], [bulk[0], bulk[1]["allow"], bulk[2]]
     # A backend that cannot say is up.
     assert_equal 200, status(Ringwell::Rack::App.new(Object.new), "/status")[0]
   end
