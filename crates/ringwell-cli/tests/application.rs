@@ -65,6 +65,10 @@ impl Backend {
 
     /// A server that knows one pool by itself.
     fn site(&self, more: &str) -> Site {
+        self.site_with(more, "")
+    }
+
+    fn site_with(&self, more: &str, of_application: &str) -> Site {
         let folder = TempDir::new().unwrap();
         let data = folder.path().join("data");
         fs::write(folder.path().join("app.token"), "the-token-of-the-application\n").unwrap();
@@ -73,7 +77,7 @@ impl Backend {
         let more = format!(
             "shards = 2\n{more}\n[application]\nurl = \"http://127.0.0.1:{port}/pools/{{id}}.json\"\n\
              token_file = \"app.token\"\nwebhook_secret_file = \"hook.secret\"\n\
-             refusal_age = \"500ms\"\n"
+             refusal_age = \"500ms\"\n{of_application}"
         );
         Site::with_data(folder, data, vec![Pool::new(1, 100, LONG)], &more)
     }
@@ -234,6 +238,60 @@ fn a_slow_or_broken_application_costs_its_own_rows_and_the_deadline_holds() {
         assert!(log.contains(told), "{told}: {log}");
     }
     assert!(!log.contains("the-token-of-the-application"));
+    server.stop();
+}
+
+/// Asks for a pool again and again until `is_it` holds of the answer.
+fn ask_until(client: &mut Client, pool: &Pool, is_it: impl Fn(&Answer) -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    for round in 0.. {
+        let answer = ask(client, std::slice::from_ref(pool), &format!("until-{round}"));
+        if is_it(&answer) {
+            return;
+        }
+        assert!(Instant::now() < until, "{}", answer.body);
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_pool_that_the_application_gave_is_asked_for_again_and_goes_if_nobody_uses_it() {
+    let backend = Backend::new(Duration::ZERO);
+    let pool = Pool::new(5, 500, LONG);
+    let (idle, ended) = (Pool::new(6, 5, LONG), Pool::new(7, 500, LONG));
+    [&pool, &idle, &ended].into_iter().for_each(|pool| backend.knows(pool));
+    let site = backend.site_with("", "pool_age = \"1s\"\n");
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    let all = [pool.clone(), idle.clone(), ended.clone()];
+    let rows = batch::rows(&ask(&mut client, &all, "first"));
+    assert!(rows.iter().all(|row| !row.overflow && row.number > 0), "{rows:?}");
+    // No push tells the server: a key is another, and a pool has gone.
+    let changed = Pool { key: "another-key-of-5".into(), ..pool.clone() };
+    backend.knows(&changed);
+    backend.replies.lock().unwrap().remove(&ended.id);
+    ask_until(&mut client, &pool, |answer| answer.body.contains("InvalidKey"));
+    ask_until(&mut client, &changed, |answer| batch::rows(answer)[0].number > 0);
+    ask_until(&mut client, &ended, |answer| answer.body.contains("InvalidKey"));
+    // Nobody has asked for this one since.
+    let asked = |id: u64| {
+        let heads = backend.heads.lock().unwrap();
+        heads.iter().filter(|head| head.contains(&format!("/pools/{id}."))).count()
+    };
+    let pools = || {
+        let health = server.client().get("/healthz", &[]).unwrap().body;
+        serde_json::from_str::<Value>(&health).unwrap()["ring_pools"].as_u64().unwrap()
+    };
+    let until = Instant::now() + Duration::from_secs(20);
+    while pools() > 1 {
+        assert!(Instant::now() < until, "{} pools are there still", pools());
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(asked(idle.id), 2, "it was in use in its first second");
+    // It comes again with its lockout; the pool of the configuration has stayed.
+    let rows = batch::rows(&ask(&mut client, &[idle.clone(), site.pools[0].clone()], "again"));
+    assert_eq!(rows[0].number, idle.first + 1);
+    assert_eq!((rows[1].number, asked(idle.id)), (site.pools[0].first, 3));
     server.stop();
 }
 

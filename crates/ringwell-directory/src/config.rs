@@ -125,6 +125,8 @@ pub struct Application {
     pub timeout: Duration,
     /// How long a refusal is remembered: 10 s.
     pub refusal_age: Duration,
+    /// How long a pool that it gave is good: 1 h. One in use is asked for again then, another goes.
+    pub pool_age: Duration,
     /// What changes that it pushes are signed with; without it none are taken.
     pub webhook_secret: Option<Secret>,
 }

@@ -4,6 +4,7 @@
 //! directory of the process, what it refuses is remembered for a while. Rows of pools that are
 //! known do not wait. Source: docs/spec/application.md.
 
+mod age;
 mod call;
 mod webhook;
 
@@ -16,6 +17,7 @@ use ringwell_core::PoolId;
 use ringwell_directory::Application as Settings;
 use tokio::sync::watch;
 
+pub(crate) use self::age::renew;
 pub(crate) use self::webhook::post as webhook;
 use crate::live;
 use crate::shard::ShardThread;
@@ -34,6 +36,7 @@ const TROUBLE_AGE: Duration = Duration::from_secs(1);
 pub(crate) struct Application {
     pub(crate) settings: Settings,
     pools: Mutex<Pools>,
+    ages: Mutex<age::Ages>,
 }
 
 #[derive(Debug, Default)]
@@ -52,12 +55,16 @@ enum Asked {
 
 impl Application {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, pools: Mutex::default() }
+        Self { settings, pools: Mutex::default(), ages: Mutex::default() }
     }
 
     fn pools(&self) -> std::sync::MutexGuard<'_, Pools> {
         // Nobody panics while holding it for longer than a line.
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ages(&self) -> std::sync::MutexGuard<'_, age::Ages> {
+        self.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the application asked for a pool that the directory does not have. What comes back ends
@@ -96,7 +103,10 @@ impl Application {
             Ok(Ok(None)) => return Some(self.settings.refusal_age),
             Ok(Ok(Some(found))) => {
                 let taken = live::take(&thread.node, &thread.peers, vec![found], &[]).await;
-                let Err(reason) = taken else { return None };
+                let Err(reason) = taken else {
+                    self.gave(pool);
+                    return None;
+                };
                 reason
             }
             Ok(Err(reason)) => reason,

@@ -161,7 +161,13 @@ pub(crate) async fn carry_out(node: Arc<Node>, peers: Peers, Orders(mut orders):
             Order::Current => node.directory_is_current(),
             Order::Change { put, removed, reply } => {
                 tokio::spawn(async move {
-                    let _ = reply.send(take(&node, &peers, put, &removed).await);
+                    let changed: Vec<PoolId> =
+                        put.iter().map(RingPool::id).chain(removed.iter().copied()).collect();
+                    let taken = take(&node, &peers, put, &removed).await;
+                    if let Some(application) = node.application.as_ref().filter(|_| taken.is_ok()) {
+                        changed.iter().for_each(|pool| application.disown(*pool));
+                    }
+                    let _ = reply.send(taken);
                 });
             }
             Order::State { pool, reply } => {

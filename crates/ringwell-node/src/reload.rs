@@ -18,12 +18,15 @@ pub(crate) async fn again(node: &Node, peers: &Peers, reload: Option<&mut Reload
     };
     let _one = node.changes.lock().await;
     match change::apply(node, peers, move |before| before.replace(read.pools())).await {
-        Ok(next) => tracing::info!(
-            version = next.version(),
-            ring_pools = next.pool_count(),
-            numbers = next.number_count(),
-            "SIGHUP: the pools were read again; other settings need a restart"
-        ),
+        Ok(next) => {
+            node.application.iter().for_each(|application| application.disown_all());
+            tracing::info!(
+                version = next.version(),
+                ring_pools = next.pool_count(),
+                numbers = next.number_count(),
+                "SIGHUP: the pools were read again; other settings need a restart"
+            );
+        }
         Err(ChangeError::Rules(faults)) => refuse(&faults),
         Err(error) => tracing::error!(%error, "SIGHUP: the pools stay as they are"),
     }

@@ -25,8 +25,8 @@ use crate::shard::ShardThread;
 use crate::site::Sites;
 use crate::start::{Started, buckets, start};
 use crate::{
-    Membership, ServeError, admin, descriptors, handover, http, keeping, link, messages, reload,
-    site, writer,
+    Membership, ServeError, admin, application, descriptors, handover, http, keeping, link,
+    messages, reload, site, writer,
 };
 
 /// What the shards are told, in this order.
@@ -453,6 +453,7 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
             handover::tell_all(&node, &peers);
             handover::resume(node, peers).await;
         });
+        tasks.spawn_local(application::renew(Rc::clone(&thread)));
     }
     let accepting = accept_all(&thread, listeners, links, &admin);
     let _ = reports.send(Report::Ready);

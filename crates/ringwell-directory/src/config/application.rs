@@ -31,12 +31,14 @@ fn read_application(mut section: Section<'_, '_>, base: &Path) -> Option<Applica
     section.set(&mut timeout, "timeout", duration(&limits::APPLICATION_TIMEOUT));
     let mut refusal_age = Duration::from_secs(10);
     section.set(&mut refusal_age, "refusal_age", duration(&limits::REFUSAL_AGE));
+    let mut pool_age = Duration::from_hours(1);
+    section.set(&mut pool_age, "pool_age", duration(&limits::POOL_AGE));
     let secret = |name: &str| read_secret_file(&base.join(parse_path(name)?));
     let token = section.take("token_file", text(secret));
     let webhook_secret = section.take("webhook_secret_file", text(secret));
     section.finish();
     let (address, path) = url?;
-    Some(Application { address, path, token, timeout, refusal_age, webhook_secret })
+    Some(Application { address, path, token, timeout, refusal_age, pool_age, webhook_secret })
 }
 
 /// `sqlite:PATH` or `postgres://…`.

@@ -48,6 +48,8 @@ pub(super) const APPLICATION_TIMEOUT: Bounds<Duration> =
     Bounds::new(Duration::from_millis(1)..=Duration::from_mins(1), "1ms to 60s");
 pub(super) const REFUSAL_AGE: Bounds<Duration> =
     Bounds::new(Duration::from_millis(100)..=Duration::from_hours(1), "100ms to 1h");
+pub(super) const POOL_AGE: Bounds<Duration> =
+    Bounds::new(Duration::from_secs(1)..=Duration::from_hours(30 * 24), "1s to 30 days");
 pub(super) const POOL_NUMBERS: Bounds<u64> =
     Bounds::new(1..=crate::RingPool::NUMBERS_MAX, "1 to 100000");
 pub(super) const NETWORK_NUMBERS: Bounds<u64> = Bounds::new(1..=8_000_000_000, "1 to 8000000000");

@@ -3,6 +3,7 @@
 //! Signed instead of a token: `Ringwell-Signature: sha256=HEX`, the HMAC-SHA256 of
 //! `TIMESTAMP.BODY` under the shared secret, and `Ringwell-Timestamp: SECONDS` since 1970.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Bytes;
@@ -58,11 +59,21 @@ pub(crate) async fn post(
     }
     let changed = put.iter().map(ringwell_directory::RingPool::id).chain(removed.iter().copied());
     changed.for_each(|pool| application.forget(pool));
+    // One that the configuration or a database has stays theirs.
+    let directory = admin.node.directory();
+    let is_given = |pool| application.has_given(pool) || directory.pool(pool).is_none();
+    let given = put.as_ref().map(ringwell_directory::RingPool::id).filter(|pool| is_given(*pool));
+    let gone = removed.clone();
     let put = put.into_iter().collect();
+    let node = Arc::clone(&admin.node);
     // A client that hangs up does not cut a change in two.
     let taken =
         to_its_end(async move { live::take(&admin.node, &admin.peers, put, &removed).await });
     let taken = taken.await.unwrap_or_else(|| Err("the node is stopping".to_owned()));
+    if let Some(application) = node.application.as_ref().filter(|_| taken.is_ok()) {
+        given.iter().for_each(|pool| application.gave(*pool));
+        gone.iter().for_each(|pool| application.disown(*pool));
+    }
     taken
         .map(|()| StatusCode::NO_CONTENT)
         .map_err(|reason| Problem::new(StatusCode::CONFLICT, reason))

@@ -1,0 +1,181 @@
+//! Pools that the main application gave get old: those in use are asked for again, others go.
+//!
+//! Without this a pool that was learnt once would stay for ever, whatever the application says by
+//! now, and a process would keep every pool that somebody once named. Source:
+//! docs/spec/application.md, "How long a pool is good".
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ringwell_core::PoolId;
+use ringwell_directory::RingPool;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::{Application, call};
+use crate::live::{self, PoolAsked};
+use crate::look::Look;
+use crate::mesh::Message;
+use crate::shard::ShardThread;
+
+/// Pools that are looked at in a round, and asked for at once.
+const POOLS_A_ROUND: usize = 64;
+
+/// A round, unless more are due at once.
+const ROUND: Duration = Duration::from_millis(200);
+
+/// A pool that could not be asked for again is tried once more after this.
+const TROUBLE_AGE: Duration = Duration::from_secs(10);
+
+/// When each pool that the application gave is to be looked at.
+#[derive(Debug, Default)]
+pub(super) struct Ages {
+    terms: HashMap<PoolId, Term>,
+    /// When terms end. A pool that is looked at has none.
+    ends: BTreeSet<(Instant, PoolId)>,
+}
+
+#[derive(Debug)]
+struct Term {
+    end: Instant,
+    /// How often the pool had been asked for when it began.
+    asked: u32,
+}
+
+impl Ages {
+    /// From now on `pool` is good for `age`.
+    fn begin(&mut self, pool: PoolId, age: Duration, asked: u32) {
+        self.end(pool);
+        let end = Instant::now() + age;
+        self.terms.insert(pool, Term { end, asked });
+        self.ends.insert((end, pool));
+    }
+
+    fn end(&mut self, pool: PoolId) {
+        if let Some(term) = self.terms.remove(&pool) {
+            self.ends.remove(&(term.end, pool));
+        }
+    }
+
+    /// Pools whose terms are over, with how often they had been asked for.
+    fn over(&mut self, now: Instant) -> Vec<(PoolId, u32)> {
+        let mut over = Vec::new();
+        while over.len() < POOLS_A_ROUND
+            && let Some(first) = self.ends.first().copied().filter(|(end, _)| *end <= now)
+        {
+            self.ends.remove(&first);
+            over.extend(self.terms.get(&first.1).map(|term| (first.1, term.asked)));
+        }
+        over
+    }
+}
+
+impl Application {
+    /// The application has given `pool`: it is its affair from now on.
+    pub(super) fn gave(&self, pool: PoolId) {
+        self.ages().begin(pool, self.settings.pool_age, 0);
+    }
+
+    /// Whether `pool` is the application's affair.
+    pub(super) fn has_given(&self, pool: PoolId) -> bool {
+        self.ages().terms.contains_key(&pool)
+    }
+
+    /// `pool` is somebody else's affair, or has gone.
+    pub(crate) fn disown(&self, pool: PoolId) {
+        self.ages().end(pool);
+    }
+
+    /// All pools are those of the configuration.
+    pub(crate) fn disown_all(&self) {
+        *self.ages() = Ages::default();
+    }
+}
+
+/// Keeps the pools that the application gave from getting old, until the thread ends.
+pub(crate) async fn renew(thread: Rc<ShardThread>) {
+    let Some(application) = thread.node.application.clone() else { return };
+    loop {
+        let over = application.ages().over(Instant::now());
+        if over.is_empty() {
+            tokio::time::sleep(ROUND).await;
+            continue;
+        }
+        renew_these(&thread, &application, over).await;
+    }
+}
+
+async fn renew_these(thread: &ShardThread, application: &Application, over: Vec<(PoolId, u32)>) {
+    let asked = asked(thread, over.iter().map(|(pool, _)| *pool)).await;
+    let is_unused = |(pool, before): &(PoolId, u32)| asked.get(pool).is_some_and(|n| n == before);
+    // A shard counts what was asked of its own pools only: the nodes of a cluster ask again.
+    let may_go = thread.node.membership.is_none();
+    let (unused, used): (Vec<_>, Vec<_>) =
+        over.into_iter().partition(|pool| may_go && is_unused(pool));
+    let mut removed: Vec<PoolId> = unused.into_iter().map(|(pool, _)| pool).collect();
+    let mut asking = JoinSet::new();
+    for (pool, _) in used {
+        let settings = application.settings.clone();
+        asking.spawn_local(async move {
+            let answer = tokio::time::timeout(settings.timeout, call::get(&settings, pool)).await;
+            (pool, answer.unwrap_or_else(|_| Err("no answer in time".to_owned())))
+        });
+    }
+    let mut put: Vec<RingPool> = Vec::new();
+    while let Some(answer) = asking.join_next().await {
+        let Ok((pool, answer)) = answer else { continue };
+        if !application.has_given(pool) {
+            // It has become somebody else's affair meanwhile.
+            continue;
+        }
+        let mut age = application.settings.pool_age;
+        match answer {
+            Ok(None) => {
+                removed.push(pool);
+                continue;
+            }
+            Ok(Some(found)) if thread.node.directory().pool(pool) == Some(&found) => {}
+            Ok(Some(found)) => put.push(found),
+            Err(trouble) => {
+                tracing::warn!(ring_pool = pool.0, trouble, "the ring pool stays as it was");
+                age = age.min(TROUBLE_AGE);
+            }
+        }
+        application.ages().begin(pool, age, asked.get(&pool).copied().unwrap_or_default());
+    }
+    for found in put {
+        take(thread, vec![found], &[]).await;
+    }
+    if !removed.is_empty() {
+        removed.iter().for_each(|pool| application.disown(*pool));
+        take(thread, Vec::new(), &removed).await;
+    }
+}
+
+async fn take(thread: &ShardThread, put: Vec<RingPool>, removed: &[PoolId]) {
+    if let Err(trouble) = live::take(&thread.node, &thread.peers, put, removed).await {
+        tracing::warn!(trouble, "the main application's ring pools stay as they were");
+    }
+}
+
+/// How often each of `pools` was asked for, of those that shards of this node own.
+async fn asked(thread: &ShardThread, pools: impl Iterator<Item = PoolId>) -> HashMap<PoolId, u32> {
+    let mut by_shard = BTreeMap::<u16, Vec<_>>::new();
+    let directory = thread.node.directory();
+    for pool in pools {
+        let entry = directory.lookup(pool).filter(|entry| thread.node.is_own(entry.shard()));
+        if let Some(entry) = entry {
+            by_shard.entry(entry.shard()).or_default().push((entry.index(), pool));
+        }
+    }
+    let mut asked = HashMap::new();
+    for (shard, places) in by_shard {
+        let (reply, answer) = oneshot::channel();
+        let look = Message::Look(Look::Asked { places, reply });
+        thread.peers.send_when_there_is_room(shard, look).await;
+        let count = |of: PoolAsked| (of.pool, of.allocated.wrapping_add(of.exhausted));
+        asked.extend(answer.await.unwrap_or_default().into_iter().map(count));
+    }
+    asked
+}
