@@ -18,13 +18,15 @@ mod manage;
 mod memory;
 mod query;
 mod record;
+#[path = "../../ringwell-store/tests/rig/mod.rs"]
+mod rig;
 mod snapshot;
 
 pub use batch::bulk;
 pub use disk::journal;
 pub use files::{cluster, config, pools_csv};
 pub use link::link;
-pub use manage::{import, manage};
+pub use manage::{import, manage, manage_postgres};
 pub use query::{legacy, suffix};
 pub use record::record;
 pub use snapshot::snapshot;
@@ -33,7 +35,7 @@ pub use snapshot::snapshot;
 pub type Target = fn(&[u8]);
 
 /// All targets by the names that they have in `fuzz/`.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("bulk", bulk),
     ("cluster", cluster),
     ("config", config),
@@ -42,6 +44,7 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("legacy", legacy),
     ("link", link),
     ("manage", manage),
+    ("manage_postgres", manage_postgres),
     ("pools_csv", pools_csv),
     ("record", record),
     ("snapshot", snapshot),

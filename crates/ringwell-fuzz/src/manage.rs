@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 use tower::ServiceExt;
 
 use crate::files::read_list;
+use crate::rig::Rig;
 
 const TOKEN: &str = "administrator-of-the-fuzzer";
 const NOW: Millis = Millis(1_767_225_600_000);
@@ -88,6 +89,35 @@ pub fn manage(text: &[u8]) {
     });
 }
 
+/// As [`manage`], asked of PostgreSQL and of SQLite: both give every answer the same status, and in the
+/// end both have the same pools. Starts a server of PostgreSQL of its own.
+pub fn manage_postgres(text: &[u8]) {
+    STAGE.with_borrow_mut(|stage| {
+        let stage = stage.get_or_insert_with(Stage::new);
+        stage.runtime.block_on(async {
+            let (sqlite, rig) = (stage.copy_of("empty.sqlite").await, Rig::postgres());
+            let postgres = Store::open(&rig.location).await.unwrap();
+            fill(&postgres).await;
+            let (one, other) = (ask_all(text, &sqlite).await, ask_all(text, &postgres).await);
+            assert_eq!(one, other, "the databases answer differently");
+            let (one, other) = (served(&sqlite).await, served(&postgres).await);
+            assert_eq!(
+                one.iter().map(without_keys).collect::<Vec<_>>(),
+                other.iter().map(without_keys).collect::<Vec<_>>()
+            );
+            sqlite.close().await;
+            postgres.close().await;
+            rig.remove();
+        });
+    });
+}
+
+/// A pool but for keys that were drawn for it.
+fn without_keys(pool: &RingPool) -> String {
+    let (numbers, overflow) = (pool.numbers(), pool.overflow());
+    format!("{} {:?} {} {numbers:?} {overflow:?}", pool.id(), pool.name(), pool.lifetime())
+}
+
 /// Any list of pools, taken into an empty database as at the first start with one: the server
 /// reads the same pools from there.
 pub fn import(text: &[u8]) {
@@ -129,11 +159,7 @@ impl Stage {
         runtime.block_on(async {
             open(&folder.path().join("void.sqlite")).await.close().await;
             let store = open(&folder.path().join("empty.sqlite")).await;
-            let mut change = store.change("fuzzer", NOW).await.unwrap();
-            let first = PromoNumber::parse("8885550100").unwrap();
-            let range = NumberRange::new(first, 40).unwrap();
-            change.add_to_inventory(&[range], None).await.unwrap();
-            change.commit().await.unwrap();
+            fill(&store).await;
             store.close().await;
         });
         Self { runtime, folder }
@@ -150,22 +176,35 @@ impl Stage {
     }
 }
 
+/// Some numbers for the inventory.
+async fn fill(store: &Store) {
+    let mut change = store.change("fuzzer", NOW).await.unwrap();
+    let first = PromoNumber::parse("8885550100").unwrap();
+    let range = NumberRange::new(first, 40).unwrap();
+    change.add_to_inventory(&[range], None).await.unwrap();
+    change.commit().await.unwrap();
+}
+
 async fn open(path: &Path) -> Store {
     Store::open(&Location::File(path.to_owned())).await.unwrap()
 }
 
-async fn ask_all(text: &[u8], store: &Store) {
+/// Asks all that `text` asks; what each answer was.
+async fn ask_all(text: &[u8], store: &Store) -> Vec<(String, StatusCode)> {
     let router = router(Management {
         store: store.clone(),
         live: Arc::new(Quiet),
         token_sha256: vec![Token::parse(TOKEN).unwrap().hash()],
         requests_per_second: u32::MAX,
     });
+    let mut answers = Vec::new();
     for request in requests(text) {
         let told = format!("{} {}", request.method(), request.uri());
-        answer(&router, request, &told).await;
+        let (status, _) = answer(&router, request, &told).await;
+        answers.push((told, status));
     }
     check(store, &router).await;
+    answers
 }
 
 /// The requests that can be sent at all.

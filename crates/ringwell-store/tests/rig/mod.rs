@@ -48,6 +48,7 @@ pub(crate) struct Server {
 }
 
 impl Rig {
+    #[allow(dead_code, reason = "not every program has tests on a file")]
     pub(crate) fn sqlite() -> Self {
         let folder = TempDir::new().unwrap();
         let location = Location::File(folder.path().join("directory of 50%.sqlite"));
@@ -71,6 +72,21 @@ impl Rig {
         let folder = folder.to_string().replace('/', "%2F");
         let url = format!("postgres://ringwell@localhost/{name}?host={folder}");
         Self { location: Location::Url(url), _folder: None }
+    }
+}
+
+#[allow(dead_code, reason = "for programs that make more databases than a server should keep")]
+impl Rig {
+    /// Gives the database up, which nobody has open any more.
+    pub(crate) fn remove(self) {
+        let Location::Url(url) = &self.location else { return };
+        let name = url.split(['/', '?']).nth(3).unwrap();
+        let folder = url.split('=').next_back().unwrap().replace("%2F", "/");
+        let removed = Command::new(binaries().join("dropdb"))
+            .args(["--host", &folder, "--username", "ringwell", "--force", name])
+            .status()
+            .unwrap();
+        assert!(removed.success());
     }
 }
 
