@@ -35,11 +35,13 @@ class Judge:
         for end in lines["ret"] + lines["unk"]:
             self.ends[end["id"]].append(end)
         self.rows = []  # (inv, ret, asked, got) of every answered row
+        self.begun = {}  # When each attempt was sent, by its id.
         first = {}
         for inv in (inv for inv in lines["inv"] if "key" in inv):
             first[inv["key"]] = min(inv["t"], first.get(inv["key"], inv["t"]))
         for inv in lines["inv"]:
             ends = self.ends[inv["id"]]
+            self.begun[inv["id"]] = inv["t"]
             if len(ends) == 1 and ends[0]["k"] == "ret":
                 # A later attempt may get the answer of the first.
                 inv = {**inv, "t": first.get(inv.get("key"), inv["t"])}
@@ -63,9 +65,12 @@ class Judge:
             elif r["record"] == "carry" and (not mine or mine[-1]["at_ms"] < r["allocated_at_ms"]):
                 mine.append({**r, "at_ms": r["allocated_at_ms"], "until": r["locked_until_ms"],
                              "released": False, "copy": True})
-            elif r["record"] in ("extend", "release") and mine:
-                mine[-1]["until"] = r["until_ms"]
-                mine[-1]["released"] |= r["record"] == "release"
+            elif r["record"] in ("extend", "release"):
+                last = next((a for a in reversed(mine) if not a.get("unseen")), None)
+                if last:
+                    last["until"] = r["until_ms"]
+                    last["released"] |= r["record"] == "release"
+                    last["unseen"] = r.get("allocated_at_ms") is not None and r["record"] == "release"
         held.pop(None, None)
         return held
 
@@ -96,7 +101,8 @@ class Judge:
                 gap = max(two[1]["t"] - one[0]["t"], one[1]["t"] - two[0]["t"])
                 self.blame("C1", one[2]["rid"] != two[2]["rid"] and gap < min(lives) * MS)
         for mine in self.held.values():
-            for one, two in zip(mine, mine[1:]):
+            seen = [a for a in mine if not a.get("unseen")]
+            for one, two in zip(seen, seen[1:]):
                 self.blame("C1", two["at_ms"] < one["until"] and not two.get("copy"))
 
     def cut(self):
@@ -141,7 +147,7 @@ class Judge:
 
     def pool(self):
         for inv, ret, asked, got in self.rows:
-            live = self.versions(asked["pool"], inv["t"], ret["t"])
+            live = self.versions(asked["pool"], self.begun[inv["id"]], ret["t"])
             if not live or "num" not in got:
                 continue
             overflow = any(c.get("overflow") == got["num"] for c in live)
@@ -201,12 +207,29 @@ class Judge:
                 self.blame("C7", count != f["records"] or f["last_at_ms"] < f["at_ms"])
             self.recovery(owner, records)
 
+    @staticmethod
+    def newest(records):
+        newest = {}
+        for r in records:
+            mine = newest.get(r.get("number"))
+            if r["record"] == "allocate":
+                newest[r["number"]] = {"at_ms": r["at_ms"], "until": r["at_ms"] + r["lockout_ms"],
+                                       "pool": r["pool"]}
+            elif r["record"] == "carry":
+                newest[r["number"]] = {"at_ms": r["allocated_at_ms"],
+                                       "until": r["locked_until_ms"], "pool": r["pool"]}
+            elif r["record"] in ("extend", "release") and mine:
+                mine["until"] = r["until_ms"]
+                if r["record"] == "release" and r.get("allocated_at_ms") is not None:
+                    mine["at_ms"] = r["allocated_at_ms"]
+        return newest
+
     def recovery(self, owner, records):
         states = [f for f in self.lines["fin"] if (f.get("node"), f["shard"]) == owner]
         if not states:
             return
         numbers = {f["number"]: f for f in states if "number" in f}
-        newest = {n: m[-1] for n, m in self.allocations(records).items() if m}
+        newest = self.newest(records)
         self.blame("C11", set(newest) - set(numbers))
         self.blame("C11", set(numbers) - set(newest) and owner not in self.cut())
         for n in set(numbers) & set(newest):

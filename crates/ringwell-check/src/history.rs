@@ -203,10 +203,12 @@ pub(crate) enum Kind {
         lockout: i64,
         rid: Option<Box<str>>,
     },
-    /// The lockout ends at `until`; a release if `ends`.
+    /// The lockout ends at `until`; a release if `ends`. With `restored` nobody has seen the allocation,
+    /// and the newest is the one of that moment again (0: none).
     Until {
         until: i64,
         ends: bool,
+        restored: Option<i64>,
     },
     Carry {
         pool: u64,

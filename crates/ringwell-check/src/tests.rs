@@ -77,6 +77,11 @@ fn a_lockout_counts_from_the_first_attempt_that_may_have_been_served() {
 }
 
 #[test]
+fn an_allocation_that_nobody_saw_is_no_holder() {
+    assert_eq!(judged("clean-allocation-that-nobody-saw").first, None);
+}
+
+#[test]
 fn c1_a_number_that_two_visitors_got_is_found_by_what_clients_saw() {
     assert_found("c1-double-by-clients", Rule::Double, "aaaa0001-2-0", &[5, 6, 9, 10]);
     let fault = judged("c1-double-by-clients").first.unwrap().nearest_fault.unwrap();
@@ -114,6 +119,12 @@ fn c3_an_allocation_that_nobody_got_and_that_was_kept_is_found() {
 #[test]
 fn c4_a_number_of_another_pool_is_found() {
     assert_found("c4-number-of-no-pool", Rule::Pool, "2000000009, which is none", &[4, 5]);
+}
+
+#[test]
+fn c4_a_row_sent_again_that_gets_a_number_which_has_left_its_pool_is_found() {
+    let name = "c4-number-that-left-the-pool-before-the-attempt";
+    assert_found(name, Rule::Pool, "2000000001, which is none", &[7, 8]);
 }
 
 #[test]

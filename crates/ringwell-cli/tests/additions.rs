@@ -103,6 +103,50 @@ fn a_batch_that_is_sent_again_gets_its_answer_and_burns_no_numbers() {
 }
 
 #[test]
+fn a_single_allocation_that_is_sent_again_gets_its_number_and_nobody_elses() {
+    let (site, server) = start(&[(50, HALF_AN_HOUR), (50, HALF_AN_HOUR)], "");
+    let mut client = server.client();
+    let mut single = |pool: &Pool, parameters: &str, key: &str| {
+        let path = format!("/api/2013-07-01/ring_pools/{}", pool.suffix(parameters));
+        let answer = client.get(&path, &[("idempotency-key", key)]).unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        number(&answer.json())
+    };
+    let [one, other] = [&site.pools[0], &site.pools[1]];
+    let first = single(one, "a=1", "order-1");
+    assert_eq!(single(one, "a=1", "order-1"), first);
+    // Another pool, query or key, or none: another allocation.
+    let more = [
+        single(other, "a=1", "order-1"),
+        single(one, "a=2", "order-1"),
+        single(one, "a=1", "order-2"),
+        single(one, "a=1", ""),
+        single(one, "a=1", ""),
+    ];
+    assert_eq!(more.iter().chain([&first]).collect::<BTreeSet<_>>().len(), 6, "{first} {more:?}");
+    assert_eq!(metrics::sum(&server, ALLOCATIONS), 6);
+}
+
+#[test]
+fn an_idempotency_key_that_is_too_long_is_refused_and_an_empty_one_is_none() {
+    let (site, server) = start(&[(50, HALF_AN_HOUR)], "");
+    let mut client = server.client();
+    let body = batch(&[site.pools[0].suffix("a=1")]);
+    let single = format!("/api/2013-07-01/ring_pools/{}", site.pools[0].suffix("a=1"));
+    let long = "k".repeat(257);
+    let key = [("idempotency-key", long.as_str())];
+    for answer in [client.post(BULK, &key, &body).unwrap(), client.get(&single, &key).unwrap()] {
+        assert_eq!(answer.status, 400, "{}", answer.body);
+        assert!(answer.body.contains("at most 256 bytes"), "{}", answer.body);
+    }
+    assert_eq!(metrics::sum(&server, ALLOCATIONS), 0);
+    let longest = [("idempotency-key", &long[1..])];
+    assert_eq!(ask(&mut client, &longest, &body).body, ask(&mut client, &longest, &body).body);
+    let none = [("idempotency-key", "")];
+    assert_ne!(ask(&mut client, &none, &body).body, ask(&mut client, &none, &body).body);
+}
+
+#[test]
 fn a_number_that_came_too_late_stays_with_its_row_if_the_batch_may_be_sent_again() {
     // With one shard every row is taken up, however late.
     let site = Site::new(vec![Pool::new(1, 20, HALF_AN_HOUR)], "shards = 1");

@@ -174,6 +174,26 @@ fn a_pool_is_asked_for_once_however_many_batches_wait_and_known_from_then_on() {
     server.stop();
 }
 
+/// The rows of a pool that had to be asked for were served under the key alone.
+#[test]
+fn one_key_for_single_allocations_of_unknown_pools_gives_a_number_of_each() {
+    let backend = Backend::new(Duration::ZERO);
+    // On two shards: some of them share one.
+    let pools: Vec<Pool> = (17..22).map(|id| Pool::new(id, 5, LONG)).collect();
+    pools.iter().for_each(|pool| backend.knows(pool));
+    let site = backend.site("");
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    for pool in &pools {
+        let path = format!("/api/2013-07-01/ring_pools/{}", pool.suffix("a=1"));
+        let answer = client.get(&path, &[("idempotency-key", "order-1")]).unwrap();
+        let first = pool.first.to_string();
+        assert!(answer.body.contains(&first), "pool {}: {}", pool.id, answer.body);
+    }
+    assert_eq!(backend.requests(), 5);
+    server.stop();
+}
+
 #[test]
 fn a_refusal_is_remembered_and_rows_of_known_pools_have_their_numbers() {
     let backend = Backend::new(Duration::ZERO);

@@ -94,6 +94,31 @@ fn a_number_that_changes_pools_and_shards_takes_its_lockout_along() {
 }
 
 #[test]
+fn a_batch_sent_again_gets_no_number_of_another_pool() {
+    let mut site = Site::new(pools(2, 2), "shards = 1");
+    let server = started(&site);
+    let mut client = server.client();
+    let [one, other] = [site.pools[0].clone(), site.pools[1].clone()];
+    let body = batch::body(&[Ask { pool: one.id, id: "a".into() }], std::slice::from_ref(&one));
+    let mut send = || {
+        let answer = client.post(BULK, &[("idempotency-key", "order-1")], &body).unwrap();
+        batch::rows(&answer)[0].number
+    };
+    assert_eq!(send(), one.first);
+    // The first pool's numbers go to the other pool.
+    site.write(vec![
+        Pool { first: one.first + 10, ..one.clone() },
+        Pool { first: one.first, ..other.clone() },
+    ]);
+    assert!(server.reload().contains("read again"));
+    assert_eq!(send(), one.overflow);
+    site.write(vec![one.clone(), other]);
+    assert!(server.reload().contains("read again"));
+    assert_eq!(send(), one.first, "it is the pool's again, and nobody else has had it");
+    server.stop();
+}
+
+#[test]
 fn what_cannot_be_changes_nothing_and_is_told() {
     let mut site = Site::new(pools(3, 2), "shards = 2");
     let server = started(&site);

@@ -9,6 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::pool::{Pool, PoolSpec};
+use crate::recent::Recent;
 use crate::resize::count_of;
 use crate::runs::Runs;
 use crate::shard::{Retired, Shard};
@@ -34,6 +35,7 @@ pub struct Rebuild {
     visitors: BTreeMap<u32, VisitorId>,
     retired: BTreeMap<PromoNumber, Retired>,
     told: Told,
+    recent: Recent,
     holds: BTreeMap<Option<PoolId>, Millis>,
 }
 
@@ -72,8 +74,23 @@ impl Rebuild {
             visitors: BTreeMap::new(),
             retired: BTreeMap::new(),
             told: Told::default(),
+            recent: Recent::default(),
             holds: BTreeMap::new(),
         }
+    }
+
+    /// As [`Self::learn`], of an allocation by its own record.
+    pub fn allocated(&mut self, hint: u32, fact: Fact) {
+        let position = fact.slot.position;
+        let known = self.find(hint, fact.slot.number).map(|slot| self.slots[slot as usize]);
+        if let Some(known) = known.filter(|known| position > known.position) {
+            self.recent.push(position, &known);
+            let local_at = self.told.local_at(&known);
+            if local_at != known.allocated_at {
+                self.recent.told(position, local_at);
+            }
+        }
+        self.learn(hint, fact);
     }
 
     /// Takes a fact if it is newer than what is known of the number.
@@ -148,6 +165,32 @@ impl Rebuild {
         }
     }
 
+    /// A number's newest allocation was seen by nobody. Its lockout ends at `until`, and the number's
+    /// newest allocation is the one at `allocated_at` again, which was at `local_at` by this node's
+    /// clock; both are zero if there was none.
+    pub fn withdraw(
+        &mut self,
+        hint: u32,
+        number: PromoNumber,
+        (allocated_at, local_at): (Millis, Millis),
+        until: Millis,
+        position: Position,
+    ) {
+        if let Some(slot) = self.find(hint, number) {
+            let known = &mut self.slots[slot as usize];
+            if position > known.position {
+                *known = Slot { number, allocated_at, locked_until: until, position };
+                self.told.note(number, allocated_at, local_at);
+                self.visitors.remove(&slot);
+            }
+        } else if let Some(known) = self.retired.get_mut(&number)
+            && position > known.slot.position
+        {
+            known.slot = Slot { number, allocated_at, locked_until: until, position };
+            (known.local_at, known.visitor) = (local_at, None);
+        }
+    }
+
     /// Nothing goes out of `pool`, or of any pool, before `until`.
     pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
         let held = self.holds.entry(pool).or_insert(until);
@@ -206,7 +249,7 @@ impl Rebuild {
     /// Never: [`Rebuild::new`] has made the slots from the same list.
     #[must_use]
     pub fn finish(self) -> Shard {
-        let Self { specs, slots, runs, visitors, retired, told, holds } = self;
+        let Self { specs, slots, runs, visitors, retired, told, recent, holds } = self;
         let mut shard = Shard {
             slots,
             pools: with_room(specs.len(), POOLS_SPARE),
@@ -217,6 +260,7 @@ impl Rebuild {
             retired,
             told,
             held_here: Millis::ZERO,
+            recent,
             held_all: Millis::ZERO,
             holds_elsewhere: BTreeMap::new(),
             has_orders: false,

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::ops::Bound;
 
 use crate::pool::{Exhausted, Pool};
+use crate::recent::{Before, Recent};
 use crate::runs::Runs;
 use crate::slot::Slot;
 use crate::told::Told;
@@ -33,6 +34,8 @@ pub struct Shard {
     pub(crate) told: Told,
     /// No pool here is held beyond this moment.
     pub(crate) held_here: Millis,
+    /// What the newest allocations took the place of.
+    pub(crate) recent: Recent,
     /// Until when every pool is held, also one that is still to come.
     pub(crate) held_all: Millis,
     /// Until when pools that are not here are held, should they come.
@@ -165,8 +168,11 @@ impl Shard {
         assert!(slot.is_free(now), "a locked number was chosen");
         let previous = slot.position;
         let number = slot.number;
+        self.recent.push(position, slot);
         *slot = Slot { number, allocated_at: now, locked_until, position };
-        self.told.forget(number);
+        if let Some(local_at) = self.told.forget(number) {
+            self.recent.told(position, local_at);
+        }
         owner.allocated(&self.slots, chosen, locked_until);
         if owner.sticky || visitor.is_some() {
             owner.sticky = true;
@@ -235,6 +241,24 @@ impl Shard {
         self.has_orders = true;
         self.visitors.assign(pool, slot, None);
         Some(Grant { slot, number, locked_until: until, previous })
+    }
+
+    /// As [`Self::release`], of an allocation that nobody has seen: the one before it is the number's
+    /// newest again. It is returned as well, unless too many allocations have come since.
+    pub fn withdraw(
+        &mut self,
+        now: Millis,
+        slot: u32,
+        allocated_at: Millis,
+        position: Position,
+    ) -> Option<(Grant, Option<Before>)> {
+        let before = self.recent.before(self.slots.get(slot as usize)?.position);
+        let grant = self.release(now, slot, allocated_at, position)?;
+        if let Some(Before { allocated_at, local_at, .. }) = before {
+            self.slots[slot as usize].allocated_at = allocated_at;
+            self.told.note(grant.number, allocated_at, local_at);
+        }
+        Some((grant, before))
     }
 
     /// Nothing goes out of `pool` before `until`, also if it comes here later; `None`: of any pool.

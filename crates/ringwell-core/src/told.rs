@@ -34,12 +34,14 @@ impl Told {
         }
     }
 
-    /// The number was handed out here, or left.
+    /// The number was handed out here, or left. Returns when its allocation was by this clock, if
+    /// another had told of it.
     #[inline]
-    pub(crate) fn forget(&mut self, number: PromoNumber) {
-        if !self.0.is_empty() {
-            self.0.remove(&number);
+    pub(crate) fn forget(&mut self, number: PromoNumber) -> Option<Millis> {
+        if self.0.is_empty() {
+            return None;
         }
+        self.0.remove(&number).map(|(_, local_at)| local_at)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PromoNumber, Millis, Millis)> {

@@ -252,9 +252,9 @@ fn bulk(handle: u64, body: &[u8], key: Option<&[u8]>, deadline_ms: u64) -> Told 
     with(handle, |engine| {
         let configured = engine.deadline_ms();
         let ms = if deadline_ms == 0 { configured } else { deadline_ms.min(configured) };
-        let is_late = started.elapsed() > Duration::from_millis(ms);
-        match engine.read(body) {
-            Ok(()) => (OK, engine.answer(body, key, is_late)),
+        let deadline = started + Duration::from_millis(ms);
+        match engine.read(body, key) {
+            Ok(()) => (OK, engine.answer(body.len(), deadline)),
             Err(error) => refused(&error),
         }
     })

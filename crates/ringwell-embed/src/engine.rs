@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use bytes::Bytes;
 use ringwell_core::Millis;
@@ -41,6 +42,8 @@ pub(crate) struct Embedded {
     batch: Batch,
     plans: Vec<Plan>,
     outcomes: Vec<Outcome>,
+    /// Digest of the batch that was read, if it may be sent again.
+    retry: Option<[u8; 16]>,
     /// What the start had to do about time or damage.
     notes: Vec<String>,
     batches: u64,
@@ -98,6 +101,7 @@ impl Embedded {
             batch: Batch::default(),
             plans: Vec::new(),
             outcomes: Vec::new(),
+            retry: None,
             notes: notes(&doubts),
             batches: 0,
             rows: 0,
@@ -126,11 +130,12 @@ impl Embedded {
         u64::try_from(self.config.deadline.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Reads a batch: nothing is changed by that.
+    /// Reads a batch: nothing is changed by that. With `key` it may be sent again.
     ///
     /// # Errors
-    /// [`RequestError`] if it is no batch at all.
-    pub(crate) fn read(&mut self, body: &[u8]) -> Result<(), RequestError> {
+    /// [`RequestError`] if it is no batch at all, or the key is too long.
+    pub(crate) fn read(&mut self, body: &[u8], key: Option<&[u8]>) -> Result<(), RequestError> {
+        self.retry = key.map_or(Ok(None), |key| rows::batch_digest(key, body))?;
         let limit = self.config.limits.body_bytes;
         if body.len() > limit {
             return Err(RequestError::TooLarge { limit });
@@ -142,23 +147,26 @@ impl Embedded {
         Ok(())
     }
 
-    /// Answers the batch that was read, of which `body` were the bytes. With `key` it may be sent
-    /// again. One that waited past its deadline gets overflow numbers.
-    pub(crate) fn answer(&mut self, body: &[u8], key: Option<&[u8]>, is_late: bool) -> Vec<u8> {
+    /// Answers the batch that was read, of `body_bytes` bytes. One that waits past its deadline
+    /// gets overflow numbers.
+    pub(crate) fn answer(&mut self, body_bytes: usize, deadline: Instant) -> Vec<u8> {
+        let is_late = Instant::now() > deadline;
         let now = self.shard.now();
         self.check_lock(now);
         self.shard.retry();
-        self.shard.make_room(body.len());
+        self.shard.make_room(body_bytes);
         self.outcomes.clear();
         self.outcomes.resize(self.plans.len(), Outcome::Refused(Refusal::Late));
-        let retry = key.map(|key| rows::digest(key, body));
-        let served = catch_unwind(AssertUnwindSafe(|| is_late || self.serve(now, retry)));
+        let served = catch_unwind(AssertUnwindSafe(|| is_late || self.serve(now)));
         let fault = served.err().map(|panic| self.report(panic.as_ref()));
         if fault.is_some() {
             // As in the server: the batch may be half applied.
             self.shard.give_up(now, Refusal::Late, &mut self.outcomes);
         }
-        if let Err(refusal) = self.shard.commit() {
+        let stored = self.shard.commit();
+        let is_too_late = Instant::now() > deadline + rows::LATE_MAX;
+        let stored = if is_too_late { stored.and(Err(Refusal::Late)) } else { stored };
+        if let Err(refusal) = stored {
             self.shard.give_up(now, refusal, &mut self.outcomes);
         }
         let out = self.render(fault);
@@ -185,7 +193,8 @@ impl Embedded {
     }
 
     /// Serves the rows; always says `true`.
-    fn serve(&mut self, now: Millis, retry: Option<[u8; 16]>) -> bool {
+    fn serve(&mut self, now: Millis) -> bool {
+        let retry = self.retry;
         let text = self.batch.text();
         if let Some(drill) = self.drill.as_deref().filter(|drill| !drill.is_empty()) {
             let is_chosen = text.windows(drill.len()).any(|part| part == drill);

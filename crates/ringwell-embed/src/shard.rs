@@ -133,7 +133,7 @@ impl Shard {
         for outcome in outcomes {
             if let Outcome::Allocated { number } = *outcome {
                 let at = self.now();
-                self.engine.release(at, number, Some(now));
+                self.engine.withdraw(at, number, now);
             }
             if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
                 *outcome = Outcome::Refused(refusal);

@@ -36,6 +36,9 @@ pub struct Walk {
     newest_at: Millis,
     /// What was met so far came after the number's last way from another shard to this one.
     is_told: bool,
+    /// The end of the lockout in the shard's state is that of the newest allocation, and not of one
+    /// after it that nobody saw.
+    is_settled: bool,
     /// The end of the lockout, if a newer record than the allocation's own has set it.
     locked_until: Option<Millis>,
     next_allocated_at: Option<Millis>,
@@ -68,6 +71,7 @@ impl Engine {
             newest,
             newest_at: self.shard.newest_local_at(number).unwrap_or_default(),
             is_told: false,
+            is_settled: false,
             locked_until: None,
             next_allocated_at: None,
         };
@@ -89,6 +93,16 @@ impl Walk {
     pub fn feed(&mut self, record: &Record<'_>) -> Result<Step, BrokenChain> {
         let broken = BrokenChain { number: self.number };
         match *record {
+            Record::Release { number, previous, restored: Some(restored), .. }
+                if number == self.number =>
+            {
+                // `previous` leads past the allocation that nobody saw.
+                let newest = self.newest.as_mut().filter(|_| !self.is_settled);
+                if let Some(newest) = newest {
+                    newest.locked_until = restored.locked_until;
+                }
+                Ok(self.back(previous))
+            }
             Record::Extend { number, at, until, previous, .. }
             | Record::Release { number, at, until, previous, .. }
                 if number == self.number =>
@@ -96,6 +110,8 @@ impl Walk {
                 // The shard's state knows what the newest allocation's lockout has become.
                 if self.is_told || self.newest.is_none() || at < self.newest_at {
                     self.locked_until.get_or_insert(until);
+                } else {
+                    self.is_settled = true;
                 }
                 Ok(self.back(previous))
             }

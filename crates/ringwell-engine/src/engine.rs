@@ -5,9 +5,12 @@
 //! Invariant: the record of every number in an outcome lies in [`Engine::newest_group`], as it is
 //! when the outcome is made, or in a group before it.
 
-use ringwell_core::{Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId};
+use ringwell_core::{
+    Before, Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId,
+};
 use ringwell_journal::{
-    Answer, Group, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, RowKey, Tip, Writer, position,
+    Answer, Group, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, Restored, RowKey, Tip, Writer,
+    position,
 };
 
 use crate::answers::{Answers, answer_of};
@@ -15,6 +18,9 @@ use crate::live::Live;
 
 /// What a row may write: an allocation, or that a number is kept and what the row was answered.
 const ROW_BYTES_MAX: usize = PARAMS_BYTES_MAX + 2 * RECORD_OVERHEAD_MAX;
+
+/// An answer leaves within this time: the longest deadline that can be configured, and a second.
+const LEAVES_WITHIN: Millis = Millis(61_000);
 
 /// One row that asks for a number.
 #[derive(Clone, Copy, Debug)]
@@ -169,7 +175,7 @@ impl Engine {
         {
             self.counts.repeated += 1;
             return match answer {
-                Answer::Number(number) => self.repeat(now, number, at),
+                Answer::Number(number) => self.repeat(now, ask.pool, number, at),
                 Answer::Overflow => Outcome::Exhausted { until: Millis::ZERO },
             };
         }
@@ -234,11 +240,11 @@ impl Engine {
         }
     }
 
-    /// The number that a row was given at `at`, unless it has gone to somebody else since, or its pool
-    /// is held. If its lockout is over, another begins: whoever asks again may see the number for the
-    /// first time.
-    fn repeat(&mut self, now: Millis, number: PromoNumber, at: Millis) -> Outcome {
-        let slot = self.shard.find(number);
+    /// The number that a row of `pool` was given at `at`, unless it has gone to somebody else since,
+    /// is in another pool by now, or its pool is held. If its lockout is over, or may be before the
+    /// answer leaves, another begins: whoever asks again may see the number for the first time.
+    fn repeat(&mut self, now: Millis, pool: u32, number: PromoNumber, at: Millis) -> Outcome {
+        let slot = self.shard.find(number).filter(|slot| self.shard.pool_of(*slot) == Some(pool));
         let Some(slot) = slot.filter(|slot| self.shard.local_at(*slot) <= at) else {
             return Outcome::Exhausted { until: Millis::ZERO };
         };
@@ -247,7 +253,7 @@ impl Engine {
         if self.shard.is_held(slot, now) {
             return Outcome::Exhausted { until: Millis::ZERO };
         }
-        if self.shard.slots()[slot as usize].is_free(now) {
+        if self.shard.slots()[slot as usize].is_free(now + LEAVES_WITHIN) {
             let position = self.next_position();
             let grant = self.shard.extend(now, slot, position);
             grant.inspect(|grant| self.extended(now, grant));
@@ -288,8 +294,26 @@ impl Engine {
         self.release_slot(now, slot, since)
     }
 
-    /// Ends the lockout of the allocation of `slot` that was made at `allocated_at`: its answer
-    /// never left, or its visitor has gone.
+    /// Undoes the allocation of a number that was made at `allocated_at`: its answer never left. Its
+    /// lockout ends, and the allocation before it is the number's newest again. Says whether there was
+    /// a lockout to end.
+    ///
+    /// As of [`Self::release_slot`] where the group that gathers has no room.
+    pub fn withdraw(&mut self, now: Millis, number: PromoNumber, allocated_at: Millis) -> bool {
+        let Some(slot) = self.shard.find(number) else { return false };
+        if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
+            return false;
+        }
+        let position = self.next_position();
+        let Some((grant, before)) = self.shard.withdraw(now, slot, allocated_at, position) else {
+            return false;
+        };
+        self.released(now, &grant, before);
+        true
+    }
+
+    /// Ends the lockout of the allocation of `slot` that was made at `allocated_at`: its visitor has
+    /// gone.
     ///
     /// Where the group that gathers has no room for the record, the lockout runs to its end.
     pub fn release_slot(&mut self, now: Millis, slot: u32, allocated_at: Millis) -> bool {
@@ -300,16 +324,31 @@ impl Engine {
         let Some(grant) = self.shard.release(now, slot, allocated_at, position) else {
             return false;
         };
-        self.writer.append(&Record::Release {
+        self.released(now, &grant, None);
+        true
+    }
+
+    /// Records that a lockout was ended early; with `before`, that this is the number's newest
+    /// allocation again.
+    fn released(&mut self, now: Millis, grant: &Grant, before: Option<Before>) {
+        let restored = before.map(|before| Restored {
+            allocated_at: before.allocated_at,
+            local_at: before.local_at,
+            locked_until: before.locked_until,
+        });
+        let position = self.writer.append(&Record::Release {
             at: now,
-            slot,
+            slot: grant.slot,
             number: grant.number,
             until: grant.locked_until,
-            previous: grant.previous,
+            previous: before.map_or(grant.previous, |before| before.position),
+            restored,
         });
-        self.live.moved(grant.previous, position, false);
+        self.live.moved(grant.previous, position, before.is_some());
+        if let Some(before) = before {
+            self.live.again(before.position);
+        }
         self.counts.released += 1;
-        true
     }
 
     /// Writes down what time it is, so that a restart knows it after a quiet stretch.

@@ -44,6 +44,13 @@ impl Live {
         }
     }
 
+    /// A number's newest record is at `position` once more, or is needed beside it.
+    pub(crate) fn again(&mut self, position: Position) {
+        if let Some(count) = self.count(position_parts(position).0) {
+            *count += 1;
+        }
+    }
+
     /// Whether some number's newest record may be in `group`.
     pub(crate) fn may_hold_any(&self, group: u64) -> bool {
         let index = group.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());

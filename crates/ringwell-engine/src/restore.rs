@@ -135,7 +135,7 @@ impl Restore {
                 self.lockout_max = self.lockout_max.max(lockout);
                 let locked_until = at + lockout;
                 let state = Slot { number, allocated_at: at, locked_until, position };
-                self.rebuild.learn(slot, Fact { slot: state, pool, visitor });
+                self.rebuild.allocated(slot, Fact { slot: state, pool, visitor });
             }
             Record::Carry { slot, number, pool, allocated_at, locked_until, visitor, .. } => {
                 let state = Slot { number, allocated_at, locked_until, position };
@@ -148,8 +148,12 @@ impl Restore {
                 let state = Slot { number, allocated_at, locked_until, position };
                 self.rebuild.learn_told(Fact { slot: state, pool, visitor }, local_at);
             }
+            Record::Release { slot, number, until, restored: Some(restored), .. } => {
+                let newest = (restored.allocated_at, restored.local_at);
+                self.rebuild.withdraw(slot, number, newest, until, position);
+            }
             Record::Extend { slot, number, until, .. }
-            | Record::Release { slot, number, until, .. } => {
+            | Record::Release { slot, number, until, restored: None, .. } => {
                 self.rebuild.relock(slot, number, until, position);
             }
             Record::Answer { at, pool, row, number } => {

@@ -11,6 +11,8 @@ use ringwell_journal::{
 
 use crate::{Ask, Engine, Held, Outcome, Refusal, Restore, SnapshotStep, Step};
 
+mod repeats;
+
 const FIRST: u64 = 8_885_550_000;
 const START: Millis = Millis(1_700_000_000_000);
 
@@ -47,6 +49,10 @@ enum Input {
     Release {
         slot: u32,
     },
+    /// The answer of the allocation so many before the last did not leave.
+    Withdraw {
+        before: usize,
+    },
     /// Another list of numbers: `size` of its own, and one of those that any pool may have.
     Put {
         pool: u32,
@@ -77,6 +83,7 @@ fn inputs() -> impl Strategy<Value = Vec<Input>> {
         5 => (0..3_u32, visitor, retry)
             .prop_map(|(pool, visitor, retry)| Input::Allocate { pool, visitor, retry }),
         1 => (0..9_u32).prop_map(|slot| Input::Release { slot }),
+        1 => (0..3_usize).prop_map(|before| Input::Withdraw { before }),
         1 => (0..3_u32, 1..6_u32, proptest::option::of(0..4_u8))
             .prop_map(|(pool, size, shared)| Input::Put { pool, size, shared }),
         1 => (0..4_u8, 0..60_u64, prop_oneof![Just(1_000_000_i64), Just(-1_000_000), Just(1)])
@@ -125,6 +132,7 @@ impl Rig {
                 let since = self.engine.shard().slots()[slot as usize].allocated_at;
                 self.engine.release_slot(now, slot, since);
             }
+            Input::Withdraw { before } => self.withdraw(before),
             Input::Put { pool, size, shared: at } => self.put(pool, size, at),
             Input::Adopt { shared: at, lockout, behind } => {
                 // What it was here before is longer ago: it has been away.
@@ -145,6 +153,18 @@ impl Rig {
                 self.engine.tick(now);
             }
             Input::Seal => self.groups.extend(self.engine.seal(Vec::new())),
+        }
+    }
+
+    fn withdraw(&mut self, before: usize) {
+        let Some(place) = self.history.len().checked_sub(before + 1) else { return };
+        let (number, at, _) = self.history[place];
+        let now = self.engine.at(self.now);
+        let is_undone = self.engine.withdraw(now, number, at);
+        // Where it has become another shard's meanwhile, only its lockout ends.
+        let newest = self.engine.shard().newest(number);
+        if is_undone && newest.is_some_and(|newest| newest.allocated_at != at) {
+            self.history.remove(place);
         }
     }
 
@@ -300,7 +320,7 @@ proptest! {
             rig.apply(input);
         }
         rig.apply(&Input::Seal);
-        for (number, at, params) in &rig.history {
+        for (place, (number, at, params)) in rig.history.iter().enumerate() {
             let held = rig.attribution(&rig.engine, *number, *at).unwrap();
             prop_assert_eq!(held.allocated_at, *at);
             prop_assert_eq!(&held.params, params);
@@ -309,6 +329,12 @@ proptest! {
             // What another shard handed out has the time of that shard's clock.
             let is_told = |before: &Held| before.pool.is_none();
             prop_assert!(before.is_none_or(|b| is_told(&b) || b.allocated_at < *at));
+            // As late as nobody else has seen the number.
+            let later = rig.history[place + 1..].iter().find(|(other, ..)| other == number);
+            let late = later.map_or(rig.now, |(_, next, _)| *next - Millis(1)).max(*at);
+            let held = rig.attribution(&rig.engine, *number, late).unwrap();
+            prop_assert!(is_told(&held) || held.allocated_at == *at);
+            prop_assert!(is_told(&held) || &held.params == params);
         }
     }
 
@@ -411,6 +437,33 @@ fn the_history_of_a_number_that_moved_between_shards_is_found_in_both() {
 }
 
 #[test]
+fn an_allocation_that_nobody_saw_is_no_holder() {
+    let mut rig = Rig::new();
+    let Outcome::Allocated { number } = rig.allocate(1, None, None) else { panic!() };
+    let (seen_at, seen_until) = (rig.now, rig.now + Millis(15));
+    rig.now = rig.now + Millis(20);
+    // The pool has two numbers: the second allocation from here on has the first one again.
+    rig.allocate(1, None, None);
+    assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number });
+    let now = rig.engine.at(rig.now);
+    assert!(rig.engine.withdraw(now, number, now));
+    assert!(!rig.engine.withdraw(now, number, now), "a doubled message changes nothing");
+    rig.apply(&Input::Seal);
+    let replayed = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
+    for engine in [&rig.engine, &replayed] {
+        let held = rig.attribution(engine, number, rig.now + Millis(100)).unwrap();
+        assert_eq!((held.allocated_at, held.params), (seen_at, b"m1=0".to_vec()));
+        assert_eq!((held.locked_until, held.next_allocated_at), (seen_until, None));
+    }
+    // It is free again, and whoever gets it now is its holder.
+    rig.now = rig.now + Millis(1);
+    assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number });
+    rig.apply(&Input::Seal);
+    let held = rig.attribution(&rig.engine, number, rig.now).unwrap();
+    assert_eq!(held.allocated_at, rig.now);
+}
+
+#[test]
 fn a_group_whose_numbers_have_all_gone_out_again_need_not_be_read() {
     let mut rig = Rig::new();
     for _ in 0..3 {
@@ -421,98 +474,6 @@ fn a_group_whose_numbers_have_all_gone_out_again_need_not_be_read() {
     }
     let needed: Vec<bool> = (1..=3).map(|n| rig.engine.needs_group(n)).collect();
     assert_eq!(needed, [false, false, true]);
-}
-
-#[test]
-fn a_batch_that_is_sent_again_gets_the_same_answer_and_burns_no_number() {
-    let mut rig = Rig::new();
-    // Kept, not allocated: whoever drives the engine must not release it when the answer is lost.
-    let first = rig.allocate(0, None, Some(1));
-    let Outcome::Kept { number } = first else { panic!("{first:?}") };
-    assert_eq!(rig.allocate(0, None, Some(1)), Outcome::Kept { number });
-    rig.apply(&Input::Seal);
-    let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
-    let mut again = Rig { engine, specs: specs(), groups: vec![], now: rig.now, history: vec![] };
-    assert_eq!(again.allocate(0, None, Some(1)), Outcome::Kept { number });
-    assert_eq!(again.engine.counts().allocated, 0);
-}
-
-#[test]
-fn a_repeated_row_of_a_returning_visitor_is_remembered_across_a_restart() {
-    let mut rig = Rig::new();
-    let Outcome::Kept { number } = rig.allocate(0, Some(1), None) else { panic!() };
-    assert_eq!(rig.allocate(0, Some(1), Some(2)), Outcome::Kept { number });
-    rig.apply(&Input::Seal);
-    let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
-    let now = rig.now + Millis(100);
-    let mut again = Rig { engine, specs: specs(), groups: vec![], now, history: vec![] };
-    assert_eq!(again.allocate(0, Some(1), Some(2)), Outcome::Kept { number });
-}
-
-#[test]
-fn a_row_sent_again_gets_no_number_that_has_gone_to_somebody_else() {
-    let mut rig = Rig::new();
-    let [own, other] = [1, 2].map(|retry| match rig.allocate(1, None, Some(retry)) {
-        Outcome::Kept { number } => number,
-        outcome => panic!("{outcome:?}"),
-    });
-    // Its lockout is over, and nobody has it: it begins again, for who may see it only now.
-    rig.now = rig.now + Millis(15);
-    assert_eq!(rig.allocate(1, None, Some(1)), Outcome::Kept { number: own });
-    assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number: other });
-    let until = rig.now + Millis(15);
-    assert_eq!(rig.allocate(1, None, None), Outcome::Exhausted { until });
-    // The other one has gone to somebody else.
-    assert_eq!(rig.allocate(1, None, Some(2)), Outcome::Exhausted { until: Millis::ZERO });
-    rig.apply(&Input::Seal);
-    let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
-    let mut again = Rig { engine, specs: specs(), groups: vec![], now: rig.now, history: vec![] };
-    assert_eq!(again.allocate(1, None, Some(1)), Outcome::Kept { number: own });
-    assert_eq!(again.allocate(1, None, Some(2)), Outcome::Exhausted { until: Millis::ZERO });
-}
-
-#[test]
-fn a_snapshot_ends_also_while_answers_come_faster_than_it_is_written() {
-    let (engine, _) = Restore::new(specs(), 5_000).finish(Tip::FIRST.raise_epoch(), START, false);
-    let mut rig = Rig { engine, specs: specs(), groups: vec![], now: START, history: vec![] };
-    let mut row = 0_u64;
-    let mut answer = |rig: &mut Rig, count| {
-        for _ in 0..count {
-            row += 1;
-            let mut batch = [0; 16];
-            batch[..8].copy_from_slice(&row.to_le_bytes());
-            let retry = Some(RowKey { batch, row: 0 });
-            let ask = Ask { pool: 1, id: PoolId(2), params: [b"", b""], visitor: None, retry };
-            let mut outcome = Outcome::Refused(Refusal::Late);
-            let now = rig.engine.at(rig.now);
-            rig.engine.allocate(now, &ask, &mut outcome);
-        }
-        rig.apply(&Input::Seal);
-    };
-    answer(&mut rig, 3_000);
-    let mut writer = SnapshotWriter::new(&snapshot_header(&rig.engine));
-    let mut step = SnapshotStep::FIRST;
-    let mut pieces = 0;
-    while step != SnapshotStep::Done {
-        step = rig.engine.snapshot(step, &mut writer);
-        answer(&mut rig, 2_000);
-        pieces += 1;
-        assert!(pieces < 20, "it never ends");
-    }
-}
-
-#[test]
-fn only_as_many_rows_are_remembered_as_the_limit_says_and_the_oldest_go_first() {
-    let (engine, _) = Restore::new(specs(), 2).finish(Tip::FIRST.raise_epoch(), START, false);
-    let mut rig = Rig { engine, specs: specs(), groups: vec![], now: START, history: vec![] };
-    for retry in 1..=3 {
-        rig.allocate(0, None, Some(retry));
-    }
-    assert_eq!(rig.engine.answers_remembered(), 2);
-    rig.allocate(0, None, Some(2));
-    assert_eq!(rig.engine.counts().repeated, 1);
-    rig.allocate(0, None, Some(1));
-    assert_eq!((rig.engine.counts().repeated, rig.engine.counts().allocated), (1, 4));
 }
 
 #[test]

@@ -26,7 +26,8 @@ pub use frame::{
 pub use group::{GROUP_FULL_BYTES, Group, GroupHeader, Tip, Writer};
 pub use place::{BODY_BYTES_MAX, position, position_parts};
 pub use record::{
-    DecodeError, DecodeFault, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, Records, RowKey,
+    DecodeError, DecodeFault, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, Records, Restored,
+    RowKey,
 };
 pub use recover::{
     ChainFault, Cut, Foreign, Oldest, Plan, RecoverError, Recovered, SegmentFile, SegmentInfo,

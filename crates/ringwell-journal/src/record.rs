@@ -83,6 +83,9 @@ pub enum Record<'a> {
         until: Millis,
         /// The record before it for this number.
         previous: Position,
+        /// The number's newest allocation was seen by nobody, so this one is its newest again. Then
+        /// `previous` leads past the one that does not count.
+        restored: Option<Restored>,
     },
     /// A row of a batch that may be sent again was answered without an allocation of its own.
     Answer {
@@ -151,6 +154,18 @@ pub enum Record<'a> {
     },
 }
 
+/// A number's newest allocation again, because nobody has seen the one after it. All are zero if
+/// there was none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// When it was made.
+    pub allocated_at: Millis,
+    /// When that was by this node's clock, which comparisons go by.
+    pub local_at: Millis,
+    /// When its lockout ended.
+    pub locked_until: Millis,
+}
+
 /// First byte of each record.
 mod kind {
     pub(super) const ALLOCATE: u8 = 1;
@@ -171,6 +186,7 @@ mod flag {
     pub(super) const PARAMS: u8 = 1 << 3;
     pub(super) const NUMBER: u8 = 1 << 4;
     pub(super) const POOL: u8 = 1 << 5;
+    pub(super) const RESTORED: u8 = 1 << 6;
 }
 
 impl Record<'_> {

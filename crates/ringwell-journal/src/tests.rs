@@ -69,7 +69,14 @@ fn groups() -> Vec<Group> {
     let until = Millis(AT + 40_000);
     let extend = Record::Extend { at, number: number(1), slot: 1, until, previous: first };
     let extended = writer.append(&extend);
-    let release = Record::Release { at, number: number(2), slot: 2, until: at, previous: second };
+    let release = Record::Release {
+        at,
+        number: number(2),
+        slot: 2,
+        until: at,
+        previous: second,
+        restored: None,
+    };
     let released = writer.append(&release);
     writer.append(&Record::Answer { at, pool, row: row(2), number: Some(number(1)) });
     writer.append(&Record::Tick { at: Millis(AT + 5_000) });

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
@@ -18,7 +17,7 @@ use crate::{bulk, coding, legacy, origin, rows};
 /// A client may ask for its answer sooner than configured: whole milliseconds.
 const DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-ms");
 
-/// A batch with this header may be sent again.
+/// A request with this header may be sent again.
 const RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Answers a request under `/api/`.
@@ -59,7 +58,9 @@ async fn dispatch(
             let body = read_body(thread, body).await?;
             let body = coding::decode(&head.headers, body, thread.node.config.limits.body_bytes)?;
             // A client on a slow line has the same time for its rows as any other.
-            let terms = terms(thread, &head.headers, &body, *started.insert(Instant::now()));
+            let now = *started.insert(Instant::now());
+            let digest = |key: &[u8]| rows::batch_digest(key, &body);
+            let terms = terms(thread, &head.headers, now, digest)?;
             let out = bulk::answer(thread, body, &terms).await?;
             let response = whole(StatusCode::OK, "application/json", out);
             Ok(if api.gzip { coding::encode(&head.headers, response) } else { response })
@@ -74,8 +75,9 @@ async fn dispatch(
                 return Err(RequestError::OnlyBulk);
             }
             let now = *started.insert(Instant::now());
-            let terms = terms(thread, &head.headers, &Bytes::new(), now);
-            let query = head.uri.query().unwrap_or_default();
+            let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
+            let digest = |key: &[u8]| rows::single_digest(key, path, query);
+            let terms = terms(thread, &head.headers, now, digest)?;
             Ok(legacy::answer(thread, pool, query, format, &terms).await)
         }
     }
@@ -85,16 +87,21 @@ fn allow(method: &Method, wanted: &Method, name: &'static str) -> Result<(), Req
     if method == wanted { Ok(()) } else { Err(RequestError::Method { allow: name }) }
 }
 
-/// Deadline and digest of a request.
-fn terms(thread: &ShardThread, headers: &HeaderMap, body: &Bytes, started: Instant) -> Terms {
+/// Deadline and digest of a request. `digest` makes the digest of a key.
+fn terms(
+    thread: &ShardThread,
+    headers: &HeaderMap,
+    started: Instant,
+    digest: impl FnOnce(&[u8]) -> Result<Option<[u8; 16]>, RequestError>,
+) -> Result<Terms, RequestError> {
     let configured = thread.node.config.deadline;
     let wanted = values(headers, &DEADLINE_HEADER)
         .next()
         .and_then(|value| value.to_str().ok()?.parse().ok())
         .map_or(configured, Duration::from_millis);
-    let retry = values(headers, &RETRY_HEADER).next();
-    let retry = retry.map(|key| rows::digest(key.as_bytes(), body));
-    Terms { retry, deadline: started + wanted.min(configured) }
+    let key = values(headers, &RETRY_HEADER).next();
+    let retry = key.map_or(Ok(None), |key| digest(key.as_bytes()))?;
+    Ok(Terms { retry, deadline: started + wanted.min(configured) })
 }
 
 /// An answer that is there at once.

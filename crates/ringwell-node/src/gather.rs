@@ -87,8 +87,17 @@ impl InFlight {
     }
 
     /// Waits until all rows are answered and durable, or the deadline has passed; says whether there
-    /// was anything to wait for.
+    /// was anything to wait for. What is later than that by [`rows::LATE_MAX`] becomes overflow: a timer
+    /// says nothing of what was ready before it was looked at.
     pub(crate) async fn finish(&mut self, terms: &Terms) -> bool {
+        let has_waited = self.wait(terms).await;
+        if Instant::now() > terms.deadline + rows::LATE_MAX {
+            self.give_up_all();
+        }
+        has_waited
+    }
+
+    async fn wait(&mut self, terms: &Terms) -> bool {
         let thread = Rc::clone(&self.thread);
         let group = thread.engine.borrow().newest_group();
         let waits_for_journal = self.has_own_promise(terms) && thread.commit.durable() < group;
@@ -204,10 +213,20 @@ impl InFlight {
                 *outcome = Outcome::Refused(refusal);
             }
         }
-        thread.release(&unanswered);
+        thread.withdraw(&unanswered);
     }
 
-    /// Releases every number that was handed out for this batch.
+    /// The answer would leave too late, as this thread is behind: a short lockout may be over by now.
+    fn give_up_all(&mut self) {
+        self.release_all();
+        for outcome in &mut self.job().outcomes {
+            if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
+                *outcome = Outcome::Refused(Refusal::Late);
+            }
+        }
+    }
+
+    /// Takes back every number that was handed out for this batch.
     fn release_all(&mut self) {
         let thread = Rc::clone(&self.thread);
         let now = self.now;
@@ -225,7 +244,7 @@ impl InFlight {
             let numbers = outcomes.filter_map(|outcome| unseen(outcome, allocated_at));
             thread.peers.send(remote.shard, Message::Unanswered(numbers.collect()));
         }
-        thread.release(&own);
+        thread.withdraw(&own);
     }
 }
 

@@ -31,8 +31,7 @@ pub(crate) async fn answer(
     let started = catch_unwind(AssertUnwindSafe(|| {
         thread.node.fault_drill(flight.job().batch.text());
         flight.job().plan(thread);
-        // A repeated GET is another allocation: it has no body that would tell it apart.
-        flight.start(&Terms { retry: None, ..*terms });
+        flight.start(terms);
     }));
     if let Err(panic) = started {
         let error = RowError::InternalServiceError { handle: thread.report_panic(&panic) };

@@ -20,7 +20,7 @@ pub(crate) async fn serve(
     while let Some(message) = queue.recv().await {
         match message {
             Message::Rows(rows) => thread.serve_peer(rows).await,
-            Message::Unanswered(numbers) => thread.release(&numbers),
+            Message::Unanswered(numbers) => thread.withdraw(&numbers),
             Message::Release { number, allocated_at, reply } => {
                 let now = thread.now();
                 let released = thread.engine.borrow_mut().release(now, number, allocated_at);

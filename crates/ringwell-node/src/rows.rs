@@ -5,13 +5,21 @@
 //! (`ringwell-embed`), so that both give the same bytes. Knows nothing of waiting: an answer may
 //! leave once its promises ([`is_promise`]) are durable.
 
+use std::time::Duration;
+
 use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
 use ringwell_directory::{Config, Directory};
 use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey};
-use ringwell_wire::{Answer, Limits, Row, RowError, Tracking};
+use ringwell_wire::{Answer, Limits, RequestError, Row, RowError, Tracking};
 
-/// Longer keys are cut: nobody's own keys differ only beyond.
-const RETRY_KEY_BYTES_MAX: usize = 256;
+/// A number leaves at most so long after its batch's deadline; later it becomes overflow.
+pub const LATE_MAX: Duration = Duration::from_millis(5);
+
+/// Longer idempotency keys are refused.
+pub const RETRY_KEY_BYTES_MAX: usize = 256;
+
+/// Separates digests of single allocations from those of batches.
+const SINGLE: &str = "ringwell 2026-11-22 idempotency key of a single allocation";
 
 /// What is to be done for a row.
 #[derive(Clone, Copy, Debug)]
@@ -55,17 +63,46 @@ pub fn limits(config: &Config) -> Limits {
     }
 }
 
-/// What a batch that may be sent again is known by: its key and its whole body.
-#[must_use]
-pub fn digest(key: &[u8], body: &[u8]) -> [u8; 16] {
-    let key = &key[..key.len().min(RETRY_KEY_BYTES_MAX)];
-    let mut hasher = blake3::Hasher::new();
+/// Identifies a batch that may be sent again: its key and its whole body. `None` if the key is
+/// empty, which is the same as no key.
+///
+/// # Errors
+/// [`RequestError::KeyTooLong`].
+pub fn batch_digest(key: &[u8], body: &[u8]) -> Result<Option<[u8; 16]>, RequestError> {
+    digest(blake3::Hasher::new(), key, &[body])
+}
+
+/// Identifies a single allocation that may be sent again: its key, path and query. It never equals
+/// a batch's digest.
+///
+/// # Errors
+/// [`RequestError::KeyTooLong`].
+pub fn single_digest(
+    key: &[u8],
+    path: &str,
+    query: &str,
+) -> Result<Option<[u8; 16]>, RequestError> {
+    // A path has no `?`.
+    let request = [path.as_bytes(), b"?", query.as_bytes()];
+    digest(blake3::Hasher::new_derive_key(SINGLE), key, &request)
+}
+
+fn digest(
+    mut hasher: blake3::Hasher,
+    key: &[u8],
+    request: &[&[u8]],
+) -> Result<Option<[u8; 16]>, RequestError> {
+    if key.len() > RETRY_KEY_BYTES_MAX {
+        return Err(RequestError::KeyTooLong { limit: RETRY_KEY_BYTES_MAX });
+    }
     hasher.update(&(key.len() as u64).to_le_bytes());
     hasher.update(key);
-    hasher.update(body);
+    for part in request {
+        hasher.update(part);
+    }
     let mut digest = [0; 16];
     digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    digest
+    Ok((!key.is_empty()).then_some(digest))
 }
 
 /// What a visitor is known by in memory and in snapshots.
@@ -142,7 +179,7 @@ pub struct Planned<'a> {
     pub rows: &'a [Row],
     /// What is to be done for each.
     pub plans: &'a [Plan],
-    /// The batch, if it may be sent again: see [`digest`].
+    /// The batch, if it may be sent again: see [`batch_digest`].
     pub retry: Option<[u8; 16]>,
 }
 

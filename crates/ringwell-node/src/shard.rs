@@ -207,19 +207,19 @@ impl ShardThread {
     /// Sends an answer; if nobody waits any more, its numbers are released.
     fn deliver(&self, promised: Promised) {
         if let Err(answer) = promised.reply.send(promised.answer) {
-            self.release(&unanswered(&answer));
+            self.withdraw(&unanswered(&answer));
         }
     }
 
-    /// Ends the lockouts of numbers that no client has seen.
-    pub(crate) fn release(&self, numbers: &[Unanswered]) {
+    /// Undoes allocations that no client has seen.
+    pub(crate) fn withdraw(&self, numbers: &[Unanswered]) {
         if numbers.is_empty() {
             return;
         }
         let mut engine = self.engine.borrow_mut();
         let now = engine.at(self.clock.now());
         for number in numbers {
-            engine.release(now, number.number, Some(number.allocated_at));
+            engine.withdraw(now, number.number, number.allocated_at);
         }
         drop(engine);
         self.stats.unanswered.add(numbers.len() as u64);
@@ -249,7 +249,7 @@ impl ShardThread {
         self.commit.refuse(why);
         self.room.notify_waiters();
         while let Some(mut promised) = self.next_promised(u64::MAX) {
-            self.release(&unanswered(&promised.answer));
+            self.withdraw(&unanswered(&promised.answer));
             for outcome in &mut promised.answer.outcomes {
                 if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
                     *outcome = Outcome::Refused(why);
@@ -279,7 +279,7 @@ impl ShardThread {
     }
 }
 
-/// The numbers of an answer that may be released.
+/// The numbers of an answer that may be taken back.
 pub(crate) fn unanswered(answer: &PeerAnswer) -> Vec<Unanswered> {
     let allocated_at = answer.at;
     let numbers = answer.outcomes.iter().filter_map(|outcome| match *outcome {

@@ -6,7 +6,7 @@ use ringwell_directory::bucket;
 use crate::bug::Bug;
 use crate::event::Event;
 use crate::fault::Kind;
-use crate::model::{Judged, Violation};
+use crate::model::{Judged, Violation, Wanted};
 use crate::world::{MS, SECOND, World};
 
 /// Clocks step so far and are believed, or so far that they are not: nothing between.
@@ -199,31 +199,41 @@ impl World {
     /// Who held each number that somebody has seen.
     pub(crate) fn check_attributions(&self) -> Judged {
         for wanted in self.model.attributions() {
+            // At the moment of the allocation, and as late as it was the newest.
             let node = self.cluster.home(wanted.shard);
-            let Some(running) = &self.nodes[node].running else { continue };
-            let Some(thread) = running.threads.get(&wanted.shard) else { continue };
-            let disk = &self.nodes[node].disk;
-            let found = crate::lookup::attribution(thread, disk, wanted.number, wanted.at_ms);
-            let fault = match found {
-                Ok(Some(held)) if held.allocated_at.0 == wanted.at_ms => {
-                    let is_right = held.params == wanted.params.as_bytes();
-                    // The record itself may be too old to be kept, unless it is the newest.
-                    let is_gone = held.pool.is_none() && !wanted.is_newest;
-                    if is_right || is_gone {
-                        continue;
-                    }
-                    format!("{:?} was said, {} was given", held, wanted.params)
-                }
-                Ok(None) if !wanted.is_newest => continue,
-                Ok(other) => format!("{other:?} was said, {} was given", wanted.params),
-                Err(_) if disk.lies > 0 || disk.was_damaged => continue,
-                Err(why) => why.to_owned(),
-            };
-            let text = format!("allocated at {}: {fault}", wanted.at_ms);
-            let (number, shard) = (wanted.number, wanted.shard);
-            return Err(Violation { rule: "attribution", text, number, shard });
+            let late_ms = wanted.late_ms.unwrap_or(self.shard_time(node).0).max(wanted.at_ms);
+            // With the bucket of a pool that had the number before, a node tells what it knew then.
+            let late_ms = Some(late_ms).filter(|_| !self.pools_away.was_lent(wanted.number));
+            for at_ms in [Some(wanted.at_ms), late_ms].into_iter().flatten() {
+                self.check_attribution(&wanted, node, at_ms)?;
+            }
         }
         Ok(())
+    }
+
+    fn check_attribution(&self, wanted: &Wanted<'_>, node: usize, at_ms: u64) -> Judged {
+        let Some(running) = &self.nodes[node].running else { return Ok(()) };
+        let Some(thread) = running.threads.get(&wanted.shard) else { return Ok(()) };
+        let disk = &self.nodes[node].disk;
+        let found = crate::lookup::attribution(thread, disk, wanted.number, at_ms);
+        let fault = match found {
+            Ok(Some(held)) if held.allocated_at.0 == wanted.at_ms => {
+                let is_right = held.params == wanted.params.as_bytes();
+                // The record itself may be too old to be kept, unless it is the newest.
+                let is_gone = held.pool.is_none() && !wanted.is_newest;
+                if is_right || is_gone {
+                    return Ok(());
+                }
+                format!("{:?} was said, {} was given", held, wanted.params)
+            }
+            Ok(None) if !wanted.is_newest => return Ok(()),
+            Ok(other) => format!("{other:?} was said, {} was given", wanted.params),
+            Err(_) if disk.lies > 0 || disk.was_damaged => return Ok(()),
+            Err(why) => why.to_owned(),
+        };
+        let text = format!("allocated at {}, asked for {at_ms}: {fault}", wanted.at_ms);
+        let (number, shard) = (wanted.number, wanted.shard);
+        Err(Violation { rule: "attribution", text, number, shard })
     }
 }
 

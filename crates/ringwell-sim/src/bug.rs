@@ -55,6 +55,12 @@ bugs! {
     ReleaseAnswered "release-answered";
     /// Owners forget which row of which batch they serve.
     RetryForgotten "retry-forgotten";
+    /// An allocation that nobody saw counts as its number's newest.
+    UnseenCounts "unseen-counts";
+    /// What is ready counts, however long after its deadline a thread looks at it.
+    ReadyBeatsDeadline "ready-beats-deadline";
+    /// A request that may be sent again is known by its key alone.
+    KeyAlone "key-alone";
     /// The outcomes of another shard's rows are joined in the wrong order.
     RowsMixed "rows-mixed";
     /// The overflow number is in rotation.

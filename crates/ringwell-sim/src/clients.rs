@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::bug::Bug;
 use crate::cluster::Cluster;
 use crate::event::{Event, Task};
 use crate::fault::Kind;
@@ -14,6 +15,8 @@ const ROWS_MAX: u64 = 8;
 const ATTEMPTS_MAX: u8 = 4;
 /// Probes are batches from this number on.
 const PROBES: u32 = 1 << 20;
+/// Keys that clients use for more than one batch.
+const KEYS_SHARED: u64 = 3;
 /// Visitors in batches that may be sent again are others: their numbers have two reasons.
 const VISITORS_OF_RETRIES: u64 = 1 << 32;
 
@@ -28,7 +31,8 @@ pub(crate) struct RowAsk {
 #[derive(Debug)]
 struct Batch {
     rows: Vec<RowAsk>,
-    is_repeatable: bool,
+    /// The idempotency key, if it may be sent again. Other batches may have the same.
+    key: Option<u64>,
     deadline_us: u64,
     /// The client goes away so long after it has asked.
     abort_after: Option<u64>,
@@ -85,9 +89,18 @@ impl Clients {
         self.batch(id).map_or_else(Vec::new, |batch| batch.rows.clone())
     }
 
-    /// What the batch is known by if it may be sent again.
+    /// Which batch it is, for the model, if it may be sent again.
     pub(crate) fn retry(&self, id: u64) -> Option<u64> {
-        self.batch(id).filter(|batch| batch.is_repeatable).map(|_| u64::from(index(id)))
+        self.batch(id)?.key.map(|_| u64::from(index(id)))
+    }
+
+    /// What owners know the batch by if it may be sent again: as in `ringwell-node/src/rows.rs`.
+    pub(crate) fn digest(&self, id: u64, bug: Option<Bug>) -> Option<[u8; 16]> {
+        let batch = self.batch(id)?;
+        let key = mix(batch.key?);
+        let rows = batch.rows.iter().flat_map(|row| row.params.bytes().chain([b'\n']));
+        let body = rows.fold(0, |hash, byte| mix(hash ^ u64::from(byte)));
+        Some(crate::thread::key(if bug == Some(Bug::KeyAlone) { key } else { mix(key ^ body) }))
     }
 
     pub(crate) fn deadline_us(&self, id: u64) -> u64 {
@@ -102,7 +115,7 @@ impl Clients {
     /// No answer has come, and none will.
     pub(crate) fn unsent(&mut self, id: u64) {
         let Some(batch) = self.batches.get(&index(id)) else { return };
-        if batch.is_repeatable && batch.attempts < ATTEMPTS_MAX {
+        if batch.key.is_some() && batch.attempts < ATTEMPTS_MAX {
             self.again.push(index(id));
         }
     }
@@ -132,6 +145,9 @@ impl World {
     fn make_batch(&mut self, index: u32) -> Batch {
         let pools: Vec<u64> = self.cluster.pools.keys().copied().collect();
         let is_repeatable = self.faults.strikes(Kind::Retry);
+        let has_same_key = is_repeatable && self.faults.strikes(Kind::SameKey);
+        let same = self.faults.stream(Kind::SameKey).below(KEYS_SHARED);
+        let key = if has_same_key { same } else { KEYS_SHARED + u64::from(index) };
         let mut rows = Vec::new();
         for row in 0..self.clients.random.between(1, ROWS_MAX) {
             let random = &mut self.clients.random;
@@ -143,13 +159,18 @@ impl World {
             let visitor = is_visitor.then_some(visitor + of + pool * 100);
             rows.push(RowAsk { pool, visitor, params: format!("b={index}&r={row}") });
         }
+        // By GET.
+        if self.faults.strikes(Kind::Single) {
+            rows.truncate(1);
+        }
         let is_hurried = self.faults.strikes(Kind::Hurry);
         let hurry = self.faults.stream(Kind::Hurry).between(MS / 2, 60 * MS);
         let deadline_us = if is_hurried { hurry } else { 100 * MS };
         let aborts = self.faults.strikes(Kind::Abort);
         let after = self.faults.stream(Kind::Abort).between(50, 60 * MS);
         let abort_after = aborts.then_some(after);
-        Batch { rows, is_repeatable, deadline_us, abort_after, attempts: 0 }
+        let key = is_repeatable.then_some(key);
+        Batch { rows, key, deadline_us, abort_after, attempts: 0 }
     }
 
     /// Sends a batch to some shard of some node, by now or once more.
@@ -222,7 +243,7 @@ impl World {
             });
             let batch = Batch {
                 rows: rows.collect(),
-                is_repeatable: false,
+                key: None,
                 deadline_us: 100 * MS,
                 abort_after: None,
                 attempts: 1,

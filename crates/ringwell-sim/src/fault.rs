@@ -70,6 +70,8 @@ kinds! {
     Manage "manage" 40 20_000 200_000;
     LateList "late-list" 30 100_000 700_000;
     Shorten "shorten" 8 20_000 200_000;
+    SameKey "same-key" 50 100_000 500_000;
+    Single "single" 50 10_000 400_000;
 }
 
 impl Kind {

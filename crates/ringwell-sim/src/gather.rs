@@ -12,7 +12,8 @@ use crate::model::{Judged, Model, Row, Told};
 use crate::thread::{PeerAnswer, PeerRow, PeerRows, Reply, Thread, is_promise, key, unanswered};
 use crate::world::{MS, World};
 
-/// The longest that an answer may be late without a stall of its own thread.
+/// The longest that an answer may be late without a stall of its own thread, and a number in any
+/// case.
 const LATE_MAX_US: u64 = 5 * MS;
 
 /// The plan for a row of a pool that the directory does not have: it fails.
@@ -74,7 +75,7 @@ impl World {
             entry.map_or(NO_POOL, |entry| (entry.shard(), entry.index()))
         };
         let plans: Vec<(u16, u32)> = asked.iter().map(plan).collect();
-        let retry = self.clients.retry(id).map(key);
+        let retry = self.clients.digest(id, self.bug);
         let deadline = self.now + self.clients.deadline_us(id);
         let mut all = Vec::new();
         for (row, (asked, (_, pool))) in (0..).zip(asked.iter().zip(&plans)) {
@@ -229,7 +230,7 @@ impl World {
     /// they are those that were asked.
     fn ask_again(&mut self, node: usize, thread: &mut Thread, id: u64) -> bool {
         let asked = self.clients.rows(id);
-        let retry = self.clients.retry(id).map(key);
+        let retry = self.clients.digest(id, self.bug);
         let Some(batch) = self.running(node).and_then(|r| r.batches.get_mut(&id)) else {
             return false;
         };
@@ -278,7 +279,12 @@ impl World {
         };
         if let Waits::Refused(why) = batch.journal {
             let unseen = batch.give_up(thread.shard, why);
-            self.release(node, thread, &unseen);
+            self.withdraw(node, thread, &unseen);
+        }
+        let is_late = self.now > batch.deadline + LATE_MAX_US;
+        if is_late && self.bug != Some(Bug::ReadyBeatsDeadline) {
+            self.release_all(node, thread, &mut batch);
+            batch.give_up_all();
         }
         let late = self.now.saturating_sub(batch.deadline + LATE_MAX_US + self.lag);
         Model::answered_late(id, thread.shard, late)?;
@@ -298,26 +304,28 @@ impl World {
                 self.tell(node, &[number], || format!("batch {of} row {row} leaves with {number}"));
                 self.hash = crate::random::mix(self.hash ^ number);
             }
-            self.model.answered(&Row { batch: id, row, retry, pool, told, now_us: self.now })?;
+            let (deadline_us, now_us) = (batch.deadline + LATE_MAX_US, self.now);
+            let row = Row { batch: id, row, retry, pool, told, deadline_us, now_us };
+            self.model.answered(&row)?;
         }
         self.answer_arrives(id, &batch.allocations());
         if self.bug == Some(Bug::ReleaseAnswered) && self.clients.aborts(id) {
-            self.release_all(node, thread, batch);
+            self.release_all(node, thread, &mut batch);
         }
         Ok(())
     }
 
     /// The client has gone.
     pub(crate) fn abort(&mut self, node: usize, thread: &mut Thread, id: u64) {
-        let Some(batch) = self.running(node).and_then(|r| r.batches.remove(&id)) else {
+        let Some(mut batch) = self.running(node).and_then(|r| r.batches.remove(&id)) else {
             return;
         };
         self.clients.unsent(id);
-        self.release_all(node, thread, batch);
+        self.release_all(node, thread, &mut batch);
     }
 
-    /// Releases every number that was handed out for this batch.
-    fn release_all(&mut self, node: usize, thread: &mut Thread, mut batch: InFlight) {
+    /// Takes back every number that was handed out for this batch.
+    fn release_all(&mut self, node: usize, thread: &mut Thread, batch: &mut InFlight) {
         batch.take_arrived(false);
         for remote in &batch.remote {
             let Some(at) = remote.answered_at else { continue };
@@ -332,7 +340,7 @@ impl World {
         let own = batch.plans.iter().zip(&batch.outcomes);
         let own = own.filter(|(plan, _)| plan.0 == thread.shard).map(|(_, outcome)| *outcome);
         let own = unanswered(&PeerAnswer { at: batch.now, outcomes: own.collect() });
-        self.release(node, thread, &own);
+        self.withdraw(node, thread, &own);
     }
 }
 
@@ -385,6 +393,15 @@ impl InFlight {
             Some((number.to_u64(), at?.0, shard))
         });
         all.collect()
+    }
+
+    /// The answer leaves too late for any number.
+    fn give_up_all(&mut self) {
+        for outcome in &mut self.outcomes {
+            if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
+                *outcome = Outcome::Refused(Refusal::Late);
+            }
+        }
     }
 
     /// The journal did not take this shard's rows: they become overflow.

@@ -32,6 +32,13 @@ pub(crate) struct Away {
     lent: BTreeSet<u64>,
 }
 
+impl Away {
+    /// Whether a number has been in more than one pool.
+    pub(crate) fn was_lent(&self, number: u64) -> bool {
+        self.lent.contains(&number)
+    }
+}
+
 /// Which pool it was, at which node, and when it left.
 #[derive(Clone, Copy, Debug)]
 struct Left {

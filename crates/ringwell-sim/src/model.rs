@@ -8,8 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 mod checks;
+mod holders;
 #[cfg(test)]
 mod tests;
+
+use holders::Holder;
+pub(crate) use holders::Wanted;
 
 /// A gap of the clock up to this is believed: nobody can tell it from a long stop.
 const BELIEVED_MS: i64 = 24 * 60 * 60 * 1000;
@@ -108,6 +112,8 @@ pub(crate) struct Row {
     pub(crate) retry: Option<(u64, u16)>,
     pub(crate) pool: u64,
     pub(crate) told: Told,
+    /// No number may leave after this.
+    pub(crate) deadline_us: u64,
     pub(crate) now_us: u64,
 }
 
@@ -172,8 +178,8 @@ pub(crate) struct Model {
     /// By number, in the order of their answers.
     pub(crate) held: BTreeMap<u64, Vec<Holding>>,
     answered: BTreeSet<(u64, u16)>,
-    /// The newest grant of each number that is not lost: by which shard, and when in its time.
-    newest: BTreeMap<u64, (u16, u64)>,
+    /// The grants of each number that count as its holders, in their order.
+    holders: BTreeMap<u64, Vec<Holder>>,
     /// When which shard's clock ran ahead without anybody noticing, and by how much.
     leaps: Vec<(u64, u16, i64)>,
     by_retry: BTreeMap<(u64, u16), (u64, usize)>,
@@ -191,17 +197,6 @@ pub(crate) struct Model {
     /// A link that has not done what it should.
     pub(crate) link_fault: Option<Violation>,
     probed: u64,
-}
-
-/// A look-up that is to be made, and what it must find.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
-    pub(crate) shard: u16,
-    pub(crate) number: u64,
-    pub(crate) at_ms: u64,
-    pub(crate) params: &'a str,
-    /// It must be there, however old it is.
-    pub(crate) is_newest: bool,
 }
 
 impl Grant {
@@ -270,7 +265,12 @@ impl Model {
         let known = shard.numbers.entry(grant.number).or_default();
         if grant.is_fresh {
             *known = Known { allocated_at: grant.at_ms, until: grant.at_ms + lifetime + 1 };
-            self.newest.insert(grant.number, (grant.shard, grant.at_ms));
+            let Grant { shard, at_ms, .. } = grant;
+            self.holders.entry(grant.number).or_default().push(Holder {
+                shard,
+                at_ms,
+                withdrawn: None,
+            });
         } else {
             // How long it is kept depends on why; it must be locked, and no shorter than before.
             let is_repeated = grant.retry.is_some_and(|row| self.decided.contains(&row));
@@ -375,6 +375,7 @@ impl Model {
             return Err(broken("phantom", 0, number, text));
         };
         self.numbers_out += 1;
+        self.check_leaving(&grant, row)?;
         self.check_double(&grant)?;
         self.check_repeat(&grant)?;
         let until_us = Self::promised_until(&grant);
@@ -518,7 +519,13 @@ impl Model {
         let Recovery { shard, next_n, is_rotten, disk_lied, .. } = *recovery;
         if is_rotten || disk_lied {
             // With the end copies may be gone of what has been dropped elsewhere.
-            self.newest.retain(|_, (of, _)| *of != shard);
+            self.forget_holders(shard);
+        }
+        for holders in self.holders.values_mut() {
+            let here = holders.iter_mut().filter(|holder| holder.shard == shard);
+            for holder in here.filter(|holder| holder.withdrawn >= Some(next_n)) {
+                holder.withdrawn = None;
+            }
         }
         let is_gone = |grant: &Grant| grant.shard == shard && grant.group >= next_n;
         for grant in self.granted.values_mut().flatten().filter(|grant| is_gone(grant)) {
@@ -562,7 +569,7 @@ impl Model {
             grant.is_lost = true;
         }
         self.shards.remove(&shard);
-        self.newest.retain(|_, (of, _)| *of != shard);
+        self.forget_holders(shard);
     }
 }
 

@@ -203,8 +203,8 @@ impl World {
             Task::Wake(batch) => self.try_finish(node, thread, batch)?,
             Task::Abort(batch) => self.abort(node, thread, batch),
             Task::Rows(rows) => self.serve_peer(node, thread, &rows)?,
-            Task::Release(number, at) => self.release(node, thread, &[(number, at)]),
-            Task::Unanswered(numbers) => self.release(node, thread, &numbers),
+            Task::Release(number, at) => self.release(node, thread, number, at),
+            Task::Unanswered(numbers) => self.withdraw(node, thread, &numbers),
             Task::Commit => {
                 thread.commit_is_due = false;
                 self.write_next(node, thread)?;
@@ -324,7 +324,7 @@ impl World {
         thread.refusal = Some(why);
         self.batches_wake(node, thread)?;
         while let Some(mut promised) = thread.promised.pop_front() {
-            self.release(node, thread, &unanswered(&promised.answer));
+            self.withdraw(node, thread, &unanswered(&promised.answer));
             for outcome in &mut promised.answer.outcomes {
                 if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
                     *outcome = Outcome::Refused(why);
@@ -390,7 +390,7 @@ impl World {
         thread.engine.allocate(at, &wanted, outcome);
         let is_fresh = thread.engine.counts().allocated > before;
         let pool = id.0;
-        let repeat = ask.retry.map(|key| (plain(key), row.row));
+        let repeat = self.clients.retry(ask.batch).map(|first| (first, row.row));
         let told = *outcome;
         let slot = told_number(told).and_then(|number| thread.engine.shard().newest(number));
         let until = slot.map_or(0, |slot| slot.locked_until.0);
@@ -441,12 +441,12 @@ impl World {
     /// Sends an answer; if nobody waits any more, its numbers are released.
     fn deliver(&mut self, node: usize, thread: &mut Thread, promised: Promised) {
         if let Err(answer) = self.reply(node, promised.reply, promised.answer) {
-            self.release(node, thread, &unanswered(&answer));
+            self.withdraw(node, thread, &unanswered(&answer));
         }
     }
 
-    /// Ends the lockouts of numbers that no client has seen.
-    pub(crate) fn release(
+    /// Undoes allocations that no client has seen.
+    pub(crate) fn withdraw(
         &mut self,
         node: usize,
         thread: &mut Thread,
@@ -454,12 +454,31 @@ impl World {
     ) {
         let now = thread.engine.at(self.shard_time(node));
         for (number, allocated_at) in numbers {
-            if thread.engine.release(now, *number, Some(*allocated_at)) {
-                self.model.released(thread.shard, number.to_u64(), now.0);
-                self.tell(node, &[number.to_u64()], || {
-                    format!("shard {} ends the lockout of {number}", thread.shard)
+            let is_kept = self.bug == Some(Bug::UnseenCounts);
+            let is_undone = if is_kept {
+                thread.engine.release(now, *number, Some(*allocated_at))
+            } else {
+                thread.engine.withdraw(now, *number, *allocated_at)
+            };
+            if is_undone {
+                let (number, times) = (number.to_u64(), (allocated_at.0, now.0));
+                self.model.withdrawn(thread.shard, number, times, thread.engine.newest_group());
+                self.tell(node, &[number], || {
+                    format!("shard {} takes {number} back, which nobody saw", thread.shard)
                 });
             }
+        }
+        self.commit_soon(node, thread);
+    }
+
+    /// A client gives a number back.
+    fn release(&mut self, node: usize, thread: &mut Thread, number: PromoNumber, at: Millis) {
+        let now = thread.engine.at(self.shard_time(node));
+        if thread.engine.release(now, number, Some(at)) {
+            self.model.released(thread.shard, number.to_u64(), now.0);
+            self.tell(node, &[number.to_u64()], || {
+                format!("shard {} ends the lockout of {number}", thread.shard)
+            });
         }
         self.commit_soon(node, thread);
     }

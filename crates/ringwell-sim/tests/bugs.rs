@@ -105,6 +105,27 @@ fn a_batch_that_is_applied_twice_is_found() {
 }
 
 #[test]
+fn requests_that_are_known_by_their_key_alone_are_found() {
+    let on = [Kind::Retry, Kind::SameKey, Kind::Single];
+    found(
+        Bug::KeyAlone,
+        &on,
+        &["wrong pool", "double", "another answer", "overflow without cause"],
+    );
+}
+
+#[test]
+fn allocations_that_nobody_saw_and_that_count_are_found() {
+    found(Bug::UnseenCounts, &[Kind::Hurry, Kind::Abort], &["attribution"]);
+}
+
+#[test]
+fn numbers_that_leave_long_after_their_deadline_are_found() {
+    let on = [Kind::Pause, Kind::SlowShard];
+    found(Bug::ReadyBeatsDeadline, &on, &["number left late", "double"]);
+}
+
+#[test]
 fn rows_in_the_wrong_order_are_found() {
     found(Bug::RowsMixed, &[], &["phantom"]);
 }

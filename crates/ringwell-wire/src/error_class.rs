@@ -102,6 +102,11 @@ pub enum RequestError {
     Undecodable,
     /// A web page of another origin asks, and none is allowed to.
     Origin,
+    /// The idempotency key is longer than the server takes.
+    KeyTooLong {
+        /// As many bytes are taken.
+        limit: usize,
+    },
     /// The version in the path is no date.
     BadVersion,
     /// There is nothing at this path.
@@ -208,6 +213,7 @@ impl RequestError {
             Self::NotJson
             | Self::Broken
             | Self::BadVersion
+            | Self::KeyTooLong { .. }
             | Self::Malformed
             | Self::Undecodable => 400,
             Self::NotABatch | Self::NoRows | Self::TooDeep | Self::Origin | Self::OnlyBulk => 403,
@@ -250,6 +256,7 @@ impl RequestError {
             | Self::Coding
             | Self::Undecodable
             | Self::Origin
+            | Self::KeyTooLong { .. }
             | Self::BadVersion => "InvalidInput",
             Self::NotFound => "RecordNotFound",
             Self::Method { .. } => "MethodNotAllowed",
@@ -279,6 +286,9 @@ impl RequestError {
             Self::Coding => "the body may be plain, or in the codings gzip and deflate",
             Self::Undecodable => "the body is not in the coding that Content-Encoding names",
             Self::Origin => "web pages of this origin may not use this API",
+            Self::KeyTooLong { limit } => {
+                return format!("the Idempotency-Key may have at most {limit} bytes").into();
+            }
             Self::BadVersion => "the API version in the path must be a date such as 2013-07-01",
             Self::NotFound => "there is nothing at this path",
             Self::Method { .. } => "this path takes another method; the Allow header names it",

@@ -97,8 +97,10 @@ fn record(
             lockout: need(line.lockout_ms, "lockout_ms")?,
             rid: rid(),
         },
-        Some("extend") => Kind::Until { until: until()?, ends: false },
-        Some("release") => Kind::Until { until: until()?, ends: true },
+        Some("extend") => Kind::Until { until: until()?, ends: false, restored: None },
+        Some("release") => {
+            Kind::Until { until: until()?, ends: true, restored: line.allocated_at_ms }
+        }
         Some("carry") => Kind::Carry {
             pool: need(line.pool, "pool")?,
             allocated: need(line.allocated_at_ms, "allocated_at_ms")?,

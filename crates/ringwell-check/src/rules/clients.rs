@@ -75,13 +75,13 @@ fn lifetime(whole: &Whole, row: &Row<'_>) -> i64 {
 }
 
 /// C4: a number is of the pool that was asked, and no overflow number; an overflow number is that
-/// pool's.
+/// pool's. A row that was sent again is judged by the pool as it was during that attempt.
 pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
     if whole.pools.is_empty() {
         return;
     }
     for row in whole.answered(&part.rows) {
-        let versions: Vec<_> = whole.versions(row.asked.pool, row.batch.since, row.end.t).collect();
+        let versions: Vec<_> = whole.versions(row.asked.pool, row.batch.t, row.end.t).collect();
         if versions.is_empty() {
             findings.excuse(Rule::Pool, "rows of pools without a `cfg` line");
             continue;

@@ -7,10 +7,12 @@ use super::timeline::Timelines;
 use crate::history::{Frame, Held, Journal, Kind, Owner, Part, Place, Record, Whole};
 use crate::verdict::{Findings, Rule};
 
-/// C1, exactly: an allocation does not begin before the lockout ends that stands then.
+/// C1, exactly: an allocation does not begin before the lockout ends that stands then. Those that
+/// nobody saw do not count.
 pub(super) fn double(whole: &Whole, timelines: &Timelines<'_>, findings: &mut Findings) {
     for (number, allocations) in &timelines.numbers {
-        for pair in allocations.windows(2) {
+        let seen: Vec<_> = allocations.iter().filter(|allocation| !allocation.unseen).collect();
+        for pair in seen.windows(2) {
             let [one, other] = pair else { continue };
             if other.at < one.until && !other.copy {
                 let words = format!(
@@ -163,9 +165,10 @@ fn replayed<'a>(records: impl Iterator<Item = &'a Record>) -> HashMap<u64, Newes
             Kind::Carry { pool, allocated, until, .. } => {
                 numbers.insert(*number, Newest { place, pool, allocated, until });
             }
-            Kind::Until { until, .. } => {
+            Kind::Until { until, restored, .. } => {
                 if let Some(newest) = numbers.get_mut(number) {
                     newest.until = until;
+                    newest.allocated = restored.unwrap_or(newest.allocated);
                 }
             }
         }

@@ -20,6 +20,8 @@ pub(crate) struct Allocation<'a> {
     pub(crate) until: i64,
     pub(crate) rid: Option<&'a str>,
     pub(crate) released: bool,
+    /// Its answer never left, so it is no holder.
+    pub(crate) unseen: bool,
     /// Whether only its copy is left.
     pub(crate) copy: bool,
 }
@@ -76,6 +78,7 @@ impl<'a> Timelines<'a> {
                     until: at.saturating_add(*lockout),
                     rid: rid.as_deref(),
                     released: false,
+                    unseen: false,
                     copy: false,
                 });
             }
@@ -90,15 +93,17 @@ impl<'a> Timelines<'a> {
                         until: *until,
                         rid: rid.as_deref(),
                         released: false,
+                        unseen: false,
                         copy: true,
                     });
                 }
             }
-            Kind::Until { until, ends } => {
-                let last = self.numbers.get_mut(&number).and_then(|all| all.last_mut());
-                if let Some(last) = last {
+            Kind::Until { until, ends, restored } => {
+                let all = self.numbers.get_mut(&number).into_iter().flatten();
+                if let Some(last) = { all }.rfind(|allocation| !allocation.unseen) {
                     last.until = *until;
                     last.released |= ends;
+                    last.unseen |= restored.is_some();
                 }
             }
         }

@@ -160,7 +160,10 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
         Record::Extend { number, until, .. } => {
             format!("extend {number} until {}", readable(until))
         }
-        Record::Release { number, until, .. } => format!("release {number} at {}", readable(until)),
+        Record::Release { number, until, restored, .. } => {
+            let seen = if restored.is_some() { ", which nobody saw" } else { "" };
+            format!("release {number} at {}{seen}", readable(until))
+        }
         Record::Answer { pool, row, number: Some(number), .. } => {
             format!("answer with {number} of pool {pool} again{}", of_batch(&row))
         }
@@ -215,10 +218,11 @@ fn as_json(place: Position, record: &Record<'_>) -> Value {
                 "number": number.to_string(), "until_ms": until.0, "previous": previous.0,
             }),
         ),
-        Record::Release { number, until, previous, .. } => (
+        Record::Release { number, until, previous, restored, .. } => (
             "release",
             json!({
                 "number": number.to_string(), "until_ms": until.0, "previous": previous.0,
+                "allocated_at_ms": restored.map(|restored| restored.allocated_at.0),
             }),
         ),
         Record::Answer { pool, row, number, .. } => (

@@ -155,6 +155,9 @@ fn apply(numbers: &mut Numbers, position: Position, record: &Record<'_>) {
             if let Some(known) = numbers.get_mut(&number).filter(|known| is_newer(known)) {
                 known.locked_until = until;
                 known.position = position;
+                if let Record::Release { restored: Some(restored), .. } = record {
+                    known.allocated_at = restored.allocated_at;
+                }
             }
         }
         Record::Answer { .. } | Record::Hold { .. } | Record::Tick { .. } => {}

@@ -4,7 +4,7 @@ use std::fmt;
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
-use super::{PARAMS_BYTES_MAX, Record, RowKey, flag, kind};
+use super::{PARAMS_BYTES_MAX, Record, Restored, RowKey, flag, kind};
 use crate::bytes::Cursor;
 use crate::place::{BODY_BYTES_MAX, position, position_parts};
 
@@ -113,7 +113,8 @@ fn decode<'a>(
     let flags = bytes.byte().ok_or(DecodeFault::Short)?;
     let known = match kind {
         kind::ALLOCATE => flag::PREVIOUS | flag::VISITOR | flag::IDEMPOTENCY | flag::PARAMS,
-        kind::EXTEND | kind::RELEASE => flag::PREVIOUS,
+        kind::EXTEND => flag::PREVIOUS,
+        kind::RELEASE => flag::PREVIOUS | flag::RESTORED,
         kind::CARRY => flag::VISITOR | flag::PARAMS,
         kind::ANSWER => flag::NUMBER,
         kind::ADOPT => flag::PREVIOUS | flag::VISITOR,
@@ -172,11 +173,16 @@ impl<'a> Fields<'_, 'a> {
         let slot = self.slot()?;
         let until = Millis(self.varint()?);
         let previous = self.previous()?;
-        Ok(if kind == kind::EXTEND {
-            Record::Extend { at, number, slot, until, previous }
-        } else {
-            Record::Release { at, number, slot, until, previous }
-        })
+        if kind == kind::EXTEND {
+            return Ok(Record::Extend { at, number, slot, until, previous });
+        }
+        let restored = self.optional(flag::RESTORED, Self::restored)?;
+        Ok(Record::Release { at, number, slot, until, previous, restored })
+    }
+
+    fn restored(&mut self) -> Result<Restored, DecodeFault> {
+        let (allocated_at, local_at) = (Millis(self.varint()?), Millis(self.varint()?));
+        Ok(Restored { allocated_at, local_at, locked_until: Millis(self.varint()?) })
     }
 
     fn carry(&mut self, at: Millis) -> Result<Record<'a>, DecodeFault> {

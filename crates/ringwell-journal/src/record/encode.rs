@@ -7,7 +7,7 @@
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
-use super::{PARAMS_BYTES_MAX, Record, RowKey, flag, kind, params_len};
+use super::{PARAMS_BYTES_MAX, Record, Restored, RowKey, flag, kind, params_len};
 use crate::bytes::{Body, ROOM, Scratch};
 use crate::place::{position, position_parts};
 
@@ -81,9 +81,9 @@ impl Record<'_> {
                 head.begin(kind::EXTEND, at, base).number(number).slot(slot);
                 head.millis(until).previous(previous);
             }
-            Self::Release { at, number, slot, until, previous } => {
+            Self::Release { at, number, slot, until, previous, restored } => {
                 head.begin(kind::RELEASE, at, base).number(number).slot(slot);
-                head.millis(until).previous(previous);
+                head.millis(until).previous(previous).restored(restored);
             }
             Self::Answer { at, pool, row, number } => {
                 head.begin(kind::ANSWER, at, base).pool(pool).row(row);
@@ -203,6 +203,12 @@ impl Head<'_> {
             self.flag(flag::VISITOR).scratch.array(&id);
         }
         self
+    }
+
+    fn restored(&mut self, restored: Option<Restored>) {
+        if let Some(Restored { allocated_at, local_at, locked_until }) = restored {
+            self.flag(flag::RESTORED).millis(allocated_at).millis(local_at).millis(locked_until);
+        }
     }
 
     #[inline(always)]

@@ -44,7 +44,15 @@ fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
                 params: none,
             },
             1 => Record::Extend { at, number, slot, until, previous },
-            2 => Record::Release { at, number, slot, until, previous },
+            2 => {
+                let restored = Restored {
+                    allocated_at: Millis(time),
+                    local_at: Millis(time / 2),
+                    locked_until: until,
+                };
+                let restored = visitor.map(|_| restored);
+                Record::Release { at, number, slot, until, previous, restored }
+            }
             3 => Record::Answer {
                 at,
                 pool,
@@ -274,7 +282,8 @@ fn a_number_of_more_than_64_bits_is_refused() {
 /// Appends a release that names `previous` as the record before it, to group 7 from 100 ms on.
 fn write_release(at: u64, previous: Position) {
     let number = PromoNumber::from_u64(2_000_000_000).unwrap();
-    let release = Record::Release { at: Millis(at), number, slot: 0, until: Millis(at), previous };
+    let (at, until) = (Millis(at), Millis(at));
+    let release = Record::Release { at, number, slot: 0, until, previous, restored: None };
     release.encode(7, Millis(100), &mut Body::default());
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     BELIEVED_MS, Grant, Holding, Judged, Known, Model, PoolRule, Recovery, Row, Shard, TakenUp,
-    Wanted, broken,
+    broken,
 };
 
 impl Model {
@@ -14,9 +14,7 @@ impl Model {
         let Some(pool) = shard.and_then(|shard| shard.pools.get(&pool_id)) else {
             return fault("wrong pool", format!("pool {pool_id} is not this shard's"));
         };
-        // A row that is asked for again keeps its number, whichever pool that is in by now.
-        let is_repeated = !grant.is_fresh && grant.retry.is_some();
-        if !pool.numbers.contains(&number) && !is_repeated {
+        if !pool.numbers.contains(&number) {
             return fault("wrong pool", format!("the number is not in rotation in pool {pool_id}"));
         }
         if grant.true_us > grant.deadline_us {
@@ -255,17 +253,30 @@ impl Model {
         Ok(())
     }
 
-    /// What look-ups must find.
-    pub(crate) fn attributions(&self) -> Vec<Wanted<'_>> {
-        let fresh = self.held.values().flatten().filter(|held| held.grant.is_fresh);
-        let kept = fresh.filter(|held| !held.is_lost && !held.is_forgotten);
-        let wanted = kept.map(|Holding { grant, .. }| Wanted {
-            shard: grant.shard,
-            number: grant.number,
-            at_ms: grant.at_ms,
-            params: &grant.params,
-            is_newest: self.newest.get(&grant.number) == Some(&(grant.shard, grant.at_ms)),
-        });
-        wanted.collect()
+    /// A number leaves in time, and while nobody else has it: however long ago it was granted.
+    pub(super) fn check_leaving(&self, grant: &Grant, row: &Row) -> Judged {
+        let fault = |rule, text| Err(broken(rule, grant.shard, grant.number, text));
+        let late_us = row.now_us.saturating_sub(row.deadline_us);
+        if late_us > 0 {
+            let text = format!("it left {late_us} us after the last moment for numbers");
+            return fault("number left late", text);
+        }
+        let all = self.held.get(&grant.number).into_iter().flatten();
+        let others = all.filter(|held| held.grant.holder() != grant.holder());
+        let mut others =
+            others.filter(|held| !held.is_lost && !held.is_forgotten && !grant.is_lost);
+        let is_others = |held: &&Holding| {
+            held.grant.true_us > grant.true_us && held.until_us > row.now_us + held.believed_us
+        };
+        match others.find(is_others) {
+            Some(held) => {
+                let text = format!(
+                    "it leaves at {} us while batch {} row {} has it until {} us",
+                    row.now_us, held.grant.batch, held.grant.row, held.until_us
+                );
+                fault("double", text)
+            }
+            None => Ok(()),
+        }
     }
 }

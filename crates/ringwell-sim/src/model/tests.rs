@@ -39,7 +39,8 @@ fn grant(batch: u64, number: u64, now_us: u64) -> Grant {
 }
 
 fn answer(model: &mut Model, batch: u64, told: Told, now_us: u64) -> Judged {
-    model.answered(&Row { batch, row: 0, retry: None, pool: 7, told, now_us })
+    let deadline_us = now_us + SECOND;
+    model.answered(&Row { batch, row: 0, retry: None, pool: 7, told, deadline_us, now_us })
 }
 
 fn rule(judged: Judged) -> &'static str {
@@ -136,7 +137,8 @@ fn a_batch_that_is_sent_again_must_get_the_same_number() {
         let granted = Grant { retry, ..grant(batch, number, batch * 1000) };
         model.granted(granted).unwrap();
         let told = Told::Number(number);
-        let row = Row { batch, row: 0, retry, pool: 7, told, now_us: batch * 1000 };
+        let (now_us, deadline_us) = (batch * 1000, SECOND);
+        let row = Row { batch, row: 0, retry, pool: 7, told, deadline_us, now_us };
         let judged = model.answered(&row);
         assert_eq!(
             judged.err().map(|broken| broken.rule),

@@ -1,0 +1,99 @@
+//! What the newest allocations of a shard took the place of, so that one that nobody has seen can be
+//! undone.
+//!
+//! Owns a ring of the last [`RECENT_MAX`] allocations, in the order of their records. Knows nothing
+//! of the numbers: an allocation is known by the position of its record, which never comes twice.
+//! Source: docs/decisions/020-allocations-nobody-saw.md.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::{Millis, Position, Slot};
+
+/// Allocations that can be undone: more than a shard makes within a deadline and the second in
+/// which answers over a link may come too late. 4 MiB a shard once it has made as many.
+const RECENT_MAX: usize = 1 << 17;
+
+/// A number's newest allocation before another took its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Before {
+    /// When it was made; zero: the number had never been handed out.
+    pub allocated_at: Millis,
+    /// When that was by this node's clock. Differs where another node's clock told of it.
+    pub local_at: Millis,
+    /// When its lockout ended.
+    pub locked_until: Millis,
+    /// The newest record of the number then.
+    pub position: Position,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// The record of the allocation that came.
+    position: Position,
+    /// The allocation that it took the place of.
+    allocated_at: Millis,
+    locked_until: Millis,
+    previous: Position,
+}
+
+/// The last allocations and what was before each.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    entries: Vec<Entry>,
+    /// Where the oldest entry stands once the ring is full.
+    next: usize,
+    /// By the position of the allocation that came: when the one before it was by this clock, if
+    /// another clock had told of it.
+    told: BTreeMap<Position, Millis>,
+}
+
+impl Recent {
+    /// The allocation whose record is at `position` takes the place of `before`.
+    #[inline]
+    pub(crate) fn push(&mut self, position: Position, before: &Slot) {
+        let Slot { allocated_at, locked_until, position: previous, .. } = *before;
+        let entry = Entry { position, allocated_at, locked_until, previous };
+        match self.entries.get_mut(self.next) {
+            Some(oldest) => {
+                *oldest = entry;
+                self.next = (self.next + 1) % RECENT_MAX;
+            }
+            None => self.grow(entry),
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, entry: Entry) {
+        if self.entries.capacity() == 0 {
+            // What is not touched costs nothing, and to grow would mean to copy.
+            self.entries.reserve_exact(RECENT_MAX);
+        }
+        self.entries.push(entry);
+        self.next = self.entries.len() % RECENT_MAX;
+    }
+
+    /// By this clock, the allocation before the one at `position` was at `local_at`.
+    pub(crate) fn told(&mut self, position: Position, local_at: Millis) {
+        if self.told.len() == RECENT_MAX {
+            self.told.pop_first();
+        }
+        self.told.insert(position, local_at);
+    }
+
+    /// What was before the allocation whose record is at `position`, if that is still known.
+    pub(crate) fn before(&self, position: Position) -> Option<Before> {
+        let (newer, older) = self.entries.split_at(self.next);
+        let find = |entries: &[Entry]| {
+            let place = entries.binary_search_by_key(&position, |entry| entry.position).ok()?;
+            entries.get(place).copied()
+        };
+        let Entry { allocated_at, locked_until, previous, .. } =
+            find(newer).or_else(|| find(older))?;
+        let local_at = self.told.get(&position).copied().unwrap_or(allocated_at);
+        Some(Before { allocated_at, local_at, locked_until, position: previous })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! Batches that are sent again.
+
+use super::*;
+
+#[test]
+fn a_batch_that_is_sent_again_gets_the_same_answer_and_burns_no_number() {
+    let mut rig = Rig::new();
+    // Kept, not allocated: whoever drives the engine must not release it when the answer is lost.
+    let first = rig.allocate(0, None, Some(1));
+    let Outcome::Kept { number } = first else { panic!("{first:?}") };
+    assert_eq!(rig.allocate(0, None, Some(1)), Outcome::Kept { number });
+    rig.apply(&Input::Seal);
+    let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
+    let mut again = Rig { engine, specs: specs(), groups: vec![], now: rig.now, history: vec![] };
+    assert_eq!(again.allocate(0, None, Some(1)), Outcome::Kept { number });
+    assert_eq!(again.engine.counts().allocated, 0);
+}
+
+#[test]
+fn a_repeated_row_of_a_returning_visitor_is_remembered_across_a_restart() {
+    let mut rig = Rig::new();
+    let Outcome::Kept { number } = rig.allocate(0, Some(1), None) else { panic!() };
+    assert_eq!(rig.allocate(0, Some(1), Some(2)), Outcome::Kept { number });
+    rig.apply(&Input::Seal);
+    let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
+    let now = rig.now + Millis(100);
+    let mut again = Rig { engine, specs: specs(), groups: vec![], now, history: vec![] };
+    assert_eq!(again.allocate(0, Some(1), Some(2)), Outcome::Kept { number });
+}
+
+#[test]
+fn a_row_sent_again_gets_no_number_that_has_gone_to_somebody_else() {
+    let mut rig = Rig::new();
+    let [own, other] = [1, 2].map(|retry| match rig.allocate(1, None, Some(retry)) {
+        Outcome::Kept { number } => number,
+        outcome => panic!("{outcome:?}"),
+    });
+    // Its lockout is over, and nobody has it: it begins again, for who may see it only now.
+    rig.now = rig.now + Millis(15);
+    assert_eq!(rig.allocate(1, None, Some(1)), Outcome::Kept { number: own });
+    assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number: other });
+    let until = rig.now + Millis(15);
+    assert_eq!(rig.allocate(1, None, None), Outcome::Exhausted { until });
+    // The other one has gone to somebody else.
+    assert_eq!(rig.allocate(1, None, Some(2)), Outcome::Exhausted { until: Millis::ZERO });
+    rig.apply(&Input::Seal);
+    let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
+    let mut again = Rig { engine, specs: specs(), groups: vec![], now: rig.now, history: vec![] };
+    assert_eq!(again.allocate(1, None, Some(1)), Outcome::Kept { number: own });
+    assert_eq!(again.allocate(1, None, Some(2)), Outcome::Exhausted { until: Millis::ZERO });
+}
+
+#[test]
+fn a_snapshot_ends_also_while_answers_come_faster_than_it_is_written() {
+    let (engine, _) = Restore::new(specs(), 5_000).finish(Tip::FIRST.raise_epoch(), START, false);
+    let mut rig = Rig { engine, specs: specs(), groups: vec![], now: START, history: vec![] };
+    let mut row = 0_u64;
+    let mut answer = |rig: &mut Rig, count| {
+        for _ in 0..count {
+            row += 1;
+            let mut batch = [0; 16];
+            batch[..8].copy_from_slice(&row.to_le_bytes());
+            let retry = Some(RowKey { batch, row: 0 });
+            let ask = Ask { pool: 1, id: PoolId(2), params: [b"", b""], visitor: None, retry };
+            let mut outcome = Outcome::Refused(Refusal::Late);
+            let now = rig.engine.at(rig.now);
+            rig.engine.allocate(now, &ask, &mut outcome);
+        }
+        rig.apply(&Input::Seal);
+    };
+    answer(&mut rig, 3_000);
+    let mut writer = SnapshotWriter::new(&snapshot_header(&rig.engine));
+    let mut step = SnapshotStep::FIRST;
+    let mut pieces = 0;
+    while step != SnapshotStep::Done {
+        step = rig.engine.snapshot(step, &mut writer);
+        answer(&mut rig, 2_000);
+        pieces += 1;
+        assert!(pieces < 20, "it never ends");
+    }
+}
+
+#[test]
+fn only_as_many_rows_are_remembered_as_the_limit_says_and_the_oldest_go_first() {
+    let (engine, _) = Restore::new(specs(), 2).finish(Tip::FIRST.raise_epoch(), START, false);
+    let mut rig = Rig { engine, specs: specs(), groups: vec![], now: START, history: vec![] };
+    for retry in 1..=3 {
+        rig.allocate(0, None, Some(retry));
+    }
+    assert_eq!(rig.engine.answers_remembered(), 2);
+    rig.allocate(0, None, Some(2));
+    assert_eq!(rig.engine.counts().repeated, 1);
+    rig.allocate(0, None, Some(1));
+    assert_eq!((rig.engine.counts().repeated, rig.engine.counts().allocated), (1, 4));
+}
+
+#[test]
+fn a_row_sent_again_gets_no_number_that_is_in_another_pool_by_now() {
+    let mut rig = Rig::new();
+    rig.put(0, 1, Some(0));
+    let numbers = [1, 2].map(|retry| rig.allocate(0, None, Some(retry)));
+    assert!(numbers.contains(&Outcome::Kept { number: shared(0) }), "{numbers:?}");
+    rig.put(0, 1, None);
+    rig.put(1, 1, Some(0));
+    let again = [1, 2].map(|retry| rig.allocate(0, None, Some(retry)));
+    for (first, again) in numbers.iter().zip(again) {
+        let is_shared = *first == Outcome::Kept { number: shared(0) };
+        let wanted = if is_shared { Outcome::Exhausted { until: Millis::ZERO } } else { *first };
+        assert_eq!(again, wanted);
+    }
+}
+
+/// Its answer may leave when the lockout that was left is over.
+#[test]
+fn a_row_sent_again_shortly_before_its_lockout_ends_is_locked_anew() {
+    let mut rig = Rig::new();
+    let first = rig.allocate(0, None, Some(1));
+    let Outcome::Kept { number } = first else { panic!("{first:?}") };
+    rig.now = rig.now + Millis(39);
+    assert_eq!(rig.allocate(0, None, Some(1)), first);
+    let until = rig.engine.shard().newest(number).unwrap().locked_until;
+    assert_eq!(until, rig.now + Millis(40));
+}

@@ -1,0 +1,81 @@
+//! Who holds a number by what its owners granted, and what look-ups must find of that.
+
+use super::{Holding, Model};
+
+/// A grant that may count as its number's newest: whose it was, and when in its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) shard: u16,
+    pub(super) at_ms: u64,
+    /// The group by which it does not count.
+    pub(super) withdrawn: Option<u64>,
+}
+
+/// A look-up that is to be made, and what it must find.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) shard: u16,
+    pub(crate) number: u64,
+    /// When it was allocated.
+    pub(crate) at_ms: u64,
+    /// The last moment at which it was still the newest; `None`: it is now.
+    pub(crate) late_ms: Option<u64>,
+    pub(crate) params: &'a str,
+    /// It must be there, however old it is.
+    pub(crate) is_newest: bool,
+}
+
+impl Model {
+    /// An allocation that nobody saw was taken back by its owner: it is no holder.
+    /// `group` has the record of that.
+    pub(crate) fn withdrawn(
+        &mut self,
+        shard: u16,
+        number: u64,
+        (allocated_at, at_ms): (u64, u64),
+        group: u64,
+    ) {
+        self.released(shard, number, at_ms);
+        let holders = self.holders.get_mut(&number).into_iter().flatten();
+        for holder in holders.filter(|it| (it.shard, it.at_ms) == (shard, allocated_at)) {
+            holder.withdrawn = Some(group);
+        }
+    }
+
+    /// Nothing is promised any more of numbers whose newest holder `shard` knew.
+    pub(super) fn forget_holders(&mut self, shard: u16) {
+        self.holders.retain(|_, holders| holders.last().is_none_or(|newest| newest.shard != shard));
+    }
+
+    /// What look-ups must find.
+    pub(crate) fn attributions(&self) -> Vec<Wanted<'_>> {
+        let fresh = self.held.values().flatten().filter(|held| held.grant.is_fresh);
+        let kept = fresh.filter(|held| !held.is_lost && !held.is_forgotten);
+        kept.map(|held| self.wanted(held)).collect()
+    }
+
+    fn wanted<'a>(&self, Holding { grant, .. }: &'a Holding) -> Wanted<'a> {
+        let all = self.holders.get(&grant.number).map_or(&[][..], Vec::as_slice);
+        let holders: Vec<_> = all.iter().filter(|it| it.withdrawn.is_none()).collect();
+        let is_it = |holder: &&Holder| (holder.shard, holder.at_ms) == (grant.shard, grant.at_ms);
+        let place = holders.iter().position(is_it);
+        let later = place.map_or(&[][..], |place| &holders[place + 1..]);
+        // Another shard's allocations are in another journal, by another clock.
+        let is_here = later.first().is_some_and(|next| next.shard == grant.shard);
+        // What was lost with its group may have been later by the clock than what came then.
+        let here = later.iter().filter(|next| is_here && next.shard == grant.shard);
+        let next_ms = here.map(|next| next.at_ms).min().filter(|next_ms| *next_ms > grant.at_ms);
+        Wanted {
+            shard: grant.shard,
+            number: grant.number,
+            at_ms: grant.at_ms,
+            late_ms: match next_ms {
+                Some(next_ms) => Some(next_ms - 1),
+                None => (place.is_none() || !later.is_empty()).then_some(grant.at_ms),
+            },
+            params: &grant.params,
+            // Its record may have been dropped while one was under way that nobody saw in the end.
+            is_newest: all.last().is_some_and(|newest| is_it(&newest)),
+        }
+    }
+}
