@@ -30,9 +30,9 @@ require_relative "client"
 # "ringwell/rack", "ringwell/rails".
 module Ringwell
   class << self
-    # Sets the default instance; nil takes it away.
+    # Sets the default instance, a {Client} or whatever answers like one; nil takes it away.
     #
-    # @param client [Allocator, nil] a {Client}, or whatever answers like one
+    # @return [Allocator, nil]
     attr_writer :client
 
     # The default instance, if one was set.
