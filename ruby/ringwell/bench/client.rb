@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# What a call costs, beside the same request by Net::HTTP and JSON, in the same run: one thread, one
-# kept-alive connection to a running server, taking turns so that both see the same machine.
+# What a call costs, beside the same request by Net::HTTP, net-http-persistent, excon and async-http with JSON and
+# plain hashes, those that are installed: one thread, one kept-alive connection to a running server, taking turns so
+# that all see the same machine. Time, CPU of the process and objects; the middle of the rounds.
 #
 #   ringwell demo --durability memory --lifetime 10ms
 #   ruby -Ilib bench/client.rb http://127.0.0.1:8080 POOL KEY [ROUNDS]
@@ -11,36 +12,77 @@ require "ringwell"
 url, POOL, KEY, rounds = ARGV
 abort "usage: bench/client.rb URL POOL KEY [ROUNDS]" unless KEY
 ROUNDS = (rounds || 2000).to_i
+TYPE = {"content-type" => "application/json"}.freeze
+
+def cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
 
 def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-# @return [Float] microseconds, the median
-def median(times) = times.sort[times.size / 2] * 1e6
+def median(all) = all.sort[all.size / 2]
 
-def timed(into)
-  started = now
+# What one library costs: the block is a call.
+def measure(into)
+  objects, used, started = GC.stat(:total_allocated_objects), cpu, now
   yield
-  into << (now - started)
+  into << [now - started, cpu - used, GC.stat(:total_allocated_objects) - objects]
 end
 
-client = Ringwell::Client.new(url, deadline: 5)
-uri = URI("#{url}#{Ringwell::Client::PATH}")
-http = Net::HTTP.start(uri.host, uri.port)
+# Others send bodies and read bytes; their users make and read the JSON.
+def posting
+  lambda do |rows|
+    suffix = "#{POOL}/allocate_number.json?ring_pool_key=#{KEY}&m1=autos&m2=ford"
+    body = JSON.generate("requests" => Array.new(rows) { {"api_suffix" => suffix} })
+    JSON.parse(yield(body)).fetch("responses").each { |row| row["promo_number"] }
+  end
+end
 
-[1, 40].each do |rows|
-  ours = []
-  net_http = []
-  ROUNDS.times do
-    timed(ours) do
-      client.bulk { |b| rows.times { b.allocate(POOL, key: KEY, params: {m1: "autos", m2: "ford"}) } }
-    end
-    timed(net_http) do
-      suffix = "#{POOL}/allocate_number.json?ring_pool_key=#{KEY}&m1=autos&m2=ford"
-      body = JSON.generate("requests" => Array.new(rows) { {"api_suffix" => suffix} })
-      JSON.parse(http.post(uri.path, body, "content-type" => "application/json").body)
+def installed?(name)
+  require name
+rescue LoadError
+  false
+else
+  true
+end
+
+uri = URI("#{url}#{Ringwell::Client::PATH}")
+client = Ringwell::Client.new(url, deadline: 5)
+calls = {"client" => lambda do |rows|
+  batch = client.bulk { |b| rows.times { b.allocate(POOL, key: KEY, params: {m1: "autos", m2: "ford"}) } }
+  batch.each(&:number)
+end}
+http = Net::HTTP.start(uri.host, uri.port)
+calls["Net::HTTP"] = posting { |body| http.post(uri.path, body, TYPE).body }
+if installed?("net/http/persistent")
+  persistent = Net::HTTP::Persistent.new
+  calls["net-http-persistent"] = posting do |body|
+    request = Net::HTTP::Post.new(uri, TYPE)
+    request.body = body
+    persistent.request(uri, request).body
+  end
+end
+if installed?("excon")
+  excon = Excon.new(url, persistent: true)
+  calls["excon"] = posting { |body| excon.post(path: uri.path, body:, headers: TYPE).body }
+end
+
+compare = lambda do
+  [1, 40].each do |rows|
+    costs = calls.transform_values { [] }
+    ROUNDS.times { calls.each { |name, call| measure(costs[name]) { call.call(rows) } } }
+    middles = costs.transform_values { |all| all.transpose.map { |one| median(one) } }
+    middles.each do |name, (time, used, objects)|
+      puts format("%2d rows: %-20s %5.0f us, %5.0f us of CPU, %5d objects, client's ratio %.2f", rows, name, time * 1e6,
+        used * 1e6, objects, middles["client"][0] / time)
     end
   end
-  ratio = median(ours) / median(net_http)
-  puts format("%2d rows: client %4.0f us, Net::HTTP with hashes %4.0f us, ratio %.2f", rows,
-    median(ours), median(net_http), ratio)
+end
+if installed?("async/http/internet")
+  Async do
+    internet = Async::HTTP::Internet.new
+    calls["async-http"] = posting { |body| internet.post("#{url}#{Ringwell::Client::PATH}", TYPE.to_a, [body]).read }
+    compare.call
+    internet.close
+  end
+else
+  compare.call
 end
