@@ -14,7 +14,7 @@ use ringwell_directory::{
     parse_lifetime, parse_shards,
 };
 
-use crate::{check, haproxy, journal, load, plan, pools, shards};
+use crate::{check, haproxy, journal, load, plan, pools, restore, shards};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -98,6 +98,9 @@ pub(crate) enum Command {
     /// Show which shard owns which buckets, and move them between running nodes
     #[command(after_help = shards::HELP)]
     Shards(shards::Args),
+    /// Put a copy of a data directory back, so that the next start hands out nothing in doubt
+    #[command(after_help = restore::HELP)]
+    Restore(restore::Args),
     /// Make a management token: the secret on stdout, its setting on stderr
     #[command(after_help = TOKEN_HELP)]
     Token,
@@ -122,6 +125,10 @@ pub(crate) struct Serve {
     /// Where journals and snapshots lie
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+    /// The data directory was put back from a copy: hand out nothing for the longest lifetime.
+    /// For one start; `ringwell restore` needs no such flag
+    #[arg(long)]
+    pub(crate) restored: bool,
     /// The cluster that this server is a node of: the file names its shards
     #[arg(
         long,

@@ -16,6 +16,7 @@ mod logs;
 mod man;
 mod plan;
 mod pools;
+mod restore;
 mod serve;
 mod shards;
 mod story;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Pools(args) => pools::run(&args),
         Command::Shards(args) => shards::run(&args),
+        Command::Restore(args) => restore::run(&args),
         Command::Token => texts::token(),
         Command::Completions { shell } => texts::completions(shell),
         Command::Man => texts::man(),

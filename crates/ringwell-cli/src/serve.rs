@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use ringwell_directory::{Cluster, Directory, Fault, load};
-use ringwell_node::{Directories, Membership, live};
+use ringwell_node::{Directories, Membership, disk, live};
 
 use crate::args::Serve;
 use crate::{directory, logs};
@@ -21,16 +21,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let flags = args.server.overrides(args.data);
     let (config, mut directory) = match load(&args.config, variable, flags.clone(), cores()) {
         Ok(loaded) => loaded,
-        Err(faults) => {
-            let code = show(&faults);
-            if !args.config.exists() {
-                eprintln!(
-                    "name the configuration with --config or RINGWELL_CONFIG; `ringwell demo` \
-                     needs none"
-                );
-            }
-            return Ok(code);
-        }
+        Err(faults) => return Ok(show_of_file(&faults, &args.config)),
     };
     let member = match args.cluster.as_deref().zip(args.node.as_deref()) {
         None => None,
@@ -70,6 +61,9 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     if kept.is_none() {
         logs::start(&config.log)?;
     }
+    if args.restored {
+        disk::mark_restored(&config.data)?;
+    }
     for warning in member.iter().flat_map(|member| member.cluster().warnings()) {
         tracing::warn!("{warning}");
     }
@@ -102,6 +96,17 @@ fn join(path: &Path, name: &str) -> Result<Membership, Vec<Fault>> {
     let member = Membership::new(cluster, name);
     let member = member.map_err(|error| fault("tls", error.to_string(), None))?;
     member.ok_or_else(|| fault("node", format!("names no node \"{name}\""), Some(hint)))
+}
+
+/// Prints faults of a configuration, and what to do if there is none.
+fn show_of_file(faults: &[Fault], config: &Path) -> ExitCode {
+    let code = show(faults);
+    if !config.exists() {
+        eprintln!(
+            "name the configuration with --config or RINGWELL_CONFIG; `ringwell demo` needs none"
+        );
+    }
+    code
 }
 
 /// Prints faults, one a line.

@@ -13,7 +13,7 @@ use ringwell_core::Millis;
 use ringwell_directory::{Config, Directory};
 use ringwell_engine::{Doubts, Outcome, Refusal};
 use ringwell_journal::Durability;
-use ringwell_node::disk::DataLock;
+use ringwell_node::disk::{self, DataLock};
 use ringwell_node::open_alone;
 use ringwell_node::rows::{self, Plan, Planned};
 use ringwell_wire::{Answer, Batch, BulkResponse, Limits, RequestError, RowError};
@@ -120,6 +120,10 @@ impl Embedded {
                 ));
             }
             Err(error) => engine.notes.push(format!("no snapshot: {error}")),
+            // The hold is stored by now.
+            Ok(()) if durability != Durability::Memory => {
+                disk::unmark_restored(&engine.config.data).map_err(|error| error.to_string())?;
+            }
             Ok(()) => {}
         }
         Ok(engine)
@@ -317,7 +321,8 @@ fn notes(doubts: &Doubts) -> Vec<String> {
         format!("the clock is {} ms behind the journal: time goes on from the journal's", behind.0)
     });
     let held = held_until.map(|_| {
-        "the journal's end is damaged: all pools give overflow numbers for one lockout".to_owned()
+        "what was answered last may be lost: all pools give overflow numbers for one lockout"
+            .to_owned()
     });
     [ahead, behind, held].into_iter().flatten().collect()
 }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ringwell_core::{InRotation, Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
-use ringwell_directory::{Changes, Directory, Fault, RingPool, bucket, new_overflow};
+use ringwell_directory::{BucketHolds, Changes, Directory, Fault, RingPool, bucket, new_overflow};
 use ringwell_journal::AnswerEntry;
 use tokio::sync::oneshot;
 
@@ -37,6 +37,10 @@ pub(crate) enum Step {
     TellAll { numbers: Vec<NumberRange>, buckets: Vec<u16> },
     /// Which pools are held.
     TellHolds,
+    /// How far the journal has got.
+    TellStored,
+    /// Holds the pools of these buckets.
+    HoldBuckets(BucketHolds),
     /// Takes over what other shards told, and how long numbers that come are held; then pools come,
     /// and others get more numbers.
     Enter {
@@ -60,6 +64,8 @@ pub(crate) enum Done {
     All(Known, Vec<(Option<PoolId>, Millis)>),
     /// Pools that hand nothing out, or all that are here or come here, and until when.
     Holds(Vec<(Option<PoolId>, Millis)>),
+    /// Groups up to this one are durable.
+    Stored(u64),
     /// A pool cannot have a number.
     Clash(PoolId, InRotation),
 }

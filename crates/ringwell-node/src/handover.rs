@@ -72,7 +72,11 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
 }
 
 /// Writes down, durably, which buckets this node serves by `owners`, and which are on their way.
-async fn keep(node: &Node, owners: &Owners, leaving: Vec<Leaving>) -> Result<(), FileError> {
+pub(crate) async fn keep(
+    node: &Node,
+    owners: &Owners,
+    leaving: Vec<Leaving>,
+) -> Result<(), FileError> {
     let own = |bucket: &u16| owners.get(*bucket).is_some_and(|owner| node.is_own(owner.shard));
     let buckets: BTreeSet<u16> = (0..ringwell_directory::BUCKETS).filter(own).collect();
     let mut holds = node.bucket_holds();

@@ -41,6 +41,7 @@ mod shard;
 mod site;
 mod start;
 mod stats;
+mod witness;
 mod writer;
 
 pub use clock::Clock;

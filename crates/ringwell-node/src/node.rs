@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::Membership;
 use crate::application::Application;
 use crate::clock::coarse_time;
+use crate::disk::SeenJournals;
 use crate::rows;
 use crate::site::{Signer, Sites};
 
@@ -44,6 +45,19 @@ impl JournalState {
     }
 }
 
+/// What a start found in the data directory.
+#[derive(Debug, Default)]
+pub(crate) struct Begun {
+    /// Buckets that came without the lockouts of the owner before.
+    pub(crate) holds: BucketHolds,
+    /// The name of the data directory; empty if nothing is stored.
+    pub(crate) identity: String,
+    /// Nothing had been served from it before.
+    pub(crate) is_first: bool,
+    /// The number of the next group of each shard's journal.
+    pub(crate) journals: Vec<(u16, u64)>,
+}
+
 /// Shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -57,6 +71,10 @@ pub(crate) struct Node {
     pub(crate) owners: RwLock<Option<Owners>>,
     /// Buckets that came without the lockouts of the owner before. Grows only while `changes` is held.
     bucket_holds: RwLock<BucketHolds>,
+    /// What the start found.
+    pub(crate) begun: Begun,
+    /// What is known of other nodes' journals, once it has been read.
+    pub(crate) seen: tokio::sync::Mutex<Option<SeenJournals>>,
     /// Held while the directory or the owners change: one change at a time.
     pub(crate) changes: tokio::sync::Mutex<()>,
     /// Held while buckets are given away: one move at a time. Taken before `changes`.
@@ -82,7 +100,7 @@ impl Node {
         durability: Durability,
         shards: &[u16],
         membership: Option<Membership>,
-        (owners, bucket_holds): (Option<Owners>, BucketHolds),
+        (owners, begun): (Option<Owners>, Begun),
     ) -> Self {
         let journals = shards.iter().map(|shard| (*shard, AtomicU8::new(0))).collect();
         let application = config.application.clone().map(Application::new).map(Arc::new);
@@ -95,7 +113,9 @@ impl Node {
             sites,
             directory_seen_ms: AtomicU64::new(0),
             owners: RwLock::new(owners),
-            bucket_holds: RwLock::new(bucket_holds),
+            bucket_holds: RwLock::new(begun.holds.clone()),
+            begun,
+            seen: tokio::sync::Mutex::default(),
             changes: tokio::sync::Mutex::default(),
             moves: tokio::sync::Mutex::default(),
             is_leaving: Notify::new(),

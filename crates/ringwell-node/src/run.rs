@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use ringwell_directory::{Config, Directory, Fault, Owners};
 use ringwell_journal::Durability;
 use tokio::runtime::{Builder, Runtime};
@@ -23,15 +22,17 @@ use crate::mesh::{Message, Peers, QUEUE_MESSAGES_MAX};
 use crate::node::{JournalState, Node, Phase};
 use crate::shard::ShardThread;
 use crate::site::Sites;
-use crate::start::{Started, buckets, start};
+use crate::start::{Started, start};
 use crate::{
     Membership, ServeError, admin, application, descriptors, handover, http, keeping, link,
-    messages, reload, site, writer,
+    messages, reload, site, witness, writer,
 };
 
 /// What the shards are told, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Course {
+    /// Look whether it may serve.
+    Begin,
     Serve,
     /// Take nothing new; answer what has begun.
     Drain,
@@ -108,7 +109,7 @@ pub fn serve(
         Durability::Disk | Durability::Os => Some(LockWatch::begin(&config.data)?),
     };
     warn_of_disk(&config, durability);
-    let (course, told) = watch::channel(Course::Serve);
+    let (course, told) = watch::channel(Course::Begin);
     let (reports, told_by_shards) = mpsc::unbounded_channel();
     let mut reported = Reported { reports: told_by_shards, ended: 0 };
     let tells = Tells { told, reports };
@@ -119,8 +120,9 @@ pub fn serve(
     runtime.block_on(async {
         let mut signals = Signals::new()?;
         if reported.wait_for(Report::Ready, threads.len()).await {
-            keep_map(&node, &settings).await;
+            unmark(&node);
             node.enter(Phase::Serving);
+            course.send_replace(Course::Serve);
             tracing::info!(
                 addresses = ?listeners.addresses,
                 shards = node.directory().shards(),
@@ -204,7 +206,7 @@ fn start_threads(
     tells: &Tells,
 ) -> Result<Running, ServeError> {
     let rows_max = config.limits.idempotency_rows;
-    let (started, clock, holds) =
+    let (started, clock, begun) =
         start(&directory, settings, rows_max, Clock::start(), membership.as_ref())?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
     // A shard without pools is there for its history alone.
@@ -213,7 +215,7 @@ fn start_threads(
     let link = membership.as_ref().map(|membership| membership.own().link.clone());
     let mut links = Listeners::bind(link.as_slice(), serving)?;
     let mut node =
-        Node::new(config, directory, settings.durability, &shards, membership, (owners, holds));
+        Node::new(config, directory, settings.durability, &shards, membership, (owners, begun));
     if !node.config.sites.is_empty() {
         let secret = node.membership.as_ref().map(|member| member.cluster().secret());
         let data = node.answers_wait().then_some(&*settings.data);
@@ -250,26 +252,16 @@ fn start_threads(
     Ok(Running { node, threads, listeners, links, peers })
 }
 
-/// Notes which buckets this data directory serves, and since when those are held that are new: until
-/// then a start that is cut off holds them from the next one on.
-async fn keep_map(node: &Node, settings: &disk::Settings) {
-    let Some(membership) = node.membership.as_ref().filter(|_| node.answers_wait()) else { return };
-    if node.journals().any(|(_, state)| state != JournalState::Writing) {
+/// What was restored from a copy is held, and the shards' journals say so: the next start need not
+/// begin another hold.
+fn unmark(node: &Node) {
+    let data = &node.config.data;
+    let are_stored = node.journals().all(|(_, state)| state == JournalState::Writing);
+    if !node.answers_wait() || !are_stored || !disk::is_restored(data) {
         return;
     }
-    // Other nodes may hand buckets over by now, and what was on its way goes on.
-    let _one = node.changes.lock().await;
-    let buckets = buckets(&node.directory(), membership);
-    let version = membership.cluster().version();
-    let before = ServedMap::read(&settings.data);
-    let before = before.ok().flatten().filter(|before| before.version == version);
-    let leaving = before.map(|before| before.leaving).unwrap_or_default();
-    let mut holds = node.bucket_holds();
-    let leaves = |of: u16| leaving.iter().any(|leaving| leaving.buckets.contains(&of));
-    holds.retain(|of| buckets.contains(&of) || leaves(of));
-    let map = ServedMap { version, buckets, owners: node.owners(), leaving, holds };
-    if let Err(error) = map.write(&settings.data) {
-        tracing::warn!(%error, "the next start may hold pools back for a lifetime");
+    if let Err(error) = disk::unmark_restored(data) {
+        tracing::warn!(%error, "the next start holds all pools for a lockout again");
     }
 }
 
@@ -447,16 +439,19 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     for way in ways {
         tasks.spawn_local(way.run());
     }
+    let mut accepting = accept(&thread, links, &Who::Nodes(tls_of(&thread)));
     if thread.node.shards().next() == Some(shard) {
         let (node, peers) = (Arc::clone(&thread.node), thread.peers.clone());
-        tasks.spawn_local(async move {
-            handover::tell_all(&node, &peers);
-            handover::resume(node, peers).await;
-        });
+        let away = witness::begin(&node, &peers).await;
+        tasks.spawn_local(go_on(node, peers, away));
         tasks.spawn_local(application::renew(Rc::clone(&thread)));
     }
-    let accepting = accept_all(&thread, listeners, links, &admin);
     let _ = reports.send(Report::Ready);
+    tokio::select! {
+        () = wait_until(&mut told, Course::Serve) => {}
+        () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
+    }
+    accepting.extend(accept(&thread, listeners, &Who::Clients(admin)));
     tokio::select! {
         () = wait_until(&mut told, Course::Drain) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
@@ -466,6 +461,9 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     tokio::time::sleep(thread.node.config.drain_pause).await;
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     drain(&thread).await;
+    if thread.node.shards().next() == Some(shard) {
+        witness::end(&thread.node, &thread.peers).await;
+    }
     let _ = reports.send(Report::Drained);
     wait_until(&mut told, Course::Stop).await;
     let is_saved = save(&thread, &journal).await;
@@ -485,21 +483,25 @@ async fn any_panics(tasks: &mut JoinSet<()>) {
     std::future::pending::<()>().await;
 }
 
-fn accept_all(
+/// What a node does for others of its cluster, and with them, on one of its threads.
+async fn go_on(node: Arc<Node>, peers: Peers, away: Vec<u16>) {
+    handover::tell_all(&node, &peers);
+    let told = witness::go_on(Arc::clone(&node), peers.clone(), away);
+    tokio::join!(told, handover::resume(node, peers));
+}
+
+fn tls_of(thread: &ShardThread) -> Option<link::tls::Tls> {
+    thread.node.membership.as_ref().and_then(Membership::tls).cloned()
+}
+
+fn accept(
     thread: &Rc<ShardThread>,
     listeners: Vec<Listener>,
-    links: Vec<Listener>,
-    admin: &Router,
+    who: &Who,
 ) -> Vec<tokio::task::JoinHandle<()>> {
-    let clients = listeners.into_iter().map(|listener| (listener, Who::Clients(admin.clone())));
-    let tls = thread.node.membership.as_ref().and_then(Membership::tls);
-    let nodes = links.into_iter().map(|listener| (listener, Who::Nodes(tls.cloned())));
-    clients
-        .chain(nodes)
-        .map(|(listener, who)| {
-            tokio::task::spawn_local(http::accept(Rc::clone(thread), listener, who))
-        })
-        .collect()
+    let of =
+        |listener| tokio::task::spawn_local(http::accept(Rc::clone(thread), listener, who.clone()));
+    listeners.into_iter().map(of).collect()
 }
 
 async fn wait_until(told: &mut watch::Receiver<Course>, course: Course) {

@@ -13,7 +13,8 @@ use ringwell_journal::{Chunk, Durability, Recovered, Snapshot};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::clock::Clock;
-use crate::disk::{self, Flushed, InlineJournal, Journal, ServedMap, ShardStore};
+use crate::disk::{self, Flushed, Identity, InlineJournal, Journal, ServedMap, ShardStore};
+use crate::node::Begun;
 use crate::run::disk_settings;
 use crate::{Membership, ServeError};
 
@@ -49,7 +50,7 @@ pub(crate) fn start(
     answer_rows_max: usize,
     clock: Clock,
     membership: Option<&Membership>,
-) -> Result<(Vec<Started>, Clock, BucketHolds), ServeError> {
+) -> Result<(Vec<Started>, Clock, Begun), ServeError> {
     let own: Vec<u16> = match membership {
         Some(membership) => membership.own().shards.clone(),
         None => (0..directory.shards()).collect(),
@@ -90,24 +91,34 @@ pub(crate) fn start(
             .map(|reader| reader.join().unwrap_or(Err(ServeError::ReaderPanicked)))
             .collect::<Result<Vec<_>, _>>()
     })?;
+    let is_copy = is_copy(settings, &on_disk)?;
+    for read in &mut reads {
+        read.is_in_doubt |= is_copy;
+    }
     let wall = clock.now();
     let clock = agree(&mut reads, directory, clock)?;
     let is_new = |read: &&Read| read.recovered.tip.last_at == Millis::ZERO;
     let new_shards: Vec<u16> = reads.iter().filter(is_new).map(|read| read.shard).collect();
+    let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n)).collect();
     let mut started =
         reads.into_iter().map(|read| open(read, wall)).collect::<Result<Vec<_>, _>>()?;
-    let mut holds = BucketHolds::default();
+    let mut begun = Begun { journals, ..Begun::default() };
+    if settings.durability != Durability::Memory {
+        begun.is_first = on_disk.is_empty();
+        begun.identity = Identity::read_or_draw(&settings.data)?.id;
+    }
     if let Some(membership) = membership.filter(|_| settings.durability != Durability::Memory) {
         let served = ServedMap::read(&settings.data)?;
         let new = new_buckets(directory, membership, served.as_ref(), &new_shards)?;
-        holds = known_holds(served, &started, &settings.data)?;
+        let mut holds = known_holds(served, &started, &settings.data)?;
         let since = BucketHold { since: clock.now(), until: Millis::ZERO };
         for bucket in new {
             holds.add(bucket, since);
         }
         hold_buckets(&mut started, directory, &holds, clock.now());
+        begun.holds = holds;
     }
-    Ok((started, clock, holds))
+    Ok((started, clock, begun))
 }
 
 /// Buckets that were held when this data was served last, or are still. If the clock has leapt, they
@@ -171,10 +182,14 @@ pub fn open_alone(
         Durability::Memory => Vec::new(),
         Durability::Disk | Durability::Os => shards_on_disk(&settings.data)?,
     };
+    let is_copy = is_copy(&settings, &others)?;
     let last = others.into_iter().max().unwrap_or_default();
     let rows_max = config.limits.idempotency_rows;
     let read = |shard| read(shard, &specs(directory.pools_of(shard)), &settings, rows_max);
     let mut reads = (0..=last).map(read).collect::<Result<Vec<_>, _>>()?;
+    for read in &mut reads {
+        read.is_in_doubt |= is_copy;
+    }
     let start = Clock::start();
     let wall = start.now();
     let clock = agree(&mut reads, directory, start)?;
@@ -185,7 +200,7 @@ pub fn open_alone(
 }
 
 /// The buckets that this node owns now.
-pub(crate) fn buckets(directory: &Directory, membership: &Membership) -> BTreeSet<u16> {
+fn buckets(directory: &Directory, membership: &Membership) -> BTreeSet<u16> {
     let of = |shard: &u16| directory.placement().buckets_of(*shard);
     membership.own().shards.iter().flat_map(of).collect()
 }
@@ -303,6 +318,27 @@ fn read(
     Ok(Read { shard, store, restore, recovered, is_in_doubt })
 }
 
+/// Whether allocations that were answered may be in another journal: this one was put back from a
+/// copy, or was removed from a directory that has been served before.
+fn is_copy(settings: &disk::Settings, on_disk: &[u16]) -> Result<bool, ServeError> {
+    let data = &settings.data;
+    if settings.durability == Durability::Memory {
+        return Ok(false);
+    }
+    if disk::is_restored(data) {
+        tracing::error!(data = %data.display(), "this data directory was restored from a copy");
+        return Ok(true);
+    }
+    let is_copy = on_disk.is_empty() && Identity::read(data)?.is_some();
+    if is_copy {
+        tracing::error!(
+            data = %data.display(),
+            "this data directory has been served before, and its journal is not there any more"
+        );
+    }
+    Ok(is_copy)
+}
+
 fn load(
     store: &ShardStore,
     reference: &disk::SnapshotRef,
@@ -400,7 +436,7 @@ fn open(read: Read, wall: Millis) -> Result<Started, ServeError> {
         tracing::error!(
             shard,
             until_ms = until.0,
-            "the journal's end is damaged: all pools of the shard answer with overflow numbers for one lockout"
+            "what was answered last may be lost: all pools of the shard answer with overflow numbers for one lockout"
         );
     }
     Ok(Started { shard, engine, journal, flushed, clock_ahead: doubts.clock_ahead })

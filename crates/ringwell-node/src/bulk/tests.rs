@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ringwell_core::Millis;
-use ringwell_directory::{
-    BucketHolds, Changes, Config, Directory, Placement, RingPool, demo_pools,
-};
+use ringwell_directory::{Changes, Config, Directory, Placement, RingPool, demo_pools};
 use ringwell_engine::Restore;
 use ringwell_journal::{Durability, Tip};
 use tokio::runtime::Builder;
@@ -18,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::clock::Clock;
 use crate::gather::Terms;
 use crate::mesh::{Message, Peers};
-use crate::node::Node;
+use crate::node::{Begun, Node};
 use crate::shard::ShardThread;
 
 mod counted;
@@ -36,7 +34,7 @@ fn shard_threads(
     let config = Config::new("unused".into(), 1);
     let count = usize::from(shards);
     let ids: Vec<u16> = (0..shards).collect();
-    let node = Node::new(config, directory, durability, &ids, None, (None, BucketHolds::default()));
+    let node = Node::new(config, directory, durability, &ids, None, (None, Begun::default()));
     let node = Arc::new(node);
     let (senders, queues): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(4)).unzip();
     let mut peers = Peers::default();

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, Retired};
-use ringwell_directory::bucket;
+use ringwell_directory::{BucketHolds, bucket};
 use ringwell_engine::Engine;
 
 use super::{Done, Known, Step};
 use crate::shard::ShardThread;
+use crate::start::spec;
 
 /// Numbers that are looked at before the next batch gets its turn: some ten microseconds.
 const PIECE_NUMBERS: u64 = 1024;
@@ -47,6 +48,8 @@ pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
             let now = thread.now();
             Done::Holds(thread.engine.borrow().shard().holds(now).collect())
         }
+        Step::TellStored => Done::Stored(thread.commit.durable()),
+        Step::HoldBuckets(holds) => hold_buckets(&thread, &holds).await,
         Step::Enter { known, answers, holds, put: pools } => {
             for (place, retired) in known.into_iter().enumerate() {
                 pause_at(place).await;
@@ -80,6 +83,18 @@ pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
             Done::Taken
         }
     }
+}
+
+/// Holds the pools of these buckets, without records: `cluster-map.json` has the holds.
+async fn hold_buckets(thread: &ShardThread, holds: &BucketHolds) -> Done {
+    let directory = thread.node.directory();
+    for (place, pool) in directory.pools_of(thread.id).iter().enumerate() {
+        pause_at(place).await;
+        if let Some(until) = holds.until(pool.id(), spec(pool).lifetime) {
+            thread.engine.borrow_mut().hold_unrecorded(pool.id(), until);
+        }
+    }
+    Done::Taken
 }
 
 /// Lets batches have their turn after each so many.

@@ -1,12 +1,14 @@
 //! Calls on files whose errors name the file and what was tried.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// Who may use what is made: its owner alone. Parameters of visitors and keys are in these files.
 pub(super) const FILE_MODE: u32 = 0o600;
@@ -68,8 +70,8 @@ pub fn create_directory(path: &Path) -> Result<(), FileError> {
         made => {
             made.context("create", path)?;
             // Whatever the umask says.
-            let mode = Permissions::from_mode(DIRECTORY_MODE);
-            fs::set_permissions(path, mode).context("restrict", path)?;
+            let private = Permissions::from_mode(DIRECTORY_MODE);
+            fs::set_permissions(path, private).context("restrict", path)?;
         }
     }
     path.parent().map_or(Ok(()), sync_directory)
@@ -99,6 +101,32 @@ pub(super) fn sync_directory(path: &Path) -> Result<(), FileError> {
 pub(super) fn create(path: &Path) -> Result<File, FileError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(FILE_MODE).open(path).context("create", path)
+}
+
+/// Reads a file of JSON; `None` if there is none.
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FileError> {
+    let text = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.context("read", path)?,
+    };
+    serde_json::from_slice(&text).map(Some).map_err(io::Error::from).context("read", path)
+}
+
+/// Replaces the file `name` in `folder` by this as JSON, durably. The file before stays if that fails.
+pub(super) fn write_json(
+    folder: &Path,
+    name: &str,
+    value: &impl Serialize,
+) -> Result<(), FileError> {
+    let (path, unfinished) = (folder.join(name), folder.join(format!("{name}.tmp")));
+    // Left by a start that was cut off.
+    let _ = fs::remove_file(&unfinished);
+    let mut file = create(&unfinished)?;
+    let text = serde_json::to_vec(value).map_err(io::Error::from).context("write", &path)?;
+    file.write_all(&text).context("write", &unfinished)?;
+    file.sync_all().context("flush", &unfinished)?;
+    rename(&unfinished, &path)?;
+    sync_directory(folder)
 }
 
 /// Opens a file for writing in place.

@@ -5,8 +5,6 @@
 //! its lockouts; pools that appear later neither. The file says since when.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use ringwell_directory::{BucketHolds, Owners};
@@ -14,7 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::handover::Leaving;
 
-use super::file::{Context, FileError, create, rename, sync_directory};
+use super::file::{FileError, read_json, write_json};
+
+const FILE: &str = "cluster-map.json";
 
 /// The buckets that a data directory has served, by which map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,12 +41,7 @@ impl ServedMap {
     /// # Errors
     /// [`FileError`] if there is a file that cannot be read or understood.
     pub fn read(data: &Path) -> Result<Option<Self>, FileError> {
-        let path = path(data);
-        let text = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            read => read.context("read", &path)?,
-        };
-        serde_json::from_slice(&text).map(Some).map_err(io::Error::from).context("read", &path)
+        read_json(&path(data))
     }
 
     /// Writes it, durably.
@@ -54,20 +49,12 @@ impl ServedMap {
     /// # Errors
     /// [`FileError`]; the file before stays then.
     pub fn write(&self, data: &Path) -> Result<(), FileError> {
-        let (path, unfinished) = (path(data), data.join("cluster-map.json.tmp"));
-        // Left by a start that was cut off.
-        let _ = fs::remove_file(&unfinished);
-        let mut file = create(&unfinished)?;
-        let text = serde_json::to_vec(self).map_err(io::Error::from).context("write", &path)?;
-        file.write_all(&text).context("write", &unfinished)?;
-        file.sync_all().context("flush", &unfinished)?;
-        rename(&unfinished, &path)?;
-        sync_directory(data)
+        write_json(data, FILE, self)
     }
 }
 
 fn path(data: &Path) -> PathBuf {
-    data.join("cluster-map.json")
+    data.join(FILE)
 }
 
 #[cfg(test)]
@@ -82,7 +69,7 @@ fn what_was_served_is_read_again_and_damage_is_told() {
         map.write(data.path()).unwrap();
         assert_eq!(ServedMap::read(data.path()).unwrap(), Some(map));
     }
-    fs::write(path(data.path()), "{\"version\":3").unwrap();
+    std::fs::write(path(data.path()), "{\"version\":3").unwrap();
     let error = ServedMap::read(data.path()).unwrap_err().to_string();
     assert!(error.contains("cluster-map.json"), "{error}");
 }

@@ -8,6 +8,9 @@
 //! DATA/LOCK                                 held by the one process that serves
 //! DATA/site-secret                          signs what pages keep of their visitors
 //! DATA/cluster-map.json                     buckets served here, of a node of a cluster
+//! DATA/identity.json                        the name of this data directory, drawn once
+//! DATA/peers.json                           what was seen of other nodes' journals
+//! DATA/RESTORED                             this is a copy: the next start holds all pools
 //! DATA/journal/<shard>/<segment:016>.rpj    segments; fixed size, used again under a new name
 //! DATA/journal/<shard>/<k:016>.spare        zero-filled or dropped segments that wait for use
 //! DATA/journal/<shard>/<frame:020>.rps      snapshots; the name is the first frame to replay
@@ -20,6 +23,7 @@
 mod buffer;
 mod file;
 mod flusher;
+mod identity;
 mod index;
 mod inline;
 mod journal;
@@ -28,6 +32,7 @@ mod map;
 mod memory;
 mod probe;
 mod secret;
+mod seen;
 mod segments;
 mod snapshots;
 mod spares;
@@ -37,6 +42,7 @@ mod store;
 pub use file::{FileError, create_directory, warn_of_mode};
 pub(crate) use flusher::random;
 pub use flusher::{Flushed, OnFlushed};
+pub use identity::{Identity, is_restored, mark_restored, unmark_restored};
 pub use index::{JournalReader, ReadError, SegmentRef};
 pub use inline::{InlineJournal, Unstored};
 pub use journal::{CloseError, Dropped, Journal};
@@ -45,6 +51,7 @@ pub use map::ServedMap;
 pub use probe::{Probe, probe};
 pub use ringwell_journal::Recovered;
 pub(crate) use secret::kept_secret;
+pub use seen::SeenJournals;
 pub use segments::SegmentFiles;
 pub use snapshots::{
     SnapshotFile, SnapshotRef, SnapshotSource, list as list_snapshots, read as read_snapshot,

@@ -182,8 +182,14 @@ impl ShardStore {
         let spares = Spares::open(&self.directory, segment_bytes, spare_segments)?;
         let snapshots = self.snapshots()?.iter().map(|snapshot| snapshot.replay_from).collect();
         let index = Index { segments: segments.into(), snapshots };
-        let (shard, file_bytes) = (self.shard, None);
-        let head = SegmentHeader { shard, journal: id, segno: newest, salt: 0, tip, file_bytes };
+        let head = SegmentHeader {
+            shard: self.shard,
+            journal: id,
+            segno: newest,
+            salt: 0,
+            tip,
+            file_bytes: None,
+        };
         let shared = Arc::new(Shared::new(self.settings, self.directory, Kept::Files(index)));
         let mut flusher = Flusher {
             shared: Arc::clone(&shared),

@@ -40,6 +40,7 @@ pub(crate) const PREPARE: &str = "/link/v1/prepare";
 pub(crate) const ADOPT: &str = "/link/v1/adopt";
 pub(crate) const TAKE: &str = "/link/v1/take";
 pub(crate) const OWNERS: &str = "/link/v1/owners";
+pub(crate) const JOURNALS: &str = "/link/v1/journals";
 
 /// What the frames of the link protocol call themselves.
 pub(super) const FRAME: HeaderValue = HeaderValue::from_static("application/vnd.ringwell.link");

@@ -17,14 +17,15 @@ use ringwell_wire::Span;
 use tokio::sync::oneshot;
 
 use super::call::{
-    ADOPT, ATTRIBUTION, FRAME, OWNERS, PING, PREPARE, RELEASE, ROWS, TAKE, UNANSWERED,
+    ADOPT, ATTRIBUTION, FRAME, JOURNALS, OWNERS, PING, PREPARE, RELEASE, ROWS, TAKE, UNANSWERED,
 };
 use super::translate::{self, AttributionJson, HeldJson, ReleaseJson};
 use crate::handover;
 use crate::http::{AnswerBody, read_frame};
 use crate::mesh::{Message, PeerRow, PeerRows, Unanswered};
-use crate::node::Node;
+use crate::node::{Node, Phase};
 use crate::shard::ShardThread;
+use crate::witness;
 
 /// What a row takes in a frame beside its parameters, at most.
 const ROW_BYTES: usize = 64;
@@ -79,6 +80,7 @@ async fn dispatch(
         PREPARE | ADOPT | TAKE | OWNERS => {
             moves(thread, head.uri.path(), &body).await.map(|body| (translate::JSON, body))
         }
+        JOURNALS => journals(thread, &body).await.map(|body| (translate::JSON, body)),
         _ => refused(StatusCode::NOT_FOUND, "there is nothing at this path of a link"),
     }
 }
@@ -95,6 +97,7 @@ async fn rows(thread: &Rc<ShardThread>, body: Bytes) -> Result<Vec<u8>, Refused>
     let (ask, read) = frame::read_ask(&body, &limits).map_err(|error| malformed(&error))?;
     let deadline = Instant::now() + Duration::from_millis(ask.remaining_ms.into());
     check_shard(&thread.node, ask.shard)?;
+    check_phase(&thread.node)?;
     let mut outcomes = vec![Outcome::Refused(Refusal::Moved); read.len()];
     let mut own = Vec::with_capacity(read.len());
     let mut places = Vec::with_capacity(read.len());
@@ -148,6 +151,7 @@ fn unanswered(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
 async fn ping(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let shard = frame::read_ping(body).map_err(|error| malformed(&error))?;
     check_shard(&thread.node, shard)?;
+    check_phase(&thread.node)?;
     let (reply, answer) = oneshot::channel();
     let at = if thread.peers.send(shard, Message::Ping(reply)) { answer.await.ok() } else { None };
     let map_version = translate::map_version(&thread.node);
@@ -198,6 +202,13 @@ async fn moves(thread: &ShardThread, path: &str, body: &[u8]) -> Result<Vec<u8>,
     done.map(|()| b"true".to_vec()).map_err(|reason| (StatusCode::CONFLICT, reason))
 }
 
+/// Says what is known of another node's journals, and remembers what it says of them.
+async fn journals(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let known = witness::learn(&thread.node, read_json(body)?).await;
+    let known = known.map_err(|reason| (StatusCode::CONFLICT, reason))?;
+    serde_json::to_vec(&known).map_err(|error| unread(&error))
+}
+
 fn read_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
     serde_json::from_slice(body).map_err(|error| unread(&error))
 }
@@ -207,6 +218,14 @@ fn check_shard(node: &Node, shard: u16) -> Result<(), Refused> {
         return Ok(());
     }
     Err((StatusCode::NOT_FOUND, format!("shard {shard} is not of this node: the maps differ")))
+}
+
+/// A node that starts asks others first whether it may hand anything out.
+fn check_phase(node: &Node) -> Result<(), Refused> {
+    if node.phase() == Phase::Starting {
+        return Err((StatusCode::SERVICE_UNAVAILABLE, "the node is starting".to_owned()));
+    }
+    Ok(())
 }
 
 fn malformed(error: &FrameError) -> Refused {

@@ -1,0 +1,75 @@
+//! `ringwell restore`: a copy of a data directory becomes the data directory again.
+//!
+//! What was answered after the copy was made is in no journal any more, and no look at the files can
+//! show that. So the mark that says it is made before anything else, and only a start that has stored
+//! its hold removes it. Source: docs/operations.md, "Backups".
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use ringwell_node::disk::{create_directory, mark_restored};
+
+pub(crate) const HELP: &str = "\
+The copy must be of a stopped server, or of one moment (a snapshot of the file system). The next
+`ringwell serve` answers all rows with overflow numbers until every lockout that the copy cannot
+know is over: the longest lifetime of the pools.
+
+Examples:
+  ringwell restore /backup/ringwell /var/lib/ringwell
+  ringwell journal verify /var/lib/ringwell";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The copy of a data directory
+    copy: PathBuf,
+    /// The data directory; it must be empty, or not be there
+    data: PathBuf,
+}
+
+/// Copies every file, durably.
+///
+/// # Errors
+/// If there is something in the data directory, or the copy cannot be read.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let Args { copy, data } = args;
+    if !copy.join("journal").is_dir() {
+        bail!("{} is no copy of a data directory: it has no journal", copy.display());
+    }
+    let is_empty = match fs::read_dir(data) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", data.display())),
+    };
+    if !is_empty {
+        bail!("{} is not empty: move what is there away first", data.display());
+    }
+    mark_restored(data)?;
+    let files = copy_all(copy, data)?;
+    println!("{files} files; the next start holds all pools until no lockout can be unknown");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Copies what is in a folder. Returns how many files that were.
+fn copy_all(from: &Path, to: &Path) -> anyhow::Result<u64> {
+    create_directory(to)?;
+    let mut files = 0;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let entry = entry.with_context(|| format!("cannot read {}", from.display()))?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let kind =
+            entry.file_type().with_context(|| format!("cannot read {}", source.display()))?;
+        if kind.is_dir() {
+            files += copy_all(&source, &target)?;
+        } else if kind.is_file() && entry.file_name() != "LOCK" {
+            fs::copy(&source, &target)
+                .and_then(|_| File::open(&target)?.sync_all())
+                .with_context(|| format!("cannot copy {}", source.display()))?;
+            files += 1;
+        }
+    }
+    File::open(to).and_then(|to| to.sync_all()).with_context(|| to.display().to_string())?;
+    Ok(files)
+}

@@ -1,0 +1,73 @@
+//! A node whose disk was lost, or put back from a copy, while the other nodes went on.
+
+use super::*;
+
+/// The pools of a node, by its journal.
+fn of(node: usize) -> impl Iterator<Item = u64> {
+    (1..=POOLS).filter(move |pool| Cluster::owner(*pool) == node)
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    let done = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(done.success());
+}
+
+/// Rows of pools of `node` get overflow numbers, all others numbers of their own.
+fn assert_holds(cluster: &Cluster, server: &Server, node: usize) {
+    let rows = cluster.ask(&mut server.client(), "after");
+    for pool in 1..=POOLS {
+        let row = &rows[usize::try_from(pool).unwrap() - 1];
+        assert_eq!(row.overflow, Cluster::owner(pool) == node, "{row:?}\n{}", server.log());
+    }
+}
+
+#[test]
+fn a_node_that_lost_its_disk_hands_out_nothing_that_it_may_have_answered() {
+    let cluster = Cluster::new(4, HALF_AN_HOUR);
+    let [first, second] = cluster.start_both();
+    let rows = cluster.ask(&mut first.client(), "before");
+    assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
+    second.kill();
+    fs::remove_dir_all(cluster.sites[1].data()).unwrap();
+    let second = cluster.start(1);
+    assert!(of(1).count() > 0);
+    assert_holds(&cluster, &second, 1);
+    assert!(second.log().contains("knew another journal"), "{}", second.log());
+    // The next start has the hold from its own disk.
+    second.kill();
+    let second = cluster.start(1);
+    assert_holds(&cluster, &second, 1);
+    assert_eq!(second.log().matches("knew another journal").count(), 0, "{}", second.log());
+}
+
+#[test]
+fn a_copy_of_a_data_directory_that_is_put_back_hands_out_nothing_that_was_answered_since() {
+    let cluster = Cluster::new(4, HALF_AN_HOUR);
+    let [first, second] = cluster.start_both();
+    second.stop();
+    let (data, backup) = (cluster.sites[1].data().to_owned(), cluster.path("backup"));
+    copy(&data, &backup);
+    let second = cluster.start(1);
+    let rows = cluster.ask(&mut first.client(), "since the copy");
+    assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
+    second.stop();
+    copy(&backup, &data);
+    let second = cluster.start(1);
+    assert_holds(&cluster, &second, 1);
+}
+
+/// The other node was away when this one started without its disk, and comes later.
+#[test]
+fn a_node_that_starts_alone_without_its_disk_holds_its_pools_when_it_hears_of_it() {
+    let cluster = Cluster::new(4, HALF_AN_HOUR);
+    let [first, second] = cluster.start_both();
+    cluster.ask(&mut first.client(), "before");
+    first.stop();
+    second.kill();
+    fs::remove_dir_all(cluster.sites[1].data()).unwrap();
+    let second = cluster.start(1);
+    let first = cluster.start(0);
+    second.says("knew another journal");
+    assert_holds(&cluster, &first, 1);
+}

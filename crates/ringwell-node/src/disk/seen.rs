@@ -1,0 +1,36 @@
+//! What this node has seen of other nodes' journals: `peers.json`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::file::{FileError, read_json, write_json};
+
+const FILE: &str = "peers.json";
+
+/// Whose journal a shard's was, and how far it had got.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeenJournals {
+    /// By shard: the name of the data directory, and the number of its next group.
+    pub shards: BTreeMap<u16, (String, u64)>,
+}
+
+impl SeenJournals {
+    /// What `data` has; nothing if there is no such file.
+    ///
+    /// # Errors
+    /// [`FileError`] if there is a file that cannot be read or understood.
+    pub fn read(data: &Path) -> Result<Self, FileError> {
+        Ok(read_json(&data.join(FILE))?.unwrap_or_default())
+    }
+
+    /// Writes it, durably.
+    ///
+    /// # Errors
+    /// [`FileError`]; the file before stays then.
+    pub fn write(&self, data: &Path) -> Result<(), FileError> {
+        write_json(data, FILE, self)
+    }
+}

@@ -1,0 +1,247 @@
+//! What nodes remember of each other's journals, so that one that comes back without its own is
+//! found out.
+//!
+//! A node that has lost its disk, or got it back from a copy, cannot see that by itself: its journal
+//! is in order. Other nodes keep the name of each shard's data directory and how far its journal had
+//! got. A node asks them before it hands anything out. If one knew another journal, or a longer one,
+//! the buckets of that shard are held like those that come by a new map.
+//! Source: docs/spec/cluster.md, "A lost disk".
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_directory::{BucketHold, SHARDS_MAX};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::change::{ChangeError, Done, Step, ask};
+use crate::disk::{SeenJournals, ServedMap};
+use crate::handover::{self, to_its_end};
+use crate::link::JOURNALS;
+use crate::mesh::{Message, Peers};
+use crate::node::Node;
+
+/// A node that does not answer a start by then is asked again while this one serves.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often others are told how far the journals have got, or asked once more.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The longest name of a data directory that is remembered.
+const NAME_BYTES_MAX: usize = 64;
+
+/// A shard's journal: the shard, the name of its data directory, and the number of its next group.
+pub(crate) type JournalWord = (u16, String, u64);
+
+/// Asks what is known of some shards' journals, and then says how they are.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Exchange {
+    /// Asked for.
+    shards: Vec<u16>,
+    /// To be remembered.
+    journals: Vec<JournalWord>,
+}
+
+/// Answers another node: what was known of the shards. What it says is remembered, durably, first.
+///
+/// # Errors
+/// Why it cannot be remembered.
+pub(crate) async fn learn(node: &Node, said: Exchange) -> Result<Vec<JournalWord>, String> {
+    let mut seen = node.seen.lock().await;
+    let data = node.config.data.clone();
+    let known = match &*seen {
+        Some(known) => known.clone(),
+        None if node.answers_wait() => SeenJournals::read(&data).map_err(|e| e.to_string())?,
+        None => SeenJournals::default(),
+    };
+    let of = |shard: &u16| known.shards.get(shard).map(|(name, n)| (*shard, name.clone(), *n));
+    let answer = said.shards.iter().filter_map(of).collect();
+    let mut next = known.clone();
+    for (shard, name, n) in said.journals {
+        if shard >= SHARDS_MAX || name.len() > NAME_BYTES_MAX || node.is_own(shard) {
+            return Err(format!("shard {shard} is of this node, or its journal has no such name"));
+        }
+        next.shards.insert(shard, (name, n));
+    }
+    if next != known && node.answers_wait() {
+        let write = next.clone();
+        let written = tokio::task::spawn_blocking(move || write.write(&data)).await;
+        written.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    }
+    *seen = Some(next);
+    Ok(answer)
+}
+
+/// Before a node hands anything out: asks all others, holds what is in doubt, writes down what it
+/// serves, and has the others remember its journals. Returns who has to be asked again.
+pub(crate) async fn begin(node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
+    if node.membership.is_none() || !node.answers_wait() {
+        return Vec::new();
+    }
+    let mut asked = tokio::task::JoinSet::new();
+    for other in others(node) {
+        let (node, peers) = (Arc::clone(node), peers.clone());
+        asked.spawn(async move { (other, question(&node, &peers, other).await) });
+    }
+    let (mut away, mut doubtful) = (Vec::new(), BTreeSet::new());
+    while let Some(Ok((other, doubts))) = asked.join_next().await {
+        match doubts {
+            Some(doubts) => doubtful.extend(doubts),
+            None => away.push(other),
+        }
+    }
+    if !away.is_empty() && node.begun.is_first {
+        tracing::warn!(
+            shards = ?away,
+            "this data directory is new and other nodes cannot be asked whether another was served \
+             before: if its disk was lost, numbers may go out that visitors still hold"
+        );
+    }
+    settle(node, peers, &doubtful).await;
+    let tips = tips(node, peers).await;
+    for other in others(node).into_iter().filter(|other| !away.contains(other)) {
+        // One that does not answer any more is told when it does.
+        say(peers, other, &tips).await;
+    }
+    away
+}
+
+/// Tells others how far the journals have got, and asks those that could not be asked at the start.
+pub(crate) async fn go_on(node: Arc<Node>, peers: Peers, mut away: Vec<u16>) {
+    let others = others(&node);
+    if others.is_empty() {
+        return;
+    }
+    let mut told: Vec<(u16, Vec<JournalWord>)> = Vec::new();
+    loop {
+        tokio::time::sleep(EVERY).await;
+        for other in std::mem::take(&mut away) {
+            match question(&node, &peers, other).await {
+                Some(doubts) => settle(&node, &peers, &doubts).await,
+                None => away.push(other),
+            }
+        }
+        let tips = tips(&node, &peers).await;
+        for other in others.iter().filter(|other| !away.contains(other)) {
+            let is_known = told.iter().any(|(to, said)| to == other && *said == tips);
+            if !is_known && say(&peers, *other, &tips).await {
+                told.retain(|(to, _)| to != other);
+                told.push((*other, tips.clone()));
+            }
+        }
+    }
+}
+
+/// A last time, when all is answered that will be.
+pub(crate) async fn end(node: &Node, peers: &Peers) {
+    let others = others(node);
+    if others.is_empty() {
+        return;
+    }
+    let tips = tips(node, peers).await;
+    let mut said = tokio::task::JoinSet::new();
+    for other in others {
+        let (peers, tips) = (peers.clone(), tips.clone());
+        said.spawn(async move { say(&peers, other, &tips).await });
+    }
+    said.join_all().await;
+}
+
+/// A shard of each node that remembers this one's journals. A node that keeps none has nothing to lose.
+fn others(node: &Node) -> Vec<u16> {
+    let membership = node.membership.as_ref().filter(|_| node.answers_wait());
+    membership.iter().flat_map(|member| member.first_shards_of_others()).collect()
+}
+
+/// Of which of this node's shards the node of `other` knew another journal than that which this start
+/// found, or a longer one. `None`: it does not answer.
+async fn question(node: &Node, peers: &Peers, other: u16) -> Option<BTreeSet<u16>> {
+    let asks = Exchange { shards: node.shards().collect(), journals: Vec::new() };
+    let known = post(peers, other, &asks).await?;
+    let is_other = |(shard, name, n): &&JournalWord| {
+        let found = node.begun.journals.iter().find(|(own, _)| own == shard);
+        found.is_some_and(|(_, next)| *name != node.begun.identity || n > next)
+    };
+    let doubtful: BTreeSet<u16> = known.iter().filter(is_other).map(|(shard, ..)| *shard).collect();
+    if !doubtful.is_empty() {
+        tracing::error!(
+            shards = ?doubtful,
+            asked = other,
+            "another node knew another journal of these shards, or a longer one: what that answered \
+             is not known here, and their pools answer with overflow numbers for one lifetime"
+        );
+    }
+    Some(doubtful)
+}
+
+/// Holds the buckets of these shards from now on, and writes down what this node serves.
+async fn settle(node: &Arc<Node>, peers: &Peers, doubtful: &BTreeSet<u16>) {
+    let (work, peers, doubtful) = (Arc::clone(node), peers.clone(), doubtful.clone());
+    let done = to_its_end(async move { settle_now(&work, &peers, &doubtful).await }).await;
+    if let Some(Err(error)) = done {
+        tracing::warn!(error, "the next start may hold pools back for a lifetime");
+    }
+}
+
+async fn settle_now(node: &Node, peers: &Peers, doubtful: &BTreeSet<u16>) -> Result<(), String> {
+    // Other nodes may hand buckets over by now, and what was on its way goes on.
+    let _one = node.changes.lock().await;
+    if !doubtful.is_empty() {
+        hold(node, peers, doubtful).await.map_err(|error| error.to_string())?;
+    }
+    let Some(owners) = node.owners() else { return Ok(()) };
+    let before = ServedMap::read(&node.config.data).map_err(|error| error.to_string())?;
+    let before = before.filter(|before| before.version == owners.version());
+    let leaving = before.map(|before| before.leaving).unwrap_or_default();
+    handover::keep(node, &owners, leaving).await.map_err(|error| error.to_string())
+}
+
+async fn hold(node: &Node, peers: &Peers, doubtful: &BTreeSet<u16>) -> Result<(), ChangeError> {
+    let directory = node.directory();
+    let mut holds = node.bucket_holds();
+    for shard in doubtful {
+        let (reply, answer) = oneshot::channel();
+        if !peers.send_when_there_is_room(*shard, Message::Ping(reply)).await {
+            return Err(ChangeError::Shard(*shard));
+        }
+        let since = answer.await.map_err(|_| ChangeError::Shard(*shard))?;
+        for bucket in directory.placement().buckets_of(*shard) {
+            holds.add(bucket, BucketHold { since, until: Millis::ZERO });
+        }
+    }
+    node.set_bucket_holds(holds.clone());
+    for shard in doubtful {
+        ask(peers, *shard, Step::HoldBuckets(holds.clone())).await?;
+    }
+    Ok(())
+}
+
+/// How far this node's journals have got.
+async fn tips(node: &Node, peers: &Peers) -> Vec<JournalWord> {
+    let mut tips = Vec::new();
+    for shard in node.shards() {
+        if let Ok(Done::Stored(group)) = ask(peers, shard, Step::TellStored).await {
+            tips.push((shard, node.begun.identity.clone(), group.saturating_add(1)));
+        }
+    }
+    tips
+}
+
+async fn say(peers: &Peers, other: u16, tips: &[JournalWord]) -> bool {
+    let said = Exchange { shards: Vec::new(), journals: tips.to_vec() };
+    post(peers, other, &said).await.is_some()
+}
+
+/// What a node answers, if it does.
+async fn post(peers: &Peers, shard: u16, said: &Exchange) -> Option<Vec<JournalWord>> {
+    let body = serde_json::to_vec(said).ok()?.into();
+    let (reply, answer) = oneshot::channel();
+    if !peers.send(shard, Message::Post { path: JOURNALS, body, reply }) {
+        return None;
+    }
+    let answer = tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()?.ok()?;
+    serde_json::from_slice(&answer).ok()
+}
