@@ -171,6 +171,12 @@ impl Caller {
         self.call(url, Method::POST, path, body.to_string().into())
     }
 
+    /// # Errors
+    /// [`CallError`].
+    pub(crate) fn delete(&self, url: &Url, path: &str) -> Result<Value, CallError> {
+        self.call(url, Method::DELETE, path, Bytes::new())
+    }
+
     fn call(&self, url: &Url, method: Method, path: &str, body: Bytes) -> Result<Value, CallError> {
         let (status, body) = self.send(url, method, path, ("application/json", body))?;
         let json: Option<Value> = serde_json::from_slice(&body).ok();

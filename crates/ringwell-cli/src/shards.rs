@@ -28,6 +28,7 @@ Examples:
   ringwell shards list --url unix:/run/ringwell/ringwell.sock --json
   ringwell shards list --toml >>cluster.toml            before its version is raised
   ringwell shards move 0-15,20 --to 3 --url http://10.0.0.1:8080
+  ringwell shards abort b --url http://10.0.0.1:8080
   ringwell shards drain b --url http://10.0.0.1:8080";
 
 /// So many buckets move at once when a node is drained: for so long as one piece takes, its pools
@@ -63,6 +64,13 @@ enum Command {
         /// The shard that is to own them
         #[arg(long, value_name = "SHARD")]
         to: u16,
+        #[command(flatten)]
+        access: Access,
+    },
+    /// Take buckets back that are on their way from a node and do not arrive
+    Abort {
+        /// The name, in the cluster file, of the node that gave them up
+        node: String,
         #[command(flatten)]
         access: Access,
     },
@@ -223,6 +231,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let overview = Overview::ask(&caller, &access.url)?;
             move_to(&caller, &overview, &buckets.0, *to)
         }
+        Command::Abort { node, access } => abort(&Caller::new(access)?, &access.url, node),
         Command::Drain { node, access } => drain(&Caller::new(access)?, &access.url, node),
     }
 }
@@ -266,10 +275,18 @@ fn give(
     to: u16,
 ) -> anyhow::Result<Value> {
     let body = json!({ "buckets": ranges(buckets), "to": to });
+    at_one_of(listen, |url| caller.post(url, MOVES, &body))
+}
+
+/// Asks a node at the first of its addresses where it is.
+fn at_one_of(
+    listen: &[String],
+    ask: impl Fn(&Url) -> Result<Value, CallError>,
+) -> anyhow::Result<Value> {
     let mut trouble = anyhow!("the cluster file does not say where the node listens");
     for place in listen {
         let url: Url = place.parse().map_err(anyhow::Error::msg)?;
-        match caller.post(&url, MOVES, &body) {
+        match ask(&url) {
             Ok(done) => return Ok(done),
             Err(CallError::NotThere { url, reason }) => {
                 trouble = CallError::NotThere { url, reason }.into();
@@ -278,6 +295,14 @@ fn give(
         }
     }
     Err(trouble)
+}
+
+fn abort(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
+    let overview = Overview::ask(caller, url)?;
+    let owner = overview.owners.iter().find(|owner| owner.node == node);
+    let owner = owner.with_context(|| format!("the cluster has no node {node}"))?;
+    let back = at_one_of(&owner.listen, |url| caller.delete(url, MOVES))?;
+    print(format!("node {node} has {} buckets back\n", back["buckets"]).as_bytes())
 }
 
 fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {

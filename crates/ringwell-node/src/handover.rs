@@ -17,10 +17,10 @@ use std::sync::PoisonError;
 
 use ringwell_directory::{Directory, Owners};
 
-pub(crate) use self::give::{Given, give, resume};
+pub(crate) use self::give::{Given, abort, give, resume};
 pub(crate) use self::learn::{learn, learn_from, tell_all};
-pub(crate) use self::take::{adopt, adopt_here, prepare, take};
-pub(crate) use self::words::{Adopted, Leaving, Told};
+pub(crate) use self::take::{abandon, adopt, adopt_here, prepare, take};
+pub(crate) use self::words::{Adopted, Leaving, Prepared, Told};
 use crate::change::{self, ChangeError};
 use crate::disk::{FileError, ServedMap, create_directory};
 use crate::mesh::Peers;
@@ -52,6 +52,10 @@ pub(crate) enum MoveError {
     Map(#[from] FileError),
     #[error("buckets of this node that were given up before are still on their way: {0}")]
     Busy(String),
+    #[error("no buckets of this node are on their way")]
+    NothingLeaves,
+    #[error("the buckets are not taken back from the node of shard {shard}: {reason}")]
+    NotTakenBack { shard: u16, reason: String },
 }
 
 /// Serves by these owners from now on. They are known as the node's once they are in use, so that

@@ -238,7 +238,10 @@ impl World {
             taken += usize::from(owners.take(*bucket, owner));
         }
         if taken == 0 {
-            return Ok(false);
+            let shards = self.cluster.shards_of(node);
+            let is_own = |of: u16| owners.get(of).is_some_and(|own| shards.contains(&own.shard));
+            let is_gone = take.buckets.iter().any(|(of, _)| !is_own(*of));
+            return if is_gone { Err(Some("they have moved on")) } else { Ok(false) };
         }
         let now = self.shard_time(node);
         if let Some(running) = self.running(node) {

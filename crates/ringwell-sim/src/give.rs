@@ -7,7 +7,7 @@ use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_directory::{BucketHold, bucket};
 use ringwell_engine::Facts;
 
-use crate::change::{Done, Step, Stepper, Want};
+use crate::change::{Done, Step, Stepper, Waiting, Want};
 use crate::event::{Event, Task};
 use crate::post::{Adopted, Asker, Post, Take, digest, hold_word};
 use crate::served::{Leaving, Served};
@@ -258,6 +258,10 @@ impl World {
         let Some(running) = self.running(node) else { return };
         let Some(giving) = running.giving.take() else { return };
         self.tell(node, &[], || format!("does not get on with the move: {why}"));
+        if giving.stage == Stage::Telling && giving.pieces.is_empty() {
+            // Buckets may have moved on from there.
+            self.learn_from(node, giving.to, Waiting::Nobody);
+        }
         if !matches!(giving.stage, Stage::Preparing | Stage::Holds | Stage::GivingUp) {
             let life = self.nodes[node].life;
             self.queue.add(self.now + AGAIN_US, Event::GiveOn(node, life));

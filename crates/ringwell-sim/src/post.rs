@@ -256,7 +256,7 @@ impl World {
         }
     }
 
-    fn learn_from(&mut self, node: usize, shard: u16, waiting: Waiting) {
+    pub(crate) fn learn_from(&mut self, node: usize, shard: u16, waiting: Waiting) {
         let Some(running) = self.running(node) else { return };
         let owners = Box::new(running.owners.clone());
         self.post(node, shard, &Post::Owners(owners), Asker::Learn(waiting));

@@ -217,6 +217,96 @@ fn a_move_that_was_cut_off_by_a_hang_and_a_kill_goes_on_after_the_restart() {
     assert_each_once(given, 4 * 8);
 }
 
+/// The taker hangs when it is to take over. While it is back and the giver waits for its next attempt, the
+/// operator changes their mind.
+#[test]
+fn buckets_that_are_on_their_way_can_be_taken_back() {
+    let cluster = Cluster::new(6, HALF_AN_HOUR);
+    let [a, b] = cluster.start_both();
+    let mut given = numbers_of(&cluster.ask(&mut a.client(), "first"));
+    let abort = || {
+        let token = format!("Bearer {TOKEN}");
+        let headers = [("authorization", token.as_str())];
+        let mut client = b.client();
+        let text = support::client::request("DELETE", "/v1/shards/moves", &headers, "");
+        client.send(text.as_bytes()).unwrap();
+        client.receive().unwrap()
+    };
+    assert_eq!(abort().status, 409, "nothing is on its way");
+    let is_leaving = || {
+        let map = fs::read_to_string(cluster.sites[1].data().join("cluster-map.json"));
+        map.is_ok_and(|map| map.contains("leaving"))
+    };
+    for attempt in 0.. {
+        assert!(attempt < 50, "the moment was never met");
+        let mut client = b.client();
+        let moving = thread::spawn(move || drain(&mut client, 1).status);
+        while !is_leaving() && !moving.is_finished() {}
+        a.signal("STOP");
+        sleep(Duration::from_millis(20));
+        if is_leaving() {
+            assert_eq!(moving.join().unwrap(), 503);
+            break;
+        }
+        a.signal("CONT");
+        assert_eq!(moving.join().unwrap(), 200);
+        assert_eq!(move_buckets(&mut a.client(), "512-1023", 1).status, 200);
+    }
+    assert_eq!(abort().status, 409, "node a cannot say that it has not taken them");
+    let attempts = || b.log().matches("are not taken yet").count();
+    let (before, until) = (attempts(), Instant::now() + PATIENCE);
+    while attempts() == before {
+        assert!(Instant::now() < until, "{}", b.log());
+        sleep(Duration::from_millis(5));
+    }
+    a.signal("CONT");
+    let back = abort();
+    let is_back = back.status == 200;
+    // Else what node a had read before it hung was all that it needed to take them.
+    let is_over =
+        ["has taken them", "are on their way"].iter().any(|text| back.body.contains(text));
+    assert!(is_back || is_over, "{}", back.body);
+    println!("taken back: {is_back} {}", back.body);
+    if is_back {
+        assert_eq!(back.json()["buckets"], 512, "{}", back.body);
+        assert!(!is_leaving());
+        assert_eq!(shards(&mut a.client())["owners"][1]["buckets"], "512-1023");
+    }
+    given.extend(ask_all_there(&cluster, &mut b.client(), "after"));
+    let servers = restart(&cluster, restart(&cluster, [a, b], 0, true), 1, true);
+    let [mut a, mut b] = servers.each_ref().map(Server::client);
+    given.extend(ask_all_there(&cluster, &mut a, "restarted"));
+    if is_back {
+        assert_eq!(drain(&mut b, 1).status, 200, "the next move is another one");
+    }
+    while given.len() < 6 * 8 {
+        let more = numbers_of(&cluster.ask(&mut a, "rest"));
+        assert!(!more.is_empty(), "{} numbers", given.len());
+        given.extend(more);
+    }
+    assert_each_once(given, 6 * 8);
+}
+
+/// What nodes say to each other of a move is longer than the longest batch that they take.
+#[test]
+fn buckets_move_whatever_the_limits_of_batches_are() {
+    let links = "[links]\ndeadline = \"5s\"\nslow = \"5s\"\nwait = \"5s\"\n\
+                 [limits]\nbody_bytes = \"2KiB\"\nrows = 8\n";
+    let cluster = Cluster::with("10s", links, 40, HALF_AN_HOUR);
+    let [_, b] = &cluster.start_both();
+    let mut client = b.client();
+    let mut given = Vec::new();
+    for round in 0..20 {
+        given.extend(numbers_of(&cluster.ask(&mut client, &round.to_string())));
+    }
+    let moved = drain(&mut client, 1);
+    assert_eq!(moved.status, 200, "{}", moved.body);
+    for round in 20..40 {
+        given.extend(numbers_of(&cluster.ask(&mut client, &round.to_string())));
+    }
+    assert_each_once(given, 40 * 8);
+}
+
 #[test]
 fn what_cannot_move_is_refused_and_stays() {
     let mut cluster = Cluster::new(4, HALF_AN_HOUR);

@@ -41,7 +41,7 @@ pub(crate) fn router(node: Arc<Node>, peers: Peers) -> Router {
         .route("/attributions", get(attribution::get))
         .route("/releases", post(release::post))
         .route("/shards", get(shards::get))
-        .route("/shards/moves", post(moves::post))
+        .route("/shards/moves", post(moves::post).delete(moves::delete))
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(admin.clone(), auth::require_token));

@@ -37,6 +37,13 @@ pub(crate) async fn post(State(admin): State<Admin>, body: Bytes) -> Result<Json
     given.map(Json).map_err(|error| Problem::new(status(&error), error.to_string()))
 }
 
+/// Takes back what is on its way and does not arrive.
+pub(crate) async fn delete(State(admin): State<Admin>) -> Result<Json<Given>, Problem> {
+    let back = tokio::spawn(async move { handover::abort(&admin.node, &admin.peers).await });
+    let back = back.await.map_err(|_| Problem::unavailable("the node is stopping"))?;
+    back.map(Json).map_err(|error| Problem::new(status(&error), error.to_string()))
+}
+
 fn status(error: &MoveError) -> StatusCode {
     match error {
         MoveError::NoBucket(_) | MoveError::NoShard(_) => StatusCode::BAD_REQUEST,
@@ -44,6 +51,8 @@ fn status(error: &MoveError) -> StatusCode {
         | MoveError::Elsewhere { .. }
         | MoveError::NotTaken { .. }
         | MoveError::Busy(_)
+        | MoveError::NothingLeaves
+        | MoveError::NotTakenBack { .. }
         | MoveError::Change(_) => StatusCode::CONFLICT,
         MoveError::NotServing | MoveError::OnTheirWay { .. } | MoveError::Map(_) => {
             StatusCode::SERVICE_UNAVAILABLE

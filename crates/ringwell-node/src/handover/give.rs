@@ -5,21 +5,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use ringwell_core::{Millis, PoolId};
-use ringwell_directory::{BucketHold, Owners};
+use ringwell_core::{Millis, PoolId, Retired};
+use ringwell_directory::{BucketHold, Owner, Owners, bucket};
+use ringwell_journal::AnswerEntry;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::words::{Adopted, Leaving, Prepare, Take, answer_word, hold_word, number_word};
-use super::{MoveError, digest, keep, tell_all, use_owners};
+use super::words::{
+    Adopted, Leaving, Prepare, Prepared, Take, answer_word, hold_word, number_word,
+};
+use super::{MoveError, digest, keep, learn_from, tell_all, use_owners};
 use crate::change::{ChangeError, Done, Known, Step, ask, known_apart};
 use crate::disk::ServedMap;
-use crate::link::{ADOPT, PREPARE, TAKE};
+use crate::link::serve::frame_bytes_max;
+use crate::link::{ABANDON, ADOPT, PREPARE, TAKE};
 use crate::mesh::{Message, Peers};
 use crate::node::{Node, Phase};
 
-/// Numbers, or answers, that travel at once: some 50 KB.
+/// Numbers, or answers, that travel at once: some 50 KB. Fewer if the next owner reads less.
 const PIECE: usize = 512;
+
+/// What one bucket takes at most in what is posted: its number, its owner, and its hold.
+const BUCKET_BYTES: usize = 160;
+
+/// Room that a piece needs beside its buckets, at least: for one number and what stands around it.
+const PIECE_BYTES_MIN: usize = 512;
 
 /// How long a move that was cut off waits before it goes on.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -57,9 +67,18 @@ pub(crate) async fn give(
         let not_taken = |reason| MoveError::NotTaken { shard: to, reason };
         let (version, digest) = (owners.version(), digest(&directory, &buckets));
         let prepare = Prepare { shard: to, version, buckets: buckets.clone(), digest };
-        post(peers, to, PREPARE, &prepare).await.map_err(not_taken)?;
+        let prepared = post(peers, to, PREPARE, &prepare).await.map_err(not_taken)?;
+        // An older release says nothing more than that it can.
+        let prepared = serde_json::from_slice::<Prepared>(&prepared).ok();
+        let body_bytes = prepared.map(|prepared| prepared.body_bytes);
+        if buckets.len() * BUCKET_BYTES + PIECE_BYTES_MIN > at_once(node, body_bytes) {
+            let reason = "it reads too little at once for so many buckets: move fewer, or raise \
+                          limits.body_bytes there";
+            return Err(not_taken(reason.to_owned()));
+        }
         let (holds, _) = holds(node, peers, &buckets).await?;
-        let leaving = Leaving { to, buckets: buckets.clone(), holds };
+        let from = buckets.iter().filter_map(|bucket| Some(owners.get(*bucket)?.shard)).collect();
+        let leaving = Leaving { to, buckets: buckets.clone(), holds, from, body_bytes };
         give_up(node, peers, &buckets, to, Some(leaving.clone())).await?;
         match deliver(node, peers, &leaving).await {
             Ok(numbers) => given.numbers = numbers,
@@ -225,22 +244,97 @@ async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<u
     let bucket_holds = still.iter().filter_map(of_bucket).collect();
     let empty =
         Adopted { shard: leaving.to, version, at: at.0, buckets: told, ..Adopted::default() };
-    for piece in all_holds.chunks(PIECE) {
-        let holds = piece.to_vec();
-        post(peers, leaving.to, ADOPT, &Adopted { holds, ..empty.clone() }).await?;
-    }
-    for piece in numbers.chunks(PIECE) {
+    let limit = at_once(node, leaving.body_bytes);
+    let with = |holds: &[_]| Adopted { holds: holds.to_vec(), ..empty.clone() };
+    post_pieces(peers, leaving.to, limit, &all_holds, with).await?;
+    let with = |piece: &[Retired]| {
         let numbers = piece.iter().map(number_word).collect();
-        post(peers, leaving.to, ADOPT, &Adopted { numbers, ..empty.clone() }).await?;
-    }
-    for piece in answers.chunks(PIECE) {
+        Adopted { numbers, ..empty.clone() }
+    };
+    post_pieces(peers, leaving.to, limit, &numbers, with).await?;
+    let with = |piece: &[AnswerEntry]| {
         let answers = piece.iter().map(answer_word).collect();
-        post(peers, leaving.to, ADOPT, &Adopted { answers, ..empty.clone() }).await?;
-    }
+        Adopted { answers, ..empty.clone() }
+    };
+    post_pieces(peers, leaving.to, limit, &answers, with).await?;
     let take = Take { version, buckets, holds: bucket_holds };
-    post(peers, leaving.to, TAKE, &take).await?;
+    if let Err(reason) = post(peers, leaving.to, TAKE, &take).await {
+        // Buckets may have moved on from there.
+        learn_from(node, peers, leaving.to).await;
+        return Err(reason);
+    }
     delivered(node).await?;
     Ok(numbers.len())
+}
+
+/// What a node reads at once of a move, as it has said, or as its limits most likely are.
+fn at_once(node: &Node, said: Option<usize>) -> usize {
+    said.unwrap_or_else(|| frame_bytes_max(node))
+}
+
+/// Has the next owner adopt all of these, in pieces that it can read.
+async fn post_pieces<T>(
+    peers: &Peers,
+    to: u16,
+    limit: usize,
+    all: &[T],
+    with: impl Fn(&[T]) -> Adopted,
+) -> Result<(), String> {
+    let (mut rest, mut most) = (all, PIECE);
+    while !rest.is_empty() {
+        let (piece, after) = rest.split_at(most.min(rest.len()));
+        let body = serde_json::to_vec(&with(piece)).map_err(|error| error.to_string())?;
+        if body.len() > limit && most > 1 {
+            most /= 2;
+            continue;
+        }
+        post_body(peers, to, ADOPT, body.into()).await?;
+        rest = after;
+    }
+    Ok(())
+}
+
+/// Takes buckets back that are on their way. The next owner must be reached, and say that it has not
+/// taken them and never will by this move: else both could serve them.
+///
+/// # Errors
+/// [`MoveError`]; the move goes on then.
+pub(crate) async fn abort(node: &Arc<Node>, peers: &Peers) -> Result<Given, MoveError> {
+    let began = Instant::now();
+    let _one = node.moves.lock().await;
+    let served = ServedMap::read(&node.config.data)?;
+    let owners = node.owners().ok_or(MoveError::NoCluster)?;
+    let is_of_file = |served: &ServedMap| served.version == owners.version();
+    let leaving = served.filter(is_of_file).and_then(|served| served.leaving.into_iter().next());
+    let leaving = leaving.ok_or(MoveError::NothingLeaves)?;
+    let shard = leaving.to;
+    let mut back = Vec::new();
+    for (place, bucket) in leaving.buckets.iter().enumerate() {
+        let from = leaving.from.get(place).copied().or_else(|| node.shards().next());
+        let still = owners.get(*bucket).filter(|owner| owner.shard == shard);
+        back.extend(
+            still
+                .zip(from)
+                .map(|(owner, shard)| (*bucket, Owner { moves: owner.moves + 1, shard })),
+        );
+    }
+    let (version, holds) = (owners.version(), Vec::new());
+    let abandon = Take { version, buckets: back.clone(), holds };
+    let not_back = |reason| MoveError::NotTakenBack { shard, reason };
+    post(peers, shard, ABANDON, &abandon).await.map_err(not_back)?;
+    let _change = node.changes.lock().await;
+    let mut owners = node.owners().ok_or(MoveError::NoCluster)?;
+    for (bucket, owner) in &back {
+        owners.take(*bucket, *owner);
+    }
+    keep(node, &owners, Vec::new()).await?;
+    use_owners(node, peers, owners).await?;
+    let of = |pool: &PoolId| back.iter().any(|(of, _)| *of == bucket(*pool));
+    let ring_pools = node.directory().pools().iter().filter(|pool| of(&pool.id())).count();
+    tracing::info!(shard, buckets = back.len(), "buckets that were on their way were taken back");
+    tell_all(node, peers);
+    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ok(Given { buckets: back.len(), ring_pools, numbers: 0, took_ms })
 }
 
 /// Notes that nothing is on its way any more.
@@ -258,6 +352,15 @@ async fn post(
     what: &impl Serialize,
 ) -> Result<Bytes, String> {
     let body = serde_json::to_vec(what).map_err(|error| error.to_string())?.into();
+    post_body(peers, shard, path, body).await
+}
+
+async fn post_body(
+    peers: &Peers,
+    shard: u16,
+    path: &'static str,
+    body: Bytes,
+) -> Result<Bytes, String> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Post { path, body, reply }).await {
         return Err("there is no way to it".to_owned());

@@ -160,8 +160,14 @@ async fn take_now(node: &Node, peers: &Peers, take: &Take) -> Result<(), String>
         taken += usize::from(owners.take(*bucket, *owner));
     }
     if taken == 0 {
-        // It was told before, and the answer was lost.
-        return Ok(());
+        // It was told before, and the answer was lost; or they have been taken back since.
+        let own = |bucket| owners.get(bucket).is_some_and(|owner| node.is_own(owner.shard));
+        let is_gone = take.buckets.iter().any(|(bucket, _)| !own(*bucket));
+        return if is_gone {
+            Err("they have moved on, or were taken back".to_owned())
+        } else {
+            Ok(())
+        };
     }
     hold_buckets(node, peers, take).await?;
     let leaving = match ServedMap::read(&node.config.data) {
@@ -172,4 +178,40 @@ async fn take_now(node: &Node, peers: &Peers, take: &Take) -> Result<(), String>
     use_owners(node, peers, owners).await.map_err(|error| error.to_string())?;
     tracing::info!(buckets = taken, "buckets have come, with their lockouts");
     Ok(())
+}
+
+/// The owner before takes buckets back that this node has not taken: it never will by that move.
+///
+/// # Errors
+/// Why not, for the operator.
+pub(crate) async fn abandon(node: &Arc<Node>, peers: &Peers, back: Take) -> Result<(), String> {
+    let (node, peers) = (Arc::clone(node), peers.clone());
+    let abandoned = to_its_end(async move { abandon_now(&node, &peers, &back).await }).await;
+    abandoned.unwrap_or_else(|| Err("the node is stopping".to_owned()))
+}
+
+async fn abandon_now(node: &Node, peers: &Peers, back: &Take) -> Result<(), String> {
+    if node.phase() != Phase::Serving {
+        return Err("it is starting or stopping".to_owned());
+    }
+    let _one = node.changes.lock().await;
+    let mut owners = node.owners().ok_or("it is no node of a cluster")?;
+    if owners.version() != back.version {
+        return Err("the cluster files differ".to_owned());
+    }
+    let mut learnt = 0;
+    for (bucket, owner) in &back.buckets {
+        let known = owners.get(*bucket).ok_or("there is no such bucket")?;
+        if node.is_own(owner.shard) || (known.moves < owner.moves && node.is_own(known.shard)) {
+            return Err("it has taken them: the move is about to end".to_owned());
+        }
+        learnt += usize::from(owners.take(*bucket, *owner));
+    }
+    if learnt == 0 {
+        return Ok(());
+    }
+    let served = ServedMap::read(&node.config.data).map_err(|error| error.to_string())?;
+    let leaving = served.map(|served| served.leaving).unwrap_or_default();
+    keep(node, &owners, leaving).await.map_err(|error| error.to_string())?;
+    use_owners(node, peers, owners).await.map_err(|error| error.to_string())
 }

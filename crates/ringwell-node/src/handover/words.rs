@@ -16,6 +16,19 @@ pub(crate) struct Leaving {
     pub(crate) buckets: Vec<u16>,
     /// Pools that were held, and until when.
     pub(crate) holds: Vec<(u64, u64)>,
+    /// The shards that owned them, in their order. Empty in files of older releases.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) from: Vec<u16>,
+    /// What the next owner's node reads at once; `None` if it is of an older release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) body_bytes: Option<usize>,
+}
+
+/// A node can take buckets.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Prepared {
+    /// What it reads at once of what it is told.
+    pub(crate) body_bytes: usize,
 }
 
 /// Asks whether a node can take buckets.

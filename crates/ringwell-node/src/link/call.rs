@@ -39,6 +39,7 @@ pub(super) const RELEASE: &str = "/link/v1/release";
 pub(crate) const PREPARE: &str = "/link/v1/prepare";
 pub(crate) const ADOPT: &str = "/link/v1/adopt";
 pub(crate) const TAKE: &str = "/link/v1/take";
+pub(crate) const ABANDON: &str = "/link/v1/abandon";
 pub(crate) const OWNERS: &str = "/link/v1/owners";
 pub(crate) const JOURNALS: &str = "/link/v1/journals";
 

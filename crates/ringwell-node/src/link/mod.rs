@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use ringwell_mesh::pacing::{Ending, Pacing, Window};
 use tokio::sync::mpsc;
 
-pub(crate) use self::call::{ADOPT, JOURNALS, OWNERS, PREPARE, TAKE};
+pub(crate) use self::call::{ABANDON, ADOPT, JOURNALS, OWNERS, PREPARE, TAKE};
 use self::call::{Calls, Trouble};
 use crate::membership::{Membership, Neighbour};
 use crate::mesh::{Message, PeerRows, Peers, QUEUE_MESSAGES_MAX};

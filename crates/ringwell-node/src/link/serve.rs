@@ -17,7 +17,8 @@ use ringwell_wire::Span;
 use tokio::sync::oneshot;
 
 use super::call::{
-    ADOPT, ATTRIBUTION, FRAME, JOURNALS, OWNERS, PING, PREPARE, RELEASE, ROWS, TAKE, UNANSWERED,
+    ABANDON, ADOPT, ATTRIBUTION, FRAME, JOURNALS, OWNERS, PING, PREPARE, RELEASE, ROWS, TAKE,
+    UNANSWERED,
 };
 use super::translate::{self, AttributionJson, HeldJson, ReleaseJson};
 use crate::handover;
@@ -29,6 +30,16 @@ use crate::witness;
 
 /// What a row takes in a frame beside its parameters, at most.
 const ROW_BYTES: usize = 64;
+
+/// What nodes say to each other of owners, moves and journals: not bound to what clients may send. All
+/// 1,024 buckets with their owners and holds take a third of it.
+const JSON_BYTES_MAX: usize = 256 * 1024;
+
+/// The longest frame with rows: of the longest batch.
+pub(crate) fn frame_bytes_max(node: &Node) -> usize {
+    let limits = &node.config.limits;
+    limits.body_bytes + limits.rows * ROW_BYTES
+}
 
 /// Answers a request of another node.
 pub(crate) async fn answer(
@@ -68,8 +79,11 @@ async fn dispatch(
     if head.method != Method::POST {
         return refused(StatusCode::METHOD_NOT_ALLOWED, "links use POST only");
     }
-    let limits = &thread.node.config.limits;
-    let body = read_frame(thread, body, limits.body_bytes + limits.rows * ROW_BYTES).await;
+    let limit = match head.uri.path() {
+        PREPARE | ADOPT | TAKE | ABANDON | OWNERS | JOURNALS => JSON_BYTES_MAX,
+        _ => frame_bytes_max(&thread.node),
+    };
+    let body = read_frame(thread, body, limit).await;
     let body = body.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
     match head.uri.path() {
         ROWS => rows(thread, body).await.map(|body| (FRAME, body)),
@@ -77,7 +91,7 @@ async fn dispatch(
         PING => ping(thread, &body).await.map(|body| (FRAME, body)),
         ATTRIBUTION => attribution(thread, &body).await.map(|body| (translate::JSON, body)),
         RELEASE => release(thread, &body).await.map(|body| (translate::JSON, body)),
-        PREPARE | ADOPT | TAKE | OWNERS => {
+        PREPARE | ADOPT | TAKE | ABANDON | OWNERS => {
             moves(thread, head.uri.path(), &body).await.map(|body| (translate::JSON, body))
         }
         JOURNALS => journals(thread, &body).await.map(|body| (translate::JSON, body)),
@@ -190,9 +204,16 @@ async fn release(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> 
 async fn moves(thread: &ShardThread, path: &str, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let (node, peers) = (&thread.node, &thread.peers);
     let done = match path {
-        PREPARE => handover::prepare(node, &read_json(body)?),
+        PREPARE => {
+            let wanted = read_json(body)?;
+            let prepared = handover::prepare(node, &wanted);
+            prepared.map_err(|reason| (StatusCode::CONFLICT, reason))?;
+            let prepared = handover::Prepared { body_bytes: JSON_BYTES_MAX };
+            return serde_json::to_vec(&prepared).map_err(|error| unread(&error));
+        }
         ADOPT => handover::adopt(peers, read_json(body)?).await,
         TAKE => handover::take(node, peers, read_json(body)?).await,
+        ABANDON => handover::abandon(node, peers, read_json(body)?).await,
         _ => {
             handover::learn(node, peers, read_json(body)?).await;
             let owners = node.owners().ok_or_else(|| unread(&"no node of a cluster"))?;
