@@ -128,6 +128,16 @@ impl NumberRange {
         self.first <= number && number <= self.last()
     }
 
+    /// The same numbers in ranges of at most `most` numbers, lowest first.
+    pub fn pieces(self, most: u32) -> impl Iterator<Item = Self> {
+        let (Self { first, count }, most) = (self, most.max(1));
+        (0..count.div_ceil(most)).filter_map(move |piece| {
+            let from = piece * most;
+            let first = PromoNumber::from_u64(first.to_u64() + u64::from(from))?;
+            Self::new(first, most.min(count - from))
+        })
+    }
+
     /// The numbers in rising order.
     pub fn iter(self) -> impl Iterator<Item = PromoNumber> + Clone {
         (self.first.to_u64()..=self.last().to_u64()).filter_map(PromoNumber::from_u64)

@@ -12,7 +12,7 @@ use crate::pool::{Pool, PoolSpec};
 use crate::recent::Recent;
 use crate::resize::count_of;
 use crate::runs::Runs;
-use crate::shard::{Retired, Shard};
+use crate::shard::{HOLDS_KEPT_MIN, Retired, Shard};
 use crate::slot::Slot;
 use crate::told::Told;
 use crate::vacant::Vacant;
@@ -263,6 +263,7 @@ impl Rebuild {
             recent,
             held_all: Millis::ZERO,
             holds_elsewhere: BTreeMap::new(),
+            holds_kept: HOLDS_KEPT_MIN,
             has_orders: false,
         };
         let mut base = 0;

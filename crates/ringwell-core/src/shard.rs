@@ -19,6 +19,9 @@ use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, NumberRange, PoolId, Position, PromoNumber, VisitorId};
 
+/// Holds of pools that are not here: some three megabytes.
+pub(crate) const HOLDS_KEPT_MIN: usize = 65_536;
+
 /// What a shard knows of the numbers that it owns, and of those that it once handed out.
 #[derive(Debug)]
 pub struct Shard {
@@ -40,6 +43,8 @@ pub struct Shard {
     pub(crate) held_all: Millis,
     /// Until when pools that are not here are held, should they come.
     pub(crate) holds_elsewhere: BTreeMap<PoolId, Millis>,
+    /// So many of them are kept whether they are over or not.
+    pub(crate) holds_kept: usize,
     /// Some pool's ring was broken, so that it has an order of its own.
     pub(crate) has_orders: bool,
 }
@@ -277,6 +282,17 @@ impl Shard {
             None => self.holds_elsewhere.entry(id).or_insert(until),
         };
         *held = until.max(*held);
+    }
+
+    /// Forgets holds of pools that are not here, and are over at `now`, once there are more than so many
+    /// of them: pools that come and go all day must not fill memory. What those holds have outlasted
+    /// may then be told to a next owner, as of a pool that was never held.
+    pub fn forget_holds(&mut self, now: Millis) {
+        if self.holds_elsewhere.len() > self.holds_kept {
+            self.holds_elsewhere.retain(|_, until| *until > now);
+            // Those that run are kept, however many they are; looked at again when they have doubled.
+            self.holds_kept = HOLDS_KEPT_MIN.max(2 * self.holds_elsewhere.len());
+        }
     }
 
     /// Whether nothing goes out of the pool of `slot` at `now`, because part of its history is in

@@ -74,6 +74,11 @@ impl Answers {
         self.by_row.len()
     }
 
+    /// How many of the answers since the start were dropped.
+    pub(crate) fn begin(&self) -> u64 {
+        self.dropped
+    }
+
     /// How many answers there were since the start, those among them that were dropped as well.
     pub(crate) fn end(&self) -> u64 {
         self.dropped + self.oldest.len() as u64

@@ -6,6 +6,8 @@
 //! Source: docs/spec/allocation.md, "Changes while the shard serves"; docs/spec/cluster.md,
 //! "Moving buckets".
 
+use std::ops::Range;
+
 use ringwell_core::{InRotation, Millis, PoolId, PoolSpec, Retired, Slot};
 use ringwell_journal::{Answer, AnswerEntry, RECORD_OVERHEAD_MAX, Record};
 
@@ -38,6 +40,7 @@ impl Engine {
     /// numbers stays, for attribution and for whoever owns them next.
     pub fn remove_pool(&mut self, pool: u32) {
         self.shard.remove_pool(pool, self.moved.as_mut());
+        self.shard.forget_holds(self.now);
     }
 
     /// Takes over what another shard knew of a number, and records it. `false`: the group that
@@ -73,15 +76,23 @@ impl Engine {
         true
     }
 
-    /// What rows of repeatable batches were answered with numbers for which `is_wanted` holds, or
-    /// with overflow numbers, of which nobody knows the pool; oldest first, without those that are
-    /// too old to count.
+    /// The places of the answers that are remembered, for [`Engine::answers_for`].
+    #[must_use]
+    pub fn answers_range(&self) -> Range<u64> {
+        self.answers.begin()..self.answers.end()
+    }
+
+    /// Of the answers at these places: what rows of repeatable batches were answered with numbers for
+    /// which `is_wanted` holds, or with overflow numbers, of which nobody knows the pool; oldest first,
+    /// without those that are too old to count.
     pub fn answers_for(
         &self,
+        range: Range<u64>,
         is_wanted: impl Fn(ringwell_core::PromoNumber) -> bool,
     ) -> impl Iterator<Item = AnswerEntry> {
-        let all = self.answers.piece(0..u64::MAX);
-        all.filter(|(_, at, _)| self.now.since(*at) <= ANSWER_AGE)
+        let piece = self.answers.piece(range);
+        piece
+            .filter(|(_, at, _)| self.now.since(*at) <= ANSWER_AGE)
             .filter(move |(_, _, answer)| match answer {
                 Answer::Number(number) => is_wanted(*number),
                 Answer::Overflow => true,

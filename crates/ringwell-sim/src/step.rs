@@ -42,7 +42,10 @@ impl World {
                 let had = had.filter(|retired| buckets.contains(&bucket(retired.pool)));
                 let had = had.filter(|retired| given.insert(retired.slot.number)).copied();
                 known.extend(had.collect::<Vec<_>>());
-                let answers = thread.engine.answers_for(|number| given.contains(&number));
+                let answers = {
+                    let all = thread.engine.answers_range();
+                    thread.engine.answers_for(all, |number| given.contains(&number))
+                };
                 let answers = answers.collect();
                 if self.bug == Some(Bug::FactsMissGroup) {
                     let newest = thread.engine.newest_group();

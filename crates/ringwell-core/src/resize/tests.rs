@@ -332,6 +332,24 @@ fn a_change_of_the_lifetime_alone_leaves_every_number_where_it_is() {
     assert_eq!(shard.next_free(1, Millis(1)), Some(Millis(70)), "it is held as before");
 }
 
+/// Pools of an application come and go all day: those that were ever held must not stay for good.
+#[test]
+fn holds_of_pools_that_are_gone_are_forgotten_when_they_are_over_and_many() {
+    let mut shard = Rebuild::new(Vec::new()).finish();
+    let many = 3 * u64::try_from(crate::shard::HOLDS_KEPT_MIN).unwrap();
+    for pool in 0..many {
+        shard.hold(Some(PoolId(pool + 1)), Millis(pool));
+        shard.forget_holds(Millis(pool));
+    }
+    let kept = shard.holds(Millis::ZERO).count();
+    assert!(kept <= crate::shard::HOLDS_KEPT_MIN + 1, "{kept} holds");
+    for pool in 0..many {
+        shard.hold(Some(PoolId(pool + 1)), Millis(many));
+        shard.forget_holds(Millis(many - 1));
+    }
+    assert_eq!(shard.holds(Millis(many - 1)).count() as u64, many, "one that runs is kept");
+}
+
 #[test]
 fn counts_holds_and_visitors_stay_when_the_numbers_change() {
     let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();

@@ -80,7 +80,7 @@ impl Shard {
         let range = NumberRange::new(number(), 1).unwrap();
         let numbers: Vec<Retired> = self.engine.shard().retired_in(range).copied().collect();
         let mut facts = Facts::default();
-        facts.add(numbers, self.engine.answers_for(|_| true).collect());
+        facts.add(numbers, self.engine.answers_for(0..u64::MAX, |_| true).collect());
         facts.add_holds(self.engine.shard().holds(Millis::ZERO).collect());
         facts
     }

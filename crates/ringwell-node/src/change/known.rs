@@ -1,5 +1,8 @@
 //! Asks all shards of a node what they know of numbers that change owners.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use ringwell_core::{Millis, NumberRange, PoolId, Retired};
 use ringwell_directory::{Directory, bucket};
 use ringwell_engine::Facts;
@@ -30,9 +33,8 @@ pub(crate) async fn known(
     directory: &Directory,
     buckets: &[u16],
 ) -> Result<Known, ChangeError> {
-    let (facts, at) = gather(node, peers, directory, buckets).await?;
-    let (numbers, answers) = facts.settle();
-    Ok(Known { numbers, answers, at })
+    let told = gather(node, peers, directory, buckets).await?;
+    Ok(aside(move || told.settle(Facts::settle)).await)
 }
 
 /// As [`known`], for the next owner on another node: see [`Facts::settle_apart`].
@@ -42,14 +44,44 @@ pub(crate) async fn known(
 pub(crate) async fn known_apart(
     node: &Node,
     peers: &Peers,
-    directory: &Directory,
+    directory: Arc<Directory>,
     buckets: &[u16],
 ) -> Result<Known, ChangeError> {
-    let (facts, at) = gather(node, peers, directory, buckets).await?;
-    let goes = |pool: &PoolId| buckets.contains(&bucket(*pool));
-    let (numbers, answers) =
-        facts.settle_apart(|number| directory.pool_by_number(number).filter(goes));
-    Ok(Known { numbers, answers, at })
+    let told = gather(node, peers, &directory, buckets).await?;
+    let buckets: HashSet<u16> = buckets.iter().copied().collect();
+    let settle = move |facts: Facts| {
+        let goes = |pool: &PoolId| buckets.contains(&bucket(*pool));
+        facts.settle_apart(|number| directory.pool_by_number(number).filter(goes))
+    };
+    Ok(aside(move || told.settle(settle)).await)
+}
+
+/// What each shard has told.
+#[derive(Default)]
+struct Gathered(Vec<(Known, Holds)>);
+
+/// Until when each pool is, or was, held; `None`: all of them.
+type Holds = Vec<(Option<PoolId>, Millis)>;
+
+impl Gathered {
+    fn settle(self, settle: impl FnOnce(Facts) -> (Vec<Retired>, Vec<AnswerEntry>)) -> Known {
+        let (mut facts, mut at) = (Facts::default(), Millis(u64::MAX));
+        for (told, holds) in self.0 {
+            facts.add(told.numbers, told.answers);
+            facts.add_holds(holds);
+            at = at.min(told.at);
+        }
+        let (numbers, answers) = settle(facts);
+        Known { numbers, answers, at }
+    }
+}
+
+/// Does what takes a second for a million numbers where no batch waits for it.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
 }
 
 async fn gather(
@@ -57,18 +89,16 @@ async fn gather(
     peers: &Peers,
     directory: &Directory,
     buckets: &[u16],
-) -> Result<(Facts, Millis), ChangeError> {
+) -> Result<Gathered, ChangeError> {
     let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
     let ranges: Vec<NumberRange> = pools.flat_map(|pool| pool.numbers()).copied().collect();
-    let (mut facts, mut at) = (Facts::default(), Millis(u64::MAX));
+    let mut gathered = Gathered::default();
     for shard in node.shards() {
         let step = Step::TellAll { numbers: ranges.clone(), buckets: buckets.to_vec() };
         let Done::All(told, holds) = ask(peers, shard, step).await? else {
             return Err(ChangeError::Shard(shard));
         };
-        facts.add(told.numbers, told.answers);
-        facts.add_holds(holds);
-        at = at.min(told.at);
+        gathered.0.push((told, holds));
     }
-    Ok((facts, at))
+    Ok(gathered)
 }

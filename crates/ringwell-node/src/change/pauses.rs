@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ringwell_core::Millis;
-use ringwell_directory::{BucketHolds, Config, Directory, RingPool, demo_pools};
+use ringwell_directory::{Config, Directory, RingPool, demo_pools};
 use ringwell_engine::Restore;
 use ringwell_journal::{Durability, Tip};
 use rustix::time::{ClockId, clock_gettime};
@@ -24,7 +24,7 @@ use super::take;
 use crate::clock::Clock;
 use crate::live;
 use crate::mesh::{Message, Peers};
-use crate::node::Node;
+use crate::node::{Begun, Node};
 use crate::shard::ShardThread;
 use crate::start::spec;
 
@@ -77,14 +77,8 @@ fn shard_threads(pools: &[RingPool]) -> (Arc<Node>, Peers, Threads) {
     assert!(bytes < 1024, "a pool takes {bytes} bytes of the directory");
     let ids: Vec<u16> = (0..SHARDS).collect();
     let config = Config::new("unused".into(), 1);
-    let node = Node::new(
-        config,
-        directory,
-        Durability::Memory,
-        &ids,
-        None,
-        (None, BucketHolds::default()),
-    );
+    let node =
+        Node::new(config, directory, Durability::Memory, &ids, None, (None, Begun::default()));
     let (node, mut peers) = (Arc::new(node), Peers::default());
     let queues: Vec<_> = (0..SHARDS)
         .map(|shard| {

@@ -1,6 +1,7 @@
 //! A shard's part of a change of the directory, piece by piece between batches.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::rc::Rc;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, Retired};
@@ -16,6 +17,12 @@ const PIECE_NUMBERS: u64 = 1024;
 
 /// The same of numbers that are in nobody's rotation.
 const PIECE_RETIRED: usize = 1024;
+
+/// The same of a range of which few may be known.
+const PIECE_NUMBERS_MAX: u32 = 1024;
+
+/// Remembered answers that are looked at before the next batch gets its turn.
+const PIECE_ANSWERS: u64 = 512;
 
 /// Takes a step.
 pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
@@ -33,17 +40,7 @@ pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
             known.retain(|retired| is_free_too || !retired.slot.is_free(now));
             Done::Known(known)
         }
-        Step::TellAll { numbers, buckets } => {
-            let mut known = known(&thread, &numbers).await;
-            let mut given: HashSet<_> = known.iter().map(|retired| retired.slot.number).collect();
-            let had = of_buckets(&thread, &buckets).await;
-            known.extend(had.into_iter().filter(|retired| given.insert(retired.slot.number)));
-            let at = thread.now();
-            let engine = thread.engine.borrow();
-            let answers = engine.answers_for(|number| given.contains(&number)).collect();
-            let holds = engine.shard().holds(Millis::ZERO).collect();
-            Done::All(Known { numbers: known, answers, at }, holds)
-        }
+        Step::TellAll { numbers, buckets } => tell_all(&thread, &numbers, &buckets).await,
         Step::TellHolds => {
             let now = thread.now();
             Done::Holds(thread.engine.borrow().shard().holds(now).collect())
@@ -85,10 +82,31 @@ pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
     }
 }
 
+/// All that is known of these numbers and buckets, piece by piece: pools that leave have left, so that
+/// nothing of them changes meanwhile.
+async fn tell_all(thread: &ShardThread, numbers: &[NumberRange], buckets: &[u16]) -> Done {
+    let at = thread.now();
+    let mut known = known(thread, numbers).await;
+    let mut given: HashSet<_> = known.iter().map(|retired| retired.slot.number).collect();
+    let had = of_buckets(thread, buckets).await;
+    known.extend(had.into_iter().filter(|retired| given.insert(retired.slot.number)));
+    let mut answers = Vec::new();
+    let Range { start: mut from, end } = thread.engine.borrow().answers_range();
+    while from < end {
+        let next = end.min(from + PIECE_ANSWERS);
+        let is_wanted = |number| given.contains(&number);
+        answers.extend(thread.engine.borrow().answers_for(from..next, is_wanted));
+        from = next;
+        tokio::task::yield_now().await;
+    }
+    let holds = thread.engine.borrow().shard().holds(Millis::ZERO).collect();
+    Done::All(Known { numbers: known, answers, at }, holds)
+}
+
 /// Holds the pools of these buckets, without records: `cluster-map.json` has the holds.
 async fn hold_buckets(thread: &ShardThread, holds: &BucketHolds) -> Done {
     let directory = thread.node.directory();
-    for (place, pool) in directory.pools_of(thread.id).iter().enumerate() {
+    for (place, pool) in directory.pools_of(thread.id).enumerate() {
         pause_at(place).await;
         if let Some(until) = holds.until(pool.id(), spec(pool).lifetime) {
             thread.engine.borrow_mut().hold_unrecorded(pool.id(), until);
@@ -129,8 +147,8 @@ async fn put(thread: &ShardThread, pools: Vec<(u32, PoolSpec)>) -> Done {
 /// What the shard knows of those numbers that are in nobody's rotation here.
 async fn known(thread: &ShardThread, numbers: &[NumberRange]) -> Vec<Retired> {
     let mut found = Vec::new();
-    for range in numbers {
-        found.extend(thread.engine.borrow().shard().retired_in(*range));
+    for piece in numbers.iter().flat_map(|range| range.pieces(PIECE_NUMBERS_MAX)) {
+        found.extend(thread.engine.borrow().shard().retired_in(piece));
         tokio::task::yield_now().await;
     }
     found
@@ -174,3 +192,6 @@ pub(crate) async fn when_there_is_room(
         sealed.await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ringwell_core::{Millis, PoolId, Retired};
-use ringwell_directory::{BucketHold, Owner, Owners, bucket};
+use ringwell_directory::{BucketHold, Owner, Owners};
 use ringwell_journal::AnswerEntry;
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -228,7 +228,7 @@ async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<u
     if still.is_empty() {
         return delivered(node).await.map(|()| 0);
     }
-    let known = known_apart(node, peers, &node.directory(), &still).await;
+    let known = known_apart(node, peers, node.directory(), &still).await;
     let Known { numbers, answers, at } = known.map_err(|error| error.to_string())?;
     let (version, told) = (owners.version(), buckets.clone());
     // A start since the buckets were given up may have found that the journal's end is damaged.
@@ -329,8 +329,8 @@ pub(crate) async fn abort(node: &Arc<Node>, peers: &Peers) -> Result<Given, Move
     }
     keep(node, &owners, Vec::new()).await?;
     use_owners(node, peers, owners).await?;
-    let of = |pool: &PoolId| back.iter().any(|(of, _)| *of == bucket(*pool));
-    let ring_pools = node.directory().pools().iter().filter(|pool| of(&pool.id())).count();
+    let directory = node.directory();
+    let ring_pools = back.iter().map(|(bucket, _)| directory.pools_in(*bucket).len()).sum();
     tracing::info!(shard, buckets = back.len(), "buckets that were on their way were taken back");
     tell_all(node, peers);
     let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -1,0 +1,74 @@
+use std::cell::Cell;
+use std::sync::Arc;
+
+use ringwell_core::PromoNumber;
+use ringwell_directory::{Config, Directory, demo_pools};
+use ringwell_engine::{Restore, RowKey};
+use ringwell_journal::{Answer, AnswerEntry, Durability, Tip};
+use tokio::task::LocalSet;
+
+use super::*;
+use crate::clock::Clock;
+use crate::mesh::Peers;
+use crate::node::{Begun, Node};
+
+/// A shard that remembers so many answers, and knows so many numbers that it has no more.
+fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
+    let pools = demo_pools(1, 10, Millis(1)).unwrap();
+    let directory = Directory::new(1, pools, 1).unwrap();
+    let specs = directory.pools_of(0).map(|pool| spec(pool)).collect();
+    let (config, durability) = (Config::new("unused".into(), 1), Durability::Memory);
+    let node = Node::new(config, directory, durability, &[0], None, (None, Begun::default()));
+    let clock = Clock::start();
+    let mut restore = Restore::new(specs, usize::MAX);
+    for answer in 0..answers {
+        let mut batch = [0; 16];
+        batch[..8].copy_from_slice(&answer.to_le_bytes());
+        let (row, at) = (RowKey { batch, row: 0 }, clock.now());
+        restore.answer(&AnswerEntry { row, at, answer: Answer::Overflow });
+    }
+    let (mut engine, _) = restore.finish(Tip::FIRST.raise_epoch(), clock.now(), false);
+    for number in 0..numbers {
+        let slot = ringwell_core::Slot {
+            number: PromoNumber::from_u64(2_100_000_000 + number).unwrap(),
+            allocated_at: Millis(1),
+            locked_until: Millis(2),
+            position: ringwell_core::Position::NONE,
+        };
+        let (pool, visitor) = (PoolId(1), None);
+        engine.adopt_unrecorded(&Retired { slot, local_at: Millis(1), pool, visitor });
+    }
+    Rc::new(ShardThread::new(0, Arc::new(node), engine, clock, Peers::default(), vec![]))
+}
+
+/// Takes the step, and says how often others had their turn meanwhile.
+fn turns(thread: &Rc<ShardThread>, step: Step) -> (Done, u64) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let turns = Rc::new(Cell::new(0));
+    let done = runtime.block_on(LocalSet::new().run_until(async {
+        let count = Rc::clone(&turns);
+        let other = tokio::task::spawn_local(async move {
+            loop {
+                count.set(count.get() + 1);
+                tokio::task::yield_now().await;
+            }
+        });
+        let done = take(Rc::clone(thread), step).await;
+        other.abort();
+        done
+    }));
+    (done, turns.get())
+}
+
+#[test]
+fn batches_have_their_turn_while_a_shard_tells_all_that_it_knows() {
+    let (answers, numbers) = (50_000, 20_000);
+    let thread = thread(answers, numbers);
+    let first = PromoNumber::from_u64(2_100_000_000).unwrap();
+    let range = NumberRange::new(first, 20_000).unwrap();
+    let step = Step::TellAll { numbers: vec![range], buckets: vec![0] };
+    let (Done::All(known, _), turns) = turns(&thread, step) else { panic!("another answer") };
+    assert_eq!((known.numbers.len() as u64, known.answers.len() as u64), (numbers, answers));
+    let wanted = answers / PIECE_ANSWERS + numbers / u64::from(PIECE_NUMBERS_MAX);
+    assert!(turns >= wanted, "{turns} turns, {wanted} pieces");
+}
