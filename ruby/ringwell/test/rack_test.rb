@@ -32,7 +32,8 @@ class RackTest < RingwellTest
   it "it keeps the rules of Rack" do
     require "rack"
     linted = ::Rack::Lint.new(@app)
-    [[BULK, "POST", ROW], ["#{SINGLE}.xml?ring_pool_key=#{KEY}", "GET", ""], ["/", "GET", ""]]
+    [[BULK, "POST", ROW], ["#{SINGLE}.xml?ring_pool_key=#{KEY}", "GET", ""], ["/", "GET", ""], [BULK, "OPTIONS", ""],
+      ["#{SINGLE}.csv", "HEAD", ""], ["/status", "HEAD", ""], [BULK, "HEAD", ""]]
       .each do |path, method, body|
         env = ::Rack::MockRequest.env_for(path, method: method, input: body)
         status, headers, parts = linted.call(env)

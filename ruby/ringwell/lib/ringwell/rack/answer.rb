@@ -17,6 +17,12 @@ module Ringwell
         # The bytes of a batch's answer.
         def batch(body) = new(200, JSON_TYPE, body)
 
+        # Which methods a path has.
+        def allowed(allow) = new(204, nil, nil, allow:)
+
+        # The head of a single allocation.
+        def head(format) = new(200, TYPES.fetch(format), "")
+
         # A whole request that is refused.
         def refused(status, error_class, message, **headers)
           errors = {"errors" => {"invalid_data" => message, "class" => error_class}}
@@ -83,7 +89,7 @@ module Ringwell
       # @param headers [Hash{Symbol => String}] names in lower case, as Rack 3 wants them
       def initialize(status, type, body, **headers)
         @status = status
-        @headers = {"content-type" => type, "cache-control" => "no-store"}
+        @headers = {"content-type" => type, "cache-control" => "no-store"}.compact
         @headers.update(headers.transform_keys(&:to_s))
         @body = body
       end
@@ -96,6 +102,8 @@ module Ringwell
         milliseconds = seconds * 1000
         @headers["processing-time"] = milliseconds.to_i.to_s
         @headers["server-timing"] = format("total;dur=%.3f", milliseconds)
+        return [@status, @headers, []] unless @body
+
         @headers["content-length"] = @body.bytesize.to_s
         [@status, @headers, head ? [] : [@body]]
       end

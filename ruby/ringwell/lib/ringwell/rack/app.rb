@@ -20,6 +20,9 @@ module Ringwell
       # What `GET` answers without a date.
       STATUS = %w[/status /readyz].freeze
 
+      BULK_METHODS = "POST, OPTIONS"
+      SINGLE_METHODS = "GET, HEAD, OPTIONS"
+
       DATE = /\A\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])\z/
       SINGLE = %r{\Aring_pools/(?<pool>[^/]*)/allocate_number\.(?<format>json|xml|csv)\z}i
 
@@ -84,7 +87,8 @@ module Ringwell
       end
 
       def bulk(env)
-        return wrong_method("POST, OPTIONS") unless env["REQUEST_METHOD"] == "POST"
+        return Answer.allowed(BULK_METHODS) if env["REQUEST_METHOD"] == "OPTIONS"
+        return wrong_method(BULK_METHODS) unless env["REQUEST_METHOD"] == "POST"
 
         length = env["CONTENT_LENGTH"].to_s
         length.match?(/\A\d*\z/) or
@@ -132,7 +136,10 @@ module Ringwell
 
       # A batch of one row, with another form of answer.
       def single(env, path, pool, format)
-        return wrong_method("GET, HEAD, OPTIONS") unless env["REQUEST_METHOD"] == "GET"
+        return Answer.allowed(SINGLE_METHODS) if env["REQUEST_METHOD"] == "OPTIONS"
+        # As a GET would be answered, without a number being used up.
+        return Answer.head(format) if env["REQUEST_METHOD"] == "HEAD"
+        return wrong_method(SINGLE_METHODS) unless env["REQUEST_METHOD"] == "GET"
 
         if @bulk_only
           return Answer.refused(403, "OnlyBulkNumberAllocationAllowed",
