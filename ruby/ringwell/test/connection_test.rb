@@ -136,9 +136,16 @@ class ConnectionTest < RingwellTest
     one = client(served.url, deadline: 5)
     ask(one)
     assert_equal 0, one.connections[:idle]
-    late = stub_server { |request| request.socket.write(numbers(request)) && sleep(0.01) && "junk" }
+    junk = 0
+    late = stub_server do |request|
+      request.socket.write(numbers(request))
+      sleep 0.01
+      request.socket.write("junk")
+      junk += 1
+      nil
+    end
     one = client(late.url, deadline: 5)
-    2.times { ask(one) && sleep(0.03) }
+    2.times { |call| ask(one) && (sleep(0.002) until junk > call) }
     assert_equal 2, late.connections
   end
 
