@@ -10,7 +10,7 @@ use ringwell_wire::legacy::Format;
 use ringwell_wire::{RequestError, Route, route};
 
 use crate::gather::Terms;
-use crate::http::{AnswerBody, read_body, time_headers, values};
+use crate::http::{AnswerBody, close, has_chunks, read_body, time_headers, values};
 use crate::shard::ShardThread;
 use crate::{bulk, coding, legacy, origin, rows};
 
@@ -27,12 +27,16 @@ pub(crate) async fn answer(
 ) -> Response<AnswerBody> {
     let mut started = None;
     let allowed = origin::allowed(&thread.node.config.api, request.headers());
+    let (has_chunks, is_batch) = (has_chunks(&request), is_batch(&request));
     let mut response = match dispatch(thread, request, &mut started).await {
         Ok(response) => response,
         Err(error) => refuse(thread, &error),
     };
     if let Some(allowed) = allowed {
         origin::allow(&mut response, allowed);
+    }
+    if has_chunks && !(is_batch && started.is_some()) {
+        close(&mut response);
     }
     let took = started.map_or(Duration::ZERO, |started| started.elapsed());
     time_headers(&mut response, took);
@@ -83,6 +87,11 @@ async fn dispatch(
     }
 }
 
+/// Whether the body is read, unless the request is refused before.
+fn is_batch(request: &Request<Incoming>) -> bool {
+    request.method() == Method::POST && route(request.uri().path()) == Ok(Route::Bulk)
+}
+
 fn allow(method: &Method, wanted: &Method, name: &'static str) -> Result<(), RequestError> {
     if method == wanted { Ok(()) } else { Err(RequestError::Method { allow: name }) }
 }
@@ -128,7 +137,7 @@ pub(crate) fn refuse(thread: &ShardThread, error: &RequestError) -> Response<Ans
     }
     if error.closes() {
         // What follows on this connection may be the rest of the body.
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        close(&mut response);
     }
     response
 }

@@ -214,11 +214,17 @@ async fn serve<S>(
             let mut response = match &*who {
                 Who::Clients(admin) => answer(&thread, request, admin, address).await,
                 // On the heap: other requests need not carry its state.
-                Who::Nodes(_) => Box::pin(link::serve::answer(&thread, request)).await,
+                Who::Nodes(_) => {
+                    let has_chunks = has_chunks(&request);
+                    let mut response = Box::pin(link::serve::answer(&thread, request)).await;
+                    if has_chunks {
+                        close(&mut response);
+                    }
+                    response
+                }
             };
             if thread.node.phase() == node::Phase::Draining {
-                let close = HeaderValue::from_static("close");
-                response.headers_mut().insert(header::CONNECTION, close);
+                close(&mut response);
             }
             if response.status().is_client_error()
                 && response.headers().contains_key(header::CONNECTION)
@@ -276,7 +282,12 @@ async fn answer(
     let uri_bytes = uri.path().len() + uri.query().map_or(0, |query| query.len() + 1);
     if uri_bytes > thread.node.config.limits.uri_bytes {
         let limit = thread.node.config.limits.uri_bytes;
-        return api::refuse(thread, &RequestError::UriTooLong { limit });
+        let has_chunks = has_chunks(&request);
+        let mut response = api::refuse(thread, &RequestError::UriTooLong { limit });
+        if has_chunks {
+            close(&mut response);
+        }
+        return response;
     }
     if api_path(uri.path()).is_some() {
         return api::answer(thread, request).await;
@@ -309,6 +320,17 @@ async fn manage(
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// Whether the body comes in chunks. If nobody reads them, [`close`] the connection: trailer fields
+/// behind them have no certain end.
+pub(crate) fn has_chunks(request: &Request<Incoming>) -> bool {
+    request.body().size_hint().exact().is_none()
+}
+
+/// Nothing that follows on the connection is served.
+pub(crate) fn close(response: &mut Response<AnswerBody>) {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
 
 /// Whether a server in front of this one could see another host in the request, or another end of
@@ -371,7 +393,9 @@ async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, RequestError
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| RequestError::Broken)?;
-        let Ok(data) = frame.into_data() else { continue };
+        // Trailer fields: the library takes LF alone in front of them and within them, and would read
+        // the next request as one of them.
+        let Ok(data) = frame.into_data() else { return Err(RequestError::Broken) };
         if first.len().max(all.len()) + data.len() > limit {
             return Err(RequestError::TooLarge { limit });
         }

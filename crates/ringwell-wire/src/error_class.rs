@@ -90,7 +90,7 @@ pub enum RequestError {
     },
     /// The body did not arrive in time.
     TooSlow,
-    /// The body ended too early, or its chunks are malformed.
+    /// The body ended too early, its chunks are malformed, or trailer fields follow them.
     Broken,
     /// The request's head is malformed, or can be read in two ways.
     Malformed,
@@ -280,7 +280,9 @@ impl RequestError {
                 return format!("path and query may have at most {limit} bytes").into();
             }
             Self::TooSlow => "the body did not arrive in time",
-            Self::Broken => "the body is cut short or its chunks are malformed",
+            Self::Broken => {
+                "the body is cut short, its chunks are malformed, or trailer fields follow them"
+            }
             Self::Malformed => "the request's head is malformed",
             Self::HeadTooLarge => "the request's head is too large",
             Self::Coding => "the body may be plain, or in the codings gzip and deflate",

@@ -129,6 +129,7 @@ fn whatever_is_sent_through_the_proxy_everybody_else_gets_their_own_answers() {
         framing::lengths(pool),
         framing::codings(pool),
         framing::chunked_bodies(pool),
+        framing::unread_chunks(),
         heads::fields(),
         heads::request_lines(),
         heads::paths_and_methods(),
