@@ -21,7 +21,7 @@ use crate::pools::{self, Pool, Scope};
 use crate::provider::{FileProvider, Provider};
 use crate::purchase::Orders;
 use crate::row::{Columns, from_db, from_ms, ms, to_db};
-use crate::tokens::Verified;
+use crate::tokens::SlowHash;
 
 /// The directory's database.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct Store {
     margin: Millis,
     pub(crate) inventory: Inventory,
     pub(crate) provider: Option<Arc<dyn Provider>>,
-    pub(crate) verified: Verified,
+    pub(crate) slow_hash: SlowHash,
 }
 
 /// All pools that can be served, at one version.
@@ -103,8 +103,8 @@ impl Store {
     /// [`StoreError::Database`], or [`StoreError::NewerSchema`].
     pub async fn open(location: &Location) -> Result<Self, StoreError> {
         let database = Database::open(location).await?;
-        let (inventory, verified) = (Inventory::default(), Verified::default());
-        Ok(Self { database, margin: Self::MARGIN, inventory, provider: None, verified })
+        let (inventory, slow_hash) = (Inventory::default(), SlowHash::default());
+        Ok(Self { database, margin: Self::MARGIN, inventory, provider: None, slow_hash })
     }
 
     /// The same directory, where pools draw numbers as `inventory` says, keep its ceilings, and

@@ -1,17 +1,18 @@
 //! API tokens: who may do what.
 //!
-//! Owns their form, their hashes and their roles. A token is random, so a guess is hopeless, yet
-//! what is stored is its argon2 hash: a copy of the database opens nothing.
+//! Owns their form, their hashes and their roles. A token has 256 random bits, so its SHA-256 tells
+//! nothing of it and needs no slow hash: a copy of the database opens nothing. Earlier versions stored
+//! argon2 hashes; such a token gets a SHA-256 when it is used.
 //! Invariant: a token is shown once, when it is made, and never stored.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
-use argon2::password_hash::phc::PasswordHash;
-use argon2::{Argon2, PasswordHasher, PasswordVerifier};
-use ringwell_directory::Token;
+use argon2::password_hash::phc::{Output, PasswordHash};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
+use ringwell_directory::{Token, TokenHash};
 use serde_json::json;
-use sha2::{Digest, Sha256};
+use tokio::sync::Mutex;
 
 use crate::change::Change;
 use crate::row::{Columns, ms};
@@ -41,13 +42,16 @@ pub struct Grant {
     pub network: Option<String>,
 }
 
-/// Tokens that were verified lately, so that not each request costs an argon2 hash: the digest of
-/// each with the stored hash that it fitted. One whose row is gone or other is verified again.
+/// Room for one argon2 hash, so that at most one is computed at a time: each takes 19 MiB and tens
+/// of milliseconds, and an id, which is no secret, is enough to ask for one. It is kept, as heaps of
+/// threads would keep it for each of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Verified(Arc<Mutex<HashMap<[u8; 32], String>>>);
+pub(crate) struct SlowHash(Arc<Mutex<Vec<Block>>>);
 
-/// More than an installation has in use; when it is full it begins again.
-const VERIFIED_MAX: usize = 1000;
+/// In front of a SHA-256 in the database.
+const SHA256: &str = "sha256:";
+/// How long a request waits for its token's hash to be replaced: the next one may do it too.
+const REPLACE_MAX: Duration = Duration::from_secs(1);
 const ID_BYTES: usize = 8;
 
 impl Role {
@@ -86,18 +90,15 @@ impl Change {
         let (id, secret) = random.split_at(ID_BYTES);
         let id = hex(id);
         let text = format!("rw_{id}_{}", hex(secret));
-        let salt = Sha256::digest(&text);
-        // 16 bytes of a digest of what is random are as good a salt as others.
-        let hash = Argon2::default()
-            .hash_password_with_salt(text.as_bytes(), &salt[..16])
-            .map_err(|error| StoreError::Damaged(format!("argon2: {error}")))?;
+        let token = Token::parse(&text)
+            .ok_or_else(|| StoreError::Damaged("a token of ours is none".to_owned()))?;
         let query = sqlx::query(
             "INSERT INTO tokens (id, hash, name, role, network, created_ms) \
              VALUES ($1, $2, $3, $4, $5, $6)",
         );
         query
             .bind(id.clone())
-            .bind(hash.to_string())
+            .bind(format!("{SHA256}{}", token.hash()))
             .bind(name.to_owned())
             .bind(role.as_str())
             .bind(network.map(str::to_owned))
@@ -107,8 +108,6 @@ impl Change {
         let after = json!({ "name": name, "role": role.as_str(), "network": network });
         self.log("create", &format!("token {id}"), None, Some(after)).await?;
         let network = network.map(str::to_owned);
-        let token = Token::parse(&text)
-            .ok_or_else(|| StoreError::Damaged("a token of ours is none".to_owned()))?;
         Ok((Grant { id, name: name.to_owned(), role, network }, token))
     }
 
@@ -143,44 +142,76 @@ impl Store {
     /// [`StoreError::Database`].
     pub async fn verify_token(&self, presented: &str) -> Result<Option<Grant>, StoreError> {
         let id = presented.strip_prefix("rw_").and_then(|rest| rest.split_once('_'));
-        let Some((id, _)) = id.filter(|(id, _)| id.len() == 2 * ID_BYTES) else { return Ok(None) };
+        // What is no id of ours never gets to the database, which may not take its characters.
+        let Some((id, _)) = id.filter(|(id, _)| is_id(id)) else { return Ok(None) };
         let query = sqlx::query("SELECT id, name, role, network, hash FROM tokens WHERE id = $1");
         let query = query.bind(id.to_owned());
         let row = query.fetch_optional(&mut *self.database.read().await?).await?;
         let Some(row) = row else { return Ok(None) };
         let (grant, hash) = grant(&row)?;
-        let digest = Sha256::digest(presented).into();
-        if !self.verified.has(&digest, &hash) {
-            let (text, stored) = (presented.to_owned(), hash.clone());
-            // Tens of milliseconds of work, which is its purpose: not on the thread of others.
-            let fits = tokio::task::spawn_blocking(move || fits(&text, &stored));
-            if !fits.await.unwrap_or(false) {
-                return Ok(None);
+        let fits = match hash.strip_prefix(SHA256) {
+            Some(hash) => {
+                let stored = TokenHash::parse(hash);
+                stored.is_ok_and(|hash| TokenHash::any_matches(&[hash], presented.as_bytes()))
             }
-            self.verified.put(digest, hash);
+            None => self.slow_hash.fits(presented, &hash).await,
+        };
+        if !fits {
+            return Ok(None);
+        }
+        if !hash.starts_with(SHA256) {
+            let replaced = self.replace_hash(&grant.id, &hash, presented);
+            // If that cannot be done now, the token is as good as before.
+            let _ = tokio::time::timeout(REPLACE_MAX, replaced).await;
         }
         Ok(Some(grant))
     }
-}
 
-impl Verified {
-    fn has(&self, digest: &[u8; 32], hash: &str) -> bool {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(digest).is_some_and(|known| known == hash)
-    }
-
-    fn put(&self, digest: [u8; 32], hash: String) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= VERIFIED_MAX {
-            known.clear();
-        }
-        known.insert(digest, hash);
+    /// Stores the SHA-256 of a token instead of `hash`, unless that has changed.
+    async fn replace_hash(&self, id: &str, hash: &str, token: &str) -> Result<(), StoreError> {
+        let Some(token) = Token::parse(token) else { return Ok(()) };
+        let mut tx = self.database.write().await?;
+        let query = sqlx::query("UPDATE tokens SET hash = $1 WHERE id = $2 AND hash = $3");
+        let query = query.bind(format!("{SHA256}{}", token.hash()));
+        query.bind(id.to_owned()).bind(hash.to_owned()).execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(())
     }
 }
 
-fn fits(presented: &str, hash: &str) -> bool {
-    PasswordHash::new(hash)
-        .is_ok_and(|hash| Argon2::default().verify_password(presented.as_bytes(), &hash).is_ok())
+impl SlowHash {
+    /// Whether `presented` has this argon2 hash. Waits for its turn.
+    async fn fits(&self, presented: &str, hash: &str) -> bool {
+        let mut room = Arc::clone(&self.0).lock_owned().await;
+        let (presented, hash) = (presented.to_owned(), hash.to_owned());
+        // The turn lasts as long as the work, also if whoever asked has gone meanwhile.
+        let work = tokio::task::spawn_blocking(move || fits(&mut room, &presented, &hash));
+        work.await.unwrap_or(false)
+    }
+}
+
+fn is_id(id: &str) -> bool {
+    id.len() == 2 * ID_BYTES && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Whether `presented` has this hash, which an earlier version stored: argon2id with the parameters
+/// that the crate has by default.
+fn fits(room: &mut Vec<Block>, presented: &str, hash: &str) -> bool {
+    let Ok(hash) = PasswordHash::new(hash) else { return false };
+    let (Some(salt), Some(stored), Ok(params)) = (hash.salt, hash.hash, Params::try_from(&hash))
+    else {
+        return false;
+    };
+    if params.block_count() > Params::DEFAULT.block_count() {
+        return false;
+    }
+    room.resize(params.block_count(), Block::default());
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+    let mut out = vec![0; stored.len()];
+    let hashed =
+        argon2.hash_password_into_with_memory(presented.as_bytes(), &salt, &mut out, &mut room[..]);
+    // Compared in the same time wherever they differ.
+    hashed.is_ok() && Output::new(&out).is_ok_and(|out| out == stored)
 }
 
 fn grant(row: &sqlx::any::AnyRow) -> Result<(Grant, String), StoreError> {
@@ -197,3 +228,6 @@ fn hex(bytes: &[u8]) -> String {
     let digit = |value| char::from_digit(u32::from(value), 16);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).flatten().collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -526,6 +526,9 @@ async fn a_token_is_worth_its_role_until_it_is_revoked(rig: Rig) {
     assert_ne!(wrong, token.reveal());
     assert_eq!(store.verify_token(&wrong).await.unwrap(), None);
     assert_eq!(store.verify_token("rw_").await.unwrap(), None);
+    // PostgreSQL takes no U+0000.
+    let nul = format!("rw_{}\0_x", &grant.id[1..]);
+    assert_eq!(store.verify_token(&nul).await.unwrap(), None);
     assert_eq!(store.tokens().await.unwrap(), std::slice::from_ref(&grant));
     let mut second = change(&store, 2).await;
     assert!(second.revoke_token(&grant.id).await.unwrap());
