@@ -315,8 +315,16 @@ fn a_pool_that_the_application_gave_is_asked_for_again_and_goes_if_nobody_uses_i
     server.stop();
 }
 
+fn seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
 fn push(client: &mut Client, body: &str, secret: &str) -> Answer {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    push_of(client, body, secret, seconds())
+}
+
+/// As a request that was signed at `seconds`.
+fn push_of(client: &mut Client, body: &str, secret: &str, seconds: u64) -> Answer {
     let signature = sign(&format!("{seconds}.{body}"), secret);
     let (seconds, signature) = (seconds.to_string(), format!("sha256={signature}"));
     let headers = [("ringwell-timestamp", &*seconds), ("ringwell-signature", &*signature)];
@@ -328,6 +336,36 @@ fn sign(text: &str, secret: &str) -> String {
     let code = "import hmac,sys;print(hmac.new(sys.argv[1].encode(),sys.argv[2].encode(),'sha256').hexdigest())";
     let output = Command::new("python3").args(["-c", code, secret, text]).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Somebody has copied what was sent.
+#[test]
+fn a_push_that_is_sent_again_puts_back_no_older_state_also_after_a_restart() {
+    let backend = Backend::new(Duration::ZERO);
+    let site = backend.site("");
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    let pool = Pool::new(5, 2, LONG);
+    let old = json!({"ring_pool": as_json(&pool)}).to_string();
+    let other = Pool { key: "a-new-key-of-5".into(), ..pool.clone() };
+    let new = json!({"ring_pool": as_json(&other)}).to_string();
+    let begun = seconds();
+    assert_eq!(push_of(&mut client, &old, SECRET, begun).status, 204);
+    assert_eq!(push_of(&mut client, &new, SECRET, begun).status, 204);
+    let copied = push_of(&mut client, &old, SECRET, begun);
+    assert_eq!(copied.status, 409, "{}", copied.body);
+    assert!(copied.body.contains("has been taken already"), "{}", copied.body);
+    assert_eq!(push_of(&mut client, &new, SECRET, begun).status, 204, "the last one may");
+    assert_eq!(batch::one(&mut client, &other, "a").number, pool.first);
+    assert_eq!(push_of(&mut client, "{\"removed\":5}", SECRET, begun + 1).status, 204);
+    server.kill();
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    for body in [&old, &new, "{\"removed\":5}"] {
+        assert_eq!(push_of(&mut client, body, SECRET, begun).status, 409);
+    }
+    assert_eq!(push_of(&mut client, &new, SECRET, begun + 2).status, 204);
+    server.stop();
 }
 
 #[test]

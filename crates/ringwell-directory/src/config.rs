@@ -136,6 +136,8 @@ pub struct Application {
 pub struct Limits {
     /// The longest body: 256 KiB.
     pub body_bytes: usize,
+    /// Bytes that all bodies on their way may take together; `None`: a tenth of the memory.
+    pub bodies_bytes: Option<usize>,
     /// The most rows of a batch: 500.
     pub rows: usize,
     /// The longest `api_suffix`, unescaped: 8 KiB.
@@ -285,6 +287,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body_bytes: 256 << 10,
+            bodies_bytes: None,
             rows: 500,
             suffix_bytes: 8 << 10,
             request_id_bytes: 256,

@@ -59,8 +59,14 @@ async fn dispatch(
     match route {
         Route::Bulk => {
             allow(&head.method, &Method::POST, origin::methods(route))?;
-            let body = read_body(thread, body).await?;
+            let (body, mut room) = read_body(thread, body).await?;
+            let sent = body.len();
             let body = coding::decode(&head.headers, body, thread.node.config.limits.body_bytes)?;
+            // It was in a coding: what it means takes room too.
+            if body.len() != sent && !room.take(body.len()) {
+                thread.stats.bodies_refused.add(1);
+                return Err(RequestError::NoRoom);
+            }
             // A client on a slow line has the same time for its rows as any other.
             let now = *started.insert(Instant::now());
             let digest = |key: &[u8]| rows::batch_digest(key, &body);
@@ -134,6 +140,9 @@ pub(crate) fn refuse(thread: &ShardThread, error: &RequestError) -> Response<Ans
     let mut response = whole(status, Format::Json.content_type(), error.body());
     if let RequestError::Method { allow } = error {
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+    }
+    if let Some(seconds) = error.retry_after_s() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
     if error.closes() {
         // What follows on this connection may be the rest of the body.

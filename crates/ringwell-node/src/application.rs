@@ -6,9 +6,11 @@
 
 mod age;
 mod call;
+mod replays;
 mod webhook;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,6 +20,7 @@ use ringwell_directory::Application as Settings;
 use tokio::sync::watch;
 
 pub(crate) use self::age::renew;
+use self::replays::Replays;
 pub(crate) use self::webhook::post as webhook;
 use crate::live;
 use crate::shard::ShardThread;
@@ -37,6 +40,8 @@ pub(crate) struct Application {
     pub(crate) settings: Settings,
     pools: Mutex<Pools>,
     ages: Mutex<age::Ages>,
+    /// Held while a push is carried out: one after the other, in the order in which they count.
+    replays: tokio::sync::Mutex<Replays>,
 }
 
 #[derive(Debug, Default)]
@@ -54,8 +59,10 @@ enum Asked {
 }
 
 impl Application {
-    pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, pools: Mutex::default(), ages: Mutex::default() }
+    /// What has to outlive the process is kept in `data`, if there is any.
+    pub(crate) fn new(settings: Settings, data: Option<&Path>) -> Self {
+        let replays = Replays::open(data, webhook::unix_seconds()).into();
+        Self { settings, pools: Mutex::default(), ages: Mutex::default(), replays }
     }
 
     fn pools(&self) -> std::sync::MutexGuard<'_, Pools> {

@@ -24,10 +24,12 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::ServiceExt;
 
+use crate::clock::coarse_time;
 use crate::conn::{Open, Order, Phase, Watched};
 use crate::edge::Edge;
 use crate::link::tls::Tls;
 use crate::listen::Listener;
+use crate::memory::Room;
 use crate::shard::ShardThread;
 use crate::{admin, api, link, node, site};
 
@@ -110,13 +112,12 @@ pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, who: Who
                 // Answers are written whole: waiting for more to send only costs time.
                 let _ = socket.set_nodelay(true);
                 match &*who {
-                    Who::Nodes(Some(tls)) => {
-                        tokio::task::spawn_local(welcome_node(
-                            Rc::clone(&thread),
-                            tls.acceptor.clone().accept(socket),
-                        ));
+                    // Who has shown no certificate yet counts as well.
+                    Who::Nodes(Some(tls)) => admit(&thread).is_some_and(|open| {
+                        let handshake = tls.acceptor.clone().accept(socket);
+                        tokio::task::spawn_local(welcome_node(Rc::clone(&thread), handshake, open));
                         true
-                    }
+                    }),
                     Who::Nodes(None) | Who::Clients(_) => {
                         welcome(&thread, socket, &who, Some(address.ip()))
                     }
@@ -154,14 +155,27 @@ impl Accept {
 }
 
 /// Serves another node once both have shown their certificates.
-async fn welcome_node(thread: Rc<ShardThread>, handshake: tokio_rustls::Accept<TcpStream>) {
+async fn welcome_node(
+    thread: Rc<ShardThread>,
+    handshake: tokio_rustls::Accept<TcpStream>,
+    open: Open,
+) {
     let limit = thread.node.config.limits.head_timeout;
     match tokio::time::timeout(limit, handshake).await {
         Ok(Ok(socket)) => {
-            welcome(&thread, socket, &Rc::new(Who::Nodes(None)), None);
+            open.watch.enter(Phase::Head);
+            serve(thread, socket, open, Rc::new(Who::Nodes(None)), None).await;
         }
         Ok(Err(error)) => {
-            tracing::warn!(shard = thread.id, %error, "a link was refused: no certificate of the cluster's");
+            thread.stats.links_refused.add(1);
+            if let Some(left_out) = thread.stats.strangers.pass(coarse_time()) {
+                tracing::warn!(
+                    shard = thread.id,
+                    left_out,
+                    %error,
+                    "a link was refused: no certificate of the cluster's"
+                );
+            }
         }
         // Said nothing for too long.
         Err(_) => thread.stats.connections_cut.add(1),
@@ -178,6 +192,19 @@ fn welcome<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
+    let Some(open) = admit(thread) else {
+        tokio::task::spawn_local(async move {
+            // Who does not read it in time has no claim to it.
+            let _ = tokio::time::timeout(ACCEPT_PAUSE, socket.write_all(FULL)).await;
+        });
+        return false;
+    };
+    tokio::task::spawn_local(serve(Rc::clone(thread), socket, open, Rc::clone(who), address));
+    true
+}
+
+/// A place for one more connection on this thread, if there is any.
+fn admit(thread: &Rc<ShardThread>) -> Option<Open> {
     // Shards that are there for their history alone have no listeners.
     let shards = thread.directory().shards();
     let is_serving = |shard: &u16| *shard < shards;
@@ -185,16 +212,10 @@ where
     let room = thread.node.config.limits.connections.div_ceil(serving.max(1));
     if thread.connections.count() >= room {
         thread.stats.connections_refused.add(1);
-        tokio::task::spawn_local(async move {
-            // Who does not read it in time has no claim to it.
-            let _ = tokio::time::timeout(ACCEPT_PAUSE, socket.write_all(FULL)).await;
-        });
-        return false;
+        return None;
     }
     thread.stats.connections_opened.add(1);
-    let open = thread.connections.open();
-    tokio::task::spawn_local(serve(Rc::clone(thread), socket, open, Rc::clone(who), address));
-    true
+    Some(thread.connections.open())
 }
 
 async fn serve<S>(
@@ -226,7 +247,7 @@ async fn serve<S>(
             if thread.node.phase() == node::Phase::Draining {
                 close(&mut response);
             }
-            if response.status().is_client_error()
+            if !response.status().is_success()
                 && response.headers().contains_key(header::CONNECTION)
             {
                 watch.linger();
@@ -307,7 +328,7 @@ async fn manage(
 ) -> Response<AnswerBody> {
     let (head, body) = request.into_parts();
     let answered = match read_body(thread, body).await {
-        Ok(body) => {
+        Ok((body, _room)) => {
             admin.clone().oneshot(Request::from_parts(head, axum::body::Body::from(body))).await
         }
         Err(error) => Ok(admin::unreadable(&error)),
@@ -355,15 +376,19 @@ pub(crate) fn values<'a>(
     headers.iter().filter(move |(name, _)| *name == wanted).map(|(_, value)| value)
 }
 
-/// Reads a body within the limits of size and time.
+/// Reads a body within the limits of size, time, and memory for all bodies together: what it takes
+/// of that is free again when the [`Room`] is dropped.
 ///
 /// # Errors
 /// [`RequestError`] says which limit it broke; the connection must then be closed.
-pub(crate) async fn read_body(thread: &ShardThread, body: Incoming) -> Result<Bytes, RequestError> {
-    read_frame(thread, body, thread.node.config.limits.body_bytes).await
+pub(crate) async fn read_body(
+    thread: &ShardThread,
+    body: Incoming,
+) -> Result<(Bytes, Room<'_>), RequestError> {
+    read_within(thread, body, thread.node.config.limits.body_bytes, thread.node.bodies.room()).await
 }
 
-/// As [`read_body`], with another limit of size.
+/// Reads a body of another node, which has shown who it is, within a limit of size.
 ///
 /// # Errors
 /// As [`read_body`].
@@ -372,43 +397,69 @@ pub(crate) async fn read_frame(
     body: Incoming,
     limit: usize,
 ) -> Result<Bytes, RequestError> {
+    read_within(thread, body, limit, Room::unbounded()).await.map(|(bytes, _)| bytes)
+}
+
+async fn read_within<'a>(
+    thread: &ShardThread,
+    body: Incoming,
+    limit: usize,
+    room: Room<'a>,
+) -> Result<(Bytes, Room<'a>), RequestError> {
     let limits = &thread.node.config.limits;
-    let mut read = pin!(collect(body, limit));
+    let mut read = pin!(collect(body, limit, room));
     // Most bodies have arrived with their head: those get no timer.
     if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await {
         return done;
     }
-    match tokio::time::timeout(limits.body_timeout, read).await {
-        Ok(done) => done,
-        Err(_) => Err(RequestError::TooSlow),
+    let done = tokio::time::timeout(limits.body_timeout, read).await;
+    let done = done.unwrap_or(Err(RequestError::TooSlow));
+    if matches!(done, Err(RequestError::NoRoom)) {
+        thread.stats.bodies_refused.add(1);
     }
+    done
 }
 
-async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, RequestError> {
+async fn collect(
+    mut body: Incoming,
+    limit: usize,
+    mut room: Room<'_>,
+) -> Result<(Bytes, Room<'_>), RequestError> {
     if body.size_hint().lower() > limit as u64 {
         return Err(RequestError::TooLarge { limit });
     }
-    // Nearly every body is one frame, which is passed on as it is.
+    // Nearly every body is one frame, which is passed on as it is. It is a part of the connection's
+    // buffer, so it needs no room of its own.
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
+    let mut taken = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| RequestError::Broken)?;
         // Trailer fields: the library takes LF alone in front of them and within them, and would read
         // the next request as one of them.
         let Ok(data) = frame.into_data() else { return Err(RequestError::Broken) };
-        if first.len().max(all.len()) + data.len() > limit {
+        let bytes = first.len().max(all.len()) + data.len();
+        if bytes > limit {
             return Err(RequestError::TooLarge { limit });
         }
         if first.is_empty() {
             first = data;
-        } else {
-            if all.is_empty() {
-                all.extend_from_slice(&first);
-            }
-            all.extend_from_slice(&data);
+            continue;
         }
+        if bytes > taken {
+            let wanted = bytes.max(2 * taken).min(limit);
+            if !room.take(wanted - taken) {
+                return Err(RequestError::NoRoom);
+            }
+            taken = wanted;
+            all.reserve(taken - all.len());
+        }
+        if all.is_empty() {
+            all.extend_from_slice(&first);
+        }
+        all.extend_from_slice(&data);
     }
-    Ok(if all.is_empty() { first } else { all.freeze() })
+    Ok((if all.is_empty() { first } else { all.freeze() }, room))
 }
 
 /// Milliseconds since the whole request was there, as an integer and with decimals.

@@ -30,6 +30,7 @@ mod lock_watch;
 mod look;
 mod lookup;
 mod membership;
+mod memory;
 mod mesh;
 mod messages;
 mod node;
@@ -41,6 +42,7 @@ mod shard;
 mod site;
 mod start;
 mod stats;
+mod throttle;
 mod witness;
 mod writer;
 

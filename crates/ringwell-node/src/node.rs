@@ -13,6 +13,7 @@ use crate::Membership;
 use crate::application::Application;
 use crate::clock::coarse_time;
 use crate::disk::SeenJournals;
+use crate::memory::{Bodies, bodies_bytes};
 use crate::rows;
 use crate::site::{Signer, Sites};
 
@@ -84,6 +85,8 @@ pub(crate) struct Node {
     pub(crate) membership: Option<Membership>,
     pub(crate) durability: Durability,
     pub(crate) wire_limits: Limits,
+    /// What bodies of clients may take.
+    pub(crate) bodies: Bodies,
     /// A drill for tests: a request that contains this text fails by a panic.
     panic_on: Option<Vec<u8>>,
     /// The same for rows that another shard owns, on that shard.
@@ -103,9 +106,14 @@ impl Node {
         (owners, begun): (Option<Owners>, Begun),
     ) -> Self {
         let journals = shards.iter().map(|shard| (*shard, AtomicU8::new(0))).collect();
-        let application = config.application.clone().map(Application::new).map(Arc::new);
+        let data = (durability != Durability::Memory).then_some(config.data.as_path());
+        let application = config.application.clone();
+        let application = application.map(|it| Arc::new(Application::new(it, data)));
         let wire_limits = rows::limits(&config);
         let sites = Sites::new(Signer::new(&[]), config.sites.len());
+        let limits = &config.limits;
+        let bodies = limits.bodies_bytes.unwrap_or_else(|| bodies_bytes(limits.body_bytes));
+        let bodies = Bodies::new(bodies);
         Self {
             config,
             directory: RwLock::new(Arc::new(directory)),
@@ -122,6 +130,7 @@ impl Node {
             membership,
             durability,
             wire_limits,
+            bodies,
             panic_on: drill("RINGWELL_DRILL_PANIC_ON"),
             panic_at_owner_on: drill("RINGWELL_DRILL_PANIC_AT_OWNER_ON"),
             phase: AtomicU8::new(0),

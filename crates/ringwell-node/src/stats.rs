@@ -9,6 +9,8 @@ use hdrhistogram::Histogram;
 use ringwell_core::PoolId;
 use ringwell_engine::{Counts, Refusal};
 
+use crate::throttle::Throttle;
+
 /// Longest time that the histogram tells apart, in microseconds.
 const LATENCY_MAX_US: u64 = 60_000_000;
 
@@ -95,6 +97,10 @@ pub(crate) struct Stats {
     pub(crate) connections_opened: Counter,
     pub(crate) connections_refused: Counter,
     pub(crate) connections_cut: Counter,
+    pub(crate) bodies_refused: Counter,
+    pub(crate) links_refused: Counter,
+    /// Warnings of the last.
+    pub(crate) strangers: Throttle,
     overflow: [Counter; Reason::ALL.len()],
     /// The same by pool, without rows that found it exhausted: those its shard counts.
     refused: RefCell<HashMap<PoolId, [u64; Reason::ALL.len()]>>,
@@ -122,6 +128,9 @@ impl Default for Stats {
             connections_opened: Counter::default(),
             connections_refused: Counter::default(),
             connections_cut: Counter::default(),
+            bodies_refused: Counter::default(),
+            links_refused: Counter::default(),
+            strangers: Throttle::default(),
             overflow: Default::default(),
             refused: RefCell::default(),
             latency: RefCell::new(latency_histogram()),
@@ -224,6 +233,16 @@ impl Stats {
             ("connections_opened", "Connections accepted", self.connections_opened.get()),
             ("connections_refused", "Connections over the limit", self.connections_refused.get()),
             ("connections_cut", "Connections cut for slowness", self.connections_cut.get()),
+            (
+                "bodies_refused",
+                "Requests refused as bodies took all the memory they may",
+                self.bodies_refused.get(),
+            ),
+            (
+                "links_refused",
+                "Connections and requests that were refused where nodes ask each other",
+                self.links_refused.get(),
+            ),
         ]
     }
 

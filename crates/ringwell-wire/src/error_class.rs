@@ -90,6 +90,8 @@ pub enum RequestError {
     },
     /// The body did not arrive in time.
     TooSlow,
+    /// The bodies of all requests on their way take as much memory as they may.
+    NoRoom,
     /// The body ended too early, its chunks are malformed, or trailer fields follow them.
     Broken,
     /// The request's head is malformed, or can be read in two ways.
@@ -224,6 +226,7 @@ impl RequestError {
             Self::UriTooLong { .. } => 414,
             Self::Coding => 415,
             Self::HeadTooLarge => 431,
+            Self::NoRoom => 503,
         }
     }
 
@@ -234,10 +237,17 @@ impl RequestError {
             self,
             Self::TooLarge { .. }
                 | Self::TooSlow
+                | Self::NoRoom
                 | Self::Broken
                 | Self::Malformed
                 | Self::HeadTooLarge
         )
+    }
+
+    /// When to ask again, in seconds, if asking again may help.
+    #[must_use]
+    pub const fn retry_after_s(&self) -> Option<u64> {
+        if matches!(self, Self::NoRoom) { Some(1) } else { None }
     }
 
     const fn class(&self) -> &'static str {
@@ -258,6 +268,7 @@ impl RequestError {
             | Self::Origin
             | Self::KeyTooLong { .. }
             | Self::BadVersion => "InvalidInput",
+            Self::NoRoom => "ServiceUnavailable",
             Self::NotFound => "RecordNotFound",
             Self::Method { .. } => "MethodNotAllowed",
             Self::OnlyBulk => "OnlyBulkNumberAllocationAllowed",
@@ -280,6 +291,7 @@ impl RequestError {
                 return format!("path and query may have at most {limit} bytes").into();
             }
             Self::TooSlow => "the body did not arrive in time",
+            Self::NoRoom => "too many large requests are on their way; try again in a second",
             Self::Broken => {
                 "the body is cut short, its chunks are malformed, or trailer fields follow them"
             }

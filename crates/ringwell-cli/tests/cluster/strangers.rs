@@ -18,6 +18,57 @@ fn who_does_not_know_the_secret_gets_nothing_and_does_no_harm() {
     }
 }
 
+/// One warning for each filled a disk with 18 MB a second.
+#[test]
+fn a_crowd_that_does_not_know_the_secret_is_counted_closed_and_logged_once_a_second() {
+    let cluster = Cluster::new(40, HALF_AN_HOUR);
+    let server = cluster.start(0);
+    let begun = Instant::now();
+    for guess in 0..500 {
+        let mut link = Client::connect(&format!("127.0.0.1:{}", cluster.port)).unwrap();
+        let authorization = format!("Bearer guess-{guess}");
+        let headers = [("authorization", authorization.as_str())];
+        let headers = if guess == 0 { &[][..] } else { &headers };
+        assert_eq!(link.post("/link/v1/rows", headers, "").unwrap().status, 401);
+        assert!(link.post("/link/v1/rows", headers, "").is_err(), "it is closed");
+    }
+    let lines = server.log().matches("request was refused").count() as u64;
+    assert!((1..=begun.elapsed().as_secs() + 2).contains(&lines), "{lines} lines");
+    assert_eq!(metrics::sum(&server, "ringwell_links_refused_total"), 500);
+    server.stop();
+}
+
+/// How many sockets a process has open.
+fn sockets(pid: u32) -> usize {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
+}
+
+/// Before, those who had not shown a certificate yet were not counted.
+#[test]
+fn connections_without_a_handshake_take_no_more_descriptors_than_others() {
+    let cluster = Cluster::new(40, HALF_AN_HOUR);
+    certificates(cluster.folder.path(), "ours");
+    let plain = fs::read_to_string(cluster.path("cluster.toml")).unwrap();
+    let tls =
+        "[tls]\nca = \"ours.pem\"\ncertificate = \"ours-{node}.pem\"\nkey = \"ours-{node}.key\"\n";
+    fs::write(cluster.path("tls.toml"), format!("{plain}{tls}")).unwrap();
+    let config = cluster.sites[0].config();
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("limits.connections = 20\n{text}")).unwrap();
+    let server = Server::start(cluster.command(0, "tls.toml"));
+    let before = sockets(server.pid());
+    let address = format!("127.0.0.1:{}", cluster.port);
+    let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    // The last of them was refused, so all have been accepted.
+    silent[99].set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!((&silent[99]).read(&mut [0]).is_ok_and(|bytes| bytes == 0));
+    assert!(sockets(server.pid()) <= before + 20, "{} sockets", sockets(server.pid()));
+    drop(silent);
+    server.stop();
+}
+
 #[test]
 fn a_link_takes_nothing_that_is_no_frame() {
     let cluster = Cluster::new(40, HALF_AN_HOUR);
@@ -28,8 +79,6 @@ fn a_link_takes_nothing_that_is_no_frame() {
     let mut status = |path: &str, headers: &[(&str, &str)], body: &str| {
         link.post(path, headers, body).unwrap().status
     };
-    assert_eq!(status("/link/v1/rows", &[], ""), 401);
-    assert_eq!(status("/link/v1/rows", &[("authorization", "Bearer guess")], ""), 401);
     for path in ["/link/v1/rows", "/link/v1/unanswered", "/link/v1/ping"] {
         for body in ["", "\u{1}", "\u{1}\u{1}\u{0}", "{\"requests\":[]}"] {
             let status = status(path, &known, body);

@@ -21,6 +21,59 @@ fn chunked_head(rest: &str) -> String {
     format!("POST {BULK} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n{rest}")
 }
 
+/// The memory that a process has in use, in bytes.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Bodies are read before anybody knows whose they are.
+#[test]
+fn stalled_bodies_take_no_more_memory_than_they_may_and_small_ones_are_served() {
+    let (site, server) = start(
+        "limits.body_bytes = \"256KiB\"\nlimits.bodies_bytes = \"2MiB\"\n\
+         limits.body_timeout = \"3s\"",
+    );
+    let before = resident(server.pid());
+    let part = "x".repeat(250 << 10);
+    let stalled = |path: &str, more: &str| {
+        let mut raw = Raw::connect(&server);
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: x\r\n{more}content-length: 262144\r\n\r\n");
+        raw.send(head.as_bytes());
+        raw.send(part.as_bytes());
+        raw
+    };
+    let token = format!("authorization: Bearer {TOKEN}\r\n");
+    let mut open: Vec<Raw> = (0..150)
+        .map(|place| match place % 3 {
+            0 => stalled(BULK, ""),
+            1 => stalled("/v1/releases", ""),
+            _ => stalled("/v1/releases", &token),
+        })
+        .collect();
+    let until = Instant::now() + CUT_WITHIN;
+    while metrics::sum(&server, "ringwell_bodies_refused_total") < 130 {
+        assert!(Instant::now() < until, "most of them are refused");
+    }
+    let grown = resident(server.pid()).saturating_sub(before);
+    assert!(grown < 16 << 20, "{grown} bytes more");
+    // What comes with its head needs no room; what is larger finds room again when the others go.
+    let small = server.client().post(BULK, &[], &good_body(&site.pools[0])).unwrap();
+    assert_eq!(small.status, 200);
+    for raw in &mut open {
+        let reply = raw.reply(true).unwrap();
+        assert!([408, 503].contains(&reply.status), "{reply:?}");
+        assert_eq!(reply.header("retry-after"), (reply.status == 503).then_some("1"));
+        assert_eq!(reply.header("connection"), Some("close"));
+        assert_eq!(raw.rest(), 0);
+    }
+    let large = good_body(&site.pools[0])
+        .replace("\"requests\"", &format!("\"x\":\"{part}\",\"requests\""));
+    assert_eq!(server.client().post(BULK, &[], &large).unwrap().status, 200);
+}
+
 #[test]
 fn slow_clients_are_cut_and_the_others_served() {
     let (site, server) = start(

@@ -62,6 +62,11 @@ pub(super) fn read(
 
 fn read_limits(mut section: Section<'_, '_>, into: &mut Limits) {
     section.set(&mut into.body_bytes, "body_bytes", size(&limits::BODY_BYTES));
+    let bodies = size::<usize>(&limits::BODIES_BYTES);
+    section.set(&mut into.bodies_bytes, "bodies_bytes", |value| bodies(value).map(Some));
+    if into.bodies_bytes.is_some_and(|bytes| bytes < into.body_bytes) {
+        section.fault("bodies_bytes", ValueError::new("must not be less than limits.body_bytes"));
+    }
     section.set(&mut into.rows, "rows", whole(&limits::ROWS));
     section.set(&mut into.suffix_bytes, "suffix_bytes", size(&limits::SUFFIX_BYTES));
     section.set(&mut into.request_id_bytes, "request_id_bytes", size(&limits::REQUEST_ID_BYTES));

@@ -60,6 +60,7 @@ pub(super) const GROWTH_STEP: Bounds<u32> = Bounds::new(1..=100_000, "1 to 10000
 pub(super) const OVERFLOW_PERCENT: Bounds<u32> = Bounds::new(1..=99, "1 to 99");
 pub(super) const PRICE_CENTS: Bounds<u64> = Bounds::new(0..=1_000_000, "0 to 1000000");
 pub(super) const BODY_BYTES: Bounds<u64> = Bounds::new(KIB..=64 * MIB, "1KiB to 64MiB");
+pub(super) const BODIES_BYTES: Bounds<u64> = Bounds::new(64 * KIB..=1024 * GIB, "64KiB to 1TiB");
 pub(super) const ROWS: Bounds<u64> = Bounds::new(1..=10_000, "1 to 10000");
 /// A row's parameters must fit a record of the journal, which holds 16 KiB.
 pub(super) const SUFFIX_BYTES: Bounds<u64> = Bounds::new(64..=16 * KIB, "64 bytes to 16KiB");

@@ -74,5 +74,8 @@ pub(crate) fn unreadable(error: &RequestError) -> Response {
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
     let mut response = Problem::new(status, error.to_string()).into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if let Some(seconds) = error.retry_after_s() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
     response
 }

@@ -11,17 +11,22 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hmac::{Hmac, Mac};
 use ringwell_core::PoolId;
-use ringwell_directory::pool_from_json;
+use ringwell_directory::{RingPool, pool_from_json};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::Sha256;
 
+use super::Application;
 use crate::admin::{Admin, Problem};
 use crate::handover::to_its_end;
 use crate::live;
 
 /// How far the clocks of the two may be apart, and how long a copied request is of use.
-const SECONDS_MAX: u64 = 300;
+pub(super) const SECONDS_MAX: u64 = 300;
+
+/// To whoever sends again what was sent before something else.
+const COPIED: &str = "a later change of this ring pool, or this one, has been taken already: send it \
+     with the time of now";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,13 +47,14 @@ pub(crate) async fn post(
         let detail = "no changes are taken: application.webhook_secret_file is not set";
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     };
-    if !is_signed(secret.reveal(), &headers, &body, unix_seconds()) {
+    let now = unix_seconds();
+    let Some((seconds, signature)) = signed(secret.reveal(), &headers, &body, now) else {
         return Err(Problem::new(
             StatusCode::UNAUTHORIZED,
             "send Ringwell-Timestamp: SECONDS, of now, and Ringwell-Signature: sha256=HEX, the \
              HMAC-SHA256 of TIMESTAMP.BODY under the shared secret",
         ));
-    }
+    };
     let pushed: Pushed<'_> = serde_json::from_slice(&body)
         .map_err(|_| Problem::bad_request("the body is {\"ring_pool\":{…}} or {\"removed\":17}"))?;
     let put = pushed.ring_pool.map(|pool| pool_from_json(pool.get().as_bytes())).transpose();
@@ -57,46 +63,56 @@ pub(crate) async fn post(
     if put.is_some() != removed.is_empty() {
         return Err(Problem::bad_request("either ring_pool or removed"));
     }
-    let changed = put.iter().map(ringwell_directory::RingPool::id).chain(removed.iter().copied());
-    changed.for_each(|pool| application.forget(pool));
-    // One that the configuration or a database has stays theirs.
-    let directory = admin.node.directory();
-    let is_given = |pool| application.has_given(pool) || directory.pool(pool).is_none();
-    let given = put.as_ref().map(ringwell_directory::RingPool::id).filter(|pool| is_given(*pool));
-    let gone = removed.clone();
-    let put = put.into_iter().collect();
-    let node = Arc::clone(&admin.node);
+    let application = Arc::clone(application);
     // A client that hangs up does not cut a change in two.
-    let taken =
-        to_its_end(async move { live::take(&admin.node, &admin.peers, put, &removed).await });
+    let taken = to_its_end(async move {
+        let mut replays = application.replays.lock().await;
+        // Checked above: one or the other.
+        let changed = put.as_ref().map(RingPool::id).or(removed.first().copied());
+        let is_new = changed.map_or(Ok(true), |pool| replays.take(pool, seconds, &signature, now));
+        if !is_new.map_err(|error| error.to_string())? {
+            return Err(COPIED.to_owned());
+        }
+        carry_out(&admin, &application, put, &removed).await
+    });
     let taken = taken.await.unwrap_or_else(|| Err("the node is stopping".to_owned()));
-    if let Some(application) = node.application.as_ref().filter(|_| taken.is_ok()) {
-        given.iter().for_each(|pool| application.gave(*pool));
-        gone.iter().for_each(|pool| application.disown(*pool));
-    }
     taken
         .map(|()| StatusCode::NO_CONTENT)
         .map_err(|reason| Problem::new(StatusCode::CONFLICT, reason))
 }
 
-fn is_signed(secret: &[u8], headers: &HeaderMap, body: &[u8], now: u64) -> bool {
+async fn carry_out(
+    admin: &Admin,
+    application: &Application,
+    put: Option<RingPool>,
+    removed: &[PoolId],
+) -> Result<(), String> {
+    let changed = put.iter().map(RingPool::id).chain(removed.iter().copied());
+    changed.for_each(|pool| application.forget(pool));
+    // One that the configuration or a database has stays theirs.
+    let directory = admin.node.directory();
+    let is_given = |pool| application.has_given(pool) || directory.pool(pool).is_none();
+    let given = put.as_ref().map(RingPool::id).filter(|pool| is_given(*pool));
+    live::take(&admin.node, &admin.peers, put.into_iter().collect(), removed).await?;
+    given.iter().for_each(|pool| application.gave(*pool));
+    removed.iter().for_each(|pool| application.disown(*pool));
+    Ok(())
+}
+
+/// Time and signature of a request that was signed just now.
+fn signed(secret: &[u8], headers: &HeaderMap, body: &[u8], now: u64) -> Option<(u64, Vec<u8>)> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let (Some(timestamp), Some(signature)) =
-        (text("ringwell-timestamp"), text("ringwell-signature"))
-    else {
-        return false;
-    };
-    let Ok(seconds) = timestamp.parse::<u64>() else { return false };
-    let Some(signature) = signature.strip_prefix("sha256=").and_then(from_hex) else {
-        return false;
-    };
+    let (timestamp, signature) = (text("ringwell-timestamp")?, text("ringwell-signature")?);
+    let seconds = timestamp.parse::<u64>().ok()?;
+    let signature = signature.strip_prefix("sha256=").and_then(from_hex)?;
     // A key of any length will do.
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return false };
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
     mac.update(timestamp.as_bytes());
     mac.update(b".");
     mac.update(body);
     // Takes the same time wherever they differ.
-    seconds.abs_diff(now) <= SECONDS_MAX && mac.verify_slice(&signature).is_ok()
+    let fits = seconds.abs_diff(now) <= SECONDS_MAX && mac.verify_slice(&signature).is_ok();
+    fits.then_some((seconds, signature))
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
@@ -105,7 +121,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?)).collect()
 }
 
-fn unix_seconds() -> u64 {
+pub(super) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 

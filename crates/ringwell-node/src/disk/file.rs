@@ -118,15 +118,9 @@ pub(super) fn write_json(
     name: &str,
     value: &impl Serialize,
 ) -> Result<(), FileError> {
-    let (path, unfinished) = (folder.join(name), folder.join(format!("{name}.tmp")));
-    // Left by a start that was cut off.
-    let _ = fs::remove_file(&unfinished);
-    let mut file = create(&unfinished)?;
+    let path = folder.join(name);
     let text = serde_json::to_vec(value).map_err(io::Error::from).context("write", &path)?;
-    file.write_all(&text).context("write", &unfinished)?;
-    file.sync_all().context("flush", &unfinished)?;
-    rename(&unfinished, &path)?;
-    sync_directory(folder)
+    write_whole(&path, &text)
 }
 
 /// Opens a file for writing in place.
@@ -151,6 +145,22 @@ pub(super) fn refuses_direct(error: &io::Error) -> bool {
 pub(super) fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
     fs::rename(from, to).context("rename", from)?;
     to.parent().map_or(Ok(()), sync_directory)
+}
+
+/// Writes a file so that a crash leaves the old one or the new one.
+///
+/// # Errors
+/// [`FileError`]; the file before stays then.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".tmp");
+    let unfinished = PathBuf::from(unfinished);
+    // Left by a process that was killed.
+    let _ = fs::remove_file(&unfinished);
+    let mut file = create(&unfinished)?;
+    file.write_all(bytes).context("write", &unfinished)?;
+    file.sync_all().context("flush", &unfinished)?;
+    rename(&unfinished, path)
 }
 
 /// Removes a file, durably.

@@ -39,6 +39,7 @@ mod spares;
 mod stats;
 mod store;
 
+pub(crate) use file::write_whole;
 pub use file::{FileError, create_directory, warn_of_mode};
 pub(crate) use flusher::random;
 pub use flusher::{Flushed, OnFlushed};

@@ -21,8 +21,9 @@ use super::call::{
     UNANSWERED,
 };
 use super::translate::{self, AttributionJson, HeldJson, ReleaseJson};
+use crate::clock::coarse_time;
 use crate::handover;
-use crate::http::{AnswerBody, read_frame};
+use crate::http::{AnswerBody, close, read_frame};
 use crate::mesh::{Message, PeerRow, PeerRows, Unanswered};
 use crate::node::{Node, Phase};
 use crate::shard::ShardThread;
@@ -53,9 +54,21 @@ pub(crate) async fn answer(
             response
         }
         Err((status, reason)) => {
-            tracing::warn!(shard = thread.id, %status, reason, "another node's request was refused");
+            thread.stats.links_refused.add(1);
+            if let Some(left_out) = thread.stats.strangers.pass(coarse_time()) {
+                tracing::warn!(
+                    shard = thread.id,
+                    %status,
+                    reason,
+                    left_out,
+                    "another node's request was refused"
+                );
+            }
             let mut response = Response::new(AnswerBody::from(format!("{reason}\n").into_bytes()));
             *response.status_mut() = status;
+            if status == StatusCode::UNAUTHORIZED {
+                close(&mut response);
+            }
             if status == StatusCode::UPGRADE_REQUIRED {
                 response.headers_mut().insert(UPGRADE, HeaderValue::from_static("ringwell-link/1"));
             }

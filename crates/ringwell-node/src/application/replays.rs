@@ -1,0 +1,144 @@
+//! Which pushes have been taken: one that is older than the newest for its pool is a copy.
+//!
+//! What is known of pools is forgotten when the process ends, but for the newest time of all, which
+//! is in a file: after a start nothing is taken that is not newer.
+//! Invariant: a push counts as taken only once the file says so.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ringwell_core::PoolId;
+
+use super::webhook::SECONDS_MAX;
+use crate::disk::{FileError, write_whole};
+
+/// Pools that are remembered. Beyond, all that is not newer than the newest is refused.
+const POOLS_MAX: usize = 100_000;
+
+/// The times of pushes, by pool.
+#[derive(Debug)]
+pub(super) struct Replays {
+    /// `None`: nothing is kept.
+    file: Option<PathBuf>,
+    /// Pushes for pools that are not remembered must be newer.
+    floor: u64,
+    /// Of all that were taken.
+    newest: u64,
+    pools: HashMap<PoolId, Newest>,
+}
+
+/// The newest push for a pool.
+#[derive(Debug)]
+struct Newest {
+    seconds: u64,
+    /// Of this second, in the order in which they came.
+    signatures: Vec<Vec<u8>>,
+}
+
+impl Replays {
+    /// Goes on from the file in the data directory, if there is one.
+    ///
+    /// A file that cannot be read is taken for one of `now`.
+    pub(super) fn open(data: Option<&Path>, now: u64) -> Self {
+        let file = data.map(|data| data.join("webhook-time"));
+        let floor = match file.as_ref().map(fs::read_to_string) {
+            None => 0,
+            Some(Ok(text)) => text.trim().parse().unwrap_or(now),
+            Some(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => 0,
+            Some(Err(_)) => now,
+        };
+        Self { file, floor, newest: floor, pools: HashMap::new() }
+    }
+
+    /// Whether a push of this time may be taken; then it counts as taken. The last one for a pool
+    /// may come again: its sender may not have got the answer.
+    ///
+    /// # Errors
+    /// [`FileError`] if that cannot be written down.
+    pub(super) fn take(
+        &mut self,
+        pool: PoolId,
+        seconds: u64,
+        signature: &[u8],
+        now: u64,
+    ) -> Result<bool, FileError> {
+        match self.pools.get_mut(&pool) {
+            None if seconds <= self.floor => return Ok(false),
+            Some(known) if seconds < known.seconds => return Ok(false),
+            Some(known) if seconds == known.seconds => {
+                let place = known.signatures.iter().position(|other| other == signature);
+                let is_last = place.is_none_or(|place| place + 1 == known.signatures.len());
+                if place.is_none() {
+                    known.signatures.push(signature.to_owned());
+                }
+                return Ok(is_last);
+            }
+            None | Some(_) => {}
+        }
+        if seconds > self.newest {
+            if let Some(file) = &self.file {
+                write_whole(file, format!("{seconds}\n").as_bytes())?;
+            }
+            self.newest = seconds;
+        }
+        if self.pools.len() >= POOLS_MAX {
+            // Older ones are refused by their time alone.
+            self.pools.retain(|_, known| known.seconds + SECONDS_MAX >= now);
+        }
+        if self.pools.len() >= POOLS_MAX {
+            self.floor = self.newest;
+            self.pools.clear();
+        }
+        let signatures = vec![signature.to_owned()];
+        self.pools.insert(pool, Newest { seconds, signatures });
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000;
+
+    fn took(replays: &mut Replays, pool: u64, seconds: u64, signature: &[u8]) -> bool {
+        replays.take(PoolId(pool), seconds, signature, NOW).unwrap()
+    }
+
+    #[test]
+    fn an_older_push_for_a_pool_is_a_copy_and_the_last_one_may_come_again() {
+        let mut replays = Replays::open(None, NOW);
+        assert!(took(&mut replays, 1, NOW, b"a") && took(&mut replays, 1, NOW, b"a"));
+        assert!(took(&mut replays, 1, NOW, b"b"));
+        assert!(!took(&mut replays, 1, NOW, b"a"), "an older one of the same second");
+        assert!(took(&mut replays, 1, NOW, b"b"));
+        assert!(!took(&mut replays, 1, NOW - 1, b"c"));
+        assert!(took(&mut replays, 2, NOW - 1, b"c"), "another pool");
+        assert!(took(&mut replays, 1, NOW + 1, b"d") && !took(&mut replays, 1, NOW, b"b"));
+    }
+
+    #[test]
+    fn after_a_start_only_what_is_newer_than_all_before_is_taken() {
+        let data = tempfile::TempDir::new().unwrap();
+        let mut replays = Replays::open(Some(data.path()), NOW);
+        assert!(took(&mut replays, 1, NOW, b"a") && took(&mut replays, 2, NOW - 5, b"b"));
+        let mut replays = Replays::open(Some(data.path()), NOW);
+        for (pool, seconds) in [(1, NOW), (2, NOW - 5), (3, NOW)] {
+            assert!(!took(&mut replays, pool, seconds, b"a"));
+        }
+        assert!(took(&mut replays, 3, NOW + 1, b"c"));
+        fs::write(data.path().join("webhook-time"), "no number").unwrap();
+        let mut replays = Replays::open(Some(data.path()), NOW + 9);
+        assert!(!took(&mut replays, 1, NOW + 9, b"d") && took(&mut replays, 1, NOW + 10, b"d"));
+    }
+
+    #[test]
+    fn more_pools_than_are_remembered_must_be_newer_than_all() {
+        let mut replays = Replays::open(None, NOW);
+        for pool in 0..=POOLS_MAX as u64 {
+            assert!(took(&mut replays, pool, NOW, b"a"));
+        }
+        assert!(!took(&mut replays, 1, NOW, b"a") && took(&mut replays, 1, NOW + 1, b"a"));
+    }
+}

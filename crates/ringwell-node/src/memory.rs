@@ -1,0 +1,116 @@
+//! How much memory the process may have, and how much of it the bodies of requests may take.
+//!
+//! Bodies are read before anybody knows whose they are: without a bound for all of them together, a
+//! few thousand stalled uploads take all there is.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Of the memory that there is, bodies may take this part.
+const PART: u64 = 10;
+/// What a machine has at least, where it does not say.
+const MEMORY_MIN: u64 = 1 << 30;
+
+/// Bytes that all bodies on their way may take together.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    free: Semaphore,
+}
+
+/// The bytes of one body, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Room<'a> {
+    bodies: Option<&'a Bodies>,
+    taken: Option<SemaphorePermit<'a>>,
+}
+
+impl Bodies {
+    /// Room for `bytes`.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self { free: Semaphore::new(bytes.min(Semaphore::MAX_PERMITS)) }
+    }
+
+    /// Nothing yet.
+    pub(crate) fn room(&self) -> Room<'_> {
+        Room { bodies: Some(self), taken: None }
+    }
+}
+
+impl Room<'_> {
+    /// Without a bound, for those who have shown who they are.
+    pub(crate) fn unbounded() -> Self {
+        Self { bodies: None, taken: None }
+    }
+
+    /// Takes so many bytes more; `false` if there are too few.
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+        let Some(bodies) = self.bodies else { return true };
+        let more = u32::try_from(bytes).ok().and_then(|n| bodies.free.try_acquire_many(n).ok());
+        let Some(more) = more else { return false };
+        match &mut self.taken {
+            Some(taken) => taken.merge(more),
+            taken @ None => *taken = Some(more),
+        }
+        true
+    }
+}
+
+/// A part of the memory that this process may have, but room for one body of `body_bytes` at least.
+#[must_use]
+pub(crate) fn bodies_bytes(body_bytes: usize) -> usize {
+    let part = usize::try_from(process_bytes() / PART).unwrap_or(usize::MAX);
+    part.max(body_bytes)
+}
+
+/// The machine's memory, or less if its group of processes or its address space has a limit.
+fn process_bytes() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
+    let limits = [machine, group_bytes(), getrlimit(Resource::As).current];
+    limits.into_iter().flatten().min().unwrap_or(MEMORY_MIN)
+}
+
+/// `MemTotal` of proc(5), in bytes.
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The least `memory.max` of the process's control group and those above it (cgroups(7), version 2).
+fn group_bytes() -> Option<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let root = Path::new("/sys/fs/cgroup");
+    let read =
+        |group: &Path| fs::read_to_string(group.join("memory.max")).ok()?.trim().parse().ok();
+    let own = root.join(own);
+    own.ancestors().take_while(|group| group.starts_with(root)).filter_map(read).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_comes_back_when_a_body_is_gone() {
+        let bodies = Bodies::new(100);
+        let (mut first, mut second) = (bodies.room(), bodies.room());
+        assert!(first.take(60) && !second.take(50) && second.take(30) && first.take(10));
+        assert!(!second.take(1));
+        drop(first);
+        assert!(second.take(70) && !second.take(1));
+        drop(second);
+        assert!(bodies.room().take(100));
+        assert!(Room::unbounded().take(usize::MAX));
+    }
+
+    #[test]
+    fn the_memory_of_a_machine_is_read() {
+        assert_eq!(total("MemTotal:       16302048 kB\nMemFree: 1 kB\n"), Some(16_693_297_152));
+        assert_eq!(total("MemFree: 1 kB\n"), None);
+        assert!(process_bytes() > 1 << 20);
+        assert_eq!(bodies_bytes(usize::MAX), usize::MAX, "one body fits");
+    }
+}
