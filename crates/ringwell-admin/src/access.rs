@@ -3,8 +3,12 @@
 //! Owns reading tokens from requests and comparing roles. Tokens themselves are the store's; those
 //! of the configuration file are administrators of everything.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use axum::extract::Request;
+use axum::http::{Uri, header};
+use percent_encoding::percent_decode_str;
 use ringwell_directory::TokenHash;
 use ringwell_store::{Grant, Role, Store, StoreError};
 
@@ -33,11 +37,54 @@ pub(crate) enum Denied {
 pub(crate) struct Door {
     store: Store,
     hashes: Arc<[TokenHash]>,
+    /// Those of the store, as they were not long ago. Only for [`Self::recognizes`].
+    seen: Arc<Mutex<Seen>>,
 }
+
+/// Hashes of the store's tokens, and when they were read last.
+#[derive(Debug, Default)]
+struct Seen {
+    hashes: Arc<[TokenHash]>,
+    at: Option<Instant>,
+}
+
+/// How often the store is asked for its tokens because of one that is not among them.
+const SEEN_AGE: Duration = Duration::from_secs(1);
 
 impl Door {
     pub(crate) fn new(store: Store, hashes: Vec<TokenHash>) -> Self {
-        Self { store, hashes: hashes.into() }
+        Self { store, hashes: hashes.into(), seen: Arc::default() }
+    }
+
+    /// Whether a token is worth anything. Says nothing of what it may do; [`Self::enter`] does. Costs
+    /// the store a look a second at most.
+    pub(crate) async fn recognizes(&self, token: Option<&str>) -> bool {
+        let Some(token) = token.map(str::as_bytes) else { return false };
+        let matches = |hashes: &[TokenHash]| TokenHash::any_matches(hashes, token);
+        if matches(&self.hashes) || matches(&self.seen().hashes) {
+            return true;
+        }
+        {
+            let mut seen = self.seen();
+            if seen.at.is_some_and(|at| at.elapsed() < SEEN_AGE) {
+                return false;
+            }
+            seen.at = Some(Instant::now());
+        }
+        // A store that hangs costs a stranger a second.
+        match tokio::time::timeout(SEEN_AGE, self.store.token_hashes()).await {
+            Ok(Ok(hashes)) => {
+                let is_known = matches(&hashes);
+                self.seen().hashes = hashes.into();
+                is_known
+            }
+            Ok(Err(_)) | Err(_) => false,
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        // Nobody panics while holding it.
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets in who presents a token that may do what `role` may, in `network` if that is given.
@@ -57,6 +104,21 @@ impl Door {
         let is_allowed = visitor.role >= role && network.is_none_or(|it| visitor.may_in(it));
         if is_allowed { Ok(visitor) } else { Err(Denied::NotAllowed) }
     }
+}
+
+/// The token in the head of a request.
+pub(crate) fn in_head(request: &Request) -> Option<String> {
+    let header = request.headers().get(header::AUTHORIZATION);
+    let header = header.and_then(|value| value.to_str().ok());
+    let header = header.map(|value| value.strip_prefix("Bearer ").unwrap_or(value).to_owned());
+    header.or_else(|| in_query(request.uri()))
+}
+
+/// The token that the published API allows in a query.
+pub(crate) fn in_query(uri: &Uri) -> Option<String> {
+    let mut pairs = uri.query()?.split('&');
+    let token = pairs.find_map(|pair| pair.strip_prefix("oauth_token="))?;
+    Some(percent_decode_str(token).decode_utf8_lossy().into_owned())
 }
 
 impl Visitor {

@@ -5,6 +5,7 @@
 //! Source: docs/spec/management.md.
 
 mod access;
+mod gate;
 mod limit;
 mod live;
 mod numbering;
@@ -13,18 +14,20 @@ mod published;
 mod v1;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::header;
+use axum::http::{HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use ringwell_directory::TokenHash;
 use ringwell_store::Store;
 
 use access::Door;
-use limit::Limit;
+use gate::Gate;
+pub use gate::Recognized;
 pub use live::{Later, Live, PoolLoad, PoolState};
 use problem::Problem;
 pub use v1::openapi;
@@ -51,8 +54,13 @@ pub struct Management {
     pub live: Arc<dyn Live>,
     /// Hashes of tokens that may do everything: those of the configuration file.
     pub token_sha256: Vec<TokenHash>,
-    /// Requests a second that are answered; what comes beyond gets a 429.
+    /// Requests a second of those with a token that are answered, and beside them half as many of
+    /// strangers; what comes beyond gets a 429.
     pub requests_per_second: u32,
+    /// Names under which it may be asked, beside those of this machine; `None`: any.
+    pub hosts: Option<Vec<String>>,
+    /// Bytes that all bodies on their way may take together; one list always fits.
+    pub bodies_bytes: usize,
 }
 
 /// What handlers share.
@@ -61,28 +69,55 @@ pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) live: Arc<dyn Live>,
     pub(crate) door: Door,
-    limit: Arc<Limit>,
+    gate: Arc<Gate>,
 }
 
 /// The management API, for the server to mount at its root.
 pub fn router(management: Management) -> Router {
-    let Management { store, live, token_sha256, requests_per_second } = management;
+    let Management { store, live, token_sha256, requests_per_second, hosts, bodies_bytes } =
+        management;
     let door = Door::new(store.clone(), token_sha256);
-    let limit = Arc::new(Limit::new(requests_per_second));
-    let context = Context { store, live, door, limit };
+    let gate = Gate::new(hosts, requests_per_second, bodies_bytes.max(LIST_BYTES_MAX));
+    let context = Context { store, live, door, gate: Arc::new(gate) };
     published::routes()
         .merge(v1::routes())
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(context.clone(), limited))
+        .layer(middleware::from_fn_with_state(context.clone(), pass))
         .with_state(context)
 }
 
-async fn limited(State(context): State<Context>, request: Request, next: Next) -> Response {
-    if let Err(seconds) = context.limit.take(context.live.now()) {
+async fn pass(State(context): State<Context>, request: Request, next: Next) -> Response {
+    let has_chunks = request.headers().contains_key(header::TRANSFER_ENCODING);
+    let mut response = admit(&context, request, next).await;
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if has_chunks {
+        // What nobody has read may have an end that can be seen in two ways.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+async fn admit(context: &Context, request: Request, next: Next) -> Response {
+    if !context.gate.is_meant(&request) {
+        return Problem::misdirected().into_response();
+    }
+    let token = access::in_head(&request);
+    let is_known = context.door.recognizes(token.as_deref()).await;
+    if let Some(Recognized(flag)) = request.extensions().get().filter(|_| is_known) {
+        flag.store(true, Ordering::Relaxed);
+    }
+    if let Err(seconds) = context.gate.take(is_known, context.live.now()) {
         return Problem::too_many(seconds).into_response();
     }
+    let longest = longest(&request);
+    let (request, room) = context.gate.meter(request);
     // A database that hangs would keep its clients for ever, and what they ask with them.
-    let answered = tokio::time::timeout(longest(&request), next.run(request)).await;
+    let answered = tokio::time::timeout(longest, next.run(request)).await;
+    if room.is_over() {
+        return Problem::no_room().into_response();
+    }
     answered.unwrap_or_else(|_| Problem::too_late().into_response())
 }
 

@@ -1,7 +1,7 @@
 //! How much may be asked in a while.
 //!
-//! Owns one bucket for all requests: management is for few clients, and a flood of guessed tokens,
-//! each of which costs a look into the database, must not reach the store. Time comes in as an argument.
+//! Owns one bucket: management is for few clients, and a flood of guessed tokens, each of which costs
+//! a look into the database, must not reach the store. Time comes in as an argument.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -46,6 +46,18 @@ impl Problem {
         Self { retry_after: Some(seconds), ..problem }
     }
 
+    pub(crate) fn no_room() -> Self {
+        let detail = "too many large requests are on their way: wait, then ask again";
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        Self { retry_after: Some(1), ..problem }
+    }
+
+    pub(crate) fn misdirected() -> Self {
+        let detail = "this address is for programs on its own machine: ask localhost, or put the name \
+                      in management.hosts";
+        Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
+    }
+
     /// Nobody knows how far a change has come that the database has not answered.
     pub(crate) fn too_late() -> Self {
         let detail = "the directory's database does not answer: see whether what you asked for was \

@@ -157,7 +157,9 @@ async fn fresh(data: &Path) -> Router {
         store,
         live: Arc::new(Quiet),
         token_sha256: vec![Token::parse(ADMIN).unwrap().hash()],
-        requests_per_second: 1000,
+        requests_per_second: 10_000,
+        hosts: None,
+        bodies_bytes: 0,
     })
 }
 

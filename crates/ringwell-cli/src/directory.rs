@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use ringwell_core::Millis;
 use ringwell_directory::{Config, Database, RingPool};
-use ringwell_node::Live;
+use ringwell_node::{Live, bodies_bytes};
 use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
@@ -100,7 +100,7 @@ impl Directory {
     /// If there can be no thread, or management cannot listen.
     pub(crate) fn follow(self, live: Live, config: &Config) -> anyhow::Result<()> {
         let Self { runtime, store, node, version } = self;
-        let management = &config.management;
+        let (management, limits) = (&config.management, &config.limits);
         let changed = Arc::new(Notify::new());
         let loads = SharedLoads::default();
         let mut grower = Grower::new(
@@ -116,6 +116,8 @@ impl Directory {
             live: Arc::new(server),
             token_sha256: management.token_sha256.clone(),
             requests_per_second: management.requests_per_second,
+            hosts: listener::hosts(management),
+            bodies_bytes: limits.bodies_bytes.unwrap_or_else(|| bodies_bytes(0)),
         });
         let address = management.address.clone();
         let listener = runtime.block_on(Listener::bind(&address));

@@ -50,11 +50,16 @@ fn range(first: u64, count: u32) -> NumberRange {
 
 impl Managed {
     fn new(rig: Rig, pools: Vec<Pool>) -> Self {
+        Self::with(rig, pools, "management.address = \"127.0.0.1:0\"")
+    }
+
+    /// With more settings, among them where management listens.
+    fn with(rig: Rig, pools: Vec<Pool>, settings: &str) -> Self {
         let database = match &rig.location {
             Location::File(path) => format!("sqlite:{}", path.display()),
             Location::Url(url) => url.clone(),
         };
-        let more = "shards = 2\nmanagement.address = \"127.0.0.1:0\"";
+        let more = format!("shards = 2\n{settings}");
         let site = Site::new(pools, &format!("{more}\n[directory]\ndatabase = \"{database}\""));
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let store = runtime.block_on(Store::open(&rig.location)).unwrap();

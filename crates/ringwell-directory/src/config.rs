@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use ringwell_core::Millis;
 
+pub use self::csv::{guarded, unguarded};
 pub use self::growth::{Growth, GrowthMode};
 pub use self::inventory::{Buying, Inventory, NumberCheck};
 pub use self::json::pool_from_json;
@@ -83,6 +84,9 @@ pub struct Management {
     pub address: Listen,
     /// Requests that are answered in a second there; what comes beyond gets 429: 100.
     pub requests_per_second: u32,
+    /// Names under which it may be asked there, if that is an address of this machine alone, beside
+    /// the machine's own: none.
+    pub hosts: Vec<String>,
 }
 
 /// Where ring pools are kept and managed.
@@ -279,7 +283,7 @@ impl Config {
 impl Default for Management {
     fn default() -> Self {
         let address = Listen::Tcp { host: "127.0.0.1".to_owned(), port: 8081 };
-        Self { token_sha256: Vec::new(), address, requests_per_second: 100 }
+        Self { token_sha256: Vec::new(), address, requests_per_second: 100, hosts: Vec::new() }
     }
 }
 

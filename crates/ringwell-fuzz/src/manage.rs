@@ -196,6 +196,8 @@ async fn ask_all(text: &[u8], store: &Store) -> Vec<(String, StatusCode)> {
         live: Arc::new(Quiet),
         token_sha256: vec![Token::parse(TOKEN).unwrap().hash()],
         requests_per_second: u32::MAX,
+        hosts: None,
+        bodies_bytes: usize::MAX,
     });
     let mut answers = Vec::new();
     for request in requests(text) {

@@ -17,7 +17,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, Version};
+use hyper::{Method, Request, Response, Version};
 use hyper_util::rt::TokioIo;
 use ringwell_wire::{RequestError, api_path};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -38,6 +38,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a client over the limit of connections gets, before its connection is closed.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
+    cache-control: no-store\r\nx-content-type-options: nosniff\r\n\
     connection: close\r\nretry-after: 1\r\ncontent-length: 84\r\n\r\n\
     {\"errors\":{\"invalid_data\":\"too many open connections\",\"class\":\"ServiceUnavailable\"}}";
 
@@ -315,7 +316,12 @@ async fn answer(
     }
     // On the heap: the future of every request would be as large as these rare ones.
     if site::is_for(uri.path()) {
-        return Box::pin(site::answer(thread, request, address)).await;
+        let leaves_chunks = has_chunks(&request) && request.method() != Method::POST;
+        let mut response = Box::pin(site::answer(thread, request, address)).await;
+        if leaves_chunks {
+            close(&mut response);
+        }
+        return response;
     }
     Box::pin(manage(thread, request, admin)).await
 }
@@ -388,7 +394,8 @@ pub(crate) async fn read_body(
     read_within(thread, body, thread.node.config.limits.body_bytes, thread.node.bodies.room()).await
 }
 
-/// Reads a body of another node, which has shown who it is, within a limit of size.
+/// Reads a body within a limit of its own and without a share of the memory for all: of another node,
+/// which has shown who it is, or one that is too small to count.
 ///
 /// # Errors
 /// As [`read_body`].

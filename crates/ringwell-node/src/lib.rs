@@ -52,5 +52,6 @@ pub use link::tls::TlsError;
 pub use listen::ListenError;
 pub use live::{Live, LiveError, Orders, PoolAsked, PoolState, live};
 pub use membership::Membership;
+pub use memory::bodies_bytes;
 pub use run::{Directories, OnReady, Reload, serve};
 pub use start::{Alone, open_alone};

@@ -60,7 +60,7 @@ impl Room<'_> {
 
 /// A part of the memory that this process may have, but room for one body of `body_bytes` at least.
 #[must_use]
-pub(crate) fn bodies_bytes(body_bytes: usize) -> usize {
+pub fn bodies_bytes(body_bytes: usize) -> usize {
     let part = usize::try_from(process_bytes() / PART).unwrap_or(usize::MAX);
     part.max(body_bytes)
 }

@@ -136,6 +136,19 @@ impl Store {
         rows.iter().map(|row| Ok(grant(row)?.0)).collect()
     }
 
+    /// The hashes of all tokens, but for those of earlier versions that have not been used since.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn token_hashes(&self) -> Result<Vec<TokenHash>, StoreError> {
+        let query = sqlx::query("SELECT id, name, role, network, hash FROM tokens ORDER BY id");
+        let rows = query.fetch_all(&mut *self.database.read().await?).await?;
+        let hashes =
+            rows.iter().map(|row| Ok(grant(row)?.1)).collect::<Result<Vec<_>, StoreError>>();
+        let sha256 = |hash: &String| TokenHash::parse(hash.strip_prefix(SHA256)?).ok();
+        Ok(hashes?.iter().filter_map(sha256).collect())
+    }
+
     /// What `presented` stands for; `None` if it is no token, or was revoked.
     ///
     /// # Errors

@@ -16,14 +16,13 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use percent_encoding::percent_decode_str;
 use ringwell_core::PoolId;
 use ringwell_directory::RingPoolKey;
 use ringwell_store::{Change, Pool, Role, Scope, StoreError, first_size};
 use serde_json::{Map, Value, json};
 
 use crate::Context;
-use crate::access::Visitor;
+use crate::access::{Visitor, in_query};
 use fault::Fault;
 use fields::Draft;
 
@@ -132,12 +131,6 @@ fn is_date(text: &str) -> bool {
     let mut parts = text.split('-');
     let fits = [4, 2, 2].into_iter().all(|count| parts.next().is_some_and(|it| digits(it, count)));
     fits && parts.next().is_none()
-}
-
-fn in_query(uri: &Uri) -> Option<String> {
-    let mut pairs = uri.query()?.split('&');
-    let token = pairs.find_map(|pair| pair.strip_prefix("oauth_token="))?;
-    Some(percent_decode_str(token).decode_utf8_lossy().into_owned())
 }
 
 async fn list(context: &Context, asked: &Asked) -> Result<Response, Fault> {

@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{Inventory, RingPool, RingPoolKey};
+use ringwell_directory::{Inventory, RingPool, RingPoolKey, guarded, unguarded};
 use ringwell_store::{Change, NumberState, Pace, PoolSettings, Refusal, Role, Scope, StoreError};
 use serde::{Deserialize, Serialize};
 
@@ -161,7 +161,7 @@ pub(crate) async fn import(
             Err(error) => Err(error.to_string()),
             Ok(true) => match record.deserialize(Some(&heading)) {
                 Err(error) => Err(error.to_string()),
-                Ok(parsed) => list.take(&mut change, parsed).await?,
+                Ok(parsed) => list.take(&mut change, Line::unguarded(parsed)).await?,
             },
         };
         let (result, detail) = match result {
@@ -249,6 +249,19 @@ fn wrong(field: &str, what: &str) -> Trouble {
 }
 
 impl Line {
+    /// As it was before [`guarded`].
+    fn unguarded(self) -> Self {
+        let plain = |cell: String| unguarded(&cell).to_owned();
+        Self {
+            ring_pool_key: plain(self.ring_pool_key),
+            name: plain(self.name),
+            network: plain(self.network),
+            advertiser: plain(self.advertiser),
+            campaign: plain(self.campaign),
+            ..self
+        }
+    }
+
     fn parse(&self) -> Result<Parsed, Trouble> {
         let number = |field: &str, text: &str| {
             PromoNumber::parse(text).map_err(|error| wrong(field, &error.to_string()))
@@ -372,15 +385,15 @@ fn line_of(pool: &ringwell_store::Pool, range: NumberRange) -> Line {
     let scope = settings.scope.clone();
     Line {
         id: pool.id.0,
-        ring_pool_key: pool.key.reveal().to_owned(),
+        ring_pool_key: guarded(pool.key.reveal().to_owned()),
         overflow_number: pool.overflow.map_or_else(String::new, |number| number.to_string()),
         lifetime_seconds: std::time::Duration::from_millis(settings.lifetime.0).as_secs_f64(),
         first_number: range.first().to_string(),
         numbers: range.count(),
-        name: settings.name.clone(),
-        network: scope.network,
-        advertiser: scope.advertiser,
-        campaign: scope.campaign,
+        name: guarded(settings.name.clone()),
+        network: guarded(scope.network),
+        advertiser: guarded(scope.advertiser),
+        campaign: guarded(scope.campaign),
     }
 }
 

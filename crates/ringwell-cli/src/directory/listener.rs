@@ -1,22 +1,29 @@
 //! Where management is listened for, and how much of it strangers may take up.
 //!
-//! Owns connections and the time of their heads. What a request may be, and how long its answer may
+//! Owns connections and the time of their heads. If all places are taken, the oldest connection on
+//! which no token has been shown makes way. What a request may be, and how long its answer may
 //! take, is the management API's. Source: docs/spec/management.md, "Limits".
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use ringwell_directory::Listen;
+use ringwell_admin::Recognized;
+use ringwell_directory::{Listen, Management};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Open at once; more wait to be accepted.
+/// Open at once; of more, strangers make way for each other.
 const CONNECTIONS_MAX: usize = 256;
 /// For the whole head of a request, from the end of the answer before it.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
@@ -26,6 +33,61 @@ const FIELDS_MAX: usize = 64;
 const CONNECTION_TIME_MAX: Duration = Duration::from_hours(2);
 /// After a connection could not be accepted: mostly because there are too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Names under which management may be asked at its address, beside the machine's own; `None` where
+/// pages of other sites cannot lead their visitors: a unix socket, or what is not loopback, which has
+/// a proxy or a firewall in front.
+pub(super) fn hosts(management: &Management) -> Option<Vec<String>> {
+    let Listen::Tcp { host, .. } = &management.address else { return None };
+    let is_loopback = host.parse().map_or_else(
+        |_| host.eq_ignore_ascii_case("localhost"),
+        |address: IpAddr| address.is_loopback(),
+    );
+    is_loopback.then(|| management.hosts.clone())
+}
+
+/// The open connections.
+#[derive(Default)]
+struct Places {
+    /// In the order in which they came.
+    open: Mutex<VecDeque<Place>>,
+}
+
+/// One open connection.
+#[derive(Clone, Default)]
+struct Place {
+    known: Recognized,
+    cut: Arc<Notify>,
+}
+
+impl Places {
+    fn open(&self) -> std::sync::MutexGuard<'_, VecDeque<Place>> {
+        // Nobody panics while holding it.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the oldest connection on which no token has been shown.
+    fn make_way(&self) {
+        let open = self.open();
+        let stranger = open.iter().find(|place| !place.known.0.load(Ordering::Relaxed));
+        if let Some(stranger) = stranger {
+            stranger.cut.notify_one();
+        }
+    }
+
+    fn leave(&self, place: &Place) {
+        self.open().retain(|other| !Arc::ptr_eq(&other.cut, &place.cut));
+    }
+}
+
+/// Binds a unix socket, over a socket that nobody listens on any more, and over nothing else.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+        std::fs::remove_file(path)?;
+    }
+    UnixListener::bind(path)
+}
 
 /// Listens for clients of the management API.
 pub(super) enum Listener {
@@ -39,11 +101,7 @@ impl Listener {
             Listen::Tcp { host, port } => {
                 Ok(Self::Tcp(TcpListener::bind((host.as_str(), *port)).await?))
             }
-            Listen::Unix(path) => {
-                // Left by a server that was killed.
-                let _ = std::fs::remove_file(path);
-                Ok(Self::Unix(UnixListener::bind(path)?, address.to_string()))
-            }
+            Listen::Unix(path) => Ok(Self::Unix(bind_unix(path)?, address.to_string())),
         }
     }
 
@@ -56,36 +114,88 @@ impl Listener {
 
     /// Until the process ends.
     pub(super) async fn serve(self, router: Router) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let (room, places) =
+            (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(Places::default()));
         loop {
-            // Nobody closes the semaphore.
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             let accepted = match &self {
-                Self::Tcp(tcp) => tcp.accept().await.map(|(stream, _)| {
-                    tokio::spawn(converse(stream, router.clone(), place));
-                }),
-                Self::Unix(unix, _) => unix.accept().await.map(|(stream, _)| {
-                    tokio::spawn(converse(stream, router.clone(), place));
-                }),
+                Self::Tcp(tcp) => tcp.accept().await.map(|(stream, _)| Stream::Tcp(stream)),
+                Self::Unix(unix, _) => unix.accept().await.map(|(stream, _)| Stream::Unix(stream)),
             };
-            if let Err(error) = accepted {
-                tracing::warn!(%error, "management cannot accept a connection");
-                tokio::time::sleep(PAUSE).await;
+            let stream = match accepted {
+                Ok(stream) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "management cannot accept a connection");
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            if room.available_permits() == 0 {
+                places.make_way();
             }
+            // Nobody closes the semaphore.
+            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+            let place = Place::default();
+            places.open().push_back(place.clone());
+            tokio::spawn(hold(stream, router.clone(), Arc::clone(&places), place, permit));
         }
     }
 }
 
-/// Serves one connection to its end.
-async fn converse(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Serves one connection to its end, or until another takes its place.
+async fn hold(
+    stream: Stream,
     router: Router,
-    _place: OwnedSemaphorePermit,
+    places: Arc<Places>,
+    place: Place,
+    _permit: OwnedSemaphorePermit,
 ) {
+    let router = router.layer(Extension(place.known.clone()));
+    let served = async {
+        match stream {
+            Stream::Tcp(stream) => converse(stream, router).await,
+            Stream::Unix(stream) => converse(stream, router).await,
+        }
+    };
+    tokio::select! {
+        () = served => {}
+        () = place.cut.notified() => {}
+    }
+    places.leave(&place);
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
     http.max_buf_size(HEAD_BYTES_MAX).max_headers(FIELDS_MAX);
     let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     // How a client has gone is nobody's business.
     let _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_the_machine_alone_is_asked_by_its_names() {
+        let at = |address: &str| {
+            let management = Management {
+                address: address.parse().unwrap(),
+                hosts: vec!["admin.example".to_owned()],
+                ..Management::default()
+            };
+            hosts(&management)
+        };
+        for address in ["127.0.0.1:8081", "[::1]:8081", "localhost:8081"] {
+            assert_eq!(at(address), Some(vec!["admin.example".to_owned()]), "{address}");
+        }
+        for address in ["0.0.0.0:8081", "10.0.0.1:8081", "unix:/run/ringwell.sock"] {
+            assert_eq!(at(address), None, "{address}");
+        }
+    }
 }

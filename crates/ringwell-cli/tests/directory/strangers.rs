@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use ringwell_store::Role;
+
 use super::rig::Rig;
 use super::support::server::Server;
 use super::support::site::{Pool, TOKEN};
@@ -54,5 +56,169 @@ fn strangers_who_are_silent_slow_or_long_are_cut_and_management_goes_on_beside_t
         }
     });
     drop(idle);
+    server.stop();
+}
+
+/// The token of the tests.
+fn token() -> String {
+    format!("Bearer {TOKEN}")
+}
+
+/// Before, they took all the places, and everybody waited until their heads were overdue.
+#[test]
+fn silent_strangers_make_way_for_each_other_and_for_those_with_a_token() {
+    let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
+    let server = managed.start();
+    let token = token();
+    let headers = [("authorization", token.as_str())];
+    let mut known = management(&server);
+    assert_eq!(known.get("/v1/pools", &headers).unwrap().status, 200);
+    let start = Instant::now();
+    let silent: Vec<TcpStream> =
+        (0..600).map(|_| TcpStream::connect(management_address(&server)).unwrap()).collect();
+    let beside = management(&server).get("/v1/pools", &headers).unwrap();
+    assert_eq!(beside.status, 200, "{}", beside.body);
+    assert_eq!(known.get("/v1/pools", &headers).unwrap().status, 200, "it is still open");
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    drop(silent);
+    server.stop();
+}
+
+#[test]
+fn strangers_who_ask_too_much_take_nothing_of_those_with_a_token() {
+    let managed = Managed::with(
+        Rig::sqlite(),
+        vec![Pool::new(1, 2, LONG)],
+        "management.address = \"127.0.0.1:0\"\nmanagement.requests_per_second = 20",
+    );
+    let server = managed.start();
+    let token = token();
+    let (made, text) = managed
+        .change(async |change| change.create_token("t", Role::Read, None, [9; 40]).await)
+        .map(|(grant, token)| (grant, format!("Bearer {}", token.reveal())))
+        .unwrap();
+    let guess = format!("Bearer rw_{}_guess", made.id);
+    let mut refused = 0;
+    for _ in 0..60 {
+        let mut stranger = management(&server);
+        let answer = stranger.get("/v1/pools", &[("authorization", &guess)]).unwrap();
+        refused += u32::from(answer.status == 429);
+        assert!([401, 429].contains(&answer.status), "{}", answer.body);
+    }
+    assert!(refused > 10, "{refused}");
+    for known in [&token, &text] {
+        let answer = management(&server).get("/v1/pools", &[("authorization", known)]).unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+    server.stop();
+}
+
+/// A page whose name was made to lead to this machine asks with that name.
+#[test]
+fn an_address_of_this_machine_alone_answers_to_no_other_name_and_nothing_is_to_be_kept() {
+    let managed = Managed::with(
+        Rig::sqlite(),
+        vec![Pool::new(1, 2, LONG)],
+        "management.address = \"127.0.0.1:0\"\nmanagement.hosts = [\"admin.example\"]",
+    );
+    let server = managed.start();
+    let ask = |target: &str, host: &str| {
+        let more = format!("authorization: {}\r\nconnection: close\r\n", token());
+        let text = format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n{more}\r\n");
+        converse(&server, text.as_bytes()).0
+    };
+    for host in ["localhost", "127.0.0.1:8081", "[::1]:8081", "admin.example:8081"] {
+        assert!(ask("/v1/pools", host).contains("200 OK"), "{host}");
+    }
+    for host in ["evil.example", "evil.example:8081", "10.0.0.1", ""] {
+        assert!(ask("/v1/pools", host).contains("421 Misdirected"), "{host}");
+    }
+    assert!(ask("http://evil.example/v1/pools", "localhost").contains("421 Misdirected"));
+    for (target, host) in [
+        ("/v1/pools", "localhost"),
+        ("/v1/pools", "evil.example"),
+        ("/v1/pools.csv", "localhost"),
+        ("/v1/openapi.json", "localhost"),
+        ("/nothing", "localhost"),
+        ("/api/2013-07-01/7/advertisers/1/advertiser_campaigns/1/ring_pools.json", "localhost"),
+    ] {
+        let answer = ask(target, host);
+        assert!(answer.contains("cache-control: no-store\r\n"), "{target}: {answer}");
+        assert!(answer.contains("x-content-type-options: nosniff\r\n"), "{target}: {answer}");
+    }
+    server.stop();
+}
+
+/// The published API allows a token in the body, so that is read before anybody knows whose it is.
+#[test]
+fn bodies_of_strangers_take_no_more_memory_than_they_may() {
+    let managed = Managed::with(
+        Rig::sqlite(),
+        vec![Pool::new(1, 2, LONG)],
+        "management.address = \"127.0.0.1:0\"\nlimits.bodies_bytes = \"1MiB\"",
+    );
+    let server = managed.start();
+    let path = "/api/2013-07-01/7/advertisers/1/advertiser_campaigns/1/ring_pools.json";
+    let part = vec![b'x'; 3 << 20];
+    let stalled = |_| {
+        let mut stream = TcpStream::connect(management_address(&server)).unwrap();
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4000000\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let _ = stream.write_all(&part);
+        stream
+    };
+    // One list of 32 MiB always fits, so ten of these do, and no more.
+    let mut open: Vec<TcpStream> = (0..16).map(stalled).collect();
+    let mut refused = 0;
+    for stream in &mut open {
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let mut answer = [0; 512];
+        let Ok(bytes) = stream.read(&mut answer) else { continue };
+        let answer = String::from_utf8_lossy(&answer[..bytes]);
+        assert!(answer.contains("503") && answer.contains("retry-after: 1"), "{answer}");
+        refused += 1;
+    }
+    assert!(refused >= 5, "{refused}");
+    let token = token();
+    let beside = management(&server).get("/v1/pools", &[("authorization", &token)]).unwrap();
+    assert_eq!(beside.status, 200, "{}", beside.body);
+    drop(open);
+    server.stop();
+}
+
+#[test]
+fn an_end_that_can_be_seen_in_two_ways_ends_the_connection() {
+    let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
+    let server = managed.start();
+    let smuggled = "GET /v1/pools HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    for path in ["/v1/pools", "/v1/numbers", "/nothing"] {
+        let text = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: {}\r\n\
+             transfer-encoding: chunked\r\n\r\n0\r\n\n{smuggled}",
+            token()
+        );
+        let (got, _) = converse(&server, text.as_bytes());
+        assert_eq!(got.matches("HTTP/1.1 ").count(), 1, "{got}");
+        assert!(got.contains("connection: close"), "{got}");
+    }
+    server.stop();
+}
+
+#[test]
+fn an_ordinary_file_in_the_place_of_the_socket_stays() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("admin.sock");
+    let at = format!("management.address = \"unix:{}\"", path.display());
+    let managed = Managed::with(Rig::sqlite(), vec![Pool::new(1, 2, LONG)], &at);
+    std::fs::write(&path, "precious").unwrap();
+    let refused = Server::try_start(managed.site.serve(&[])).unwrap_err();
+    assert!(refused.log.contains("management cannot listen"), "{}", refused.log);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    std::fs::remove_file(&path).unwrap();
+    // Over the socket of a server that was killed; not over that of one that serves.
+    managed.start().kill();
+    let server = managed.start();
+    assert!(Server::try_start(managed.site.serve(&["--data", "elsewhere"])).is_err());
     server.stop();
 }

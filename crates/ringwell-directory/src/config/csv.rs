@@ -155,7 +155,7 @@ impl<'a> Line<'a> {
 
     fn get(&self, column: &str) -> Option<&'a str> {
         let place = self.header.iter().position(|name| name == column)?;
-        self.record.get(place).map(str::trim)
+        self.record.get(place).map(|cell| unguarded(cell.trim()))
     }
 
     pub(super) fn read<T>(
@@ -182,6 +182,24 @@ impl<'a> Line<'a> {
     pub(super) fn fault(&self, column: &str, error: ValueError) {
         self.source.fault(Some(self.number), column.to_owned(), error);
     }
+}
+
+/// Whether a spreadsheet would take a cell for a formula, if the apostrophes before it are gone.
+fn is_formula(cell: &str) -> bool {
+    cell.trim_start_matches('\'').starts_with(['=', '+', '-', '@', '\t', '\r'])
+}
+
+/// A cell for a list that people may open in a spreadsheet: one that would be a formula there gets an
+/// apostrophe in front. [`unguarded`] takes it away.
+#[must_use]
+pub fn guarded(cell: String) -> String {
+    if is_formula(&cell) { format!("'{cell}") } else { cell }
+}
+
+/// What [`guarded`] was given.
+#[must_use]
+pub fn unguarded(cell: &str) -> &str {
+    cell.strip_prefix('\'').filter(|_| is_formula(cell)).unwrap_or(cell)
 }
 
 fn line(number: u64) -> u32 {

@@ -46,6 +46,9 @@ pub(super) fn read(
     management.set(&mut config.management.address, "address", text(str::parse));
     let a_second = whole(&limits::REQUESTS_PER_SECOND);
     management.set(&mut config.management.requests_per_second, "requests_per_second", a_second);
+    if let Some(hosts) = management.take_list("hosts", text(parse_host)) {
+        config.management.hosts = hosts;
+    }
     management.finish();
     application::read(file, base, config);
     growth::read(file.section("growth"), &mut config.growth);
@@ -58,6 +61,16 @@ pub(super) fn read(
         sites::read(site, &mut config.sites);
     }
     file.has("data")
+}
+
+/// A name of a machine, without a port.
+fn parse_host(text: &str) -> Result<String, ValueError> {
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    if !text.is_empty() && text.bytes().all(is_name) {
+        return Ok(text.to_owned());
+    }
+    Err(ValueError::new("must be the name of a machine, without a port")
+        .hint("write \"admin.example\""))
 }
 
 fn read_limits(mut section: Section<'_, '_>, into: &mut Limits) {

@@ -4,6 +4,7 @@ use ringwell_core::{Millis, PoolId};
 
 use super::super::Overrides;
 use super::super::tests::{check, lines, load_files};
+use super::{guarded, unguarded};
 
 #[track_caller]
 fn check_csv(csv: &str, said: &str) {
@@ -87,4 +88,18 @@ pools.csv:1: lifetime: there is no such column; there are id, ring_pool_key, lif
     );
     let toml = "data = \"/data\"\nring_pools = \"other.csv\"";
     check(toml, "other.csv: cannot be read: No such file or directory (os error 2)\n");
+}
+
+#[test]
+fn a_cell_that_would_be_a_formula_is_guarded_and_comes_back_as_it_was() {
+    for cell in
+        ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "'=1", "''-1", "=cmd|' /C calc'!A0"]
+    {
+        let guarded = guarded(cell.to_owned());
+        assert!(guarded.starts_with('\'') && unguarded(&guarded) == cell, "{guarded}");
+    }
+    for cell in ["", "a=1", "'", "'tis", "8885550100", "x-1"] {
+        assert_eq!(guarded(cell.to_owned()), cell);
+        assert_eq!(unguarded(cell), cell);
+    }
 }

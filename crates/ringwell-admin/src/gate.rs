@@ -1,0 +1,190 @@
+//! What each request passes before a handler sees it.
+//!
+//! Owns how much may be asked, by those who are known and by strangers; the names under which this
+//! address may be asked; and the memory that bodies may take together. What a strangers' flood uses
+//! up is not that of those with a token. Source: docs/spec/management.md, "Limits".
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::Request;
+use axum::http::header;
+use hyper::body::Frame;
+use ringwell_core::Millis;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::limit::Limit;
+
+/// Of the requests a second, strangers get this part beside those of the known.
+const STRANGERS_PART: u32 = 2;
+/// The beginning of each body lies in its connection's buffer.
+const BUFFERED_BYTES: usize = 16 * 1024;
+
+/// Set for a connection on which somebody has shown a token: it is not cut for another one. Put
+/// into the extensions of requests by whoever has the connection.
+#[derive(Clone, Debug, Default)]
+pub struct Recognized(pub Arc<AtomicBool>);
+
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// `None`: any will do.
+    hosts: Option<Vec<String>>,
+    known: Limit,
+    strangers: Limit,
+    bodies: Arc<Semaphore>,
+}
+
+impl Gate {
+    pub(crate) fn new(
+        hosts: Option<Vec<String>>,
+        requests_per_second: u32,
+        bodies_bytes: usize,
+    ) -> Self {
+        Self {
+            hosts,
+            known: Limit::new(requests_per_second),
+            strangers: Limit::new((requests_per_second / STRANGERS_PART).max(1)),
+            bodies: Arc::new(Semaphore::new(bodies_bytes.min(Semaphore::MAX_PERMITS))),
+        }
+    }
+
+    /// Takes a request of the known or of strangers; else says in how many seconds there is one.
+    pub(crate) fn take(&self, is_known: bool, now: Millis) -> Result<(), u64> {
+        if is_known { self.known.take(now) } else { self.strangers.take(now) }
+    }
+
+    /// Whether the request names this address. A page whose name was made to lead here (DNS
+    /// rebinding) names itself. Programs that send no name are no browsers.
+    pub(crate) fn is_meant(&self, request: &Request) -> bool {
+        let Some(hosts) = &self.hosts else { return true };
+        let field = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or(""));
+        let names = [field, request.uri().authority().map(|authority| authority.as_str())];
+        names.into_iter().flatten().all(|host| is_one_of(hosts, host))
+    }
+
+    /// Counts what the request's body takes.
+    pub(crate) fn meter(&self, request: Request) -> (Request, Arc<Room>) {
+        let free = Arc::clone(&self.bodies);
+        let room =
+            Arc::new(Room { free, taken: Mutex::default(), is_over: AtomicBool::new(false) });
+        let metered = Arc::clone(&room);
+        (request.map(|inner| Body::new(Metered { inner, room: metered })), room)
+    }
+}
+
+/// Whether `host`, perhaps with a port, is this machine itself or one of `hosts`.
+fn is_one_of(hosts: &[String], host: &str) -> bool {
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _port)) => address,
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let is_loopback = name.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    is_loopback
+        || name.eq_ignore_ascii_case("localhost")
+        || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// What one body takes of the memory for all, until the request is answered.
+#[derive(Debug)]
+pub(crate) struct Room {
+    free: Arc<Semaphore>,
+    /// Bytes that have come, and those that are taken for them.
+    taken: Mutex<(usize, Option<OwnedSemaphorePermit>)>,
+    is_over: AtomicBool,
+}
+
+impl Room {
+    /// Whether the body was given up because there was no room.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = taken.0.saturating_sub(BUFFERED_BYTES);
+        taken.0 = taken.0.saturating_add(bytes);
+        let more = u32::try_from(taken.0.saturating_sub(BUFFERED_BYTES) - before).ok();
+        let more = more.and_then(|n| Arc::clone(&self.free).try_acquire_many_owned(n).ok());
+        let Some(more) = more else {
+            self.is_over.store(true, Ordering::Relaxed);
+            return false;
+        };
+        match &mut taken.1 {
+            Some(permit) => permit.merge(more),
+            none @ None => *none = Some(more),
+        }
+        true
+    }
+}
+
+/// A body that is counted, and has no trailer fields: the HTTP library takes LF alone in front of
+/// them, and would read the next request as one of them.
+struct Metered {
+    inner: Body,
+    room: Arc<Room>,
+}
+
+impl HttpBody for Metered {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => match frame.data_ref().map(Bytes::len) {
+                None => Some(Err(axum::Error::new("trailer fields are not taken"))),
+                Some(bytes) if self.room.take(bytes) => Some(Ok(frame)),
+                Some(_) => Some(Err(axum::Error::new("there is no room for the body"))),
+            },
+            end => end,
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_this_machine_alone_answers_to_its_own_names() {
+        let hosts = vec!["Admin.example".to_owned()];
+        for host in [
+            "localhost",
+            "LOCALHOST:8081",
+            "localhost.",
+            "127.0.0.1",
+            "127.0.0.53:1",
+            "[::1]:8081",
+            "admin.example",
+            "admin.example:8081",
+        ] {
+            assert!(is_one_of(&hosts, host), "{host}");
+        }
+        for host in ["", "evil.example", "localhost.evil.example", "10.0.0.1", "[fe80::1]", ":80"] {
+            assert!(!is_one_of(&hosts, host), "{host}");
+        }
+    }
+
+    #[test]
+    fn strangers_take_nothing_of_the_known() {
+        let (gate, now) = (Gate::new(None, 4, 0), Millis(1_000_000));
+        let passed = |is_known| (0..100).filter(|_| gate.take(is_known, now).is_ok()).count();
+        assert_eq!([passed(false), passed(true), passed(false)], [2, 4, 0]);
+    }
+}
