@@ -4,20 +4,39 @@ use std::io::{self, IsTerminal};
 
 use anyhow::Context;
 use ringwell_directory::{Log, LogFormat};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// What `log.level` lets through.
+/// Parses `log.level`: a level, or levels by module, separated by commas.
 ///
 /// # Errors
-/// If it is no level and no list of directives.
-pub(crate) fn filter(log: &Log) -> anyhow::Result<EnvFilter> {
-    EnvFilter::try_new(&log.level).with_context(|| {
+/// If the text is neither.
+pub(crate) fn filter(log: &Log) -> anyhow::Result<Targets> {
+    let filter = log.level.split(',').try_fold(Targets::new(), |filter, directive| {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
+        match directive.trim().split_once('=') {
+            None => Some(filter.with_default(level(directive)?)),
+            Some(("", _)) => None,
+            Some((module, text)) if module.chars().all(is_name) => {
+                Some(filter.with_target(module, level(text)?))
+            }
+            Some(_) => None,
+        }
+    });
+    filter.with_context(|| {
         format!(
             "log.level, or RINGWELL_LOG_LEVEL, cannot be {:?}; write e.g. \"info\" or \
              \"warn,ringwell_node=debug\"",
             log.level
         )
     })
+}
+
+fn level(text: &str) -> Option<LevelFilter> {
+    let is_word = text.trim().chars().all(|c| c.is_ascii_alphabetic());
+    text.trim().parse().ok().filter(|_| is_word)
 }
 
 /// Sends the program's log lines to stderr from now on.
@@ -32,11 +51,13 @@ pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    if is_text {
-        lines.with_ansi(is_terminal && std::env::var_os("NO_COLOR").is_none()).init();
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let lines = if is_text {
+        let is_coloured = is_terminal && std::env::var_os("NO_COLOR").is_none();
+        lines.with_ansi(is_coloured).boxed()
     } else {
-        lines.json().flatten_event(true).init();
-    }
+        lines.json().flatten_event(true).boxed()
+    };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
     Ok(())
 }
