@@ -62,6 +62,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     } else {
         summary.skip("counts", "valgrind is not installed: .ci/run does it");
     }
+    summary.step("packages", xtask().args(["dist", "--smoke"]));
     summary.step("benchmarks", xtask().args(["bench", "all", "--smoke"]));
     summary.finish()
 }

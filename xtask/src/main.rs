@@ -9,6 +9,7 @@ mod chart;
 mod ci;
 mod clients;
 mod counts;
+mod dist;
 mod jmeter;
 mod shell;
 mod soak;
@@ -40,6 +41,8 @@ enum Task {
     Api,
     /// Hold instructions and allocations of a batch's path against those of bench/counts.json.
     Counts(counts::Args),
+    /// Make the packages that users install: tarballs, a Debian package, a container's context.
+    Dist(dist::Args),
     /// Run the test plan of deploy/jmeter against the demo for a few seconds.
     Jmeter,
     /// Real faults on real processes for a long time.
@@ -56,6 +59,7 @@ fn main() -> anyhow::Result<()> {
         Task::Chart => chart::run(),
         Task::Api => api::run(),
         Task::Counts(args) => counts::run(&args),
+        Task::Dist(args) => dist::run(&args),
         Task::Jmeter => jmeter::run(),
         Task::Soak(args) => soak::run(&args),
     }

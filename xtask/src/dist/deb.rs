@@ -1,0 +1,142 @@
+//! The Debian package: program, unit, account, directories, man page, completions.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use super::{Release, read, set_mode, write};
+use crate::shell::{output, run};
+
+/// Files that a package without them would not work, or not be found.
+const EXPECTED: [&str; 10] = [
+    "./usr/bin/ringwell",
+    "./lib/systemd/system/ringwell.service",
+    "./etc/ringwell/ringwell.toml",
+    "./usr/share/man/man1/ringwell.1.gz",
+    "./usr/share/bash-completion/completions/ringwell",
+    "./usr/share/zsh/vendor-completions/_ringwell",
+    "./usr/share/fish/vendor_completions.d/ringwell.fish",
+    "./usr/share/doc/ringwell/copyright",
+    "./usr/share/doc/ringwell/changelog.gz",
+    "./usr/share/doc/ringwell/ringwell.toml",
+];
+
+/// Packs the tarball's `folder` for Debian.
+pub(super) fn build(release: &Release, folder: &Path, revision: u32) -> anyhow::Result<()> {
+    let version = format!("{}-{revision}", release.version);
+    let root = release.out().join("deb");
+    let program = folder.join("bin/ringwell");
+    let copies = [
+        (program.clone(), "usr/bin/ringwell", 0o755),
+        (folder.join("share/man/man1/ringwell.1"), "usr/share/man/man1/ringwell.1", 0o644),
+        (
+            folder.join("share/completions/ringwell.bash"),
+            "usr/share/bash-completion/completions/ringwell",
+            0o644,
+        ),
+        (
+            folder.join("share/completions/_ringwell"),
+            "usr/share/zsh/vendor-completions/_ringwell",
+            0o644,
+        ),
+        (
+            folder.join("share/completions/ringwell.fish"),
+            "usr/share/fish/vendor_completions.d/ringwell.fish",
+            0o644,
+        ),
+        (folder.join("CHANGELOG.md"), "usr/share/doc/ringwell/changelog", 0o644),
+        (
+            folder.join("share/ringwell/ringwell.toml"),
+            "usr/share/doc/ringwell/ringwell.toml",
+            0o644,
+        ),
+        (folder.join("share/ringwell/cluster.toml"), "usr/share/doc/ringwell/cluster.toml", 0o644),
+    ];
+    for (from, to, mode) in copies {
+        let to = root.join(to);
+        fs::create_dir_all(to.parent().context("no folder")?)?;
+        fs::copy(&from, &to).with_context(|| from.display().to_string())?;
+        set_mode(&to, mode)?;
+    }
+    for page in ["usr/share/man/man1/ringwell.1", "usr/share/doc/ringwell/changelog"] {
+        run(Command::new("gzip").arg("-9n").arg(root.join(page)))?;
+    }
+    write(&root.join("usr/share/doc/ringwell/copyright"), &copyright(), 0o644)?;
+    write(&root.join("lib/systemd/system/ringwell.service"), &unit()?, 0o644)?;
+    write(&root.join("etc/ringwell/ringwell.toml"), &read("deploy/package/ringwell.toml")?, 0o644)?;
+    write(&root.join("DEBIAN/conffiles"), "/etc/ringwell/ringwell.toml\n", 0o644)?;
+    for script in ["postinst", "prerm", "postrm"] {
+        let text = read(&format!("deploy/package/{script}"))?;
+        write(&root.join("DEBIAN").join(script), &text, 0o755)?;
+    }
+    let kib = fs::metadata(&program)?.len() / 1024;
+    let control = control(&version, &glibc(&program)?, kib);
+    write(&root.join("DEBIAN/control"), &control, 0o644)?;
+    let file = release.out().join(format!("ringwell_{version}_amd64.deb"));
+    let mut pack = release.command("dpkg-deb");
+    // A smoke run is not to spend its time packing a program with its symbols.
+    let packing = if release.is_smoke() { "-Znone" } else { "-Zxz" };
+    run(pack.args(["--root-owner-group", packing, "--build"]).arg(&root).arg(&file))?;
+    fs::remove_dir_all(&root)?;
+    let contents = output(Command::new("dpkg-deb").arg("--contents").arg(&file))?;
+    for path in EXPECTED {
+        let is_there = contents.lines().any(|line| line.split_whitespace().last() == Some(path));
+        ensure!(is_there, "{} lacks {path}", file.display());
+    }
+    Ok(())
+}
+
+fn control(version: &str, glibc: &str, kib: u64) -> String {
+    format!(
+        "\
+Package: ringwell
+Version: {version}
+Architecture: amd64
+Maintainer: Ringwell maintainers <maintainers@ringwell.invalid>
+Installed-Size: {kib}
+Depends: libc6 (>= {glibc}), libgcc-s1, passwd, init-system-helpers
+Section: net
+Priority: optional
+Homepage: https://github.com/ringwell/ringwell
+Description: server for ring pools of telephone numbers
+ Hands out telephone numbers that no other visitor holds, remembers for whom,
+ and says so when the number rings. Speaks the published RingPool API.
+"
+    )
+}
+
+/// The unit of the repository, with the program where a package puts it.
+fn unit() -> anyhow::Result<String> {
+    let unit = read("deploy/ringwell.service")?.replace("/usr/local/bin/", "/usr/bin/");
+    // Its first lines say how to install it by hand.
+    let begin = unit.find("[Unit]").context("no [Unit]")?;
+    Ok(unit[begin..].to_owned())
+}
+
+fn copyright() -> String {
+    "\
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: ringwell
+Source: https://github.com/ringwell/ringwell
+
+Files: *
+Copyright: the Ringwell contributors
+License: Apache-2.0
+ On Debian systems, the licence is in /usr/share/common-licenses/Apache-2.0.
+"
+    .to_owned()
+}
+
+/// The oldest C library that has every symbol that the program wants.
+fn glibc(program: &Path) -> anyhow::Result<String> {
+    let symbols = output(Command::new("objdump").arg("-T").arg(program))?;
+    let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
+        let end = rest.find(|c: char| c != '.' && !c.is_ascii_digit())?;
+        let mut parts = rest[..end].split('.').map(str::parse::<u32>);
+        Some((parts.next()?.ok()?, parts.next()?.ok()?))
+    });
+    let (major, minor) = versions.max().context("the program wants no version of glibc")?;
+    Ok(format!("{major}.{minor}"))
+}

@@ -1,0 +1,220 @@
+//! `cargo xtask dist`: what users install. A tarball with glibc and one static with musl, a Debian
+//! package, a container's context, checksums, and a bill of materials.
+//!
+//! Everything but the programs is made of files in the repository and of what the program prints of
+//! itself. Times in the archives are those of the commit, so that the same commit gives the same
+//! archives.
+
+mod deb;
+mod sbom;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use crate::shell::{cargo, is_installed, output, root, run as run_command, target_dir};
+
+/// No tarball may be larger.
+const TARBALL_MAX: u64 = 15 << 20;
+
+const MUSL: &str = "x86_64-unknown-linux-musl";
+
+/// Flags of `cargo xtask dist`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Cargo profile of the programs.
+    #[arg(long, default_value = "dist")]
+    profile: String,
+    /// Where the packages are put [default: target/dist-packages].
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// The revision of the Debian package.
+    #[arg(long, default_value_t = 1)]
+    revision: u32,
+    /// Pack the program of the development build, check what is in the packages, and keep no bounds:
+    /// a step of CI.
+    #[arg(long)]
+    smoke: bool,
+}
+
+/// What all packages need.
+pub(super) struct Release {
+    pub(super) version: String,
+    /// Of the commit, in seconds since 1970.
+    time: String,
+    out: PathBuf,
+    is_smoke: bool,
+}
+
+/// Builds and packs.
+///
+/// # Errors
+/// When something does not build, is missing, or is too large.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let out = args.out.clone().unwrap_or_else(|| target_dir().join("dist-packages"));
+    if out.exists() {
+        fs::remove_dir_all(&out)?;
+    }
+    fs::create_dir_all(&out)?;
+    let time = output(Command::new("git").args(["log", "-1", "--format=%ct"]))?.trim().to_owned();
+    let release =
+        Release { version: env!("CARGO_PKG_VERSION").to_owned(), time, out, is_smoke: args.smoke };
+    let mut glibc = None;
+    for (target, libc) in [(None, "gnu"), (Some(MUSL), "musl")] {
+        if args.smoke && target.is_some() {
+            continue;
+        }
+        let program = build(&args.profile, target, args.smoke)?;
+        let name = format!("ringwell-{}-x86_64-linux-{libc}", release.version);
+        let folder = release.folder(&name, &program)?;
+        release.tarball(&name)?;
+        if target.is_some() {
+            release.container(&folder)?;
+        } else {
+            glibc = Some(folder);
+        }
+    }
+    let folder = glibc.context("no program with glibc")?;
+    if is_installed("dpkg-deb") {
+        deb::build(&release, &folder, args.revision)?;
+    } else {
+        println!("dpkg-deb is not installed: no Debian package");
+    }
+    sbom::write(&release.out.join(format!("ringwell-{}.cdx.json", release.version)))?;
+    release.checksums()
+}
+
+/// The program, as cargo has built it.
+fn build(profile: &str, target: Option<&str>, smoke: bool) -> anyhow::Result<PathBuf> {
+    if smoke {
+        return Ok(target_dir().join("debug/ringwell"));
+    }
+    let mut command = cargo();
+    command.args(["build", "--locked", "-p", "ringwell-cli", "--profile", profile]);
+    let mut folder = target_dir();
+    if let Some(target) = target {
+        ensure!(
+            is_installed("musl-gcc"),
+            "musl-gcc is not installed (Debian: musl-tools); also: rustup target add {target}"
+        );
+        command.args(["--target", target]);
+        folder.push(target);
+    }
+    run_command(&mut command)?;
+    Ok(folder.join(if profile == "dev" { "debug" } else { profile }).join("ringwell"))
+}
+
+impl Release {
+    /// The folder `name` with everything that a tarball holds.
+    fn folder(&self, name: &str, program: &Path) -> anyhow::Result<PathBuf> {
+        let folder = self.out.join(name);
+        let stripped = folder.join("bin/ringwell");
+        fs::create_dir_all(folder.join("bin"))?;
+        run_command(
+            Command::new("strip").arg("--strip-all").arg("-o").arg(&stripped).arg(program),
+        )?;
+        set_mode(&stripped, 0o755)?;
+        let printed = |words: &[&str]| output(Command::new(&stripped).args(words));
+        let generated = [
+            ("share/man/man1/ringwell.1", printed(&["man"])?),
+            ("share/completions/ringwell.bash", printed(&["completions", "bash"])?),
+            ("share/completions/_ringwell", printed(&["completions", "zsh"])?),
+            ("share/completions/ringwell.fish", printed(&["completions", "fish"])?),
+        ];
+        for (path, text) in generated {
+            write(&folder.join(path), &text, 0o644)?;
+        }
+        let copied = [
+            ("LICENSE", "LICENSE"),
+            ("CHANGELOG.md", "CHANGELOG.md"),
+            ("README.md", "README.md"),
+            ("deploy/ringwell.toml", "share/ringwell/ringwell.toml"),
+            ("deploy/cluster.toml", "share/ringwell/cluster.toml"),
+            ("deploy/ringwell.service", "share/ringwell/ringwell.service"),
+        ];
+        for (from, to) in copied {
+            write(&folder.join(to), &read(from)?, 0o644)?;
+        }
+        Ok(folder)
+    }
+
+    /// Packs the folder `name`.
+    fn tarball(&self, name: &str) -> anyhow::Result<()> {
+        let file = self.out.join(format!("{name}.tar.gz"));
+        let mut tar = Command::new("tar");
+        tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
+        tar.arg(format!("--mtime=@{}", self.time)).args(["-I", "gzip -9n", "-C"]).arg(&self.out);
+        run_command(tar.arg("-cf").arg(&file).arg(name))?;
+        let bytes = fs::metadata(&file)?.len();
+        println!("{}: {:.1} MiB", file.display(), bytes as f64 / f64::from(1 << 20));
+        ensure!(
+            self.is_smoke || bytes <= TARBALL_MAX,
+            "{} has {bytes} bytes, more than {TARBALL_MAX}",
+            file.display()
+        );
+        Ok(())
+    }
+
+    /// The context of a container: the static program in an empty image.
+    fn container(&self, folder: &Path) -> anyhow::Result<()> {
+        let name = format!("ringwell-{}-container", self.version);
+        let context = self.out.join(&name);
+        write(&context.join("Containerfile"), &read("deploy/package/Containerfile")?, 0o644)?;
+        fs::create_dir_all(context.join("data"))?;
+        // The user of the image may write there.
+        set_mode(&context.join("data"), 0o777)?;
+        fs::copy(folder.join("bin/ringwell"), context.join("ringwell"))?;
+        self.tarball(&name)
+    }
+
+    /// Writes the SHA-256 of every file that is published.
+    fn checksums(&self) -> anyhow::Result<()> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.out)? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                names.push(entry.file_name());
+            }
+        }
+        names.sort();
+        let sums = output(Command::new("sha256sum").args(&names).current_dir(&self.out))?;
+        fs::write(self.out.join("SHA256SUMS"), &sums)?;
+        print!("{sums}");
+        Ok(())
+    }
+
+    /// A command with the time of the commit, for programs that go by it.
+    pub(super) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("SOURCE_DATE_EPOCH", &self.time);
+        command
+    }
+
+    pub(super) fn out(&self) -> &Path {
+        &self.out
+    }
+
+    pub(super) const fn is_smoke(&self) -> bool {
+        self.is_smoke
+    }
+}
+
+/// A file of the repository.
+pub(super) fn read(path: &str) -> anyhow::Result<String> {
+    fs::read_to_string(root().join(path)).with_context(|| path.to_owned())
+}
+
+/// Writes a file, its folders too.
+pub(super) fn write(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    fs::create_dir_all(path.parent().context("no folder")?)?;
+    fs::write(path, text).with_context(|| path.display().to_string())?;
+    set_mode(path, mode)
+}
+
+pub(super) fn set_mode(path: &Path, mode: u32) -> anyhow::Result<()> {
+    let set = fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    set.with_context(|| path.display().to_string())
+}
