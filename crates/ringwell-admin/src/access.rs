@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use axum::extract::Request;
 use axum::http::{Uri, header};
 use percent_encoding::percent_decode_str;
-use ringwell_directory::TokenHash;
+use ringwell_directory::{TokenHash, TokenHashes};
 use ringwell_store::{Grant, Role, Store, StoreError};
 
 /// Who has been let in.
@@ -36,7 +36,7 @@ pub(crate) enum Denied {
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
     store: Store,
-    hashes: Arc<[TokenHash]>,
+    hashes: TokenHashes,
     /// Those of the store, as they were not long ago. Only for [`Self::recognizes`].
     seen: Arc<Mutex<Seen>>,
 }
@@ -52,8 +52,8 @@ struct Seen {
 const SEEN_AGE: Duration = Duration::from_secs(1);
 
 impl Door {
-    pub(crate) fn new(store: Store, hashes: Vec<TokenHash>) -> Self {
-        Self { store, hashes: hashes.into(), seen: Arc::default() }
+    pub(crate) fn new(store: Store, hashes: TokenHashes) -> Self {
+        Self { store, hashes, seen: Arc::default() }
     }
 
     /// Whether a token is worth anything. Says nothing of what it may do; [`Self::enter`] does. Costs
@@ -61,7 +61,7 @@ impl Door {
     pub(crate) async fn recognizes(&self, token: Option<&str>) -> bool {
         let Some(token) = token.map(str::as_bytes) else { return false };
         let matches = |hashes: &[TokenHash]| TokenHash::any_matches(hashes, token);
-        if matches(&self.hashes) || matches(&self.seen().hashes) {
+        if self.hashes.accept(token) || matches(&self.seen().hashes) {
             return true;
         }
         {
@@ -95,7 +95,7 @@ impl Door {
         network: Option<&str>,
     ) -> Result<Visitor, Denied> {
         let token = token.ok_or(Denied::Unknown)?;
-        let visitor = if TokenHash::any_matches(&self.hashes, token.as_bytes()) {
+        let visitor = if self.hashes.accept(token.as_bytes()) {
             Visitor { who: "configured token".to_owned(), role: Role::Admin, network: None }
         } else {
             let grant = self.store.verify_token(token).await.map_err(Denied::Store)?;

@@ -22,7 +22,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use ringwell_directory::TokenHash;
+use ringwell_directory::TokenHashes;
 use ringwell_store::Store;
 
 use access::Door;
@@ -53,7 +53,7 @@ pub struct Management {
     /// The server.
     pub live: Arc<dyn Live>,
     /// Hashes of tokens that may do everything: those of the configuration file.
-    pub token_sha256: Vec<TokenHash>,
+    pub token_sha256: TokenHashes,
     /// Requests a second of those with a token that are answered, and beside them half as many of
     /// strangers; what comes beyond gets a 429.
     pub requests_per_second: u32,

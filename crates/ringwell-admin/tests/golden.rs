@@ -156,7 +156,7 @@ async fn fresh(data: &Path) -> Router {
     router(Management {
         store,
         live: Arc::new(Quiet),
-        token_sha256: vec![Token::parse(ADMIN).unwrap().hash()],
+        token_sha256: vec![Token::parse(ADMIN).unwrap().hash()].into(),
         requests_per_second: 10_000,
         hosts: None,
         bodies_bytes: 0,

@@ -14,10 +14,11 @@ use ringwell_directory::{
     parse_lifetime, parse_shards,
 };
 
-use crate::{check, haproxy, journal, load, plan, pools, restore, shards};
+use crate::{backup, check, doctor, haproxy, journal, load, plan, pools, restore, shards, top};
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done, 1 failed, 2 wrong usage.
+Exit codes: 0 done; 1 failed, or found what was looked for (verify, check, import, doctor); 2 wrong
+usage, and for `check` a file that cannot be read.
 
 Start with
   ringwell demo
@@ -69,17 +70,42 @@ pub(crate) struct Ringwell {
     pub(crate) command: Command,
 }
 
+/// In the order of a user's life: try it, plan, set up, run, measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve the ring pools of a configuration
-    #[command(after_help = SERVE_HELP)]
-    Serve(Serve),
     /// Make ring pools to play with, and serve them
     #[command(after_help = DEMO_HELP)]
     Demo(Demo),
+    /// Say how many numbers a pool needs, or what machines a cluster does
+    #[command(after_help = plan::HELP)]
+    Plan(Box<plan::Args>),
+    /// Look whether this machine and a configuration are fit to serve
+    #[command(after_help = doctor::HELP)]
+    Doctor(doctor::Args),
+    /// Make a management token: the secret on stdout, its setting on stderr
+    #[command(after_help = TOKEN_HELP)]
+    Token,
+    /// Serve the ring pools of a configuration
+    #[command(after_help = SERVE_HELP)]
+    Serve(Serve),
+    /// Manage the ring pools of a running server that keeps them in a database
+    #[command(after_help = pools::HELP)]
+    Pools(Box<pools::Args>),
+    /// Show which ring pools overflow, and why
+    #[command(after_help = top::HELP)]
+    Top(top::Args),
+    /// Copy a server's data while it serves, and check the copy
+    #[command(after_help = backup::HELP)]
+    Backup(backup::Args),
+    /// Put a copy of a data directory back, so that the next start hands out nothing in doubt
+    #[command(after_help = restore::HELP)]
+    Restore(restore::Args),
     /// Look at journals without changing them
     #[command(after_help = JOURNAL_HELP)]
     Journal(journal::Args),
+    /// Show which shard owns which buckets, and move them between running nodes
+    #[command(after_help = shards::HELP)]
+    Shards(shards::Args),
     /// Print a configuration of haproxy for the nodes of a cluster
     #[command(after_help = haproxy::HELP)]
     Haproxy(haproxy::Args),
@@ -89,21 +115,6 @@ pub(crate) enum Command {
     /// Judge a history: did the server keep its promises?
     #[command(after_help = check::HELP)]
     Check(check::Args),
-    /// Say how many numbers a pool needs, or what machines a cluster does
-    #[command(after_help = plan::HELP)]
-    Plan(Box<plan::Args>),
-    /// Manage the ring pools of a running server that keeps them in a database
-    #[command(after_help = pools::HELP)]
-    Pools(Box<pools::Args>),
-    /// Show which shard owns which buckets, and move them between running nodes
-    #[command(after_help = shards::HELP)]
-    Shards(shards::Args),
-    /// Put a copy of a data directory back, so that the next start hands out nothing in doubt
-    #[command(after_help = restore::HELP)]
-    Restore(restore::Args),
-    /// Make a management token: the secret on stdout, its setting on stderr
-    #[command(after_help = TOKEN_HELP)]
-    Token,
     /// Print a completion script for a shell
     Completions {
         /// The shell that is to complete `ringwell`

@@ -32,6 +32,9 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// A server that answers a call later than this is given up. Moving many buckets takes seconds.
 const ANSWER_MAX: Duration = Duration::from_mins(2);
 
+/// A server that does not say by then how it is hangs.
+const HEALTH_MAX: Duration = Duration::from_secs(3);
+
 /// A server: `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url(Listen);
@@ -131,6 +134,8 @@ impl fmt::Display for CallError {
 #[derive(Debug)]
 pub(crate) struct Caller {
     runtime: Runtime,
+    /// A call that has no answer by then is given up.
+    answer_max: Duration,
     authorization: Option<HeaderValue>,
 }
 
@@ -156,7 +161,16 @@ impl Caller {
             Ok(value)
         });
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { runtime, authorization: authorization.transpose()? })
+        Ok(Self { runtime, answer_max: ANSWER_MAX, authorization: authorization.transpose()? })
+    }
+
+    /// Without a token, for questions that a living server answers at once.
+    ///
+    /// # Errors
+    /// If there can be no runtime.
+    pub(crate) fn for_health() -> anyhow::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { runtime, answer_max: HEALTH_MAX, authorization: None })
     }
 
     /// # Errors
@@ -220,7 +234,7 @@ impl Caller {
                 Ok(Err(error)) => return Err(not_there(url, &error)),
                 Err(_) => return Err(not_there(url, &"no connection within 5 seconds")),
             };
-            let answering = timeout(ANSWER_MAX, exchange(stream, request)).await;
+            let answering = timeout(self.answer_max, exchange(stream, request)).await;
             let answered = answering.map_err(|_| lost("nothing came in time".to_owned()))?;
             answered.map_err(|error| lost(error.to_string()))
         })

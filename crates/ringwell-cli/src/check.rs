@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ringwell_check::{Line, Summary, Verdict, Violation, check};
+use ringwell_check::{Line, Rule, Summary, Verdict, Violation, check};
 use serde_json::{Value, json};
 
 use crate::texts::print;
@@ -13,11 +13,18 @@ pub(crate) const HELP: &str = "\
 Reads what `ringwell load --history` wrote and `ringwell load finish` added; several files are one
 history. The rules C1 to C11 stand in docs/spec/checker.md.
 
-Exit codes: 0 clean, 1 a promise was not kept, 2 a file cannot be read.
+Exit codes: 0 clean by all rules that could be judged, 1 a promise was not kept, 2 a file cannot be
+read. Rules that need more than the files hold are listed as not judged.
 
 Examples:
   ringwell check run.jsonl
   ringwell check client-1.jsonl client-2.jsonl node-a.jsonl --json";
+
+/// What to type so that more rules are judged.
+const ADD_MORE: &str = "\
+`ringwell load finish HISTORY --journal DATA` adds a server's journal and state; with --look-up URL
+and --token-file FILE also look-ups
+";
 
 /// Longest part of a line that people are shown.
 const SHOWN: usize = 600;
@@ -54,7 +61,11 @@ fn told(verdict: &Verdict) -> String {
     let mut text = String::new();
     match &verdict.first {
         Some(first) => text += &violated(first),
-        None => text += "clean\n",
+        None if verdict.not_judged.is_empty() => text += "clean\n",
+        None => {
+            let (judged, all) = (verdict.judged.len(), Rule::ALL.len());
+            let _ = writeln!(text, "clean by {judged} of {all} rules; see \"not judged\" below");
+        }
     }
     if verdict.violations.values().sum::<usize>() > 1 {
         let counts = verdict.violations.iter();
@@ -66,6 +77,9 @@ fn told(verdict: &Verdict) -> String {
     let _ = writeln!(text, "judged: {}", judged.join(" "));
     for (rule, why) in &verdict.not_judged {
         let _ = writeln!(text, "not judged: {}: {why}", rule.code());
+    }
+    if !verdict.not_judged.is_empty() {
+        text += ADD_MORE;
     }
     text
 }
@@ -122,6 +136,7 @@ fn in_json(verdict: &Verdict) -> Value {
     let summary = &verdict.summary;
     json!({
         "clean": verdict.first.is_none(),
+        "complete": verdict.not_judged.is_empty(),
         "first": first,
         "violations": violations.collect::<serde_json::Map<_, _>>(),
         "judged": verdict.judged.iter().map(|rule| rule.code()).collect::<Vec<_>>(),

@@ -1,7 +1,8 @@
 //! `ringwell demo`: ring pools to play with, and a server for them.
 //!
-//! Writes `demo-pools.csv` and `demo-token` into the data directory; an existing token is kept,
-//! so that what was pasted yesterday works today.
+//! Writes `demo-pools.csv`, `load-pools.csv` and `demo-token` into the data directory. An existing
+//! token is kept, so that what was pasted yesterday works today.
+//! Invariant: `ringwell load` uses up no number of the pools that a person plays with.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -11,11 +12,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ringwell_core::Millis;
 use ringwell_directory::{
     Config, Directory, Overrides, RingPool, Token, demo_pools, write_demo_csv,
 };
 use ringwell_node::Directories;
-use ringwell_node::disk::DataLock;
+use ringwell_node::disk::{DataLock, LockError};
 
 use crate::args::Demo;
 use crate::serve::{cores, show, variable};
@@ -24,6 +26,18 @@ use crate::{logs, texts};
 
 /// The exit code of arguments that cannot be, as clap has it.
 const WRONG_USAGE: u8 = 2;
+
+/// Pools that are only for `ringwell load`, beside those to play with.
+const LOAD_POOLS: u32 = 200;
+
+/// Their numbers come free at once: a server that is measured hands out more than any pool has.
+const LOAD_LIFETIME: Millis = Millis(10);
+
+/// Pools of a lifetime up to this stand load themselves, and get no others beside them.
+const BRIEF: Millis = Millis(1000);
+
+/// Segments a quarter of the default size: a demo should not take 256 MiB before its first request.
+const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// Makes the pools or finds them, serves them until a signal ends it, and prints requests to try.
 ///
@@ -38,7 +52,9 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(WRONG_USAGE));
         }
     };
+    let load_pools = load_pools(&args);
     let mut config = Config::new(PathBuf::from("demo-data"), cores());
+    config.journal.segment_bytes = SEGMENT_BYTES;
     // No proxy has to notice that it goes.
     config.drain_pause = Duration::ZERO;
     match Overrides::from_variables(variable) {
@@ -53,12 +69,28 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         format!("cannot make the directory {}; choose another with --data", data.display())
     })?;
     // Refuses now what the server would refuse later, before another demo's list is written over.
-    drop(DataLock::acquire(&data)?);
+    drop(DataLock::acquire(&data).map_err(|error| match error {
+        LockError::File(_) => {
+            let advice = format!("cannot use {}; choose another with --data", data.display());
+            anyhow::Error::from(error).context(advice)
+        }
+        held => held.into(),
+    })?);
     let origin = keep_list(&data.join("demo-pools.csv"), &pools)?;
-    config.management.token_sha256.push(keep_token(&data.join("demo-token"))?.hash());
+    let load_list = data.join("load-pools.csv");
+    if load_pools.is_empty() {
+        // One of an earlier demo would name pools that this one does not have.
+        let _ = fs::remove_file(&load_list);
+    } else {
+        keep_list(&load_list, &load_pools)?;
+    }
+    let token = keep_token(&data.join("demo-token"))?;
+    let hashes = &config.management.token_sha256;
+    hashes.replace(&[&hashes.current()[..], &[token.hash()]].concat());
 
-    let story = Story::new(origin, &pools, &config);
-    let directory = match Directory::new(1, pools, config.shards) {
+    let story = Story::new(origin, &pools, load_pools.len(), &config);
+    let all = [pools, load_pools].concat();
+    let directory = match Directory::new(1, all, config.shards) {
         Ok(directory) => directory,
         Err(faults) => return Ok(show(&faults)),
     };
@@ -68,6 +100,16 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     };
     ringwell_node::serve(config, directory, None, Directories::default(), Box::new(tell))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The pools that `ringwell load` asks unless told otherwise; none if the others stand load, or if
+/// there are no numbers left for them.
+fn load_pools(args: &Demo) -> Vec<RingPool> {
+    if args.lifetime <= BRIEF {
+        return Vec::new();
+    }
+    let all = demo_pools(args.pools.saturating_add(LOAD_POOLS), args.numbers, LOAD_LIFETIME);
+    all.map_or_else(|_| Vec::new(), |mut all| all.split_off(args.pools as usize))
 }
 
 /// Writes the list of `pools` to `path`, unless that is what it holds.

@@ -59,7 +59,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn settings(path: Option<&Path>) -> Result<Config, Vec<Fault>> {
     match path {
         None => Ok(Config::new(PathBuf::new(), cores())),
-        Some(path) => load(path, variable, Overrides::default(), cores()).map(|(config, _)| config),
+        Some(path) => {
+            // Only deadline and limits are read: a configuration that gets `data` from a node's own
+            // flag or variable will do.
+            let flags = Overrides { data: Some(PathBuf::new()), ..Overrides::default() };
+            load(path, variable, flags, cores()).map(|(config, _)| config)
+        }
     }
 }
 

@@ -53,6 +53,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Whether every journal and snapshot in a data directory is sound; `out` gets the findings.
+///
+/// # Errors
+/// If there is no journal, or it cannot be read.
+pub(crate) fn verify_directory(path: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
+    verify::directory(path, out)
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let cause = error.downcast_ref::<io::Error>();
     cause.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

@@ -30,7 +30,8 @@ Latencies are those of answers with status 200, and of batches that timed out. C
 early; its table is still printed. Exit code 0 says that the run took place, not that all was well.
 
 Examples:
-  ringwell load --pools demo-data/demo-pools.csv
+  ringwell load                         beside `ringwell demo`, started in the same folder
+  ringwell load --pools pools.csv
   ringwell load http://10.0.0.7:8080 --rate 1000/s --duration 60s --hdr run.hgrm --report run.html
   ringwell load unix:/run/ringwell.sock --rate 2k/s --ramp 10s --spike 20s,5s,x4 --json >a.json
   ringwell load http://a:8080 http://b:8080 --history run.jsonl --duration 10s
@@ -96,7 +97,7 @@ struct Run {
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
     targets: Vec<Target>,
     /// The pools and their keys: a list as `ringwell demo` writes it into its data directory
-    /// [default: demo-pools.csv in ./data, else in ./demo-data]
+    /// [default: load-pools.csv or demo-pools.csv in ./data or ./demo-data, the first that exists]
     #[arg(long, value_name = "FILE")]
     pools: Option<PathBuf>,
     /// Rows of each batch
@@ -200,10 +201,13 @@ fn measure(args: Run) -> anyhow::Result<ExitCode> {
     print(text.as_bytes())
 }
 
-/// The list that is taken if none is named.
+/// The list that is taken if none is named: rather pools that a demo made for load.
 fn usual_list() -> PathBuf {
-    let listed = PathBuf::from("data/demo-pools.csv");
-    if listed.exists() { listed } else { PathBuf::from("demo-data/demo-pools.csv") }
+    let folders = ["data", "demo-data"];
+    let names = ["load-pools.csv", "demo-pools.csv"];
+    let paths = folders.iter().flat_map(|folder| names.map(|name| Path::new(folder).join(name)));
+    let mut paths = paths.collect::<Vec<_>>().into_iter();
+    paths.find(|path| path.exists()).unwrap_or_else(|| PathBuf::from("demo-data/load-pools.csv"))
 }
 
 /// Writes a result to its file, if one is asked for.

@@ -5,10 +5,12 @@
 //! to stderr.
 
 mod args;
+mod backup;
 mod call;
 mod check;
 mod demo;
 mod directory;
+mod doctor;
 mod haproxy;
 mod journal;
 mod load;
@@ -16,11 +18,14 @@ mod logs;
 mod man;
 mod plan;
 mod pools;
+mod progress;
 mod restore;
 mod serve;
 mod shards;
 mod story;
+mod table;
 mod texts;
+mod top;
 
 use std::io;
 use std::process::ExitCode;
@@ -32,6 +37,9 @@ use crate::args::{Command, Ringwell};
 fn main() -> ExitCode {
     let result = match Ringwell::parse().command {
         Command::Serve(serve) => serve::run(serve),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Backup(args) => backup::run(&args),
         Command::Demo(demo) => demo::run(demo),
         Command::Journal(args) => journal::run(&args),
         Command::Haproxy(args) => haproxy::run(&args),

@@ -12,7 +12,6 @@ mod numbers;
 mod purchases;
 mod server;
 mod show;
-mod table;
 mod tokens;
 
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -27,6 +26,7 @@ use serde_json::{Value, json};
 use self::server::Server;
 use crate::call::Url;
 use crate::plan::parse_share;
+use crate::table;
 use crate::texts::print;
 
 pub(crate) const HELP: &str = "\

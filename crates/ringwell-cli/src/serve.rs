@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
-use ringwell_directory::{Cluster, Directory, Fault, load};
+use ringwell_directory::{Cluster, Config, Directory, Fault, Overrides, RingPoolKey, load};
 use ringwell_node::{Directories, Membership, disk, live};
 
 use crate::args::Serve;
@@ -19,9 +19,9 @@ const FAULTS_SHOWN_MAX: usize = 100;
 /// If the server cannot start or does not end well. Faults of the configuration are printed.
 pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let flags = args.server.overrides(args.data);
-    let (config, mut directory) = match load(&args.config, variable, flags.clone(), cores()) {
+    let (config, mut directory) = match read(&args.config, flags.clone()) {
         Ok(loaded) => loaded,
-        Err(faults) => return Ok(show_of_file(&faults, &args.config)),
+        Err(code) => return Ok(code),
     };
     let member = match args.cluster.as_deref().zip(args.node.as_deref()) {
         None => None,
@@ -67,8 +67,11 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     for warning in member.iter().flat_map(|member| member.cluster().warnings()) {
         tracing::warn!("{warning}");
     }
+    let hashes = config.management.token_sha256.clone();
     let reload = move || {
-        load(&args.config, variable, flags.clone(), cores()).map(|(_, directory)| directory)
+        let (config, directory) = load(&args.config, variable, flags.clone(), cores())?;
+        hashes.replace(&config.management.token_sha256.current());
+        Ok(directory)
     };
     let mut directories = Directories::default();
     match kept {
@@ -76,11 +79,44 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         Some(kept) => {
             let (handle, orders) = live();
             directories.orders = Some(orders);
+            directories.reload_settings = Some(Box::new(move || reload().map(drop)));
             kept.follow(handle, &config)?;
         }
     }
     ringwell_node::serve(config, directory, member, directories, Box::new(|_| ()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The configuration at `path`; or the exit code, after its faults were printed.
+fn read(path: &Path, flags: Overrides) -> Result<(Config, Directory), ExitCode> {
+    let loaded =
+        load(path, variable, flags, cores()).map_err(|faults| show_of_file(&faults, path))?;
+    match placeholder(&loaded.1) {
+        None => Ok(loaded),
+        Some(fault) => {
+            eprintln!("{}: {fault}", path.display());
+            Err(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// What keys of the sample configuration begin with: anyone can read them.
+const PLACEHOLDER: &str = "change-me";
+
+/// Names the pools whose keys nobody has changed, if there are any.
+fn placeholder(directory: &Directory) -> Option<String> {
+    let is_sample = |key: &RingPoolKey| key.reveal().starts_with(PLACEHOLDER);
+    let pools = directory.pools().iter();
+    let pools =
+        pools.filter(|pool| is_sample(pool.key()) || pool.next_key().is_some_and(is_sample));
+    let ids: Vec<_> = pools.map(|pool| pool.id().to_string()).collect();
+    (!ids.is_empty()).then(|| {
+        format!(
+            "ring_pool_key: ring pools {} have keys of the sample, which are no secrets; make one \
+             for each, e.g. by `openssl rand -hex 16`",
+            ids.join(", ")
+        )
+    })
 }
 
 /// The node `name` of the cluster that the file at `path` describes.

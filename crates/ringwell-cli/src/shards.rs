@@ -10,6 +10,8 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use hyper::body::Bytes;
+use hyper::{Method, StatusCode};
 use ringwell_directory::BUCKETS;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -35,6 +37,9 @@ Examples:
 /// overflow.
 const PIECE: usize = 32;
 
+/// As wide as the longest state of a node.
+const STATE_WIDTH: usize = 9;
+
 const MOVES: &str = "/v1/shards/moves";
 
 #[derive(Debug, clap::Args)]
@@ -45,9 +50,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Print the shards with their nodes, addresses and buckets
+    /// Print the shards with their nodes, how these answer, addresses and buckets
     List {
-        /// Print JSON: what `GET /v1/shards` says of the owners
+        /// Print JSON: the owners by `GET /v1/shards`, and how each node answers
         #[arg(long)]
         json: bool,
         /// Print the owners as [[buckets]] of a cluster file
@@ -170,20 +175,35 @@ impl Overview {
         Ok(Self { owners, json })
     }
 
-    fn table(&self) -> String {
+    /// How each node answers now, by its name: the owners that a node reports come from the map, and
+    /// a node that has died stays in it.
+    fn states(&self, caller: &Caller) -> BTreeMap<&str, &'static str> {
+        let mut states = BTreeMap::new();
+        for owner in &self.owners {
+            states.entry(owner.node.as_str()).or_insert_with(|| state(caller, &owner.listen));
+        }
+        states
+    }
+
+    fn table(&self, states: &BTreeMap<&str, &'static str>) -> String {
         let mut text = String::new();
         let places = |owner: &Owner| owner.listen.join(" ");
         let wide = |width: fn(&Owner) -> usize| self.owners.iter().map(width).max();
         let node = wide(|owner| owner.node.len()).unwrap_or_default().max("node".len());
         let place =
             wide(|owner| owner.listen.join(" ").len()).unwrap_or_default().max("listen".len());
-        let _ = writeln!(text, "shard  {:node$}  {:place$}  count  buckets", "node", "listen");
+        let _ = writeln!(
+            text,
+            "shard  {:node$}  {:STATE_WIDTH$}  {:place$}  count  buckets",
+            "node", "state", "listen"
+        );
         for owner in &self.owners {
             let (count, buckets) = (owner.buckets.len(), ranges(&owner.buckets));
             let line = format!(
-                "{:5}  {:node$}  {:place$}  {count:5}  {buckets}",
+                "{:5}  {:node$}  {:STATE_WIDTH$}  {:place$}  {count:5}  {buckets}",
                 owner.shard,
                 owner.node,
+                states.get(owner.node.as_str()).unwrap_or(&"unknown"),
                 places(owner)
             );
             let _ = writeln!(text, "{}", line.trim_end());
@@ -218,11 +238,16 @@ impl Overview {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::List { json, toml, access } => {
-            let overview = Overview::ask(&Caller::new(access)?, &access.url)?;
+            let caller = Caller::new(access)?;
+            let overview = Overview::ask(&caller, &access.url)?;
             let text = match (json, toml) {
-                (true, _) => serde_json::to_string_pretty(&overview.json)? + "\n",
+                (true, _) => {
+                    let mut json = overview.json.clone();
+                    json["states"] = json!(overview.states(&Caller::for_health()?));
+                    serde_json::to_string_pretty(&json)? + "\n"
+                }
                 (false, true) => overview.toml(),
-                (false, false) => overview.table(),
+                (false, false) => overview.table(&overview.states(&Caller::for_health()?)),
             };
             print(text.as_bytes())
         }
@@ -305,6 +330,20 @@ fn abort(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
     print(format!("node {node} has {} buckets back\n", back["buckets"]).as_bytes())
 }
 
+/// How the node that listens there answers a load balancer's question.
+fn state(caller: &Caller, listen: &[String]) -> &'static str {
+    for place in listen {
+        let Ok(url) = place.parse::<Url>() else { continue };
+        match caller.send(&url, Method::GET, "/readyz", ("application/json", Bytes::new())) {
+            Ok((StatusCode::OK, _)) => return "ready",
+            Ok(_) => return "not ready",
+            Err(CallError::Lost { .. }) => return "hangs",
+            Err(_) => {}
+        }
+    }
+    "no answer"
+}
+
 fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
     let overview = Overview::ask(caller, url)?;
     let names: BTreeSet<&str> = overview.owners.iter().map(|owner| owner.node.as_str()).collect();
@@ -330,6 +369,14 @@ fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
             } else {
                 format!("still its own: {} buckets, {}", left.len(), ranges(&left))
             };
+            if matches!(error.downcast_ref(), Some(CallError::NotThere { .. })) {
+                bail!(
+                    "node {node} does not answer, and only it can give its buckets away with their \
+                     lockouts ({left}). Start it, then drain it. If its machine is lost, give its \
+                     buckets to others by a new cluster file: see \"A machine has died\" in \
+                     docs/operations.md. {error:#}"
+                );
+            }
             bail!("node {node} is not drained ({left}); run this again. {error:#}");
         }
         left.retain(|bucket| !piece.contains(bucket));

@@ -23,6 +23,8 @@ pub(crate) struct Story {
     /// Where the pools come from, in one word, and what they are.
     pools: String,
     kept: String,
+    /// How to send load, if there are pools for that.
+    load: String,
     shards: u16,
     /// A batch of two rows.
     body: String,
@@ -32,7 +34,12 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    pub(crate) fn new(origin: Origin, pools: &[RingPool], config: &Config) -> Self {
+    pub(crate) fn new(
+        origin: Origin,
+        pools: &[RingPool],
+        load_pools: usize,
+        config: &Config,
+    ) -> Self {
         let data = config.data.display();
         let first = pools.first();
         let numbers = first.map_or(0, RingPool::number_count);
@@ -46,11 +53,18 @@ impl Story {
             Origin::Changed => ("made", ", in place of those that were there"),
         };
         let count = pools.len();
+        let load = match load_pools {
+            0 => String::new(),
+            more => format!(
+                "\n  load    {more} more pools, whose numbers come free at once, for `ringwell load`"
+            ),
+        };
         Self {
             pools: format!(
                 "{verb:<7} {count} ring pools of {numbers} numbers, lifetime {lifetime}{instead}"
             ),
             kept: format!("{data}, durability {durability}; keys in {data}/demo-pools.csv"),
+            load,
             shards: config.shards,
             body: body(pools),
             number: number.map_or(String::new(), |range| range.first().to_string()),
@@ -61,21 +75,21 @@ impl Story {
     /// The text, with a final newline.
     pub(crate) fn tell(&self, addresses: &[String]) -> String {
         let (options, base) = curl_target(addresses.first().map_or("", String::as_str));
-        let Self { pools, kept, shards, body, number, token_file } = self;
+        let Self { pools, kept, load, shards, body, number, token_file } = self;
         let shards = if *shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };
         let addresses = addresses.join(", ");
         format!(
             "\
 Ringwell demo
   {pools}
-  data    {kept}
+  data    {kept}{load}
   serves  {addresses}, {shards}
 
 Two numbers, please:
-  curl {options}-d '{body}' {base}/api/2013-07-01/bulk.json
+  curl -w '\\n' {options}-d '{body}' {base}/api/2013-07-01/bulk.json
 
 Who got number {number}?
-  curl {options}-H \"Authorization: Bearer $(cat {token_file})\" \
+  curl -w '\\n' {options}-H \"Authorization: Bearer $(cat {token_file})\" \
 '{base}/v1/attributions?number={number}'
 
 Ctrl-C ends it.

@@ -31,8 +31,28 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// The sample as it is.
+const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/ringwell.toml");
+
+/// A copy of the sample with keys of its own.
 fn sample() -> String {
-    format!("{}/../../deploy/ringwell.toml", env!("CARGO_MANIFEST_DIR"))
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("check-sample.toml");
+    let text = fs::read_to_string(SAMPLE).unwrap().replace("\"change-me-", "\"of-the-tests-");
+    // Tests run side by side: each finds a whole file.
+    let own = path.with_extension(format!("{:?}", std::thread::current().id()));
+    fs::write(&own, text).unwrap();
+    fs::rename(own, &path).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn keys_of_the_sample_are_refused() {
+    for args in [&["serve", "--config", SAMPLE, "--check"][..], &["serve", "--config", SAMPLE]] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(1));
+        let said = stderr(&output);
+        assert!(said.contains("ring pools 16, 17 have keys of the sample"), "{said}");
+    }
 }
 
 #[test]

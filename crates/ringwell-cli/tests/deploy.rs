@@ -27,7 +27,8 @@ fn the_kubernetes_manifest_configures_both_of_its_nodes() {
     let manifest = deploy("kubernetes.yaml");
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    fs::write(path("ringwell.toml"), embedded(&manifest, "ringwell.toml")).unwrap();
+    let config = embedded(&manifest, "ringwell.toml").replace("change-me-", "of-the-tests-");
+    fs::write(path("ringwell.toml"), config).unwrap();
     let cluster = embedded(&manifest, "cluster.toml").replace("/etc/ringwell-secret/", "");
     fs::write(path("cluster.toml"), cluster).unwrap();
     fs::write(path("cluster.secret"), "a-secret-of-the-tests\n").unwrap();

@@ -46,6 +46,22 @@ fn a_violation_is_told_with_its_lines_and_the_nearest_fault() {
 }
 
 #[test]
+fn a_history_that_lacks_the_journal_is_not_called_clean_without_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("clients.jsonl");
+    let whole = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/history/clean.jsonl");
+    let whole = fs::read_to_string(whole).unwrap();
+    let seen = whole.lines().filter(|line| !line.contains("\"k\":\"jrn\""));
+    fs::write(&path, seen.collect::<Vec<_>>().join("\n") + "\n").unwrap();
+    let path = path.to_str().unwrap();
+    let text = stdout(&check(&[path]));
+    assert!(text.starts_with("clean by "), "{text}");
+    assert!(text.contains(" of 11 rules") && text.contains("load finish HISTORY"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&stdout(&check(&[path, "--json"]))).unwrap();
+    assert_eq!((&json["clean"], &json["complete"]), (&true.into(), &false.into()));
+}
+
+#[test]
 fn programs_get_the_same_as_json() {
     let output = check(&["c9-late.jsonl", "--json"]);
     assert_eq!(output.status.code(), Some(1));

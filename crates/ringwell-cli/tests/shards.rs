@@ -92,7 +92,8 @@ fn buckets_are_listed_moved_and_drained() {
     let before = ask(&servers[0]);
     let listed = nodes.run(&["list", "--url", &nodes.a]);
     let text = stdout(&listed);
-    assert!(text.starts_with("shard  node  listen"), "{text}");
+    assert!(text.starts_with("shard  node  state      listen"), "{text}");
+    assert_eq!(text.matches("  ready  ").count(), 3, "{text}");
     assert!(text.contains(&nodes.b) && text.ends_with(" 342  682-1023\n"), "{text}");
     assert_eq!(nodes.owners(), ["0-340", "682-1023", "341-681"]);
 
@@ -137,6 +138,11 @@ fn what_goes_wrong_is_said_with_what_to_do() {
     fails(&["drain", "c", "--url", &nodes.a], "the cluster has no node c; it has a, b");
     fails(&["drain", "a", "--url", &nodes.a], "run this again");
     assert_eq!(a.log().matches("buckets have moved").count(), 0);
+
+    // Node b is down: it is shown as that, and draining it is not a matter of trying again.
+    let listed = nodes.run(&["list", "--url", &nodes.a]);
+    assert_eq!(stdout(&listed).matches("  no answer  ").count(), 1, "{}", stdout(&listed));
+    fails(&["drain", "b", "--url", &nodes.a], "only it can give its buckets away");
 
     let mut command = ringwell(&["shards", "list", "--url", &nodes.a]);
     assert!(stderr(&command.output().unwrap()).contains("set RINGWELL_TOKEN"));

@@ -33,7 +33,7 @@ pub use self::overrides::{Overrides, VARIABLES, parse_deadline, parse_shards};
 pub use self::sites::{Consent, Site, SiteOrigin, Swap};
 pub(crate) use self::values::format_seconds;
 pub use self::values::{ValueError, parse_duration, parse_lifetime};
-use crate::{Secret, TokenHash};
+use crate::{Secret, TokenHashes};
 
 /// How a server is to run. Each field says its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Management {
     /// Hashes of the tokens that are accepted: none.
-    pub token_sha256: Vec<TokenHash>,
+    pub token_sha256: TokenHashes,
     /// Where pools in a database are managed: `127.0.0.1:8081`.
     pub address: Listen,
     /// Requests that are answered in a second there; what comes beyond gets 429: 100.
@@ -283,7 +283,8 @@ impl Config {
 impl Default for Management {
     fn default() -> Self {
         let address = Listen::Tcp { host: "127.0.0.1".to_owned(), port: 8081 };
-        Self { token_sha256: Vec::new(), address, requests_per_second: 100, hosts: Vec::new() }
+        let token_sha256 = TokenHashes::default();
+        Self { token_sha256, address, requests_per_second: 100, hosts: Vec::new() }
     }
 }
 

@@ -42,4 +42,4 @@ pub use owners::{Owner, Owners};
 pub use placement::{BUCKETS, Placement, SHARDS_MAX, bucket};
 pub use places::{AreaCode, Center, Place, Places, Point, Search, State, ZipCode};
 pub use pool::{PoolFault, PoolFields, RingPool, Tracking};
-pub use token::{Token, TokenHash, TokenHashError};
+pub use token::{Token, TokenHash, TokenHashError, TokenHashes};

@@ -4,6 +4,7 @@
 //! Invariant: a token is never shown by `Debug`.
 
 use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
@@ -15,6 +16,11 @@ pub struct Token(String);
 /// The SHA-256 of a management token. As tokens are random, it needs no salt and no slow hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenHash([u8; 32]);
+
+/// The hashes of all tokens that are accepted. Clones share them, so that a reload reaches every
+/// place that asks.
+#[derive(Clone, Debug, Default)]
+pub struct TokenHashes(Arc<RwLock<Arc<[TokenHash]>>>);
 
 /// Not 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,6 +96,40 @@ impl TokenHash {
         Self(Sha256::digest(bytes).into())
     }
 }
+
+impl TokenHashes {
+    /// The hashes as they are now.
+    #[must_use]
+    pub fn current(&self) -> Arc<[TokenHash]> {
+        // Nobody panics while holding it: what is in it is whole.
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Accepts these tokens from now on, and no others.
+    pub fn replace(&self, hashes: &[TokenHash]) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = hashes.into();
+    }
+
+    /// Whether `presented` is one of the tokens.
+    #[must_use]
+    pub fn accept(&self, presented: &[u8]) -> bool {
+        TokenHash::any_matches(&self.current(), presented)
+    }
+}
+
+impl From<Vec<TokenHash>> for TokenHashes {
+    fn from(hashes: Vec<TokenHash>) -> Self {
+        Self(Arc::new(RwLock::new(hashes.into())))
+    }
+}
+
+impl PartialEq for TokenHashes {
+    fn eq(&self, other: &Self) -> bool {
+        self.current() == other.current()
+    }
+}
+
+impl Eq for TokenHashes {}
 
 impl fmt::Display for TokenHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

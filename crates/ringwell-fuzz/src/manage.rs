@@ -194,7 +194,7 @@ async fn ask_all(text: &[u8], store: &Store) -> Vec<(String, StatusCode)> {
     let router = router(Management {
         store: store.clone(),
         live: Arc::new(Quiet),
-        token_sha256: vec![Token::parse(TOKEN).unwrap().hash()],
+        token_sha256: vec![Token::parse(TOKEN).unwrap().hash()].into(),
         requests_per_second: u32::MAX,
         hosts: None,
         bodies_bytes: usize::MAX,

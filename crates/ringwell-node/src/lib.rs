@@ -53,5 +53,5 @@ pub use listen::ListenError;
 pub use live::{Live, LiveError, Orders, PoolAsked, PoolState, live};
 pub use membership::Membership;
 pub use memory::bodies_bytes;
-pub use run::{Directories, OnReady, Reload, serve};
+pub use run::{Directories, OnReady, Reload, ReloadSettings, serve};
 pub use start::{Alone, open_alone};

@@ -60,6 +60,15 @@ impl Listeners {
         Ok(all)
     }
 
+    /// Fails as [`Self::bind`] would, and keeps nothing: a start that is bound to fail should leave no
+    /// journals behind.
+    ///
+    /// # Errors
+    /// [`ListenError`] names the address and what to do.
+    pub(crate) fn probe(addresses: &[Listen]) -> Result<(), ListenError> {
+        Self::bind(addresses, 0).map(drop)
+    }
+
     fn add_unix(&mut self, path: &Path) -> io::Result<()> {
         let listener = bind_unix(path)?;
         self.paths.push(path.to_owned());

@@ -214,7 +214,7 @@ pub(crate) async fn take(
 }
 
 /// Asks the shard of this node that owns `pool`, if one does.
-async fn look_at<T>(
+pub(crate) async fn look_at<T>(
     node: &Node,
     peers: &Peers,
     pool: PoolId,
@@ -242,7 +242,7 @@ async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'static str,
 }
 
 /// In parts, so that no shard is kept from its rows.
-async fn asked(node: &Node, peers: &Peers) -> Vec<PoolAsked> {
+pub(crate) async fn asked(node: &Node, peers: &Peers) -> Vec<PoolAsked> {
     let directory = node.directory();
     let mut asked = Vec::with_capacity(directory.pool_count());
     for shard in peers.shards().filter(|shard| node.is_own(*shard)) {

@@ -26,6 +26,8 @@ pub(crate) enum Look {
     Unused { place: Place, since: Millis, reply: oneshot::Sender<Vec<NumberRange>> },
     /// Why rows for it that this thread took in had no number, though the pool was not exhausted.
     Refused { pool: PoolId, reply: oneshot::Sender<[u64; Reason::ALL.len()]> },
+    /// The same counts of the pools that have most of them, at most so many pools.
+    MostRefused { pools: usize, reply: oneshot::Sender<Vec<(PoolId, u64)>> },
 }
 
 /// Answers on the shard's thread.
@@ -47,6 +49,9 @@ pub(crate) fn answer(thread: &ShardThread, look: Look) {
         }
         Look::Refused { pool, reply } => {
             let _ = reply.send(thread.stats.refused_of(pool));
+        }
+        Look::MostRefused { pools, reply } => {
+            let _ = reply.send(thread.stats.most_refused(pools));
         }
     }
 }

@@ -1,15 +1,21 @@
-//! SIGHUP: the pools of the configuration are read again and take effect while the node serves.
+//! SIGHUP: pools and management tokens of the configuration are read again while the node serves.
 
 use crate::change::{self, ChangeError};
 use crate::mesh::Peers;
 use crate::node::Node;
-use crate::run::Reload;
+use crate::run::Directories;
 
 /// Reads the pools again. What cannot be read, or cannot be, leaves everything as it is, and says
 /// so in the log.
-pub(crate) async fn again(node: &Node, peers: &Peers, reload: Option<&mut Reload>) {
-    let Some(reload) = reload else {
-        tracing::warn!("SIGHUP: these pools come from no file; nothing is read again");
+pub(crate) async fn again(node: &Node, peers: &Peers, directories: &mut Directories) {
+    let Some(reload) = &mut directories.reload else {
+        match directories.reload_settings.as_mut().map(|reload| reload()) {
+            Some(Ok(())) => tracing::info!(
+                "SIGHUP: the management tokens were read again; the pools are in the database"
+            ),
+            Some(Err(faults)) => refuse(&faults),
+            None => tracing::warn!("SIGHUP: nothing comes from a file; nothing is read again"),
+        }
         return;
     };
     let read = match reload() {
@@ -24,7 +30,7 @@ pub(crate) async fn again(node: &Node, peers: &Peers, reload: Option<&mut Reload
                 version = next.version(),
                 ring_pools = next.pool_count(),
                 numbers = next.number_count(),
-                "SIGHUP: the pools were read again; other settings need a restart"
+                "SIGHUP: the pools and management tokens were read again; other settings need a restart"
             );
         }
         Err(ChangeError::Rules(faults)) => refuse(&faults),

@@ -72,11 +72,16 @@ const MEMORY_NUMBER_BYTES: u64 = 128;
 /// Reads the pools again, when the node is told to by SIGHUP.
 pub type Reload = Box<dyn FnMut() -> Result<Directory, Vec<Fault>> + Send>;
 
+/// Reads settings again; they reach those who use them by what they share with the configuration.
+pub type ReloadSettings = Box<dyn FnMut() -> Result<(), Vec<Fault>> + Send>;
+
 /// How the directory changes while the node serves.
 #[derive(Default)]
 pub struct Directories {
     /// By SIGHUP.
     pub reload: Option<Reload>,
+    /// By SIGHUP too, where pools come from elsewhere: reads what else may change while serving.
+    pub reload_settings: Option<ReloadSettings>,
     /// By whoever keeps the directory.
     pub orders: Option<Orders>,
 }
@@ -108,6 +113,7 @@ pub fn serve(
         Durability::Memory => None,
         Durability::Disk | Durability::Os => Some(LockWatch::begin(&config.data)?),
     };
+    Listeners::probe(&config.listen)?;
     warn_of_disk(&config, durability);
     let (course, told) = watch::channel(Course::Begin);
     let (reports, told_by_shards) = mpsc::unbounded_channel();
@@ -139,7 +145,7 @@ pub fn serve(
                 tokio::select! {
                     name = signals.next() => {
                         if name == "SIGHUP" {
-                            reload::again(&node, &peers, directories.reload.as_mut()).await;
+                            reload::again(&node, &peers, &mut directories).await;
                             continue;
                         }
                         tracing::info!(signal = name, "draining");

@@ -2,6 +2,7 @@
 //! thread for a copy.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -156,6 +157,17 @@ impl Stats {
     /// How many rows for `pool` were, by [`Reason::ALL`].
     pub(crate) fn refused_of(&self, pool: PoolId) -> [u64; Reason::ALL.len()] {
         self.refused.borrow().get(&pool).copied().unwrap_or_default()
+    }
+
+    /// The pools with most rows that no shard was there for, at most `pools` of them, with their counts.
+    pub(crate) fn most_refused(&self, pools: usize) -> Vec<(PoolId, u64)> {
+        let refused = self.refused.borrow();
+        let counts = refused.iter().map(|(pool, by_reason)| (*pool, by_reason.iter().sum()));
+        let mut counts: Vec<(PoolId, u64)> = counts.collect();
+        // By id where counts are equal: the order of a hash map is another in each process.
+        counts.sort_unstable_by_key(|(pool, count)| (Reverse(*count), *pool));
+        counts.truncate(pools);
+        counts
     }
 
     /// One batch was answered after this time.

@@ -76,7 +76,7 @@ impl Kind {
 
 /// Makes the file for its owner alone, if it is not there; SQLite gives those beside it the same
 /// mode. Keys and hashes of tokens are in them.
-fn create_private(path: &Path) -> Result<(), StoreError> {
+pub(crate) fn create_private(path: &Path) -> Result<(), StoreError> {
     let mut options = OpenOptions::new();
     let made = options.write(true).create_new(true).mode(0o600).open(path);
     match made {
@@ -87,6 +87,14 @@ fn create_private(path: &Path) -> Result<(), StoreError> {
     }
 }
 
+/// The file at `path` as the driver names it, opened in `mode`.
+pub(crate) fn sqlite_url(path: &Path, mode: &str) -> String {
+    let path = path.to_string_lossy();
+    let parts = path.split('/').map(|part| utf8_percent_encode(part, NON_ALPHANUMERIC));
+    let path: Vec<_> = parts.map(|part| part.to_string()).collect();
+    format!("sqlite://{}?mode={mode}", path.join("/"))
+}
+
 impl Database {
     pub(crate) async fn open(location: &Location) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
@@ -94,11 +102,7 @@ impl Database {
             Location::Url(url) => (Kind::Postgres, url.clone()),
             Location::File(path) => {
                 create_private(path)?;
-                let path = path.to_string_lossy();
-                let segments =
-                    path.split('/').map(|part| utf8_percent_encode(part, NON_ALPHANUMERIC));
-                let path: Vec<_> = segments.map(|part| part.to_string()).collect();
-                (Kind::Sqlite, format!("sqlite://{}?mode=rwc", path.join("/")))
+                (Kind::Sqlite, sqlite_url(path, "rwc"))
             }
         };
         let options = AnyPoolOptions::new()

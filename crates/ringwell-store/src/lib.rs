@@ -6,6 +6,7 @@
 //! the audit log; a number that a visitor may hold enters no other pool.
 //! Source: docs/spec/directory.md.
 
+mod backup;
 mod ceiling;
 mod change;
 mod database;
@@ -26,6 +27,7 @@ mod schema;
 mod store;
 mod tokens;
 
+pub use backup::{check_sqlite, copy_sqlite};
 pub use ceiling::Network;
 pub use change::Change;
 pub use database::Location;

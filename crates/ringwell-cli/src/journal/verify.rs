@@ -1,7 +1,7 @@
 //! `ringwell journal verify`: every frame, the chain, the snapshots, and a verdict.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ringwell_journal::{
@@ -19,11 +19,17 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let sound = directory(&options.directory, out)?;
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether everything in `path` is sound.
+pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
     let mut sound = true;
-    for files in shards_in(&options.directory)? {
+    for files in shards_in(path)? {
         sound &= shard(&files, out)?;
     }
-    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(sound)
 }
 
 /// A snapshot that is whole, and whether the journal's frame fits it.

@@ -73,7 +73,7 @@ fn told(report: &Value, only_bad: bool) -> String {
 /// Writes all pools; their keys are for the owner of the file only.
 pub(super) fn export(server: &Server, file: Option<&Path>) -> anyhow::Result<ExitCode> {
     let list = server.export()?;
-    let Some(file) = file else { return print(&list) };
+    let Some(file) = file.filter(|file| file.as_os_str() != "-") else { return print(&list) };
     let mut options = OpenOptions::new();
     let opened = options.write(true).create(true).truncate(true).mode(0o600).open(file);
     let written = opened.and_then(|mut out| out.write_all(&list));

@@ -46,11 +46,12 @@ fn a_drained_nodes_buckets_make_the_others_own_as_many_as_each_other() {
 
 #[test]
 fn the_table_has_a_line_for_each_shard() {
-    let text = overview(vec![owner(0, "first", "0-2,9"), owner(1, "b", "")]).table();
+    let states = BTreeMap::from([("first", "ready"), ("b", "no answer")]);
+    let text = overview(vec![owner(0, "first", "0-2,9"), owner(1, "b", "")]).table(&states);
     let wanted = "\
-shard  node   listen          count  buckets
-    0  first  127.0.0.1:8080      4  0-2,9
-    1  b      127.0.0.1:8080      0
+shard  node   state      listen          count  buckets
+    0  first  ready      127.0.0.1:8080      4  0-2,9
+    1  b      no answer  127.0.0.1:8080      0
 ";
     assert_eq!(text, wanted);
 }

@@ -1,6 +1,7 @@
 //! Ring pools from a CSV file: one a line, for those who have many.
 //!
-//! Owns its columns; a file that `ringwell demo` wrote is one too. Columns may stand in any order.
+//! Owns its columns. Files of `ringwell demo` and of `ringwell pools export` can be read too: these have
+//! a line for each run of a pool's numbers. Columns may stand in any order.
 //! How lines are read is for other CSV files too.
 
 use std::path::Path;
@@ -15,7 +16,16 @@ use super::values::{ValueError, parse_number, parse_range, parse_seconds};
 use crate::{Fault, PoolFields, RingPool};
 
 const REQUIRED: [&str; 4] = ["id", "ring_pool_key", "lifetime_seconds", "numbers"];
-const OPTIONAL: [&str; 3] = ["next_ring_pool_key", "overflow_number", "first_number"];
+const OPTIONAL: [&str; 7] = [
+    "next_ring_pool_key",
+    "overflow_number",
+    "first_number",
+    "name",
+    // In the lists of `ringwell pools export`; a file of pools has no owners of theirs.
+    "network",
+    "advertiser",
+    "campaign",
+];
 
 /// Reads the pools of the file at `path`, and adds what is wrong to `faults`.
 pub(super) fn read(path: &Path, found: &mut Found, faults: &mut Vec<Fault>) {
@@ -97,11 +107,19 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
     let numbers = numbers(line);
     let next_key = line.read_if_any("next_ring_pool_key", parse_key);
     let overflow = line.read_if_any("overflow_number", parse_number);
-    let (Some(id), Some(key), Some(lifetime), Some(numbers)) = (id, key, lifetime, numbers) else {
+    let name = line.get("name").filter(|name| !name.is_empty()).map(str::to_owned);
+    let (Some(id), Some(key), Some(lifetime), Some(mut numbers)) = (id, key, lifetime, numbers)
+    else {
         return;
     };
+    let is_next_run = |pool: &mut RingPool| pool.id() == id && *pool.key() == key;
+    let is_of_file = found.places.last().is_some_and(|place| place.file == *file);
+    if let Some(before) = is_of_file.then(|| found.pools.pop_if(is_next_run)).flatten() {
+        found.places.pop();
+        numbers = [before.numbers(), &numbers].concat();
+    }
     let fields =
-        PoolFields { id, name: None, key, next_key, lifetime, numbers, overflow, tracking: None };
+        PoolFields { id, name, key, next_key, lifetime, numbers, overflow, tracking: None };
     match RingPool::new(fields) {
         Ok(pool) => {
             found.pools.push(pool);

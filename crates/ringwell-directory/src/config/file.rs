@@ -41,7 +41,7 @@ pub(super) fn read(
 
     let mut management = file.section("management");
     if let Some(hashes) = management.take_list("token_sha256", text(parse_token_hash)) {
-        config.management.token_sha256 = hashes;
+        config.management.token_sha256.replace(&hashes);
     }
     management.set(&mut config.management.address, "address", text(str::parse));
     let a_second = whole(&limits::REQUESTS_PER_SECOND);

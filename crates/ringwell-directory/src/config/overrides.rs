@@ -73,7 +73,9 @@ impl Overrides {
         replace(&mut config.shards, self.shards.map(put_shards));
         replace(&mut config.durability, self.durability);
         replace(&mut config.deadline, self.deadline);
-        replace(&mut config.management.token_sha256, self.token_sha256);
+        if let Some(hashes) = self.token_sha256 {
+            config.management.token_sha256.replace(&hashes);
+        }
         replace(&mut config.log.format, self.log_format);
         replace(&mut config.log.level, self.log_level);
     }

@@ -119,7 +119,7 @@ fn variables_stand_above_the_file_and_flags_above_variables() {
     assert_eq!(config.durability, Durability::Os);
     let addresses: Vec<String> = config.listen.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["unix:/run/r.sock", "[::1]:80"]);
-    assert_eq!(config.management.token_sha256.len(), 1);
+    assert_eq!(config.management.token_sha256.current().len(), 1);
     assert_eq!((config.log.format, config.log.level.as_str()), (LogFormat::Json, "debug"));
 }
 

@@ -4,7 +4,6 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use ringwell_directory::TokenHash;
 
 use super::Admin;
 use super::problem::Problem;
@@ -21,9 +20,8 @@ pub(crate) async fn require_token(
         .and_then(|value| value.as_bytes().split_at_checked("Bearer ".len()))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer "))
         .map(|(_, token)| token);
-    let is_known = presented.is_some_and(|token| {
-        TokenHash::any_matches(&admin.node.config.management.token_sha256, token)
-    });
+    let hashes = &admin.node.config.management.token_sha256;
+    let is_known = presented.is_some_and(|token| hashes.accept(token));
     if is_known {
         return next.run(request).await;
     }

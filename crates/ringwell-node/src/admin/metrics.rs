@@ -15,6 +15,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Admin;
+use super::pools::{self, Overflow};
 use super::problem::Problem;
 use crate::node::Node;
 use crate::site::Outcome;
@@ -26,8 +27,9 @@ const BUCKETS_US: [u64; 13] =
 
 pub(crate) async fn get(State(admin): State<Admin>) -> Result<Response, Problem> {
     let shards = super::stats(&admin).await?;
+    let overflowing = pools::most_overflowing(&admin, pools::TOP).await;
     let mut registry = Registry::with_prefix("ringwell");
-    registry.register_collector(Box::new(Scrape { node: admin.node, shards }));
+    registry.register_collector(Box::new(Scrape { node: admin.node, shards, overflowing }));
     let mut body = String::new();
     text::encode(&mut body, &registry)
         .map_err(|error| Problem::unavailable(format!("the metrics cannot be written: {error}")))?;
@@ -43,6 +45,8 @@ type NoExemplar = [(&'static str, &'static str); 0];
 struct Scrape {
     node: Arc<Node>,
     shards: Vec<ShardStats>,
+    /// The pools with most overflow rows; few, so that labels are.
+    overflowing: Vec<Overflow>,
 }
 
 impl Scrape {
@@ -184,6 +188,17 @@ impl Scrape {
         ConstGauge::new(waiting).encode(gauge.encode_family(&[("process", "this")])?)
     }
 
+    fn overflowing(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Rows that got no number of their own, of the ten ring pools with most of them";
+        let mut family =
+            encoder.encode_descriptor("pool_overflow_rows", help, None, MetricType::Counter)?;
+        for pool in &self.overflowing {
+            let labels = [("pool", pool.ring_pool_id.to_string())];
+            ConstCounter::new(pool.rows()).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
     fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Time in the server from a request's last byte to its answer";
         let mut family = encoder.encode_descriptor(
@@ -232,6 +247,7 @@ impl Collector for Scrape {
         }
         self.overflow(encoder)?;
         self.sites(encoder)?;
+        self.overflowing(encoder)?;
         self.latency(encoder)?;
         self.links(encoder)?;
         self.counter(encoder, "allocations", "Numbers handed out", |s| s.engine.allocated)?;

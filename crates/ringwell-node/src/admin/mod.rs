@@ -8,6 +8,7 @@ mod auth;
 mod health;
 mod metrics;
 mod moves;
+mod pools;
 mod problem;
 mod release;
 mod shards;
@@ -39,6 +40,8 @@ pub(crate) fn router(node: Arc<Node>, peers: Peers) -> Router {
     let admin = Admin { node, peers };
     let v1 = Router::new()
         .route("/attributions", get(attribution::get))
+        .route("/overflow", get(pools::overflow))
+        .route("/pools/{id}/state", get(pools::state))
         .route("/releases", post(release::post))
         .route("/shards", get(shards::get))
         .route("/shards/moves", post(moves::post).delete(moves::delete))

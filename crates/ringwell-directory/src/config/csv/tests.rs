@@ -46,6 +46,21 @@ fn the_list_that_the_demo_writes_is_read_back() {
 }
 
 #[test]
+fn a_list_that_was_exported_from_a_database_is_read_with_all_runs_of_a_pool() {
+    let csv = "\
+id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers,name,network,advertiser,campaign
+1,key-of-pool-1,,8885550199,1800,8885550100,50,Spring,local,,local
+1,key-of-pool-1,,8885550199,1800,8885550160,10,Spring,local,,local
+2,key-of-pool-2,,,0.5,8885550170,1,,local,,local
+";
+    let toml = "data = \"/data\"\nring_pools = \"pools.csv\"";
+    let (_, directory) = load_files(toml, csv, &[], Overrides::default()).unwrap();
+    let pool = |id| directory.pool(PoolId(id)).unwrap();
+    assert_eq!((pool(1).number_count(), pool(2).number_count()), (60, 1));
+    assert_eq!(pool(1).name(), Some("Spring"));
+}
+
+#[test]
 fn faults_in_csv_are_placed_by_line_and_column_name() {
     check_csv(
         "\
@@ -79,7 +94,7 @@ fn a_csv_file_has_the_columns_that_it_needs_and_no_others() {
         "\
 pools.csv:1: lifetime_seconds: the column is missing
 pools.csv:1: id: the column is there twice
-pools.csv:1: lifetime: there is no such column; there are id, ring_pool_key, lifetime_seconds, numbers, next_ring_pool_key, overflow_number, first_number
+pools.csv:1: lifetime: there is no such column; there are id, ring_pool_key, lifetime_seconds, numbers, next_ring_pool_key, overflow_number, first_number, name, network, advertiser, campaign
 ",
     );
     check_csv(

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// Columns as wide as they must be, two blanks apart; those of numbers stand at the right.
 /// Characters that would steer a terminal are shown as `?`.
-pub(super) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
     let columns: Vec<(usize, bool)> = heading
@@ -36,7 +36,7 @@ pub(super) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// Without what steers a terminal.
-pub(super) fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

@@ -1,0 +1,349 @@
+//! `ringwell backup`: a copy of a data directory and its database, taken while the server serves.
+//!
+//! Owns the order of copying and the list `backup.json`. What a journal holds is checked by
+//! `ringwell journal verify`, on the copy.
+//! Invariant: each shard's copy is a true prefix of its journal, with every frame that its
+//! snapshots need. The directory of the backup appears under its name only when it was checked.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write as _};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail, ensure};
+use ringwell_directory::{Database, Overrides, load};
+use ringwell_store::{check_sqlite, copy_sqlite};
+use serde::{Deserialize, Serialize};
+
+use crate::journal::verify_directory;
+use crate::progress::Progress;
+use crate::serve::{cores, show, variable};
+use crate::texts::print;
+
+pub(crate) const HELP: &str = "\
+Copies journals, snapshots and the SQLite database while the server runs, then reads the copy back and
+checks it. A directory in PostgreSQL is backed up by pg_dump. Back up each node of a cluster. The copy
+holds allocations with their parameters: keep it as safe as the data directory. The configuration,
+its lists and its secrets are not in it.
+
+Examples:
+  ringwell backup --config /etc/ringwell/ringwell.toml --to /backup/ringwell-2026-11-22
+  ringwell backup --data ./demo-data --to ./demo-backup
+  ringwell backup --verify /backup/ringwell-2026-11-22";
+
+/// What the list of files is called.
+const LIST: &str = "backup.json";
+
+/// The directory of the database in a backup.
+const DATABASE: &str = "directory.sqlite";
+
+/// Of the list.
+const FORMAT: u32 = 1;
+
+/// A shard whose segments are dropped or written too fast to be copied whole is tried so often.
+const TRIES: u32 = 5;
+
+/// Read and written at once. Small, because within one piece a copy may see a later write without
+/// an earlier one; verifying finds that, and the shard is copied again.
+const PIECE: usize = 64 << 10;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The server's configuration: names data directory and database
+    #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
+    config: Option<PathBuf>,
+    /// The data directory, instead of the configuration's
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// A new directory for the backup
+    #[arg(long, value_name = "DIR", required_unless_present = "verify")]
+    to: Option<PathBuf>,
+    /// Check a backup that was taken before
+    #[arg(long, value_name = "DIR", conflicts_with = "to")]
+    verify: Option<PathBuf>,
+}
+
+/// `backup.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct List {
+    format: u32,
+    /// Of the program that took it.
+    version: String,
+    /// When it was begun, RFC 3339.
+    taken_at: String,
+    files: Vec<Entry>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    /// Below the backup's directory.
+    path: PathBuf,
+    bytes: u64,
+    blake3: String,
+}
+
+/// Takes a backup, or checks one.
+///
+/// # Errors
+/// If something cannot be copied, or the copy is not sound.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.verify {
+        let list = verify(path)?;
+        let (count, at) = (list.files.len(), &list.taken_at);
+        return print(format!("{}: sound, {count} files of {at}\n", path.display()).as_bytes());
+    }
+    let to = args.to.as_deref().context("name a new directory with --to")?;
+    let (data, database) = match sources(args)? {
+        Ok(found) => found,
+        Err(code) => return Ok(code),
+    };
+    ensure!(!to.exists(), "{} exists already: name a new directory with --to", to.display());
+    let partial = partial(to)?;
+    let taken = take(&data, database.as_ref(), &partial);
+    if taken.is_err() {
+        // What is half a backup should not be mistaken for one.
+        let _ = fs::remove_dir_all(&partial);
+    }
+    let list = taken?;
+    fs::rename(&partial, to).with_context(|| format!("cannot make {}", to.display()))?;
+    if let Some(parent) = to.parent() {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        File::open(parent)?.sync_all()?;
+    }
+    let mib = list.files.iter().map(|file| file.bytes).sum::<u64>() >> 20;
+    let count = list.files.len();
+    let shown = to.display();
+    let text = format!("{shown}: {count} files, {mib} MiB, copied and checked\n");
+    if matches!(database, Some(Database::Postgres(_))) {
+        eprintln!("The directory is in PostgreSQL, which is not copied here: use pg_dump.");
+    }
+    print(text.as_bytes())
+}
+
+type Sources = (PathBuf, Option<Database>);
+
+/// Data directory and database; or the exit code, after faults of the configuration were printed.
+fn sources(args: &Args) -> anyhow::Result<Result<Sources, ExitCode>> {
+    let Some(config) = &args.config else {
+        let data = args.data.clone().context(
+            "name the server's configuration with --config, or its data directory with --data",
+        )?;
+        return Ok(Ok((data, None)));
+    };
+    let flags = Overrides { data: args.data.clone(), ..Overrides::default() };
+    Ok(match load(config, variable, flags, cores()) {
+        Ok((config, _)) => Ok((config.data, config.database)),
+        Err(faults) => Err(show(&faults)),
+    })
+}
+
+/// Where the backup is built: beside its final place, so that a rename is enough.
+fn partial(to: &Path) -> anyhow::Result<PathBuf> {
+    let name = to.file_name().context("--to must name a directory")?;
+    let partial = to.with_file_name(format!("{}.partial", name.to_string_lossy()));
+    if partial.exists() {
+        bail!("{} is left from a backup that was cut off: remove it", partial.display());
+    }
+    make_directory(&partial)?;
+    Ok(partial)
+}
+
+fn make_directory(path: &Path) -> anyhow::Result<()> {
+    let made = fs::create_dir_all(path)
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o700)));
+    made.with_context(|| format!("cannot make {}", path.display()))
+}
+
+fn take(data: &Path, database: Option<&Database>, to: &Path) -> anyhow::Result<List> {
+    let taken_at = jiff::Timestamp::now().to_string();
+    let shards = shards(data)?;
+    for shard in &shards {
+        copy_shard(&data.join("journal").join(shard), &to.join("journal").join(shard))?;
+    }
+    let map = data.join("cluster-map.json");
+    if map.is_file() {
+        let copied = fs::copy(&map, to.join("cluster-map.json"));
+        copied.with_context(|| format!("cannot copy {}", map.display()))?;
+    }
+    if let Some(Database::File(path)) = database {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let copied = runtime.block_on(copy_sqlite(path, &to.join(DATABASE)));
+        copied.with_context(|| format!("cannot copy {}", path.display()))?;
+    }
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let list = List { format: FORMAT, version, taken_at, files: entries(to)? };
+    let mut out = File::create_new(to.join(LIST))?;
+    out.write_all((serde_json::to_string_pretty(&list)? + "\n").as_bytes())?;
+    out.sync_all()?;
+    verify(to)
+}
+
+/// The directories of shards.
+fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
+    let journal = data.join("journal");
+    let listed = fs::read_dir(&journal).with_context(|| {
+        format!("{} holds no journal: is it a server's data directory?", data.display())
+    })?;
+    let mut shards = Vec::new();
+    for entry in listed {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.bytes().all(|byte| byte.is_ascii_digit()) {
+            shards.push(name);
+        }
+    }
+    ensure!(!shards.is_empty(), "{} holds no journal of a shard", journal.display());
+    shards.sort_by_key(|name| name.parse::<u32>().unwrap_or(u32::MAX));
+    Ok(shards)
+}
+
+/// Copies a shard's files until none of them was dropped meanwhile and the copy is sound.
+fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let mut trouble = String::new();
+    for _ in 0..TRIES {
+        let _ = fs::remove_dir_all(to);
+        make_directory(to)?;
+        match copy_files(from, to) {
+            Ok(()) => {}
+            // Dropped between listing and opening.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                trouble = String::from("its files change too fast");
+                continue;
+            }
+            Err(error) => return Err(error).with_context(|| format!("copying {}", from.display())),
+        }
+        let mut said = Vec::new();
+        if verify_directory(to, &mut said)? {
+            return Ok(());
+        }
+        trouble = String::from_utf8_lossy(&said).into_owned();
+    }
+    bail!(
+        "{} could not be copied soundly in {TRIES} tries; `ringwell journal verify` says whether the \
+         journal itself is. The last try:\n{trouble}",
+        from.display()
+    )
+}
+
+/// Snapshots first, then segments from the newest to the oldest, each from its end to its begin: a
+/// frame that is seen was written, and so was everything that is read after it.
+fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
+    let snapshots = files(from, "rps")?;
+    for name in &snapshots {
+        copy(&from.join(name), &to.join(name))?;
+    }
+    let mut segments = files(from, "rpj")?;
+    segments.reverse();
+    for name in &segments {
+        copy(&from.join(name), &to.join(name))?;
+    }
+    // A segment that was dropped meanwhile may be in use again: then its copy is of two segments.
+    let now = files(from, "rpj")?;
+    let is_gone = segments.iter().any(|name| !now.contains(name));
+    if is_gone { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
+}
+
+/// Names of files with this extension, in order.
+fn files(directory: &Path, extension: &str) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if Path::new(&name).extension().is_some_and(|found| found == extension) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Copies from the end to the begin; pieces of zeros stay holes.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let source = File::open(from)?;
+    let bytes = source.metadata()?.len();
+    let target = File::create_new(to)?;
+    target.set_permissions(fs::Permissions::from_mode(0o600))?;
+    target.set_len(bytes)?;
+    let mut progress = Progress::new(format!("copying {}", from.display()), bytes);
+    let mut piece = vec![0; PIECE];
+    let mut end = bytes;
+    while end > 0 {
+        let begin = (end - 1) / PIECE as u64 * PIECE as u64;
+        let length = usize::try_from(end - begin).unwrap_or(PIECE);
+        source.read_exact_at(&mut piece[..length], begin)?;
+        if piece[..length].iter().any(|byte| *byte != 0) {
+            target.write_all_at(&piece[..length], begin)?;
+        }
+        progress.add(end - begin);
+        end = begin;
+    }
+    target.sync_all()
+}
+
+/// All files of a backup but its list, in order, with what is in them.
+fn entries(root: &Path) -> anyhow::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    let mut waiting = vec![root.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory)? {
+            let path = entry?.path();
+            let below = path.strip_prefix(root)?.to_owned();
+            if path.is_dir() {
+                File::open(&path)?.sync_all()?;
+                waiting.push(path);
+            } else if below != Path::new(LIST) {
+                let (bytes, blake3) = digest(&path)?;
+                entries.push(Entry { path: below, bytes, blake3 });
+            }
+        }
+    }
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(entries)
+}
+
+fn digest(path: &Path) -> anyhow::Result<(u64, String)> {
+    let mut file = File::open(path)?;
+    let total = file.metadata()?.len();
+    let mut progress = Progress::new(format!("checking {}", path.display()), total);
+    let (mut hasher, mut buffer, mut bytes) = (blake3::Hasher::new(), vec![0; 1 << 20], 0);
+    loop {
+        let got = file.read(&mut buffer)?;
+        if got == 0 {
+            return Ok((bytes, hasher.finalize().to_hex().to_string()));
+        }
+        hasher.update(&buffer[..got]);
+        bytes += got as u64;
+        progress.add(got as u64);
+    }
+}
+
+/// Holds every file of a backup against its list, and reads journals and database.
+fn verify(root: &Path) -> anyhow::Result<List> {
+    let shown = root.display();
+    let text = fs::read(root.join(LIST))
+        .with_context(|| format!("{shown} is no backup: {LIST} cannot be read"))?;
+    let list: List = serde_json::from_slice(&text).with_context(|| format!("{shown}/{LIST}"))?;
+    ensure!(
+        list.format == FORMAT,
+        "{shown} has format {}, this program knows {FORMAT}",
+        list.format
+    );
+    let found = entries(root)?;
+    for entry in &list.files {
+        let path = entry.path.display();
+        match found.iter().find(|found| found.path == entry.path) {
+            None => bail!("{shown}: {path} is missing"),
+            Some(found) => ensure!(found == entry, "{shown}: {path} has changed since"),
+        }
+    }
+    ensure!(found.len() == list.files.len(), "{shown} has files that its list does not name");
+    let mut said = Vec::new();
+    let is_sound = verify_directory(root, &mut said)?;
+    ensure!(is_sound, "{shown}: a journal is damaged\n{}", String::from_utf8_lossy(&said));
+    let database = root.join(DATABASE);
+    if database.is_file() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let checked = runtime.block_on(check_sqlite(&database));
+        checked.with_context(|| database.display().to_string())?;
+    }
+    Ok(list)
+}

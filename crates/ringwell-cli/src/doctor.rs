@@ -1,0 +1,364 @@
+//! `ringwell doctor`: whether a machine and a configuration are fit to serve.
+//!
+//! Changes nothing, but for a trial file in the data directory. Each finding says what to do.
+//! Works beside a running server, and without a configuration.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::IsTerminal;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use hyper::Method;
+use hyper::body::Bytes;
+use ringwell_directory::{Config, Database, Durability, Listen, Overrides, load};
+use ringwell_node::disk;
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+use crate::call::{Caller, Url};
+use crate::serve::{cores, variable};
+use crate::texts::print;
+
+pub(crate) const HELP: &str = "\
+Looks at the processor, memory, clock, limits and disk of this machine, and at the configuration:
+its faults, its data directory, its ports, its database, and who may read its secrets. Without
+--config and RINGWELL_CONFIG it looks at /etc/ringwell/ringwell.toml, if that is there.
+
+Exit codes: 0 fit, perhaps with notes; 1 something must be mended first.
+
+Examples:
+  ringwell doctor
+  ringwell doctor --config ringwell.toml --json";
+
+/// Where the package puts it.
+const USUAL_CONFIG: &str = "/etc/ringwell/ringwell.toml";
+
+/// Below this the disk cannot take a minute of load.
+const FREE_MIN: u64 = 1 << 30;
+
+/// A flush that takes longer makes every answer wait longer.
+const SLOW_FLUSH: Duration = Duration::from_millis(20);
+
+/// 2025-01-01: a clock before this was never set.
+const CLOCK_MIN: Duration = Duration::from_hours(482_136);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration, a TOML file
+    #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
+    config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Grade {
+    Ok,
+    Note,
+    Bad,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    grade: Grade,
+    /// What was looked at, in a word.
+    about: &'static str,
+    text: String,
+}
+
+#[derive(Debug, Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, grade: Grade, about: &'static str, text: impl Into<String>) {
+        self.0.push(Finding { grade, about, text: text.into() });
+    }
+
+    fn ok(&mut self, about: &'static str, text: impl Into<String>) {
+        self.add(Grade::Ok, about, text);
+    }
+
+    fn note(&mut self, about: &'static str, text: impl Into<String>) {
+        self.add(Grade::Note, about, text);
+    }
+
+    fn bad(&mut self, about: &'static str, text: impl Into<String>) {
+        self.add(Grade::Bad, about, text);
+    }
+}
+
+/// Looks, and prints what was found.
+///
+/// # Errors
+/// If the output cannot be written.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut findings = Findings::default();
+    findings.ok("version", format!("ringwell {}", env!("CARGO_PKG_VERSION")));
+    machine(&mut findings);
+    let usual = || Some(PathBuf::from(USUAL_CONFIG)).filter(|path| path.exists());
+    match args.config.clone().or_else(usual) {
+        Some(path) => configuration(&path, &mut findings),
+        None => findings.note("config", "no configuration to look at; name one with --config"),
+    }
+    let is_bad = findings.0.iter().any(|finding| finding.grade == Grade::Bad);
+    let text = if args.json {
+        serde_json::to_string_pretty(&findings.0)? + "\n"
+    } else {
+        drawn(&findings.0)
+    };
+    print(text.as_bytes())?;
+    Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn drawn(findings: &[Finding]) -> String {
+    let is_coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let mut text = String::new();
+    for Finding { grade, about, text: said } in findings {
+        let (word, colour) = match grade {
+            Grade::Ok => ("ok  ", "32"),
+            Grade::Note => ("note", "33"),
+            Grade::Bad => ("bad ", "31"),
+        };
+        let _ = if is_coloured {
+            writeln!(text, "\x1b[{colour}m{word}\x1b[0m  {about:<9}  {said}")
+        } else {
+            writeln!(text, "{word}  {about:<9}  {said}")
+        };
+    }
+    let count = |wanted| findings.iter().filter(|finding| finding.grade == wanted).count();
+    let _ = match (count(Grade::Bad), count(Grade::Note)) {
+        (0, 0) => writeln!(text, "\nAll is well."),
+        (0, notes) => writeln!(text, "\nFit to serve; {notes} notes."),
+        (bad, _) => writeln!(text, "\n{bad} to mend before this can serve."),
+    };
+    text
+}
+
+fn machine(findings: &mut Findings) {
+    findings.ok("cores", format!("{} for this process", cores()));
+    match memory_mib() {
+        Some(mib) if mib < 256 => {
+            findings.note("memory", format!("{mib} MiB free; ten million numbers take 3 GiB"));
+        }
+        Some(mib) => findings.ok("memory", format!("{mib} MiB free")),
+        None => findings.note("memory", "/proc/meminfo cannot be read"),
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    if now < CLOCK_MIN {
+        findings.bad("clock", "was never set; lookups of calls go by it: set it, and run chrony");
+    } else if has_time_service() {
+        findings.ok("clock", "a time service keeps it");
+    } else {
+        findings.note(
+            "clock",
+            "no time service was seen (chronyd, ntpd, systemd-timesyncd); calls are looked up by \
+             the time of day",
+        );
+    }
+}
+
+/// What programs can still have without swapping.
+fn memory_mib() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? / 1024)
+}
+
+fn has_time_service() -> bool {
+    if Path::new("/run/systemd/timesync/synchronized").exists() {
+        return true;
+    }
+    let names = ["chronyd", "ntpd", "systemd-timesyn", "openntpd", "phc2sys"];
+    let Ok(processes) = fs::read_dir("/proc") else { return false };
+    let name = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("comm")).ok();
+    processes.flatten().filter_map(name).any(|name| names.contains(&name.trim()))
+}
+
+fn configuration(path: &Path, findings: &mut Findings) {
+    let (config, directory) = match load(path, variable, Overrides::default(), cores()) {
+        Ok(loaded) => loaded,
+        Err(faults) => {
+            for fault in faults.iter().take(10) {
+                findings.bad("config", fault.to_string());
+            }
+            if let Some(more) = faults.len().checked_sub(10).filter(|more| *more > 0) {
+                findings.bad("config", format!("and {more} more faults: ringwell serve --check"));
+            }
+            return;
+        }
+    };
+    let pools = directory.pools().len();
+    findings.ok("config", format!("{}: no faults, {pools} ring pools", path.display()));
+    if config.management.token_sha256.current().is_empty() {
+        findings.note(
+            "tokens",
+            "no management token: nobody can look up calls; `ringwell token` makes one",
+        );
+    }
+    secrets(path, findings);
+    descriptors(&config, findings);
+    data(&config, findings);
+    ports(&config, findings);
+    database(&config, findings);
+}
+
+/// Whether others can read files with keys.
+fn secrets(path: &Path, findings: &mut Findings) {
+    let Ok(meta) = fs::metadata(path) else { return };
+    if meta.permissions().mode() & 0o004 == 0 {
+        findings.ok("secrets", "the configuration is hidden from other users");
+    } else {
+        let path = path.display();
+        findings.note(
+            "secrets",
+            format!("every user can read {path}, which may hold keys: chmod 640 {path}"),
+        );
+    }
+}
+
+fn descriptors(config: &Config, findings: &mut Findings) {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = config.limits.connections as u64 + 64 + 16 * u64::from(config.shards);
+    match limit.maximum {
+        Some(maximum) if maximum < wanted => findings.note(
+            "files",
+            format!(
+                "this user may open {maximum} files, {wanted} are needed for \
+                 limits.connections = {}: raise the limit (LimitNOFILE, ulimit -n)",
+                config.limits.connections
+            ),
+        ),
+        maximum => findings.ok(
+            "files",
+            maximum.map_or("no limit".to_owned(), |maximum| format!("{maximum} may be open")),
+        ),
+    }
+}
+
+fn data(config: &Config, findings: &mut Findings) {
+    if config.durability == Durability::Memory {
+        return findings.note("data", "durability \"memory\": a restart forgets every allocation");
+    }
+    let data = config.data.as_path();
+    let Some(place) = data.ancestors().find(|place| place.is_dir()) else {
+        return findings.bad("data", format!("{} cannot be made", data.display()));
+    };
+    let shown = data.display();
+    if place != data {
+        findings.ok("data", format!("{shown} will be made at the first start"));
+    }
+    space(config, place, findings);
+    match disk::probe(place) {
+        Err(error) => findings.bad(
+            "data",
+            format!("{error}; run this as the user that serves: sudo -u ringwell ringwell doctor"),
+        ),
+        Ok(probe) => {
+            let warnings = probe.warnings();
+            if warnings.is_empty() {
+                let text = format!(
+                    "{}: a flush takes {:.1?} (half of them), {:.1?} (99 of 100)",
+                    place.display(),
+                    probe.flush_p50,
+                    probe.flush_p99
+                );
+                if probe.flush_p50 > SLOW_FLUSH {
+                    findings.note("disk", text + ": every answer waits for one");
+                } else {
+                    findings.ok("disk", text);
+                }
+            }
+            for warning in warnings {
+                findings.note("disk", warning);
+            }
+        }
+    }
+}
+
+fn space(config: &Config, place: &Path, findings: &mut Findings) {
+    let Ok(found) = rustix::fs::statvfs(place) else { return };
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let shards = u64::from(config.shards);
+    let journal = &config.journal;
+    let start = shards * journal.segment_bytes * (1 + u64::from(journal.spare_segments));
+    let most = shards * (journal.history_bytes + 2 * journal.snapshot_every_bytes);
+    let [free_mib, start_mib, most_mib] = [free, start, most].map(|bytes| bytes >> 20);
+    let text = format!(
+        "{free_mib} MiB free; the journal takes {start_mib} MiB at the start and up to {most_mib} \
+         MiB"
+    );
+    if free < start.max(FREE_MIN) {
+        findings.bad("space", text);
+    } else if free < most {
+        findings.note("space", text + ": lower journal.history_bytes, or watch the disk");
+    } else {
+        findings.ok("space", text);
+    }
+}
+
+fn ports(config: &Config, findings: &mut Findings) {
+    let caller = Caller::for_health();
+    let manages = config.database.is_some().then_some(&config.management.address);
+    for address in config.listen.iter().chain(manages) {
+        if is_free(address) {
+            findings.ok("port", format!("{address} is free"));
+            continue;
+        }
+        let server = address.to_string().parse::<Url>().ok().zip(caller.as_ref().ok());
+        let health = server.and_then(|(url, caller)| {
+            caller.send(&url, Method::GET, "/healthz", ("application/json", Bytes::new())).ok()
+        });
+        match health.map(|(_, body)| serde_json::from_slice::<serde_json::Value>(&body)) {
+            Some(Ok(health)) if health["version"].is_string() => {
+                let version = health["version"].as_str().unwrap_or_default();
+                findings.ok("port", format!("{address}: ringwell {version} serves there"));
+            }
+            // The management address answers nothing without a token.
+            Some(_) if Some(address) == manages => {
+                findings.ok("port", format!("{address}: a server answers there"));
+            }
+            _ => findings.bad(
+                "port",
+                format!("{address} cannot be listened on: is another program there? `ss -ltnp`"),
+            ),
+        }
+    }
+}
+
+fn is_free(address: &Listen) -> bool {
+    match address {
+        Listen::Tcp { host, port } => TcpListener::bind((host.as_str(), *port)).is_ok(),
+        Listen::Unix(path) => std::os::unix::net::UnixStream::connect(path).is_err(),
+    }
+}
+
+fn database(config: &Config, findings: &mut Findings) {
+    match &config.database {
+        None => {}
+        Some(Database::Postgres(_)) => {
+            findings
+                .note("database", "PostgreSQL: not tried; `ringwell serve` says if it is there");
+        }
+        Some(Database::File(path)) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let shown = path.display();
+            if path.is_file() {
+                match fs::OpenOptions::new().read(true).write(true).open(path) {
+                    Ok(_) => findings.ok("database", format!("{shown} can be written")),
+                    Err(error) => findings.bad("database", format!("{shown}: {error}")),
+                }
+            } else if folder.unwrap_or(Path::new(".")).is_dir() {
+                findings.ok("database", format!("{shown} will be made at the first start"));
+            } else {
+                findings.bad("database", format!("{shown}: its directory is missing: mkdir it"));
+            }
+        }
+    }
+}

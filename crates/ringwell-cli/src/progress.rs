@@ -1,0 +1,73 @@
+//! One line on a terminal for work that takes longer than two seconds: how much is done, and how
+//! long the rest takes. Nothing where stderr is no terminal.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Shorter work needs no line.
+const SILENT: Duration = Duration::from_secs(2);
+
+/// Between two drawings.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// Progress of one piece of work.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    what: String,
+    total: u64,
+    done: u64,
+    start: Instant,
+    drawn: Option<Instant>,
+    is_shown: bool,
+}
+
+impl Progress {
+    /// Work of `total` units, whatever they are.
+    pub(crate) fn new(what: impl Into<String>, total: u64) -> Self {
+        let is_shown = io::stderr().is_terminal();
+        Self { what: what.into(), total, done: 0, start: Instant::now(), drawn: None, is_shown }
+    }
+
+    /// So many more units are done.
+    pub(crate) fn add(&mut self, units: u64) {
+        self.done += units;
+        let elapsed = self.start.elapsed();
+        let is_due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= EVERY);
+        if self.is_shown && elapsed >= SILENT && is_due {
+            self.drawn = Some(Instant::now());
+            let _ = write!(io::stderr(), "\r\x1b[K{}", self.line(elapsed));
+        }
+    }
+
+    fn line(&self, elapsed: Duration) -> String {
+        let percent = (self.done * 100).checked_div(self.total).unwrap_or(100).min(100);
+        let left = left(self.done, self.total, elapsed);
+        format!("{}: {percent} %, {} s left", self.what, left.as_secs())
+    }
+}
+
+/// How long the rest takes at the speed so far.
+fn left(done: u64, total: u64, elapsed: Duration) -> Duration {
+    let rest = u128::from(total.saturating_sub(done));
+    let millis = (elapsed.as_millis() * rest).checked_div(u128::from(done)).unwrap_or_default();
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.drawn.is_some() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn the_rest_takes_as_long_as_the_same_work_took() {
+    assert_eq!(left(25, 100, Duration::from_secs(10)), Duration::from_secs(30));
+    assert_eq!(left(0, 100, Duration::from_secs(10)), Duration::ZERO);
+    assert_eq!(left(200, 100, Duration::from_secs(10)), Duration::ZERO);
+    let mut progress = Progress::new("copying", 200);
+    progress.done = 50;
+    assert_eq!(progress.line(Duration::from_secs(4)), "copying: 25 %, 12 s left");
+}

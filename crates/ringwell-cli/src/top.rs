@@ -1,0 +1,118 @@
+//! `ringwell top`: which ring pools have most overflow rows, and why.
+//!
+//! Asks one node; on a terminal again and again, with what came since the last look.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::call::{Access, Caller};
+use crate::table::table;
+use crate::texts::print;
+
+pub(crate) const HELP: &str = "\
+Counts are of one node, since it started: ask each node of a cluster. `exhausted` rows found every
+number of the pool locked out: give it more numbers (`ringwell plan` says how many), or a shorter
+lifetime. `not served` rows met a shard that was slow, busy or down: `ringwell shards list` and
+ringwell_overflow_rows_total in /metrics say which.
+
+Examples:
+  ringwell top --token-file demo-data/demo-token
+  ringwell top --once --json --url http://10.0.0.7:8080";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How many pools
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pools: u16,
+    /// Print one table and end, as where stdout is no terminal
+    #[arg(long)]
+    once: bool,
+    /// Print JSON, once: what `GET /v1/overflow` answers
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// How often a terminal is drawn anew.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Clears the terminal and goes to its first line.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+#[derive(Deserialize)]
+struct Pool {
+    ring_pool_id: u64,
+    name: Option<String>,
+    numbers: Option<u32>,
+    allocated: Option<u32>,
+    exhausted: u64,
+    not_served: u64,
+}
+
+/// Prints the pools with most overflow rows.
+///
+/// # Errors
+/// If the server cannot be asked, or refuses.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let caller = Caller::new(&args.access)?;
+    let ask = || caller.get(&args.access.url, &format!("/v1/overflow?top={}", args.pools));
+    if args.json {
+        return print(format!("{}\n", serde_json::to_string_pretty(&ask()?)?).as_bytes());
+    }
+    if args.once || !io::stdout().is_terminal() {
+        return print(drawn(&pools(ask()?)?, None).as_bytes());
+    }
+    let mut before = BTreeMap::new();
+    loop {
+        let now = pools(ask()?)?;
+        let url = &args.access.url;
+        let text = drawn(&now, Some(&before));
+        print(
+            format!("{CLEAR}{url}, every {} s; Ctrl-C ends it\n\n{text}", EVERY.as_secs())
+                .as_bytes(),
+        )?;
+        before = now.iter().map(|pool| (pool.ring_pool_id, rows(pool))).collect();
+        thread::sleep(EVERY);
+    }
+}
+
+fn pools(mut answer: Value) -> anyhow::Result<Vec<Pool>> {
+    Ok(serde_json::from_value(answer["ring_pools"].take())?)
+}
+
+const fn rows(pool: &Pool) -> u64 {
+    pool.exhausted + pool.not_served
+}
+
+/// The table; with the counts of the last look also what came since.
+fn drawn(pools: &[Pool], before: Option<&BTreeMap<u64, u64>>) -> String {
+    if pools.is_empty() {
+        return "no overflow rows since the start\n".to_owned();
+    }
+    let mut heading = vec!["pool", "name", "numbers", "handed out", "exhausted", "not served"];
+    heading.extend(before.map(|_| "new"));
+    let count = |count: Option<u32>| count.map_or("-".to_owned(), |count| count.to_string());
+    let line = |pool: &Pool| {
+        let mut cells = vec![
+            pool.ring_pool_id.to_string(),
+            pool.name.clone().unwrap_or_default(),
+            count(pool.numbers),
+            count(pool.allocated),
+            pool.exhausted.to_string(),
+            pool.not_served.to_string(),
+        ];
+        cells.extend(before.map(|before| {
+            let last = before.get(&pool.ring_pool_id).copied();
+            last.map_or(String::new(), |last| rows(pool).saturating_sub(last).to_string())
+        }));
+        cells
+    };
+    table(&heading, &pools.iter().map(line).collect::<Vec<_>>())
+}

@@ -1,0 +1,214 @@
+//! What people try in their first hour, each against the real program.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::batch::{self, Ask, BULK};
+use support::server::{Server, ringwell};
+use support::site::{Pool, Site, TOKEN};
+use tempfile::TempDir;
+
+const LONG: Duration = Duration::from_mins(30);
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+fn run(args: &[&str]) -> Output {
+    ringwell(args).env("RINGWELL_TOKEN", TOKEN).output().unwrap()
+}
+
+/// What the blocks of all files below `path` take on the disk.
+fn disk_bytes(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let entries = fs::read_dir(path).unwrap().map(Result::unwrap);
+    let bytes = entries.map(|entry| {
+        let meta = entry.metadata().unwrap();
+        if meta.is_dir() { disk_bytes(&entry.path()) } else { meta.blocks() * 512 }
+    });
+    bytes.sum()
+}
+
+#[test]
+fn a_demo_whose_port_is_busy_leaves_no_journal_behind() {
+    let busy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = busy.local_addr().unwrap().to_string();
+    let folder = TempDir::new().unwrap();
+    let data = text(&folder.path().join("demo-data"));
+    let output = run(&["demo", "--data", &data, "--listen", &address]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("choose another address with --listen"), "{output:?}");
+    assert!(disk_bytes(folder.path()) < 1 << 20, "{}", disk_bytes(folder.path()));
+}
+
+#[test]
+fn load_uses_up_no_number_of_the_demos_pools() {
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().join("demo-data");
+    let args =
+        ["demo", "--listen", "127.0.0.1:0", "--log-format", "json", "--shards", "1", "--data"];
+    let server = Server::start(ringwell(&[&args[..], &[&text(&data)]].concat()));
+    assert!(disk_bytes(&data) < 80 << 20, "{}", disk_bytes(&data));
+    let url = format!("http://{}", server.address());
+    let load = ["load", &url, "--duration", "1s", "--rate", "200/s", "--json"];
+    let output = ringwell(&load).current_dir(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let mut client = server.client();
+    let pools = fs::read_to_string(data.join("demo-pools.csv")).unwrap();
+    let first: Vec<&str> = pools.lines().nth(1).unwrap().split(',').collect();
+    let suffix = format!("{}/allocate_number.json?ring_pool_key={}&m1=a", first[0], first[1]);
+    let body = json!({ "requests": [{ "api_suffix": suffix }] }).to_string();
+    let answer = client.post(BULK, &[], &body).unwrap().json();
+    assert_eq!(answer["responses"][0]["promo_number"], "2000000000", "the first of the first pool");
+}
+
+#[test]
+fn a_backup_of_a_serving_server_is_sound_and_serves_what_was_answered_before_it() {
+    let pools: Vec<Pool> = (1..=4).map(|id| Pool::new(id, 50, LONG)).collect();
+    let site = Site::new(pools, "shards = 2");
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    let asks: Vec<Ask> = (1..=4).map(|pool| Ask { pool, id: "before".into() }).collect();
+    let body = batch::body(&asks, &site.pools);
+    let before = batch::rows(&client.post(BULK, &[], &body).unwrap());
+    let folder = TempDir::new().unwrap();
+    let to = text(&folder.path().join("copy"));
+    let config = text(&site.config());
+    // Batches go on while it copies.
+    let output = std::thread::scope(|scope| {
+        let copying = scope.spawn(|| run(&["backup", "--config", &config, "--to", &to]));
+        while !copying.is_finished() {
+            batch::rows(&client.post(BULK, &[], &body).unwrap());
+        }
+        copying.join().unwrap()
+    });
+    assert!(output.status.success(), "{}", stderr(&output));
+    let verified = run(&["backup", "--verify", &to]);
+    assert!(stdout(&verified).contains("sound"), "{}", stderr(&verified));
+    let again = run(&["backup", "--config", &config, "--to", &to]);
+    assert!(stderr(&again).contains("exists already"), "{}", stderr(&again));
+    server.kill();
+
+    let copy = Server::start(site.serve(&["--data", &to]));
+    let mut client = copy.client();
+    let later = 4_000_000_000_000;
+    for (row, ask) in before.iter().zip(&asks) {
+        let number = row.number;
+        let held = batch::attribution(&mut client, number, later).unwrap();
+        assert_eq!(held["ring_pool_id"], ask.pool, "{held}");
+    }
+    copy.stop();
+
+    // One byte of a journal is enough.
+    let shard = folder.path().join("copy/journal/0");
+    let segment = fs::read_dir(&shard).unwrap().map(|entry| entry.unwrap().path());
+    let segment = { segment }.find(|path| path.extension().is_some_and(|it| it == "rpj")).unwrap();
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    let verified = run(&["backup", "--verify", &to]);
+    assert_eq!(verified.status.code(), Some(1), "{}", stdout(&verified));
+}
+
+#[test]
+fn the_pool_that_overflows_is_named_by_top_by_metrics_and_by_its_state() {
+    let pools = vec![Pool::new(1, 50, LONG), Pool::new(2, 1, LONG)];
+    let site = Site::new(pools, "shards = 1");
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    for id in ["a", "b", "c"] {
+        let asks: Vec<Ask> = (1..=2).map(|pool| Ask { pool, id: id.into() }).collect();
+        let body = batch::body(&asks, &site.pools);
+        client.post(BULK, &[], &body).unwrap();
+    }
+    let url = format!("http://{}", server.address());
+    let top = stdout(&run(&["top", "--url", &url]));
+    let lines: Vec<Vec<&str>> = top.lines().map(|it| it.split_whitespace().collect()).collect();
+    assert_eq!(lines.len(), 2, "{top}");
+    assert_eq!(lines[1], ["2", "1", "1", "2", "0"], "{top}");
+    let metrics = client.get("/metrics", &[]).unwrap().body;
+    assert!(metrics.contains("ringwell_pool_overflow_rows_total{pool=\"2\"} 2\n"), "{metrics}");
+    assert!(!metrics.contains("ringwell_pool_overflow_rows_total{pool=\"1\"}"), "{metrics}");
+    let token = format!("Bearer {TOKEN}");
+    let headers = [("authorization", token.as_str())];
+    let state = client.get("/v1/pools/2/state", &headers).unwrap().json();
+    assert_eq!((&state["free"], &state["exhausted"]), (&json!(0), &json!(2)), "{state}");
+    assert_eq!(client.get("/v1/pools/3/state", &headers).unwrap().status, 404);
+    assert_eq!(client.get("/v1/overflow?top=0", &headers).unwrap().status, 400);
+    assert_eq!(client.get("/v1/overflow", &[]).unwrap().status, 401);
+}
+
+#[test]
+fn a_reload_takes_new_management_tokens() {
+    let site = Site::new(vec![Pool::new(1, 5, LONG)], "shards = 1");
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    let made = run(&["token"]);
+    let (secret, setting) = (stdout(&made), stderr(&made));
+    let bearer = format!("Bearer {}", secret.trim());
+    let mut status = || client.get("/v1/shards", &[("authorization", &bearer)]).unwrap().status;
+    assert_eq!(status(), 401);
+    let hash = setting.split('"').nth(1).unwrap();
+    let config = fs::read_to_string(site.config()).unwrap();
+    let (head, rest) = config.split_once("token_sha256 = [").unwrap();
+    fs::write(site.config(), format!("{head}token_sha256 = [\"{hash}\", {rest}")).unwrap();
+    assert!(server.reload().contains("tokens were read again"), "{}", server.log());
+    assert_eq!(status(), 200);
+}
+
+#[test]
+fn a_doctor_finds_what_keeps_a_configuration_from_serving() {
+    let site = Site::new(vec![Pool::new(1, 5, LONG)], "");
+    let config = text(&site.config());
+    let good = run(&["doctor", "--config", &config, "--json"]);
+    let found: Value = serde_json::from_slice(&good.stdout).unwrap();
+    let about: Vec<&str> =
+        found.as_array().unwrap().iter().map(|it| it["about"].as_str().unwrap()).collect();
+    for wanted in ["version", "cores", "memory", "clock", "config", "files", "port"] {
+        assert!(about.contains(&wanted), "{wanted}: {found}");
+    }
+    assert_eq!(good.status.code(), Some(0), "{found}");
+
+    let busy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = busy.local_addr().unwrap().to_string();
+    let bad = ringwell(&["doctor", "--config", &config]).env("RINGWELL_LISTEN", &listen).output();
+    let bad = bad.unwrap();
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(stdout(&bad).contains("cannot be listened on"), "{}", stdout(&bad));
+    fs::write(site.config(), "listen = 3\n").unwrap();
+    let bad = run(&["doctor", "--config", &config]);
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(stdout(&bad).contains("bad   config"), "{}", stdout(&bad));
+}
+
+#[test]
+fn a_proxys_configuration_needs_no_data_directory() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let deploy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/cluster.toml");
+    fs::write(
+        path("ringwell.toml"),
+        "deadline = \"80ms\"\n[[ring_pool]]\nid = 1\nring_pool_key = \"key-of-pool-1\"\n\
+         lifetime = \"30m\"\nnumbers = [\"8885550100-8885550109\"]\nallow_overflow = false\n",
+    )
+    .unwrap();
+    let config = text(&path("ringwell.toml"));
+    let output = run(&["haproxy", "--cluster", deploy, "--config", &config]);
+    assert!(output.status.success(), "{}", stderr(&output));
+}

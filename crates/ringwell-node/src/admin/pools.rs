@@ -1,0 +1,164 @@
+//! `GET /v1/overflow`: the pools with most overflow rows. `GET /v1/pools/ID/state`: one pool now.
+//!
+//! Answers for pools of a file and of a database alike: both ask the shards of this node.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use jiff::Timestamp;
+use ringwell_core::{Millis, PoolId};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::Admin;
+use super::problem::Problem;
+use crate::live::{asked, look_at};
+use crate::look::Look;
+use crate::mesh::Message;
+
+/// Pools that are listed unless asked otherwise, and that metrics name.
+pub(super) const TOP: usize = 10;
+
+/// More than anyone reads; bounds what an answer may cost.
+const TOP_MAX: usize = 1000;
+
+#[derive(Deserialize)]
+pub(crate) struct Wanted {
+    top: Option<usize>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Listed {
+    /// Those with most overflow rows first; pools without any are left out.
+    ring_pools: Vec<Overflow>,
+}
+
+/// A pool's counts since the start of this process.
+#[derive(Debug, Serialize)]
+pub(super) struct Overflow {
+    pub(super) ring_pool_id: u64,
+    name: Option<String>,
+    /// In rotation; absent if a shard of another node has the pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    numbers: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lifetime_seconds: Option<f64>,
+    /// Numbers handed out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocated: Option<u32>,
+    /// Rows that found every number locked out: the pool is too small.
+    exhausted: u64,
+    /// Rows that no shard was there for in time: `/metrics` has the reasons.
+    not_served: u64,
+}
+
+impl Overflow {
+    pub(super) const fn rows(&self) -> u64 {
+        self.exhausted + self.not_served
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct Now {
+    ring_pool_id: u64,
+    name: Option<String>,
+    shard: u16,
+    numbers: u32,
+    free: u32,
+    locked: u32,
+    /// When the next number comes free, if none is.
+    next_free: Option<String>,
+    allocated: u32,
+    exhausted: u32,
+}
+
+pub(crate) async fn overflow(
+    State(admin): State<Admin>,
+    query: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Json<Listed>, Problem> {
+    let top = query.ok().map(|Query(wanted)| wanted.top.unwrap_or(TOP));
+    let top = top.filter(|top| (1..=TOP_MAX).contains(top));
+    let top = top.ok_or_else(|| Problem::bad_request("top is a number from 1 to 1000"))?;
+    Ok(Json(Listed { ring_pools: most_overflowing(&admin, top).await }))
+}
+
+/// The pools with most overflow rows, at most `top` of them.
+pub(super) async fn most_overflowing(admin: &Admin, top: usize) -> Vec<Overflow> {
+    let mut not_served: BTreeMap<PoolId, u64> = BTreeMap::new();
+    for shard in admin.node.shards() {
+        let (reply, answer) = oneshot::channel();
+        let look = Message::Look(Look::MostRefused { pools: top, reply });
+        admin.peers.send_when_there_is_room(shard, look).await;
+        for (pool, rows) in answer.await.unwrap_or_default() {
+            *not_served.entry(pool).or_default() += rows;
+        }
+    }
+    let mut found: Vec<Overflow> = Vec::new();
+    let directory = admin.node.directory();
+    let name = |pool| directory.pool(pool).and_then(|pool| pool.name().map(str::to_owned));
+    for pool in asked(&admin.node, &admin.peers).await {
+        let not_served = not_served.remove(&pool.pool).unwrap_or_default();
+        if pool.exhausted == 0 && not_served == 0 {
+            continue;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "lifetimes are far below 2^52 ms")]
+        let lifetime = pool.lifetime.0 as f64 / 1e3;
+        found.push(Overflow {
+            ring_pool_id: pool.pool.0,
+            name: name(pool.pool),
+            numbers: Some(pool.numbers),
+            lifetime_seconds: Some(lifetime),
+            allocated: Some(pool.allocated),
+            exhausted: u64::from(pool.exhausted),
+            not_served,
+        });
+    }
+    // Of shards on other nodes: only rows that came in here are counted.
+    found.extend(not_served.into_iter().map(|(pool, rows)| Overflow {
+        ring_pool_id: pool.0,
+        name: name(pool),
+        numbers: None,
+        lifetime_seconds: None,
+        allocated: None,
+        exhausted: 0,
+        not_served: rows,
+    }));
+    found.sort_by_key(|pool| (Reverse(pool.rows()), pool.ring_pool_id));
+    found.truncate(top);
+    found
+}
+
+pub(crate) async fn state(
+    State(admin): State<Admin>,
+    Path(id): Path<String>,
+) -> Result<Json<Now>, Problem> {
+    let not_here = || {
+        let detail = "no shard of this node has such a ring pool";
+        Problem::new(StatusCode::NOT_FOUND, detail)
+    };
+    let pool = id.parse().map(PoolId).map_err(|_| not_here())?;
+    let look = |place, reply| Look::State { place, reply };
+    let found = look_at(&admin.node, &admin.peers, pool, look).await.flatten();
+    let state = found.ok_or_else(not_here)?;
+    let directory = admin.node.directory();
+    Ok(Json(Now {
+        ring_pool_id: pool.0,
+        name: directory.pool(pool).and_then(|pool| pool.name().map(str::to_owned)),
+        shard: state.shard,
+        numbers: state.numbers,
+        free: state.numbers.saturating_sub(state.locked),
+        locked: state.locked,
+        next_free: state.next_free.and_then(moment),
+        allocated: state.allocated,
+        exhausted: state.exhausted,
+    }))
+}
+
+fn moment(at: Millis) -> Option<String> {
+    let at = Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
+    Some(format!("{at:.3}"))
+}

@@ -1,0 +1,39 @@
+//! A copy of a SQLite directory while others use it.
+
+use std::path::Path;
+
+use sqlx::{AnyConnection, Connection, Row};
+
+use crate::StoreError;
+use crate::database::{create_private, sqlite_url};
+
+/// Copies the SQLite database at `from` into the new file `to`, as it is at one moment, and checks
+/// the copy. Readers and writers of `from` go on meanwhile. Changes no table of it: its schema may be
+/// of another release.
+///
+/// # Errors
+/// [`StoreError`] if `from` cannot be read, `to` holds something already, or the copy is damaged.
+pub async fn copy_sqlite(from: &Path, to: &Path) -> Result<(), StoreError> {
+    sqlx::any::install_default_drivers();
+    let mut source = AnyConnection::connect(&sqlite_url(from, "rw")).await?;
+    sqlx::query("PRAGMA busy_timeout = 10000").execute(&mut source).await?;
+    // SQLite takes an empty file for a new one.
+    create_private(to)?;
+    let target = to.to_string_lossy().into_owned();
+    sqlx::query("VACUUM INTO $1").bind(target).execute(&mut source).await?;
+    source.close().await?;
+    check_sqlite(to).await
+}
+
+/// Reads the whole SQLite database at `path` and checks its structure.
+///
+/// # Errors
+/// [`StoreError`] if it cannot be read or is damaged.
+pub async fn check_sqlite(path: &Path) -> Result<(), StoreError> {
+    sqlx::any::install_default_drivers();
+    let mut copy = AnyConnection::connect(&sqlite_url(path, "ro")).await?;
+    let row = sqlx::query("PRAGMA integrity_check").fetch_one(&mut copy).await?;
+    let verdict: String = row.try_get(0)?;
+    copy.close().await?;
+    if verdict == "ok" { Ok(()) } else { Err(StoreError::Damaged(verdict)) }
+}
