@@ -1,4 +1,4 @@
-//! Table and chart of the README: drawn from the newest results of `cargo xtask bench peers --save`.
+//! Table and chart of docs/figures.md: drawn from the newest results of `cargo xtask bench peers --save`.
 //!
 //! Nothing in them is typed by hand: a test compares both with the results. Results of smoke runs are
 //! passed over.
@@ -14,7 +14,9 @@ use crate::shell::root;
 
 /// Where the chart lies, from the root.
 const CHART: &str = "docs/peers.svg";
-/// What stands in the README before and behind the table.
+/// The page with both.
+const PAGE: &str = "docs/figures.md";
+/// What stands in the page before and behind the table.
 const MARKS: [&str; 2] = ["<!-- cargo xtask chart -->\n", "<!-- end of chart -->\n"];
 
 /// Pixels: the names' column, the longest bar, a bar's height with its gap, and what is above all.
@@ -43,19 +45,19 @@ struct Results {
     entries: Vec<Entry>,
 }
 
-/// Writes the chart and the README's part.
+/// Writes the chart and the page's part.
 ///
 /// # Errors
-/// When there are no results, or the README has no place for them.
+/// When there are no results, or the page has no place for them.
 pub(crate) fn run() -> anyhow::Result<()> {
     let Some(results) = newest()? else {
         bail!("bench/results has no figures of peers: cargo xtask bench peers --save");
     };
-    let path = root().join("README.md");
-    let readme = std::fs::read_to_string(&path)?;
+    let path = root().join(PAGE);
+    let page = std::fs::read_to_string(&path)?;
     std::fs::write(root().join(CHART), results.svg())?;
-    std::fs::write(&path, placed(&readme, &results.markdown())?)?;
-    println!("{CHART} and README.md say what {} says", results.file);
+    std::fs::write(&path, placed(&page, &results.markdown())?)?;
+    println!("{CHART} and {PAGE} say what {} says", results.file);
     Ok(())
 }
 
@@ -120,9 +122,10 @@ impl Results {
 
     fn markdown(&self) -> String {
         let mut text = format!(
-            "![Batches a second of Ringwell and its peers]({CHART})\n\n\
+            "![Batches a second of Ringwell and its peers]({})\n\n\
              | server | keeps after a power cut | batches/s of 40 rows | Ringwell does | CPU a batch \
-             | p99 at 200 batches/s |\n|---|---|---|---|---|---|\n"
+             | p99 at 200 batches/s |\n|---|---|---|---|---|---|\n",
+            CHART.trim_start_matches("docs/")
         );
         for entry in &self.entries {
             let times = self.ours(entry).map_or(0.0, |ours| ours.batches_per_second);
@@ -137,7 +140,7 @@ impl Results {
         let _ = writeln!(
             text,
             "\nServer and store on one core, load on another, 64 connections: {}. Medians from \
-             [{}]({}).",
+             [{}](../{}).",
             self.machine_line(),
             self.file,
             self.file
@@ -188,12 +191,11 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// The README with this between its marks.
-fn placed(readme: &str, part: &str) -> anyhow::Result<String> {
+/// The page with this between its marks.
+fn placed(page: &str, part: &str) -> anyhow::Result<String> {
     let [begin, end] = MARKS;
-    let (before, rest) =
-        readme.split_once(begin).context("README.md has no place for the table")?;
-    let (_, after) = rest.split_once(end).context("README.md has no end of the table")?;
+    let (before, rest) = page.split_once(begin).context("the page has no place for the table")?;
+    let (_, after) = rest.split_once(end).context("the page has no end of the table")?;
     Ok(format!("{before}{begin}{part}{end}{after}"))
 }
 

@@ -35,7 +35,7 @@ enum Task {
     Suite,
     /// Measure Ringwell against the ceiling server of the same run.
     Bench(bench::Args),
-    /// Draw table and chart of the README from the newest results of `bench peers --save`.
+    /// Draw table and chart of docs/figures.md from the newest results of `bench peers --save`.
     Chart,
     /// Check the OpenAPI document of the management API against a running server.
     Api,

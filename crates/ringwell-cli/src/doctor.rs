@@ -3,6 +3,7 @@
 //! Changes nothing, but for a trial file in the data directory. Each finding says what to do.
 //! Works beside a running server, and without a configuration.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::IsTerminal;
@@ -51,6 +52,9 @@ pub(crate) struct Args {
     /// The configuration, a TOML file
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     config: Option<PathBuf>,
+    /// The data directory, instead of the configuration's
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -104,7 +108,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     machine(&mut findings);
     let usual = || Some(PathBuf::from(USUAL_CONFIG)).filter(|path| path.exists());
     match args.config.clone().or_else(usual) {
-        Some(path) => configuration(&path, &mut findings),
+        Some(path) => configuration(&path, args.data.clone(), &mut findings),
         None => findings.note("config", "no configuration to look at; name one with --config"),
     }
     let is_bad = findings.0.iter().any(|finding| finding.grade == Grade::Bad);
@@ -181,8 +185,11 @@ fn has_time_service() -> bool {
     processes.flatten().filter_map(name).any(|name| names.contains(&name.trim()))
 }
 
-fn configuration(path: &Path, findings: &mut Findings) {
-    let (config, directory) = match load(path, variable, Overrides::default(), cores()) {
+fn configuration(path: &Path, data: Option<PathBuf>, findings: &mut Findings) {
+    let of_service = variables_of_service(path);
+    let get = |name: &str| variable(name).or_else(|| of_service.get(name).cloned());
+    let flags = Overrides { data, ..Overrides::default() };
+    let (config, directory) = match load(path, get, flags, cores()) {
         Ok(loaded) => loaded,
         Err(faults) => {
             for fault in faults.iter().take(10) {
@@ -204,9 +211,16 @@ fn configuration(path: &Path, findings: &mut Findings) {
     }
     secrets(path, findings);
     descriptors(&config, findings);
-    data(&config, findings);
+    data_directory(&config, findings);
     ports(&config, findings);
     database(&config, findings);
+}
+
+/// The variables that the service gets from the file `environment` beside its configuration.
+fn variables_of_service(config: &Path) -> BTreeMap<String, String> {
+    let text = fs::read_to_string(config.with_file_name("environment")).unwrap_or_default();
+    let set = text.lines().filter_map(|line| line.trim().split_once('='));
+    set.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned())).collect()
 }
 
 /// Whether others can read files with keys.
@@ -242,11 +256,13 @@ fn descriptors(config: &Config, findings: &mut Findings) {
     }
 }
 
-fn data(config: &Config, findings: &mut Findings) {
+fn data_directory(config: &Config, findings: &mut Findings) {
     if config.durability == Durability::Memory {
         return findings.note("data", "durability \"memory\": a restart forgets every allocation");
     }
-    let data = config.data.as_path();
+    // A relative path has no ancestor that can be looked at.
+    let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
+    let data = data.as_path();
     let Some(place) = data.ancestors().find(|place| place.is_dir()) else {
         return findings.bad("data", format!("{} cannot be made", data.display()));
     };

@@ -30,7 +30,7 @@ fn each_server_stands_beside_ours_that_keeps_as_much() {
     assert!(text.contains("| ringwell | nothing | 1000 | 1.0 times as many | 1000 us | 1.50 ms |"));
     assert!(text.contains("| go & co | nothing | 250 | 4.0 times as many |"), "{text}");
     assert!(text.contains("| postgres | all | 10 | 50.0 times as many |"), "{text}");
-    assert!(text.contains("](bench/results/2026-01-02/030405.json)"), "{text}");
+    assert!(text.contains("](../bench/results/2026-01-02/030405.json)"), "{text}");
 }
 
 #[test]
@@ -45,20 +45,20 @@ fn bars_are_as_long_as_their_figures_and_text_is_escaped() {
 
 #[test]
 fn the_readme_keeps_what_is_around_the_table() {
-    let readme = "a\n<!-- cargo xtask chart -->\nold\n<!-- end of chart -->\nb\n";
+    let page = "a\n<!-- cargo xtask chart -->\nold\n<!-- end of chart -->\nb\n";
     let new = placed(readme, "new\n").unwrap();
     assert_eq!(new, "a\n<!-- cargo xtask chart -->\nnew\n<!-- end of chart -->\nb\n");
     assert!(placed("a\n", "new").is_err());
 }
 
 #[test]
-fn readme_and_chart_say_what_the_newest_results_say() {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+fn page_and_chart_say_what_the_newest_results_say() {
+    let page = std::fs::read_to_string(root().join(super::PAGE)).unwrap();
     let Some(results) = newest().unwrap() else {
-        assert!(placed(&readme, "").is_ok(), "there is a place for them");
+        assert!(placed(&page, "").is_ok(), "there is a place for them");
         return;
     };
     let hint = "cargo xtask chart";
-    assert_eq!(placed(&readme, &results.markdown()).unwrap(), readme, "{hint}");
+    assert_eq!(placed(&page, &results.markdown()).unwrap(), page, "{hint}");
     assert_eq!(std::fs::read_to_string(root().join(CHART)).unwrap(), results.svg(), "{hint}");
 }

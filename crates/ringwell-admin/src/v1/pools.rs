@@ -249,7 +249,7 @@ pub(crate) async fn end_key_overlap(
 }
 
 /// The directory knows it, the shards do not.
-pub(super) fn not_served() -> Problem {
+fn not_served() -> Problem {
     let detail = "no shard of this node serves the pool now: it may have no number in rotation yet, \
                   or another node has it";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)

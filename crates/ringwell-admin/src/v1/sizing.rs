@@ -12,7 +12,6 @@ use ringwell_plan::{Callers, Demand, Forecast, Sizes};
 use ringwell_store::{Resized, Role};
 use serde::{Deserialize, Serialize};
 
-use super::pools::not_served;
 use super::{Done, enter, pool, query};
 use crate::live::PoolLoad;
 use crate::problem::Problem;
@@ -171,7 +170,7 @@ async fn sizing(
     let id = pool(context, visitor, id).await?.id;
     let wanted: Wanted = query(uri)?;
     wanted.check()?;
-    let load = context.live.load(id).ok_or_else(not_served)?;
+    let load = context.live.load(id).ok_or_else(not_counted)?;
     // Formulas of many steps: not on the thread that others wait for.
     let worked_out = tokio::task::spawn_blocking(move || work_out(id, &load, &wanted));
     let failed = |what: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what);
@@ -261,4 +260,11 @@ impl ForecastView {
 /// To six decimals: what follows says nothing, and is not the same on every machine.
 fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
+}
+
+/// The pool is new to this node, or another node has it.
+fn not_counted() -> Problem {
+    let detail = "this node has not counted the pool's requests yet: it looks every few minutes; ask \
+                  again later, or ask the node that has the pool";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }

@@ -1,0 +1,110 @@
+//! The commands of the README and of the guides, run as a reader would: page by page, from top to
+//! bottom, in an empty directory.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// In namespaces of its own a page may use any port, and what it has started ends with it.
+const UNSHARE: [&str; 4] = ["--net", "--pid", "--fork", "--mount-proc"];
+
+/// Pages whose blocks `sh packages` are not run here, but by deploy/package/trial.
+const ELSEWHERE: [&str; 1] = ["debian.md"];
+
+const BEFORE: &str = "set -euo pipefail\nip link set lo up\n";
+
+/// Waits, as a reader does, until what has been started serves.
+const READY: &str = "until curl -sf http://127.0.0.1:8080/readyz >/dev/null; do sleep 0.2; done\n";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The first words behind the fences, and what is between the fences.
+fn blocks(page: &Path) -> Vec<(String, String)> {
+    let text = fs::read_to_string(page).unwrap();
+    let mut found: Vec<(String, String)> = Vec::new();
+    let mut is_inside = false;
+    for line in text.lines() {
+        match line.strip_prefix("```") {
+            Some(info) if !is_inside => found.push((info.to_owned(), String::new())),
+            Some(_) => {}
+            None if is_inside => {
+                let block = &mut found.last_mut().unwrap().1;
+                block.push_str(line);
+                block.push('\n');
+            }
+            None => continue,
+        }
+        is_inside = !line.starts_with("```") || !is_inside;
+    }
+    found
+}
+
+/// Runs the commands of `page`; what the page printed, if one of them failed.
+fn failure(page: &Path) -> Option<String> {
+    let name = page.file_name().unwrap().to_str().unwrap();
+    let mut script = BEFORE.to_owned();
+    for (info, block) in blocks(page) {
+        match info.as_str() {
+            "sh" => script += &block,
+            "sh demo" => {
+                script += &block.replace(
+                    "cargo run --release -- demo &\n",
+                    &format!("ringwell demo &\n{READY}"),
+                );
+            }
+            "sh packages" => assert!(ELSEWHERE.contains(&name), "{name}: who runs this block?"),
+            "json" | "text" => {}
+            other => panic!("{name}: a block is {other:?}"),
+        }
+    }
+    if script == BEFORE {
+        return None;
+    }
+    let folder = TempDir::new().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_ringwell")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RINGWELL_")) {
+        command.env_remove(name);
+    }
+    command.args(UNSHARE).args(["timeout", "120", "bash", "-c", &script]);
+    let output = command.env("PATH", path).current_dir(folder.path()).output().unwrap();
+    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    (!output.status.success()).then(|| format!("{}: {}\n{out}\n{err}", name, output.status))
+}
+
+#[test]
+fn every_command_of_readme_and_guides_does_what_the_page_says() {
+    let can = Command::new("unshare").args(["--net", "--user", "--map-root-user", "true"]).output();
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root && !can.is_ok_and(|done| done.status.success()) {
+        eprintln!("skipped: no network namespace without root");
+        return;
+    }
+    let mut pages = vec![root().join("README.md")];
+    let guides = fs::read_dir(root().join("docs/guides")).unwrap();
+    pages.extend(guides.map(|entry| entry.unwrap().path()));
+    pages.sort();
+    assert!(pages.len() >= 8, "{pages:?}");
+    let failed: Vec<String> = std::thread::scope(|scope| {
+        let running: Vec<_> = pages.iter().map(|page| scope.spawn(|| failure(page))).collect();
+        running.into_iter().filter_map(|page| page.join().unwrap()).collect()
+    });
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+}
+
+#[test]
+fn the_readme_is_read_in_a_minute_or_two() {
+    let text = fs::read_to_string(root().join("README.md")).unwrap();
+    let words = text.split_whitespace().count();
+    assert!(words <= 900, "{words} words");
+}
