@@ -46,7 +46,7 @@ fn bars_are_as_long_as_their_figures_and_text_is_escaped() {
 #[test]
 fn the_readme_keeps_what_is_around_the_table() {
     let page = "a\n<!-- cargo xtask chart -->\nold\n<!-- end of chart -->\nb\n";
-    let new = placed(readme, "new\n").unwrap();
+    let new = placed(page, "new\n").unwrap();
     assert_eq!(new, "a\n<!-- cargo xtask chart -->\nnew\n<!-- end of chart -->\nb\n");
     assert!(placed("a\n", "new").is_err());
 }

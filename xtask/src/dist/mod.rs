@@ -149,7 +149,7 @@ impl Release {
         tar.arg(format!("--mtime=@{}", self.time)).args(["-I", "gzip -9n", "-C"]).arg(&self.out);
         run_command(tar.arg("-cf").arg(&file).arg(name))?;
         let bytes = fs::metadata(&file)?.len();
-        println!("{}: {:.1} MiB", file.display(), bytes as f64 / f64::from(1 << 20));
+        println!("{}: {} KiB", file.display(), bytes / 1024);
         ensure!(
             self.is_smoke || bytes <= TARBALL_MAX,
             "{} has {bytes} bytes, more than {TARBALL_MAX}",

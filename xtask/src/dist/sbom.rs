@@ -1,4 +1,4 @@
-//! The bill of materials: every crate that is in the program, in CycloneDX 1.5.
+//! The bill of materials: every crate that is in the program, in the format of `CycloneDX` 1.5.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
