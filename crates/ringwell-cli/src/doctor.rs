@@ -201,7 +201,7 @@ fn configuration(path: &Path, data: Option<PathBuf>, findings: &mut Findings) {
             return;
         }
     };
-    let pools = directory.pools().len();
+    let pools = directory.pool_count();
     findings.ok("config", format!("{}: no faults, {pools} ring pools", path.display()));
     if config.management.token_sha256.current().is_empty() {
         findings.note(

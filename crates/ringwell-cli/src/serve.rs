@@ -106,7 +106,7 @@ const PLACEHOLDER: &str = "change-me";
 /// Names the pools whose keys nobody has changed, if there are any.
 fn placeholder(directory: &Directory) -> Option<String> {
     let is_sample = |key: &RingPoolKey| key.reveal().starts_with(PLACEHOLDER);
-    let pools = directory.pools().iter();
+    let pools = directory.pools();
     let pools =
         pools.filter(|pool| is_sample(pool.key()) || pool.next_key().is_some_and(is_sample));
     let ids: Vec<_> = pools.map(|pool| pool.id().to_string()).collect();
