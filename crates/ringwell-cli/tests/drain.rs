@@ -63,7 +63,7 @@ fn a_request_that_was_half_sent_is_answered_and_kept() {
     assert_eq!(server.wait(SOON).code(), Some(0), "{}", server.log());
 
     let server = Server::start(site.serve(&[]));
-    let found = batch::attribution(&mut server.client(), row.number, 4_000_000_000_000).unwrap();
+    let found = batch::holder(&mut server.client(), row.number).unwrap();
     assert_eq!(found["parameters"]["id"], "slow", "{found}");
 }
 
@@ -111,7 +111,7 @@ fn nothing_that_a_busy_server_answered_while_it_stopped_is_forgotten() {
     let mut client = server.client();
     let mut count = 0;
     for row in answered.filter(|row| !row.overflow) {
-        let found = batch::attribution(&mut client, row.number, 4_000_000_000_000).unwrap();
+        let found = batch::holder(&mut client, row.number).unwrap();
         assert_eq!(found["parameters"]["id"], row.id.as_str(), "{found}");
         count += 1;
     }

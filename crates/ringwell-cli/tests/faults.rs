@@ -27,3 +27,5 @@ mod power;
 mod support;
 #[path = "faults/trial.rs"]
 mod trial;
+#[path = "faults/wall.rs"]
+mod wall;

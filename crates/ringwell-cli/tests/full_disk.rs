@@ -31,7 +31,6 @@ journal.snapshot_every_bytes = \"1MiB\"";
 const DISK: &str = "size=24m";
 const ROWS: usize = 20;
 const LOOKED_UP: usize = 500;
-const LATER: u64 = 4_000_000_000_000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A small file system, unmounted at the end.
@@ -138,7 +137,7 @@ impl<'a> Visitors<'a> {
         assert_eq!(numbers.len(), self.given.len(), "a number went out twice");
         let newest = self.given.iter().rev().take(LOOKED_UP);
         for row in newest.chain(self.given.iter().step_by(self.given.len() / LOOKED_UP + 1)) {
-            let found = batch::attribution(&mut self.client, row.number, LATER).unwrap();
+            let found = batch::holder(&mut self.client, row.number).unwrap();
             assert_eq!(found["parameters"]["id"], row.id.as_str(), "{row:?}: {found}");
         }
     }

@@ -15,9 +15,6 @@ use support::server::Server;
 use support::site::{Pool, Site};
 
 const LONG: Duration = Duration::from_mins(1);
-/// Later than any moment of a test.
-const LATER: u64 = 4_000_000_000_000;
-
 fn pools(count: u64, numbers: u64) -> Vec<Pool> {
     (1..=count).map(|id| Pool::new(id, numbers, LONG)).collect()
 }
@@ -48,7 +45,7 @@ fn pools_grow_come_and_go_and_no_lockout_is_lost() {
     let body = batch::body(&[Ask { pool: 1, id: "x".into() }], std::slice::from_ref(&gone));
     let answer = client.post(BULK, &[], &body).unwrap();
     assert!(answer.body.contains("InvalidKey"), "{}", answer.body);
-    let held = batch::attribution(&mut client, gone.first, LATER).unwrap();
+    let held = batch::holder(&mut client, gone.first).unwrap();
     assert_eq!(held["parameters"]["id"], "a", "a pool that is gone keeps its history: {held}");
     // The same after a restart, and when the pool comes back.
     server.kill();
@@ -87,7 +84,7 @@ fn a_number_that_changes_pools_and_shards_takes_its_lockout_along() {
         assert!(batch::one(&mut client, pool, "late").overflow, "all are locked out");
     }
     for (number, id) in given {
-        let held = batch::attribution(&mut client, number, LATER).unwrap();
+        let held = batch::holder(&mut client, number).unwrap();
         assert_eq!(held["parameters"]["id"], id, "{held}");
     }
     server.stop();

@@ -17,16 +17,13 @@ use support::server::{Refused, Server};
 use support::site::{Pool, Site};
 
 const LONG: Duration = Duration::from_mins(1);
-/// Later than any moment of a test.
-const LATER: u64 = 4_000_000_000_000;
-
 fn pools(count: u64, numbers: u64, lifetime: Duration) -> Vec<Pool> {
     (1..=count).map(|id| Pool::new(id, numbers, lifetime)).collect()
 }
 
 /// Who has `number` now, by the id in the parameters.
 fn holder(client: &mut Client, number: u64) -> Value {
-    batch::attribution(client, number, LATER).unwrap()["parameters"]["id"].clone()
+    batch::holder(client, number).unwrap()["parameters"]["id"].clone()
 }
 
 fn refused(site: &Site, flags: &[&str]) -> Refused {

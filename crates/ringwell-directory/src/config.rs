@@ -49,6 +49,9 @@ pub struct Config {
     pub durability: Durability,
     /// In which time a batch is answered, 1 ms to 60 s: 100 ms.
     pub deadline: Duration,
+    /// The largest error of the wall clock after a boot of the machine that ends no lockout early:
+    /// lockouts that ran before it last so much longer. 1 minute.
+    pub clock_skew_max: Duration,
     /// A server that is to stop is out of rotation for so long before it closes connections.
     pub drain_pause: Duration,
     /// Who may use `/v1/`.
@@ -264,6 +267,7 @@ impl Config {
             shards: overrides::one_a_core(cores),
             durability: Durability::default(),
             deadline: Duration::from_millis(100),
+            clock_skew_max: Duration::from_mins(1),
             drain_pause: Duration::from_secs(1),
             management: Management::default(),
             database: None,

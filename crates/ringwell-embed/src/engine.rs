@@ -114,7 +114,7 @@ impl Embedded {
         let _ = engine.shard.commit();
         match engine.upkeep.snapshot(&mut engine.shard) {
             // No record says that lockouts were lengthened: the snapshot must.
-            Err(error) if doubts.clock_ahead.is_some() => {
+            Err(error) if doubts.lengthened.is_some() => {
                 return Err(format!(
                     "the snapshot that must say that lockouts run longer: {error}"
                 ));
@@ -310,15 +310,17 @@ pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
 
 /// What an operator should know of the start.
 fn notes(doubts: &Doubts) -> Vec<String> {
-    let Doubts { clock_ahead, clock_behind, held_until } = doubts;
-    let ahead = clock_ahead.map(|ahead| {
+    let Doubts { lengthened, wall_less_shard, held_until } = doubts;
+    let ahead = lengthened.map(|by| {
         format!(
-            "the clock is {} ms ahead of the journal: running lockouts were lengthened",
-            ahead.0
+            "the machine was booted since: lockouts that ran before last {} ms longer, as only its \
+             wall clock says how long that took",
+            by.0
         )
     });
-    let behind = clock_behind.map(|behind| {
-        format!("the clock is {} ms behind the journal: time goes on from the journal's", behind.0)
+    let is_apart = wall_less_shard.unsigned_abs() > 1_000;
+    let behind = is_apart.then(|| {
+        format!("the wall clock is {wall_less_shard} ms ahead of this engine's time: it was set")
     });
     let held = held_until.map(|_| {
         "what was answered last may be lost: all pools give overflow numbers for one lockout"

@@ -4,7 +4,7 @@
 //! stored nothing is handed out; after any other failure nothing is, until the data is opened again.
 
 use ringwell_core::Millis;
-use ringwell_engine::{Engine, Outcome, Refusal};
+use ringwell_engine::{Clocks, Engine, Outcome, Refusal};
 use ringwell_journal::{Durability, GROUP_FULL_BYTES, Group};
 use ringwell_node::disk::InlineJournal;
 use ringwell_node::{Alone, Clock};
@@ -43,6 +43,11 @@ impl Shard {
     /// Shard time now.
     pub(crate) fn now(&mut self) -> Millis {
         self.engine.at(self.clock.now())
+    }
+
+    /// The clocks as they stand.
+    pub(crate) fn clocks(&self) -> Clocks {
+        self.clock.clocks()
     }
 
     /// Whether there are files.
@@ -96,6 +101,7 @@ impl Shard {
             self.engine.refuse(None);
             self.trouble = None;
         }
+        self.engine.set_clocks(self.clock.clocks());
         match self.engine.seal(std::mem::take(&mut self.spare)) {
             Some(group) => self.store(group),
             None => Ok(()),
@@ -164,7 +170,7 @@ impl Shard {
         let mut records = group.records();
         loop {
             let now = self.now();
-            match self.engine.carry(now, &mut records) {
+            match self.engine.carry(now, &mut records, group.header.clocks) {
                 Ok(true) => return Ok(()),
                 Ok(false) => self.store_pending()?,
                 Err(error) => {

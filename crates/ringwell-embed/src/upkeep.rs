@@ -80,14 +80,16 @@ impl Upkeep {
         }
         self.looked_at = now;
         let stats = shard.journal.stats();
-        if stats.body_bytes - self.snapshot_at >= self.snapshot_every {
+        let written = stats.written_bytes - self.snapshot_at;
+        let is_due = written > 0 && shard.journal.waits_for_snapshot();
+        if written >= self.snapshot_every || is_due {
             self.begin(shard)?;
         }
         // Both: in a busy hour there is a snapshot to be taken each time.
         if stats.segment_bytes >= self.kept_bytes
-            && let Some(segment) = shard.journal.expired(now)
+            && let Some(segment) = shard.journal.expired(now, shard.clocks())
         {
-            let (next_n, before) = (segment.first_n, stats.body_bytes);
+            let (next_n, before) = (segment.first_n, stats.written_bytes);
             self.old = Some(Old { segment, next_n, before });
         }
         Ok(())
@@ -125,10 +127,11 @@ impl Upkeep {
             created_at: shard.engine.now(),
             last_at: tip.last_at,
             numbers: shard.engine.shard().number_count() as u64,
+            clocks: shard.engine.clocks(),
         };
         let file = shard.journal.create_snapshot(header.replay_from).map_err(|e| e.to_string())?;
         let writer = SnapshotWriter::new(&header);
-        self.snapshot_at = shard.journal.stats().body_bytes;
+        self.snapshot_at = shard.journal.stats().written_bytes;
         self.snapshot = Some(Taking { file, writer, step: SnapshotStep::FIRST });
         Ok(())
     }
@@ -150,7 +153,7 @@ impl Upkeep {
         // The copies first.
         shard.store_pending().map_err(|_| NO_WRITES)?;
         let stats = shard.journal.stats();
-        if stats.body_bytes - old.before > old.segment.bytes / 2 {
+        if stats.written_bytes - old.before > old.segment.bytes / 2 {
             // Most of it is still current: nothing is gained before the journal has grown.
             self.kept_bytes = stats.segment_bytes + stats.segment_bytes / 4;
         }

@@ -4,7 +4,7 @@
 //! memory or from a file, and feeds it in. Source: docs/spec/journal.md, "History".
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Slot};
-use ringwell_journal::Record;
+use ringwell_journal::{Record, shifted};
 
 use crate::engine::Engine;
 
@@ -14,34 +14,71 @@ pub struct Held {
     /// The pool that the number was handed out from; `None` if another shard has the record, and
     /// this one took over the lockout.
     pub pool: Option<PoolId>,
-    /// When it was handed out.
+    /// When it was handed out, in the shard time of the node that did: names the allocation.
     pub allocated_at: Millis,
-    /// When its lockout ended or ends.
+    /// The same by the wall clock.
+    pub allocated_wall: Millis,
+    /// When its lockout ended or ends, by the wall clock.
     pub locked_until: Millis,
     /// The marketing context as it came, percent-encoded.
     pub params: Vec<u8>,
-    /// When the number was handed out again.
+    /// When the number was handed out again, by the wall clock.
     pub next_allocated_at: Option<Millis>,
+}
+
+/// What is known of a number's past.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Past {
+    /// Who held it.
+    pub held: Option<Held>,
+    /// Why nobody can be named, if there may have been somebody.
+    pub missing: Option<Missing>,
+}
+
+/// Why a look-up cannot say who held a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The history goes back that far no more.
+    NotKept,
+    /// The number has been handed out so often since that the look-up has ended before it was there.
+    TooLong,
+    /// The history is damaged there.
+    Damaged,
+}
+
+/// A moment that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// By the wall clock.
+    Wall(Millis),
+    /// By the shard time of the node that is asked.
+    Shard(Millis),
 }
 
 /// A look-up on its way.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
     number: PromoNumber,
-    at: Millis,
+    at: Moment,
     /// The newest allocation, as the shard's state has it, until its record is met. The record of
     /// one that was taken over from another shard is in that shard's journal.
     newest: Option<Slot>,
-    /// When that was, by this node's clock.
+    /// When that was, by this node's shard time.
     newest_at: Millis,
+    /// The wall clock less shard time, for the newest allocation.
+    newest_shift: i64,
     /// What was met so far came after the number's last way from another shard to this one.
     is_told: bool,
     /// The end of the lockout in the shard's state is that of the newest allocation, and not of one
     /// after it that nobody saw.
     is_settled: bool,
-    /// The end of the lockout, if a newer record than the allocation's own has set it.
+    /// The end of the lockout in shard time, if a newer record than the allocation's own has set it.
     locked_until: Option<Millis>,
     next_allocated_at: Option<Millis>,
+    /// An allocation that was met seems to be later than the one after it: the wall clock was wrong,
+    /// and was not corrected before the machine was booted again. When it was is unknown, so that an
+    /// older one counts only while its lockout runs.
+    is_doubtful: bool,
 }
 
 /// What a look-up needs, or has found.
@@ -49,8 +86,8 @@ pub struct Walk {
 pub enum Step {
     /// Read the record at this position and feed it.
     Read(Position),
-    /// The end. `None`: not handed out by then, as far as the journal goes back.
-    Done(Option<Held>),
+    /// The end.
+    Done(Past),
 }
 
 /// A look-up met something that cannot be: the journal is damaged, or was changed by hand.
@@ -63,19 +100,21 @@ pub struct BrokenChain {
 impl Engine {
     /// Begins to look for the holder of `number` at `at`.
     #[must_use]
-    pub fn attribution(&self, number: PromoNumber, at: Millis) -> (Walk, Step) {
+    pub fn attribution(&self, number: PromoNumber, at: Moment) -> (Walk, Step) {
         let newest = self.shard.newest(number).filter(|slot| slot.allocated_at > Millis::ZERO);
         let walk = Walk {
             number,
             at,
             newest,
             newest_at: self.shard.newest_local_at(number).unwrap_or_default(),
+            newest_shift: self.clocks().map_or(0, |clocks| clocks.wall_less_shard()),
             is_told: false,
             is_settled: false,
             locked_until: None,
             next_allocated_at: None,
+            is_doubtful: false,
         };
-        (walk, newest.map_or(Step::Done(None), |slot| walk.back(slot.position)))
+        (walk, newest.map_or(Step::Done(Past::default()), |slot| walk.back(slot.position)))
     }
 
     /// The record at `position`, if it is in the group that still gathers.
@@ -85,13 +124,42 @@ impl Engine {
     }
 }
 
+impl Moment {
+    /// Whether something was by then that happened at `shard`, when the wall clock showed `wall`.
+    fn is_from(self, shard: Millis, wall: Millis) -> bool {
+        match self {
+            Self::Wall(at) => wall <= at,
+            Self::Shard(at) => shard <= at,
+        }
+    }
+
+    /// Whether a lockout that ends at `shard`, when the wall clock shows `wall`, is over then.
+    fn is_after(self, shard: Millis, wall: Millis) -> bool {
+        match self {
+            Self::Wall(at) => at >= wall,
+            Self::Shard(at) => at >= shard,
+        }
+    }
+}
+
+/// An allocation that a walk has met.
+struct Met<'a> {
+    pool: PoolId,
+    allocated_at: Millis,
+    locked_until: Millis,
+    /// The wall clock less shard time then.
+    shift: i64,
+    params: [&'a [u8]; 2],
+}
+
 impl Walk {
-    /// Takes the record that was asked for.
+    /// Takes the record that was asked for. `wall_less_shard` is of its clocks ([`Record::clocks`]), as
+    /// [`ringwell_journal::wall_less_shard`] knows it.
     ///
     /// # Errors
     /// [`BrokenChain`] if it is none of this number's.
-    pub fn feed(&mut self, record: &Record<'_>) -> Result<Step, BrokenChain> {
-        let broken = BrokenChain { number: self.number };
+    pub fn feed(&mut self, record: &Record<'_>, wall_less_shard: i64) -> Result<Step, BrokenChain> {
+        let (broken, shift) = (BrokenChain { number: self.number }, wall_less_shard);
         match *record {
             Record::Release { number, previous, restored: Some(restored), .. }
                 if number == self.number =>
@@ -103,85 +171,117 @@ impl Walk {
                 }
                 Ok(self.back(previous))
             }
-            Record::Extend { number, at, until, previous, .. }
-            | Record::Release { number, at, until, previous, .. }
+            Record::Extend { number, at, until, previous, allocation, .. }
                 if number == self.number =>
             {
-                // The shard's state knows what the newest allocation's lockout has become.
-                if self.is_told || self.newest.is_none() || at < self.newest_at {
-                    self.locked_until.get_or_insert(until);
-                } else {
-                    self.is_settled = true;
-                }
+                self.relocked(at, until);
+                Ok(self.back(if allocation == Position::NONE { previous } else { allocation }))
+            }
+            Record::Release { number, at, until, previous, .. } if number == self.number => {
+                self.relocked(at, until);
                 Ok(self.back(previous))
             }
             Record::Allocate { number, at, pool, lockout, previous, params, .. }
                 if number == self.number =>
             {
-                Ok(self.allocation(at, at + lockout, pool, params, previous))
+                let (allocated_at, locked_until) = (at, at + lockout);
+                let met = Met { pool, allocated_at, locked_until, shift, params };
+                Ok(self.allocation(&met).unwrap_or_else(|| self.back(previous)))
             }
             Record::Carry { number, allocated_at, locked_until, pool, params, .. }
                 if number == self.number =>
             {
-                Ok(self.allocation(allocated_at, locked_until, pool, params, Position::NONE))
+                let met = Met { pool, allocated_at, locked_until, shift, params };
+                // It stands for what was before it.
+                Ok(self.allocation(&met).unwrap_or_else(|| Step::Done(self.end(Missing::NotKept))))
             }
             Record::Adopt { number, allocated_at, locked_until, local_at, previous, .. }
                 if number == self.number =>
             {
-                self.adopted(allocated_at, locked_until, local_at);
+                self.adopted(allocated_at, locked_until, local_at, shift);
                 Ok(self.back(previous))
             }
             _ => Err(broken),
         }
     }
 
-    /// The record that was asked for is not kept any more: what is known without it.
+    /// What is known without the record that was asked for: it is not kept any more, or nobody waits
+    /// for it.
     #[must_use]
-    pub fn end(&self) -> Option<Held> {
-        self.newest.filter(|_| self.newest_at <= self.at).map(|newest| Held {
+    pub fn end(&self, missing: Missing) -> Past {
+        match self.newest_held() {
+            Some(held) => Past { held: Some(held), missing: None },
+            None => Past { held: None, missing: Some(missing) },
+        }
+    }
+
+    /// The newest allocation, if its record was not met and it was by then.
+    fn newest_held(&self) -> Option<Held> {
+        let newest = self.newest?;
+        let wall = shifted(self.newest_at, self.newest_shift);
+        self.at.is_from(self.newest_at, wall).then(|| Held {
             pool: None,
             allocated_at: newest.allocated_at,
-            locked_until: newest.locked_until,
+            allocated_wall: wall,
+            locked_until: shifted(newest.locked_until, self.newest_shift),
             params: Vec::new(),
             next_allocated_at: None,
         })
     }
 
-    fn allocation(
-        &mut self,
-        allocated_at: Millis,
-        locked_until: Millis,
-        pool: PoolId,
-        params: [&[u8]; 2],
-        previous: Position,
-    ) -> Step {
-        let mut locked_until = self.locked_until.take().unwrap_or(locked_until);
+    /// A lockout was set anew at `at`. The shard's state knows what the newest allocation's has become.
+    fn relocked(&mut self, at: Millis, until: Millis) {
+        if self.is_told || self.newest.is_none() || at < self.newest_at {
+            self.locked_until.get_or_insert(until);
+        } else {
+            self.is_settled = true;
+        }
+    }
+
+    /// Whether this allocation is the one that was looked for; `None` if it is further back.
+    fn allocation(&mut self, met: &Met<'_>) -> Option<Step> {
+        let mut locked_until = self.locked_until.take().unwrap_or(met.locked_until);
         if let Some(newest) = self.newest {
-            if newest.allocated_at == allocated_at {
+            if newest.allocated_at == met.allocated_at {
                 locked_until = newest.locked_until;
-            } else if self.newest_at <= self.at {
-                return Step::Done(self.end());
+            } else if let Some(held) = self.newest_held() {
+                return Some(Step::Done(Past { held: Some(held), missing: None }));
             } else {
-                self.next_allocated_at = Some(self.newest_at);
+                self.next_allocated_at = Some(shifted(self.newest_at, self.newest_shift));
             }
             self.newest = None;
         }
-        if allocated_at <= self.at {
-            return Step::Done(Some(Held {
-                pool: Some(pool),
-                allocated_at,
-                locked_until,
-                params: params.concat(),
+        let wall = shifted(met.allocated_at, met.shift);
+        // Whatever a clock showed: it was before the one that came after.
+        let known = self.next_allocated_at.map_or(wall, |next| wall.min(next));
+        self.is_doubtful |= known < wall;
+        if self.at.is_from(met.allocated_at, known) {
+            let locked_wall = shifted(locked_until, met.shift);
+            let is_late = self.at.is_after(locked_until, locked_wall);
+            let held = Held {
+                pool: Some(met.pool),
+                allocated_at: met.allocated_at,
+                allocated_wall: known,
+                locked_until: locked_wall,
+                params: met.params.concat(),
                 next_allocated_at: self.next_allocated_at,
-            }));
+            };
+            let held = Some(held).filter(|_| !(is_late && self.is_doubtful));
+            return Some(Step::Done(Past { held, missing: None }));
         }
-        self.next_allocated_at = Some(allocated_at);
-        self.back(previous)
+        self.next_allocated_at = Some(known);
+        None
     }
 
     /// The allocation's own record is in another shard's journal, unless the number has come back
     /// to this one.
-    fn adopted(&mut self, allocated_at: Millis, locked_until: Millis, local_at: Millis) {
+    fn adopted(
+        &mut self,
+        allocated_at: Millis,
+        locked_until: Millis,
+        local_at: Millis,
+        shift: i64,
+    ) {
         self.is_told = true;
         let extended = self.locked_until.take();
         if self.newest.is_none() {
@@ -189,10 +289,18 @@ impl Walk {
             let position = Position::NONE;
             self.newest = Some(Slot { number: self.number, allocated_at, locked_until, position });
             self.newest_at = local_at;
+            self.newest_shift = shift;
         }
     }
 
     fn back(&self, previous: Position) -> Step {
-        if previous == Position::NONE { Step::Done(self.end()) } else { Step::Read(previous) }
+        if previous == Position::NONE {
+            Step::Done(Past { held: self.newest_held(), missing: None })
+        } else {
+            Step::Read(previous)
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 //! the newest allocation of every number stays known. Source: docs/spec/journal.md, "Retention".
 
 use ringwell_core::{Millis, PoolId, PromoNumber};
-use ringwell_journal::{DecodeError, Record, Records};
+use ringwell_journal::{Clocks, DecodeError, Record, Records};
 
 use crate::engine::Engine;
 
@@ -12,6 +12,7 @@ struct Old<'a> {
     number: PromoNumber,
     pool: PoolId,
     allocated_at: Millis,
+    clocks: Option<Clocks>,
     params: [&'a [u8]; 2],
 }
 
@@ -25,19 +26,25 @@ impl Engine {
     /// Appends copies of those allocations in `old` that are still the newest of their number.
     /// Stops early where the group that gathers is full, and says so by `false`: call again with
     /// the same iterator once the group is sealed. The original may be dropped only after the
-    /// group that gathers now is durable.
+    /// group that gathers now is durable. `clocks` are those that the group
+    /// `old` noted.
     ///
     /// # Errors
     /// [`DecodeError`] if the body cannot be read; what stands before the fault has been copied.
-    pub fn carry(&mut self, now: Millis, old: &mut Records<'_>) -> Result<bool, DecodeError> {
+    pub fn carry(
+        &mut self,
+        now: Millis,
+        old: &mut Records<'_>,
+        clocks: Option<Clocks>,
+    ) -> Result<bool, DecodeError> {
         while !self.writer.is_full() {
             let Some(record) = old.next() else { return Ok(true) };
-            match record?.1 {
-                Record::Allocate { at, slot, number, pool, params, .. } => {
-                    self.carry_one(now, &Old { slot, number, pool, allocated_at: at, params });
-                }
-                Record::Carry { slot, number, pool, allocated_at, params, .. } => {
-                    self.carry_one(now, &Old { slot, number, pool, allocated_at, params });
+            let record = record?.1;
+            let clocks = record.clocks(clocks);
+            match record {
+                Record::Allocate { at: allocated_at, slot, number, pool, params, .. }
+                | Record::Carry { allocated_at, slot, number, pool, params, .. } => {
+                    self.carry_one(now, &Old { slot, number, pool, allocated_at, clocks, params });
                 }
                 Record::Extend { .. }
                 | Record::Release { .. }
@@ -63,6 +70,7 @@ impl Engine {
             pool: old.pool,
             allocated_at: old.allocated_at,
             locked_until: newest.locked_until,
+            clocks: old.clocks,
             // As it is now: another shard may have told of the visitor since. Nobody comes back to a
             // number whose lockout is over.
             visitor: visitor.filter(|_| !newest.is_free(now)),

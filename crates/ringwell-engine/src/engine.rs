@@ -5,12 +5,14 @@
 //! Invariant: the record of every number in an outcome lies in [`Engine::newest_group`], as it is
 //! when the outcome is made, or in a group before it.
 
+use std::collections::HashMap;
+
 use ringwell_core::{
     Before, Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId,
 };
 use ringwell_journal::{
-    Answer, Group, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, Restored, RowKey, Tip, Writer,
-    position,
+    Answer, Clocks, Group, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, Restored, RowKey, Tip,
+    Writer, position,
 };
 
 use crate::answers::{Answers, answer_of};
@@ -110,7 +112,21 @@ pub struct Engine {
     /// their new places before they came there. `None` while none is taken.
     pub(crate) moved: Option<Vec<PromoNumber>>,
     refusal: Option<Refusal>,
+    /// Of numbers whose newest record is a keep-alive, for the next one.
+    origins: HashMap<PromoNumber, Origin>,
 }
+
+/// Where the allocation lies that a keep-alive belongs to.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    /// The keep-alive. If the number's newest record is another, this says nothing.
+    newest: Position,
+    allocation: Position,
+}
+
+/// Numbers whose origins are known at most, in some 48 bytes each. When there are more, all are
+/// forgotten: the next keep-alive of each points to the one before it.
+const ORIGINS_MAX: usize = 1 << 20;
 
 impl Engine {
     pub(crate) fn new(shard: Shard, writer: Writer, answers: Answers, now: Millis) -> Self {
@@ -124,6 +140,7 @@ impl Engine {
             live,
             moved: None,
             refusal: None,
+            origins: HashMap::new(),
         }
     }
 
@@ -131,6 +148,17 @@ impl Engine {
     pub fn at(&mut self, clock: Millis) -> Millis {
         self.now = self.now.max(clock);
         self.now
+    }
+
+    /// The clocks of the machine as they stand, to be noted with the groups that are sealed next.
+    pub fn set_clocks(&mut self, clocks: Clocks) {
+        self.writer.set_clocks(clocks);
+    }
+
+    /// The clocks as they stood last; `None` if nobody has said.
+    #[must_use]
+    pub fn clocks(&self) -> Option<Clocks> {
+        self.writer.clocks()
     }
 
     /// Shard time of the last event.
@@ -271,14 +299,22 @@ impl Engine {
 
     /// Records that a lockout was extended.
     fn extended(&mut self, now: Millis, grant: &Grant) {
+        let known = self.origins.get(&grant.number).filter(|it| it.newest == grant.previous);
+        let allocation = known.map_or(Position::NONE, |it| it.allocation);
         let position = self.writer.append(&Record::Extend {
             at: now,
             slot: grant.slot,
             number: grant.number,
             until: grant.locked_until,
             previous: grant.previous,
+            allocation,
         });
         self.live.moved(grant.previous, position, false);
+        if self.origins.len() >= ORIGINS_MAX {
+            self.origins.clear();
+        }
+        let allocation = if allocation == Position::NONE { grant.previous } else { allocation };
+        self.origins.insert(grant.number, Origin { newest: position, allocation });
     }
 
     /// Ends the lockout of a number's newest allocation early; with `allocated_at`, only if that

@@ -8,6 +8,7 @@ mod answers;
 mod attribution;
 mod carry;
 mod changes;
+mod clock;
 mod engine;
 mod facts;
 mod live;
@@ -17,9 +18,13 @@ mod snapshot;
 mod tests;
 
 pub use answers::ANSWER_AGE;
-pub use attribution::{BrokenChain, Held, Step, Walk};
+pub use attribution::{BrokenChain, Held, Missing, Moment, Past, Step, Walk};
+pub use clock::{
+    CLOCK_GAP_MAX, Reading, Recorded, SLEW_EVERY, WALL_STEP_MIN, lifetime, lockout, observed,
+    slewed,
+};
 pub use engine::{Ask, Counts, Engine, Outcome, Refusal};
 pub use facts::Facts;
-pub use restore::{CLOCK_GAP_MAX, Doubts, Restore};
-pub use ringwell_journal::RowKey;
+pub use restore::{Doubts, Restore};
+pub use ringwell_journal::{Clocks, RowKey};
 pub use snapshot::SnapshotStep;

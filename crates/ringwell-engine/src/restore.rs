@@ -5,16 +5,14 @@
 
 use ringwell_core::{Fact, Millis, PoolId, PoolSpec, Position, Rebuild, Retired, Slot};
 use ringwell_journal::{
-    Answer, AnswerEntry, DecodeError, GroupHeader, HoldEntry, NumberEntry, Record, Records, Tip,
-    ToldEntry, Writer,
+    Answer, AnswerEntry, Clocks, DecodeError, GroupHeader, HoldEntry, NumberEntry, Record, Records,
+    Tip, ToldEntry, Writer,
 };
 
 use crate::answers::Answers;
 use crate::changes::{TOLD, told_at};
+use crate::clock::{Recorded, doubtful};
 use crate::engine::Engine;
-
-/// A wall clock that is further ahead of the journal than this is not believed.
-pub const CLOCK_GAP_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// Collects what snapshot and journal say; [`Restore::finish`] makes the engine.
 #[derive(Debug)]
@@ -22,7 +20,11 @@ pub struct Restore {
     rebuild: Rebuild,
     answers: Answers,
     /// What time it was at the last thing that is known of this shard.
-    last_at: Millis,
+    known: Recorded,
+    /// The clocks that the start goes on from; `None` if nothing is to be noted of them.
+    resumed: Option<Clocks>,
+    /// The largest error of a wall clock after a boot that ends no lockout early.
+    skew_max: Millis,
     /// The newest time of the node's other shards.
     elsewhere: Millis,
     /// The longest lifetime of the pools, or the longest lockout that was met.
@@ -34,10 +36,11 @@ pub struct Restore {
 /// What a restart had to do about time or damage, for the operator's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
-    /// The clock was this far ahead of the journal: running lockouts were lengthened by it.
-    pub clock_ahead: Option<Millis>,
-    /// The clock was this far behind the journal: shard time goes on from the journal's.
-    pub clock_behind: Option<Millis>,
+    /// So much of the time since the newest record may not have passed: lockouts that ran then were
+    /// lengthened by it.
+    pub lengthened: Option<Millis>,
+    /// The wall clock less shard time, in milliseconds.
+    pub wall_less_shard: i64,
     /// Answered allocations may be missing: nothing goes out before this time.
     pub held_until: Option<Millis>,
 }
@@ -51,16 +54,18 @@ impl Restore {
         Self {
             rebuild: Rebuild::new(specs),
             answers: Answers::new(answer_rows_max),
-            last_at: Millis::ZERO,
+            known: Recorded { last_at: Millis::ZERO, clocks: None },
+            resumed: None,
+            skew_max: Millis::ZERO,
             elsewhere: Millis::ZERO,
             lockout_max,
             next_slot: 0,
         }
     }
 
-    /// A time that has certainly come: when the snapshot was begun.
-    pub fn clock(&mut self, at: Millis) {
-        self.last_at = self.last_at.max(at);
+    /// A time that has certainly come: when the snapshot was begun; and the clocks then.
+    pub fn clock(&mut self, last_at: Millis, clocks: Option<Clocks>) {
+        self.known = self.known.or_newer(Recorded { last_at, clocks });
     }
 
     /// A time that has come for another shard of the node.
@@ -68,21 +73,32 @@ impl Restore {
         self.elsewhere = self.elsewhere.max(at);
     }
 
-    /// The newest time that is known of this shard.
+    /// What is known of time by this shard, whose journal ends at `tip`.
     #[must_use]
-    pub fn newest(&self) -> Millis {
-        self.last_at
+    pub fn recorded(&self, tip: &Tip) -> Recorded {
+        self.known.or_newer(Recorded::at_end(tip))
     }
 
-    /// It is `at` now, and nothing is known since the time before: what passed meanwhile is in doubt
-    /// if it is very long, and lockouts are longer by that. Returns by how much.
-    fn pass(&mut self, at: Millis) -> Option<Millis> {
-        let ahead = at.since(self.last_at);
-        if self.last_at == Millis::ZERO || ahead <= CLOCK_GAP_MAX {
+    /// The largest error of a wall clock after a boot of the machine that is to end no lockout
+    /// early. To be called before anything is replayed.
+    pub fn believe(&mut self, skew_max: Millis) {
+        self.skew_max = skew_max;
+    }
+
+    /// The clocks that the process goes on from, see [`crate::Reading::resume`].
+    pub fn resume(&mut self, clocks: Clocks) {
+        self.resumed = Some(clocks);
+    }
+
+    /// It is `at` now, and nothing is known since the time before: lockouts that ran then are longer
+    /// by what may not have passed. Returns how much that is.
+    fn pass(&mut self, at: Millis, clocks: Option<Clocks>) -> Option<Millis> {
+        let by = doubtful(self.known, at, clocks, self.skew_max);
+        if by == Millis::ZERO {
             return None;
         }
-        self.rebuild.prolong(self.last_at, ahead);
-        Some(ahead)
+        self.rebuild.prolong(self.known.last_at, by);
+        Some(by)
     }
 
     /// A number from the snapshot.
@@ -117,12 +133,12 @@ impl Restore {
     /// by a newer version, or by something else.
     pub fn group(&mut self, header: &GroupHeader, body: &[u8]) -> Result<(), DecodeError> {
         // A start met such a gap and took a snapshot before it went on. That is gone.
-        self.pass(header.at);
+        self.pass(header.at, header.clocks);
         for record in Records::new(header.n, header.at, body) {
             let (position, record) = record?;
             self.record(position, &record);
         }
-        self.clock(header.last_at);
+        self.clock(header.last_at, header.clocks);
         Ok(())
     }
 
@@ -217,16 +233,17 @@ impl Restore {
     /// Never, with the tip of the journal that was read.
     #[must_use]
     pub fn finish(mut self, tip: Tip, clock: Millis, is_in_doubt: bool) -> (Engine, Doubts) {
-        self.clock(tip.last_at);
-        let known = self.last_at.max(self.elsewhere);
+        self.known = self.recorded(&tip);
+        let known = self.known.last_at.max(self.elsewhere);
         // A shard that is far behind the others has not got over the gap that they have got over.
-        let clock_ahead = self.pass(clock.max(known));
-        let mut doubts = Doubts { clock_ahead, ..Doubts::default() };
-        if clock < known {
-            doubts.clock_behind = Some(known - clock);
-        }
+        let lengthened = self.pass(clock.max(known), self.resumed);
+        let wall_less_shard = self.resumed.map_or(0, |clocks| clocks.wall_less_shard());
+        let mut doubts = Doubts { lengthened, wall_less_shard, ..Doubts::default() };
         let now = clock.max(known);
         let mut engine = Engine::new(self.rebuild.finish(), Writer::new(tip), self.answers, now);
+        if let Some(clocks) = self.resumed {
+            engine.set_clocks(clocks);
+        }
         if is_in_doubt {
             let until = now + self.lockout_max;
             engine.hold(now, until);

@@ -9,7 +9,7 @@ use ringwell_journal::{
     position_parts,
 };
 
-use crate::{Ask, Engine, Held, Outcome, Refusal, Restore, SnapshotStep, Step};
+use crate::{Ask, Engine, Held, Missing, Moment, Outcome, Refusal, Restore, SnapshotStep, Step};
 
 mod repeats;
 
@@ -189,17 +189,17 @@ impl Rig {
 
     /// The holder of `number` at `at`, read from the groups.
     fn attribution(&self, engine: &Engine, number: PromoNumber, at: Millis) -> Option<Held> {
-        let (mut walk, mut step) = engine.attribution(number, at);
+        let (mut walk, mut step) = engine.attribution(number, Moment::Wall(at));
         loop {
             let position = match step {
-                Step::Done(held) => return held,
+                Step::Done(past) => return past.held,
                 Step::Read(position) => position,
             };
             let (n, _) = position_parts(position);
             let Some(group) = self.groups.iter().find(|group| group.header.n == n) else {
-                return walk.end();
+                return walk.end(Missing::NotKept).held;
             };
-            step = walk.feed(&group.record(position).unwrap()).unwrap();
+            step = walk.feed(&group.record(position).unwrap(), 0).unwrap();
         }
     }
 }
@@ -244,6 +244,7 @@ pub(crate) fn snapshot_header(engine: &Engine) -> SnapshotHeader {
         created_at: tip.last_at,
         last_at: tip.last_at,
         numbers: 9,
+        clocks: None,
     }
 }
 
@@ -258,7 +259,7 @@ pub(crate) fn load(bytes: &[u8], specs: Vec<PoolSpec>) -> Restore {
     })
     .unwrap();
     let mut restore = Restore::new(specs, 100);
-    restore.clock(reader.header().created_at);
+    restore.clock(reader.header().created_at, reader.header().clocks);
     while let Some(chunk) = reader.next_chunk().unwrap() {
         match chunk {
             Chunk::Numbers(entries) => entries.for_each(|e| restore.number(&e)),
@@ -350,7 +351,7 @@ proptest! {
         let now = rig.engine.at(rig.now);
         for group in &rig.groups {
             if rig.engine.needs_group(group.header.n) {
-                prop_assert!(rig.engine.carry(now, &mut group.records()).unwrap());
+                prop_assert!(rig.engine.carry(now, &mut group.records(), None).unwrap());
             }
         }
         let dropped = rig.groups.len();
@@ -551,9 +552,9 @@ fn a_clock_far_ahead_of_the_journal_lengthens_lockouts_and_one_behind_does_not_t
         restore.finish(Tip::after(&rig.groups[0].header).raise_epoch(), clock, false)
     };
     let (engine, doubts) = restart(START + Millis(2 * 86_400_000));
-    assert_eq!(doubts.clock_ahead, Some(Millis(2 * 86_400_000)));
+    assert_eq!(doubts.lengthened, Some(Millis(2 * 86_400_000)));
     assert!(engine.shard().slots()[4..6].iter().all(|slot| !slot.is_free(engine.now)));
     let (mut engine, doubts) = restart(START - Millis(5_000));
-    assert_eq!(doubts.clock_behind, Some(Millis(5_000)));
+    assert_eq!(doubts.lengthened, None);
     assert_eq!(engine.at(START - Millis(5_000)), START);
 }

@@ -18,6 +18,7 @@ const HEADER: SnapshotHeader = SnapshotHeader {
     epoch: 2,
     created_at: Millis(1_700_000_000_000),
     last_at: Millis(1_700_000_000_001),
+    clocks: None,
     numbers: 12,
 };
 const HEADER_BYTES: usize = 96;

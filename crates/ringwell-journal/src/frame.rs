@@ -12,6 +12,7 @@ use std::fmt;
 use ringwell_core::Millis;
 
 use crate::bytes::Cursor;
+use crate::clocks::{CLOCKS_BYTES, Clocks};
 use crate::group::{Group, GroupHeader};
 use crate::place::BODY_BYTES_MAX;
 
@@ -21,8 +22,12 @@ pub const BLOCK_BYTES: usize = 4096;
 
 const STAMP_BYTES: usize = 8;
 const DATA_BYTES: usize = BLOCK_BYTES - STAMP_BYTES;
-const HEADER_BYTES: usize = 64;
-const MAGIC: [u8; 4] = *b"RPfr";
+/// Bytes of a header of format 2, which has the clocks.
+const HEADER_BYTES: usize = PLAIN_HEADER_BYTES + CLOCKS_BYTES;
+/// Bytes of a header of format 1.
+const PLAIN_HEADER_BYTES: usize = 64;
+const MAGIC: [u8; 4] = *b"RPf2";
+const PLAIN_MAGIC: [u8; 4] = *b"RPfr";
 /// Odd, so that stamps of one frame never repeat: 2^64 divided by the golden ratio.
 const STAMP_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
@@ -44,10 +49,14 @@ pub enum FrameFault {
     Rotten,
 }
 
-/// Bytes that a frame with a body of `body_len` bytes takes.
+/// Bytes that the frame of a group takes.
 #[must_use]
-pub const fn frame_bytes(body_len: usize) -> usize {
-    (HEADER_BYTES + body_len).div_ceil(DATA_BYTES) * BLOCK_BYTES
+pub const fn frame_bytes(header: &GroupHeader) -> usize {
+    (header_bytes(header) + header.body_len as usize).div_ceil(DATA_BYTES) * BLOCK_BYTES
+}
+
+const fn header_bytes(header: &GroupHeader) -> usize {
+    if header.clocks.is_some() { HEADER_BYTES } else { PLAIN_HEADER_BYTES }
 }
 
 /// Writes the frame of `group` into `out`, which is [`frame_bytes`] long.
@@ -55,15 +64,16 @@ pub const fn frame_bytes(body_len: usize) -> usize {
 /// # Panics
 /// If `out` has another length.
 pub fn encode_frame(group: &Group, salt: u64, out: &mut [u8]) {
-    assert!(out.len() == frame_bytes(group.body.len()), "the frame needs another buffer");
-    let header = encode_header(&group.header, salt);
+    assert!(out.len() == frame_bytes(&group.header), "the frame needs another buffer");
+    let mut header = [0; HEADER_BYTES];
+    let header = encode_header(&group.header, salt, &mut header);
     let mut body = group.body.as_slice();
     for (index, block) in (0_u64..).zip(out.chunks_exact_mut(BLOCK_BYTES)) {
         let (stamp_bytes, mut data) = block.split_at_mut(STAMP_BYTES);
         stamp_bytes.copy_from_slice(&stamp(salt, group.header.n, index).to_le_bytes());
         if index == 0 {
-            let (head, rest) = data.split_at_mut(HEADER_BYTES);
-            head.copy_from_slice(&header);
+            let (head, rest) = data.split_at_mut(header.len());
+            head.copy_from_slice(header);
             data = rest;
         }
         let (part, rest) = body.split_at(body.len().min(data.len()));
@@ -107,7 +117,7 @@ pub fn decode_body(
     body.clear();
     let len = header.group.body_len as usize;
     for (index, block) in frame.chunks_exact(BLOCK_BYTES).enumerate() {
-        let skip = if index == 0 { STAMP_BYTES + HEADER_BYTES } else { STAMP_BYTES };
+        let skip = STAMP_BYTES + if index == 0 { header_bytes(&header.group) } else { 0 };
         let part = (len - body.len()).min(BLOCK_BYTES - skip);
         body.extend_from_slice(&block[skip..skip + part]);
     }
@@ -135,9 +145,10 @@ pub(crate) fn has_stamp(block: &[u8], salt: u64, n: u64, index: u64) -> bool {
     block.starts_with(&stamp(salt, n, index).to_le_bytes())
 }
 
-fn encode_header(group: &GroupHeader, salt: u64) -> [u8; HEADER_BYTES] {
-    let mut out = [0; HEADER_BYTES];
-    out[..4].copy_from_slice(&MAGIC);
+/// Writes the header to the beginning of `out`; returns the part that it takes.
+fn encode_header<'a>(group: &GroupHeader, salt: u64, out: &'a mut [u8; HEADER_BYTES]) -> &'a [u8] {
+    let out = &mut out[..header_bytes(group)];
+    out[..4].copy_from_slice(if group.clocks.is_some() { &MAGIC } else { &PLAIN_MAGIC });
     out[4..12].copy_from_slice(&salt.to_le_bytes());
     out[12..20].copy_from_slice(&group.n.to_le_bytes());
     out[20..28].copy_from_slice(&group.epoch.to_le_bytes());
@@ -146,15 +157,25 @@ fn encode_header(group: &GroupHeader, salt: u64) -> [u8; HEADER_BYTES] {
     out[44..48].copy_from_slice(&group.body_len.to_le_bytes());
     out[48..52].copy_from_slice(&group.body_crc.to_le_bytes());
     out[52..60].copy_from_slice(&group.prev_hash.to_le_bytes());
-    let crc = crc32c::crc32c(&out[..60]);
-    out[60..].copy_from_slice(&crc.to_le_bytes());
+    if let Some(clocks) = &group.clocks {
+        out[60..60 + CLOCKS_BYTES].copy_from_slice(&clocks.encode());
+    }
+    let end = out.len() - 4;
+    let crc = crc32c::crc32c(&out[..end]);
+    out[end..].copy_from_slice(&crc.to_le_bytes());
     out
 }
 
 fn read_header(block: &[u8], salt: u64) -> Option<FrameHeader> {
-    let header: &[u8; HEADER_BYTES] = block.get(STAMP_BYTES..)?.first_chunk()?;
-    let mut cursor = Cursor::new(header);
-    if cursor.array()? != MAGIC || cursor.u64()? != salt {
+    let bytes = block.get(STAMP_BYTES..)?;
+    let has_clocks = match bytes.get(..4)? {
+        magic if magic == MAGIC => true,
+        magic if magic == PLAIN_MAGIC => false,
+        _ => return None,
+    };
+    let header = bytes.get(..if has_clocks { HEADER_BYTES } else { PLAIN_HEADER_BYTES })?;
+    let mut cursor = Cursor::new(&header[4..]);
+    if cursor.u64()? != salt {
         return None;
     }
     let group = GroupHeader {
@@ -165,14 +186,16 @@ fn read_header(block: &[u8], salt: u64) -> Option<FrameHeader> {
         body_len: cursor.u32()?,
         body_crc: cursor.u32()?,
         prev_hash: cursor.u64()?,
+        clocks: if has_clocks { Clocks::decode(cursor.array()?) } else { None },
     };
-    let intact = cursor.u32()? == crc32c::crc32c(&header[..HEADER_BYTES - 4]);
+    let intact = cursor.u32()? == crc32c::crc32c(&header[..header.len() - 4]);
     let len = usize::try_from(group.body_len).ok()?;
     let sane = group.n > 0
         && group.n < u64::MAX
         && (1..=BODY_BYTES_MAX).contains(&len)
-        && group.at <= group.last_at;
-    (intact && sane).then(|| FrameHeader { group, bytes: frame_bytes(len) })
+        && group.at <= group.last_at
+        && group.clocks.is_some() == has_clocks;
+    (intact && sane).then(|| FrameHeader { group, bytes: frame_bytes(&group) })
 }
 
 impl fmt::Display for FrameFault {

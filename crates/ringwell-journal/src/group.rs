@@ -9,6 +9,7 @@
 use ringwell_core::{Millis, Position};
 
 use crate::bytes::Body;
+use crate::clocks::Clocks;
 use crate::place::{BODY_BYTES_MAX, position_parts};
 use crate::record::{DecodeError, Record, Records};
 
@@ -27,6 +28,8 @@ pub struct Tip {
     pub epoch: u64,
     /// Time of the last record.
     pub last_at: Millis,
+    /// The clocks at the last group; `None` before the first, and after one of format 1.
+    pub clocks: Option<Clocks>,
 }
 
 /// All that identifies a group, and commits its body.
@@ -46,6 +49,8 @@ pub struct GroupHeader {
     pub body_crc: u32,
     /// Hash of the group before it; zero for the first.
     pub prev_hash: u64,
+    /// The clocks when it was sealed; `None` for a group of format 1, which did not note them.
+    pub clocks: Option<Clocks>,
 }
 
 /// A sealed group: what is stored at once.
@@ -61,13 +66,16 @@ pub struct Group {
 #[derive(Debug)]
 pub struct Writer {
     tip: Tip,
+    /// The clocks, for the next group that is sealed.
+    clocks: Option<Clocks>,
     base: Millis,
     body: Body,
 }
 
 impl Tip {
     /// A journal without groups.
-    pub const FIRST: Self = Self { next_n: 1, prev_hash: 0, epoch: 0, last_at: Millis::ZERO };
+    pub const FIRST: Self =
+        Self { next_n: 1, prev_hash: 0, epoch: 0, last_at: Millis::ZERO, clocks: None };
 
     /// The tip after `header`.
     #[must_use]
@@ -77,6 +85,7 @@ impl Tip {
             prev_hash: header.hash(),
             epoch: header.epoch,
             last_at: header.last_at,
+            clocks: header.clocks,
         }
     }
 
@@ -89,19 +98,26 @@ impl Tip {
 
 impl GroupHeader {
     /// What the next group says of this one: the first eight bytes of BLAKE3 over every field.
-    /// The body counts through its CRC32C.
+    /// The body counts through its CRC32C, and so do the clocks: with 52 bytes the hash takes one
+    /// round of BLAKE3, as with the 48 of format 1.
     #[must_use]
     pub fn hash(&self) -> u64 {
-        let mut bytes = [0; 48];
+        let mut bytes = [0; 52];
         bytes[..8].copy_from_slice(&self.prev_hash.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.n.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.at.0.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.last_at.0.to_le_bytes());
         bytes[40..44].copy_from_slice(&self.body_len.to_le_bytes());
-        bytes[44..].copy_from_slice(&self.body_crc.to_le_bytes());
+        bytes[44..48].copy_from_slice(&self.body_crc.to_le_bytes());
+        let len = if let Some(clocks) = &self.clocks {
+            bytes[48..].copy_from_slice(&crc32c::crc32c(&clocks.encode()).to_le_bytes());
+            52
+        } else {
+            48
+        };
         let mut first = [0; 8];
-        first.copy_from_slice(&blake3::hash(&bytes).as_bytes()[..8]);
+        first.copy_from_slice(&blake3::hash(&bytes[..len]).as_bytes()[..8]);
         u64::from_le_bytes(first)
     }
 }
@@ -126,7 +142,19 @@ impl Writer {
     /// Goes on where a journal ends. The caller has raised the epoch.
     #[must_use]
     pub fn new(tip: Tip) -> Self {
-        Self { tip, base: Millis::ZERO, body: Body::default() }
+        Self { tip, clocks: None, base: Millis::ZERO, body: Body::default() }
+    }
+
+    /// The clocks as they stand now, for the groups that are sealed from now on. Before the first
+    /// call groups are of format 1.
+    pub fn set_clocks(&mut self, clocks: Clocks) {
+        self.clocks = Some(clocks);
+    }
+
+    /// The clocks as they stood last; `None` if they are not known yet.
+    #[must_use]
+    pub fn clocks(&self) -> Option<Clocks> {
+        self.clocks
     }
 
     /// Appends a record to the group that gathers. Its position is final.
@@ -199,10 +227,10 @@ impl Writer {
         let body = self.body.take(spare);
         // `append` keeps the body within BODY_BYTES_MAX, so this never saturates.
         let body_len = u32::try_from(body.len()).unwrap_or(u32::MAX);
-        let Tip { next_n: n, prev_hash, epoch, last_at } = self.tip;
+        let Tip { next_n: n, prev_hash, epoch, last_at, clocks: _ } = self.tip;
+        let (at, clocks) = (self.base, self.clocks);
         let body_crc = crc32c::crc32c(&body);
-        let header =
-            GroupHeader { n, epoch, at: self.base, last_at, body_len, body_crc, prev_hash };
+        let header = GroupHeader { n, epoch, at, last_at, body_len, body_crc, prev_hash, clocks };
         self.tip = Tip::after(&header);
         Some(Group { header, body })
     }

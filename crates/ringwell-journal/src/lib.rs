@@ -10,6 +10,7 @@
 //! Source: docs/spec/journal.md.
 
 mod bytes;
+mod clocks;
 mod durability;
 mod frame;
 mod group;
@@ -19,6 +20,7 @@ mod recover;
 mod segment;
 mod snapshot;
 
+pub use clocks::{BELIEF, Clocks, believed_wall, shifted, wall_less_shard};
 pub use durability::{Durability, UnknownDurability};
 pub use frame::{
     BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, encode_frame, frame_bytes,

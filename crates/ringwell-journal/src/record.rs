@@ -14,6 +14,7 @@ pub use decode::{DecodeError, DecodeFault, Records};
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
 use crate::bytes::Scratch;
+use crate::clocks::Clocks;
 
 /// Longest parameters of one record, both slices and the `&` between them.
 pub const PARAMS_BYTES_MAX: usize = 16 * 1024;
@@ -70,6 +71,9 @@ pub enum Record<'a> {
         until: Millis,
         /// The record before it for this number.
         previous: Position,
+        /// A record of the same allocation further back, so that a look-up need not read all the
+        /// keep-alives between; [`Position::NONE`] if that is `previous`.
+        allocation: Position,
     },
     /// A lockout ended early.
     Release {
@@ -113,6 +117,8 @@ pub enum Record<'a> {
         allocated_at: Millis,
         /// When its lockout ends.
         locked_until: Millis,
+        /// The clocks of the group that it was handed out in; `None` if that was of format 1.
+        clocks: Option<Clocks>,
         /// Who may ask for the same number again.
         visitor: Option<VisitorId>,
         /// Raw parameters, as in `Allocate`.
@@ -186,7 +192,11 @@ mod flag {
     pub(super) const PARAMS: u8 = 1 << 3;
     pub(super) const NUMBER: u8 = 1 << 4;
     pub(super) const POOL: u8 = 1 << 5;
+    /// Of a `Release`.
     pub(super) const RESTORED: u8 = 1 << 6;
+    /// Of a `Carry`.
+    pub(super) const CLOCKS: u8 = 1 << 6;
+    pub(super) const ALLOCATION: u8 = 1 << 7;
 }
 
 impl Record<'_> {
@@ -210,6 +220,12 @@ impl Record<'_> {
     #[must_use]
     pub fn bytes_max(&self) -> usize {
         RECORD_OVERHEAD_MAX + params_len(self.params())
+    }
+
+    /// The clocks by which its times are to be understood, in a group that noted `group`.
+    #[must_use]
+    pub fn clocks(&self, group: Option<Clocks>) -> Option<Clocks> {
+        if let Self::Carry { clocks, .. } = *self { clocks } else { group }
     }
 
     /// Its parameters, if its kind has any.

@@ -8,19 +8,19 @@ use std::fmt;
 use ringwell_core::Millis;
 
 use crate::bytes::Cursor;
+use crate::clocks::{CLOCKS_BYTES, Clocks};
 use crate::frame::BLOCK_BYTES;
 use crate::group::Tip;
 
 /// Bytes before the first frame.
 pub const SEGMENT_HEADER_BYTES: usize = BLOCK_BYTES;
 
-/// The format that this version writes and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The format that this version writes and the newest that it reads. Format 1 had no clocks.
+pub const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"RPsegmnt";
-const FIELDS_BYTES: usize = 80;
-/// Where the length of the file is, with a checksum of its own: earlier heads have zeros there.
-const LENGTH_AT: usize = FIELDS_BYTES + 4;
+const FIELDS_BYTES: usize = PLAIN_FIELDS_BYTES + CLOCKS_BYTES;
+const PLAIN_FIELDS_BYTES: usize = 80;
 const END_MAGIC: [u8; 8] = *b"RPsegend";
 
 /// What a segment says of itself.
@@ -67,6 +67,8 @@ impl SegmentHeader {
         fields.extend_from_slice(&self.tip.prev_hash.to_le_bytes());
         fields.extend_from_slice(&self.tip.epoch.to_le_bytes());
         fields.extend_from_slice(&self.tip.last_at.0.to_le_bytes());
+        let clocks = self.tip.clocks.map_or([0; CLOCKS_BYTES], |clocks| clocks.encode());
+        fields.extend_from_slice(&clocks);
         fields.extend_from_slice(&crc32c::crc32c(&fields).to_le_bytes());
         if let Some(bytes) = self.file_bytes {
             fields.extend_from_slice(&bytes.to_le_bytes());
@@ -87,12 +89,15 @@ impl SegmentHeader {
 
     /// `None` if the block is too short or begins otherwise.
     fn fields(block: &[u8]) -> Option<Result<Self, SegmentFault>> {
-        let fields = block.get(..FIELDS_BYTES)?;
-        let mut cursor = Cursor::new(block);
+        let mut cursor = Cursor::new(block.get(..PLAIN_FIELDS_BYTES + 4)?);
         if cursor.array()? != MAGIC {
             return None;
         }
         let version = cursor.u32()?;
+        let fields_bytes = if version == 1 { PLAIN_FIELDS_BYTES } else { FIELDS_BYTES };
+        let fields = block.get(..fields_bytes)?;
+        let mut cursor = Cursor::new(block);
+        cursor.slice(MAGIC.len() + 4)?;
         let header = Self {
             shard: cursor.u32()?,
             journal: cursor.array()?,
@@ -103,27 +108,32 @@ impl SegmentHeader {
                 prev_hash: cursor.u64()?,
                 epoch: cursor.u64()?,
                 last_at: Millis(cursor.u64()?),
+                clocks: if version == 1 { None } else { Clocks::decode(cursor.array()?) },
             },
             file_bytes: None,
         };
         if cursor.u32()? != crc32c::crc32c(fields) {
             return Some(Err(SegmentFault::Checksum));
         }
-        if version != FORMAT_VERSION {
+        if !(1..=FORMAT_VERSION).contains(&version) {
             return Some(Err(SegmentFault::Version(version)));
         }
-        Some(Self::read_length(block).map(|file_bytes| Self { file_bytes, ..header }))
+        Some(
+            Self::read_length(block, fields_bytes + 4)
+                .map(|file_bytes| Self { file_bytes, ..header }),
+        )
     }
 
-    /// The length of the file, which follows the other fields.
-    fn read_length(block: &[u8]) -> Result<Option<u64>, SegmentFault> {
-        let Some(length) = block.get(LENGTH_AT..).and_then(|rest| rest.first_chunk::<12>()) else {
+    /// The length of the file, which follows the other fields with a checksum of its own: earlier
+    /// heads have zeros there.
+    fn read_length(block: &[u8], at: usize) -> Result<Option<u64>, SegmentFault> {
+        let Some(length) = block.get(at..).and_then(|rest| rest.first_chunk::<12>()) else {
             return Ok(None);
         };
         let [bytes @ .., c0, c1, c2, c3] = *length;
         if length.iter().all(|byte| *byte == 0) {
             Ok(None)
-        } else if u32::from_le_bytes([c0, c1, c2, c3]) == crc32c::crc32c(&block[..LENGTH_AT + 8]) {
+        } else if u32::from_le_bytes([c0, c1, c2, c3]) == crc32c::crc32c(&block[..at + 8]) {
             Ok(Some(u64::from_le_bytes(bytes)))
         } else {
             Err(SegmentFault::Checksum)
@@ -151,7 +161,7 @@ impl fmt::Display for SegmentFault {
             Self::Checksum => f.write_str("the checksum of its first block does not hold"),
             Self::Version(version) => write!(
                 f,
-                "its format has version {version}; this program reads version {FORMAT_VERSION}"
+                "its format has version {version}; this program reads versions 1 to {FORMAT_VERSION}"
             ),
         }
     }

@@ -16,14 +16,18 @@ pub use writer::SnapshotWriter;
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
 use crate::bytes::Cursor;
+use crate::clocks::Clocks;
 use crate::record::RowKey;
 use crate::recover::SnapshotMark;
 
 /// The format that this version writes and the newest that it reads.
-pub const SNAPSHOT_VERSION: u32 = 1;
+/// Format 1 had no clocks.
+pub const SNAPSHOT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"RPsnapsh";
-const HEADER_BYTES: usize = 96;
+/// Bytes of a header, and of one of format 1.
+const HEADER_BYTES: usize = PLAIN_HEADER_BYTES + 16;
+const PLAIN_HEADER_BYTES: usize = 96;
 const CHUNK_HEADER_BYTES: usize = 16;
 /// A chunk is closed when it is this long; readers accept twice as much.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -48,6 +52,8 @@ pub struct SnapshotHeader {
     pub last_at: Millis,
     /// About how many number entries follow: for reserving memory, not to be relied on.
     pub numbers: u64,
+    /// The clocks then; `None` in one of format 1.
+    pub clocks: Option<Clocks>,
 }
 
 /// What is known of a snapshot after its end was read and its hash holds.

@@ -1,5 +1,5 @@
-//! The committed journal in `fixtures/journal/v1`: what was written once stays readable, and this
-//! version still writes the same bytes.
+//! The committed journals in `fixtures/journal`: what was written once stays readable, and this
+//! version still writes the bytes of the newest.
 
 use std::convert::Infallible;
 
@@ -12,24 +12,53 @@ const JOURNAL: [u8; 16] = *b"fixture journal1";
 const AT: u64 = 1_790_000_000_000;
 const BATCH: [u8; 16] = [0xB7; 16];
 
-const SEGMENTS: [&[u8]; 2] = [
-    include_bytes!("../../../fixtures/journal/v1/0/0000000000000001.rpj"),
-    include_bytes!("../../../fixtures/journal/v1/0/0000000000000002.rpj"),
-];
-const SNAPSHOT: &[u8] = include_bytes!("../../../fixtures/journal/v1/0/00000000000000000004.rps");
+const CLOCKS: Clocks = Clocks { boot: 0xB007, shard_offset: 1_789_999_000_000, wall_offset: 5 };
 
-struct Fixture;
+/// A committed journal.
+struct Fixture {
+    segments: [&'static [u8]; 2],
+    snapshot: &'static [u8],
+    /// What its groups note; `None` in format 1.
+    clocks: Option<Clocks>,
+}
+
+macro_rules! fixture {
+    ($version:literal, $clocks:expr) => {
+        Fixture {
+            segments: [
+                include_bytes!(concat!(
+                    "../../../fixtures/journal/",
+                    $version,
+                    "/0/0000000000000001.rpj"
+                )),
+                include_bytes!(concat!(
+                    "../../../fixtures/journal/",
+                    $version,
+                    "/0/0000000000000002.rpj"
+                )),
+            ],
+            snapshot: include_bytes!(concat!(
+                "../../../fixtures/journal/",
+                $version,
+                "/0/00000000000000000004.rps"
+            )),
+            clocks: $clocks,
+        }
+    };
+}
+
+const FIXTURES: [Fixture; 2] = [fixture!("v1", None), fixture!("v2", Some(CLOCKS))];
 
 impl Segments for Fixture {
     type Error = Infallible;
 
     fn list(&self) -> Result<Vec<SegmentFile>, Infallible> {
-        let numbered = (1..).zip(SEGMENTS);
+        let numbered = (1..).zip(self.segments);
         Ok(numbered.map(|(segno, f)| SegmentFile { segno, bytes: f.len() as u64 }).collect())
     }
 
     fn read_at(&self, segno: u64, offset: u64, out: &mut [u8]) -> Result<usize, Infallible> {
-        let file = SEGMENTS[usize::try_from(segno).unwrap() - 1];
+        let file = self.segments[usize::try_from(segno).unwrap() - 1];
         let rest = file.get(usize::try_from(offset).unwrap()..).unwrap_or_default();
         let len = rest.len().min(out.len());
         out[..len].copy_from_slice(&rest[..len]);
@@ -56,8 +85,11 @@ fn allocate(at: u64, last: u64, previous: Position) -> Record<'static> {
 }
 
 /// The groups of the fixture: every kind of record, with and without its optional parts.
-fn groups() -> Vec<Group> {
+fn groups(clocks: Option<Clocks>) -> Vec<Group> {
     let mut writer = Writer::new(Tip::FIRST.raise_epoch());
+    if let Some(clocks) = clocks {
+        writer.set_clocks(clocks);
+    }
     let mut groups = Vec::new();
     let first = writer.append(&allocate(0, 1, Position::NONE));
     let second = writer.append(&allocate(5, 2, Position::NONE));
@@ -67,15 +99,26 @@ fn groups() -> Vec<Group> {
     groups.extend(writer.seal(Vec::new()));
 
     let until = Millis(AT + 40_000);
-    let extend = Record::Extend { at, number: number(1), slot: 1, until, previous: first };
-    let extended = writer.append(&extend);
+    let extend = |previous, allocation| Record::Extend {
+        at,
+        number: number(1),
+        slot: 1,
+        until,
+        previous,
+        allocation,
+    };
+    let mut extended = writer.append(&extend(first, Position::NONE));
+    if clocks.is_some() {
+        extended = writer.append(&extend(extended, first));
+    }
+    let restored = Restored { allocated_at: at, local_at: at, locked_until: until };
     let release = Record::Release {
         at,
         number: number(2),
         slot: 2,
         until: at,
         previous: second,
-        restored: None,
+        restored: clocks.map(|_| restored),
     };
     let released = writer.append(&release);
     writer.append(&Record::Answer { at, pool, row: row(2), number: Some(number(1)) });
@@ -99,6 +142,10 @@ fn groups() -> Vec<Group> {
     groups.extend(writer.seal(Vec::new()));
 
     let mut writer = Writer::new(writer.tip().raise_epoch());
+    // The machine was booted again, and its wall clock corrected.
+    if let Some(clocks) = clocks {
+        writer.set_clocks(Clocks { boot: 0xB008, wall_offset: -7, ..clocks });
+    }
     let at = Millis(AT + 60_000);
     writer.append(&Record::Hold { at, pool: None, until: Millis(AT + 90_000) });
     writer.append(&Record::Hold { at, pool: Some(pool), until: Millis(AT + 95_000) });
@@ -110,6 +157,7 @@ fn groups() -> Vec<Group> {
         pool,
         allocated_at: Millis(AT),
         locked_until: Millis(AT + 3_600_000),
+        clocks,
         visitor,
         params: [b"carried=1", b""],
     });
@@ -118,29 +166,28 @@ fn groups() -> Vec<Group> {
 }
 
 fn segments() -> [Vec<u8>; 2] {
-    let groups = groups();
+    let groups = groups(Some(CLOCKS));
     let third = Tip::after(&groups[2].header);
-    let segment = |segno, salt, tip: Tip, groups: &[Group]| {
-        let tip = tip.raise_epoch();
-        let header =
-            SegmentHeader { shard: 0, journal: JOURNAL, segno, salt, tip, file_bytes: None };
+    let segment = |segno, salt, bytes: usize, tip: Tip, groups: &[Group]| {
+        let (tip, file_bytes) = (tip.raise_epoch(), Some(bytes as u64));
+        let header = SegmentHeader { shard: 0, journal: JOURNAL, segno, salt, tip, file_bytes };
         let mut file = header.encode().to_vec();
         for group in groups {
             let begin = file.len();
-            file.resize(begin + frame_bytes(group.body.len()), 0);
+            file.resize(begin + frame_bytes(&group.header), 0);
             encode_frame(group, salt, &mut file[begin..]);
         }
+        file.resize(bytes, 0);
         file
     };
-    let mut first = segment(1, 0x0102_0304_0506_0708, Tip::FIRST, &groups[..3]);
-    first.resize(SEGMENT_BYTES, 0);
-    let second = segment(2, 0x1112_1314_1516_1718, third, &groups[3..]);
+    let first = segment(1, 0x0102_0304_0506_0708, SEGMENT_BYTES, Tip::FIRST, &groups[..3]);
+    let second = segment(2, 0x1112_1314_1516_1718, 3 * BLOCK_BYTES, third, &groups[3..]);
     [first, second]
 }
 
 /// What the third group, the last before the snapshot, says of its two numbers.
 fn numbers() -> Vec<NumberEntry> {
-    let group = &groups()[2];
+    let group = &groups(None)[2];
     let entry = |read: Result<(Position, Record<'_>), DecodeError>| match read.unwrap() {
         (position, Record::Allocate { at, pool, number, lockout, visitor, .. }) => NumberEntry {
             number,
@@ -164,7 +211,7 @@ fn answers() -> [AnswerEntry; 2] {
 }
 
 fn snapshot() -> Vec<u8> {
-    let tip = Tip::after(&groups()[2].header);
+    let tip = Tip::after(&groups(Some(CLOCKS))[2].header);
     let mut writer = SnapshotWriter::new(&SnapshotHeader {
         shard: 0,
         journal: JOURNAL,
@@ -174,6 +221,7 @@ fn snapshot() -> Vec<u8> {
         created_at: tip.last_at,
         last_at: tip.last_at,
         numbers: 2,
+        clocks: Some(CLOCKS),
     });
     for entry in &numbers() {
         writer.number(entry);
@@ -186,46 +234,54 @@ fn snapshot() -> Vec<u8> {
 }
 
 #[test]
-fn this_version_writes_the_bytes_of_the_committed_journal() {
-    assert!(segments() == SEGMENTS, "segments differ from fixtures/journal/v1");
-    assert!(snapshot() == SNAPSHOT, "the snapshot differs from fixtures/journal/v1");
+fn this_version_writes_the_bytes_of_the_newest_committed_journal() {
+    let [.., newest] = FIXTURES;
+    assert!(segments() == newest.segments, "segments differ from fixtures/journal/v2");
+    assert!(snapshot() == newest.snapshot, "the snapshot differs from fixtures/journal/v2");
 }
 
 #[test]
-fn the_committed_journal_is_read_back() {
-    let mut seen = Vec::new();
-    let plan = Plan { shard: 0, from: 1, snapshot: None };
-    let recovered = recover(&Fixture, &plan, |header, body| {
-        for record in Records::new(header.n, header.at, body) {
-            record?;
-        }
-        seen.push(Group { header: *header, body: body.to_vec() });
-        Ok(())
-    })
-    .unwrap();
-    assert_eq!(seen, groups());
-    assert_eq!((recovered.verdict, recovered.tip.next_n), (Verdict::Clean, 6));
-    assert_eq!(recovered.tip.epoch, 2);
+fn the_committed_journals_are_read_back() {
+    for fixture in FIXTURES {
+        let mut seen = Vec::new();
+        let plan = Plan { shard: 0, from: 1, snapshot: None };
+        let recovered = recover(&fixture, &plan, |header, body| {
+            for record in Records::new(header.n, header.at, body) {
+                record?;
+            }
+            seen.push(Group { header: *header, body: body.to_vec() });
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(seen, groups(fixture.clocks));
+        assert_eq!((recovered.verdict, recovered.tip.next_n), (Verdict::Clean, 6));
+        assert_eq!(recovered.tip.epoch, 2);
+        assert_eq!(recovered.tip.clocks.is_some(), fixture.clocks.is_some());
+        assert_eq!(recovered.segments[1].header.tip.clocks, fixture.clocks);
+    }
 }
 
 #[test]
-fn the_committed_snapshot_is_read_back_and_fits_its_journal() {
-    let mut rest = SNAPSHOT;
-    let mut reader = SnapshotReader::new(|out: &mut [u8]| -> Result<usize, Infallible> {
-        let (head, tail) = rest.split_at(out.len().min(rest.len()));
-        out[..head.len()].copy_from_slice(head);
-        rest = tail;
-        Ok(head.len())
-    })
-    .unwrap();
-    let Some(Chunk::Numbers(read)) = reader.next_chunk().unwrap() else { panic!() };
-    assert!(read.eq(numbers()));
-    let Some(Chunk::Answers(read)) = reader.next_chunk().unwrap() else { panic!() };
-    assert!(read.eq(answers()));
-    let Some(Chunk::Holds(read)) = reader.next_chunk().unwrap() else { panic!() };
-    assert_eq!(read.count(), 1);
-    assert!(reader.next_chunk().unwrap().is_none());
-    let end = *reader.end().unwrap();
-    let plan = Plan { shard: 0, from: 4, snapshot: Some(end.mark()) };
-    assert_eq!(recover(&Fixture, &plan, |_, _| Ok(())).unwrap().frames, 2);
+fn the_committed_snapshots_are_read_back_and_fit_their_journals() {
+    for fixture in FIXTURES {
+        let mut rest = fixture.snapshot;
+        let mut reader = SnapshotReader::new(|out: &mut [u8]| -> Result<usize, Infallible> {
+            let (head, tail) = rest.split_at(out.len().min(rest.len()));
+            out[..head.len()].copy_from_slice(head);
+            rest = tail;
+            Ok(head.len())
+        })
+        .unwrap();
+        let Some(Chunk::Numbers(read)) = reader.next_chunk().unwrap() else { panic!() };
+        assert!(read.eq(numbers()));
+        let Some(Chunk::Answers(read)) = reader.next_chunk().unwrap() else { panic!() };
+        assert!(read.eq(answers()));
+        let Some(Chunk::Holds(read)) = reader.next_chunk().unwrap() else { panic!() };
+        assert_eq!(read.count(), 1);
+        assert!(reader.next_chunk().unwrap().is_none());
+        let end = *reader.end().unwrap();
+        assert_eq!(end.header.clocks, fixture.clocks);
+        let plan = Plan { shard: 0, from: 4, snapshot: Some(end.mark()) };
+        assert_eq!(recover(&fixture, &plan, |_, _| Ok(())).unwrap().frames, 2);
+    }
 }

@@ -7,6 +7,7 @@ use ringwell_core::Millis;
 use ringwell_engine::SnapshotStep;
 use ringwell_journal::{Group, SnapshotHeader, SnapshotWriter};
 
+use crate::clock::WALL_APART_WARNED;
 use crate::conn::PhaseLimits;
 use crate::disk::{Journal, SegmentRef};
 use crate::shard::ShardThread;
@@ -14,7 +15,7 @@ use crate::shard::ShardThread;
 /// How often connections are swept and old segments looked for.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// A quiet shard writes down what time it is this often.
+/// A shard that has been quiet for so long writes down what time it is; then twice as late each time.
 const TICK: Millis = Millis(5_000);
 
 /// Old segments that are given up in a round. Where most of what they hold must be kept, giving
@@ -44,43 +45,110 @@ pub(crate) async fn sweep(thread: Rc<ShardThread>) {
     }
 }
 
+/// What the rounds remember of those before.
+#[derive(Debug)]
+struct Rounds {
+    /// What had been written when the last snapshot began, and when that was.
+    snapshot_bytes: u64,
+    snapshot_at: Millis,
+    /// No segment is given up before the journal is as long as this.
+    kept_bytes: u64,
+    /// The group of the last tick, and how long the shard must be quiet until the next.
+    tick_group: u64,
+    tick_after: Millis,
+    /// The wall clock is reported to be elsewhere.
+    is_apart: bool,
+}
+
 /// Ticks, takes snapshots and gives up old segments until the thread ends.
 pub(crate) async fn run(thread: Rc<ShardThread>, journal: Rc<Journal>) {
-    let snapshot_every = thread.node.config.journal.snapshot_every_bytes;
-    let mut snapshot_at = journal.stats().body_bytes;
-    let mut kept_bytes = 0;
+    let mut rounds = Rounds {
+        snapshot_bytes: journal.stats().written_bytes,
+        snapshot_at: thread.now(),
+        kept_bytes: 0,
+        tick_group: 0,
+        tick_after: TICK,
+        is_apart: false,
+    };
     let mut round = tokio::time::interval(ROUND);
     round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         round.tick().await;
-        tick(&thread);
-        let written = journal.stats().body_bytes;
-        if thread.node.answers_wait() && written - snapshot_at >= snapshot_every {
+        rounds.tick(&thread);
+        rounds.report_clock(&thread);
+        if thread.node.answers_wait() && rounds.wants_snapshot(&thread, &journal) {
+            let (written, now) = (journal.stats().written_bytes, thread.now());
             let taken = snapshot(&thread, &journal).await;
             if taken.is_ok() {
-                snapshot_at = written;
+                (rounds.snapshot_bytes, rounds.snapshot_at) = (written, now);
             }
             report(&thread, "snapshot", taken);
         }
-        report(&thread, "old segments", drop_old(&thread, &journal, &mut kept_bytes).await);
+        let dropped = drop_old(&thread, &journal, &mut rounds.kept_bytes).await;
+        report(&thread, "old segments", dropped);
+    }
+}
+
+impl Rounds {
+    /// Whether a snapshot is due: by what was written since, by time, or because more is kept than
+    /// should be and the snapshots need it.
+    fn wants_snapshot(&self, thread: &ShardThread, journal: &Journal) -> bool {
+        let written = journal.stats().written_bytes - self.snapshot_bytes;
+        let settings = &thread.node.config.journal;
+        let span = Millis(settings.history_age.0 / 8);
+        let is_old = thread.now().since(self.snapshot_at) >= span;
+        written >= settings.snapshot_every_bytes
+            || written > 0 && (is_old || journal.waits_for_snapshot())
+    }
+
+    /// Keeps the journal's newest time fresh: of use only where the machine is booted again. Less and
+    /// less often, so that a server that has nothing to do writes nothing. And notes a wall clock that
+    /// was set, for look-ups after another boot.
+    fn tick(&mut self, thread: &ShardThread) {
+        let (now, clocks) = (thread.now(), thread.clock.clocks());
+        let mut engine = thread.engine.borrow_mut();
+        let tip = engine.tip();
+        if engine.is_pending() || engine.refusal().is_some() {
+            return;
+        }
+        if engine.newest_group() != self.tick_group {
+            self.tick_after = TICK;
+        }
+        let was_set = tip.clocks.is_some_and(|noted| {
+            noted.wall_offset.abs_diff(clocks.wall_offset) > WALL_APART_WARNED.0
+        });
+        if now.since(tip.last_at) >= self.tick_after || was_set {
+            engine.tick(now);
+            self.tick_group = engine.newest_group();
+            self.tick_after = Millis(self.tick_after.0.saturating_mul(2));
+            drop(engine);
+            thread.commit_soon();
+        }
+    }
+
+    /// Says in the log when the wall clock is not where shard time is, and when it is again.
+    fn report_clock(&mut self, thread: &ShardThread) {
+        if thread.node.shards().next() != Some(thread.id) {
+            return;
+        }
+        let wall_ahead_ms = thread.clock.clocks().wall_less_shard();
+        let is_apart = wall_ahead_ms.unsigned_abs() > WALL_APART_WARNED.0;
+        if is_apart && !self.is_apart {
+            tracing::warn!(
+                wall_ahead_ms,
+                "the wall clock was set: it is not where this server's time is. Lockouts are as they \
+                 should be; look-ups go by the wall clock"
+            );
+        } else if !is_apart && self.is_apart {
+            tracing::info!(wall_ahead_ms, "the wall clock is where this server's time is");
+        }
+        self.is_apart = is_apart;
     }
 }
 
 fn report(thread: &ShardThread, what: &str, outcome: Result<(), Trouble>) {
     if let Err(trouble) = outcome {
         tracing::warn!(shard = thread.id, trouble, "{what}: will be tried again");
-    }
-}
-
-/// Keeps the journal's newest time fresh.
-fn tick(thread: &ShardThread) {
-    let now = thread.now();
-    let mut engine = thread.engine.borrow_mut();
-    let is_quiet = now.since(engine.tip().last_at) >= TICK && !engine.is_pending();
-    if is_quiet && engine.refusal().is_none() {
-        engine.tick(now);
-        drop(engine);
-        thread.commit_soon();
     }
 }
 
@@ -105,6 +173,7 @@ pub(crate) async fn snapshot(
             created_at: engine.now(),
             last_at: tip.last_at,
             numbers: engine.shard().number_count() as u64,
+            clocks: engine.clocks(),
         }
     };
     let mut file = Some(journal.create_snapshot(header.replay_from).map_err(|e| e.to_string())?);
@@ -148,10 +217,10 @@ async fn drop_old(
         if journal.stats().segment_bytes < *kept_bytes {
             break;
         }
-        let Some(old) = journal.expired(thread.now()) else { break };
-        let before = journal.stats().body_bytes;
+        let Some(old) = journal.expired(thread.now(), thread.clock.clocks()) else { break };
+        let before = journal.stats().written_bytes;
         carry_segment(thread, journal, &old).await?;
-        let written = journal.stats().body_bytes - before;
+        let written = journal.stats().written_bytes - before;
         if written > old.bytes / 2 {
             let bytes = journal.stats().segment_bytes;
             *kept_bytes = bytes + bytes / 4;
@@ -198,7 +267,7 @@ async fn carry_group(thread: &Rc<ShardThread>, group: &Group) -> Result<(), Trou
             if engine.refusal().is_some() {
                 return Err(NO_WRITES.to_owned());
             }
-            let carried = engine.carry(now, &mut records);
+            let carried = engine.carry(now, &mut records, group.header.clocks);
             (carried.map_err(|e| e.to_string())?, engine.group())
         };
         thread.commit_soon();

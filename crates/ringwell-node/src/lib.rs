@@ -35,6 +35,7 @@ mod mesh;
 mod messages;
 mod node;
 mod origin;
+mod proof;
 mod reload;
 pub mod rows;
 mod run;

@@ -4,12 +4,11 @@
 //! pools is asked in parts, so that rows pass between them.
 
 use ringwell_core::{Millis, NumberRange, PoolCounts, PoolId, PromoNumber};
-use ringwell_engine::Engine;
+use ringwell_engine::{Engine, lifetime};
 use tokio::sync::oneshot;
 
 use crate::live::{PoolAsked, PoolState};
 use crate::shard::ShardThread;
-use crate::start::ROUNDING;
 use crate::stats::Reason;
 
 /// Where a pool is in its shard, and which it was when that was looked up.
@@ -75,7 +74,7 @@ fn asked(engine: &Engine, (index, pool): Place) -> Option<PoolAsked> {
         return None;
     }
     let PoolCounts { allocated, exhausted } = rules.counts(index);
-    let lifetime = rules.lifetime(index) - ROUNDING;
+    let lifetime = lifetime(rules.lifetime(index));
     let numbers = small(rules.pool_slots(index).len());
     Some(PoolAsked { pool, numbers, lifetime, allocated, exhausted })
 }

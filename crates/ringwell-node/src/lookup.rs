@@ -1,18 +1,20 @@
 //! A shard's part of an attribution look-up: follows a number's records through memory and files.
 
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use ringwell_core::{Millis, Position, PromoNumber};
-use ringwell_engine::{Held, Step};
+use ringwell_core::{Position, PromoNumber};
+use ringwell_engine::{Missing, Moment, Past, Step};
 use ringwell_journal::{Group, position_parts};
 
 use crate::disk::{JournalReader, ReadError};
 use crate::shard::ShardThread;
 
-/// Records that one look-up reads at most: a day of a number that is handed out every second.
-const RECORDS_MAX: usize = 100_000;
+/// A look-up ends after this with what is known by then: a number that goes out every second has
+/// as many records a day as there are seconds.
+const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Who held `number` at `at`, as far as this shard knows.
+/// What this shard knows of who held `number` at `at`.
 ///
 /// # Errors
 /// What could not be read, for the operator.
@@ -20,44 +22,57 @@ pub(crate) async fn attribution(
     thread: Rc<ShardThread>,
     reader: JournalReader,
     number: PromoNumber,
-    at: Millis,
-) -> Result<Option<Held>, String> {
+    at: Moment,
+) -> Result<Past, String> {
+    let until = Instant::now() + TIME_MAX;
+    let clocks = thread.clock.clocks();
+    thread.engine.borrow_mut().set_clocks(clocks);
     let (mut walk, mut step) = thread.engine.borrow().attribution(number, at);
-    for _ in 0..RECORDS_MAX {
+    loop {
         let position = match step {
-            Step::Done(held) => return Ok(held),
+            Step::Done(past) => return Ok(past),
             Step::Read(position) => position,
         };
-        let pending = thread.engine.borrow().pending_record(position).map(|r| walk.feed(&r));
+        let pending = thread.engine.borrow().pending_record(position).map(|record| {
+            let then = record.clocks(Some(clocks));
+            walk.feed(&record, reader.wall_less_shard(then, clocks))
+        });
         let fed = if let Some(fed) = pending {
             fed
         } else {
+            if Instant::now() > until {
+                return Ok(walk.end(Missing::TooLong));
+            }
             // Older history than is kept ends the walk.
-            let group = read(&thread, &reader, position).await?;
-            let Some(group) = group else { return Ok(walk.end()) };
-            walk.feed(&group.record(position).map_err(|error| error.to_string())?)
+            let group = match read(&thread, &reader, position).await? {
+                Ok(group) => group,
+                Err(missing) => return Ok(walk.end(missing)),
+            };
+            let record = group.record(position).map_err(|error| error.to_string())?;
+            let then = record.clocks(group.header.clocks);
+            walk.feed(&record, reader.wall_less_shard(then, clocks))
         };
         step = fed.map_err(|broken| {
             format!("the history of {} leads to a record of another number", broken.number)
         })?;
     }
-    Err(format!("the history of {number} since then has more than {RECORDS_MAX} records"))
 }
 
-/// The group that `position` lies in, if it is still kept; one that is being written is waited
-/// for.
+/// The group that `position` lies in, or why it is missing; one that is being written is waited for.
 async fn read(
     thread: &ShardThread,
     reader: &JournalReader,
     position: Position,
-) -> Result<Option<Group>, String> {
+) -> Result<Result<Group, Missing>, String> {
     let (group, _) = position_parts(position);
     thread.commit.wait(group).await.map_err(|_| "the journal takes no writes".to_owned())?;
     let reader = reader.clone();
     let read = tokio::task::spawn_blocking(move || reader.read_group(group)).await;
-    match read.map_err(|error| error.to_string())? {
-        Ok(group) => Ok(Some(group)),
-        Err(ReadError::Gone(_)) => Ok(None),
-        Err(error) => Err(error.to_string()),
-    }
+    Ok(read.map_err(|error| error.to_string())?.map_err(|error| match error {
+        ReadError::Gone(_) => Missing::NotKept,
+        ReadError::NotYet(_) | ReadError::Damaged { .. } | ReadError::File(_) => {
+            tracing::error!(shard = thread.id, %error, "history that a look-up needs cannot be read");
+            Missing::Damaged
+        }
+    }))
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
-use ringwell_engine::{Held, Outcome};
+use ringwell_engine::{Moment, Outcome, Past};
 use ringwell_wire::Span;
 use tokio::sync::{mpsc, oneshot};
 
@@ -75,11 +75,7 @@ pub(crate) enum Message {
         reply: oneshot::Sender<Result<bool, ringwell_engine::Refusal>>,
     },
     /// Who held a number.
-    Attribution {
-        number: PromoNumber,
-        at: Millis,
-        reply: oneshot::Sender<Result<Option<Held>, String>>,
-    },
+    Attribution { number: PromoNumber, at: Moment, reply: oneshot::Sender<Result<Past, String>> },
     /// A step from one state of the directory to the next.
     Change(Step, oneshot::Sender<Done>),
     /// What the owner of buckets before knew of their numbers.

@@ -68,6 +68,8 @@ fn stats(thread: &ShardThread, journal: &Journal) -> ShardStats {
     let stored = journal.stats();
     let mut journals = thread.node.journals();
     let state = journals.find(|(shard, _)| *shard == thread.id).map(|(_, state)| state);
+    let mut histories = thread.node.shards().zip(thread.node.histories());
+    let history = histories.find(|(shard, _)| *shard == thread.id).map(|(_, state)| state);
     ShardStats {
         shard: thread.id,
         counters: thread.stats.counters(),
@@ -79,6 +81,8 @@ fn stats(thread: &ShardThread, journal: &Journal) -> ShardStats {
         answers: engine.answers_remembered(),
         numbers: engine.shard().number_count(),
         journal: JournalStats {
+            kept: stored.segment_bytes,
+            history: history.map_or(0, |state| state as u64),
             groups: stored.frames,
             bytes: stored.body_bytes,
             state: state.unwrap_or(JournalState::Failed) as u64,

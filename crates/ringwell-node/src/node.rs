@@ -36,6 +36,24 @@ pub(crate) enum JournalState {
     Failed,
 }
 
+/// What is known of the part of a shard's history that the start did not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HistoryState {
+    Unread,
+    Whole,
+    Damaged,
+}
+
+impl HistoryState {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Unread => "unread",
+            Self::Whole => "whole",
+            Self::Damaged => "damaged",
+        }
+    }
+}
+
 impl JournalState {
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -94,6 +112,8 @@ pub(crate) struct Node {
     phase: AtomicU8,
     /// The shards of this process, in rising order, and how their journals are.
     journals: Vec<(u16, AtomicU8)>,
+    /// What is known of their histories, in the same order.
+    histories: Vec<AtomicU8>,
 }
 
 impl Node {
@@ -106,6 +126,7 @@ impl Node {
         (owners, begun): (Option<Owners>, Begun),
     ) -> Self {
         let journals = shards.iter().map(|shard| (*shard, AtomicU8::new(0))).collect();
+        let histories = shards.iter().map(|_| AtomicU8::new(0)).collect();
         let data = (durability != Durability::Memory).then_some(config.data.as_path());
         let application = config.application.clone();
         let application = application.map(|it| Arc::new(Application::new(it, data)));
@@ -135,6 +156,7 @@ impl Node {
             panic_at_owner_on: drill("RINGWELL_DRILL_PANIC_AT_OWNER_ON"),
             phase: AtomicU8::new(0),
             journals,
+            histories,
         }
     }
 
@@ -200,6 +222,21 @@ impl Node {
         if let Some((_, known)) = self.journals.iter().find(|(id, _)| *id == shard) {
             known.store(state as u8, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn set_history(&self, shard: u16, state: HistoryState) {
+        if let Some(at) = self.shards().position(|id| id == shard) {
+            self.histories[at].store(state as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// What is known of the histories, by shard.
+    pub(crate) fn histories(&self) -> impl Iterator<Item = HistoryState> {
+        self.histories.iter().map(|state| match state.load(Ordering::Relaxed) {
+            0 => HistoryState::Unread,
+            1 => HistoryState::Whole,
+            _ => HistoryState::Damaged,
+        })
     }
 
     /// The shards of this process, in rising order.

@@ -22,10 +22,10 @@ use crate::mesh::{Message, Peers, QUEUE_MESSAGES_MAX};
 use crate::node::{JournalState, Node, Phase};
 use crate::shard::ShardThread;
 use crate::site::Sites;
-use crate::start::{Started, start};
+use crate::start::{Believed, Started, start};
 use crate::{
     Membership, ServeError, admin, application, descriptors, handover, http, keeping, link,
-    messages, reload, site, witness, writer,
+    messages, proof, reload, site, witness, writer,
 };
 
 /// What the shards are told, in this order.
@@ -211,9 +211,8 @@ fn start_threads(
     settings: &disk::Settings,
     tells: &Tells,
 ) -> Result<Running, ServeError> {
-    let rows_max = config.limits.idempotency_rows;
-    let (started, clock, begun) =
-        start(&directory, settings, rows_max, Clock::start(), membership.as_ref())?;
+    let believed = Believed::of(&config);
+    let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref())?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
     // A shard without pools is there for its history alone.
     let serving = shards.iter().filter(|shard| **shard < directory.shards()).count();
@@ -243,7 +242,7 @@ fn start_threads(
     for (started, queue) in started.into_iter().zip(queues) {
         let plan = ShardPlan {
             node: Arc::clone(&node),
-            clock,
+            clock: clock.clone(),
             peers: peers.clone(),
             started,
             listeners: bound.next().unwrap_or_default(),
@@ -420,16 +419,18 @@ fn spawn(plan: ShardPlan) -> Result<JoinHandle<Result<(), ServeError>>, ServeErr
 async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     let ShardPlan { node, clock, mut peers, started, listeners, links, queue, mut told, reports } =
         plan;
-    let Started { shard, engine, journal, flushed, clock_ahead } = started;
+    let Started { shard, engine, journal, flushed, lengthened } = started;
     let ways = link::to_others(&node, shard, &mut peers);
-    let admin = admin::router(Arc::clone(&node), peers.clone());
+    let admin = admin::router(Arc::clone(&node), peers.clone(), clock.clone());
     let links_out = ways.iter().map(|way| Rc::clone(&way.link)).collect();
     let thread = Rc::new(ShardThread::new(shard, node, engine, clock, peers, links_out));
+    // Before anything asks for older history and so has it indexed.
+    let unread = journal.reader().unread();
     let journal = Rc::new(journal);
     let mut tasks = JoinSet::new();
     tasks.spawn_local(writer::run(Rc::clone(&thread), Rc::clone(&journal), flushed));
     // Files that once failed to flush cannot vouch for themselves: a fresh snapshot can.
-    if clock_ahead.is_some() {
+    if lengthened.is_some() {
         // Before any record of the new time: a start after this one would see no gap.
         let taken = keeping::snapshot(&thread, &journal).await;
         taken.map_err(|reason| ServeError::NoSnapshot { shard, reason })?;
@@ -438,6 +439,8 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     }
     tasks.spawn_local(messages::serve(Rc::clone(&thread), Rc::clone(&journal), queue));
     tasks.spawn_local(keeping::run(Rc::clone(&thread), Rc::clone(&journal)));
+    let reader = journal.reader();
+    tasks.spawn_local(proof::history(Rc::clone(&thread), reader, unread));
     tasks.spawn_local(keeping::sweep(Rc::clone(&thread)));
     if thread.node.shards().next() == Some(shard) {
         tasks.spawn_local(site::sweep(Rc::clone(&thread)));

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use ringwell_core::Millis;
 use ringwell_directory::Directory;
 use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey};
+use ringwell_journal::Group;
 use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Clock;
@@ -159,6 +160,13 @@ impl ShardThread {
     pub(crate) fn has_group(&self) -> bool {
         let enough = if self.node.answers_wait() { 1 } else { MEMORY_GROUP_BYTES };
         self.engine.borrow().pending_bytes() >= enough
+    }
+
+    /// Closes the group that gathers, with the clocks as they stand.
+    pub(crate) fn seal(&self, spare: Vec<u8>) -> Option<Group> {
+        let mut engine = self.engine.borrow_mut();
+        engine.set_clocks(self.clock.clocks());
+        engine.seal(spare)
     }
 
     /// Serves rows of a batch that another shard took in.

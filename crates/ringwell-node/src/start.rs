@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use ringwell_core::{Millis, PoolSpec};
 use ringwell_directory::{BucketHold, BucketHolds, Config, Directory, RingPool, SHARDS_MAX};
-use ringwell_engine::{Doubts, Engine, Restore};
+use ringwell_engine::{Doubts, Engine, Recorded, Restore, lockout};
 use ringwell_journal::{Chunk, Durability, Recovered, Snapshot};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, WALL_APART_WARNED};
 use crate::disk::{self, Flushed, Identity, InlineJournal, Journal, ServedMap, ShardStore};
 use crate::node::Begun;
 use crate::run::disk_settings;
@@ -26,7 +26,31 @@ pub(crate) struct Started {
     pub(crate) flushed: UnboundedReceiver<Flushed>,
     /// Lockouts were lengthened by this, and no record says so: the shard must not go on before a
     /// snapshot does.
-    pub(crate) clock_ahead: Option<Millis>,
+    pub(crate) lengthened: Option<Millis>,
+}
+
+/// How much of what is read is believed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Believed {
+    /// Rows of repeatable batches whose answers are remembered.
+    answer_rows_max: usize,
+    /// See [`Config::clock_skew_max`].
+    clock_skew_max: Millis,
+}
+
+impl Believed {
+    /// As configured.
+    pub(crate) fn of(config: &Config) -> Self {
+        let skew = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
+        let answer_rows_max = config.limits.idempotency_rows;
+        Self { answer_rows_max, clock_skew_max: Millis(skew) }
+    }
+
+    fn restore(self, specs: &[PoolSpec]) -> Restore {
+        let mut restore = Restore::new(specs.to_vec(), self.answer_rows_max);
+        restore.believe(self.clock_skew_max);
+        restore
+    }
 }
 
 /// A shard whose files have been read and not yet changed.
@@ -47,8 +71,7 @@ struct Read {
 pub(crate) fn start(
     directory: &Directory,
     settings: &disk::Settings,
-    answer_rows_max: usize,
-    clock: Clock,
+    believed: Believed,
     membership: Option<&Membership>,
 ) -> Result<(Vec<Started>, Clock, Begun), ServeError> {
     let own: Vec<u16> = match membership {
@@ -82,7 +105,7 @@ pub(crate) fn start(
             .into_iter()
             .map(|shard| {
                 scope.spawn(move || {
-                    read(shard, &specs(directory.pools_of(shard)), settings, answer_rows_max)
+                    read(shard, &specs(directory.pools_of(shard)), settings, believed)
                 })
             })
             .collect();
@@ -95,13 +118,12 @@ pub(crate) fn start(
     for read in &mut reads {
         read.is_in_doubt |= is_copy;
     }
-    let wall = clock.now();
-    let clock = agree(&mut reads, directory, clock)?;
+    let clock = agree(&mut reads, directory)?;
     let is_new = |read: &&Read| read.recovered.tip.last_at == Millis::ZERO;
     let new_shards: Vec<u16> = reads.iter().filter(is_new).map(|read| read.shard).collect();
     let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n)).collect();
     let mut started =
-        reads.into_iter().map(|read| open(read, wall)).collect::<Result<Vec<_>, _>>()?;
+        reads.into_iter().map(|read| open(read, &clock)).collect::<Result<Vec<_>, _>>()?;
     let mut begun = Begun { journals, ..Begun::default() };
     if settings.durability != Durability::Memory {
         begun.is_first = on_disk.is_empty();
@@ -130,7 +152,7 @@ fn known_holds(
     data: &Path,
 ) -> Result<BucketHolds, ServeError> {
     let Some(mut served) = served else { return Ok(BucketHolds::default()) };
-    let ahead = started.iter().filter_map(|shard| shard.clock_ahead).max();
+    let ahead = started.iter().filter_map(|shard| shard.lengthened).max();
     if let Some(ahead) = ahead.filter(|_| !served.holds.is_empty()) {
         served.holds.prolong(ahead);
         served.write(data)?;
@@ -139,18 +161,21 @@ fn known_holds(
 }
 
 /// Brings shards that were read for themselves together: lockouts, and what time it is.
-fn agree(reads: &mut [Read], directory: &Directory, clock: Clock) -> Result<Clock, ServeError> {
+fn agree(reads: &mut [Read], directory: &Directory) -> Result<Clock, ServeError> {
     adopt(reads);
-    check_overflow(directory, reads, clock.now())?;
-    let newest = |read: &Read| read.recovered.tip.last_at.max(read.restore.newest());
-    let newest = reads.iter().map(newest).max().unwrap_or_default();
+    let recorded = |read: &Read| read.restore.recorded(&read.recovered.tip);
+    let recorded: Vec<Recorded> = reads.iter().map(recorded).collect();
+    let clock = Clock::resume(&recorded);
+    let (clocks, now) = (clock.clocks(), clock.now());
+    check_overflow(directory, reads, now)?;
     for read in reads {
         // All shards of a process have one time, and the newest has come for every one: lockouts
         // that are taken over and holds for doubts count from there, also by a clock that was set
         // back.
-        read.restore.clock_elsewhere(newest);
+        read.restore.clock_elsewhere(now);
+        read.restore.resume(clocks);
     }
-    Ok(clock.not_before(newest))
+    Ok(clock)
 }
 
 /// A directory's only shard, served by the thread that asks.
@@ -162,7 +187,7 @@ pub struct Alone {
     pub journal: InlineJournal,
     /// What time it is.
     pub clock: Clock,
-    /// What the start had to do about time or damage. If the clock was ahead, no number may go out
+    /// What the start had to do about time or damage. If lockouts were lengthened, no number may go out
     /// before a snapshot is taken, because no record says that lockouts were lengthened.
     pub doubts: Doubts,
 }
@@ -184,18 +209,16 @@ pub fn open_alone(
     };
     let is_copy = is_copy(&settings, &others)?;
     let last = others.into_iter().max().unwrap_or_default();
-    let rows_max = config.limits.idempotency_rows;
-    let read = |shard| read(shard, &specs(directory.pools_of(shard)), &settings, rows_max);
+    let believed = Believed::of(config);
+    let read = |shard| read(shard, &specs(directory.pools_of(shard)), &settings, believed);
     let mut reads = (0..=last).map(read).collect::<Result<Vec<_>, _>>()?;
     for read in &mut reads {
         read.is_in_doubt |= is_copy;
     }
-    let start = Clock::start();
-    let wall = start.now();
-    let clock = agree(&mut reads, directory, start)?;
+    let clock = agree(&mut reads, directory)?;
     let Read { store, restore, recovered, is_in_doubt, .. } = reads.swap_remove(0);
     let (journal, tip) = store.start_inline(recovered)?;
-    let (engine, doubts) = restore.finish(tip, wall, is_in_doubt);
+    let (engine, doubts) = restore.finish(tip, clock.now(), is_in_doubt);
     Ok(Alone { engine, journal, clock, doubts })
 }
 
@@ -268,13 +291,9 @@ fn shards_on_disk(data: &Path) -> Result<Vec<u16>, ServeError> {
     Ok(shards)
 }
 
-/// Lifetimes are guaranteed in true time. Shard time is in whole milliseconds, rounded down: a
-/// lockout of as many could be short by a part of one.
-pub(crate) const ROUNDING: Millis = Millis(1);
-
 /// A pool as its shard has it.
 pub(crate) fn spec(pool: &RingPool) -> PoolSpec {
-    PoolSpec { lifetime: pool.lifetime() + ROUNDING, ..pool.spec() }
+    PoolSpec { lifetime: lockout(pool.lifetime()), ..pool.spec() }
 }
 
 fn specs<'a>(pools: impl Iterator<Item = &'a Arc<RingPool>>) -> Vec<PoolSpec> {
@@ -286,11 +305,11 @@ fn read(
     shard: u16,
     specs: &[PoolSpec],
     settings: &disk::Settings,
-    answer_rows_max: usize,
+    believed: Believed,
 ) -> Result<Read, ServeError> {
     let began = Instant::now();
     let store = ShardStore::open(settings, u32::from(shard))?;
-    let mut restore = Restore::new(specs.to_vec(), answer_rows_max);
+    let mut restore = believed.restore(specs);
     let mut newest = None;
     for reference in store.snapshots()? {
         match load(&store, &reference, &mut restore) {
@@ -300,7 +319,7 @@ fn read(
             }
             Err(error) => {
                 tracing::warn!(shard, error, "a snapshot cannot be used; trying the one before");
-                restore = Restore::new(specs.to_vec(), answer_rows_max);
+                restore = believed.restore(specs);
             }
         }
     }
@@ -345,7 +364,7 @@ fn load(
     restore: &mut Restore,
 ) -> Result<Snapshot, String> {
     let mut reader = store.read_snapshot(reference).map_err(|error| error.to_string())?;
-    restore.clock(reader.header().created_at);
+    restore.clock(reader.header().created_at, reader.header().clocks);
     while let Some(chunk) = reader.next_chunk().map_err(|error| error.to_string())? {
         match chunk {
             Chunk::Numbers(entries) => entries.for_each(|entry| restore.number(&entry)),
@@ -411,25 +430,27 @@ fn adopt_doubts(reads: &mut [Read], have_moved: bool) {
 }
 
 /// Opens a shard's journal for writing and makes its engine.
-fn open(read: Read, wall: Millis) -> Result<Started, ServeError> {
+fn open(read: Read, clock: &Clock) -> Result<Started, ServeError> {
     let Read { shard, store, restore, recovered, is_in_doubt } = read;
     let (sender, flushed) = unbounded_channel();
     // The shard's thread has ended if nobody listens.
     let tell = Box::new(move |told| drop(sender.send(told)));
     let (journal, tip) = store.start(recovered, tell)?;
-    let (engine, doubts) = restore.finish(tip, wall, is_in_doubt);
-    if let Some(ahead) = doubts.clock_ahead {
+    let (engine, doubts) = restore.finish(tip, clock.now(), is_in_doubt);
+    if let Some(by) = doubts.lengthened {
         tracing::warn!(
             shard,
-            ahead_ms = ahead.0,
-            "the clock is far ahead of the journal: running lockouts were lengthened by that"
+            by_ms = by.0,
+            "the machine was booted since, so that only its wall clock says how long that took: \
+             lockouts that ran before last longer by this"
         );
     }
-    if let Some(behind) = doubts.clock_behind {
+    if doubts.wall_less_shard.unsigned_abs() > WALL_APART_WARNED.0 {
         tracing::warn!(
             shard,
-            behind_ms = behind.0,
-            "the clock is behind the journal: shard time goes on from the journal's newest record"
+            wall_ahead_ms = doubts.wall_less_shard,
+            "the wall clock is not where this server's time is: it was set, or it is wrong. Lockouts \
+             are as they should be; look-ups go by the wall clock"
         );
     }
     if let Some(until) = doubts.held_until {
@@ -439,5 +460,5 @@ fn open(read: Read, wall: Millis) -> Result<Started, ServeError> {
             "what was answered last may be lost: all pools of the shard answer with overflow numbers for one lockout"
         );
     }
-    Ok(Started { shard, engine, journal, flushed, clock_ahead: doubts.clock_ahead })
+    Ok(Started { shard, engine, journal, flushed, lengthened: doubts.lengthened })
 }

@@ -219,6 +219,10 @@ pub(crate) struct LinkStats {
 /// How a shard's journal does.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct JournalStats {
+    /// Bytes of the segments that are kept.
+    pub(crate) kept: u64,
+    /// History that the start did not read: 0 not read yet, 1 whole, 2 damaged.
+    pub(crate) history: u64,
     pub(crate) groups: u64,
     pub(crate) bytes: u64,
     /// 0 writing, 1 full, 2 failed.

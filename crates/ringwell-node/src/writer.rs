@@ -34,7 +34,7 @@ pub(crate) async fn run(
 
 fn next_group(thread: &ShardThread, spare: &mut Vec<u8>) -> Option<Group> {
     let has_group = thread.has_group();
-    let group = has_group.then(|| thread.engine.borrow_mut().seal(std::mem::take(spare)))?;
+    let group = has_group.then(|| thread.seal(std::mem::take(spare)))?;
     thread.room.notify_waiters();
     group
 }
@@ -52,10 +52,11 @@ fn forget_oldest(thread: &ShardThread, journal: &Journal) -> Option<Vec<u8>> {
     let mut records = oldest.records();
     loop {
         let before = engine.pending_bytes();
-        let is_done = engine.carry(now, &mut records).unwrap_or_else(|error| {
-            tracing::error!(shard = thread.id, %error, "a group in memory cannot be read");
-            true
-        });
+        let is_done =
+            engine.carry(now, &mut records, oldest.header.clocks).unwrap_or_else(|error| {
+                tracing::error!(shard = thread.id, %error, "a group in memory cannot be read");
+                true
+            });
         carried += engine.pending_bytes() - before;
         if is_done {
             break;

@@ -1,17 +1,21 @@
 //! What befalls machines, by the second, and what an operator does when it is over.
 
-use ringwell_core::PoolId;
+use ringwell_core::{Millis, PoolId};
 use ringwell_directory::bucket;
+use ringwell_engine::{Moment, Past};
 
 use crate::bug::Bug;
 use crate::event::Event;
 use crate::fault::Kind;
-use crate::model::{Judged, Violation, Wanted};
-use crate::world::{MS, SECOND, World};
+use crate::model::{Grant, Judged, Violation, Wanted};
+use crate::world::{MS, ORIGIN_US, SECOND, World};
 
 /// Clocks step so far and are believed, or so far that they are not: nothing between.
 const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
 const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND);
+
+/// Look-ups date an allocation to within this.
+const DATED_WITHIN_US: u64 = 8 * MS;
 
 impl World {
     /// A second has passed.
@@ -66,6 +70,8 @@ impl World {
             let (low, high) = if doubted { STEP_DOUBTED_US } else { STEP_BELIEVED_US };
             let forward = random_between(random, low, high);
             self.step_clock(node, forward);
+        } else if self.faults.strikes(Kind::ClockRight) {
+            self.step_clock(node, 0);
         } else if self.faults.strikes(Kind::ClockBack) {
             let random = self.faults.stream(Kind::ClockBack);
             let back = random_between(random, SECOND, STEP_DOUBTED_US.1);
@@ -75,6 +81,9 @@ impl World {
 
     fn step_clock(&mut self, node: usize, skew_us: i64) {
         self.nodes[node].skew_us = skew_us;
+        if let Some(boot) = self.nodes[node].boots.last_mut() {
+            boot.was_wrong |= skew_us != 0;
+        }
         self.tell(node, &[], || format!("the wall clock is {} s off now", skew_us / 1_000_000));
     }
 
@@ -177,6 +186,7 @@ impl World {
         self.manage_ends();
         self.queue.add(self.now + 4 * SECOND, Event::RollOut);
         for node in &mut self.nodes {
+            node.skew_us = 0;
             node.disk.is_full = false;
             for thread in node.running.iter_mut().flat_map(|r| r.threads.values_mut()) {
                 thread.slow_until = 0;
@@ -197,7 +207,15 @@ impl World {
     }
 
     /// Who held each number that somebody has seen.
-    pub(crate) fn check_attributions(&self) -> Judged {
+    pub(crate) fn check_attributions(&mut self) -> Judged {
+        // The wall clocks were corrected when the faults were over, and a group or look-up sees it.
+        for node in 0..self.nodes.len() {
+            let clocks = self.clocks(node);
+            let threads = self.nodes[node].running.iter_mut().flat_map(|r| r.threads.values_mut());
+            for (thread, clocks) in threads.zip(clocks.iter().cycle()) {
+                thread.engine.set_clocks(*clocks);
+            }
+        }
         for wanted in self.model.attributions() {
             // At the moment of the allocation, and as late as it was the newest.
             let node = self.cluster.home(wanted.shard);
@@ -205,19 +223,39 @@ impl World {
             // With the bucket of a pool that had the number before, a node tells what it knew then.
             let late_ms = Some(late_ms).filter(|_| !self.pools_away.was_lent(wanted.number));
             for at_ms in [Some(wanted.at_ms), late_ms].into_iter().flatten() {
-                self.check_attribution(&wanted, node, at_ms)?;
+                self.check_attribution(&wanted, Moment::Shard(Millis(at_ms)))?;
+            }
+        }
+        let homes = &self.cluster;
+        let counts = |grant: &Grant| self.is_dated(homes.home(grant.shard), grant.true_us);
+        for (wanted, next_us) in self.model.dated_attributions(counts) {
+            let room_us = next_us.map_or(u64::MAX, |next| next - wanted.true_us);
+            if room_us < 4 * DATED_WITHIN_US || self.pools_away.was_lent(wanted.number) {
+                continue;
+            }
+            // At once, and as late as somebody may call who has seen the number.
+            let first = wanted.true_us + DATED_WITHIN_US;
+            let last = next_us.map_or(self.now, |next| next - DATED_WITHIN_US);
+            for true_us in [first, last] {
+                let wall = Millis((ORIGIN_US + true_us) / 1000);
+                self.check_attribution(&wanted, Moment::Wall(wall))?;
             }
         }
         Ok(())
     }
 
-    fn check_attribution(&self, wanted: &Wanted<'_>, node: usize, at_ms: u64) -> Judged {
+    fn check_attribution(&self, wanted: &Wanted<'_>, at: Moment) -> Judged {
+        let node = self.cluster.home(wanted.shard);
         let Some(running) = &self.nodes[node].running else { return Ok(()) };
         let Some(thread) = running.threads.get(&wanted.shard) else { return Ok(()) };
         let disk = &self.nodes[node].disk;
-        let found = crate::lookup::attribution(thread, disk, wanted.number, at_ms);
+        let at = match at {
+            Moment::Wall(at) if self.bug == Some(Bug::ShardTimeInLookups) => Moment::Shard(at),
+            at => at,
+        };
+        let found = crate::lookup::attribution(thread, disk, wanted.number, at, running.clocks);
         let fault = match found {
-            Ok(Some(held)) if held.allocated_at.0 == wanted.at_ms => {
+            Ok(Past { held: Some(held), .. }) if held.allocated_at.0 == wanted.at_ms => {
                 let is_right = held.params == wanted.params.as_bytes();
                 // The record itself may be too old to be kept, unless it is the newest.
                 let is_gone = held.pool.is_none() && !wanted.is_newest;
@@ -226,12 +264,12 @@ impl World {
                 }
                 format!("{:?} was said, {} was given", held, wanted.params)
             }
-            Ok(None) if !wanted.is_newest => return Ok(()),
+            Ok(Past { held: None, .. }) if !wanted.is_newest => return Ok(()),
             Ok(other) => format!("{other:?} was said, {} was given", wanted.params),
             Err(_) if disk.lies > 0 || disk.was_damaged => return Ok(()),
             Err(why) => why.to_owned(),
         };
-        let text = format!("allocated at {}, asked for {at_ms}: {fault}", wanted.at_ms);
+        let text = format!("allocated at {}, asked for {at:?}: {fault}", wanted.at_ms);
         let (number, shard) = (wanted.number, wanted.shard);
         Err(Violation { rule: "attribution", text, number, shard })
     }

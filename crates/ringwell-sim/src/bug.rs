@@ -47,6 +47,10 @@ bugs! {
     NoCarry "no-carry";
     /// Shard time follows the wall clock while the process runs.
     WallClock "wall-clock";
+    /// A start takes the wall clock's word for how long it was away, also within one boot.
+    WallAtStart "wall-at-start";
+    /// Look-ups compare what the wall clock shows with shard time.
+    ShardTimeInLookups "shard-time-in-lookups";
     /// Lifetimes are taken as they are, although shard time is rounded down.
     NoRounding "no-rounding";
     /// An owner serves rows after their deadline.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber};
 use ringwell_directory::{BUCKETS, Directory, Owners, PoolFields, RingPool, RingPoolKey, bucket};
+use ringwell_engine::{lifetime, lockout};
 
 use crate::bug::Bug;
 use crate::model::PoolRule;
@@ -119,13 +120,15 @@ impl Cluster {
 
 /// What an engine is made of. Lifetimes are rounded up, as shard time is rounded down.
 pub(crate) fn spec(pool: &RingPool, bug: Option<Bug>) -> PoolSpec {
-    let rounding = u64::from(bug != Some(Bug::NoRounding));
-    PoolSpec { lifetime: pool.lifetime() + Millis(rounding), ..pool.spec() }
+    let is_short = bug == Some(Bug::NoRounding);
+    let lifetime = if is_short { pool.lifetime() } else { lockout(pool.lifetime()) };
+    PoolSpec { lifetime, ..pool.spec() }
 }
 
 /// What the model is told of a pool.
 pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
-    let lifetime_ms = spec.lifetime.0 - u64::from(bug != Some(Bug::NoRounding));
+    let is_short = bug == Some(Bug::NoRounding);
+    let Millis(lifetime_ms) = if is_short { spec.lifetime } else { lifetime(spec.lifetime) };
     let numbers = spec.numbers.iter().flat_map(|range| range.iter()).map(PromoNumber::to_u64);
     // The last three digits say which number of a pool it is: 999 is no number in rotation.
     let numbers: Vec<u64> = numbers.filter(|number| number % 1000 != 999).collect();

@@ -72,6 +72,7 @@ kinds! {
     Shorten "shorten" 8 20_000 200_000;
     SameKey "same-key" 50 100_000 500_000;
     Single "single" 50 10_000 400_000;
+    ClockRight "clock-right" 40 20_000 200_000;
 }
 
 impl Kind {

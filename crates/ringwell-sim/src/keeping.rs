@@ -175,7 +175,7 @@ impl World {
         if thread.is_ready {
             return;
         }
-        if thread.clock_ahead.is_some() && !is_taken {
+        if thread.lengthened.is_some() && !is_taken {
             let life = self.nodes[node].life;
             self.queue.add(self.now, Event::Restart(node, life));
             return;
@@ -210,7 +210,7 @@ impl World {
             let now = thread.engine.at(self.shard_time(node));
             // Groups are far smaller here than what makes the one that gathers full.
             let mut records = group.records();
-            let _ = thread.engine.carry(now, &mut records);
+            let _ = thread.engine.carry(now, &mut records, group.header.clocks);
         }
         self.commit_soon(node, thread);
         if !is_last {
@@ -237,6 +237,7 @@ fn header(thread: &Thread) -> SnapshotHeader {
         created_at: engine.now(),
         last_at: tip.last_at,
         numbers: engine.shard().slots().len() as u64,
+        clocks: engine.clocks(),
     }
 }
 

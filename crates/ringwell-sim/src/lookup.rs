@@ -1,7 +1,7 @@
 //! A look-up of who held a number: as `ringwell-node/src/lookup.rs`.
 
-use ringwell_core::{Millis, PromoNumber};
-use ringwell_engine::{Held, Step};
+use ringwell_core::PromoNumber;
+use ringwell_engine::{Clocks, Missing, Moment, Past, Step};
 use ringwell_journal::position_parts;
 
 use crate::disk::Disk;
@@ -12,24 +12,28 @@ pub(crate) fn attribution(
     thread: &Thread,
     disk: &Disk,
     number: u64,
-    at_ms: u64,
-) -> Result<Option<Held>, &'static str> {
+    at: Moment,
+    clocks: Clocks,
+) -> Result<Past, &'static str> {
     let number = PromoNumber::from_u64(number).ok_or("no promo number")?;
-    let (mut walk, mut step) = thread.engine.attribution(number, Millis(at_ms));
+    let (mut walk, mut step) = thread.engine.attribution(number, at);
+    let shift = |then| thread.store.wall_less_shard(then, clocks);
     loop {
         let position = match step {
-            Step::Done(held) => return Ok(held),
+            Step::Done(past) => return Ok(past),
             Step::Read(position) => position,
         };
-        let pending = thread.engine.pending_record(position).map(|record| walk.feed(&record));
+        let pending = thread.engine.pending_record(position);
+        let pending = pending.map(|record| walk.feed(&record, shift(record.clocks(Some(clocks)))));
         let fed = if let Some(fed) = pending {
             fed
         } else {
             match thread.store.read_group(disk, position_parts(position).0) {
                 Ok(group) => {
-                    walk.feed(&group.record(position).map_err(|_| "a record cannot be read")?)
+                    let record = group.record(position).map_err(|_| "a record cannot be read")?;
+                    walk.feed(&record, shift(record.clocks(group.header.clocks)))
                 }
-                Err(Unread::Gone) => return Ok(walk.end()),
+                Err(Unread::Gone) => return Ok(walk.end(Missing::NotKept)),
                 Err(Unread::NotYet | Unread::Damaged) => return Err("a group cannot be read"),
             }
         };

@@ -18,6 +18,12 @@ pub(crate) use holders::Wanted;
 /// A gap of the clock up to this is believed: nobody can tell it from a long stop.
 const BELIEVED_MS: i64 = 24 * 60 * 60 * 1000;
 
+/// Lockouts that ran before a boot are longer by so much, or by the time that the boot took.
+pub(crate) const SKEW_MAX_MS: u64 = 2_000;
+
+/// What shard time may gain on true time between two starts within one boot.
+const SLEWED_MS: i64 = 100;
+
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -129,6 +135,8 @@ pub(crate) struct Recovery {
     pub(crate) disk_lied: bool,
     pub(crate) now_us: u64,
     pub(crate) now_ms: u64,
+    /// How often the machine was booted.
+    pub(crate) boots: usize,
     /// Number, allocated at, locked until.
     pub(crate) numbers: Vec<(u64, u64, u64)>,
     /// Pools that are held, and until when.
@@ -167,6 +175,7 @@ struct Shard {
     /// Shard time less true time.
     offset_ms: Option<i64>,
     believed_ms: i64,
+    boots: usize,
 }
 
 /// The reference model.
@@ -244,6 +253,11 @@ impl Grant {
     }
 }
 
+/// How long shard time must run until a lifetime has passed in true time, whatever it gains on it.
+fn lockout_ms(lifetime_ms: u64) -> u64 {
+    lifetime_ms + lifetime_ms.div_ceil(2_000) + 1
+}
+
 fn broken(rule: &'static str, shard: u16, number: u64, text: String) -> Violation {
     Violation { rule, text, number, shard }
 }
@@ -264,7 +278,8 @@ impl Model {
         grant.lifetime_ms = lifetime;
         let known = shard.numbers.entry(grant.number).or_default();
         if grant.is_fresh {
-            *known = Known { allocated_at: grant.at_ms, until: grant.at_ms + lifetime + 1 };
+            let until = grant.at_ms + lockout_ms(lifetime);
+            *known = Known { allocated_at: grant.at_ms, until };
             let Grant { shard, at_ms, .. } = grant;
             self.holders.entry(grant.number).or_default().push(Holder {
                 shard,
@@ -340,7 +355,8 @@ impl Model {
     /// that is kept as long as its owner says, whose milliseconds are rounded down.
     fn promised_until(grant: &Grant) -> u64 {
         let left_ms = (grant.until_ms - grant.at_ms).saturating_sub(1);
-        let promised_ms = if grant.is_fresh { left_ms } else { left_ms.min(grant.lifetime_ms) };
+        let fresh_ms = grant.lifetime_ms;
+        let promised_ms = if grant.is_fresh { fresh_ms } else { left_ms.min(grant.lifetime_ms) };
         grant.true_us + promised_ms * 1000
     }
 
@@ -443,8 +459,13 @@ impl Model {
         let shard = self.shards.entry(recovery.shard).or_default();
         let offset = recovery.now_ms.cast_signed() - (recovery.now_us / 1000).cast_signed();
         let jump = offset - shard.offset_ms.unwrap_or(offset);
-        if (1..=BELIEVED_MS).contains(&jump) {
-            shard.believed_ms += jump;
+        // Within one boot a start knows how long it was away, and after another lockouts are longer.
+        let is_booted = shard.boots != recovery.boots;
+        shard.boots = recovery.boots;
+        let jump = if is_booted { jump } else { jump.min(SLEWED_MS) };
+        let believed = jump - SKEW_MAX_MS.cast_signed();
+        if is_booted && (1..=BELIEVED_MS).contains(&jump) {
+            shard.believed_ms += believed.max(0);
         }
         shard.offset_ms = Some(offset);
         if jump > 0 {
@@ -577,7 +598,8 @@ impl Holding {
     /// The clock of whoever keeps it has leapt.
     fn leap(&mut self, jump_ms: i64) {
         if (1..=BELIEVED_MS).contains(&jump_ms) {
-            self.believed_us += jump_ms.unsigned_abs() * 1000;
+            let believed = jump_ms.unsigned_abs().saturating_sub(SKEW_MAX_MS);
+            self.believed_us += believed * 1000;
         }
         self.leapt_ms += jump_ms.max(0);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringwell_core::{Millis, PoolSpec};
 use ringwell_directory::{BucketHold, BucketHolds, Directory, Owners};
-use ringwell_engine::Restore;
+use ringwell_engine::{Clocks, Reading, Recorded, Restore};
 use ringwell_journal::{Chunk, RecoverError, Recovered, Snapshot, SnapshotReader};
 
 use crate::bug::Bug;
@@ -14,18 +14,21 @@ use crate::cluster::{rule, spec};
 use crate::disk::{Disk, Name, Sort, Trouble};
 use crate::event::Event;
 use crate::fault::Kind;
-use crate::model::{Judged, Recovery, Violation};
+use crate::model::{Judged, Recovery, SKEW_MAX_MS, Violation};
 use crate::served::Served;
 use crate::step::pool_holds;
-use crate::store::{Said, Store, newest, recover_from, remove, segment, snapshot};
+use crate::store::{Said, Store, recover_from, remove, segment, snapshot};
 use crate::thread::Thread;
-use crate::world::{MS, Running, SECOND, World};
+use crate::world::{Boot, MS, Running, SECOND, World};
 
 /// Rows of batches that may be sent again, for each shard: more than a run has.
 const ANSWER_ROWS_MAX: usize = 100_000;
 
 /// Pools that a start did not know come to the node until then.
 const LATE_US: u64 = 2 * SECOND;
+
+/// Short, so that clocks are wrong by less and by more.
+const SKEW_MAX: Millis = Millis(SKEW_MAX_MS);
 
 /// A shard whose files have been read and not yet changed.
 struct Read {
@@ -98,28 +101,33 @@ impl World {
             reads.push(self.read(node, shard, &directory)?);
         }
         adopt(&mut reads);
-        let newest = |read: &Read| newest(&read.recovered).max(read.restore.newest());
-        let newest = reads.iter().map(newest).max().unwrap_or_default();
+        let recorded = |read: &Read| read.restore.recorded(&read.recovered.tip);
+        let recorded: Vec<Recorded> = reads.iter().map(recorded).collect();
+        let reading = self.reading(node);
+        let clocks = match self.bug {
+            // The wall clock says how long the process was away, though the machine was not booted.
+            Some(Bug::WallAtStart) => Reading { boot: u64::MAX, ..reading }.resume(&recorded),
+            _ => reading.resume(&recorded),
+        };
+        let clocks = Clocks { boot: reading.boot, ..clocks };
+        let now = clocks.shard(reading.since_boot);
         for read in &mut reads {
-            read.restore.clock_elsewhere(newest);
+            read.restore.clock_elsewhere(now);
+            read.restore.resume(clocks);
         }
         let is_new = |read: &&Read| read.recovered.tip.last_at == Millis::ZERO;
         let new_shards: Vec<u16> = reads.iter().filter(is_new).map(|read| read.shard).collect();
-        let wall_us = self.wall_us(node);
-        let wall = Millis(wall_us / 1000);
-        let behind = newest.since(wall);
-        let anchor_us = wall_us + behind.0 * 1000;
         let new = new_buckets(&self.cluster.shards_of(node), &owners, served.as_ref(), &new_shards);
         let mut threads = BTreeMap::new();
         let (mut recoveries, mut ahead) = (Vec::new(), None);
         for read in reads {
-            let (mut thread, mut recovery) = self.open_shard(node, read, wall, &directory)?;
-            ahead = ahead.max(thread.clock_ahead);
-            recovery.now_ms = thread.engine.at(Millis(anchor_us / 1000)).0;
+            let (mut thread, mut recovery) = self.open_shard(node, read, now, &directory)?;
+            ahead = ahead.max(thread.lengthened);
+            recovery.now_ms = thread.engine.at(now).0;
             recoveries.push(recovery);
             threads.insert(thread.shard, thread);
         }
-        let since = BucketHold { since: Millis(anchor_us / 1000), until: Millis::ZERO };
+        let since = BucketHold { since: now, until: Millis::ZERO };
         let mut holds = self.known_holds(node, served, ahead)?;
         if self.bug != Some(Bug::NoHoldAfterMove) {
             for bucket in new {
@@ -135,8 +143,8 @@ impl World {
             recovery.holds = pool_holds(thread.engine.shard(), Millis(recovery.now_ms));
         }
         let running = Running {
-            anchor_us,
-            started: self.now,
+            clocks,
+            slewed_at: reading.since_boot,
             owners,
             holds,
             directory,
@@ -186,7 +194,11 @@ impl World {
 
     fn read(&mut self, node: usize, shard: u16, directory: &Directory) -> Result<Read, Refused> {
         let specs = self.specs(directory, shard);
-        let fresh = || Restore::new(specs.clone(), ANSWER_ROWS_MAX);
+        let fresh = || {
+            let mut restore = Restore::new(specs.clone(), ANSWER_ROWS_MAX);
+            restore.believe(SKEW_MAX);
+            restore
+        };
         let mut restore = fresh();
         let mut loaded = None;
         let mut snapshots = self.nodes[node].disk.list(shard, Sort::Snapshot);
@@ -221,7 +233,7 @@ impl World {
         &mut self,
         node: usize,
         read: Read,
-        wall: Millis,
+        now: Millis,
         directory: &Arc<Directory>,
     ) -> Result<(Thread, Recovery), Refused> {
         let Read { shard, restore, recovered, is_in_doubt } = read;
@@ -233,6 +245,7 @@ impl World {
             disk_lied: disk.lies > 0,
             now_us: self.now,
             now_ms: 0,
+            boots: self.nodes[node].boots.len(),
             numbers: Vec::new(),
             holds: Vec::new(),
             pools: self
@@ -242,12 +255,12 @@ impl World {
                 .collect(),
         };
         let (store, tip) = Store::start(&mut self.io(node), shard, recovered)?;
-        let (engine, doubts) = restore.finish(tip, wall, is_in_doubt);
+        let (engine, doubts) = restore.finish(tip, now, is_in_doubt);
         let slots = engine.shard().slots().iter();
         let known = slots.map(|s| (s.number.to_u64(), s.allocated_at.0, s.locked_until.0));
         recovery.numbers = known.collect();
-        let ahead = doubts.clock_ahead;
-        Ok((Thread::new(shard, Arc::clone(directory), engine, store, ahead), recovery))
+        let lengthened = doubts.lengthened;
+        Ok((Thread::new(shard, Arc::clone(directory), engine, store, lengthened), recovery))
     }
 
     fn specs(&self, directory: &Directory, shard: u16) -> Vec<PoolSpec> {
@@ -316,6 +329,8 @@ impl World {
         let why = if is_power { "loses power" } else { "is killed" };
         self.tell(node, &[], || why.to_owned());
         if is_power {
+            let boot = Boot { at: self.now, was_wrong: self.nodes[node].skew_us != 0 };
+            self.nodes[node].boots.push(boot);
             self.nodes[node].disk.power_cut(&mut self.faults);
         } else {
             let threads = had.iter().flat_map(|running| running.threads.values());
@@ -380,7 +395,7 @@ fn load(disk: &Disk, name: Name, restore: &mut Restore) -> Option<Snapshot> {
         Ok::<_, Said>(got)
     };
     let mut reader = SnapshotReader::new(source).ok()?;
-    restore.clock(reader.header().created_at);
+    restore.clock(reader.header().created_at, reader.header().clocks);
     while let Some(chunk) = reader.next_chunk().ok()? {
         match chunk {
             Chunk::Numbers(entries) => entries.for_each(|entry| restore.number(&entry)),

@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-use ringwell_core::Millis;
 use ringwell_journal::{
-    BLOCK_BYTES, Cut, DecodeError, Group, GroupHeader, Plan, RecoverError, Recovered,
+    BLOCK_BYTES, Clocks, Cut, DecodeError, Group, GroupHeader, Plan, RecoverError, Recovered,
     SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader, SegmentInfo, Segments, Snapshot, Tip,
     Verdict, decode_body, decode_header, encode_end, encode_frame, frame_bytes, recover,
+    wall_less_shard,
 };
 
 use crate::bug::Bug;
@@ -213,7 +213,7 @@ impl Store {
 
     /// Writes the frame of a group; [`Self::stored`] follows when it is flushed.
     pub(crate) fn write(&mut self, io: &mut Io<'_>, group: &Group) -> Result<Written, Trouble> {
-        let len = frame_bytes(group.body.len());
+        let len = frame_bytes(&group.header);
         let bytes = len as u64;
         let has_room = |open: &Open| {
             open.used + bytes <= open.bytes || open.used == SEGMENT_HEADER_BYTES as u64
@@ -313,6 +313,12 @@ impl Store {
     /// The group after the last that is stored.
     pub(crate) fn next_n(&self) -> u64 {
         self.segments.back().map_or(1, |info| info.next_n)
+    }
+
+    /// As `JournalReader::wall_less_shard` in `ringwell-node/src/disk/index.rs`.
+    pub(crate) fn wall_less_shard(&self, then: Option<Clocks>, now: Clocks) -> i64 {
+        let heads = self.segments.iter().rev().map(|info| &info.header);
+        wall_less_shard(then, Some(now), heads)
     }
 
     /// The oldest segment that may go, as first group, group after its last, and its length.
@@ -451,9 +457,4 @@ fn take_stock(io: &mut Io<'_>, shard: u16) -> Result<(Vec<u64>, u64), Trouble> {
         }
     }
     Ok((ready, next))
-}
-
-/// The time of the newest record, for what has to be compared with it.
-pub(crate) fn newest(recovered: &Recovered) -> Millis {
-    recovered.tip.last_at
 }

@@ -55,7 +55,7 @@ pub(crate) struct Thread {
     pub(crate) snapshot_at: u64,
     pub(crate) carry: Option<Carry>,
     /// The shard must not go on before a snapshot does.
-    pub(crate) clock_ahead: Option<Millis>,
+    pub(crate) lengthened: Option<Millis>,
 }
 
 /// What the journal's own thread does.
@@ -123,7 +123,7 @@ impl Thread {
         directory: Arc<Directory>,
         engine: Engine,
         store: Store,
-        clock_ahead: Option<Millis>,
+        lengthened: Option<Millis>,
     ) -> Self {
         Self {
             shard,
@@ -145,7 +145,7 @@ impl Thread {
             snap: None,
             snapshot_at: 0,
             carry: None,
-            clock_ahead,
+            lengthened,
         }
     }
 
@@ -237,6 +237,9 @@ impl World {
     fn write_next(&mut self, node: usize, thread: &mut Thread) -> Judged {
         if !matches!(thread.writing, Writing::Idle) {
             return Ok(());
+        }
+        if let Some(clocks) = self.clocks(node) {
+            thread.engine.set_clocks(clocks);
         }
         match thread.engine.seal(Vec::new()) {
             Some(group) => self.submit(node, thread, group),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ringwell_core::Millis;
 use ringwell_directory::{BucketHolds, Directory, Owners};
+use ringwell_engine::{Clocks, Reading, SLEW_EVERY, observed, slewed};
 
 use crate::bug::Bug;
 use crate::change::{Changing, Want};
@@ -22,7 +23,7 @@ use crate::store::Io;
 use crate::thread::{Handler, InFlight, Thread};
 
 /// True time is counted from here, in microseconds.
-const ORIGIN_US: u64 = 1_700_000_000_000_000;
+pub(crate) const ORIGIN_US: u64 = 1_700_000_000_000_000;
 
 pub(crate) const MS: u64 = 1_000;
 pub(crate) const SECOND: u64 = 1_000_000;
@@ -33,6 +34,8 @@ pub(crate) struct Node {
     pub(crate) disk: Disk,
     /// The wall clock less true time.
     pub(crate) skew_us: i64,
+    /// When the machine was booted, and whether its wall clock was wrong since: the last is now.
+    pub(crate) boots: Vec<Boot>,
     /// Rises with each end of the process: what was meant for an earlier one is dropped.
     pub(crate) life: u32,
     pub(crate) running: Option<Running>,
@@ -43,12 +46,19 @@ pub(crate) struct Node {
     pub(crate) is_refused: bool,
 }
 
+/// One boot of a machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Boot {
+    pub(crate) at: u64,
+    pub(crate) was_wrong: bool,
+}
+
 /// A process.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Shard time at the start, in microseconds, and when that was.
-    pub(crate) anchor_us: u64,
-    pub(crate) started: u64,
+    pub(crate) clocks: Clocks,
+    /// Up to when shard time was moved towards the wall clock, in time since boot.
+    pub(crate) slewed_at: Millis,
     pub(crate) owners: Owners,
     /// Buckets that came without the lockouts of the owner before.
     pub(crate) holds: BucketHolds,
@@ -103,6 +113,7 @@ impl World {
         let node = || Node {
             disk: Disk::default(),
             skew_us: 0,
+            boots: vec![Boot { at: 0, was_wrong: false }],
             life: 0,
             running: None,
             paused_until: 0,
@@ -259,15 +270,49 @@ impl World {
         (ORIGIN_US + self.now).saturating_add_signed(self.nodes[node].skew_us)
     }
 
+    /// The time since a machine was booted.
+    pub(crate) fn since_boot(&self, node: usize) -> Millis {
+        let booted = self.nodes[node].boots.last().map_or(0, |boot| boot.at);
+        Millis((self.now - booted) / 1000)
+    }
+
+    /// What a start reads of a machine's clocks.
+    pub(crate) fn reading(&self, node: usize) -> Reading {
+        let boot = self.nodes[node].boots.len() as u64;
+        let wall = Millis(self.wall_us(node) / 1000);
+        Reading { boot, since_boot: self.since_boot(node), wall }
+    }
+
     /// Shard time on a machine.
     pub(crate) fn shard_time(&self, node: usize) -> Millis {
-        let us = match &self.nodes[node].running {
+        match &self.nodes[node].running {
             Some(running) if self.bug != Some(Bug::WallClock) => {
-                running.anchor_us + (self.now - running.started)
+                running.clocks.shard(self.since_boot(node))
             }
-            _ => self.wall_us(node),
-        };
-        Millis(us / 1000)
+            _ => Millis(self.wall_us(node) / 1000),
+        }
+    }
+
+    /// The clocks as they stand: as `Clock::clocks` in `ringwell-node/src/clock.rs`.
+    pub(crate) fn clocks(&mut self, node: usize) -> Option<Clocks> {
+        let Reading { since_boot, wall, .. } = self.reading(node);
+        let running = self.nodes[node].running.as_mut()?;
+        let seen = wall.0.cast_signed() - since_boot.0.cast_signed();
+        running.clocks = observed(running.clocks, seen);
+        if since_boot.since(running.slewed_at) >= SLEW_EVERY {
+            running.clocks = slewed(running.clocks);
+            running.slewed_at = since_boot;
+        }
+        Some(running.clocks)
+    }
+
+    /// Whether the wall clock of a machine was right from its boot on at this moment of true time,
+    /// or has been corrected since, without another boot.
+    pub(crate) fn is_dated(&self, node: usize, true_us: u64) -> bool {
+        let boots = &self.nodes[node].boots;
+        let after = boots.partition_point(|boot| boot.at <= true_us);
+        let is_now = after == boots.len() && self.nodes[node].skew_us == 0;
+        is_now || after.checked_sub(1).is_some_and(|index| !boots[index].was_wrong)
     }
 
     pub(crate) fn running(&mut self, node: usize) -> Option<&mut Running> {

@@ -190,3 +190,14 @@ fn a_node_that_believes_hearsay_is_found() {
     let rules = ["forgotten", "two owners", "double", "another answer"];
     found(Bug::HearsayBelieved, &[Kind::Move, Kind::FrameDelayed], &rules);
 }
+
+#[test]
+fn a_start_that_goes_by_the_wall_clock_within_one_boot_is_found() {
+    found(Bug::WallAtStart, &[Kind::ClockForward, Kind::Kill], &["double"]);
+}
+
+#[test]
+fn look_ups_by_shard_time_are_found() {
+    let on = [Kind::ClockForward, Kind::ClockRight, Kind::Kill];
+    found(Bug::ShardTimeInLookups, &on, &["attribution"]);
+}

@@ -18,7 +18,8 @@ fn check(options: &Options) -> Report {
 /// A run of a seed that once failed, with these kinds of faults as often as they may be.
 fn once_failed(seed: u64, on: &[Kind]) {
     // Most were found before there were moves: without these the runs are what they were.
-    let newer = [Kind::Move, Kind::Manage, Kind::Shorten, Kind::SameKey, Kind::Single];
+    let newer =
+        [Kind::Move, Kind::Manage, Kind::Shorten, Kind::SameKey, Kind::Single, Kind::ClockRight];
     let newer = newer.into_iter().filter(|kind| !on.contains(kind));
     check(&Options { seed, on: on.to_vec(), off: newer.collect(), ..Options::default() });
 }

@@ -146,21 +146,12 @@ impl Trial {
 
     /// Ends the loads and lets the checker judge what they saw against what `server` still knows.
     pub(crate) fn judge(&mut self, server: &Server) -> Verdict {
-        self.judged(server, LOOK_UPS)
-    }
-
-    /// The same for clients whose clock is another one.
-    pub(crate) fn judge_without_look_ups(&mut self, server: &Server) -> Verdict {
-        self.judged(server, "1")
-    }
-
-    fn judged(&mut self, server: &Server, look_ups: &str) -> Verdict {
         let histories: Vec<PathBuf> = self.loads.drain(..).map(Load::end).collect();
         let faults = self.file("faults.jsonl");
         fs::File::create(&faults).unwrap().write_all(self.faults.as_bytes()).unwrap();
         for (place, history) in histories.iter().enumerate() {
             let mut finish = ringwell(&["load", "finish"]);
-            finish.arg(history).args(["--look-ups", look_ups, "--look-up", &url(server)]);
+            finish.arg(history).args(["--look-ups", LOOK_UPS, "--look-up", &url(server)]);
             finish.arg("--token-file").arg(self.file("token"));
             if place == 0 {
                 finish.arg("--journal").arg(self.site.data());

@@ -68,6 +68,13 @@ pub(crate) fn attribution(client: &mut Client, number: u64, at_ms: u64) -> io::R
     Ok(answer.json())
 }
 
+/// Who holds `number` now, or had it last.
+pub(crate) fn holder(client: &mut Client, number: u64) -> io::Result<Value> {
+    let path = format!("/v1/attributions?number={number}");
+    let answer = client.get(&path, &[("authorization", &authorization())])?;
+    Ok(answer.json())
+}
+
 /// Ends the lockout of `number`; says whether there was one.
 pub(crate) fn release(client: &mut Client, number: u64) -> bool {
     let body = json!({"number": number.to_string()}).to_string();

@@ -37,6 +37,8 @@ pub(super) fn read(
     file.set(&mut config.shards, "shards", |value| whole(&limits::SHARDS)(value).map(shards));
     file.set(&mut config.durability, "durability", text(str::parse));
     file.set(&mut config.deadline, "deadline", duration(&limits::DEADLINE));
+    let skew = duration(&limits::CLOCK_SKEW_MAX);
+    file.set(&mut config.clock_skew_max, "clock_skew_max", skew);
     file.set(&mut config.drain_pause, "drain_pause", duration(&limits::DRAIN_PAUSE));
 
     let mut management = file.section("management");

@@ -40,6 +40,8 @@ pub(super) const MAP_VERSION: Bounds<u64> =
     Bounds::new(1..=i64::MAX.cast_unsigned(), "a whole number above 0");
 pub(super) const DEADLINE: Bounds<Duration> =
     Bounds::new(Duration::from_millis(1)..=Duration::from_mins(1), "1ms to 60s");
+pub(super) const CLOCK_SKEW_MAX: Bounds<Duration> =
+    Bounds::new(Duration::ZERO..=Duration::from_hours(24), "0s to 24h");
 pub(super) const DRAIN_PAUSE: Bounds<Duration> =
     Bounds::new(Duration::ZERO..=Duration::from_mins(1), "0s to 60s");
 pub(super) const REQUESTS_PER_SECOND: Bounds<u32> = Bounds::new(1..=100_000, "1 to 100000");

@@ -4,7 +4,7 @@ use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_journal::Group;
 
 use super::*;
-use crate::{Ask, Outcome, Refusal};
+use crate::{Ask, CLOCK_GAP_MAX, Outcome, Refusal};
 
 const START: Millis = Millis(1_700_000_000_000);
 const LATER: Millis = Millis(START.0 + 2 * CLOCK_GAP_MAX.0);
@@ -56,7 +56,7 @@ fn a_shard_far_behind_the_others_has_not_got_over_their_leap() {
     behind.clock_elsewhere(LATER);
     let (is_free, doubts) = started(behind, &group);
     assert!(!is_free);
-    assert_eq!(doubts.clock_ahead, Some(LATER - START));
+    assert_eq!(doubts.lengthened, Some(LATER - START));
 }
 
 /// Else a lockout would be longer by the leap with each start.
@@ -65,7 +65,7 @@ fn a_snapshot_that_was_begun_behind_the_leap_is_believed() {
     let group = allocation();
     let mut restore = restore();
     restore.group(&group.header, &group.body).unwrap();
-    restore.clock(LATER - Millis(1));
-    assert_eq!(restore.newest(), LATER - Millis(1));
+    restore.clock(LATER - Millis(1), None);
+    assert_eq!(restore.recorded(&Tip::FIRST).last_at, LATER - Millis(1));
     assert_eq!(started(restore, &group), (true, Doubts::default()));
 }

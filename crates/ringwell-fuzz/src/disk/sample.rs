@@ -86,6 +86,7 @@ impl Author {
             at,
             number: PromoNumber::from_u64(2_000_000_000 + at.0).unwrap(),
             slot: 7,
+            clocks: None,
             pool: PoolId(150),
             allocated_at: at,
             locked_until: Millis(at.0 + 1),
@@ -93,7 +94,7 @@ impl Author {
             params: [&params, b""],
         });
         let group = self.writer.seal(Vec::new()).unwrap();
-        let bytes = frame_bytes(group.body.len());
+        let bytes = frame_bytes(&group.header);
         let frame = Frame { segno: self.segno, offset: self.used, bytes };
         let file = self.sample.files.0.get_mut(&self.segno).unwrap();
         encode_frame(&group, self.salt, &mut file[self.used..self.used + bytes]);

@@ -3,9 +3,17 @@ use crate::group::{Tip, Writer};
 use crate::record::Record;
 
 const SALT: u64 = 0x0123_4567_89AB_CDEF;
+const CLOCKS: Clocks = Clocks { boot: 7, shard_offset: -8, wall_offset: 9 };
 
 fn group(records: u64) -> Group {
+    group_of(Some(CLOCKS), records)
+}
+
+fn group_of(clocks: Option<Clocks>, records: u64) -> Group {
     let mut writer = Writer::new(Tip { next_n: 5, prev_hash: 77, ..Tip::FIRST }.raise_epoch());
+    if let Some(clocks) = clocks {
+        writer.set_clocks(clocks);
+    }
     for at in 0..records {
         writer.append(&Record::Tick { at: Millis(at) });
     }
@@ -13,7 +21,7 @@ fn group(records: u64) -> Group {
 }
 
 fn frame(group: &Group) -> Vec<u8> {
-    let mut out = vec![0xAA; frame_bytes(group.body.len())];
+    let mut out = vec![0xAA; frame_bytes(&group.header)];
     encode_frame(group, SALT, &mut out);
     out
 }
@@ -30,17 +38,22 @@ fn read(frame: &[u8], salt: u64) -> Result<Group, FrameFault> {
 fn frames_come_back_as_they_were_written() {
     // Lengths around the ends of the first and second block.
     for records in [1, 10, 1_340, 1_341, 1_342, 2_690, 2_730, 30_000] {
-        let group = group(records);
-        assert_eq!(read(&frame(&group), SALT), Ok(group));
+        for clocks in [None, Some(CLOCKS)] {
+            let group = group_of(clocks, records);
+            assert_eq!(read(&frame(&group), SALT), Ok(group));
+        }
     }
 }
 
 #[test]
 fn each_block_holds_4088_bytes() {
-    assert_eq!(frame_bytes(1), 4096);
-    assert_eq!(frame_bytes(4088 - 64), 4096);
-    assert_eq!(frame_bytes(4088 - 64 + 1), 8192);
-    assert_eq!(frame_bytes(2 * 4088 - 64), 8192);
+    for (clocks, header) in [(None, 64), (Some(CLOCKS), 88)] {
+        let of = |body_len| frame_bytes(&GroupHeader { body_len, clocks, ..group(1).header });
+        assert_eq!(of(1), 4096);
+        assert_eq!(of(4088 - header), 4096);
+        assert_eq!(of(4088 - header + 1), 8192);
+        assert_eq!(of(2 * 4088 - header), 8192);
+    }
 }
 
 #[test]
@@ -73,7 +86,7 @@ fn a_frame_with_a_block_missing_was_never_written() {
 fn a_flipped_bit_of_a_written_frame_is_rot_wherever_it_matters() {
     let group = group(3_000);
     let whole = frame(&group);
-    let last = 64 + 16 + group.body.len() + 8;
+    let last = HEADER_BYTES + 3 * STAMP_BYTES + group.body.len();
     for index in 0..whole.len() {
         let mut rotten = whole.clone();
         rotten[index] ^= 0x10;
@@ -91,7 +104,8 @@ fn a_header_that_no_writer_writes_is_none_though_its_checksum_holds() {
     let read = |header: &GroupHeader| {
         let mut block = vec![0; BLOCK_BYTES];
         let place = STAMP_BYTES..STAMP_BYTES + HEADER_BYTES;
-        block[place].copy_from_slice(&encode_header(header, SALT));
+        let place = &mut block[place];
+        encode_header(header, SALT, place.try_into().unwrap());
         decode_header(&block, SALT, None).map(|found| found.group)
     };
     for header in [
@@ -101,6 +115,7 @@ fn a_header_that_no_writer_writes_is_none_though_its_checksum_holds() {
         GroupHeader { body_len: 1, ..good },
         GroupHeader { body_len: longest, ..good },
         GroupHeader { at: Millis(5), ..good },
+        GroupHeader { clocks: None, ..good },
     ] {
         assert_eq!(read(&header), Ok(header));
     }
@@ -110,6 +125,7 @@ fn a_header_that_no_writer_writes_is_none_though_its_checksum_holds() {
         GroupHeader { body_len: 0, ..good },
         GroupHeader { body_len: longest + 1, ..good },
         GroupHeader { at: Millis(6), ..good },
+        GroupHeader { clocks: Some(Clocks { boot: 0, ..CLOCKS }), ..good },
     ] {
         assert_eq!(read(&header), Err(FrameFault::NotWritten), "{header:?}");
     }

@@ -6,6 +6,7 @@ use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
 use super::{PARAMS_BYTES_MAX, Record, Restored, RowKey, flag, kind};
 use crate::bytes::Cursor;
+use crate::clocks::Clocks;
 use crate::place::{BODY_BYTES_MAX, position, position_parts};
 
 /// A body that cannot be read as records.
@@ -113,9 +114,9 @@ fn decode<'a>(
     let flags = bytes.byte().ok_or(DecodeFault::Short)?;
     let known = match kind {
         kind::ALLOCATE => flag::PREVIOUS | flag::VISITOR | flag::IDEMPOTENCY | flag::PARAMS,
-        kind::EXTEND => flag::PREVIOUS,
+        kind::EXTEND => flag::PREVIOUS | flag::ALLOCATION,
         kind::RELEASE => flag::PREVIOUS | flag::RESTORED,
-        kind::CARRY => flag::VISITOR | flag::PARAMS,
+        kind::CARRY => flag::VISITOR | flag::PARAMS | flag::CLOCKS,
         kind::ANSWER => flag::NUMBER,
         kind::ADOPT => flag::PREVIOUS | flag::VISITOR,
         kind::HOLD => flag::POOL,
@@ -174,7 +175,11 @@ impl<'a> Fields<'_, 'a> {
         let until = Millis(self.varint()?);
         let previous = self.previous()?;
         if kind == kind::EXTEND {
-            return Ok(Record::Extend { at, number, slot, until, previous });
+            let allocation = self.earlier(flag::ALLOCATION)?;
+            if allocation > previous {
+                return Err(DecodeFault::Previous);
+            }
+            return Ok(Record::Extend { at, number, slot, until, previous, allocation });
         }
         let restored = self.optional(flag::RESTORED, Self::restored)?;
         Ok(Record::Release { at, number, slot, until, previous, restored })
@@ -193,6 +198,7 @@ impl<'a> Fields<'_, 'a> {
             slot: self.slot()?,
             allocated_at: Millis(self.varint()?),
             locked_until: Millis(self.varint()?),
+            clocks: self.optional(flag::CLOCKS, Self::clocks)?,
             visitor: self.visitor()?,
             params: self.params()?,
         })
@@ -233,7 +239,11 @@ impl<'a> Fields<'_, 'a> {
     }
 
     fn previous(&mut self) -> Result<Position, DecodeFault> {
-        if self.flags & flag::PREVIOUS == 0 {
+        self.earlier(flag::PREVIOUS)
+    }
+
+    fn earlier(&mut self, flag: u8) -> Result<Position, DecodeFault> {
+        if self.flags & flag == 0 {
             return Ok(Position::NONE);
         }
         let distance = self.varint()?;
@@ -258,6 +268,11 @@ impl<'a> Fields<'_, 'a> {
         let batch = self.bytes.array().ok_or(DecodeFault::Short)?;
         let row = self.bytes.u16().ok_or(DecodeFault::Short)?;
         Ok(RowKey { batch, row })
+    }
+
+    fn clocks(&mut self) -> Result<Clocks, DecodeFault> {
+        // Those of no boot are written as none at all.
+        self.bytes.array().and_then(Clocks::decode).ok_or(DecodeFault::Short)
     }
 
     fn params(&mut self) -> Result<[&'a [u8]; 2], DecodeFault> {

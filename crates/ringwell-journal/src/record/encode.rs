@@ -53,6 +53,9 @@ impl Record<'_> {
             let is_none = previous == Position::NONE;
             assert!(is_none || position_parts(previous).0 > 0, "groups are counted from one");
         }
+        if let Self::Extend { previous, allocation, .. } = *self {
+            assert!(allocation <= previous, "the allocation is behind what was before");
+        }
     }
 
     /// Everything but the parameters, which are `params_len` long.
@@ -77,9 +80,9 @@ impl Record<'_> {
                 }
                 head.params(params_len);
             }
-            Self::Extend { at, number, slot, until, previous } => {
+            Self::Extend { at, number, slot, until, previous, allocation } => {
                 head.begin(kind::EXTEND, at, base).number(number).slot(slot);
-                head.millis(until).previous(previous);
+                head.millis(until).previous(previous).earlier(flag::ALLOCATION, allocation);
             }
             Self::Release { at, number, slot, until, previous, restored } => {
                 head.begin(kind::RELEASE, at, base).number(number).slot(slot);
@@ -91,9 +94,40 @@ impl Record<'_> {
                     head.flag(flag::NUMBER).number(number);
                 }
             }
-            Self::Carry { at, number, slot, pool, allocated_at, locked_until, visitor, .. } => {
+            Self::Carry { .. } | Self::Adopt { .. } => self.encode_copy(base, params_len, head),
+            Self::Hold { at, pool, until } => {
+                head.begin(kind::HOLD, at, base);
+                if let Some(pool) = pool {
+                    head.flag(flag::POOL).pool(pool);
+                }
+                head.millis(until);
+            }
+            Self::Tick { at } => {
+                head.begin(kind::TICK, at, base);
+            }
+        }
+    }
+
+    /// As [`Self::encode_head`], of records that tell of an allocation that was made elsewhere.
+    fn encode_copy(&self, base: Millis, params_len: usize, head: &mut Head<'_>) {
+        match *self {
+            Self::Carry {
+                at,
+                number,
+                slot,
+                pool,
+                allocated_at,
+                locked_until,
+                clocks,
+                visitor,
+                params: _,
+            } => {
                 head.begin(kind::CARRY, at, base).number(number).pool_and_slot(pool, slot);
-                head.millis(allocated_at).millis(locked_until).visitor(visitor);
+                head.millis(allocated_at).millis(locked_until);
+                if let Some(clocks) = clocks {
+                    head.flag(flag::CLOCKS).scratch.array(&clocks.encode());
+                }
+                head.visitor(visitor);
                 head.params(params_len);
             }
             Self::Adopt {
@@ -110,16 +144,7 @@ impl Record<'_> {
                 head.millis(allocated_at).millis(locked_until).millis(local_at);
                 head.previous(previous).visitor(visitor);
             }
-            Self::Hold { at, pool, until } => {
-                head.begin(kind::HOLD, at, base);
-                if let Some(pool) = pool {
-                    head.flag(flag::POOL).pool(pool);
-                }
-                head.millis(until);
-            }
-            Self::Tick { at } => {
-                head.begin(kind::TICK, at, base);
-            }
+            _ => unreachable!("only copies come here"),
         }
     }
 }
@@ -188,12 +213,17 @@ impl Head<'_> {
 
     #[inline(always)]
     fn previous(&mut self, previous: Position) -> &mut Self {
-        if previous == Position::NONE {
+        self.earlier(flag::PREVIOUS, previous)
+    }
+
+    #[inline(always)]
+    fn earlier(&mut self, flag: u8, earlier: Position) -> &mut Self {
+        if earlier == Position::NONE {
             return self;
         }
         let (n, _) = position_parts(self.place);
-        let (previous_n, offset) = position_parts(previous);
-        self.flag(flag::PREVIOUS).scratch.varints(n - previous_n, offset as u64);
+        let (previous_n, offset) = position_parts(earlier);
+        self.flag(flag).scratch.varints(n - previous_n, offset as u64);
         self
     }
 

@@ -11,6 +11,15 @@ fn params() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..200)
 }
 
+fn clocks_of(boot: u16, time: u64) -> Clocks {
+    let boot = u64::from(boot) + 1;
+    Clocks { boot, shard_offset: time.cast_signed(), wall_offset: time.cast_signed() / 3 }
+}
+
+fn restored_of(time: u64, locked_until: Millis) -> Restored {
+    Restored { allocated_at: Millis(time), local_at: Millis(time / 2), locked_until }
+}
+
 /// A record with its parameters apart, because a record only borrows them.
 fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
     let ids = (any::<u64>(), any::<u32>(), number(), any::<u64>(), any::<u64>());
@@ -43,14 +52,16 @@ fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
                 idempotency,
                 params: none,
             },
-            1 => Record::Extend { at, number, slot, until, previous },
+            1 => Record::Extend {
+                at,
+                number,
+                slot,
+                until,
+                previous,
+                allocation: if row.is_some() { previous } else { Position::NONE },
+            },
             2 => {
-                let restored = Restored {
-                    allocated_at: Millis(time),
-                    local_at: Millis(time / 2),
-                    locked_until: until,
-                };
-                let restored = visitor.map(|_| restored);
+                let restored = visitor.map(|_| restored_of(time, until));
                 Record::Release { at, number, slot, until, previous, restored }
             }
             3 => Record::Answer {
@@ -66,6 +77,7 @@ fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
                 pool,
                 allocated_at: Millis(time),
                 locked_until: until,
+                clocks: row.map(|(_, boot)| clocks_of(boot, time)),
                 visitor,
                 params: none,
             },
@@ -109,18 +121,27 @@ fn with_params<'a>(record: Record<'a>, with: [&'a [u8]; 2]) -> Record<'a> {
             idempotency,
             params: with,
         },
-        Record::Carry { at, number, slot, pool, allocated_at, locked_until, visitor, .. } => {
-            Record::Carry {
-                at,
-                number,
-                slot,
-                pool,
-                allocated_at,
-                locked_until,
-                visitor,
-                params: with,
-            }
-        }
+        Record::Carry {
+            at,
+            number,
+            slot,
+            pool,
+            allocated_at,
+            locked_until,
+            clocks,
+            visitor,
+            ..
+        } => Record::Carry {
+            at,
+            number,
+            slot,
+            pool,
+            allocated_at,
+            locked_until,
+            clocks,
+            visitor,
+            params: with,
+        },
         other => other,
     }
 }
@@ -320,6 +341,7 @@ fn carry(params: [&[u8]; 2]) -> Record<'_> {
         pool: PoolId(1),
         allocated_at: Millis(100),
         locked_until: Millis(100),
+        clocks: None,
         visitor: None,
         params,
     }

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use ringwell_core::PromoNumber;
 
 use super::*;
+use crate::clocks::Clocks;
 use crate::frame::{BLOCK_BYTES, encode_frame, frame_bytes};
 use crate::group::{Group, Writer};
 use crate::record::{Record, Records};
@@ -49,7 +50,8 @@ struct Author {
 
 impl Author {
     fn new(writer_tip: Tip) -> Self {
-        let writer = Writer::new(writer_tip);
+        let mut writer = Writer::new(writer_tip);
+        writer.set_clocks(Clocks { boot: 1, shard_offset: 1_000, wall_offset: 900 });
         Self { files: Files::default(), writer, segno: 0, used: 0, groups: Vec::new() }
     }
 
@@ -71,7 +73,7 @@ impl Author {
         self.writer.append(&Record::Tick { at: Millis(at) });
         self.writer.append(&carry(at, &params));
         let group = self.writer.seal(Vec::new()).unwrap();
-        let bytes = frame_bytes(group.body.len());
+        let bytes = frame_bytes(&group.header);
         let salt = SALTS[usize::try_from(self.segno).unwrap()];
         let file = self.files.0.get_mut(&self.segno).unwrap();
         encode_frame(&group, salt, &mut file[self.used..self.used + bytes]);
@@ -90,6 +92,7 @@ fn carry(at: u64, params: &[u8]) -> Record<'_> {
         at: Millis(at),
         number: PromoNumber::from_u64(2_000_000_000 + at).unwrap(),
         slot: 7,
+        clocks: None,
         pool: ringwell_core::PoolId(150),
         allocated_at: Millis(at),
         locked_until: Millis(at + 1),

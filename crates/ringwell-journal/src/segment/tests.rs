@@ -1,6 +1,8 @@
 use super::*;
 
-const TIP: Tip = Tip { next_n: 9, prev_hash: 77, epoch: 3, last_at: Millis(1_234) };
+const CLOCKS: Clocks = Clocks { boot: 7, shard_offset: -8, wall_offset: 9 };
+const TIP: Tip =
+    Tip { next_n: 9, prev_hash: 77, epoch: 3, last_at: Millis(1_234), clocks: Some(CLOCKS) };
 
 fn header() -> SegmentHeader {
     let journal = *b"sample journal 1";
@@ -20,7 +22,7 @@ fn a_head_says_how_long_its_file_was_made() {
     let header = SegmentHeader { file_bytes: Some(64 << 20), ..header() };
     let block = header.encode();
     assert_eq!(SegmentHeader::decode(&block), Ok(header));
-    for index in LENGTH_AT..LENGTH_AT + 12 {
+    for index in (FIELDS_BYTES + 4)..(FIELDS_BYTES + 4) + 12 {
         let mut changed = block;
         changed[index] ^= 0x10;
         assert_eq!(SegmentHeader::decode(&changed), Err(SegmentFault::Checksum), "byte {index}");
@@ -44,8 +46,8 @@ fn a_head_that_is_cut_or_changed_is_none() {
 #[test]
 fn a_head_of_a_newer_version_says_so() {
     let mut block = header().encode();
-    block[8] = 2;
+    block[8] = 3;
     let crc = crc32c::crc32c(&block[..FIELDS_BYTES]);
     block[FIELDS_BYTES..FIELDS_BYTES + 4].copy_from_slice(&crc.to_le_bytes());
-    assert_eq!(SegmentHeader::decode(&block), Err(SegmentFault::Version(2)));
+    assert_eq!(SegmentHeader::decode(&block), Err(SegmentFault::Version(3)));
 }

@@ -6,9 +6,10 @@ use ringwell_core::Millis;
 
 use super::{
     AnswerEntry, CHUNK_BYTES_MAX, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry, MAGIC,
-    NumberEntry, SNAPSHOT_VERSION, Snapshot, SnapshotHeader, ToldEntry, kind,
+    NumberEntry, PLAIN_HEADER_BYTES, SNAPSHOT_VERSION, Snapshot, SnapshotHeader, ToldEntry, kind,
 };
 use crate::bytes::Cursor;
+use crate::clocks::Clocks;
 
 /// Bytes of the end's payload: the last frame, the number of entries, the hash.
 const END_BYTES: usize = 8 + 8 + blake3::OUT_LEN;
@@ -61,7 +62,7 @@ pub enum SnapshotError<E> {
     #[error("does not begin as a snapshot")]
     Magic,
     /// It was written by a newer version of the program.
-    #[error("has format version {0}; this program reads version {SNAPSHOT_VERSION}")]
+    #[error("has format version {0}; this program reads versions 1 to {SNAPSHOT_VERSION}")]
     Version(u32),
     /// It ends too early.
     #[error("ends early, at offset {0}")]
@@ -92,6 +93,7 @@ where
             created_at: Millis::ZERO,
             last_at: Millis::ZERO,
             numbers: 0,
+            clocks: None,
         };
         let mut reader = Self {
             source,
@@ -103,9 +105,11 @@ where
             end: None,
         };
         let mut block = [0; HEADER_BYTES];
-        reader.fill(&mut block)?;
-        reader.hasher.update(&block);
-        reader.header = decode_header(&block)?;
+        reader.fill(&mut block[..PLAIN_HEADER_BYTES])?;
+        let bytes = header_bytes(&block)?;
+        reader.fill(&mut block[PLAIN_HEADER_BYTES..bytes])?;
+        reader.hasher.update(&block[..bytes]);
+        reader.header = decode_header(&block[..bytes])?;
         Ok(reader)
     }
 
@@ -237,18 +241,24 @@ impl ChunkHeader {
     }
 }
 
-fn decode_header<E>(block: &[u8; HEADER_BYTES]) -> Result<SnapshotHeader, SnapshotError<E>> {
+/// The length of the header that begins so.
+fn header_bytes<E>(block: &[u8; HEADER_BYTES]) -> Result<usize, SnapshotError<E>> {
     let mut cursor = Cursor::new(block);
-    let damaged = SnapshotError::Damaged(0);
     if cursor.array() != Some(MAGIC) {
         return Err(SnapshotError::Magic);
     }
-    let (fields, crc) = block.split_at(HEADER_BYTES - 4);
+    Ok(if cursor.u32() == Some(1) { PLAIN_HEADER_BYTES } else { HEADER_BYTES })
+}
+
+fn decode_header<E>(block: &[u8]) -> Result<SnapshotHeader, SnapshotError<E>> {
+    let damaged = SnapshotError::Damaged(0);
+    let (fields, crc) = block.split_at(block.len() - 4);
     if Cursor::new(crc).u32() != Some(crc32c::crc32c(fields)) {
         return Err(damaged);
     }
+    let mut cursor = Cursor::new(&fields[MAGIC.len()..]);
     let version = cursor.u32().unwrap_or(0);
-    if version != SNAPSHOT_VERSION {
+    if !(1..=SNAPSHOT_VERSION).contains(&version) {
         return Err(SnapshotError::Version(version));
     }
     let read = |cursor: &mut Cursor<'_>| {
@@ -261,6 +271,7 @@ fn decode_header<E>(block: &[u8; HEADER_BYTES]) -> Result<SnapshotHeader, Snapsh
             created_at: Millis(cursor.u64()?),
             last_at: Millis(cursor.u64()?),
             numbers: cursor.u64()?,
+            clocks: if version == 1 { None } else { Clocks::decode(cursor.array()?) },
         })
     };
     read(&mut cursor).ok_or(damaged)

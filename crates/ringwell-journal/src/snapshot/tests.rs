@@ -13,6 +13,7 @@ const HEADER: SnapshotHeader = SnapshotHeader {
     created_at: Millis(1_700_000_000_000),
     last_at: Millis(1_700_000_000_001),
     numbers: 12,
+    clocks: Some(Clocks { boot: 7, shard_offset: -8, wall_offset: 9 }),
 };
 
 #[derive(Debug, Default, PartialEq)]
@@ -175,11 +176,11 @@ fn a_chunk_longer_than_any_is_refused_before_memory_is_asked_for() {
         let head = [kind, 1, len, 0].map(u32::to_le_bytes).concat();
         read(&[header, &head].concat()).unwrap_err()
     };
-    assert!(matches!(refusal(kind::NUMBERS, 512 * 1024), SnapshotError::Short(112)));
-    assert!(matches!(refusal(kind::NUMBERS, 512 * 1024 + 1), SnapshotError::Damaged(96)));
-    assert!(matches!(refusal(kind::NUMBERS, u32::MAX), SnapshotError::Damaged(96)));
-    assert!(matches!(refusal(kind::END, 48), SnapshotError::Short(112)));
-    assert!(matches!(refusal(kind::END, 49), SnapshotError::Damaged(96)));
+    assert!(matches!(refusal(kind::NUMBERS, 512 * 1024), SnapshotError::Short(128)));
+    assert!(matches!(refusal(kind::NUMBERS, 512 * 1024 + 1), SnapshotError::Damaged(112)));
+    assert!(matches!(refusal(kind::NUMBERS, u32::MAX), SnapshotError::Damaged(112)));
+    assert!(matches!(refusal(kind::END, 48), SnapshotError::Short(128)));
+    assert!(matches!(refusal(kind::END, 49), SnapshotError::Damaged(112)));
 }
 
 #[test]

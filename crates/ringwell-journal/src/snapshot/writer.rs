@@ -1,5 +1,7 @@
 //! Turning entries into the bytes of a snapshot, a piece at a time.
 
+use crate::clocks::CLOCKS_BYTES;
+
 use super::{
     AnswerEntry, CHUNK_BYTES, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry, MAGIC,
     NumberEntry, SNAPSHOT_VERSION, SnapshotHeader, ToldEntry, kind,
@@ -136,6 +138,9 @@ fn encode_header(header: &SnapshotHeader) -> [u8; HEADER_BYTES] {
     ];
     for (field, value) in out[32..80].chunks_exact_mut(8).zip(values) {
         field.copy_from_slice(&value.to_le_bytes());
+    }
+    if let Some(clocks) = &header.clocks {
+        out[80..80 + CLOCKS_BYTES].copy_from_slice(&clocks.encode());
     }
     let crc = crc32c::crc32c(&out[..HEADER_BYTES - 4]);
     out[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());

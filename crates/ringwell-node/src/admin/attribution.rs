@@ -1,7 +1,8 @@
 //! `GET /v1/attributions?number=…&at=…`: who held a number when a call came in.
 //!
 //! Every shard is asked: a number may have moved between shards, and its history stays where it
-//! was written. The newest allocation that began by then is the answer.
+//! was written. The newest allocation that began by then is the answer. Moments are those of the
+//! wall clock, here and in the answer.
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -9,7 +10,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use jiff::Timestamp;
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_engine::Held;
+use ringwell_engine::{Held, Missing, Moment, Past};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use tokio::sync::oneshot;
@@ -17,6 +18,9 @@ use tokio::sync::oneshot;
 use super::Admin;
 use super::problem::Problem;
 use crate::mesh::Message;
+
+/// A look-up for a moment further ahead than this is a mistake: clocks differ by less.
+const FUTURE_MAX: Millis = Millis(60_000);
 
 #[derive(Deserialize)]
 pub(crate) struct Wanted {
@@ -28,7 +32,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Attribution {
     number: String,
     at: String,
-    /// `allocated`, `overflow` or `none`.
+    /// `allocated`, `overflow`, `none`, `not_kept`, `too_long` or `damaged`.
     outcome: &'static str,
     #[serde(flatten)]
     allocation: Option<Allocation>,
@@ -71,11 +75,10 @@ pub(crate) async fn get(
 ) -> Result<Json<Attribution>, Problem> {
     let Query(wanted) = wanted
         .map_err(|_| Problem::bad_request("the query is number=8885550142, with at once or not"))?;
-    let number = wanted.number.as_deref().unwrap_or_default();
-    let number = PromoNumber::parse(number)
-        .map_err(|error| Problem::bad_request(format!("number: {error}")))?;
+    let number = parse_number(wanted.number.as_deref().unwrap_or_default())?;
+    let now = Millis(u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default());
     let at = match wanted.at.as_deref() {
-        None => Millis(u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default()),
+        None => now,
         Some(text) => parse_moment(text).ok_or_else(|| {
             Problem::bad_request(
                 "at: a point in time is RFC 3339 (2026-11-21T06:30:00Z), or seconds (10 digits) \
@@ -83,22 +86,34 @@ pub(crate) async fn get(
             )
         })?,
     };
+    if at > now + FUTURE_MAX {
+        return Err(Problem::bad_request(format!(
+            "at: {} lies in the future, as it is {} now: who will hold a number is not known; an \
+             offset may be missing, as in 2026-11-21T06:30:00-05:00",
+            moment(at),
+            moment(now)
+        )));
+    }
     let directory = admin.node.directory();
-    let (held, unreachable_shards) = holder(&admin, number, at).await?;
+    let (past, unreachable_shards) = holder(&admin, number, at).await?;
+    let Past { held, missing } = past;
     let overflow = directory.overflow_pools(number);
     // It was somebody's own once, before it became everybody's.
     let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
     let is_known = directory.pool_by_number(number).is_some() || !overflow.is_empty();
-    if held.is_none() && !is_known {
+    if held.is_none() && missing.is_none() && !is_known {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,
             "the number is in no ring pool and has no history",
         ));
     }
-    let outcome = match (&held, overflow.is_empty()) {
-        (Some(_), _) => "allocated",
-        (None, false) => "overflow",
-        (None, true) => "none",
+    let outcome = match (&held, overflow.is_empty(), missing) {
+        (Some(_), ..) => "allocated",
+        (None, false, _) => "overflow",
+        (None, true, None) => "none",
+        (None, true, Some(Missing::NotKept)) => "not_kept",
+        (None, true, Some(Missing::TooLong)) => "too_long",
+        (None, true, Some(Missing::Damaged)) => "damaged",
     };
     let ring_pool_ids =
         if held.is_some() { Vec::new() } else { overflow.iter().map(|id| id.0).collect() };
@@ -116,7 +131,7 @@ impl Allocation {
     fn new(held: &Held, at: Millis) -> Self {
         Self {
             ring_pool_id: held.pool.map(|id| id.0),
-            allocated_at: moment(held.allocated_at),
+            allocated_at: moment(held.allocated_wall),
             locked_until: moment(held.locked_until),
             next_allocated_at: held.next_allocated_at.map(moment),
             late: at >= held.locked_until,
@@ -131,18 +146,22 @@ async fn holder(
     admin: &Admin,
     number: PromoNumber,
     at: Millis,
-) -> Result<(Option<Held>, Vec<u16>), Problem> {
+) -> Result<(Past, Vec<u16>), Problem> {
     let directory = admin.node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let owner = pool.map(ringwell_directory::Entry::shard);
-    let (answers, unreachable) = ask_all(admin, number, at, owner).await?;
+    let (answers, unreachable) = ask_all(admin, number, Moment::Wall(at), owner).await?;
+    let missing = answers.iter().find_map(|(_, past)| past.missing);
+    let held = |(shard, past): (u16, Past)| past.held.map(|held| (shard, held));
+    let answers: Vec<(u16, Held)> = answers.into_iter().filter_map(held).collect();
     let is_told = |(shard, held): &&(u16, Held)| owner == Some(*shard) && held.pool.is_none();
     let held = if let Some((_, told)) = answers.iter().find(is_told) {
         // Clocks of nodes differ, but the owner knows which allocation is the newest. The record
         // lies where it was made, under the time of that node's clock.
-        let (there, _) = ask_all(admin, number, told.allocated_at, owner).await?;
+        let then = Moment::Shard(told.allocated_at);
+        let (there, _) = ask_all(admin, number, then, owner).await?;
         let is_it = |held: &Held| held.pool.is_some() && held.allocated_at == told.allocated_at;
-        let record = there.into_iter().map(|(_, held)| held).find(is_it);
+        let record = there.into_iter().filter_map(|(_, past)| past.held).find(is_it);
         let (pool, params) = record.map(|held| (held.pool, held.params)).unwrap_or_default();
         Some(Held { pool, params, ..told.clone() })
     } else {
@@ -154,16 +173,19 @@ async fn holder(
         let records = joined(&mut answers.iter().filter(has_record));
         records.or_else(|| joined(&mut answers.iter()))
     };
-    Ok((held, unreachable))
+    // What is missing may have been later, but not while a lockout ran.
+    let held = held.filter(|held| missing.is_none() || at < held.locked_until);
+    let missing = missing.filter(|_| held.is_none());
+    Ok((Past { held, missing }, unreachable))
 }
 
 /// What each shard says, and which of other nodes could not be asked.
 async fn ask_all(
     admin: &Admin,
     number: PromoNumber,
-    at: Millis,
+    at: Moment,
     owner: Option<u16>,
-) -> Result<(Vec<(u16, Held)>, Vec<u16>), Problem> {
+) -> Result<(Vec<(u16, Past)>, Vec<u16>), Problem> {
     let mut asked = Vec::new();
     for shard in admin.peers.shards() {
         let (reply, answer) = oneshot::channel();
@@ -176,7 +198,7 @@ async fn ask_all(
     for (shard, answer) in asked {
         let is_own = admin.node.shards().any(|own| own == shard);
         match answer.await.map_err(|_| Problem::unavailable("a shard has stopped"))? {
-            Ok(held) => answers.extend(held.map(|held| (shard, held))),
+            Ok(past) => answers.push((shard, past)),
             Err(reason) if is_own => {
                 return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, reason));
             }
@@ -187,13 +209,29 @@ async fn ask_all(
     Ok((answers, unreachable))
 }
 
+/// When the newest allocation of `number` was, in the shard time of its node, if that is the one of
+/// which a look-up has said `wall`.
+pub(super) async fn newest_at(
+    admin: &Admin,
+    number: PromoNumber,
+    wall: Millis,
+) -> Result<Option<Millis>, Problem> {
+    let (past, _) = holder(admin, number, Millis(u64::MAX)).await?;
+    let held = past.held.filter(|held| held.allocated_wall == wall);
+    Ok(held.map(|held| held.allocated_at))
+}
+
 /// The newer of two; of one allocation that two shards know, what both say together.
 fn join(one: Option<Held>, other: Option<Held>) -> Option<Held> {
     let (Some(one), Some(other)) = (&one, &other) else { return one.or(other) };
-    let rank = |held: &Held| (held.allocated_at, held.pool.is_some());
+    let is_same = one.allocated_at == other.allocated_at;
+    let rank = |held: &Held| {
+        let when = if is_same { Millis::ZERO } else { held.allocated_wall };
+        (when, held.pool.is_some())
+    };
     let (older, newer) = if rank(one) < rank(other) { (one, other) } else { (other, one) };
     let mut joined = newer.clone();
-    if older.allocated_at == newer.allocated_at {
+    if is_same {
         // The shard that took the number over knows how long its lockout is now.
         joined.locked_until = joined.locked_until.max(older.locked_until);
     }
@@ -201,6 +239,17 @@ fn join(one: Option<Held>, other: Option<Held>) -> Option<Held> {
     joined.next_allocated_at =
         [joined.next_allocated_at, older.next_allocated_at].into_iter().flatten().min();
     Some(joined)
+}
+
+/// A promo number as programs and people write it: `2000000000`, `200-000-0000`, `+12000000000`.
+pub(super) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
+    // A `+` that was not encoded arrives as a space.
+    let text = text.trim();
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let digits: String =
+        text.chars().filter(|c| !matches!(c, ' ' | '-' | '.' | '(' | ')')).collect();
+    let national = digits.strip_prefix('1').filter(|rest| rest.len() == 10).unwrap_or(&digits);
+    PromoNumber::parse(national).map_err(|error| Problem::bad_request(format!("number: {error}")))
 }
 
 /// As people and programs read it, in UTC.
@@ -236,5 +285,26 @@ fn a_moment_that_was_printed_can_be_read_back() {
     assert_eq!(parse_moment("1763707803"), Some(Millis(1_763_707_803_000)));
     for text in ["", "yesterday", "17637078030", "-1"] {
         assert_eq!(parse_moment(text), None, "{text}");
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn a_number_may_be_written_as_people_do() {
+    let wanted = PromoNumber::parse("2005550142").unwrap();
+    for text in [
+        "2005550142",
+        "200-555-0142",
+        "+12005550142",
+        " 12005550142",
+        "1 (200) 555-0142",
+        "200.555.0142",
+    ] {
+        assert_eq!(parse_number(text).ok(), Some(wanted), "{text}");
+    }
+    for text in
+        ["", "+", "200555014", "22005550142", "+442005550142", "200555014x", "++12005550142"]
+    {
+        assert!(parse_number(text).is_err(), "{text}");
     }
 }

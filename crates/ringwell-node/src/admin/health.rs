@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde::Serialize;
 
 use super::Admin;
-use crate::node::{JournalState, Phase};
+use crate::node::{HistoryState, JournalState, Phase};
 
 #[derive(Serialize)]
 pub(crate) struct Health {
@@ -19,6 +19,9 @@ pub(crate) struct Health {
     /// How long ago the directory was seen to be current; absent where it is a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     directory_age_ms: Option<u64>,
+    /// How far the wall clock is ahead of the time that lockouts go by: 0 unless it was set, or was
+    /// wrong at the start.
+    wall_ahead_ms: i64,
 }
 
 #[derive(Serialize)]
@@ -28,6 +31,8 @@ pub(crate) struct Readiness {
     durability: String,
     /// By shard.
     journals: Vec<&'static str>,
+    /// By shard: the history that the start did not read. Damage there ends no rotation.
+    histories: Vec<&'static str>,
 }
 
 pub(crate) async fn healthz(State(admin): State<Admin>) -> Json<Health> {
@@ -41,6 +46,7 @@ pub(crate) async fn healthz(State(admin): State<Admin>) -> Json<Health> {
         ring_pools: directory.pool_count(),
         numbers: directory.number_count(),
         directory_age_ms: age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+        wall_ahead_ms: admin.clock.clocks().wall_less_shard(),
     })
 }
 
@@ -56,5 +62,6 @@ pub(crate) async fn readyz(State(admin): State<Admin>) -> (StatusCode, Json<Read
     };
     let durability = admin.node.durability.to_string();
     let journals = admin.node.journals().map(|(_, state)| state.name()).collect();
-    (status, Json(Readiness { ready, phase, durability, journals }))
+    let histories = admin.node.histories().map(HistoryState::name).collect();
+    (status, Json(Readiness { ready, phase, durability, journals, histories }))
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header;
@@ -29,7 +30,9 @@ pub(crate) async fn get(State(admin): State<Admin>) -> Result<Response, Problem>
     let shards = super::stats(&admin).await?;
     let overflowing = pools::most_overflowing(&admin, pools::TOP).await;
     let mut registry = Registry::with_prefix("ringwell");
-    registry.register_collector(Box::new(Scrape { node: admin.node, shards, overflowing }));
+    let wall_ahead_ms = admin.clock.clocks().wall_less_shard();
+    let scrape = Scrape { node: admin.node, shards, overflowing, wall_ahead_ms };
+    registry.register_collector(Box::new(scrape));
     let mut body = String::new();
     text::encode(&mut body, &registry)
         .map_err(|error| Problem::unavailable(format!("the metrics cannot be written: {error}")))?;
@@ -47,6 +50,8 @@ struct Scrape {
     shards: Vec<ShardStats>,
     /// The pools with most overflow rows; few, so that labels are.
     overflowing: Vec<Overflow>,
+    /// The wall clock less shard time.
+    wall_ahead_ms: i64,
 }
 
 impl Scrape {
@@ -79,6 +84,15 @@ impl Scrape {
             ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
+    }
+
+    /// One for all shards of the process.
+    fn clock(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "How far the wall clock is ahead of the time that lockouts go by";
+        let (unit, kind) = (Some(&Unit::Seconds), MetricType::Gauge);
+        let gauge = encoder.encode_descriptor("wall_clock_ahead", help, unit, kind)?;
+        let ahead = Duration::from_millis(self.wall_ahead_ms.unsigned_abs()).as_secs_f64();
+        ConstGauge::new(if self.wall_ahead_ms < 0 { -ahead } else { ahead }).encode(gauge)
     }
 
     /// One value for each link of each shard's thread.
@@ -267,6 +281,11 @@ impl Collector for Scrape {
         let help = "Bytes brought to the journal";
         self.counter(encoder, "journal_bytes", help, |s| s.journal.bytes)?;
         let help = "Journal: 0 writing, 1 full, 2 failed";
-        self.gauge(encoder, "journal_state", help, |s| s.journal.state)
+        self.gauge(encoder, "journal_state", help, |s| s.journal.state)?;
+        let help = "Bytes on the disk of the history that is kept";
+        self.gauge(encoder, "journal_kept_bytes", help, |s| s.journal.kept)?;
+        let help = "History that the start did not read: 0 not read yet, 1 whole, 2 damaged";
+        self.gauge(encoder, "journal_history", help, |s| s.journal.history)?;
+        self.clock(encoder)
     }
 }

@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::problem::Problem;
 use crate::application;
+use crate::clock::Clock;
 use crate::mesh::{Message, Peers};
 use crate::node::Node;
 use crate::stats::ShardStats;
@@ -33,11 +34,12 @@ use crate::stats::ShardStats;
 pub(crate) struct Admin {
     pub(crate) node: Arc<Node>,
     pub(crate) peers: Peers,
+    pub(crate) clock: Clock,
 }
 
 /// All paths outside of `/api/`.
-pub(crate) fn router(node: Arc<Node>, peers: Peers) -> Router {
-    let admin = Admin { node, peers };
+pub(crate) fn router(node: Arc<Node>, peers: Peers, clock: Clock) -> Router {
+    let admin = Admin { node, peers, clock };
     let v1 = Router::new()
         .route("/attributions", get(attribution::get))
         .route("/overflow", get(pools::overflow))

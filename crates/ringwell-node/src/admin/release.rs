@@ -3,12 +3,12 @@
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use ringwell_core::PromoNumber;
+use ringwell_core::{Millis, PromoNumber};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::Admin;
-use super::attribution::parse_moment;
+use super::attribution::{newest_at, parse_moment, parse_number};
 use super::problem::Problem;
 use crate::mesh::Message;
 
@@ -35,8 +35,7 @@ pub(crate) async fn post(
              if only that allocation is meant",
         )
     })?;
-    let number = PromoNumber::parse(&wanted.number)
-        .map_err(|error| Problem::bad_request(format!("number: {error}")))?;
+    let number = parse_number(&wanted.number)?;
     let allocated_at = match wanted.allocated_at.as_deref().map(parse_moment) {
         None => None,
         Some(Some(at)) => Some(at),
@@ -50,13 +49,30 @@ pub(crate) async fn post(
             "the number is in no ring pool's rotation",
         ));
     };
+    let mut released = release(&admin, owner.shard(), number, allocated_at).await?;
+    if let Some(wall) = allocated_at.filter(|_| !released) {
+        // Look-ups name moments of the wall clock; the shard's own time may be another.
+        let at = newest_at(&admin, number, wall).await?.filter(|at| *at != wall);
+        if at.is_some() {
+            released = release(&admin, owner.shard(), number, at).await?;
+        }
+    }
+    Ok(Json(Released { number: number.to_string(), released }))
+}
+
+async fn release(
+    admin: &Admin,
+    shard: u16,
+    number: PromoNumber,
+    allocated_at: Option<Millis>,
+) -> Result<bool, Problem> {
     let (reply, answer) = oneshot::channel();
     let message = Message::Release { number, allocated_at, reply };
-    if !admin.peers.send(owner.shard(), message) {
+    if !admin.peers.send(shard, message) {
         return Err(Problem::unavailable("the shard is busy; try again"));
     }
     match answer.await {
-        Ok(Ok(released)) => Ok(Json(Released { number: number.to_string(), released })),
+        Ok(Ok(released)) => Ok(released),
         Ok(Err(_)) | Err(_) => Err(Problem::unavailable(
             "the number's shard did not do it: its journal takes no writes, or its node cannot \
                  be reached; /readyz and /v1/shards say why",

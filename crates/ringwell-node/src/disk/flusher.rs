@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use ringwell_core::Millis;
 use ringwell_journal::{
     Durability, Group, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, Tip, encode_frame,
     frame_bytes,
@@ -88,6 +89,8 @@ pub(super) struct Segment {
     salt: u64,
     used: u64,
     bytes: u64,
+    /// Time of its first record.
+    begun_at: Option<Millis>,
 }
 
 impl Flusher {
@@ -146,11 +149,12 @@ impl Flusher {
 
     /// Writes and flushes the frame of a group; returns its length.
     fn write(&mut self, group: &Group) -> Result<usize, FileError> {
-        let bytes = frame_bytes(group.body.len());
+        let bytes = frame_bytes(&group.header);
         let mut segment = match self.segment.take() {
-            Some(segment) if segment.has_room(bytes) => segment,
+            Some(segment) if segment.has_room(bytes) && !self.is_old(&segment, group) => segment,
             Some(_) | None => self.next_segment()?,
         };
+        segment.begun_at.get_or_insert(group.header.at);
         let out = self.buffer.slice(bytes);
         encode_frame(group, segment.salt, out);
         let written = segment.write(out, self.shared.settings.durability);
@@ -165,6 +169,14 @@ impl Flusher {
             index.stored(group.header.last_at, end);
         }
         Ok(bytes)
+    }
+
+    /// Whether a segment has been written to for so long that another is begun: history goes by whole
+    /// segments.
+    fn is_old(&self, segment: &Segment, group: &Group) -> bool {
+        let span = self.shared.settings.segment_span();
+        let written = segment.begun_at.map(|begun_at| group.header.at.since(begun_at));
+        span.zip(written).is_some_and(|(span, written)| written > span)
     }
 
     /// Takes a new file into use: it gets its head and, once that is durable, its name.
@@ -225,6 +237,7 @@ impl Segment {
             salt: header.salt,
             used: SEGMENT_HEADER_BYTES as u64,
             bytes,
+            begun_at: None,
         };
         if direct {
             segment.go_direct();

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringwell_core::Millis;
 use ringwell_journal::{
-    BLOCK_BYTES, FrameHeader, Group, SEGMENT_HEADER_BYTES, SegmentInfo, decode_body, decode_header,
+    BLOCK_BYTES, Clocks, FrameHeader, Group, SEGMENT_HEADER_BYTES, SegmentInfo, decode_body,
+    decode_header, wall_less_shard,
 };
 
 use super::Settings;
@@ -194,6 +195,54 @@ impl JournalReader {
                 Err(gone) => Err(gone),
             },
             Kept::Memory(_) => result,
+        }
+    }
+
+    /// The groups that recovery has not read.
+    #[must_use]
+    pub fn unread(&self) -> std::ops::Range<u64> {
+        match &*self.shared.kept() {
+            Kept::Files(index) => {
+                let first = index.segments.front().map_or(0, |info| info.header.tip.next_n);
+                let read = index.segments.iter().find(|info| info.offsets.is_some());
+                first..read.map_or(first, |info| info.header.tip.next_n)
+            }
+            Kept::Memory(_) => 0..0,
+        }
+    }
+
+    /// Where the segment after that of group `n` begins.
+    #[must_use]
+    pub fn next_segment(&self, n: u64) -> u64 {
+        match &*self.shared.kept() {
+            Kept::Files(index) => {
+                let after = index.segments.partition_point(|info| info.next_n <= n);
+                index.segments.get(after).map_or(n, |info| info.next_n).max(n + 1)
+            }
+            Kept::Memory(_) => n + 1,
+        }
+    }
+
+    /// Says that group `n` is damaged.
+    #[must_use]
+    pub fn damaged(&self, n: u64) -> ReadError {
+        let segno = match &*self.shared.kept() {
+            Kept::Files(index) => index.find(n).map_or(0, |place| place.segno),
+            Kept::Memory(_) => 0,
+        };
+        ReadError::Damaged { n, path: segment_path(&self.shared.directory, segno), offset: 0 }
+    }
+
+    /// By how much the wall clock was ahead of shard time when it was as in `then`, as far as is
+    /// known by now. `now` are the clocks as they stand.
+    #[must_use]
+    pub fn wall_less_shard(&self, then: Option<Clocks>, now: Clocks) -> i64 {
+        match &*self.shared.kept() {
+            Kept::Files(index) => {
+                let heads = index.segments.iter().rev().map(|info| &info.header);
+                wall_less_shard(then, Some(now), heads)
+            }
+            Kept::Memory(_) => wall_less_shard(then, Some(now), [].iter()),
         }
     }
 

@@ -5,7 +5,7 @@
 //! disk, and a segment that is to be begun is filled with zeros while he waits.
 
 use ringwell_core::Millis;
-use ringwell_journal::Group;
+use ringwell_journal::{Clocks, Group};
 
 use super::file::FileError;
 use super::flusher::Flusher;
@@ -76,8 +76,14 @@ impl InlineJournal {
 
     /// See [`Journal::expired`].
     #[must_use]
-    pub fn expired(&self, now: Millis) -> Option<SegmentRef> {
-        self.journal.expired(now)
+    pub fn expired(&self, now: Millis, clocks: Clocks) -> Option<SegmentRef> {
+        self.journal.expired(now, clocks)
+    }
+
+    /// See [`Journal::waits_for_snapshot`].
+    #[must_use]
+    pub fn waits_for_snapshot(&self) -> bool {
+        self.journal.waits_for_snapshot()
     }
 
     /// See [`Journal::drop_segment`].

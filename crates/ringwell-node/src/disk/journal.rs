@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ringwell_core::Millis;
-use ringwell_journal::Group;
+use ringwell_journal::{Clocks, Group, believed_wall, shifted, wall_less_shard};
 
 use super::file::FileError;
 use super::flusher::Flushed;
-use super::index::{JournalReader, Kept, SegmentRef, Shared};
+use super::index::{Index, JournalReader, Kept, SegmentRef, Shared};
 use super::segments::segment_path;
 use super::snapshots::SnapshotFile;
 use super::spares::Spares;
@@ -130,18 +130,40 @@ impl Journal {
     }
 
     /// The oldest segment, if there is more than is to be kept and no snapshot needs it. Read
-    /// its groups, carry forward what still matters, and drop it once that is stored.
+    /// its groups, carry forward what still matters, and drop it once that is stored. It is `now` by
+    /// shard time, and `clocks` stand so; age is that by a wall clock that is believed.
     #[must_use]
-    pub fn expired(&self, now: Millis) -> Option<SegmentRef> {
-        let settings = &self.shared.settings;
+    pub fn expired(&self, now: Millis, clocks: Clocks) -> Option<SegmentRef> {
         match &*self.shared.kept() {
             Kept::Memory(_) => None,
             Kept::Files(index) => {
                 let oldest = index.oldest()?;
-                let too_much = index.bytes() > settings.history_bytes;
-                let too_old =
-                    settings.history_age.is_some_and(|age| now.since(oldest.last_at) > age);
-                (too_much || too_old).then_some(oldest)
+                let too_much = index.bytes() > self.shared.settings.history_bytes;
+                (too_much || self.is_too_old(index, now, clocks)).then_some(oldest)
+            }
+        }
+    }
+
+    fn is_too_old(&self, index: &Index, now: Millis, clocks: Clocks) -> bool {
+        let heads = index.segments.iter().rev().map(|info| &info.header);
+        // The head of the segment after it has the clocks at its end.
+        let Some((age, next)) = self.shared.settings.history_age.zip(index.segments.get(1)) else {
+            return false;
+        };
+        let then = wall_less_shard(next.header.tip.clocks, Some(clocks), heads.clone());
+        let end = shifted(next.header.tip.last_at, then);
+        believed_wall(now, clocks, heads).since(end) > age
+    }
+
+    /// Whether more is kept than should be, and only because the snapshots that are kept need it.
+    #[must_use]
+    pub fn waits_for_snapshot(&self) -> bool {
+        match &*self.shared.kept() {
+            Kept::Memory(_) => false,
+            Kept::Files(index) => {
+                let is_alone = index.segments.len() < 2;
+                let too_much = index.bytes() > self.shared.settings.history_bytes;
+                too_much && !is_alone && index.oldest().is_none()
             }
         }
     }

@@ -112,6 +112,13 @@ impl Settings {
         }
     }
 
+    /// How long a segment is written to, and a snapshot is the newest, while anything is written: an
+    /// eighth of the age that history is kept for.
+    #[must_use]
+    pub fn segment_span(&self) -> Option<Millis> {
+        self.history_age.map(|Millis(age)| Millis(age / 8))
+    }
+
     /// Where a shard's journal lies.
     #[must_use]
     pub fn shard_directory(&self, shard: u32) -> PathBuf {

@@ -7,8 +7,8 @@ use std::sync::mpsc::{self, Receiver};
 
 use ringwell_core::Position;
 use ringwell_journal::{
-    Chunk, Group, Record, Records, RecoverError, Recovered, SnapshotHeader, SnapshotWriter, Tip,
-    Verdict, Writer,
+    Chunk, Clocks, Group, Record, Records, RecoverError, Recovered, SnapshotHeader, SnapshotWriter,
+    Tip, Verdict, Writer,
 };
 use tempfile::TempDir;
 
@@ -59,6 +59,9 @@ fn open(settings: &Settings) -> Shard {
     Shard { journal, writer: Writer::new(tip), flushed, seen, verdict }
 }
 
+/// All clocks of the machine show the same.
+const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
+
 impl Shard {
     /// A group with `bytes` of parameters, on its way.
     fn submit(&mut self, bytes: usize) -> Group {
@@ -68,6 +71,7 @@ impl Shard {
                 at: self.writer.last_at() + Millis(1),
                 number: ringwell_core::PromoNumber::from_u64(2_000_000_000).unwrap(),
                 slot: 0,
+                clocks: None,
                 pool: ringwell_core::PoolId(1),
                 allocated_at: Millis(1),
                 locked_until: Millis(2),
@@ -98,6 +102,7 @@ impl Shard {
             epoch: tip.epoch,
             created_at: tip.last_at,
             last_at: tip.last_at,
+            clocks: None,
             numbers: 0,
         };
         let mut file = self.journal.create_snapshot(tip.next_n).unwrap();
@@ -303,7 +308,7 @@ fn in_memory_groups_are_stored_at_once_and_nothing_survives() {
     }
     assert!(matches!(shard.journal.reader().read_group(101), Err(ReadError::NotYet(101))));
     assert!(shard.journal.create_snapshot(1).is_err());
-    assert_eq!(shard.journal.expired(Millis(100)), None);
+    assert_eq!(shard.journal.expired(Millis(100), CLOCKS), None);
     assert!(!settings.shard_directory(0).exists());
     assert_eq!(open(&settings).writer.tip().next_n, 1);
 }

@@ -5,8 +5,6 @@ use ringwell_directory::{BucketHold, Owner, Owners};
 use ringwell_journal::{Answer, AnswerEntry, RowKey};
 use serde::{Deserialize, Serialize};
 
-use crate::start::ROUNDING;
-
 /// Buckets that have been given up, and whose next owner has not confirmed that it has them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -93,6 +91,9 @@ pub(crate) fn number_word(retired: &Retired) -> NumberWord {
     let visitor = retired.visitor.map(|visitor| visitor.0);
     (number.to_u64(), retired.pool.0, allocated_at.0, locked_until.0, visitor)
 }
+
+/// Moments are in whole milliseconds, rounded down.
+const ROUNDING: Millis = Millis(1);
 
 /// The end of a lockout or hold, told `there` in another node's time, in the time of this shard: as
 /// far away `here` as it was there. What time is rounded off is added.

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_engine::{Held, Outcome, Refusal};
+use ringwell_engine::{Moment, Outcome, Past, Refusal};
 use ringwell_mesh::frame;
 use ringwell_mesh::pacing::{Admission, Ending};
 
 use super::Link;
 use super::call::{FRAME, LATE_MAX, ROWS, Trouble, UNANSWERED};
-use super::translate::{self, HeldJson, ReleaseJson};
+use super::translate::{self, ReleaseJson};
 use crate::link::call::{ATTRIBUTION, RELEASE};
 use crate::mesh::{PeerAnswer, PeerRows, Unanswered};
 use crate::shard::unanswered;
@@ -177,11 +177,10 @@ impl Link {
     pub(super) async fn attribution(
         &self,
         number: PromoNumber,
-        at: Millis,
-    ) -> Result<Option<Held>, String> {
+        at: Moment,
+    ) -> Result<Past, String> {
         let wanted = translate::AttributionJson::new(self.neighbour.shard, number, at);
-        let held: Option<HeldJson> = self.manage(ATTRIBUTION, &wanted).await?;
-        Ok(held.map(Held::from))
+        self.manage(ATTRIBUTION, &wanted).await.map(translate::past_from_json)
     }
 
     /// Has a lockout ended.

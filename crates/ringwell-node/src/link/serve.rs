@@ -20,7 +20,7 @@ use super::call::{
     ABANDON, ADOPT, ATTRIBUTION, FRAME, JOURNALS, OWNERS, PING, PREPARE, RELEASE, ROWS, TAKE,
     UNANSWERED,
 };
-use super::translate::{self, AttributionJson, HeldJson, ReleaseJson};
+use super::translate::{self, AttributionJson, ReleaseJson};
 use crate::clock::coarse_time;
 use crate::handover;
 use crate::http::{AnswerBody, close, read_frame};
@@ -196,9 +196,9 @@ async fn attribution(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refus
     if !thread.peers.send(wanted.shard, Message::Attribution { number, at, reply }) {
         return Err(busy());
     }
-    let held = answer.await.map_err(|_| busy())?;
-    let held = held.map_err(|reason| (StatusCode::INTERNAL_SERVER_ERROR, reason))?;
-    serde_json::to_vec(&held.map(HeldJson::from)).map_err(|error| unread(&error))
+    let past = answer.await.map_err(|_| busy())?;
+    let past = past.map_err(|reason| (StatusCode::INTERNAL_SERVER_ERROR, reason))?;
+    serde_json::to_vec(&translate::past_to_json(past)).map_err(|error| unread(&error))
 }
 
 async fn release(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::header::HeaderValue;
 use ringwell_core::{Millis, PoolId, PromoNumber};
-use ringwell_engine::{Held, Outcome, Refusal};
+use ringwell_engine::{Held, Missing, Moment, Outcome, Past, Refusal};
 use ringwell_mesh::frame::{self, FrameError, RowAnswer};
 use serde::{Deserialize, Serialize};
 
@@ -78,16 +78,25 @@ pub(super) struct AttributionJson {
     pub(super) shard: u16,
     number: u64,
     at: u64,
+    /// `at` is in the shard time of the node that is asked, not by the wall clock.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_shard_time: bool,
 }
 
 impl AttributionJson {
-    pub(super) fn new(shard: u16, number: PromoNumber, at: Millis) -> Self {
-        Self { shard, number: number.to_u64(), at: at.0 }
+    pub(super) fn new(shard: u16, number: PromoNumber, at: Moment) -> Self {
+        let (Millis(at), is_shard_time) = match at {
+            Moment::Wall(at) => (at, false),
+            Moment::Shard(at) => (at, true),
+        };
+        Self { shard, number: number.to_u64(), at, is_shard_time }
     }
 
     /// `None` if the number is none.
-    pub(super) fn wanted(&self) -> Option<(PromoNumber, Millis)> {
-        Some((PromoNumber::from_u64(self.number)?, Millis(self.at)))
+    pub(super) fn wanted(&self) -> Option<(PromoNumber, Moment)> {
+        let at = Millis(self.at);
+        let at = if self.is_shard_time { Moment::Shard(at) } else { Moment::Wall(at) };
+        Some((PromoNumber::from_u64(self.number)?, at))
     }
 }
 
@@ -111,22 +120,71 @@ impl ReleaseJson {
     }
 }
 
-/// Who held a number, as it travels.
+/// What is known of a number's past, as it travels: `null` if nobody had it. Members that came later
+/// are left out where they say nothing new, so that an older node reads the usual answer.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum PastJson {
+    Held(HeldJson),
+    Missing { missing: MissingJson },
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HeldJson {
     pool: Option<u64>,
     allocated_at: u64,
+    /// Absent: as `allocated_at`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allocated_wall: Option<u64>,
     locked_until: u64,
     params: Vec<u8>,
     next_allocated_at: Option<u64>,
 }
 
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum MissingJson {
+    NotKept,
+    TooLong,
+    Damaged,
+}
+
+/// For a link.
+pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
+    let missing = past.missing.map(|missing| PastJson::Missing {
+        missing: match missing {
+            Missing::NotKept => MissingJson::NotKept,
+            Missing::TooLong => MissingJson::TooLong,
+            Missing::Damaged => MissingJson::Damaged,
+        },
+    });
+    past.held.map(HeldJson::from).map(PastJson::Held).or(missing)
+}
+
+/// From a link.
+pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
+    match past {
+        None => Past::default(),
+        Some(PastJson::Held(held)) => Past { held: Some(held.into()), missing: None },
+        Some(PastJson::Missing { missing }) => {
+            let missing = match missing {
+                MissingJson::NotKept => Missing::NotKept,
+                MissingJson::TooLong => Missing::TooLong,
+                MissingJson::Damaged => Missing::Damaged,
+            };
+            Past { held: None, missing: Some(missing) }
+        }
+    }
+}
+
 impl From<Held> for HeldJson {
     fn from(held: Held) -> Self {
+        let is_other = held.allocated_wall != held.allocated_at;
         Self {
             pool: held.pool.map(|pool| pool.0),
             allocated_at: held.allocated_at.0,
+            allocated_wall: is_other.then_some(held.allocated_wall.0),
             locked_until: held.locked_until.0,
             params: held.params,
             next_allocated_at: held.next_allocated_at.map(|at| at.0),
@@ -139,6 +197,7 @@ impl From<HeldJson> for Held {
         Self {
             pool: held.pool.map(PoolId),
             allocated_at: Millis(held.allocated_at),
+            allocated_wall: Millis(held.allocated_wall.unwrap_or(held.allocated_at)),
             locked_until: Millis(held.locked_until),
             params: held.params,
             next_allocated_at: held.next_allocated_at.map(Millis),

@@ -2,7 +2,7 @@
 
 use super::{
     BELIEVED_MS, Grant, Holding, Judged, Known, Model, PoolRule, Recovery, Row, Shard, TakenUp,
-    broken,
+    broken, lockout_ms,
 };
 
 impl Model {
@@ -24,7 +24,7 @@ impl Model {
         if !grant.is_fresh {
             return Ok(());
         }
-        if grant.until_ms != at_ms + pool.lifetime_ms + 1 {
+        if grant.until_ms != at_ms + lockout_ms(pool.lifetime_ms) {
             let text = format!("locked from {at_ms} until {}", grant.until_ms);
             return fault("wrong lockout", text);
         }
@@ -203,7 +203,7 @@ impl Model {
                 continue;
             }
             let Some(known) = shard.numbers.get(&number) else { continue };
-            let until = if held.grant.is_fresh { at_ms + lifetime_ms + 1 } else { at_ms };
+            let until = if held.grant.is_fresh { at_ms + lockout_ms(lifetime_ms) } else { at_ms };
             if known.allocated_at < at_ms && held.grant.is_fresh {
                 let text = format!("answered at {at_ms}, known as of {}", known.allocated_at);
                 return fault("forgotten", number, text);

@@ -1,6 +1,8 @@
 //! Who holds a number by what its owners granted, and what look-ups must find of that.
 
-use super::{Holding, Model};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Grant, Holding, Model};
 
 /// A grant that may count as its number's newest: whose it was, and when in its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +20,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) number: u64,
     /// When it was allocated.
     pub(crate) at_ms: u64,
+    pub(crate) true_us: u64,
     /// The last moment at which it was still the newest; `None`: it is now.
     pub(crate) late_ms: Option<u64>,
     pub(crate) params: &'a str,
@@ -54,6 +57,30 @@ impl Model {
         kept.map(|held| self.wanted(held)).collect()
     }
 
+    /// Look-ups of what is kept, each with the moment in true time at which the number went out again,
+    /// if it did. Left out are numbers that some grant concerns which `counts` does not want.
+    pub(crate) fn dated_attributions(
+        &self,
+        counts: impl Fn(&Grant) -> bool,
+    ) -> Vec<(Wanted<'_>, Option<u64>)> {
+        let mut times: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let mut left_out = BTreeSet::new();
+        for grant in self.granted.values().flatten() {
+            if grant.is_fresh {
+                times.entry(grant.number).or_default().push(grant.true_us);
+            }
+            if grant.is_lost || !counts(grant) {
+                left_out.insert(grant.number);
+            }
+        }
+        let wanted = self.attributions().into_iter();
+        let dated = wanted.filter(|wanted| !left_out.contains(&wanted.number)).map(|wanted| {
+            let later = times.get(&wanted.number).into_iter().flatten();
+            (wanted, later.copied().filter(|us| *us > wanted.true_us).min())
+        });
+        dated.collect()
+    }
+
     fn wanted<'a>(&self, Holding { grant, .. }: &'a Holding) -> Wanted<'a> {
         let all = self.holders.get(&grant.number).map_or(&[][..], Vec::as_slice);
         let holders: Vec<_> = all.iter().filter(|it| it.withdrawn.is_none()).collect();
@@ -69,6 +96,7 @@ impl Model {
             shard: grant.shard,
             number: grant.number,
             at_ms: grant.at_ms,
+            true_us: grant.true_us,
             late_ms: match next_ms {
                 Some(next_ms) => Some(next_ms - 1),
                 None => (place.is_none() || !later.is_empty()).then_some(grant.at_ms),

@@ -25,6 +25,7 @@ fn recovery(next_n: u64, now_us: u64) -> Recovery {
         disk_lied: false,
         now_us,
         now_ms: now_us / 1000,
+        boots: 1,
         numbers: vec![(FIRST, 0, 0), (FIRST + 1, 0, 0)],
         holds: Vec::new(),
     }
@@ -33,7 +34,7 @@ fn recovery(next_n: u64, now_us: u64) -> Recovery {
 /// A number for row 0 of `batch`, at `now_us`, in group `batch`.
 fn grant(batch: u64, number: u64, now_us: u64) -> Grant {
     let at = now_us / 1000;
-    let times = (now_us, at, at + 1001);
+    let times = (now_us, at, at + 1002);
     let (params, deadline) = (format!("b={batch}"), now_us + SECOND);
     Grant::new((batch, 0), None, None, (0, 7, number), times, batch, true, params, deadline)
 }

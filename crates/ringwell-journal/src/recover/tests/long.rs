@@ -30,7 +30,7 @@ fn offsets(author: &Author) -> Vec<usize> {
     let mut offset = SEGMENT_HEADER_BYTES;
     let mut all = vec![offset];
     for group in &author.groups {
-        offset += frame_bytes(group.body.len());
+        offset += frame_bytes(&group.header);
         all.push(offset);
     }
     all
@@ -76,7 +76,7 @@ fn any_one_block_of_the_longest_frame_shows_that_it_was_begun() {
     let mut author = long();
     let offsets = offsets(&author);
     let (begin, end) = (offsets[9], offsets[10]);
-    assert!(frame_bytes(author.groups[9].body.len()) > 240 * BLOCK_BYTES);
+    assert!(frame_bytes(&author.groups[9].header) > 240 * BLOCK_BYTES);
     let whole = author.files.0[&1][begin..end].to_vec();
     let cut = Cut { segno: 1, offset: begin as u64, n: 10 };
     for block in [0, 1, 100, whole.len() / BLOCK_BYTES - 1] {

@@ -33,8 +33,8 @@ fn every_refusal_says_what_is_wrong() {
         (segment(SegmentFault::Magic), "its first block is no head of a segment"),
         (segment(SegmentFault::Checksum), "the checksum of its first block does not hold"),
         (
-            segment(SegmentFault::Version(2)),
-            "its format has version 2; this program reads version 1",
+            segment(SegmentFault::Version(9)),
+            "its format has version 9; this program reads versions 1 to 2",
         ),
         (Refusal::Short { segno: 2, bytes: 4096 }, "has 4096 bytes and was made longer"),
         (damaged(FrameFault::NotWritten), "frame 5 is not wholly written"),

@@ -95,7 +95,7 @@ fn old_history_is_dropped_when_no_snapshot_needs_it_and_its_files_are_used_again
             continue;
         }
         shard.snapshot();
-        while let Some(old) = shard.journal.expired(shard.writer.last_at()) {
+        while let Some(old) = shard.journal.expired(shard.writer.last_at(), CLOCKS) {
             assert_eq!(old.first_n, first_kept);
             for n in old.first_n..old.next_n {
                 assert_eq!(shard.journal.reader().read_group(n).unwrap().header.n, n);
@@ -123,11 +123,11 @@ fn nothing_is_dropped_that_a_snapshot_needs() {
     let age = Some(Millis(3));
     let settings = Settings { history_age: age, ..settings(data.path()) };
     let mut shard = open(&settings);
-    let expired = |shard: &Shard| shard.journal.expired(Millis(1_000));
+    let expired = |shard: &Shard| shard.journal.expired(Millis(1_000), CLOCKS);
     (0..8).for_each(|_| drop(shard.store(60_000)));
     assert_eq!(expired(&shard), None);
     shard.snapshot();
     assert_eq!(expired(&shard).map(|old| old.first_n), Some(1));
     // Too young for its age.
-    assert_eq!(shard.journal.expired(Millis(4)), None);
+    assert_eq!(shard.journal.expired(Millis(4), CLOCKS), None);
 }

@@ -1,0 +1,129 @@
+//! Look-ups in an engine whose clocks are set.
+
+use ringwell_core::{NumberRange, PoolSpec, VisitorId};
+use ringwell_journal::{Clocks, Group, Tip, position_parts, wall_less_shard};
+
+use super::*;
+use crate::{Ask, Outcome, Refusal, Restore};
+
+const LIFETIME: Millis = Millis(1_000);
+/// Shard time of all tests begins here.
+const START: Millis = Millis(1_800_000_000_000);
+
+/// One number, and all that was written of it.
+struct Rig {
+    engine: Engine,
+    clocks: Clocks,
+    groups: Vec<Group>,
+    number: PromoNumber,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let number = PromoNumber::parse("8885550142").unwrap();
+        let numbers = vec![NumberRange::new(number, 1).unwrap()];
+        let restore =
+            Restore::new(vec![PoolSpec { id: PoolId(1), lifetime: LIFETIME, numbers }], 9);
+        let offset = START.0.cast_signed();
+        let clocks = Clocks { boot: 1, shard_offset: offset, wall_offset: offset };
+        let engine = restore.finish(Tip::FIRST.raise_epoch(), START, false).0;
+        Self { engine, clocks, groups: Vec::new(), number }
+    }
+
+    /// From now on the wall clock is so far ahead of shard time.
+    fn wall(&mut self, ahead: i64) {
+        self.clocks.wall_offset = self.clocks.shard_offset + ahead;
+    }
+
+    /// The machine is booted.
+    fn boot(&mut self) {
+        self.clocks.boot += 1;
+    }
+
+    fn ask(&mut self, ms: u64, name: &str, visitor: Option<VisitorId>) {
+        let params = [name.as_bytes(), b""];
+        let ask = Ask { pool: 0, id: PoolId(1), params, visitor, retry: None };
+        let mut outcome = Outcome::Refused(Refusal::Late);
+        let now = self.engine.at(START + Millis(ms));
+        self.engine.allocate(now, &ask, &mut outcome);
+        assert!(matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }), "{outcome:?}");
+        self.engine.set_clocks(self.clocks);
+        self.groups.extend(self.engine.seal(Vec::new()));
+    }
+
+    /// The name that is said for a moment by the wall clock, and how many records were read for it.
+    fn holder(&self, wall_ms: u64) -> (Option<String>, usize) {
+        let at = Moment::Wall(START + Millis(wall_ms));
+        let (mut walk, mut step) = self.engine.attribution(self.number, at);
+        let mut read = 0;
+        loop {
+            let position = match step {
+                Step::Done(past) => {
+                    let name = |held: Held| String::from_utf8(held.params).unwrap();
+                    return (past.held.map(name), read);
+                }
+                Step::Read(position) => position,
+            };
+            let n = position_parts(position).0;
+            let group = self.groups.iter().find(|group| group.header.n == n).unwrap();
+            let record = group.record(position).unwrap();
+            let then = record.clocks(group.header.clocks);
+            // As if no head of a segment were there: each boot counts as each group noted it.
+            let shift = wall_less_shard(then, Some(self.clocks), [].iter());
+            step = walk.feed(&record, shift).unwrap();
+            read += 1;
+        }
+    }
+
+    #[track_caller]
+    fn check(&self, wanted: &[(u64, Option<&str>)]) {
+        for (wall_ms, name) in wanted {
+            assert_eq!(self.holder(*wall_ms).0.as_deref(), *name, "at {wall_ms} ms");
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_was_corrected_counts_for_what_was_before() {
+    for wrong in [3_600_000, -1_500, 400 * 86_400_000] {
+        let mut rig = Rig::new();
+        rig.wall(wrong);
+        rig.ask(10_000, "a", None);
+        rig.ask(12_000, "b", None);
+        rig.wall(0);
+        rig.ask(14_000, "c", None);
+        let all = [(9_999, None), (10_000, Some("a")), (11_999, Some("a")), (12_000, Some("b"))];
+        rig.check(&all);
+        rig.check(&[(13_999, Some("b")), (14_000, Some("c")), (99_000, Some("c"))]);
+    }
+}
+
+#[test]
+fn where_a_boot_ended_with_a_wrong_clock_only_a_lockout_that_ran_is_named() {
+    let mut rig = Rig::new();
+    rig.ask(1_000, "right", None);
+    rig.boot();
+    rig.wall(3_600_000);
+    rig.ask(5_000, "wrong", None);
+    rig.boot();
+    rig.wall(0);
+    rig.ask(9_000, "again", None);
+    // Somewhere between there was another visitor.
+    rig.check(&[(1_000, Some("right")), (1_999, Some("right")), (2_000, None), (8_999, None)]);
+    rig.check(&[(9_000, Some("again")), (60_000, Some("again"))]);
+}
+
+#[test]
+fn of_many_keep_alives_a_look_up_reads_one() {
+    let mut rig = Rig::new();
+    rig.ask(0, "first", None);
+    let visitor = Some(VisitorId([7; 16]));
+    for ms in 0..500 {
+        rig.ask(2_000 + ms * 900, "kept", visitor);
+    }
+    let last = 2_000 + 499 * 900;
+    assert_eq!(rig.holder(last), (Some("kept".to_owned()), 2));
+    rig.ask(last + 5_000, "next", None);
+    assert_eq!(rig.holder(last + 100), (Some("kept".to_owned()), 3));
+    assert_eq!(rig.holder(500), (Some("first".to_owned()), 4));
+}

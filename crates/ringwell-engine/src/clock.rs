@@ -1,0 +1,143 @@
+//! Shard time beside the clocks of the machine: how a start goes on from what a journal noted, and
+//! how shard time rejoins the wall clock.
+//!
+//! Within one boot of the machine the time since boot runs evenly, whatever is done to the wall
+//! clock, so a start knows exactly how long the process was away. After another boot only the wall
+//! clock is left, and it may be wrong: what that can cost is bounded by lengthening lockouts.
+//! Source: docs/spec/allocation.md, "Time".
+
+use ringwell_core::Millis;
+use ringwell_journal::{Clocks, Tip};
+
+/// A wall clock that is further ahead of the journal than this after a boot is not believed.
+pub const CLOCK_GAP_MAX: Millis = Millis(24 * 60 * 60 * 1000);
+
+/// A wall clock that differs from what was noted by less has not been set: reading two clocks one
+/// after the other takes time.
+pub const WALL_STEP_MIN: Millis = Millis(5);
+
+/// Shard time rejoins the wall clock by a millisecond in so many: 500 parts in a million.
+const SLEW_ONE_IN: u64 = 2_000;
+
+/// Shard time is moved by a millisecond when so much has passed since it was moved last.
+pub const SLEW_EVERY: Millis = Millis(SLEW_ONE_IN + 1);
+
+/// The clocks of the machine, read at a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// See [`Clocks::boot`].
+    pub boot: u64,
+    /// Time since boot.
+    pub since_boot: Millis,
+    /// The wall clock.
+    pub wall: Millis,
+}
+
+/// What one shard's files say of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The newest time that has certainly come; zero if nothing is recorded.
+    pub last_at: Millis,
+    /// The clocks then, if they were noted.
+    pub clocks: Option<Clocks>,
+}
+
+impl Recorded {
+    /// What the end of a journal says.
+    #[must_use]
+    pub fn at_end(tip: &Tip) -> Self {
+        Self { last_at: tip.last_at, clocks: tip.clocks }
+    }
+
+    /// The newer of two.
+    #[must_use]
+    pub fn or_newer(self, other: Self) -> Self {
+        let is_newer = other.last_at > self.last_at || self.clocks.is_none();
+        if is_newer { Self { last_at: other.last_at.max(self.last_at), ..other } } else { self }
+    }
+}
+
+impl Reading {
+    /// The clocks from which all shards of the process go on.
+    ///
+    /// Shard time goes on by the time since boot if some shard has noted it in this boot; otherwise
+    /// by what the wall clock says has passed since the newest record. It never falls. A journal of
+    /// format 1 noted no clocks: then the wall clock counts, unless the journal is ahead of it.
+    #[must_use]
+    pub fn resume(&self, recorded: &[Recorded]) -> Clocks {
+        let newest = recorded.iter().map(|it| it.last_at).max().unwrap_or_default();
+        let noted = recorded.iter().filter_map(|it| Some((it.last_at, it.clocks?)));
+        let last = noted.max_by_key(|(last_at, clocks)| (clocks.boot == self.boot, *last_at));
+        let now = match last {
+            Some((_, clocks)) if clocks.boot == self.boot => {
+                let here = recorded.iter().filter_map(|it| it.clocks);
+                let here = here.filter(|clocks| clocks.boot == self.boot);
+                here.map(|clocks| clocks.shard(self.since_boot)).max().unwrap_or_default()
+            }
+            Some((last_at, clocks)) => last_at + self.wall.since(clocks.wall(last_at)),
+            None => self.wall,
+        };
+        let now = now.max(newest);
+        let shard_offset = now.0.cast_signed() - self.since_boot.0.cast_signed();
+        let seen = self.wall.0.cast_signed() - self.since_boot.0.cast_signed();
+        let noted = last.filter(|(_, clocks)| clocks.boot == self.boot);
+        let wall_offset = noted.map_or(shard_offset, |(_, clocks)| clocks.wall_offset);
+        observed(Clocks { boot: self.boot, shard_offset, wall_offset }, seen)
+    }
+}
+
+/// The clocks after the wall clock was read again: `seen` is the wall clock less the time since boot.
+#[must_use]
+pub fn observed(clocks: Clocks, seen: i64) -> Clocks {
+    let is_set = seen.abs_diff(clocks.wall_offset) >= WALL_STEP_MIN.0;
+    Clocks { wall_offset: if is_set { seen } else { clocks.wall_offset }, ..clocks }
+}
+
+/// The clocks with shard time moved towards the wall clock by a millisecond. Not sooner than
+/// [`SLEW_EVERY`] after the last time, and only once if it has been longer: what a lockout allows for
+/// must not be used up at once.
+#[must_use]
+pub fn slewed(clocks: Clocks) -> Clocks {
+    let moved = clocks.wall_less_shard().signum();
+    Clocks { shard_offset: clocks.shard_offset.saturating_add(moved), ..clocks }
+}
+
+/// How long a number is locked so that it is for `lifetime` in true time: shard time is in whole
+/// milliseconds, rounded down, and may run ahead of true time while it rejoins the wall clock.
+#[must_use]
+pub fn lockout(lifetime: Millis) -> Millis {
+    lifetime + Millis(lifetime.0.div_ceil(SLEW_ONE_IN)) + Millis(1)
+}
+
+/// The lifetime that a [`lockout`] is for.
+#[must_use]
+pub fn lifetime(lockout: Millis) -> Millis {
+    let Millis(scaled) = lockout.since(Millis(1));
+    // In 128 bits nothing overflows, and what is left is less than what came in.
+    let lifetime = u128::from(scaled) * u128::from(SLEW_ONE_IN) / u128::from(SLEW_ONE_IN + 1);
+    Millis(u64::try_from(lifetime).unwrap_or(u64::MAX))
+}
+
+/// How much of the time from `before` to `at` may not have passed, so that lockouts that ran before
+/// must be longer by it.
+pub(crate) fn doubtful(
+    before: Recorded,
+    at: Millis,
+    clocks: Option<Clocks>,
+    skew_max: Millis,
+) -> Millis {
+    let ahead = at.since(before.last_at);
+    match (before.clocks, clocks) {
+        _ if before.last_at == Millis::ZERO => Millis::ZERO,
+        (Some(then), Some(now)) if then.boot == now.boot => {
+            let passed = now.since_boot(at).since(then.since_boot(before.last_at));
+            ahead.since(passed + Millis(passed.0 / SLEW_ONE_IN) + Millis(1))
+        }
+        _ if ahead > CLOCK_GAP_MAX => ahead,
+        (_, Some(_)) => ahead.min(skew_max),
+        (_, None) => Millis::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests;
