@@ -80,8 +80,9 @@ impl Pool {
         match ring_head(slots) {
             _ if slots.is_empty() => {}
             Some(head) => {
-                let last = slots.iter().map(|slot| slot.locked_until).max();
-                (pool.head, pool.last_until) = (head, last.unwrap_or_default());
+                // The one before the head comes free last.
+                let last = head.checked_sub(1).unwrap_or(count - 1);
+                (pool.head, pool.last_until) = (head, slots[last as usize].locked_until);
             }
             None => pool.order = Some(Box::new(Order::new(slots))),
         }
@@ -193,16 +194,15 @@ fn run(all: &[Slot], base: u32, count: u32) -> &[Slot] {
     &all[base as usize..(base + count) as usize]
 }
 
-/// Where the ring stands if the slots, walked round from there, come free in rising order.
+/// Where the ring stands if the slots, walked round from there, come free in rising order. Among
+/// equals the one with the lower place comes first.
 fn ring_head(slots: &[Slot]) -> Option<u32> {
-    let place = |i: u32| slots[i as usize].turn();
-    let count = u32::try_from(slots.len()).ok()?;
-    let head = (0..count).min_by_key(|&i| (place(i), i))?;
-    let in_order = (1..count).all(|step| {
-        let (before, after) = ((head + step - 1) % count, (head + step) % count);
-        (place(before), before) < (place(after), after)
-    });
-    in_order.then_some(head)
+    let (first, last) = (slots.first()?, slots.last()?);
+    let mut pairs = slots.windows(2);
+    let Some(fall) = pairs.position(|pair| pair[0].turn() > pair[1].turn()) else { return Some(0) };
+    // One fall, and the walk goes on from the last place to the first.
+    let is_ring = pairs.all(|pair| pair[0].turn() <= pair[1].turn()) && last.turn() < first.turn();
+    is_ring.then(|| u32::try_from(fall + 1).ok()).flatten()
 }
 
 /// What a row needs of its pool is one cache line.

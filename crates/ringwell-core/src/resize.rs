@@ -14,6 +14,9 @@ use crate::shard::{Retired, Shard};
 use crate::slot::Slot;
 use crate::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, VisitorId};
 
+/// Slots that [`Shard::make_room`] makes in one go: some ten microseconds.
+const ROOM_PIECE: u32 = 1024;
+
 /// A pool cannot have this number: it is in another pool's rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InRotation {
@@ -29,6 +32,19 @@ impl Shard {
     #[must_use]
     pub fn is_pool(&self, pool: u32, id: PoolId) -> bool {
         self.pools.get(pool as usize).is_some_and(|known| known.is(id))
+    }
+
+    /// Makes a piece of the room that a pool of `spec` will take: memory that is used for the first
+    /// time takes longest, and a large pool has megabytes. `false` if there is enough.
+    pub fn make_room(&mut self, spec: &PoolSpec) -> bool {
+        let (count, end) = (count_of(spec), u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
+        if count <= ROOM_PIECE || self.vacant.has(count) {
+            return false;
+        }
+        let more = ROOM_PIECE.min(count - self.vacant.before(end));
+        self.slots.resize(self.slots.len() + more as usize, Slot::VACANT);
+        self.vacant.give(end, more);
+        true
     }
 
     /// The pool at index `pool` is as `spec` says from now on: a new one, or one with other numbers

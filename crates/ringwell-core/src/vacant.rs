@@ -27,6 +27,17 @@ impl Vacant {
         Some(base)
     }
 
+    /// How many slots in a row are free before `end`.
+    pub(crate) fn before(&self, end: u32) -> u32 {
+        let last = self.lengths.range(..end).next_back();
+        last.filter(|(base, length)| *base + *length == end).map_or(0, |(_, length)| *length)
+    }
+
+    /// Whether there are `count` slots in a row.
+    pub(crate) fn has(&self, count: u32) -> bool {
+        self.by_length.last().is_some_and(|(length, _)| *length >= count)
+    }
+
     /// How many slots are free.
     pub(crate) fn count(&self) -> usize {
         self.count

@@ -24,6 +24,11 @@ pub(crate) fn told_at(now: Millis) -> Millis {
 }
 
 impl Engine {
+    /// Makes a piece of the room that `spec` will take. See [`ringwell_core::Shard::make_room`].
+    pub fn make_room(&mut self, spec: &PoolSpec) -> bool {
+        self.shard.make_room(spec)
+    }
+
     /// The pool at index `pool` is as `spec` says from now on. See [`ringwell_core::Shard::put_pool`].
     ///
     /// # Errors

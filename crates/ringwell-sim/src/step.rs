@@ -93,6 +93,7 @@ impl World {
         are_answers_told: bool,
     ) -> Result<Done, crate::model::Violation> {
         for (index, spec) in pools {
+            while thread.engine.make_room(&spec) {}
             if let Err(clash) = thread.engine.put_pool(index, &spec) {
                 return Ok(Done::Clash(clash.number.to_u64()));
             }

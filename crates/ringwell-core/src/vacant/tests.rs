@@ -40,6 +40,10 @@ proptest! {
                 free.extend(base..base + count);
             }
             prop_assert_eq!(vacant.count(), free.len());
+            let longest = runs(&free).into_iter().map(|(_, length)| length).max();
+            prop_assert_eq!(vacant.has(count), longest.is_some_and(|longest| longest >= count));
+            let before = runs(&free).into_iter().find(|(first, length)| first + length == base);
+            prop_assert_eq!(vacant.before(base), before.map_or(0, |(_, length)| length));
             let known: Vec<_> = vacant.lengths.iter().map(|(base, length)| (*base, *length)).collect();
             prop_assert_eq!(&known, &runs(&free));
             let mut by_length: Vec<_> = known.iter().map(|(base, length)| (*length, *base)).collect();

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ringwell_core::Millis;
-use ringwell_directory::{Config, Directory, RingPool, demo_pools};
+use ringwell_core::{Millis, NumberRange, PromoNumber};
+use ringwell_directory::{Config, Directory, PoolFields, RingPool, demo_pools};
 use ringwell_engine::Restore;
 use ringwell_journal::{Durability, Tip};
 use rustix::time::{ClockId, clock_gettime};
@@ -31,6 +31,8 @@ use crate::start::spec;
 const POOLS: &str = "RINGWELL_PAUSES_POOLS";
 const USUAL: u32 = 50_000;
 const SHARDS: u16 = 2;
+/// The most numbers of one pool.
+const LARGEST: u32 = 100_000;
 /// So many of them come, one after the other.
 const CHANGES: usize = 16;
 /// What a shard may allocate in one go for a pool that comes, however many it has.
@@ -117,7 +119,26 @@ fn a_pool_that_comes_does_not_keep_the_shards_from_their_batches() {
     let pools = std::env::var(POOLS).ok().map_or(USUAL, |text| text.parse().unwrap());
     let mut there = demo_pools(pools, 10, Millis(60_000)).unwrap();
     let new = there.split_off(there.len() - CHANGES);
-    let (node, peers, threads) = shard_threads(&there);
+    check(&there, new);
+}
+
+#[test]
+fn a_pool_of_as_many_numbers_as_can_be_does_not_either() {
+    let mut there = demo_pools(1_000, 10, Millis(60_000)).unwrap();
+    let new = there.split_off(there.len() - CHANGES);
+    let largest = |(first, pool): (u64, RingPool)| {
+        let numbers = NumberRange::new(PromoNumber::from_u64(first).unwrap(), LARGEST).unwrap();
+        let numbers = vec![numbers];
+        RingPool::new(PoolFields { numbers, ..pool.fields().clone() }).unwrap()
+    };
+    let firsts = (4_000_000_000..).step_by(LARGEST as usize);
+    check(&there, firsts.zip(new).map(largest).collect());
+}
+
+/// Brings `new` in, one after the other, where `there` are.
+fn check(there: &[RingPool], new: Vec<RingPool>) {
+    let pools = there.len();
+    let (node, peers, threads) = shard_threads(there);
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let local = LocalSet::new();
     let (steps, asking) = (Longest::default(), Longest::default());

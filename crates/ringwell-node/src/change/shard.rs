@@ -132,6 +132,9 @@ fn remove(thread: &ShardThread, index: u32, id: PoolId) {
 async fn put(thread: &ShardThread, pools: Vec<(u32, PoolSpec)>) -> Done {
     let mut looked_at = 0;
     for (index, spec) in pools {
+        while thread.engine.borrow_mut().make_room(&spec) {
+            tokio::task::yield_now().await;
+        }
         if let Err(clash) = thread.engine.borrow_mut().put_pool(index, &spec) {
             return Done::Clash(spec.id, clash);
         }
