@@ -28,6 +28,21 @@ const PATH_BATCHES: [u32; 2] = [20, 60];
 const PATH_TEST: &str = "bulk::tests::counted::what_is_counted_is_batches_that_get_their_numbers";
 const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 
+/// As [`PATH_VARIABLE`], in which style batches are written, and the styles that are counted beside the
+/// compact one: each by a real client, or by most.
+const STYLE_VARIABLE: &str = "RINGWELL_COUNTED_STYLE";
+const STYLES: [&str; 9] = [
+    "integer id",
+    "id first",
+    "ring_pools",
+    "Python",
+    "indented",
+    "PHP",
+    "Go",
+    "Go, id first",
+    "visitors",
+];
+
 /// Flags of `cargo xtask counts`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -67,7 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for (name, figure) in &now.figures {
         let before = all.get(profile).and_then(|last| last.figures.get(name));
         let before = before.map_or("new".to_owned(), |before| format!("before {before:.1}"));
-        println!("{name:<28} {figure:>10.1}   {before}");
+        println!("{name:<40} {figure:>10.1}   {before}");
     }
     if args.accept {
         all.insert(profile.to_owned(), now);
@@ -139,7 +154,18 @@ fn count(profile: &str) -> anyhow::Result<Counts> {
         ("path: allocations a batch", of_memory("allocations")?),
         ("path: bytes a batch", of_memory("bytes")?),
     ];
-    let figures = figures.map(|(name, figure)| (name.to_owned(), figure)).into();
+    let figures = figures.map(|(name, figure)| (name.to_owned(), figure));
+    let mut figures: BTreeMap<String, f64> = figures.into();
+    for style in STYLES {
+        let figure = a_row(PATH_BATCHES, |batches| {
+            let counted = callgrind::count(node, |it| {
+                it.args([PATH_TEST, "--exact", "--nocapture", "--test-threads=1"]);
+                it.env(PATH_VARIABLE, batches.to_string()).env(STYLE_VARIABLE, style)
+            })?;
+            Ok(counted.instructions)
+        })?;
+        figures.insert(format!("path, {style}: instructions a row"), figure);
+    }
     let rustc = output(Command::new("rustc").arg("--version"))?.trim().to_owned();
     Ok(Counts { rustc, machine: machine(), figures })
 }
