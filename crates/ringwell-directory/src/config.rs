@@ -43,6 +43,8 @@ pub struct Config {
     pub data: PathBuf,
     /// Where to listen: `127.0.0.1:8080`.
     pub listen: Vec<Listen>,
+    /// Where to listen for TLS, and with which certificate.
+    pub tls: Option<ClientTls>,
     /// How many shards, 1 to 256: one a core.
     pub shards: u16,
     /// What must have happened to an allocation before it is answered: [`Durability::Disk`].
@@ -197,6 +199,17 @@ pub struct Journal {
     pub history_bytes: u64,
 }
 
+/// TLS for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientTls {
+    /// Where to listen for it.
+    pub listen: Vec<Listen>,
+    /// A certificate and what stands between it and its authority, as PEM.
+    pub certificate: PathBuf,
+    /// The certificate's private key, as PEM.
+    pub key: PathBuf,
+}
+
 /// Where the published API leaves a choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Api {
@@ -264,6 +277,7 @@ impl Config {
         Self {
             data,
             listen: vec![Listen::Tcp { host: "127.0.0.1".to_owned(), port: 8080 }],
+            tls: None,
             shards: overrides::one_a_core(cores),
             durability: Durability::default(),
             deadline: Duration::from_millis(100),

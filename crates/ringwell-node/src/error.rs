@@ -17,6 +17,9 @@ pub enum ServeError {
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The certificate for clients cannot be used.
+    #[error(transparent)]
+    Tls(#[from] crate::TlsError),
     /// A journal or snapshot cannot be opened.
     #[error(transparent)]
     Open(#[from] disk::OpenError),

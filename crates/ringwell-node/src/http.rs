@@ -1,6 +1,7 @@
 //! HTTP on a shard's thread: accepts connections, reads bodies within their limits, and brings
 //! each request to the path that answers it.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
@@ -35,6 +36,9 @@ use crate::{admin, api, link, node, site};
 
 /// After the kernel refused a new connection (no descriptors left), wait this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// TLS handshakes that a listener of a shard has under way.
+const HANDSHAKES_MAX: usize = 256;
 
 /// What a client over the limit of connections gets, before its connection is closed.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
@@ -107,6 +111,7 @@ pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, who: Who
             return;
         }
     };
+    let handshakes = Rc::new(Cell::new(0));
     loop {
         let accepted = match &listener {
             Accept::Tcp(tcp) => tcp.accept().await.map(|(socket, address)| {
@@ -123,6 +128,10 @@ pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, who: Who
                         welcome(&thread, socket, &who, Some(address.ip()))
                     }
                 }
+            }),
+            Accept::Secure(tcp) => tcp.accept().await.map(|(socket, address)| {
+                let _ = socket.set_nodelay(true);
+                welcome_secure(&thread, socket, &who, address.ip(), &handshakes)
             }),
             Accept::Unix(unix) => {
                 unix.accept().await.map(|(socket, _)| welcome(&thread, socket, &who, None))
@@ -143,6 +152,7 @@ pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, who: Who
 /// A listener on the shard's runtime.
 enum Accept {
     Tcp(tokio::net::TcpListener),
+    Secure(tokio::net::TcpListener),
     Unix(tokio::net::UnixListener),
 }
 
@@ -150,6 +160,7 @@ impl Accept {
     fn new(listener: Listener) -> io::Result<Self> {
         match listener {
             Listener::Tcp(tcp) => tokio::net::TcpListener::from_std(tcp).map(Self::Tcp),
+            Listener::Secure(tcp) => tokio::net::TcpListener::from_std(tcp).map(Self::Secure),
             Listener::Unix(unix) => tokio::net::UnixListener::from_std(unix).map(Self::Unix),
         }
     }
@@ -181,6 +192,38 @@ async fn welcome_node(
         // Said nothing for too long.
         Err(_) => thread.stats.connections_cut.add(1),
     }
+}
+
+/// Serves a client once TLS is agreed on, if not too many are at it; returns whether there is room.
+fn welcome_secure(
+    thread: &Rc<ShardThread>,
+    socket: TcpStream,
+    who: &Rc<Who>,
+    address: IpAddr,
+    handshakes: &Rc<Cell<usize>>,
+) -> bool {
+    let Some(secure) = &thread.node.secure else { return false };
+    if handshakes.get() >= HANDSHAKES_MAX {
+        thread.stats.connections_refused.add(1);
+        return false;
+    }
+    handshakes.set(handshakes.get() + 1);
+    let handshake = secure.acceptor.accept(socket);
+    let (thread, who, handshakes) = (Rc::clone(thread), Rc::clone(who), Rc::clone(handshakes));
+    tokio::task::spawn_local(async move {
+        let limit = thread.node.config.limits.head_timeout;
+        let agreed = tokio::time::timeout(limit, handshake).await;
+        handshakes.set(handshakes.get() - 1);
+        match agreed {
+            Ok(Ok(socket)) => {
+                welcome(&thread, socket, &who, Some(address));
+            }
+            // No TLS, or none that is allowed: strangers' affair.
+            Ok(Err(error)) => tracing::debug!(shard = thread.id, %error, "no TLS was agreed on"),
+            Err(_) => thread.stats.connections_cut.add(1),
+        }
+    });
+    true
 }
 
 /// Serves a new connection on a task of its own, if there is room for it; returns whether there is.

@@ -39,6 +39,7 @@ mod proof;
 mod reload;
 pub mod rows;
 mod run;
+mod secure;
 mod shard;
 mod site;
 mod start;

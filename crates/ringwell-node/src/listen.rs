@@ -17,6 +17,8 @@ const BACKLOG: i32 = 4096;
 pub(crate) enum Listener {
     /// host:port
     Tcp(std::net::TcpListener),
+    /// host:port, for TLS.
+    Secure(std::net::TcpListener),
     /// A path in the file system.
     Unix(std::os::unix::net::UnixListener),
 }
@@ -53,7 +55,9 @@ impl Listeners {
         for address in addresses {
             let (text, added) = match address {
                 Listen::Unix(path) => (format!("unix:{}", path.display()), all.add_unix(path)),
-                Listen::Tcp { host, port } => (format!("{host}:{port}"), all.add_tcp(host, *port)),
+                Listen::Tcp { host, port } => {
+                    (format!("{host}:{port}"), all.add_tcp(host, *port, Listener::Tcp))
+                }
             };
             added.map_err(|error| ListenError { reason: explain(&error), address: text })?;
         }
@@ -69,6 +73,27 @@ impl Listeners {
         Self::bind(addresses, 0).map(drop)
     }
 
+    /// Binds addresses for TLS, likewise.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub(crate) fn bind_secure(&mut self, addresses: &[Listen]) -> Result<(), ListenError> {
+        for address in addresses {
+            let added = match address {
+                Listen::Unix(_) => Err(io::Error::other("TLS needs an internet address")),
+                Listen::Tcp { host, port } => self.add_tcp(host, *port, Listener::Secure),
+            };
+            added.map_err(|error| ListenError {
+                reason: explain(&error),
+                address: address.to_string(),
+            })?;
+            if let Some(bound) = self.addresses.last_mut() {
+                bound.insert_str(0, "https://");
+            }
+        }
+        Ok(())
+    }
+
     fn add_unix(&mut self, path: &Path) -> io::Result<()> {
         let listener = bind_unix(path)?;
         self.paths.push(path.to_owned());
@@ -79,7 +104,12 @@ impl Listeners {
         Ok(())
     }
 
-    fn add_tcp(&mut self, host: &str, port: u16) -> io::Result<()> {
+    fn add_tcp(
+        &mut self,
+        host: &str,
+        port: u16,
+        made: impl Fn(std::net::TcpListener) -> Listener,
+    ) -> io::Result<()> {
         let wanted = (host, port)
             .to_socket_addrs()?
             .next()
@@ -98,7 +128,7 @@ impl Listeners {
             socket.set_reuse_port(true)?;
             socket.bind(&bound.into())?;
             socket.listen(BACKLOG)?;
-            shard.push(Listener::Tcp(socket.into()));
+            shard.push(made(socket.into()));
         }
         self.addresses.push(bound.to_string());
         Ok(())

@@ -15,6 +15,7 @@ use crate::clock::coarse_time;
 use crate::disk::SeenJournals;
 use crate::memory::{Bodies, bodies_bytes};
 use crate::rows;
+use crate::secure::Secure;
 use crate::site::{Signer, Sites};
 
 /// Where the node is in its life.
@@ -86,6 +87,8 @@ pub(crate) struct Node {
     directory_seen_ms: AtomicU64,
     pub(crate) application: Option<Arc<Application>>,
     pub(crate) sites: Sites,
+    /// For clients that come over TLS.
+    pub(crate) secure: Option<Secure>,
     /// Which shard owns which bucket, in a cluster.
     pub(crate) owners: RwLock<Option<Owners>>,
     /// Buckets that came without the lockouts of the owner before. Grows only while `changes` is held.
@@ -140,6 +143,7 @@ impl Node {
             directory: RwLock::new(Arc::new(directory)),
             application,
             sites,
+            secure: None,
             directory_seen_ms: AtomicU64::new(0),
             owners: RwLock::new(owners),
             bucket_holds: RwLock::new(begun.holds.clone()),

@@ -20,6 +20,7 @@ use crate::live::{Orders, carry_out};
 use crate::lock_watch::LockWatch;
 use crate::mesh::{Message, Peers, QUEUE_MESSAGES_MAX};
 use crate::node::{JournalState, Node, Phase};
+use crate::secure::Secure;
 use crate::shard::ShardThread;
 use crate::site::Sites;
 use crate::start::{Believed, Started, start};
@@ -216,7 +217,11 @@ fn start_threads(
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
     // A shard without pools is there for its history alone.
     let serving = shards.iter().filter(|shard| **shard < directory.shards()).count();
+    let secure = config.tls.as_ref().map(Secure::begin).transpose()?;
     let mut listeners = Listeners::bind(&config.listen, serving)?;
+    if let Some(tls) = &config.tls {
+        listeners.bind_secure(&tls.listen)?;
+    }
     let link = membership.as_ref().map(|membership| membership.own().link.clone());
     let mut links = Listeners::bind(link.as_slice(), serving)?;
     let mut node =
@@ -228,6 +233,7 @@ fn start_threads(
             .map_err(|error| ServeError::Data { path: settings.data.clone(), error })?;
         node.sites = Sites::new(signer, node.config.sites.len());
     }
+    node.secure = secure;
     let node = Arc::new(node);
     let mut peers = Peers::default();
     let mut queues = Vec::new();

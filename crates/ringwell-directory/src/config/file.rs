@@ -15,7 +15,7 @@ use super::overrides::{one_a_core, parse_level, parse_token_hash};
 use super::section::{Section, wrong_type};
 use super::sites;
 use super::values::{ValueError, parse_duration, parse_path, parse_size};
-use super::{Api, Config, Journal, Limits, Links, Log};
+use super::{Api, ClientTls, Config, Journal, Limits, Links, Listen, Log};
 
 /// Reads everything but the pools into `config`. Relative paths start at `base`. Says whether
 /// the file names a place for data.
@@ -32,6 +32,10 @@ pub(super) fn read(
             file.fault("listen", ValueError::new("must be at least one address").hint(hint));
         }
         config.listen = listen;
+    }
+    let tls = file.section("tls");
+    if file.has("tls") {
+        config.tls = read_tls(tls, base);
     }
     let shards = |shards| if shards == 0 { one_a_core(cores) } else { shards };
     file.set(&mut config.shards, "shards", |value| whole(&limits::SHARDS)(value).map(shards));
@@ -119,6 +123,20 @@ fn read_journal(mut section: Section<'_, '_>, into: &mut Journal) {
     section.set(&mut into.history_age, "history_age", age);
     section.set(&mut into.history_bytes, "history_bytes", size(&limits::HISTORY_BYTES));
     section.finish();
+}
+
+fn read_tls(mut section: Section<'_, '_>, base: &Path) -> Option<ClientTls> {
+    let path = |name: &str| Ok(base.join(parse_path(name)?));
+    let hint = "write e.g. \"certificate.pem\"";
+    let certificate = section.require("certificate", hint, text(path));
+    let key = section.require("key", "write e.g. \"key.pem\"", text(path));
+    let listen = section.take_list("listen", text(str::parse)).unwrap_or_default();
+    if !listen.iter().any(|address| matches!(address, Listen::Tcp { .. })) {
+        let hint = "write e.g. [\"0.0.0.0:8443\"]";
+        section.fault("listen", ValueError::new("must be at least one address").hint(hint));
+    }
+    section.finish();
+    Some(ClientTls { listen, certificate: certificate?, key: key? })
 }
 
 fn read_api(mut section: Section<'_, '_>, into: &mut Api) {

@@ -35,7 +35,7 @@ pub struct TlsError {
 }
 
 impl TlsError {
-    fn new(path: &Path, reason: impl std::fmt::Display) -> Self {
+    pub(crate) fn new(path: &Path, reason: impl std::fmt::Display) -> Self {
         Self { path: path.to_owned(), reason: reason.to_string() }
     }
 }
@@ -89,7 +89,11 @@ impl Tls {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// All certificates of a file.
+///
+/// # Errors
+/// [`TlsError`] names the file.
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let read = CertificateDer::pem_file_iter(path).map_err(|error| TlsError::new(path, error))?;
     let all: Result<Vec<_>, _> = read.collect();
     let all = all.map_err(|error| TlsError::new(path, error))?;

@@ -1,0 +1,104 @@
+//! TLS for clients, by curl: which certificate is shown, and that it changes with its files.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::batch::BULK;
+use support::server::Server;
+use support::site::{Pool, Site};
+
+const LONG: Duration = Duration::from_mins(1);
+/// The files are looked at every two seconds; a busy machine may need more.
+const SOON: Duration = Duration::from_secs(20);
+
+fn openssl(arguments: &[&str]) {
+    let done = Command::new("openssl").args(arguments).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A certificate for localhost that is its own authority.
+fn make(folder: &Path, name: &str) {
+    let file = |kind: &str| folder.join(format!("{name}.{kind}")).display().to_string();
+    let (certificate, key) = (file("pem"), file("key"));
+    let new = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+    let about = ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
+    openssl(&[&new[..], &about, &["-keyout", &key, "-out", &certificate]].concat());
+}
+
+/// What curl, which trusts `authority` alone, says: the body, or its error.
+fn curl(authority: &Path, port: u16, arguments: &[&str]) -> Result<String, String> {
+    let mut curl = Command::new("curl");
+    curl.args(["-sS", "--max-time", "10", "--cacert"]).arg(authority).args(arguments);
+    let done = curl.arg(format!("https://localhost:{port}{BULK}")).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+}
+
+#[test]
+fn clients_come_over_tls_and_the_certificate_changes_with_its_files() {
+    // Free now; that another program takes it before ours does is unlikely enough.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let pool = Pool::new(1, 50, LONG);
+    let settings = format!(
+        "[tls]\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = \"shown.pem\"\nkey = \"shown.key\""
+    );
+    let site = Site::new(vec![pool.clone()], &settings);
+    let config = site.config();
+    let folder = config.parent().unwrap();
+    make(folder, "first");
+    make(folder, "second");
+    let show = |name: &str| {
+        for kind in ["pem", "key"] {
+            fs::copy(folder.join(format!("{name}.{kind}")), folder.join(format!("shown.{kind}")))
+                .unwrap();
+        }
+    };
+    show("first");
+    let server = Server::start(site.serve(&[]));
+    let body = format!(r#"{{"requests":[{{"api_suffix":"{}"}}]}}"#, pool.suffix("a=1"));
+    let ask = |authority: &str, more: &[&str]| {
+        let authority = folder.join(format!("{authority}.pem"));
+        curl(&authority, port, &[&["--data", &body], more].concat())
+    };
+    for version in [&["--tls-max", "1.2"][..], &["--tlsv1.3"], &["--http2"]] {
+        assert!(ask("first", version).unwrap().contains("promo_number"), "{version:?}");
+    }
+    assert!(ask("first", &["--tls-max", "1.1"]).is_err());
+    assert!(ask("second", &[]).is_err());
+
+    // A key that belongs to another certificate changes nothing.
+    fs::copy(folder.join("second.key"), folder.join("shown.key")).unwrap();
+    let until = Instant::now() + SOON;
+    while !server.log().contains("stays as it was") {
+        assert!(Instant::now() < until, "{}", server.log());
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(ask("first", &[]).is_ok());
+
+    show("second");
+    let until = Instant::now() + SOON;
+    while ask("second", &[]).is_err() {
+        assert!(Instant::now() < until, "{}", server.log());
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(ask("first", &[]).is_err());
+    server.stop();
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_ends_the_start_with_its_file() {
+    let settings =
+        "[tls]\nlisten = [\"127.0.0.1:0\"]\ncertificate = \"none.pem\"\nkey = \"none.key\"";
+    let site = Site::new(vec![Pool::new(1, 1, LONG)], settings);
+    let refused = Server::try_start(site.serve(&[])).unwrap_err();
+    assert!(refused.log.contains("none.pem"), "{}", refused.log);
+    assert_eq!(refused.code, Some(1));
+}

@@ -1,0 +1,122 @@
+//! TLS for clients: the certificate of `[tls]`, read again when its files change.
+//!
+//! Shards share it; a handshake takes what is there, a request never asks.
+
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use ringwell_directory::ClientTls;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+
+use crate::ServeError;
+use crate::link::tls::{TlsError, certificates};
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What a shard needs to greet clients over TLS; the files are watched as long as it lives.
+pub(crate) struct Secure {
+    pub(crate) acceptor: TlsAcceptor,
+    /// The thread ends when this is gone.
+    ends: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Secure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secure")
+    }
+}
+
+/// The certificate that the next handshake shows.
+#[derive(Debug)]
+struct Shown(RwLock<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl Secure {
+    /// Reads the certificate, and watches its files from here on.
+    ///
+    /// # Errors
+    /// [`ServeError`] names the file that cannot be used.
+    pub(crate) fn begin(files: &ClientTls) -> Result<Self, ServeError> {
+        let mut seen = stamps(files);
+        let shown = Arc::new(Shown(RwLock::new(Arc::new(load(files)?))));
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(|error| TlsError::new(&files.certificate, error))?
+            .with_no_client_auth();
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&shown) as _;
+        let mut config = config.with_cert_resolver(resolver);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let (ends, ended) = channel();
+        let files = files.clone();
+        let watch = move || {
+            while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                let now = stamps(&files);
+                if now == seen {
+                    continue;
+                }
+                match load(&files) {
+                    Ok(certificate) => {
+                        let mut shown = shown.0.write().unwrap_or_else(PoisonError::into_inner);
+                        *shown = Arc::new(certificate);
+                        tracing::info!("the certificate for clients was read again");
+                    }
+                    // Perhaps one of two files has been replaced, and the other is about to be.
+                    Err(error) => {
+                        tracing::error!(%error, "the certificate for clients stays as it was");
+                    }
+                }
+                seen = now;
+            }
+        };
+        let thread = thread::Builder::new().name("certificate".to_owned()).spawn(watch);
+        let thread = Some(thread.map_err(ServeError::Thread)?);
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), ends: Some(ends), thread })
+    }
+}
+
+impl Drop for Secure {
+    fn drop(&mut self) {
+        self.ends = None;
+        if let Some(thread) = self.thread.take() {
+            // Nothing is lost with it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A certificate and the key that belongs to it.
+fn load(files: &ClientTls) -> Result<CertifiedKey, TlsError> {
+    let chain = certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key);
+    let key = key.map_err(|error| TlsError::new(&files.key, error))?;
+    CertifiedKey::from_der(chain, key, &ring::default_provider())
+        .map_err(|error| TlsError::new(&files.certificate, error))
+}
+
+/// When the files were written, and how long they are.
+fn stamps(files: &ClientTls) -> [Option<(SystemTime, u64)>; 2] {
+    [&files.certificate, &files.key].map(|path: &std::path::PathBuf| stamp(path))
+}
+
+fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+    let about = fs::metadata(path).ok()?;
+    Some((about.modified().ok()?, about.len()))
+}
