@@ -31,6 +31,8 @@ const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 /// As [`PATH_VARIABLE`], in which style batches are written, and the styles that are counted beside the
 /// compact one: each by a real client, or by most.
 const STYLE_VARIABLE: &str = "RINGWELL_COUNTED_STYLE";
+/// What the name of a style's figure begins with.
+const STYLE_FIGURE: &str = "path, ";
 const STYLES: [&str; 9] = [
     "integer id",
     "id first",
@@ -49,6 +51,9 @@ pub(crate) struct Args {
     /// Cargo profile; CI has built `dev` anyhow.
     #[arg(long, default_value = "dev")]
     profile: String,
+    /// Count the path of a batch in other styles of JSON, too.
+    #[arg(long)]
+    styles: bool,
     /// Write what was counted into bench/counts.json: the next run is held against it.
     #[arg(long)]
     accept: bool,
@@ -72,7 +77,7 @@ struct Counts {
 /// than 3 %, or there is nothing to hold it against.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let profile = args.profile.as_str();
-    let now = count(profile)?;
+    let now = count(profile, args.styles)?;
     let path = root().join(FILE);
     let mut all: BTreeMap<String, Counts> = match std::fs::read_to_string(&path) {
         Ok(text) => serde_json::from_str(&text).context(FILE)?,
@@ -85,7 +90,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         println!("{name:<40} {figure:>10.1}   {before}");
     }
     if args.accept {
-        all.insert(profile.to_owned(), now);
+        // Those of styles stay, where they were not counted.
+        let last = all.remove(profile).map(|last| last.figures).unwrap_or_default();
+        let of_styles = last.into_iter().filter(|(name, _)| name.starts_with(STYLE_FIGURE));
+        let mut figures: BTreeMap<String, f64> = of_styles.collect();
+        figures.extend(now.figures);
+        all.insert(profile.to_owned(), Counts { figures, ..now });
         std::fs::write(&path, serde_json::to_string_pretty(&all)? + "\n")?;
         println!("accepted: {FILE}");
         return Ok(());
@@ -129,7 +139,7 @@ fn compare(last: &Counts, now: &Counts) -> Compared {
     if risen.is_empty() { Compared::Alike } else { Compared::Risen(risen) }
 }
 
-fn count(profile: &str) -> anyhow::Result<Counts> {
+fn count(profile: &str, with_styles: bool) -> anyhow::Result<Counts> {
     let built = build(profile)?;
     let program = |name| built.get(name).with_context(|| format!("cargo built no {name}"));
     let (engine, node) = (program("example engine")?, program("lib ringwell_node")?);
@@ -156,7 +166,8 @@ fn count(profile: &str) -> anyhow::Result<Counts> {
     ];
     let figures = figures.map(|(name, figure)| (name.to_owned(), figure));
     let mut figures: BTreeMap<String, f64> = figures.into();
-    for style in STYLES {
+    let styles = if with_styles { STYLES.as_slice() } else { &[] };
+    for style in styles {
         let figure = a_row(PATH_BATCHES, |batches| {
             let counted = callgrind::count(node, |it| {
                 it.args([PATH_TEST, "--exact", "--nocapture", "--test-threads=1"]);
@@ -164,7 +175,7 @@ fn count(profile: &str) -> anyhow::Result<Counts> {
             })?;
             Ok(counted.instructions)
         })?;
-        figures.insert(format!("path, {style}: instructions a row"), figure);
+        figures.insert(format!("{STYLE_FIGURE}{style}: instructions a row"), figure);
     }
     let rustc = output(Command::new("rustc").arg("--version"))?.trim().to_owned();
     Ok(Counts { rustc, machine: machine(), figures })
