@@ -1,0 +1,52 @@
+//! What clocks may do to lockouts, in the model's own words.
+
+use super::{Holding, Model, Recovery};
+
+/// A gap of the clock up to this is believed: nobody can tell it from a long stop.
+pub(super) const BELIEVED_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// Lockouts that ran before a boot are longer by so much, or by the time that the boot took.
+pub(crate) const SKEW_MAX_MS: u64 = 2_000;
+
+/// What shard time may gain on true time between two starts within one boot.
+const SLEWED_MS: i64 = 100;
+
+/// How long shard time must run until a lifetime has passed in true time, whatever it gains on it.
+pub(super) fn lockout_ms(lifetime_ms: u64) -> u64 {
+    lifetime_ms + lifetime_ms.div_ceil(2_000) + 1
+}
+
+impl Model {
+    /// Notes by how much a restart's clock ran ahead of true time without anybody noticing.
+    pub(super) fn believe(&mut self, recovery: &Recovery) {
+        let shard = self.shards.entry(recovery.shard).or_default();
+        let offset = recovery.now_ms.cast_signed() - (recovery.now_us / 1000).cast_signed();
+        let jump = offset - shard.offset_ms.unwrap_or(offset);
+        // Within one boot a start knows how long it was away, and after another lockouts are longer.
+        let is_booted = shard.boots != recovery.boots;
+        shard.boots = recovery.boots;
+        let jump = if is_booted { jump } else { jump.min(SLEWED_MS) };
+        let believed = jump - SKEW_MAX_MS.cast_signed();
+        if is_booted && (1..=BELIEVED_MS).contains(&jump) {
+            shard.believed_ms += believed.max(0);
+        }
+        shard.offset_ms = Some(offset);
+        if jump > 0 {
+            self.leaps.push((recovery.now_us, recovery.shard, jump));
+        }
+        for held in self.held.values_mut().flatten().filter(|h| h.keeper == recovery.shard) {
+            held.leap(jump);
+        }
+    }
+}
+
+impl Holding {
+    /// The clock of whoever keeps it has leapt.
+    pub(super) fn leap(&mut self, jump_ms: i64) {
+        if (1..=BELIEVED_MS).contains(&jump_ms) {
+            let believed = jump_ms.unsigned_abs().saturating_sub(SKEW_MAX_MS);
+            self.believed_us += believed * 1000;
+        }
+        self.leapt_ms += jump_ms.max(0);
+    }
+}
