@@ -56,6 +56,17 @@ impl FromStr for Url {
     }
 }
 
+impl Url {
+    /// As a request names the server: management refuses names that are not its own.
+    fn host(&self) -> HeaderValue {
+        let local = HeaderValue::from_static("localhost");
+        match &self.0 {
+            Listen::Tcp { .. } => HeaderValue::from_str(&self.0.to_string()).unwrap_or(local),
+            Listen::Unix(_) => local,
+        }
+    }
+}
+
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -224,7 +235,7 @@ impl Caller {
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().map_err(|_| lost("bad path".to_owned()))?;
         let headers = request.headers_mut();
-        headers.insert(HOST, HeaderValue::from_static("ringwell"));
+        headers.insert(HOST, url.host());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.extend(self.authorization.clone().map(|value| (AUTHORIZATION, value)));
         self.runtime.block_on(async {

@@ -109,7 +109,9 @@ fn placeholder(directory: &Directory) -> Option<String> {
     let pools = directory.pools();
     let pools =
         pools.filter(|pool| is_sample(pool.key()) || pool.next_key().is_some_and(is_sample));
-    let ids: Vec<_> = pools.map(|pool| pool.id().to_string()).collect();
+    let mut ids: Vec<_> = pools.map(|pool| pool.id()).collect();
+    ids.sort_unstable();
+    let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
     (!ids.is_empty()).then(|| {
         format!(
             "ring_pool_key: ring pools {} have keys of the sample, which are no secrets; make one \
