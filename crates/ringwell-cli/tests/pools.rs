@@ -23,6 +23,8 @@ const SOON: Duration = Duration::from_secs(30);
 /// A server that manages one ring pool, 1, of four numbers from 2000100000 on.
 struct Managed {
     folder: TempDir,
+    /// Its data directory: a server whose lock is removed ends.
+    _site: Site,
     server: Server,
     url: String,
 }
@@ -46,7 +48,7 @@ impl Managed {
         let line = log.lines().find(|line| line.contains(r#""message":"management""#)).unwrap();
         let line: Value = serde_json::from_str(line).unwrap();
         let url = line.get("fields").unwrap_or(&line)["address"].as_str().unwrap().to_owned();
-        Self { folder, server, url }
+        Self { folder, _site: site, server, url }
     }
 
     fn path(&self, name: &str) -> String {
