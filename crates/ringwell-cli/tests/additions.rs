@@ -147,6 +147,37 @@ fn an_idempotency_key_that_is_too_long_is_refused_and_an_empty_one_is_none() {
 }
 
 #[test]
+fn a_batch_of_as_many_rows_as_may_be_set_gets_all_its_numbers() {
+    const ROWS: usize = 10_000;
+    let settings = "limits.rows = 10000\nlimits.body_bytes = \"16MiB\"\n";
+    let site = Site::new(vec![Pool::new(1, ROWS as u64, HALF_AN_HOUR)], settings);
+    let server = Server::start(site.serve(&["--deadline", "30s"]));
+    let mut client = server.client();
+    // Several times what a group of the journal holds.
+    let page = "p".repeat(900);
+    let rows: Vec<String> =
+        (0..ROWS).map(|i| site.pools[0].suffix(&format!("i={i}&page={page}"))).collect();
+    let answer = ask(&mut client, &[], &batch(&rows)).json();
+    let rows = answer["responses"].as_array().unwrap();
+    let given: BTreeSet<String> = rows.iter().map(number).collect();
+    assert_eq!(given.len(), ROWS);
+    assert!(rows.iter().all(|row| row.get("overflow").is_none()));
+    let last = attribution(&mut client, &number(&rows[ROWS - 1]), "");
+    assert_eq!(last["parameters"], json!({"i": "9999", "page": page}));
+}
+
+#[test]
+fn five_hundred_rows_with_a_landing_page_each_fit_the_default_limits() {
+    let (site, server) = start(&[(500, HALF_AN_HOUR)], "");
+    let page = "p".repeat(1_900);
+    let rows: Vec<String> =
+        (0..500).map(|i| site.pools[0].suffix(&format!("i={i}&page={page}"))).collect();
+    let answer = ask(&mut server.client(), &[], &batch(&rows)).json();
+    let rows = answer["responses"].as_array().unwrap();
+    assert_eq!(rows.iter().map(number).collect::<BTreeSet<_>>().len(), 500);
+}
+
+#[test]
 fn a_number_that_came_too_late_stays_with_its_row_if_the_batch_may_be_sent_again() {
     // With one shard every row is taken up, however late.
     let site = Site::new(vec![Pool::new(1, 20, HALF_AN_HOUR)], "shards = 1");

@@ -19,8 +19,8 @@ impl Order {
     pub(crate) fn new(slots: &[Slot]) -> Self {
         let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         let mut heap: Vec<u32> = (0..count).collect();
-        // A sorted array is a heap.
-        heap.sort_unstable_by_key(|&i| (slots[i as usize].turn(), i));
+        // A sorted array is a heap. A ring is two or three sorted runs, which this sort only merges.
+        heap.sort_by_key(|&i| (slots[i as usize].turn(), i));
         let mut place = alloc::vec![0; heap.len()];
         for (at, &slot) in (0..count).zip(&heap) {
             place[slot as usize] = at;

@@ -143,7 +143,7 @@ pub struct Application {
 /// What a client may demand. All lengths in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest body: 256 KiB.
+    /// The longest body: 1 MiB.
     pub body_bytes: usize,
     /// Bytes that all bodies on their way may take together; `None`: a tenth of the memory.
     pub bodies_bytes: Option<usize>,
@@ -309,7 +309,7 @@ impl Default for Management {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            body_bytes: 256 << 10,
+            body_bytes: 1 << 20,
             bodies_bytes: None,
             rows: 500,
             suffix_bytes: 8 << 10,

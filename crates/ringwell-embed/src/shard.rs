@@ -102,10 +102,10 @@ impl Shard {
             self.trouble = None;
         }
         self.engine.set_clocks(self.clock.clocks());
-        match self.engine.seal(std::mem::take(&mut self.spare)) {
-            Some(group) => self.store(group),
-            None => Ok(()),
+        while let Some(group) = self.engine.seal(std::mem::take(&mut self.spare)) {
+            self.store(group)?;
         }
+        Ok(())
     }
 
     /// Nothing is handed out any more, until the data is opened again.

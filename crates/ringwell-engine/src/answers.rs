@@ -1,20 +1,30 @@
 //! What rows of repeatable batches were answered, so that a batch that is sent again gets the
 //! same answer and burns no numbers.
 //!
-//! Bounded twice: by age and by count; the oldest go first. Owns no rule about numbers: whether one
-//! may still be given is the engine's to say.
+//! Bounded twice: by age and by count. If there are too many, the pool that has the most loses its
+//! oldest, so that no pool's key can make another pool's rows forgotten before its own. Grows in small
+//! steps: more than a thousand tables double one by one. Owns no rule about numbers: whether one may still be
+//! given is the engine's to say.
 //! Source: docs/spec/allocation.md, "Batches sent twice".
 
-use std::collections::{HashMap, VecDeque};
-use std::ops::Range;
+mod queue;
 
-use ringwell_core::Millis;
-use ringwell_journal::{Answer, RowKey};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Bound;
+
+use ringwell_core::{Millis, PoolId, PromoNumber};
+use ringwell_journal::{Answer, AnswerEntry, RowKey};
 
 use crate::engine::Outcome;
+use queue::Queue;
 
 /// How long an answer is remembered at least, unless there are too many.
 pub const ANSWER_AGE: Millis = Millis(25 * 60 * 60 * 1000);
+
+/// Tables by row. One that is full moves its rows to a larger one at once, so none may have many: of a
+/// million rows, which is the default, 800. A table has room for 896 before it doubles.
+const PARTS: usize = 1250;
 
 /// What to remember of an outcome; nothing if the shard could not tell: it may, next time.
 pub(crate) fn answer_of(outcome: Outcome) -> Option<Answer> {
@@ -25,77 +35,211 @@ pub(crate) fn answer_of(outcome: Outcome) -> Option<Answer> {
     }
 }
 
-/// The answers, by row.
+/// The answers, by row and by pool.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    by_row: HashMap<RowKey, (Millis, Answer)>,
+    by_row: Vec<HashMap<RowKey, Remembered>>,
+    /// Which part a row is in. Nobody outside knows, so nobody can fill one alone.
+    places: RandomState,
     /// In the order in which they were given. A row answered anew stands here twice; its first
     /// entry is passed over because the time differs.
-    oldest: VecDeque<(Millis, RowKey)>,
-    /// How many entries have left `oldest`.
-    dropped: u64,
+    by_pool: BTreeMap<PoolId, Queue>,
+    /// The same pools by the [`class`] of their queues' lengths.
+    by_length: BTreeSet<(usize, PoolId)>,
+    /// Entries of all queues.
+    queued: usize,
+    remembered: usize,
     rows_max: usize,
+}
+
+/// What a row was answered, in sixteen bytes.
+#[derive(Clone, Copy, Debug)]
+struct Remembered {
+    at: Millis,
+    /// Zero, which is no number: the overflow number.
+    number: u64,
+}
+
+impl Remembered {
+    fn new(at: Millis, answer: Answer) -> Self {
+        let number = match answer {
+            Answer::Number(number) => number.to_u64(),
+            Answer::Overflow => 0,
+        };
+        Self { at, number }
+    }
+
+    fn answer(&self) -> Answer {
+        PromoNumber::from_u64(self.number).map_or(Answer::Overflow, Answer::Number)
+    }
+}
+
+/// How far a walk through all answers has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswersPlace {
+    pool: PoolId,
+    /// From this answer of the pool on.
+    from: u64,
+    /// To this one, so that a pool that is answered faster than this is walked ends too.
+    end: u64,
 }
 
 impl Answers {
     pub(crate) fn new(rows_max: usize) -> Self {
-        Self { by_row: HashMap::new(), oldest: VecDeque::new(), dropped: 0, rows_max }
+        Self {
+            by_row: Vec::new(),
+            places: RandomState::new(),
+            by_pool: BTreeMap::new(),
+            by_length: BTreeSet::new(),
+            queued: 0,
+            remembered: 0,
+            rows_max,
+        }
     }
 
     /// What a row was answered, and when.
     pub(crate) fn get(&self, now: Millis, row: RowKey) -> Option<(Millis, Answer)> {
-        let &(at, answer) = self.by_row.get(&row)?;
-        (now.since(at) <= ANSWER_AGE).then_some((at, answer))
+        let known = self.by_row.get(self.place(row))?.get(&row)?;
+        (now.since(known.at) <= ANSWER_AGE).then(|| (known.at, known.answer()))
     }
 
-    pub(crate) fn remember(&mut self, now: Millis, row: RowKey, answer: Answer) {
-        let before = self.by_row.insert(row, (now, answer));
-        // A snapshot and the journal after it may both tell of one answer.
-        if before.is_none_or(|(at, _)| at != now) {
-            self.oldest.push_back((now, row));
+    /// Remembers what a row of `pool` is answered `now`.
+    pub(crate) fn remember(&mut self, now: Millis, pool: PoolId, row: RowKey, answer: Answer) {
+        if self.by_row.is_empty() {
+            self.by_row.resize_with(PARTS, HashMap::new);
         }
-        while let Some(&(at, row)) = self.oldest.front()
-            && (self.oldest.len() > self.rows_max || now.since(at) > ANSWER_AGE)
+        let place = self.place(row);
+        let before = self.by_row[place].insert(row, Remembered::new(now, answer));
+        self.remembered += usize::from(before.is_none());
+        // A snapshot and the journal after it may both tell of one answer.
+        if before.is_none_or(|before| before.at != now) {
+            self.queue(now, pool, row);
+        }
+    }
+
+    fn queue(&mut self, now: Millis, pool: PoolId, row: RowKey) {
+        let queue = self.by_pool.entry(pool).or_default();
+        let before = queue.len();
+        queue.push(now, row);
+        self.queued += 1;
+        self.reclass(pool, before);
+        while let Some((at, _)) = self.by_pool.get(&pool).and_then(Queue::first)
+            && now.since(at) > ANSWER_AGE
         {
-            self.oldest.pop_front();
-            self.dropped += 1;
-            if self.by_row.get(&row).is_some_and(|&(newest, _)| newest == at) {
-                self.by_row.remove(&row);
+            self.drop_oldest(pool);
+        }
+        while self.queued > self.rows_max {
+            // Of pools with as much, not the one that has only the newest row.
+            let is_new = |of: &PoolId| *of == pool && self.len_of(pool) == 1;
+            let mut longest = self.by_length.iter().rev().map(|(_, pool)| *pool);
+            let other = { longest.clone() }.find(|pool| !is_new(pool));
+            let Some(most) = other.or_else(|| longest.next()) else { return };
+            self.drop_oldest(most);
+        }
+    }
+
+    /// The queue of `pool` was `before` rows long.
+    fn reclass(&mut self, pool: PoolId, before: usize) {
+        let now = self.len_of(pool);
+        if class(before) != class(now) {
+            self.by_length.remove(&(class(before), pool));
+            if now > 0 {
+                self.by_length.insert((class(now), pool));
             }
         }
     }
 
+    fn len_of(&self, pool: PoolId) -> usize {
+        self.by_pool.get(&pool).map_or(0, Queue::len)
+    }
+
+    fn drop_oldest(&mut self, pool: PoolId) {
+        let Some(queue) = self.by_pool.get_mut(&pool) else { return };
+        let before = queue.len();
+        let Some((at, row)) = queue.pop() else { return };
+        if before == 1 {
+            self.by_pool.remove(&pool);
+        }
+        self.queued -= 1;
+        self.reclass(pool, before);
+        let place = self.place(row);
+        if self.by_row[place].get(&row).is_some_and(|newest| newest.at == at) {
+            self.by_row[place].remove(&row);
+            self.remembered -= 1;
+        }
+    }
+
+    fn place(&self, row: RowKey) -> usize {
+        let hash = self.places.hash_one(row) % PARTS as u64;
+        usize::try_from(hash).unwrap_or_default()
+    }
+
     pub(crate) fn clear(&mut self) {
-        self.by_row.clear();
-        self.oldest.clear();
+        *self = Self::new(self.rows_max);
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.by_row.len()
+        self.remembered
     }
 
-    /// How many of the answers since the start were dropped.
-    pub(crate) fn begin(&self) -> u64 {
-        self.dropped
-    }
-
-    /// How many answers there were since the start, those among them that were dropped as well.
-    pub(crate) fn end(&self) -> u64 {
-        self.dropped + self.oldest.len() as u64
-    }
-
-    /// The answers `range` of those since the start, oldest first; those that were dropped are left
-    /// out.
-    pub(crate) fn piece(
-        &self,
-        range: Range<u64>,
-    ) -> impl Iterator<Item = (RowKey, Millis, Answer)> {
-        let place =
-            |at: u64| usize::try_from(at.saturating_sub(self.dropped)).unwrap_or(usize::MAX);
-        let (from, to) = (place(range.start), place(range.end));
-        self.oldest.iter().take(to).skip(from).filter_map(|&(at, row)| {
-            let &(newest, answer) = self.by_row.get(&row)?;
-            (newest == at).then_some((row, at, answer))
+    /// All answers: pool by pool, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = AnswerEntry> {
+        self.by_pool.iter().flat_map(|(pool, queue)| {
+            queue.iter(0).filter_map(|(at, row)| self.entry(*pool, at, row))
         })
     }
+
+    /// The beginning of a walk; `None` if there is nothing.
+    pub(crate) fn first(&self) -> Option<AnswersPlace> {
+        self.pool_after(Bound::Unbounded)
+    }
+
+    fn pool_after(&self, bound: Bound<PoolId>) -> Option<AnswersPlace> {
+        let (pool, queue) = self.by_pool.range((bound, Bound::Unbounded)).next()?;
+        let (from, end) = queue.range();
+        Some(AnswersPlace { pool: *pool, from, end })
+    }
+
+    /// The next `count` answers or so of a walk go to `out`; returns where it goes on. What was
+    /// dropped since is left out, and so are answers given since the walk came to their pool.
+    pub(crate) fn piece(
+        &self,
+        place: AnswersPlace,
+        count: u32,
+        mut out: impl FnMut(&AnswerEntry),
+    ) -> Option<AnswersPlace> {
+        let mut left = u64::from(count);
+        let mut place = place;
+        while left > 0 {
+            let AnswersPlace { pool, from, end } = place;
+            let to = end.min(from + left);
+            if let Some(queue) = self.by_pool.get(&pool) {
+                let count = to - from.max(queue.range().0).min(to);
+                let entries = queue.iter(from).take(usize::try_from(count).unwrap_or(usize::MAX));
+                let entries = entries.filter_map(|(at, row)| self.entry(pool, at, row));
+                entries.for_each(|entry| out(&entry));
+            }
+            if to < end {
+                return Some(AnswersPlace { from: to, ..place });
+            }
+            // A pool costs a look too.
+            left = left.saturating_sub((to - from).max(1));
+            place = self.pool_after(Bound::Excluded(pool))?;
+        }
+        Some(place)
+    }
+
+    fn entry(&self, pool: PoolId, at: Millis, row: RowKey) -> Option<AnswerEntry> {
+        let newest = self.by_row.get(self.place(row))?.get(&row)?;
+        (newest.at == at).then(|| AnswerEntry { row, at, answer: newest.answer(), pool })
+    }
 }
+
+/// Lengths that count as equal when a pool is chosen that loses a row: so a change of one row seldom
+/// changes a class.
+fn class(len: usize) -> usize {
+    if len < 64 { len } else { 63 + len / 64 }
+}
+
+#[cfg(test)]
+mod tests;

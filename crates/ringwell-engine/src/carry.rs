@@ -37,7 +37,7 @@ impl Engine {
         old: &mut Records<'_>,
         clocks: Option<Clocks>,
     ) -> Result<bool, DecodeError> {
-        while !self.writer.is_full() {
+        while !self.is_full() {
             let Some(record) = old.next() else { return Ok(true) };
             let record = record?.1;
             let clocks = record.clocks(clocks);

@@ -6,12 +6,10 @@
 //! Source: docs/spec/allocation.md, "Changes while the shard serves"; docs/spec/cluster.md,
 //! "Moving buckets".
 
-use std::ops::Range;
-
 use ringwell_core::{InRotation, Millis, PoolId, PoolSpec, Retired, Slot};
 use ringwell_journal::{Answer, AnswerEntry, RECORD_OVERHEAD_MAX, Record};
 
-use crate::answers::ANSWER_AGE;
+use crate::answers::{ANSWER_AGE, AnswersPlace};
 use crate::engine::Engine;
 
 /// Stands in the record of an answer for its pool where another shard told it. No pool has this id.
@@ -81,28 +79,32 @@ impl Engine {
         true
     }
 
-    /// The places of the answers that are remembered, for [`Engine::answers_for`].
+    /// Where a walk through the answers that are remembered begins, for [`Engine::answers_for`]; `None`
+    /// if there are none.
     #[must_use]
-    pub fn answers_range(&self) -> Range<u64> {
-        self.answers.begin()..self.answers.end()
+    pub fn answers_first(&self) -> Option<AnswersPlace> {
+        self.answers.first()
     }
 
-    /// Of the answers at these places: what rows of repeatable batches were answered with numbers for
-    /// which `is_wanted` holds, or with overflow numbers, of which nobody knows the pool; oldest first,
-    /// without those that are too old to count.
+    /// Of the next `count` answers or so from `place` on, adds to `out` what rows of repeatable batches
+    /// were answered with numbers for which `is_wanted` holds, or with overflow numbers; without those
+    /// that are too old to count. Returns where the walk goes on.
     pub fn answers_for(
         &self,
-        range: Range<u64>,
+        place: AnswersPlace,
+        count: u32,
         is_wanted: impl Fn(ringwell_core::PromoNumber) -> bool,
-    ) -> impl Iterator<Item = AnswerEntry> {
-        let piece = self.answers.piece(range);
-        piece
-            .filter(|(_, at, _)| self.now.since(*at) <= ANSWER_AGE)
-            .filter(move |(_, _, answer)| match answer {
-                Answer::Number(number) => is_wanted(*number),
+        out: &mut Vec<AnswerEntry>,
+    ) -> Option<AnswersPlace> {
+        self.answers.piece(place, count, |entry| {
+            let is_wanted = match entry.answer {
+                Answer::Number(number) => is_wanted(number),
                 Answer::Overflow => true,
-            })
-            .map(|(row, at, answer)| AnswerEntry { row, at, answer })
+            };
+            if is_wanted && self.now.since(entry.at) <= ANSWER_AGE {
+                out.push(*entry);
+            }
+        })
     }
 
     /// As [`Engine::adopt`] where the journal takes nothing: without a record. The other shard must
@@ -122,7 +124,7 @@ impl Engine {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
             return false;
         }
-        let AnswerEntry { row, at, answer } = *entry;
+        let AnswerEntry { row, at, answer, .. } = *entry;
         let number = match answer {
             Answer::Number(number) => Some(number),
             Answer::Overflow => None,
@@ -135,7 +137,7 @@ impl Engine {
         if self.answers.get(now, row).is_some_and(stands) {
             return true;
         }
-        self.answers.remember(told_at(now), row, answer);
+        self.answers.remember(told_at(now), TOLD, row, answer);
         self.writer.append(&Record::Answer { at: now, pool: TOLD, row, number });
         true
     }

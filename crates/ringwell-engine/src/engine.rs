@@ -5,7 +5,7 @@
 //! Invariant: the record of every number in an outcome lies in [`Engine::newest_group`], as it is
 //! when the outcome is made, or in a group before it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use ringwell_core::{
     Before, Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId,
@@ -20,6 +20,10 @@ use crate::live::Live;
 
 /// What a row may write: an allocation, or that a number is kept and what the row was answered.
 const ROW_BYTES_MAX: usize = PARAMS_BYTES_MAX + 2 * RECORD_OVERHEAD_MAX;
+
+/// Groups that one batch may fill before the first of them is stored: as many as the longest body that
+/// can be configured needs, and some.
+const SEALED_MAX: usize = 80;
 
 /// An answer leaves within this time: the longest deadline that can be configured, and a second.
 const LEAVES_WITHIN: Millis = Millis(61_000);
@@ -104,6 +108,8 @@ pub struct Counts {
 pub struct Engine {
     pub(crate) shard: Shard,
     pub(crate) writer: Writer,
+    /// Groups that a long batch has filled, oldest first.
+    sealed: VecDeque<Group>,
     pub(crate) answers: Answers,
     pub(crate) now: Millis,
     pub(crate) counts: Counts,
@@ -134,6 +140,7 @@ impl Engine {
         Self {
             shard,
             writer,
+            sealed: VecDeque::new(),
             answers,
             now,
             counts: Counts::default(),
@@ -184,7 +191,7 @@ impl Engine {
     pub fn allocate(&mut self, now: Millis, ask: &Ask<'_>, outcome: &mut Outcome) {
         if let Some(refusal) = self.refusal {
             *outcome = Outcome::Refused(refusal);
-        } else if !self.writer.has_room(ROW_BYTES_MAX) {
+        } else if !self.writer.has_room(ROW_BYTES_MAX) && !self.begin_group() {
             *outcome = Outcome::Refused(Refusal::Busy);
         } else if !self.shard.is_pool(ask.pool, ask.id) {
             *outcome = Outcome::Refused(Refusal::Moved);
@@ -193,6 +200,17 @@ impl Engine {
         } else {
             self.allocate_next(now, ask, None, outcome);
         }
+    }
+
+    /// Closes the group that gathers in the middle of a batch, and begins the next. `false` if too
+    /// many wait to be stored.
+    #[cold]
+    fn begin_group(&mut self) -> bool {
+        if self.sealed.len() == SEALED_MAX {
+            return false;
+        }
+        self.sealed.extend(self.writer.seal(Vec::new()));
+        true
     }
 
     /// A row of a batch that may be repeated, or of a visitor who may come back.
@@ -211,7 +229,7 @@ impl Engine {
         let outcome = held.map_or_else(|| self.allocate_kept(now, ask), kept);
         let Some(row) = ask.retry else { return outcome };
         if let Some(answer) = answer_of(outcome) {
-            self.answers.remember(now, row, answer);
+            self.answers.remember(now, ask.id, row, answer);
             // An allocation's own record carries the row's key.
             if held.is_some() || answer == Answer::Overflow {
                 let pool = self.shard.pool_id(ask.pool);
@@ -405,7 +423,8 @@ impl Engine {
     /// group may gather for seconds; nobody must wait for it.
     #[must_use]
     pub fn newest_group(&self) -> u64 {
-        if self.is_pending() { self.group() } else { self.group() - 1 }
+        let is_begun = self.writer.pending_bytes() > 0;
+        if is_begun { self.group() } else { self.group() - 1 }
     }
 
     /// What the group that gathers goes on from.
@@ -414,29 +433,30 @@ impl Engine {
         self.writer.tip()
     }
 
-    /// Whether the group that gathers takes no further batch. The rows of one that has begun still
-    /// find room, unless its parameters are longer than what is kept for them: then they are refused
-    /// as busy.
+    /// Whether no further batch is taken before a group is sealed. The rows of one that has begun
+    /// still find room, in as many groups as they need.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.writer.is_full()
+        self.writer.is_full() || !self.sealed.is_empty()
     }
 
     /// Whether records wait to be written.
     #[must_use]
     pub fn is_pending(&self) -> bool {
-        self.writer.pending_bytes() > 0
+        self.pending_bytes() > 0
     }
 
     /// How many bytes wait to be written.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
-        self.writer.pending_bytes()
+        let sealed: usize = self.sealed.iter().map(|group| group.body.len()).sum();
+        self.writer.pending_bytes() + sealed
     }
 
-    /// Closes the group that gathers; the next one gathers in `spare`. `None` if it is empty.
+    /// The oldest group that is to be stored: one that a long batch has filled, else the one that
+    /// gathers, which is closed, and the next one gathers in `spare`. `None` if there are no records.
     pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
-        self.writer.seal(spare)
+        self.sealed.pop_front().or_else(|| self.writer.seal(spare))
     }
 
     /// What happened how often.

@@ -17,7 +17,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use answers::ANSWER_AGE;
+pub use answers::{ANSWER_AGE, AnswersPlace};
 pub use attribution::{BrokenChain, Held, Missing, Moment, Past, Step, Walk};
 pub use clock::{
     CLOCK_GAP_MAX, Reading, Recorded, SLEW_EVERY, WALL_STEP_MIN, lifetime, lockout, observed,

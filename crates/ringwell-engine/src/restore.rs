@@ -112,7 +112,7 @@ impl Restore {
 
     /// A remembered answer from the snapshot.
     pub fn answer(&mut self, entry: &AnswerEntry) {
-        self.answers.remember(entry.at, entry.row, entry.answer);
+        self.answers.remember(entry.at, entry.pool, entry.row, entry.answer);
     }
 
     /// When an allocation was that another clock told, from the snapshot, after the numbers.
@@ -146,7 +146,7 @@ impl Restore {
         match *record {
             Record::Allocate { at, pool, slot, number, lockout, visitor, idempotency, .. } => {
                 if let Some(row) = idempotency {
-                    self.answers.remember(at, row, Answer::Number(number));
+                    self.answers.remember(at, pool, row, Answer::Number(number));
                 }
                 self.lockout_max = self.lockout_max.max(lockout);
                 let locked_until = at + lockout;
@@ -175,7 +175,7 @@ impl Restore {
             Record::Answer { at, pool, row, number } => {
                 let at = if pool == TOLD { told_at(at) } else { at };
                 let answer = number.map_or(Answer::Overflow, Answer::Number);
-                self.answers.remember(at, row, answer);
+                self.answers.remember(at, pool, row, answer);
             }
             Record::Hold { pool, until, .. } => self.rebuild.hold(pool, until),
             Record::Tick { .. } => {}
@@ -187,9 +187,9 @@ impl Restore {
         self.rebuild.retired()
     }
 
-    /// The answers of repeatable batches that are remembered, oldest first.
+    /// The answers of repeatable batches that are remembered, pool by pool.
     pub fn answers(&self) -> impl Iterator<Item = AnswerEntry> {
-        self.answers.piece(0..u64::MAX).map(|(row, at, answer)| AnswerEntry { row, at, answer })
+        self.answers.iter()
     }
 
     /// Remembers these answers, oldest first, instead of its own; they should be among them.

@@ -5,8 +5,9 @@
 //! The snapshot is of use once the group that gathers when the last piece is taken is durable.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot};
-use ringwell_journal::{AnswerEntry, HoldEntry, NumberEntry, SnapshotWriter, ToldEntry};
+use ringwell_journal::{HoldEntry, NumberEntry, SnapshotWriter, ToldEntry};
 
+use crate::answers::AnswersPlace;
 use crate::engine::Engine;
 
 /// Slots and answers that one piece looks at: some ten microseconds of a shard's time.
@@ -31,12 +32,7 @@ pub enum SnapshotStep {
     Holds,
     /// Go on with the answers remembered. Those that came after the first piece are in the journal:
     /// their end is fixed, so that a shard that answers faster than this is written gets there too.
-    Answers {
-        /// From this one on.
-        from: u64,
-        /// To this one.
-        end: u64,
-    },
+    Answers(AnswersPlace),
     /// Nothing is missing.
     Done,
 }
@@ -65,18 +61,11 @@ impl Engine {
                 for (pool, until) in self.shard.holds(Millis::ZERO) {
                     out.hold(&HoldEntry { pool, until });
                 }
-                SnapshotStep::Answers { from: 0, end: self.answers.end() }
+                self.answers.first().map_or(SnapshotStep::Done, SnapshotStep::Answers)
             }
-            SnapshotStep::Answers { from, end } => {
-                let next = end.min(from + u64::from(PIECE_ENTRIES));
-                for (row, at, answer) in self.answers.piece(from..next) {
-                    out.answer(&AnswerEntry { row, at, answer });
-                }
-                if next < end {
-                    SnapshotStep::Answers { from: next, end }
-                } else {
-                    SnapshotStep::Done
-                }
+            SnapshotStep::Answers(place) => {
+                let next = self.answers.piece(place, PIECE_ENTRIES, |entry| out.answer(entry));
+                next.map_or(SnapshotStep::Done, SnapshotStep::Answers)
             }
             SnapshotStep::Done => SnapshotStep::Done,
         }

@@ -118,9 +118,9 @@ fn sample() -> Contents {
         position: Position(n << 20 | 5),
         visitor: (n % 3 == 0).then_some(VisitorId([7; 16])),
     });
-    let answers = [Answer::Number(number(1)), Answer::Overflow].map(|answer| {
+    let answers = [(Answer::Number(number(1)), 0), (Answer::Overflow, 3)].map(|(answer, pool)| {
         let row = RowKey { batch: [8; 16], row: 9 };
-        AnswerEntry { row, at: Millis(5), answer }
+        AnswerEntry { row, at: Millis(5), answer, pool: PoolId(pool) }
     });
     let holds = [Some(PoolId(0)), None].map(|pool| HoldEntry { pool, until: Millis(77) });
     let told = ToldEntry { number: number(2), allocated_at: Millis(22), local_at: Millis(23) };

@@ -14,7 +14,7 @@ use crate::place::{BODY_BYTES_MAX, position_parts};
 use crate::record::{DecodeError, Record, Records};
 
 /// A group with a body this long takes no further batch. What remains up to [`BODY_BYTES_MAX`],
-/// 384 KiB, has room for a whole batch whose body is within the default limit of 256 KiB.
+/// 384 KiB, has room for nearly every batch; a longer one goes on in the next group.
 pub const GROUP_FULL_BYTES: usize = 640 * 1024;
 
 /// Where a journal ends: what the next group needs to know of those before it.

@@ -93,6 +93,9 @@ pub struct AnswerEntry {
     pub at: Millis,
     /// With what.
     pub answer: Answer,
+    /// The pool that was asked; zero, which no pool has: nobody knows. Snapshots of versions before
+    /// 2026-11-22 do not say.
+    pub pool: PoolId,
 }
 
 /// What a row got.
@@ -139,6 +142,7 @@ mod kind {
     pub(super) const ANSWERS: u32 = 2;
     pub(super) const HOLDS: u32 = 3;
     pub(super) const TOLD: u32 = 4;
+    pub(super) const ANSWERS_OF_POOLS: u32 = 5;
     pub(super) const END: u32 = 255;
 }
 
@@ -190,9 +194,26 @@ impl Entry for NumberEntry {
     }
 }
 
-impl Entry for AnswerEntry {
+/// An answer of which the pool is not known.
+pub(crate) struct PoollessAnswer(AnswerEntry);
+
+impl Entry for PoollessAnswer {
     const KIND: u32 = kind::ANSWERS;
-    const BYTES: usize = 16 + 2 + 8 + 5;
+    const BYTES: usize = AnswerEntry::BYTES - 8;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+        out.truncate(out.len() - 8);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        AnswerEntry::decode(bytes).map(Self)
+    }
+}
+
+impl Entry for AnswerEntry {
+    const KIND: u32 = kind::ANSWERS_OF_POOLS;
+    const BYTES: usize = 16 + 2 + 8 + 5 + 8;
 
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.row.batch);
@@ -203,8 +224,10 @@ impl Entry for AnswerEntry {
             Answer::Overflow => None,
         };
         encode_number(number, out);
+        out.extend_from_slice(&self.pool.0.to_le_bytes());
     }
 
+    /// Also reads [`PoollessAnswer`].
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor::new(bytes);
         let row = RowKey { batch: cursor.array()?, row: cursor.u16()? };
@@ -213,7 +236,8 @@ impl Entry for AnswerEntry {
             0 => Answer::Overflow,
             value => Answer::Number(PromoNumber::from_u64(value)?),
         };
-        Some(Self { row, at, answer })
+        let pool = if cursor.remaining() == 0 { 0 } else { cursor.u64()? };
+        Some(Self { row, at, answer, pool: PoolId(pool) })
     }
 }
 

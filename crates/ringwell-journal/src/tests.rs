@@ -207,6 +207,8 @@ fn answers() -> [AnswerEntry; 2] {
         row: RowKey { batch: BATCH, row },
         at: Millis(AT + 6),
         answer,
+        // As the fixture's version wrote them.
+        pool: PoolId(0),
     })
 }
 

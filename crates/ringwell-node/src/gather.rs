@@ -422,20 +422,18 @@ fn peer_row(row: u16, owner: &Owner, ask: &WireAsk, text: &[u8]) -> PeerRow {
 /// Sends each other owner its rows.
 fn ask_others(thread: &ShardThread, job: &mut Job, terms: &Terms) {
     let text = &job.batch.text().clone();
-    for shard in 0..thread.directory().shards() {
-        if shard == thread.id {
+    let mut by_shard: Vec<Vec<PeerRow>> = Vec::new();
+    by_shard.resize_with(usize::from(thread.directory().shards()), Vec::new);
+    for ((row, plan), asked) in (0..).zip(&job.plans).zip(job.batch.rows()) {
+        let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
+        if owner.shard == thread.id {
             continue;
         }
-        let mut rows = Vec::new();
-        for ((row, plan), asked) in (0..).zip(&job.plans).zip(job.batch.rows()) {
-            let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
-            if owner.shard == shard {
-                rows.push(peer_row(row, owner, ask, text));
-            }
+        if let Some(rows) = by_shard.get_mut(usize::from(owner.shard)) {
+            rows.push(peer_row(row, owner, ask, text));
         }
-        if rows.is_empty() {
-            continue;
-        }
+    }
+    for (shard, rows) in (0..).zip(by_shard).filter(|(_, rows)| !rows.is_empty()) {
         job.send(thread, shard, rows, text, terms);
     }
 }

@@ -42,11 +42,12 @@ impl World {
                 let had = had.filter(|retired| buckets.contains(&bucket(retired.pool)));
                 let had = had.filter(|retired| given.insert(retired.slot.number)).copied();
                 known.extend(had.collect::<Vec<_>>());
-                let answers = {
-                    let all = thread.engine.answers_range();
-                    thread.engine.answers_for(all, |number| given.contains(&number))
-                };
-                let answers = answers.collect();
+                let mut answers = Vec::new();
+                let mut next = thread.engine.answers_first();
+                while let Some(place) = next {
+                    let is_wanted = |number| given.contains(&number);
+                    next = thread.engine.answers_for(place, u32::MAX, is_wanted, &mut answers);
+                }
                 if self.bug == Some(Bug::FactsMissGroup) {
                     let newest = thread.engine.newest_group();
                     known.retain(|known| position_parts(known.slot.position).0 < newest);

@@ -80,7 +80,12 @@ impl Shard {
         let range = NumberRange::new(number(), 1).unwrap();
         let numbers: Vec<Retired> = self.engine.shard().retired_in(range).copied().collect();
         let mut facts = Facts::default();
-        facts.add(numbers, self.engine.answers_for(0..u64::MAX, |_| true).collect());
+        let mut answers = Vec::new();
+        let mut next = self.engine.answers_first();
+        while let Some(place) = next {
+            next = self.engine.answers_for(place, u32::MAX, |_| true, &mut answers);
+        }
+        facts.add(numbers, answers);
         facts.add_holds(self.engine.shard().holds(Millis::ZERO).collect());
         facts
     }

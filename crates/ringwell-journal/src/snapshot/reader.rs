@@ -6,7 +6,8 @@ use ringwell_core::Millis;
 
 use super::{
     AnswerEntry, CHUNK_BYTES_MAX, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry, MAGIC,
-    NumberEntry, PLAIN_HEADER_BYTES, SNAPSHOT_VERSION, Snapshot, SnapshotHeader, ToldEntry, kind,
+    NumberEntry, PLAIN_HEADER_BYTES, PoollessAnswer, SNAPSHOT_VERSION, Snapshot, SnapshotHeader,
+    ToldEntry, kind,
 };
 use crate::bytes::Cursor;
 use crate::clocks::Clocks;
@@ -156,7 +157,13 @@ where
         self.entries += u64::from(chunk.entries);
         let whole = match chunk.kind {
             kind::NUMBERS => Entries::new(&self.payload, chunk.entries).map(Chunk::Numbers),
-            kind::ANSWERS => Entries::new(&self.payload, chunk.entries).map(Chunk::Answers),
+            kind::ANSWERS => {
+                let width = PoollessAnswer::BYTES;
+                Entries::of_width(&self.payload, chunk.entries, width).map(Chunk::Answers)
+            }
+            kind::ANSWERS_OF_POOLS => {
+                Entries::new(&self.payload, chunk.entries).map(Chunk::Answers)
+            }
             kind::HOLDS => Entries::new(&self.payload, chunk.entries).map(Chunk::Holds),
             kind::TOLD => Entries::new(&self.payload, chunk.entries).map(Chunk::Told),
             _ => None,
@@ -202,10 +209,15 @@ where
 impl<'a, E: Entry> Entries<'a, E> {
     /// `None` if `bytes` is not `count` valid entries.
     fn new(bytes: &'a [u8], count: u32) -> Option<Self> {
-        let bytes_wanted = (count as usize).checked_mul(E::BYTES)?;
-        let mut entries = bytes.chunks_exact(E::BYTES);
+        Self::of_width(bytes, count, E::BYTES)
+    }
+
+    /// As [`Self::new`], of entries that an older version wrote with another width.
+    fn of_width(bytes: &'a [u8], count: u32, width: usize) -> Option<Self> {
+        let bytes_wanted = (count as usize).checked_mul(width)?;
+        let mut entries = bytes.chunks_exact(width);
         let valid = bytes.len() == bytes_wanted && entries.all(|entry| E::decode(entry).is_some());
-        valid.then(|| Self { bytes: bytes.chunks_exact(E::BYTES), entry: PhantomData })
+        valid.then(|| Self { bytes: bytes.chunks_exact(width), entry: PhantomData })
     }
 }
 

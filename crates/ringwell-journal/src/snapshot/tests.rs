@@ -41,6 +41,7 @@ fn contents(count: u64) -> Contents {
         row: RowKey { batch: [n.to_le_bytes()[0]; 16], row: 9 },
         at: Millis(n),
         answer: if n % 2 == 0 { Answer::Number(number(n)) } else { Answer::Overflow },
+        pool: PoolId(1 + n % 3),
     });
     let holds = [Some(PoolId(0)), None].map(|pool| HoldEntry { pool, until: Millis(77) });
     let told = (0..count / 4).map(|n| ToldEntry {

@@ -4,7 +4,7 @@ use crate::clocks::CLOCKS_BYTES;
 
 use super::{
     AnswerEntry, CHUNK_BYTES, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry, MAGIC,
-    NumberEntry, SNAPSHOT_VERSION, SnapshotHeader, ToldEntry, kind,
+    NumberEntry, PoollessAnswer, SNAPSHOT_VERSION, SnapshotHeader, ToldEntry, kind,
 };
 
 /// Writes one snapshot. The bytes gather until they are taken.
@@ -42,7 +42,11 @@ impl SnapshotWriter {
 
     /// Adds the answer of a row.
     pub fn answer(&mut self, entry: &AnswerEntry) {
-        self.entry(entry);
+        if entry.pool.0 == 0 {
+            self.entry(&PoollessAnswer(*entry));
+        } else {
+            self.entry(entry);
+        }
     }
 
     /// Adds when an allocation was that another clock told. After the numbers.

@@ -122,6 +122,28 @@ fn rows_that_the_journal_does_not_take_in_time_overflow_and_their_numbers_are_re
     assert_eq!(locked(&thread), 0);
 }
 
+/// A timer looks at what is ready first, however long ago the deadline was.
+#[test]
+fn numbers_that_are_ready_long_after_the_deadline_overflow_and_are_free_again() {
+    let (thread, _queue) = shard_threads(1, Millis(60_000), Durability::Disk).remove(0);
+    let body = body(&thread, 40);
+    let answer = run(async {
+        let terms = soon(20);
+        let waiting = super::answer(&thread, body, &terms);
+        let busy = async {
+            // The journal has stored the group, and something else keeps the thread.
+            let group = thread.engine.borrow().newest_group();
+            thread.stored(group);
+            std::thread::sleep(Duration::from_millis(60));
+        };
+        tokio::join!(waiting, busy).0
+    });
+    let answer = String::from_utf8(answer.unwrap()).unwrap();
+    assert_eq!(answer.matches("\"overflow\":true").count(), 40, "{answer}");
+    assert_eq!(thread.engine.borrow().counts().allocated, 40);
+    assert_eq!(locked(&thread), 0);
+}
+
 #[test]
 fn a_client_that_hangs_up_leaves_its_numbers_free() {
     let (thread, _queue) = shard_threads(1, Millis(60_000), Durability::Disk).remove(0);

@@ -1,7 +1,6 @@
 //! A shard's part of a change of the directory, piece by piece between batches.
 
 use std::collections::HashSet;
-use std::ops::Range;
 use std::rc::Rc;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, Retired};
@@ -22,7 +21,7 @@ const PIECE_RETIRED: usize = 1024;
 const PIECE_NUMBERS_MAX: u32 = 1024;
 
 /// Remembered answers that are looked at before the next batch gets its turn.
-const PIECE_ANSWERS: u64 = 512;
+const PIECE_ANSWERS: u32 = 512;
 
 /// Takes a step.
 pub(crate) async fn take(thread: Rc<ShardThread>, step: Step) -> Done {
@@ -91,12 +90,12 @@ async fn tell_all(thread: &ShardThread, numbers: &[NumberRange], buckets: &[u16]
     let had = of_buckets(thread, buckets).await;
     known.extend(had.into_iter().filter(|retired| given.insert(retired.slot.number)));
     let mut answers = Vec::new();
-    let Range { start: mut from, end } = thread.engine.borrow().answers_range();
-    while from < end {
-        let next = end.min(from + PIECE_ANSWERS);
+    let mut next = thread.engine.borrow().answers_first();
+    while let Some(place) = next {
         let is_wanted = |number| given.contains(&number);
-        answers.extend(thread.engine.borrow().answers_for(from..next, is_wanted));
-        from = next;
+        let engine = thread.engine.borrow();
+        next = engine.answers_for(place, PIECE_ANSWERS, is_wanted, &mut answers);
+        drop(engine);
         tokio::task::yield_now().await;
     }
     let holds = thread.engine.borrow().shard().holds(Millis::ZERO).collect();

@@ -145,7 +145,8 @@ pub(crate) fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Opt
         number => Answer::Number(PromoNumber::from_u64(number)?),
     };
     let at = here - there.since(Millis(at));
-    Some(AnswerEntry { row: RowKey { batch, row }, at, answer })
+    // Which pool it was is not told.
+    Some(AnswerEntry { row: RowKey { batch, row }, at, answer, pool: PoolId(0) })
 }
 
 #[cfg(test)]

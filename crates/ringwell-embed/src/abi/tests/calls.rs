@@ -38,7 +38,7 @@ fn a_batch_that_is_none_is_refused_with_its_status_and_its_body() {
     assert_eq!(engine.bulk("").0, 400);
     let none = body("InvalidInput", "requests must have at least one entry");
     assert_eq!(engine.bulk(r#"{"requests":[]}"#), (403, none));
-    assert_eq!(engine.bulk(&" ".repeat((256 << 10) + 1)).0, 413);
+    assert_eq!(engine.bulk(&" ".repeat((1 << 20) + 1)).0, 413);
     assert_eq!(engine.status()["batches"], 0);
 }
 

@@ -25,7 +25,7 @@ fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
         let mut batch = [0; 16];
         batch[..8].copy_from_slice(&answer.to_le_bytes());
         let (row, at) = (RowKey { batch, row: 0 }, clock.now());
-        restore.answer(&AnswerEntry { row, at, answer: Answer::Overflow });
+        restore.answer(&AnswerEntry { row, at, answer: Answer::Overflow, pool: PoolId(7) });
     }
     let (mut engine, _) = restore.finish(Tip::FIRST.raise_epoch(), clock.now(), false);
     for number in 0..numbers {
@@ -69,6 +69,6 @@ fn batches_have_their_turn_while_a_shard_tells_all_that_it_knows() {
     let step = Step::TellAll { numbers: vec![range], buckets: vec![0] };
     let (Done::All(known, _), turns) = turns(&thread, step) else { panic!("another answer") };
     assert_eq!((known.numbers.len() as u64, known.answers.len() as u64), (numbers, answers));
-    let wanted = answers / PIECE_ANSWERS + numbers / u64::from(PIECE_NUMBERS_MAX);
+    let wanted = answers / u64::from(PIECE_ANSWERS) + numbers / u64::from(PIECE_NUMBERS_MAX);
     assert!(turns >= wanted, "{turns} turns, {wanted} pieces");
 }

@@ -13,7 +13,7 @@ module Ringwell
     # No exception of the backend gets out, and none of them ends the process.
     class App
       # The longest body that is read, as in the server.
-      BODY_BYTES = 256 * 1024
+      BODY_BYTES = 1024 * 1024
       # The longest path and query.
       URI_BYTES = 8 * 1024
 

@@ -1,0 +1,61 @@
+//! The answered rows of one pool, oldest first: a queue that grows and shrinks by chunks.
+
+use std::collections::VecDeque;
+
+use ringwell_core::Millis;
+use ringwell_journal::RowKey;
+
+/// Rows of a chunk: what is moved at once when a queue grows, and 32 KiB at most.
+const CHUNK: usize = 1024;
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// All but the last are full.
+    chunks: VecDeque<Vec<(Millis, RowKey)>>,
+    /// Rows of the first chunk that have left.
+    taken: usize,
+    /// How many rows have left since the queue began.
+    dropped: u64,
+    len: usize,
+}
+
+impl Queue {
+    pub(super) fn push(&mut self, at: Millis, row: RowKey) {
+        match self.chunks.back_mut() {
+            Some(chunk) if chunk.len() < CHUNK => chunk.push((at, row)),
+            _ => self.chunks.push_back(vec![(at, row)]),
+        }
+        self.len += 1;
+    }
+
+    pub(super) fn first(&self) -> Option<(Millis, RowKey)> {
+        self.chunks.front()?.get(self.taken).copied()
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(Millis, RowKey)> {
+        let first = self.first()?;
+        (self.taken, self.dropped, self.len) = (self.taken + 1, self.dropped + 1, self.len - 1);
+        if self.taken == CHUNK {
+            self.chunks.pop_front();
+            self.taken = 0;
+        }
+        Some(first)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The numbers of the oldest row and of the next one to come, counted since the queue began.
+    pub(super) fn range(&self) -> (u64, u64) {
+        (self.dropped, self.dropped + self.len as u64)
+    }
+
+    /// The rows from number `from` on, or from the oldest if that one has left.
+    pub(super) fn iter(&self, from: u64) -> impl Iterator<Item = (Millis, RowKey)> {
+        let skipped = usize::try_from(from.saturating_sub(self.dropped)).unwrap_or(usize::MAX);
+        let first = self.taken.saturating_add(skipped);
+        let rest = self.chunks.iter().skip(first / CHUNK);
+        rest.flatten().skip(first % CHUNK).copied()
+    }
+}
