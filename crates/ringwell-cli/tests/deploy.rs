@@ -1,12 +1,21 @@
 //! The files in `deploy/` that hold configurations of ours in other formats: they are read by the
 //! real program.
 
-#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use support::batch;
+use support::client::Client;
+use support::server::Server;
+use support::site::{Pool, Site, TOKEN};
 use tempfile::TempDir;
 
 fn deploy(name: &str) -> String {
@@ -49,4 +58,59 @@ fn the_unit_checks_what_it_then_serves() {
     let unit = deploy("ringwell.service");
     let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)).unwrap();
     assert_eq!(value("ExecStartPre="), format!("{} --check", value("ExecStart=")));
+}
+
+/// Ends with the test.
+struct Proxy(Child);
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn one_address_serves_allocation_and_ring_pools_through_haproxy() {
+    let Some(haproxy) = ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy", "/usr/bin/haproxy"]
+        .into_iter()
+        .find(|path| Path::new(path).is_file())
+    else {
+        return;
+    };
+    let pool = Pool::new(1, 5, Duration::from_mins(1));
+    let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (proxy_port, management_port) = (port(), port());
+    let settings = format!(
+        "management.address = \"127.0.0.1:{management_port}\"\n\
+         [directory]\ndatabase = \"sqlite:directory.sqlite\""
+    );
+    let site = Site::new(vec![pool.clone()], &settings);
+    let server = Server::start(site.serve(&[]));
+    let config = deploy("one-address.cfg")
+        .replace(":8000", &format!("127.0.0.1:{proxy_port}"))
+        .replace("127.0.0.1:8080", server.address())
+        .replace("127.0.0.1:8081", &format!("127.0.0.1:{management_port}"));
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("haproxy.cfg");
+    fs::write(&file, config).unwrap();
+    let _proxy = Proxy(Command::new(haproxy).arg("-f").arg(&file).spawn().unwrap());
+    let until = Instant::now() + Duration::from_secs(20);
+    let address = format!("127.0.0.1:{proxy_port}");
+    let mut client = loop {
+        match Client::connect(&address) {
+            Ok(client) => break client,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(batch::one(&mut client, &pool, "a").number, pool.first);
+    let pools = "/api/2013-07-01/1/advertisers/7/advertiser_campaigns/8/ring_pools";
+    let made = format!("{pools}/spring.json");
+    let made = client.post(&made, &[("authorization", TOKEN)], "{\"name\":\"Spring\"}").unwrap();
+    assert_eq!(made.status, 201, "{}", made.body);
+    let list = client.get(&format!("/{pools}.json"), &[("authorization", TOKEN)]).unwrap();
+    assert_eq!(list.status, 200, "{}", list.body);
+    assert_eq!(client.get("/v1/pools", &[("authorization", TOKEN)]).unwrap().status, 404);
+    server.stop();
 }
