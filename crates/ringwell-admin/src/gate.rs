@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
 use axum::http::header;
+use axum::http::uri::Authority;
 use hyper::body::Frame;
 use ringwell_core::Millis;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -62,7 +63,7 @@ impl Gate {
     pub(crate) fn is_meant(&self, request: &Request) -> bool {
         let Some(hosts) = &self.hosts else { return true };
         let field = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or(""));
-        let names = [field, request.uri().authority().map(|authority| authority.as_str())];
+        let names = [field, request.uri().authority().map(Authority::as_str)];
         names.into_iter().flatten().all(|host| is_one_of(hosts, host))
     }
 

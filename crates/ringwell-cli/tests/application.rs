@@ -180,7 +180,9 @@ fn one_key_for_single_allocations_of_unknown_pools_gives_a_number_of_each() {
     let backend = Backend::new(Duration::ZERO);
     // On two shards: some of them share one.
     let pools: Vec<Pool> = (17..22).map(|id| Pool::new(id, 5, LONG)).collect();
-    pools.iter().for_each(|pool| backend.knows(pool));
+    for pool in &pools {
+        backend.knows(pool);
+    }
     let site = backend.site("");
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
@@ -279,7 +281,9 @@ fn a_pool_that_the_application_gave_is_asked_for_again_and_goes_if_nobody_uses_i
     let backend = Backend::new(Duration::ZERO);
     let pool = Pool::new(5, 500, LONG);
     let (idle, ended) = (Pool::new(6, 5, LONG), Pool::new(7, 500, LONG));
-    [&pool, &idle, &ended].into_iter().for_each(|pool| backend.knows(pool));
+    for pool in [&pool, &idle, &ended] {
+        backend.knows(pool);
+    }
     let site = backend.site_with("", "pool_age = \"1s\"\n");
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();

@@ -165,7 +165,9 @@ pub(crate) async fn carry_out(node: Arc<Node>, peers: Peers, Orders(mut orders):
                         put.iter().map(RingPool::id).chain(removed.iter().copied()).collect();
                     let taken = take(&node, &peers, put, &removed).await;
                     if let Some(application) = node.application.as_ref().filter(|_| taken.is_ok()) {
-                        changed.iter().for_each(|pool| application.disown(*pool));
+                        for pool in &changed {
+                            application.disown(*pool);
+                        }
                     }
                     let _ = reply.send(taken);
                 });

@@ -148,7 +148,9 @@ async fn renew_these(thread: &ShardThread, application: &Application, over: Vec<
         take(thread, vec![found], &[]).await;
     }
     if !removed.is_empty() {
-        removed.iter().for_each(|pool| application.disown(*pool));
+        for pool in &removed {
+            application.disown(*pool);
+        }
         take(thread, Vec::new(), &removed).await;
     }
 }

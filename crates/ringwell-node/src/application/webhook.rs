@@ -94,8 +94,12 @@ async fn carry_out(
     let is_given = |pool| application.has_given(pool) || directory.pool(pool).is_none();
     let given = put.as_ref().map(RingPool::id).filter(|pool| is_given(*pool));
     live::take(&admin.node, &admin.peers, put.into_iter().collect(), removed).await?;
-    given.iter().for_each(|pool| application.gave(*pool));
-    removed.iter().for_each(|pool| application.disown(*pool));
+    if let Some(pool) = given {
+        application.gave(pool);
+    }
+    for pool in removed {
+        application.disown(*pool);
+    }
     Ok(())
 }
 

@@ -93,9 +93,10 @@ async fn tell_all(thread: &ShardThread, numbers: &[NumberRange], buckets: &[u16]
     let mut next = thread.engine.borrow().answers_first();
     while let Some(place) = next {
         let is_wanted = |number| given.contains(&number);
-        let engine = thread.engine.borrow();
-        next = engine.answers_for(place, PIECE_ANSWERS, is_wanted, &mut answers);
-        drop(engine);
+        {
+            let engine = thread.engine.borrow();
+            next = engine.answers_for(place, PIECE_ANSWERS, is_wanted, &mut answers);
+        }
         tokio::task::yield_now().await;
     }
     let holds = thread.engine.borrow().shard().holds(Millis::ZERO).collect();
