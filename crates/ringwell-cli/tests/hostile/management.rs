@@ -122,7 +122,7 @@ fn bad_attribution_requests_are_told_what_is_wrong() {
         "?number=200010000",
         "?number=20001000001",
         "?number=1000100000",
-        "?number=%2B12000100000",
+        "?number=%2B442079460000",
         "?number=%ff%ff",
         "?number=%zz",
         "?number=2000100000&number=2000100001",
