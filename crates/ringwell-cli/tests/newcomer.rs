@@ -107,10 +107,9 @@ fn a_backup_of_a_serving_server_is_sound_and_serves_what_was_answered_before_it(
 
     let copy = Server::start(site.serve(&["--data", &to]));
     let mut client = copy.client();
-    let later = 4_000_000_000_000;
     for (row, ask) in before.iter().zip(&asks) {
         let number = row.number;
-        let held = batch::attribution(&mut client, number, later).unwrap();
+        let held = batch::holder(&mut client, number).unwrap();
         assert_eq!(held["ring_pool_id"], ask.pool, "{held}");
     }
     copy.stop();

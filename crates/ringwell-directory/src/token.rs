@@ -19,7 +19,7 @@ pub struct TokenHash([u8; 32]);
 
 /// The hashes of all tokens that are accepted. Clones share them, so that a reload reaches every
 /// place that asks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct TokenHashes(Arc<RwLock<Arc<[TokenHash]>>>);
 
 /// Not 64 hexadecimal digits.
@@ -130,6 +130,12 @@ impl PartialEq for TokenHashes {
 }
 
 impl Eq for TokenHashes {}
+
+impl fmt::Debug for TokenHashes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.current().iter()).finish()
+    }
+}
 
 impl fmt::Display for TokenHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -192,7 +192,8 @@ fn deviation<'a>(
             None => {}
             Some(newest) => {
                 let pool = held.pool.is_none_or(|pool| pool == newest.pool);
-                let times = (held.allocated, held.until) == (newest.allocated, newest.until);
+                // A start that cannot tell how long it was away lengthens lockouts, without records.
+                let times = held.allocated == newest.allocated && held.until >= newest.until;
                 if !(pool && times) {
                     let words = format!(
                         "the state has {number:010} allocated at {} until {}, the records at {} \

@@ -191,7 +191,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
         Lie::Attribution => lines[index]["par"]["rid"] = json!("other-0-0"),
         Lie::Recovery => {
             let until = lines[index]["locked_until_ms"].as_i64().unwrap();
-            lines[index]["locked_until_ms"] = json!(until + 1);
+            lines[index]["locked_until_ms"] = json!(until - 1);
         }
     }
     true

@@ -104,7 +104,7 @@ fn a_configuration_file_serves_as_well() {
     std::fs::write(&file, text).unwrap();
     let engine = Opened::new(&format!(r#"{{"config":{file:?}}}"#));
     assert_eq!(engine.numbers(2), ["8885550101", "over"]);
-    assert_eq!(engine.bulk(&batch(3)).0, 403);
+    assert_eq!(engine.bulk(&batch(3)).0, 413);
     let status = engine.status();
     assert_eq!(status["durability"], "disk");
     assert_eq!((&status["rows"], &status["journal"]), (&2.into(), &"writing".into()));
