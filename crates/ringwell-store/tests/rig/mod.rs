@@ -133,7 +133,7 @@ fn binaries() -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let found = versions.map(|version| version.path().join("bin"));
     let newest = found.filter(|bin| bin.join("initdb").exists()).max_by_key(|bin| version(bin));
-    newest.expect("PostgreSQL is not installed: apt-get install postgresql")
+    newest.unwrap_or_else(|| panic!("PostgreSQL is not installed: apt-get install postgresql"))
 }
 
 fn version(bin: &Path) -> u32 {
