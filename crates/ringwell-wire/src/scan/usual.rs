@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
     #[inline(always)]
     pub(super) fn read(self, rest: &[u8]) -> Option<(Row, &[u8])> {
         let suffix = after(rest, br#"{"api_suffix":""#)?;
-        let (ask, end) = self.suffix(suffix, |params| pass(params, FIRST_OF_TEXT))?;
+        let (ask, end) = self.suffix(suffix, pass_text)?;
         let (request_id, behind) = self.request_id(end)?;
         Some((Row { request_id, ask: Ok(ask) }, behind))
     }
@@ -113,6 +113,13 @@ impl<'a> Reader<'a> {
         let id = Span::between(self.place(id), end);
         (id.len() <= self.limits.request_id_bytes_max).then_some((Some(id), behind))
     }
+}
+
+/// Passes parameters that have no escapes.
+#[expect(clippy::inline_always, reason = "a part of `read`; as a closure it is called")]
+#[inline(always)]
+fn pass_text(params: &[u8]) -> Option<&[u8]> {
+    pass(params, FIRST_OF_TEXT)
 }
 
 /// A number of one to seven digits, and how many they are.
