@@ -52,7 +52,7 @@ proptest! {
     ) {
         let line = [BEGIN.as_bytes(), &query, end.as_bytes()].concat();
         if let Some(repaired) = repaired(&line) {
-            prop_assert_eq!(repaired.iter().filter(|byte| **byte == b' ').count(), 2);
+            prop_assert_eq!(repaired.split(|byte| *byte == b' ').count(), 3);
             prop_assert!(repaired.starts_with(BEGIN.as_bytes()));
             prop_assert!(repaired.ends_with(end.as_bytes()));
             let sent = &repaired[BEGIN.len()..repaired.len() - end.len()];
