@@ -85,6 +85,7 @@ fn allocate(at: u64, last: u64, previous: Position) -> Record<'static> {
 }
 
 /// The groups of the fixture: every kind of record, with and without its optional parts.
+#[expect(clippy::too_many_lines, reason = "one line for each kind of record")]
 fn groups(clocks: Option<Clocks>) -> Vec<Group> {
     let mut writer = Writer::new(Tip::FIRST.raise_epoch());
     if let Some(clocks) = clocks {

@@ -34,7 +34,7 @@ fn allocate(engine: &mut Engine, clock: Millis, retry: Option<RowKey>) -> (Outco
     let mut outcome = Outcome::Refused(Refusal::Late);
     let begun = cpu();
     engine.allocate(now, &ask, &mut outcome);
-    let took = cpu() - begun;
+    let took = cpu().saturating_sub(begun);
     if engine.is_full() {
         while engine.seal(Vec::new()).is_some() {}
     }
@@ -93,11 +93,11 @@ fn the_first_release_of_a_large_pool_is_short() {
     let now = engine.at(START + Millis(5_000));
     let begun = cpu();
     assert!(engine.release(now, number, None));
-    let first = cpu() - begun;
+    let first = cpu().saturating_sub(begun);
     let number = engine.shard().slots()[18].number;
     let begun = cpu();
     assert!(engine.release(now, number, None));
-    println!("the first release: {first:?}, the second: {:?}", cpu() - begun);
+    println!("the first release: {first:?}, the second: {:?}", cpu().saturating_sub(begun));
     engine.at(now + LIFETIME);
     mean_of(&mut engine, "a heap");
     assert!(first < Duration::from_millis(20), "{first:?}");

@@ -1,6 +1,6 @@
 //! How many numbers a pool may have, and all pools of a network together.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test program")]
+#![expect(clippy::unwrap_used, reason = "a test program")]
 
 #[macro_use]
 mod rig;

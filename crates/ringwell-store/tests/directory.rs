@@ -1,10 +1,6 @@
 //! The directory's rules, on both databases: each case runs on SQLite and on PostgreSQL.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test program: a panic is its way to report"
-)]
+#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
 #[macro_use]
 mod rig;

@@ -1,6 +1,6 @@
 //! Pools that want local numbers.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test program")]
+#![expect(clippy::unwrap_used, reason = "a test program")]
 
 #[macro_use]
 mod rig;

@@ -1,6 +1,6 @@
 //! Databases of earlier schemas open, and lose nothing.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test program")]
+#![expect(clippy::unwrap_used, reason = "a test program")]
 
 #[macro_use]
 mod rig;
