@@ -183,6 +183,11 @@ fn the_script_is_served_and_a_preflight_names_the_origin() {
     };
     assert_eq!(find(&script, "content-type"), "text/javascript; charset=utf-8");
     assert!(script.body.contains("/site/v1/"), "{}", script.body);
+    // Whatever is sent where no page sends anything has an answer too.
+    for path in ["/rw.js", "/site/v1/", "/site/v1/other", "/site/v1/number"] {
+        let answer = client.post(path, &headers(), &json!({"site": KEY}).to_string()).unwrap();
+        assert_eq!(answer.status, 404, "{path}");
+    }
     let preflight = support::client::request("OPTIONS", NUMBERS, &[("origin", ORIGIN)], "");
     client.send(preflight.as_bytes()).unwrap();
     let answer = client.receive().unwrap();

@@ -450,7 +450,11 @@ pub(crate) async fn read_frame(
     read_within(thread, body, limit, Room::unbounded()).await.map(|(bytes, _)| bytes)
 }
 
-async fn read_within<'a>(
+/// As [`read_body`], with another limit of size and a share of memory of its own.
+///
+/// # Errors
+/// As [`read_body`].
+pub(crate) async fn read_within<'a>(
     thread: &ShardThread,
     body: Incoming,
     limit: usize,

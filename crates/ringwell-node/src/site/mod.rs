@@ -27,7 +27,7 @@ use self::leases::Leases;
 pub(crate) use self::token::Signer;
 use self::visit::{BODY_BYTES_MAX, Visit};
 use crate::api::whole;
-use crate::http::{AnswerBody, read_frame, time_headers, values};
+use crate::http::{AnswerBody, read_within, time_headers, values};
 use crate::mesh::Message;
 use crate::shard::ShardThread;
 
@@ -166,15 +166,17 @@ pub(crate) async fn answer(
 ) -> Response<AnswerBody> {
     let (head, body) = request.into_parts();
     let started = Instant::now();
+    let room = thread.node.bodies.room();
     let mut response = match (&head.method, head.uri.path()) {
         (&Method::GET | &Method::HEAD, SCRIPT_PATH) => script(),
         (&Method::OPTIONS, _) => preflight(thread, &head.headers),
-        (&Method::POST, path) => match read_frame(thread, body, BODY_BYTES_MAX).await {
-            Ok(body) => {
+        (&Method::POST, path) => match read_within(thread, body, BODY_BYTES_MAX, room).await {
+            Ok((body, _room)) => {
                 let visit = serde_json::from_slice(&body).unwrap_or_default();
-                post(thread, &path[PREFIX.len()..], &visit, &head.headers, address).await
+                let path = path.strip_prefix(PREFIX).unwrap_or_default();
+                post(thread, path, &visit, &head.headers, address).await
             }
-            Err(error) => refused(error.status(), "the body is too large or incomplete"),
+            Err(error) => refused(error.status(), "the body cannot be taken"),
         },
         (&Method::GET, "/site/v1/number") => {
             answer::edge(thread, head.uri.query().unwrap_or_default(), &head.headers, address).await
