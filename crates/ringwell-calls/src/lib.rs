@@ -1,0 +1,1 @@
+//! Calls: telephony providers, the call log, attribution at the ring, webhooks out.
