@@ -1,0 +1,48 @@
+//! Bugs that are planted on purpose, to show that the simulator finds them.
+//!
+//! They are in production code, behind [`planted`], which is `false` at compile time unless all is
+//! built with `--cfg canary`. Then each thread plants its own.
+
+/// A mistake that somebody could make in the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Answers leave before their group is durable.
+    ReplyBeforeFlush,
+    /// An owner serves rows after their deadline.
+    DeadlineIgnored,
+    /// The numbers of a batch whose client went away stay locked.
+    HoldUnanswered,
+}
+
+/// Whether `bug` is planted on this thread.
+#[cfg(not(canary))]
+#[must_use]
+#[inline]
+pub const fn planted(_bug: Bug) -> bool {
+    false
+}
+
+#[cfg(canary)]
+pub use self::plants::{plant, planted};
+
+#[cfg(canary)]
+mod plants {
+    use std::cell::Cell;
+
+    use super::Bug;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Plants `bug` on this thread in place of the one before.
+    pub fn plant(bug: Option<Bug>) {
+        PLANTED.set(bug);
+    }
+
+    /// Whether `bug` is planted on this thread.
+    #[must_use]
+    pub fn planted(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+}

@@ -1,0 +1,283 @@
+//! Tasks and timers on the thread that polls them, without a runtime: for the embedded engine, for
+//! the simulator, for tests.
+//!
+//! Owns its tasks. Knows no clock: whoever polls says what time it is.
+//! Invariant: tasks run in the order in which they were woken, unless the caller draws another; with
+//! the same calls in the same order every run is the same.
+
+use std::cell::{Cell, RefCell};
+use std::collections::btree_map::OccupiedEntry;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::{Rc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::platform::Moment;
+
+/// Tasks and timers. A clone is a handle on the same ones.
+#[derive(Clone, Default)]
+pub struct Executor(Rc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    tasks: RefCell<Vec<Slot>>,
+    free: RefCell<Vec<usize>>,
+    spawned: Cell<u64>,
+    ready: Arc<Ready>,
+    timers: RefCell<BTreeMap<(Moment, u64), Waker>>,
+    timers_made: Cell<u64>,
+    now: Cell<Moment>,
+    is_ended: Cell<bool>,
+}
+
+/// A place in the table of tasks.
+struct Slot {
+    /// `None` while the task is polled, and after its end.
+    future: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    signal: Arc<Signal>,
+    /// Made once: a task that registers it again registers the same one.
+    waker: Waker,
+}
+
+/// Tasks that want to be polled, the one that was woken first at the front.
+#[derive(Default)]
+struct Ready(Mutex<VecDeque<Arc<Signal>>>);
+
+impl Ready {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Arc<Signal>>> {
+        // A panic while it is held leaves it whole: each holder makes one call.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes one task.
+struct Signal {
+    slot: usize,
+    /// Which task it was made for: slots are used again.
+    task: u64,
+    is_queued: AtomicBool,
+    ready: Arc<Ready>,
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        Self::wake_by_ref(&self);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_queued.swap(true, Ordering::AcqRel) {
+            self.ready.queue().push_back(Arc::clone(self));
+        }
+    }
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executor").field("now", &self.0.now.get()).finish_non_exhaustive()
+    }
+}
+
+impl Executor {
+    /// An executor without tasks, at the origin of time.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The time as of the last [`Self::advance`].
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.0.now.get()
+    }
+
+    /// Adds a task; it is ready at once. After [`Self::end`] the task is dropped.
+    pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        if self.0.is_ended.get() {
+            return;
+        }
+        let task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(task);
+        let number = self.0.spawned.replace(self.0.spawned.get() + 1);
+        let mut tasks = self.0.tasks.borrow_mut();
+        let slot = self.0.free.borrow_mut().pop().unwrap_or(tasks.len());
+        let ready = Arc::clone(&self.0.ready);
+        let signal =
+            Arc::new(Signal { slot, task: number, is_queued: AtomicBool::new(false), ready });
+        let waker = Waker::from(Arc::clone(&signal));
+        let made = Slot { future: Some(task), signal: Arc::clone(&signal), waker };
+        match tasks.get_mut(slot) {
+            Some(free) => *free = made,
+            None => tasks.push(made),
+        }
+        drop(tasks);
+        signal.wake();
+    }
+
+    /// Completes when the time is `at` or later.
+    #[must_use]
+    pub fn sleep_until(&self, at: Moment) -> Sleep {
+        Sleep { inner: Rc::downgrade(&self.0), at, key: None }
+    }
+
+    /// How many tasks want to be polled.
+    #[must_use]
+    pub fn ready(&self) -> usize {
+        self.0.ready.queue().len()
+    }
+
+    /// When the next timer is due.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Moment> {
+        self.0.timers.borrow().first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Moves time on to `now` and wakes the tasks whose timers are due, in the order of their moments.
+    /// Time never goes back: an earlier `now` changes nothing.
+    pub fn advance(&self, now: Moment) {
+        self.0.now.set(self.0.now.get().max(now));
+        loop {
+            let mut timers = self.0.timers.borrow_mut();
+            let first = timers.first_entry().filter(|timer| timer.key().0 <= self.0.now.get());
+            let Some(waker) = first.map(OccupiedEntry::remove) else { return };
+            drop(timers);
+            waker.wake();
+        }
+    }
+
+    /// Polls the task that was woken first. `false` if none is ready.
+    #[must_use]
+    pub fn poll_next(&self) -> bool {
+        self.poll_drawn(|_| 0)
+    }
+
+    /// Polls the ready task that `draw` names out of so many, counted from the one that was woken
+    /// first. `false` if none is ready.
+    #[must_use]
+    pub fn poll_drawn(&self, draw: impl FnOnce(usize) -> usize) -> bool {
+        let mut queue = self.0.ready.queue();
+        if queue.is_empty() {
+            return false;
+        }
+        let place = draw(queue.len()).min(queue.len() - 1);
+        let Some(signal) = queue.remove(place) else { return false };
+        drop(queue);
+        self.poll(&signal);
+        true
+    }
+
+    /// Polls `work` and the ready tasks in turns, until `work` completes. `None` if nothing is ready
+    /// before that: then only a timer or another thread could go on.
+    pub fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        let signal = Arc::new(Signal {
+            slot: usize::MAX,
+            task: u64::MAX,
+            is_queued: AtomicBool::new(true),
+            ready: Arc::clone(&self.0.ready),
+        });
+        let waker = Waker::from(Arc::clone(&signal));
+        let mut next = Some(Arc::clone(&signal));
+        while let Some(woken) = next {
+            if Arc::ptr_eq(&woken, &signal) {
+                signal.is_queued.store(false, Ordering::Release);
+                if let Poll::Ready(output) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    return Some(output);
+                }
+            } else {
+                self.poll(&woken);
+            }
+            next = self.0.ready.queue().pop_front();
+        }
+        None
+    }
+
+    /// Drops all tasks; tasks that are spawned from now on are dropped too, also by destructors.
+    pub fn end(&self) {
+        self.0.is_ended.set(true);
+        loop {
+            let task = self.0.tasks.borrow_mut().iter_mut().find_map(|slot| slot.future.take());
+            // Dropped while nothing is borrowed: destructors send and wake.
+            let Some(task) = task else { break };
+            drop(task);
+        }
+        self.0.ready.queue().clear();
+        let timers = std::mem::take(&mut *self.0.timers.borrow_mut());
+        drop(timers);
+    }
+
+    fn poll(&self, signal: &Arc<Signal>) {
+        let taken = {
+            let mut tasks = self.0.tasks.borrow_mut();
+            let slot = tasks.get_mut(signal.slot).filter(|slot| slot.signal.task == signal.task);
+            slot.and_then(|slot| Some((slot.future.take()?, slot.waker.clone())))
+        };
+        let Some((mut future, waker)) = taken else { return };
+        signal.is_queued.store(false, Ordering::Release);
+        if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            drop(future);
+            self.0.free.borrow_mut().push(signal.slot);
+            return;
+        }
+        if !self.0.is_ended.get() {
+            self.0.tasks.borrow_mut()[signal.slot].future = Some(future);
+        }
+    }
+}
+
+/// Completes after the tasks that are ready now have been polled.
+pub async fn turn() {
+    let mut is_over = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut is_over, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// A timer: see [`Executor::sleep_until`].
+pub struct Sleep {
+    inner: Weak<Inner>,
+    at: Moment,
+    key: Option<(Moment, u64)>,
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(inner) = self.inner.upgrade() else { return Poll::Pending };
+        if inner.now.get() >= self.at {
+            return Poll::Ready(());
+        }
+        let key = match self.key {
+            Some(key) => key,
+            None => (self.at, inner.timers_made.replace(inner.timers_made.get() + 1)),
+        };
+        self.key = Some(key);
+        inner.timers.borrow_mut().insert(key, cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let (Some(key), Some(inner)) = (self.key, self.inner.upgrade()) {
+            inner.timers.borrow_mut().remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

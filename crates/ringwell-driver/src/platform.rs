@@ -1,0 +1,222 @@
+//! What the driver needs of the machine: time, tasks, the way to other processes.
+//!
+//! The server implements [`Platform`] over tokio, the embedded engine and the simulator over
+//! [`crate::local::Executor`]. Code of the driver takes the platform as its only type parameter;
+//! messages, the state of a process and loops over rows stay free of it, so that those are compiled
+//! once.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::{Add, Sub};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use pin_project_lite::pin_project;
+
+/// Time since an origin of the process, which all its shards share. Deadlines are moments.
+///
+/// There is no `now()`: only a platform knows the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(pub Duration);
+
+impl Moment {
+    /// The time from `earlier` to this moment; zero if `earlier` is the later one.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(time))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Self;
+
+    fn sub(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub(time))
+    }
+}
+
+/// The machine under one shard. Cloned freely: a handle, or nothing at all.
+pub trait Platform: Clone + 'static {
+    /// The way to shards of other processes.
+    type Net: Net;
+
+    /// The time, for deadlines.
+    fn moment(&self) -> Moment;
+
+    /// The time since the machine was booted, which goes on while it is suspended.
+    fn boot_time(&self) -> Duration;
+
+    /// The wall clock, as time since 1970. Anybody may set it at any time.
+    fn wall(&self) -> Duration;
+
+    /// Completes at `at`, or at once if that has passed.
+    fn sleep_until(&self, at: Moment) -> impl Future<Output = ()> + 'static;
+
+    /// Completes after the other tasks that are ready have had their turn, and sockets too.
+    fn turn(&self) -> impl Future<Output = ()> + 'static;
+
+    /// Runs a task on this shard's thread until it is done or the shard ends.
+    fn spawn(&self, task: impl Future<Output = ()> + 'static);
+
+    /// Computes something long where no batch waits for it. `None`: the process is ending.
+    fn offload<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = Option<T>> + 'static;
+
+    /// The output of `work` if it completes by `at`. `work` is polled first: what is ready counts,
+    /// however late it is looked at.
+    fn by<F: Future>(&self, at: Moment, work: F) -> By<F, impl Future<Output = ()> + 'static> {
+        By { work, end: self.sleep_until(at) }
+    }
+
+    /// As [`Self::by`], for `time` from now.
+    fn within<F: Future>(
+        &self,
+        time: Duration,
+        work: F,
+    ) -> By<F, impl Future<Output = ()> + 'static> {
+        self.by(self.moment() + time, work)
+    }
+}
+
+pin_project! {
+    /// The future of [`Platform::by`].
+    #[derive(Debug)]
+    pub struct By<F, S> {
+        #[pin]
+        work: F,
+        #[pin]
+        end: S,
+    }
+}
+
+impl<F: Future, S: Future> Future for By<F, S> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(output) = this.work.poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        this.end.poll(cx).map(|_| None)
+    }
+}
+
+/// What one process asks another one's shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// To allocate for rows.
+    Rows,
+    /// To end lockouts of numbers that no client saw.
+    Unanswered,
+    /// For a sign of life.
+    Ping,
+    /// Who held a number.
+    Attribution,
+    /// To end a lockout.
+    Release,
+    /// Whether it can take buckets.
+    Prepare,
+    /// To adopt what is known of numbers of buckets that move.
+    Adopt,
+    /// To take buckets.
+    Take,
+    /// Not to take buckets.
+    Abandon,
+    /// For its copy of the owners.
+    Owners,
+    /// What it knows of journals.
+    Journals,
+}
+
+impl Path {
+    const ALL: [Self; 11] = [
+        Self::Rows,
+        Self::Unanswered,
+        Self::Ping,
+        Self::Attribution,
+        Self::Release,
+        Self::Prepare,
+        Self::Adopt,
+        Self::Take,
+        Self::Abandon,
+        Self::Owners,
+        Self::Journals,
+    ];
+
+    /// As it stands in requests. Source: docs/spec/link.md.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rows => "/link/v1/rows",
+            Self::Unanswered => "/link/v1/unanswered",
+            Self::Ping => "/link/v1/ping",
+            Self::Attribution => "/link/v1/attribution",
+            Self::Release => "/link/v1/release",
+            Self::Prepare => "/link/v1/prepare",
+            Self::Adopt => "/link/v1/adopt",
+            Self::Take => "/link/v1/take",
+            Self::Abandon => "/link/v1/abandon",
+            Self::Owners => "/link/v1/owners",
+            Self::Journals => "/link/v1/journals",
+        }
+    }
+
+    /// The inverse of [`Self::as_str`].
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|path| path.as_str() == text)
+    }
+
+    /// Whether bodies are frames of ringwell-mesh; they are JSON otherwise.
+    #[must_use]
+    pub const fn is_frame(self) -> bool {
+        matches!(self, Self::Rows | Self::Unanswered | Self::Ping)
+    }
+}
+
+/// The way to one shard of another process.
+pub trait Net: 'static {
+    /// Sends a request and returns the answer's body. Whether a request was served stays unknown if
+    /// the result is [`Trouble::Lost`], or if the future is dropped.
+    fn call(
+        &self,
+        path: Path,
+        body: Bytes,
+    ) -> impl Future<Output = Result<Bytes, Trouble>> + 'static;
+
+    /// Closes connections that wait for nothing: the other side sent something that cannot be read.
+    fn close(&self);
+}
+
+/// Why a call brought no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The other process refused, with a status of HTTP and its reason.
+    Refused(u16, String),
+    /// There was no connection, or it broke.
+    Lost(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(status, reason) if reason.is_empty() => {
+                write!(f, "the other node answered {status}")
+            }
+            Self::Refused(_, reason) => write!(f, "the other node said: {reason}"),
+            Self::Lost(reason) => write!(f, "the other node cannot be reached: {reason}"),
+        }
+    }
+}
