@@ -6,6 +6,7 @@
 //! Source: docs/decisions/020-allocations-nobody-saw.md.
 
 use alloc::collections::BTreeMap;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::{Millis, Position, Slot};
@@ -27,25 +28,27 @@ pub struct Before {
     pub position: Position,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// The record of the allocation that came.
-    position: Position,
-    /// The allocation that it took the place of.
-    allocated_at: Millis,
-    locked_until: Millis,
-    previous: Position,
-}
+/// The position of an allocation's record, then of the allocation that it replaced: `allocated_at`,
+/// `locked_until` and the position of its newest record. Plain integers, so that an empty ring is
+/// zeroed memory that costs nothing until it is written.
+type Entry = [u64; 4];
 
 /// The last allocations and what was before each.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Recent {
+    /// A ring of [`RECENT_MAX`] entries; those that were never written are zero.
     entries: Vec<Entry>,
-    /// Where the oldest entry stands once the ring is full.
+    /// Where the next entry goes: the oldest one, or the first that was never written.
     next: usize,
     /// By the position of the allocation that came: when the one before it was by this clock, if
     /// another clock had told of it.
     told: BTreeMap<Position, Millis>,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self { entries: vec![[0; 4]; RECENT_MAX], next: 0, told: BTreeMap::new() }
+    }
 }
 
 impl Recent {
@@ -53,24 +56,8 @@ impl Recent {
     #[inline]
     pub(crate) fn push(&mut self, position: Position, before: &Slot) {
         let Slot { allocated_at, locked_until, position: previous, .. } = *before;
-        let entry = Entry { position, allocated_at, locked_until, previous };
-        match self.entries.get_mut(self.next) {
-            Some(oldest) => {
-                *oldest = entry;
-                self.next = (self.next + 1) % RECENT_MAX;
-            }
-            None => self.grow(entry),
-        }
-    }
-
-    #[cold]
-    fn grow(&mut self, entry: Entry) {
-        if self.entries.capacity() == 0 {
-            // What is not touched costs nothing, and to grow would mean to copy.
-            self.entries.reserve_exact(RECENT_MAX);
-        }
-        self.entries.push(entry);
-        self.next = self.entries.len() % RECENT_MAX;
+        self.entries[self.next] = [position.0, allocated_at.0, locked_until.0, previous.0];
+        self.next = (self.next + 1) % RECENT_MAX;
     }
 
     /// By this clock, the allocation before the one at `position` was at `local_at`.
@@ -83,13 +70,16 @@ impl Recent {
 
     /// What was before the allocation whose record is at `position`, if that is still known.
     pub(crate) fn before(&self, position: Position) -> Option<Before> {
+        // Positions rise within each part; the second is all zeros until the ring has been filled.
         let (newer, older) = self.entries.split_at(self.next);
+        let older = if older.first()?[0] == 0 { &[] } else { older };
         let find = |entries: &[Entry]| {
-            let place = entries.binary_search_by_key(&position, |entry| entry.position).ok()?;
+            let place = entries.binary_search_by_key(&position.0, |entry| entry[0]).ok()?;
             entries.get(place).copied()
         };
-        let Entry { allocated_at, locked_until, previous, .. } =
-            find(newer).or_else(|| find(older))?;
+        let [_, allocated_at, locked_until, previous] = find(newer).or_else(|| find(older))?;
+        let (allocated_at, locked_until) = (Millis(allocated_at), Millis(locked_until));
+        let previous = Position(previous);
         let local_at = self.told.get(&position).copied().unwrap_or(allocated_at);
         Some(Before { allocated_at, local_at, locked_until, position: previous })
     }
