@@ -24,7 +24,19 @@ const FENCES: &[(&str, &[&str])] = &[
     ("ringwell-engine", &["ringwell-core", "ringwell-journal"]),
     ("ringwell-directory", &["ringwell-core"]),
     ("ringwell-store", &["ringwell-core", "ringwell-directory"]),
-    ("ringwell-admin", &["ringwell-core", "ringwell-directory", "ringwell-store", "ringwell-plan"]),
+    (
+        "ringwell-admin",
+        &[
+            "ringwell-calls",
+            "ringwell-core",
+            "ringwell-directory",
+            "ringwell-engine",
+            "ringwell-node",
+            "ringwell-plan",
+            "ringwell-store",
+            "ringwell-wire",
+        ],
+    ),
     ("ringwell-mesh", &["ringwell-core"]),
     (
         "ringwell-node",

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::Request;
-use axum::http::{Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use percent_encoding::percent_decode_str;
 use ringwell_directory::{TokenHash, TokenHashes};
 use ringwell_store::{Grant, Role, Store, StoreError};
@@ -106,12 +106,19 @@ impl Door {
     }
 }
 
-/// The token in the head of a request.
+/// The token of `Authorization: Bearer TOKEN`.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
+}
+
+/// The token in the head of a request, for which the published API needs no scheme.
 pub(crate) fn in_head(request: &Request) -> Option<String> {
-    let header = request.headers().get(header::AUTHORIZATION);
-    let header = header.and_then(|value| value.to_str().ok());
-    let header = header.map(|value| value.strip_prefix("Bearer ").unwrap_or(value).to_owned());
-    header.or_else(|| in_query(request.uri()))
+    let headers = request.headers();
+    let whole = || headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    let token = bearer(headers).or_else(whole).and_then(|token| str::from_utf8(token).ok());
+    token.map(str::to_owned).or_else(|| in_query(request.uri()))
 }
 
 /// The token that the published API allows in a query.

@@ -5,9 +5,12 @@
 //! Source: docs/spec/management.md.
 
 mod access;
+mod data_port;
 mod gate;
+mod health;
 mod limit;
 mod live;
+mod metrics;
 mod numbering;
 mod problem;
 mod published;
@@ -26,6 +29,7 @@ use ringwell_directory::TokenHashes;
 use ringwell_store::Store;
 
 use access::Door;
+pub use data_port::data_port;
 use gate::Gate;
 pub use gate::Recognized;
 pub use live::{Later, Live, PoolLoad, PoolState};

@@ -2,6 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use ringwell_node::{AskError, GiveError};
 use ringwell_store::{Refusal, StoreError};
 use serde::Serialize;
 
@@ -40,6 +41,10 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
     pub(crate) fn too_many(seconds: u64) -> Self {
         let detail = "too many management requests: wait, then ask again";
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, detail);
@@ -63,6 +68,23 @@ impl Problem {
         let detail = "the directory's database does not answer: see whether what you asked for was \
                       done, then ask again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+}
+
+impl From<AskError> for Problem {
+    fn from(error: AskError) -> Self {
+        Self::unavailable(error.to_string())
+    }
+}
+
+impl From<GiveError> for Problem {
+    fn from(error: GiveError) -> Self {
+        let status = match error {
+            GiveError::Unknown(_) => StatusCode::BAD_REQUEST,
+            GiveError::Conflict(_) => StatusCode::CONFLICT,
+            GiveError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self::new(status, error.to_string())
     }
 }
 

@@ -98,7 +98,8 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         // The server is up; that nobody reads what it says is no reason to stop it.
         let _ = io::stdout().lock().write_all(story.tell(addresses).as_bytes());
     };
-    ringwell_node::serve(config, directory, None, Directories::default(), Box::new(tell))?;
+    let routes = crate::serve::routes(&config);
+    ringwell_node::serve(config, directory, None, Directories::default(), routes, Box::new(tell))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 
 use ringwell_directory::{Cluster, Config, Directory, Fault, Overrides, RingPoolKey, load};
-use ringwell_node::{Directories, Membership, disk, live};
+use ringwell_node::{Directories, Membership, Routes, disk, live};
 
 use crate::args::Serve;
 use crate::{directory, logs};
@@ -83,8 +84,15 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
             kept.follow(handle, &config)?;
         }
     }
-    ringwell_node::serve(config, directory, member, directories, Box::new(|_| ()))?;
+    let routes = routes(&config);
+    ringwell_node::serve(config, directory, member, directories, routes, Box::new(|_| ()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What operators find at the addresses of clients.
+pub(crate) fn routes(config: &Config) -> Routes {
+    let hashes = config.management.token_sha256.clone();
+    Arc::new(move |node| ringwell_admin::data_port(node, hashes.clone()))
 }
 
 /// The configuration at `path`; or the exit code, after its faults were printed.

@@ -21,7 +21,8 @@ use tokio::sync::watch;
 
 pub(crate) use self::age::renew;
 use self::replays::Replays;
-pub(crate) use self::webhook::post as webhook;
+pub use self::webhook::PushError;
+pub(crate) use self::webhook::push as webhook;
 use crate::live;
 use crate::shard::ShardThread;
 

@@ -17,7 +17,8 @@ use std::sync::PoisonError;
 
 use ringwell_directory::{Directory, Owners};
 
-pub(crate) use self::give::{Given, abort, give, resume};
+pub use self::give::Given;
+pub(crate) use self::give::{abort, give, resume};
 pub(crate) use self::learn::{learn, learn_from, tell_all};
 pub(crate) use self::take::{abandon, adopt, adopt_here, prepare, take};
 pub(crate) use self::words::{Adopted, Leaving, Prepared, Told};

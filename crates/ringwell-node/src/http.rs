@@ -28,11 +28,12 @@ use tower::ServiceExt;
 use crate::clock::coarse_time;
 use crate::conn::{Open, Order, Phase, Watched};
 use crate::edge::Edge;
+use crate::handle::Unread;
 use crate::link::tls::Tls;
 use crate::listen::Listener;
 use crate::memory::Room;
 use crate::shard::ShardThread;
-use crate::{admin, api, link, node, site};
+use crate::{api, link, node, site};
 
 /// After the kernel refused a new connection (no descriptors left), wait this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -375,20 +376,24 @@ async fn manage(
     request: Request<Incoming>,
     admin: &Router,
 ) -> Response<AnswerBody> {
-    let (head, body) = request.into_parts();
-    let answered = match read_body(thread, body).await {
-        Ok((body, _room)) => {
-            admin.clone().oneshot(Request::from_parts(head, axum::body::Body::from(body))).await
-        }
-        Err(error) => Ok(admin::unreadable(&error)),
-    };
-    let mut response = match answered {
+    let (mut head, body) = request.into_parts();
+    let read = read_body(thread, body).await;
+    let is_unread = read.is_err();
+    let (body, _room) = read.unwrap_or_else(|error| {
+        head.extensions.insert(Unread(error));
+        (Bytes::new(), Room::unbounded())
+    });
+    let request = Request::from_parts(head, axum::body::Body::from(body));
+    let mut response = match admin.clone().oneshot(request).await {
         Ok(response) => response.map(AnswerBody::Admin),
         Err(never) => match never {},
     };
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if is_unread {
+        close(&mut response);
+    }
     response
 }
 

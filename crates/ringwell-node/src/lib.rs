@@ -5,7 +5,6 @@
 //! with a current-thread runtime; threads talk by messages and share nothing that changes but a
 //! few flags.
 
-mod admin;
 mod api;
 mod application;
 mod bulk;
@@ -19,6 +18,7 @@ pub mod disk;
 mod edge;
 mod error;
 mod gather;
+mod handle;
 mod handover;
 mod http;
 mod keeping;
@@ -48,12 +48,17 @@ mod throttle;
 mod witness;
 mod writer;
 
+pub use application::PushError;
 pub use clock::Clock;
 pub use error::ServeError;
+pub use handle::{AskError, GiveError, Handle, Routes, SiteStats, Unread};
+pub use handover::Given;
 pub use link::tls::TlsError;
 pub use listen::ListenError;
 pub use live::{Live, LiveError, Orders, PoolAsked, PoolState, live};
 pub use membership::Membership;
 pub use memory::bodies_bytes;
+pub use node::{HistoryState, JournalState, Phase};
 pub use run::{Directories, OnReady, Reload, ReloadSettings, serve};
 pub use start::{Alone, open_alone};
+pub use stats::{JournalStats, LinkStats, Reason, ShardStats};

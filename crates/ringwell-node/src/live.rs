@@ -231,7 +231,7 @@ pub(crate) async fn look_at<T>(
 }
 
 /// Every thread counts the rows that it took in.
-async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'static str, u64)> {
+pub(crate) async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'static str, u64)> {
     let mut counts = [0; Reason::ALL.len()];
     for shard in peers.shards().filter(|shard| node.is_own(*shard)) {
         let (reply, answer) = oneshot::channel();

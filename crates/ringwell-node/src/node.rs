@@ -20,7 +20,7 @@ use crate::site::{Signer, Sites};
 
 /// Where the node is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub enum Phase {
     /// Not in rotation yet.
     Starting,
     /// In rotation.
@@ -31,22 +31,30 @@ pub(crate) enum Phase {
 
 /// How a shard's journal is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JournalState {
+pub enum JournalState {
+    /// It takes what it is given.
     Writing,
+    /// The disk is full.
     Full,
+    /// It takes nothing until a restart.
     Failed,
 }
 
 /// What is known of the part of a shard's history that the start did not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HistoryState {
+pub enum HistoryState {
+    /// Nothing yet.
     Unread,
+    /// All of it can be read.
     Whole,
+    /// Some of it cannot be read.
     Damaged,
 }
 
 impl HistoryState {
-    pub(crate) const fn name(self) -> &'static str {
+    /// As answers call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Unread => "unread",
             Self::Whole => "whole",
@@ -56,7 +64,9 @@ impl HistoryState {
 }
 
 impl JournalState {
-    pub(crate) const fn name(self) -> &'static str {
+    /// As answers call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Writing => "writing",
             Self::Full => "full",

@@ -14,6 +14,7 @@ use tokio::task::{JoinSet, LocalSet};
 
 use crate::clock::Clock;
 use crate::disk::{self, Journal, ServedMap};
+use crate::handle::{Handle, Routes};
 use crate::http::Who;
 use crate::listen::{Listener, Listeners};
 use crate::live::{Orders, carry_out};
@@ -25,8 +26,8 @@ use crate::shard::ShardThread;
 use crate::site::Sites;
 use crate::start::{Believed, Started, start};
 use crate::{
-    Membership, ServeError, admin, application, descriptors, handover, http, keeping, link,
-    messages, proof, reload, site, witness, writer,
+    Membership, ServeError, application, descriptors, handover, http, keeping, link, messages,
+    proof, reload, site, witness, writer,
 };
 
 /// What the shards are told, in this order.
@@ -99,6 +100,7 @@ pub fn serve(
     directory: Directory,
     membership: Option<Membership>,
     mut directories: Directories,
+    routes: Routes,
     on_ready: OnReady,
 ) -> Result<(), ServeError> {
     let durability = match config.durability {
@@ -119,7 +121,7 @@ pub fn serve(
     let (course, told) = watch::channel(Course::Begin);
     let (reports, told_by_shards) = mpsc::unbounded_channel();
     let mut reported = Reported { reports: told_by_shards, ended: 0 };
-    let tells = Tells { told, reports };
+    let tells = Tells { routes, told, reports };
     let Running { node, threads, listeners, links: _links, peers } =
         start_threads(config, directory, (membership, owners), &settings, &tells)?;
     drop(tells);
@@ -198,8 +200,9 @@ struct Running {
     peers: Peers,
 }
 
-/// How the node and its shards talk about its life.
+/// How the node and its shards talk about its life, and what clients find at them.
 struct Tells {
+    routes: Routes,
     told: watch::Receiver<Course>,
     reports: mpsc::UnboundedSender<Report>,
 }
@@ -253,6 +256,7 @@ fn start_threads(
             started,
             listeners: bound.next().unwrap_or_default(),
             links: bound_links.next().unwrap_or_default(),
+            routes: Arc::clone(&tells.routes),
             queue,
             told: tells.told.clone(),
             reports: tells.reports.clone(),
@@ -400,6 +404,7 @@ struct ShardPlan {
     started: Started,
     listeners: Vec<Listener>,
     links: Vec<Listener>,
+    routes: Routes,
     queue: mpsc::Receiver<Message>,
     told: watch::Receiver<Course>,
     reports: mpsc::UnboundedSender<Report>,
@@ -423,11 +428,22 @@ fn spawn(plan: ShardPlan) -> Result<JoinHandle<Result<(), ServeError>>, ServeErr
 
 /// A shard's life on its thread.
 async fn live(plan: ShardPlan) -> Result<(), ServeError> {
-    let ShardPlan { node, clock, mut peers, started, listeners, links, queue, mut told, reports } =
-        plan;
+    let ShardPlan {
+        node,
+        clock,
+        mut peers,
+        started,
+        listeners,
+        links,
+        routes,
+        queue,
+        mut told,
+        reports,
+    } = plan;
     let Started { shard, engine, journal, flushed, lengthened } = started;
     let ways = link::to_others(&node, shard, &mut peers);
-    let admin = admin::router(Arc::clone(&node), peers.clone(), clock.clone());
+    let handle = Handle { node: Arc::clone(&node), peers: peers.clone(), clock: clock.clone() };
+    let admin = routes(handle);
     let links_out = ways.iter().map(|way| Rc::clone(&way.link)).collect();
     let thread = Rc::new(ShardThread::new(shard, node, engine, clock, peers, links_out));
     // Before anything asks for older history and so has it indexed.

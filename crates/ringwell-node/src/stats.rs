@@ -31,19 +31,28 @@ impl Counter {
 
 /// Why an overflow number went out, or none at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub enum Reason {
+    /// All numbers of the pool are locked out, or the pool is held.
     Exhausted,
+    /// No answer by the deadline.
     Late,
+    /// A queue or the group that gathers is full.
     Busy,
+    /// The disk is full.
     JournalFull,
+    /// The journal takes nothing until a restart.
     JournalFailed,
+    /// The link had no place in time.
     Paced,
+    /// No connection, or no answer that can be read.
     Unreachable,
+    /// The owner does not own the pool.
     Moved,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 8] = [
+    /// All of them, in the order of counts.
+    pub const ALL: [Self; 8] = [
         Self::Exhausted,
         Self::Late,
         Self::Busy,
@@ -55,7 +64,8 @@ impl Reason {
     ];
 
     /// As metrics call it.
-    pub(crate) const fn name(self) -> &'static str {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Exhausted => "exhausted",
             Self::Late => "late",
@@ -179,54 +189,77 @@ impl Stats {
 
 /// A copy of a shard's counts, for `/metrics`.
 #[derive(Clone, Debug)]
-pub(crate) struct ShardStats {
-    pub(crate) shard: u16,
+pub struct ShardStats {
+    /// The shard.
+    pub shard: u16,
     /// Name, help, value.
-    pub(crate) counters: Vec<(&'static str, &'static str, u64)>,
-    pub(crate) overflow: [u64; Reason::ALL.len()],
-    pub(crate) latency: Histogram<u64>,
+    pub counters: Vec<(&'static str, &'static str, u64)>,
+    /// Rows that this thread took in and that got no number of their own, by [`Reason::ALL`].
+    pub overflow: [u64; Reason::ALL.len()],
+    /// From a request's last byte to its answer, in microseconds.
+    pub latency: Histogram<u64>,
     /// Of this thread to the shards of other nodes.
-    pub(crate) links: Vec<LinkStats>,
-    pub(crate) connections: usize,
-    pub(crate) engine: Counts,
-    pub(crate) answers: usize,
-    pub(crate) numbers: usize,
-    pub(crate) journal: JournalStats,
+    pub links: Vec<LinkStats>,
+    /// Open now.
+    pub connections: usize,
+    /// What the engine counts.
+    pub engine: Counts,
+    /// Rows of repeatable batches whose answers are remembered.
+    pub answers: usize,
+    /// Numbers in rotation.
+    pub numbers: usize,
+    /// How its journal does.
+    pub journal: JournalStats,
 }
 
 /// How a thread's link to a shard of another node does.
 #[derive(Clone, Debug)]
-pub(crate) struct LinkStats {
+pub struct LinkStats {
     /// The shard that is asked.
-    pub(crate) shard: u16,
+    pub shard: u16,
     /// Its node.
-    pub(crate) node: String,
-    pub(crate) window: f64,
-    pub(crate) in_flight: u32,
-    pub(crate) waiting: u32,
-    pub(crate) is_shut: bool,
-    pub(crate) last_ping: Option<Duration>,
-    pub(crate) connections: u32,
-    pub(crate) connects: u64,
-    pub(crate) requests: u64,
-    pub(crate) slow: u64,
-    pub(crate) lost: u64,
-    pub(crate) paced_rows: u64,
-    pub(crate) late_released: u64,
-    pub(crate) latency: Histogram<u64>,
+    pub node: String,
+    /// Sub-requests that may be on their way.
+    pub window: f64,
+    /// Sub-requests on their way.
+    pub in_flight: u32,
+    /// Sub-requests that wait for a place in the window.
+    pub waiting: u32,
+    /// Whether only pings go out.
+    pub is_shut: bool,
+    /// How long the last ping took.
+    pub last_ping: Option<Duration>,
+    /// Open connections.
+    pub connections: u32,
+    /// Connections made.
+    pub connects: u64,
+    /// Sub-requests sent.
+    pub requests: u64,
+    /// Sub-requests whose answer was slow.
+    pub slow: u64,
+    /// Sub-requests without an answer in time.
+    pub lost: u64,
+    /// Rows that pacing answered with overflow.
+    pub paced_rows: u64,
+    /// Numbers given back because they came too late.
+    pub late_released: u64,
+    /// From a sub-request to its answer, in microseconds.
+    pub latency: Histogram<u64>,
 }
 
 /// How a shard's journal does.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct JournalStats {
+pub struct JournalStats {
     /// Bytes of the segments that are kept.
-    pub(crate) kept: u64,
+    pub kept: u64,
     /// History that the start did not read: 0 not read yet, 1 whole, 2 damaged.
-    pub(crate) history: u64,
-    pub(crate) groups: u64,
-    pub(crate) bytes: u64,
+    pub history: u64,
+    /// Groups of records that were stored.
+    pub groups: u64,
+    /// Bytes that were stored.
+    pub bytes: u64,
     /// 0 writing, 1 full, 2 failed.
-    pub(crate) state: u64,
+    pub state: u64,
 }
 
 impl Stats {

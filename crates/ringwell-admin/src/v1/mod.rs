@@ -4,25 +4,31 @@
 //! numbers. A pool of another network is to a visitor as if it were not there.
 
 mod access;
+mod attribution;
 mod lists;
+mod moves;
 mod networks;
 mod numbers;
 mod openapi;
+pub(crate) mod overflow;
 mod pools;
 mod purchases;
+mod release;
+mod shards;
 mod sizing;
 
 use axum::Router;
 use axum::extract::Query;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::routing::{delete, get, post, put};
 use ringwell_core::{NumberRange, PoolId, PromoNumber};
+use ringwell_node::Handle;
 use ringwell_store::{Change, Pool, Role};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::Context;
-use crate::access::Visitor;
+use crate::access::{Visitor, bearer};
 use crate::numbering;
 use crate::problem::Problem;
 pub use openapi::openapi;
@@ -54,6 +60,17 @@ pub(crate) fn routes() -> Router<Context> {
         .route("/v1/tokens/{id}", delete(access::revoke))
         .route("/v1/audit", get(access::audit))
         .route("/v1/openapi.json", get(openapi::show))
+}
+
+/// What needs the shards alone, below `/v1`.
+pub(crate) fn of_the_shards() -> Router<Handle> {
+    Router::new()
+        .route("/attributions", get(attribution::get))
+        .route("/overflow", get(overflow::overflow))
+        .route("/pools/{id}/state", get(overflow::state))
+        .route("/releases", post(release::post))
+        .route("/shards", get(shards::get))
+        .route("/shards/moves", post(moves::post).delete(moves::delete))
 }
 
 /// How a change is to be made.
@@ -94,8 +111,7 @@ impl Page {
 
 /// Lets in who shows a bearer token of at least `role`.
 async fn enter(context: &Context, headers: &HeaderMap, role: Role) -> Result<Visitor, Problem> {
-    let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = header.and_then(|value| value.strip_prefix("Bearer "));
+    let token = bearer(headers).and_then(|token| str::from_utf8(token).ok());
     Ok(context.door.enter(token, role, None).await?)
 }
 

@@ -6,9 +6,8 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
+use bytes::Bytes;
 use hmac::{Hmac, Mac};
 use ringwell_core::PoolId;
 use ringwell_directory::{RingPool, pool_from_json};
@@ -17,7 +16,7 @@ use serde_json::value::RawValue;
 use sha2::Sha256;
 
 use super::Application;
-use crate::admin::{Admin, Problem};
+use crate::handle::Handle;
 use crate::handover::to_its_end;
 use crate::live;
 
@@ -36,32 +35,47 @@ struct Pushed<'a> {
     removed: Option<u64>,
 }
 
-pub(crate) async fn post(
-    State(admin): State<Admin>,
-    headers: HeaderMap,
+/// Why a change was not taken; in words for the application's programmer.
+#[derive(Debug, thiserror::Error)]
+pub enum PushError {
+    /// The node is not configured for it.
+    #[error("no changes are taken: application.webhook_secret_file is not set")]
+    NotConfigured,
+    /// The signature or its time is wrong.
+    #[error(
+        "send Ringwell-Timestamp: SECONDS, of now, and Ringwell-Signature: sha256=HEX, the \
+         HMAC-SHA256 of TIMESTAMP.BODY under the shared secret"
+    )]
+    Unsigned,
+    /// The body cannot be used.
+    #[error("{0}")]
+    Malformed(String),
+    /// The pool stays as it was.
+    #[error("{0}")]
+    Refused(String),
+}
+
+pub(crate) async fn push(
+    handle: Handle,
+    headers: &HeaderMap,
     body: Bytes,
-) -> Result<StatusCode, Problem> {
-    let application = admin.node.application.as_ref();
+) -> Result<(), PushError> {
+    let application = handle.node.application.as_ref();
     let secret = application.and_then(|application| application.settings.webhook_secret.as_ref());
     let (Some(application), Some(secret)) = (application, secret) else {
-        let detail = "no changes are taken: application.webhook_secret_file is not set";
-        return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+        return Err(PushError::NotConfigured);
     };
     let now = unix_seconds();
-    let Some((seconds, signature)) = signed(secret.reveal(), &headers, &body, now) else {
-        return Err(Problem::new(
-            StatusCode::UNAUTHORIZED,
-            "send Ringwell-Timestamp: SECONDS, of now, and Ringwell-Signature: sha256=HEX, the \
-             HMAC-SHA256 of TIMESTAMP.BODY under the shared secret",
-        ));
-    };
+    let signed = signed(secret.reveal(), headers, &body, now);
+    let (seconds, signature) = signed.ok_or(PushError::Unsigned)?;
+    let malformed = |text: &str| PushError::Malformed(text.to_owned());
     let pushed: Pushed<'_> = serde_json::from_slice(&body)
-        .map_err(|_| Problem::bad_request("the body is {\"ring_pool\":{…}} or {\"removed\":17}"))?;
+        .map_err(|_| malformed("the body is {\"ring_pool\":{…}} or {\"removed\":17}"))?;
     let put = pushed.ring_pool.map(|pool| pool_from_json(pool.get().as_bytes())).transpose();
-    let put = put.map_err(Problem::bad_request)?;
+    let put = put.map_err(PushError::Malformed)?;
     let removed: Vec<PoolId> = pushed.removed.map(PoolId).into_iter().collect();
     if put.is_some() != removed.is_empty() {
-        return Err(Problem::bad_request("either ring_pool or removed"));
+        return Err(malformed("either ring_pool or removed"));
     }
     let application = Arc::clone(application);
     // A client that hangs up does not cut a change in two.
@@ -73,16 +87,14 @@ pub(crate) async fn post(
         if !is_new.map_err(|error| error.to_string())? {
             return Err(COPIED.to_owned());
         }
-        carry_out(&admin, &application, put, &removed).await
+        carry_out(&handle, &application, put, &removed).await
     });
     let taken = taken.await.unwrap_or_else(|| Err("the node is stopping".to_owned()));
-    taken
-        .map(|()| StatusCode::NO_CONTENT)
-        .map_err(|reason| Problem::new(StatusCode::CONFLICT, reason))
+    taken.map_err(PushError::Refused)
 }
 
 async fn carry_out(
-    admin: &Admin,
+    handle: &Handle,
     application: &Application,
     put: Option<RingPool>,
     removed: &[PoolId],
@@ -90,10 +102,10 @@ async fn carry_out(
     let changed = put.iter().map(RingPool::id).chain(removed.iter().copied());
     changed.for_each(|pool| application.forget(pool));
     // One that the configuration or a database has stays theirs.
-    let directory = admin.node.directory();
+    let directory = handle.node.directory();
     let is_given = |pool| application.has_given(pool) || directory.pool(pool).is_none();
     let given = put.as_ref().map(RingPool::id).filter(|pool| is_given(*pool));
-    live::take(&admin.node, &admin.peers, put.into_iter().collect(), removed).await?;
+    live::take(&handle.node, &handle.peers, put.into_iter().collect(), removed).await?;
     if let Some(pool) = given {
         application.gave(pool);
     }

@@ -36,7 +36,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// What has moved.
 #[derive(Debug, Serialize)]
-pub(crate) struct Given {
+pub struct Given {
     buckets: usize,
     ring_pools: usize,
     /// Numbers of which something was known.

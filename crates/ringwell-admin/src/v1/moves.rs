@@ -5,13 +5,11 @@ use std::collections::BTreeSet;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::StatusCode;
 use ringwell_directory::BUCKETS;
+use ringwell_node::{Given, Handle};
 use serde::Deserialize;
 
-use super::Admin;
-use super::problem::Problem;
-use crate::handover::{self, Given, MoveError};
+use crate::problem::Problem;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,43 +19,19 @@ struct Wanted {
     to: u16,
 }
 
-pub(crate) async fn post(State(admin): State<Admin>, body: Bytes) -> Result<Json<Given>, Problem> {
+pub(crate) async fn post(State(node): State<Handle>, body: Bytes) -> Result<Json<Given>, Problem> {
     let wanted: Wanted = serde_json::from_slice(&body).map_err(|_| {
         Problem::bad_request("the body is {\"buckets\":\"0-15,20\",\"to\":3}: buckets and a shard")
     })?;
     let buckets = parse_buckets(&wanted.buckets).ok_or_else(|| {
         Problem::bad_request("buckets: numbers and ranges from 0 to 1023, as in 0-15,20")
     })?;
-    // A client that hangs up does not stop a move half way.
-    let given =
-        tokio::spawn(
-            async move { handover::give(&admin.node, &admin.peers, buckets, wanted.to).await },
-        );
-    let given = given.await.map_err(|_| Problem::unavailable("the node is stopping"))?;
-    given.map(Json).map_err(|error| Problem::new(status(&error), error.to_string()))
+    Ok(Json(node.give(buckets, wanted.to).await?))
 }
 
 /// Takes back what is on its way and does not arrive.
-pub(crate) async fn delete(State(admin): State<Admin>) -> Result<Json<Given>, Problem> {
-    let back = tokio::spawn(async move { handover::abort(&admin.node, &admin.peers).await });
-    let back = back.await.map_err(|_| Problem::unavailable("the node is stopping"))?;
-    back.map(Json).map_err(|error| Problem::new(status(&error), error.to_string()))
-}
-
-fn status(error: &MoveError) -> StatusCode {
-    match error {
-        MoveError::NoBucket(_) | MoveError::NoShard(_) => StatusCode::BAD_REQUEST,
-        MoveError::NoCluster
-        | MoveError::Elsewhere { .. }
-        | MoveError::NotTaken { .. }
-        | MoveError::Busy(_)
-        | MoveError::NothingLeaves
-        | MoveError::NotTakenBack { .. }
-        | MoveError::Change(_) => StatusCode::CONFLICT,
-        MoveError::NotServing | MoveError::OnTheirWay { .. } | MoveError::Map(_) => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
-    }
+pub(crate) async fn delete(State(node): State<Handle>) -> Result<Json<Given>, Problem> {
+    Ok(Json(node.take_back().await?))
 }
 
 /// `None` if it is no list of buckets.

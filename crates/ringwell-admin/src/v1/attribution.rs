@@ -11,13 +11,11 @@ use axum::http::StatusCode;
 use jiff::Timestamp;
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::{Held, Missing, Moment, Past};
+use ringwell_node::Handle;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
-use tokio::sync::oneshot;
 
-use super::Admin;
-use super::problem::Problem;
-use crate::mesh::Message;
+use crate::problem::Problem;
 
 /// A look-up for a moment further ahead than this is a mistake: clocks differ by less.
 const FUTURE_MAX: Millis = Millis(60_000);
@@ -70,7 +68,7 @@ impl Serialize for Parameters {
 }
 
 pub(crate) async fn get(
-    State(admin): State<Admin>,
+    State(node): State<Handle>,
     wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Json<Attribution>, Problem> {
     let Query(wanted) = wanted
@@ -94,8 +92,8 @@ pub(crate) async fn get(
             moment(now)
         )));
     }
-    let directory = admin.node.directory();
-    let (past, unreachable_shards) = holder(&admin, number, at).await?;
+    let directory = node.directory();
+    let (past, unreachable_shards) = holder(&node, number, at).await?;
     let Past { held, missing } = past;
     let overflow = directory.overflow_pools(number);
     // It was somebody's own once, before it became everybody's.
@@ -143,14 +141,14 @@ impl Allocation {
 /// What the shards know together, and which shards of other nodes could not be asked. The number's
 /// owner must be among those that answer.
 async fn holder(
-    admin: &Admin,
+    node: &Handle,
     number: PromoNumber,
     at: Millis,
 ) -> Result<(Past, Vec<u16>), Problem> {
-    let directory = admin.node.directory();
+    let directory = node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let owner = pool.map(ringwell_directory::Entry::shard);
-    let (answers, unreachable) = ask_all(admin, number, Moment::Wall(at), owner).await?;
+    let (answers, unreachable) = ask_all(node, number, Moment::Wall(at), owner).await?;
     let missing = answers.iter().find_map(|(_, past)| past.missing);
     let held = |(shard, past): (u16, Past)| past.held.map(|held| (shard, held));
     let answers: Vec<(u16, Held)> = answers.into_iter().filter_map(held).collect();
@@ -159,7 +157,7 @@ async fn holder(
         // Clocks of nodes differ, but the owner knows which allocation is the newest. The record
         // lies where it was made, under the time of that node's clock.
         let then = Moment::Shard(told.allocated_at);
-        let (there, _) = ask_all(admin, number, then, owner).await?;
+        let (there, _) = ask_all(node, number, then, owner).await?;
         let is_it = |held: &Held| held.pool.is_some() && held.allocated_at == told.allocated_at;
         let record = there.into_iter().filter_map(|(_, past)| past.held).find(is_it);
         let (pool, params) = record.map(|held| (held.pool, held.params)).unwrap_or_default();
@@ -181,25 +179,16 @@ async fn holder(
 
 /// What each shard says, and which of other nodes could not be asked.
 async fn ask_all(
-    admin: &Admin,
+    node: &Handle,
     number: PromoNumber,
     at: Moment,
     owner: Option<u16>,
 ) -> Result<(Vec<(u16, Past)>, Vec<u16>), Problem> {
-    let mut asked = Vec::new();
-    for shard in admin.peers.shards() {
-        let (reply, answer) = oneshot::channel();
-        if !admin.peers.send(shard, Message::Attribution { number, at, reply }) {
-            return Err(Problem::unavailable("a shard is busy; try again"));
-        }
-        asked.push((shard, answer));
-    }
     let (mut answers, mut unreachable) = (Vec::new(), Vec::new());
-    for (shard, answer) in asked {
-        let is_own = admin.node.shards().any(|own| own == shard);
-        match answer.await.map_err(|_| Problem::unavailable("a shard has stopped"))? {
+    for (shard, answer) in node.attribution(number, at).await? {
+        match answer {
             Ok(past) => answers.push((shard, past)),
-            Err(reason) if is_own => {
+            Err(reason) if node.is_own(shard) => {
                 return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, reason));
             }
             Err(reason) if owner == Some(shard) => return Err(Problem::unavailable(reason)),
@@ -212,11 +201,11 @@ async fn ask_all(
 /// When the newest allocation of `number` was, in the shard time of its node, if that is the one of
 /// which a look-up has said `wall`.
 pub(super) async fn newest_at(
-    admin: &Admin,
+    node: &Handle,
     number: PromoNumber,
     wall: Millis,
 ) -> Result<Option<Millis>, Problem> {
-    let (past, _) = holder(admin, number, Millis(u64::MAX)).await?;
+    let (past, _) = holder(node, number, Millis(u64::MAX)).await?;
     let held = past.held.filter(|held| held.allocated_wall == wall);
     Ok(held.map(|held| held.allocated_at))
 }

@@ -3,7 +3,6 @@
 //! Answers for pools of a file and of a database alike: both ask the shards of this node.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -11,17 +10,13 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use jiff::Timestamp;
 use ringwell_core::{Millis, PoolId};
+use ringwell_node::Handle;
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 
-use super::Admin;
-use super::problem::Problem;
-use crate::live::{asked, look_at};
-use crate::look::Look;
-use crate::mesh::Message;
+use crate::problem::Problem;
 
 /// Pools that are listed unless asked otherwise, and that metrics name.
-pub(super) const TOP: usize = 10;
+pub(crate) const TOP: usize = 10;
 
 /// More than anyone reads; bounds what an answer may cost.
 const TOP_MAX: usize = 1000;
@@ -39,8 +34,8 @@ pub(crate) struct Listed {
 
 /// A pool's counts since the start of this process.
 #[derive(Debug, Serialize)]
-pub(super) struct Overflow {
-    pub(super) ring_pool_id: u64,
+pub(crate) struct Overflow {
+    pub(crate) ring_pool_id: u64,
     name: Option<String>,
     /// In rotation; absent if a shard of another node has the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,7 +52,7 @@ pub(super) struct Overflow {
 }
 
 impl Overflow {
-    pub(super) const fn rows(&self) -> u64 {
+    pub(crate) const fn rows(&self) -> u64 {
         self.exhausted + self.not_served
     }
 }
@@ -77,30 +72,22 @@ pub(crate) struct Now {
 }
 
 pub(crate) async fn overflow(
-    State(admin): State<Admin>,
+    State(node): State<Handle>,
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Json<Listed>, Problem> {
     let top = query.ok().map(|Query(wanted)| wanted.top.unwrap_or(TOP));
     let top = top.filter(|top| (1..=TOP_MAX).contains(top));
     let top = top.ok_or_else(|| Problem::bad_request("top is a number from 1 to 1000"))?;
-    Ok(Json(Listed { ring_pools: most_overflowing(&admin, top).await }))
+    Ok(Json(Listed { ring_pools: most_overflowing(&node, top).await }))
 }
 
 /// The pools with most overflow rows, at most `top` of them.
-pub(super) async fn most_overflowing(admin: &Admin, top: usize) -> Vec<Overflow> {
-    let mut not_served: BTreeMap<PoolId, u64> = BTreeMap::new();
-    for shard in admin.node.shards() {
-        let (reply, answer) = oneshot::channel();
-        let look = Message::Look(Look::MostRefused { pools: top, reply });
-        admin.peers.send_when_there_is_room(shard, look).await;
-        for (pool, rows) in answer.await.unwrap_or_default() {
-            *not_served.entry(pool).or_default() += rows;
-        }
-    }
+pub(crate) async fn most_overflowing(node: &Handle, top: usize) -> Vec<Overflow> {
+    let mut not_served = node.most_refused(top).await;
     let mut found: Vec<Overflow> = Vec::new();
-    let directory = admin.node.directory();
+    let directory = node.directory();
     let name = |pool| directory.pool(pool).and_then(|pool| pool.name().map(str::to_owned));
-    for pool in asked(&admin.node, &admin.peers).await {
+    for pool in node.asked().await {
         let not_served = not_served.remove(&pool.pool).unwrap_or_default();
         if pool.exhausted == 0 && not_served == 0 {
             continue;
@@ -133,7 +120,7 @@ pub(super) async fn most_overflowing(admin: &Admin, top: usize) -> Vec<Overflow>
 }
 
 pub(crate) async fn state(
-    State(admin): State<Admin>,
+    State(node): State<Handle>,
     Path(id): Path<String>,
 ) -> Result<Json<Now>, Problem> {
     let not_here = || {
@@ -141,10 +128,8 @@ pub(crate) async fn state(
         Problem::new(StatusCode::NOT_FOUND, detail)
     };
     let pool = id.parse().map(PoolId).map_err(|_| not_here())?;
-    let look = |place, reply| Look::State { place, reply };
-    let found = look_at(&admin.node, &admin.peers, pool, look).await.flatten();
-    let state = found.ok_or_else(not_here)?;
-    let directory = admin.node.directory();
+    let state = node.state(pool).await.ok_or_else(not_here)?;
+    let directory = node.directory();
     Ok(Json(Now {
         ring_pool_id: pool.0,
         name: directory.pool(pool).and_then(|pool| pool.name().map(str::to_owned)),

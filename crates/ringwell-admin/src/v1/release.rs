@@ -4,13 +4,11 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use ringwell_core::{Millis, PromoNumber};
+use ringwell_node::{AskError, Handle};
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 
-use super::Admin;
 use super::attribution::{newest_at, parse_moment, parse_number};
-use super::problem::Problem;
-use crate::mesh::Message;
+use crate::problem::Problem;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,7 +24,7 @@ pub(crate) struct Released {
 }
 
 pub(crate) async fn post(
-    State(admin): State<Admin>,
+    State(node): State<Handle>,
     body: Bytes,
 ) -> Result<Json<Released>, Problem> {
     let wanted: Wanted = serde_json::from_slice(&body).map_err(|_| {
@@ -41,7 +39,7 @@ pub(crate) async fn post(
         Some(Some(at)) => Some(at),
         Some(None) => return Err(Problem::bad_request("allocated_at: not a point in time")),
     };
-    let directory = admin.node.directory();
+    let directory = node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let Some(owner) = pool else {
         return Err(Problem::new(
@@ -49,31 +47,27 @@ pub(crate) async fn post(
             "the number is in no ring pool's rotation",
         ));
     };
-    let mut released = release(&admin, owner.shard(), number, allocated_at).await?;
+    let mut released = release(&node, owner.shard(), number, allocated_at).await?;
     if let Some(wall) = allocated_at.filter(|_| !released) {
         // Look-ups name moments of the wall clock; the shard's own time may be another.
-        let at = newest_at(&admin, number, wall).await?.filter(|at| *at != wall);
+        let at = newest_at(&node, number, wall).await?.filter(|at| *at != wall);
         if at.is_some() {
-            released = release(&admin, owner.shard(), number, at).await?;
+            released = release(&node, owner.shard(), number, at).await?;
         }
     }
     Ok(Json(Released { number: number.to_string(), released }))
 }
 
 async fn release(
-    admin: &Admin,
+    node: &Handle,
     shard: u16,
     number: PromoNumber,
     allocated_at: Option<Millis>,
 ) -> Result<bool, Problem> {
-    let (reply, answer) = oneshot::channel();
-    let message = Message::Release { number, allocated_at, reply };
-    if !admin.peers.send(shard, message) {
-        return Err(Problem::unavailable("the shard is busy; try again"));
-    }
-    match answer.await {
+    match node.release(shard, number, allocated_at).await {
+        Err(AskError::Busy) => Err(Problem::unavailable("the shard is busy; try again")),
         Ok(Ok(released)) => Ok(released),
-        Ok(Err(_)) | Err(_) => Err(Problem::unavailable(
+        Ok(Err(_)) | Err(AskError::Stopped) => Err(Problem::unavailable(
             "the number's shard did not do it: its journal takes no writes, or its node cannot \
                  be reached; /readyz and /v1/shards say why",
         )),

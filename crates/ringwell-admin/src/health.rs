@@ -3,10 +3,8 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use ringwell_node::{Handle, HistoryState, JournalState, Phase};
 use serde::Serialize;
-
-use super::Admin;
-use crate::node::{HistoryState, JournalState, Phase};
 
 #[derive(Serialize)]
 pub(crate) struct Health {
@@ -35,24 +33,24 @@ pub(crate) struct Readiness {
     histories: Vec<&'static str>,
 }
 
-pub(crate) async fn healthz(State(admin): State<Admin>) -> Json<Health> {
-    let directory = admin.node.directory();
-    let age = admin.node.directory_age();
+pub(crate) async fn healthz(State(node): State<Handle>) -> Json<Health> {
+    let directory = node.directory();
+    let age = node.directory_age();
     Json(Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),
-        durability: admin.node.durability.to_string(),
+        durability: node.durability(),
         shards: directory.shards(),
         ring_pools: directory.pool_count(),
         numbers: directory.number_count(),
         directory_age_ms: age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-        wall_ahead_ms: admin.clock.clocks().wall_less_shard(),
+        wall_ahead_ms: node.wall_ahead_ms(),
     })
 }
 
-pub(crate) async fn readyz(State(admin): State<Admin>) -> (StatusCode, Json<Readiness>) {
-    let phase = admin.node.phase();
-    let is_writing = admin.node.journals().all(|(_, state)| state == JournalState::Writing);
+pub(crate) async fn readyz(State(node): State<Handle>) -> (StatusCode, Json<Readiness>) {
+    let phase = node.phase();
+    let is_writing = node.journals().all(|(_, state)| state == JournalState::Writing);
     let ready = phase == Phase::Serving && is_writing;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let phase = match phase {
@@ -60,8 +58,8 @@ pub(crate) async fn readyz(State(admin): State<Admin>) -> (StatusCode, Json<Read
         Phase::Serving => "serving",
         Phase::Draining => "draining",
     };
-    let durability = admin.node.durability.to_string();
-    let journals = admin.node.journals().map(|(_, state)| state.name()).collect();
-    let histories = admin.node.histories().map(HistoryState::name).collect();
+    let durability = node.durability();
+    let journals = node.journals().map(|(_, state)| state.name()).collect();
+    let histories = node.histories().map(HistoryState::name).collect();
     (status, Json(Readiness { ready, phase, durability, journals, histories }))
 }

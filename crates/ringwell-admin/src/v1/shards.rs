@@ -3,13 +3,10 @@
 use axum::Json;
 use axum::extract::State;
 use ringwell_directory::ClusterNode;
+use ringwell_node::{Handle, JournalState, LinkStats, Membership, Reason, ShardStats};
 use serde::Serialize;
 
-use super::problem::Problem;
-use super::{Admin, stats};
-use crate::Membership;
-use crate::node::JournalState;
-use crate::stats::{LinkStats, Reason, ShardStats};
+use crate::problem::Problem;
 
 #[derive(Serialize)]
 pub(crate) struct Overview {
@@ -66,24 +63,24 @@ struct OfLink {
     p99_ms: f64,
 }
 
-pub(crate) async fn get(State(admin): State<Admin>) -> Result<Json<Overview>, Problem> {
-    let shards = stats(&admin).await?;
-    let membership = admin.node.membership.as_ref();
+pub(crate) async fn get(State(node): State<Handle>) -> Result<Json<Overview>, Problem> {
+    let shards = node.stats().await?;
+    let membership = node.membership();
     Ok(Json(Overview {
         node: membership.map(|membership| membership.own().name.clone()),
         map_version: membership.map(|membership| membership.cluster().version()),
-        moves: admin.node.owners().map(|owners| owners.moves()),
-        shards: shards.iter().map(|shard| OfShard::new(&admin, shard)).collect(),
-        owners: membership.map_or_else(Vec::new, |membership| owners(&admin, membership)),
+        moves: node.moves(),
+        shards: shards.iter().map(|shard| OfShard::new(&node, shard)).collect(),
+        owners: membership.map_or_else(Vec::new, |membership| owners(&node, membership)),
     }))
 }
 
-fn owners(admin: &Admin, membership: &Membership) -> Vec<OfOwner> {
-    let placement = admin.node.directory().placement().clone();
-    let of = |node: &ClusterNode, shard: u16| OfOwner {
+fn owners(node: &Handle, membership: &Membership) -> Vec<OfOwner> {
+    let placement = node.directory().placement().clone();
+    let of = |owner: &ClusterNode, shard: u16| OfOwner {
         shard,
-        node: node.name.clone(),
-        listen: node.listen.iter().map(ToString::to_string).collect(),
+        node: owner.name.clone(),
+        listen: owner.listen.iter().map(ToString::to_string).collect(),
         buckets: ranges(placement.buckets_of(shard)),
     };
     let nodes = membership.cluster().nodes().iter();
@@ -106,13 +103,13 @@ fn ranges(numbers: impl Iterator<Item = u16>) -> String {
 }
 
 impl OfShard {
-    fn new(admin: &Admin, stats: &ShardStats) -> Self {
-        let journal = admin.node.journals().find(|(shard, _)| *shard == stats.shard);
+    fn new(node: &Handle, stats: &ShardStats) -> Self {
+        let journal = node.journals().find(|(shard, _)| *shard == stats.shard);
         let overflow = Reason::ALL.iter().zip(stats.overflow);
         Self {
             shard: stats.shard,
             journal: journal.map_or("failed", |(_, state)| JournalState::name(state)),
-            ring_pools: admin.node.directory().pools_of(stats.shard).count(),
+            ring_pools: node.directory().pools_of(stats.shard).count(),
             numbers: stats.numbers,
             allocations: stats.engine.allocated,
             overflow: overflow.map(|(reason, rows)| (reason.name().into(), rows.into())).collect(),

@@ -1,7 +1,6 @@
 //! `/metrics`: the counts of all shards, as Prometheus reads them.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -14,24 +13,21 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use ringwell_node::{Handle, LinkStats, Reason, ShardStats};
 
-use super::Admin;
-use super::pools::{self, Overflow};
-use super::problem::Problem;
-use crate::node::Node;
-use crate::site::Outcome;
-use crate::stats::{LinkStats, Reason, ShardStats};
+use crate::problem::Problem;
+use crate::v1::overflow::{self, Overflow};
 
 /// Upper bounds of the latency buckets, in microseconds.
 const BUCKETS_US: [u64; 13] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000];
 
-pub(crate) async fn get(State(admin): State<Admin>) -> Result<Response, Problem> {
-    let shards = super::stats(&admin).await?;
-    let overflowing = pools::most_overflowing(&admin, pools::TOP).await;
+pub(crate) async fn get(State(node): State<Handle>) -> Result<Response, Problem> {
+    let shards = node.stats().await?;
+    let overflowing = overflow::most_overflowing(&node, overflow::TOP).await;
     let mut registry = Registry::with_prefix("ringwell");
-    let wall_ahead_ms = admin.clock.clocks().wall_less_shard();
-    let scrape = Scrape { node: admin.node, shards, overflowing, wall_ahead_ms };
+    let wall_ahead_ms = node.wall_ahead_ms();
+    let scrape = Scrape { node, shards, overflowing, wall_ahead_ms };
     registry.register_collector(Box::new(scrape));
     let mut body = String::new();
     text::encode(&mut body, &registry)
@@ -46,7 +42,7 @@ type NoExemplar = [(&'static str, &'static str); 0];
 /// The shards' counts at the moment of a scrape.
 #[derive(Debug)]
 struct Scrape {
-    node: Arc<Node>,
+    node: Handle,
     shards: Vec<ShardStats>,
     /// The pools with most overflow rows; few, so that labels are.
     overflowing: Vec<Overflow>,
@@ -182,23 +178,23 @@ impl Scrape {
 
     /// What became of the requests of web pages.
     fn sites(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let (sites, keys) = (&self.node.sites, &self.node.config.sites);
-        if keys.is_empty() {
+        let sites = self.node.sites();
+        if sites.is_empty() {
             return Ok(());
         }
         let help = "Requests of web pages, by site and outcome";
         let mut family =
             encoder.encode_descriptor("site_requests", help, None, MetricType::Counter)?;
-        for (place, site) in keys.iter().enumerate() {
-            for (outcome, count) in Outcome::ALL.iter().zip(sites.counts(place)) {
-                let labels = [("site", site.key.as_str()), ("outcome", outcome.name())];
-                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        for site in &sites {
+            for (outcome, count) in &site.outcomes {
+                let labels = [("site", site.key.as_str()), ("outcome", *outcome)];
+                ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
             }
         }
         let help = "Visitors of web pages who have not shown yet that they are people";
         let mut gauge =
             encoder.encode_descriptor("site_provisional", help, None, MetricType::Gauge)?;
-        let waiting = i64::try_from(sites.waiting()).unwrap_or(i64::MAX);
+        let waiting = i64::try_from(self.node.sites_waiting()).unwrap_or(i64::MAX);
         ConstGauge::new(waiting).encode(gauge.encode_family(&[("process", "this")])?)
     }
 

@@ -1,0 +1,93 @@
+//! What operators and their programs ask at the addresses of clients: health, metrics, and the part
+//! of `/v1/` that needs the shards alone.
+//!
+//! Owns the paths there. Everything under `/v1/` needs a token of the configuration file; what the
+//! main application pushes is signed instead.
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use ringwell_directory::TokenHashes;
+use ringwell_node::{Handle, PushError, Unread};
+
+use crate::problem::Problem;
+use crate::{access, health, metrics, v1};
+
+/// All paths outside of `/api/` and those of web pages, for the node to mount at its root.
+pub fn data_port(node: Handle, hashes: TokenHashes) -> Router {
+    let v1 = v1::of_the_shards()
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(hashes, require_token));
+    Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(metrics::get))
+        .route("/v1/webhooks/ring_pools", post(push))
+        .nest("/v1", v1)
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn(refuse_unread))
+        .with_state(node)
+}
+
+/// Lets a request through that carries `Authorization: Bearer TOKEN`.
+async fn require_token(
+    State(hashes): State<TokenHashes>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if access::bearer(request.headers()).is_some_and(|token| hashes.accept(token)) {
+        return next.run(request).await;
+    }
+    Problem::new(
+        StatusCode::UNAUTHORIZED,
+        "send Authorization: Bearer TOKEN with a token whose SHA-256 is in management.token_sha256",
+    )
+    .into_response()
+}
+
+/// Answers a request whose body could not be read, whatever its path.
+async fn refuse_unread(request: Request, next: Next) -> Response {
+    let Some(Unread(error)) = request.extensions().get() else { return next.run(request).await };
+    let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+    let mut response = Problem::new(status, error.to_string()).into_response();
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if let Some(seconds) = error.retry_after_s() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// The main application pushes a pool that has changed or gone.
+async fn push(
+    State(node): State<Handle>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<StatusCode, Problem> {
+    let pushed = node.push(&headers, body).await;
+    pushed.map(|()| StatusCode::NO_CONTENT).map_err(|error| {
+        let status = match error {
+            PushError::NotConfigured => StatusCode::NOT_FOUND,
+            PushError::Unsigned => StatusCode::UNAUTHORIZED,
+            PushError::Malformed(_) => StatusCode::BAD_REQUEST,
+            PushError::Refused(_) => StatusCode::CONFLICT,
+        };
+        Problem::new(status, error.to_string())
+    })
+}
+
+async fn not_found() -> Problem {
+    Problem::not_found("there is nothing here; the README lists the endpoints")
+}
+
+async fn method_not_allowed() -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "this path takes another method; the Allow header names it",
+    )
+}

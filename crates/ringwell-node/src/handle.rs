@@ -1,0 +1,313 @@
+//! A running node, for those who answer operators: the management API and the dashboard.
+//!
+//! Owns questions to the shards, by messages only. Knows nothing of paths, tokens or forms of
+//! answers: those are `ringwell-admin`'s.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::HeaderMap;
+use bytes::Bytes;
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_directory::{Config, Directory};
+use ringwell_engine::{Moment, Past, Refusal};
+use ringwell_wire::RequestError;
+use tokio::sync::oneshot;
+
+use crate::Membership;
+use crate::application::{self, PushError};
+use crate::clock::Clock;
+use crate::handover::{self, Given, MoveError};
+use crate::live::{PoolAsked, PoolState, asked, look_at, refused};
+use crate::look::Look;
+use crate::mesh::{Message, Peers};
+use crate::node::{HistoryState, JournalState, Node, Phase};
+use crate::site::Outcome;
+use crate::stats::ShardStats;
+
+/// Makes what answers requests outside of `/api/` and those of web pages. Each shard's thread calls it
+/// once.
+pub type Routes = Arc<dyn Fn(Handle) -> Router + Send + Sync>;
+
+/// The body of a request could not be read: an extension of a request without one. Whoever answers
+/// says so, and the connection is closed.
+#[derive(Clone, Debug)]
+pub struct Unread(pub RequestError);
+
+/// A running node. Clones are cheap.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(crate) node: Arc<Node>,
+    pub(crate) peers: Peers,
+    pub(crate) clock: Clock,
+}
+
+/// Why a shard did not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// Its queue is full.
+    #[error("a shard is busy; try again")]
+    Busy,
+    /// Its thread has ended.
+    #[error("a shard has stopped")]
+    Stopped,
+}
+
+/// Why buckets stay where they are, or are on their way still; in words for the operator.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub enum GiveError {
+    /// There are no such buckets, or no such shard.
+    Unknown(String),
+    /// Not by this node, or not now: asking again alone does not help.
+    Conflict(String),
+    /// Asking again helps, or it goes on by itself.
+    Unavailable(String),
+}
+
+impl From<MoveError> for GiveError {
+    fn from(error: MoveError) -> Self {
+        let text = error.to_string();
+        match error {
+            MoveError::NoBucket(_) | MoveError::NoShard(_) => Self::Unknown(text),
+            MoveError::NoCluster
+            | MoveError::Elsewhere { .. }
+            | MoveError::NotTaken { .. }
+            | MoveError::Busy(_)
+            | MoveError::NothingLeaves
+            | MoveError::NotTakenBack { .. }
+            | MoveError::Change(_) => Self::Conflict(text),
+            MoveError::NotServing | MoveError::OnTheirWay { .. } | MoveError::Map(_) => {
+                Self::Unavailable(text)
+            }
+        }
+    }
+}
+
+/// What became of the requests of one site's pages.
+#[derive(Clone, Debug)]
+pub struct SiteStats {
+    /// The site's public key.
+    pub key: String,
+    /// Outcomes as metrics call them, with their counts.
+    pub outcomes: Vec<(&'static str, u64)>,
+}
+
+impl Handle {
+    /// How the node was configured.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.node.config
+    }
+
+    /// The newest state of the directory.
+    #[must_use]
+    pub fn directory(&self) -> Arc<Directory> {
+        self.node.directory()
+    }
+
+    /// How long ago the directory was seen to be current; `None` where it is a file.
+    #[must_use]
+    pub fn directory_age(&self) -> Option<Duration> {
+        self.node.directory_age()
+    }
+
+    /// Where the node is in its life.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.node.phase()
+    }
+
+    /// What answers wait for, as the configuration calls it.
+    #[must_use]
+    pub fn durability(&self) -> String {
+        self.node.durability.to_string()
+    }
+
+    /// The shards of this node, in rising order, and how their journals are.
+    pub fn journals(&self) -> impl Iterator<Item = (u16, JournalState)> {
+        self.node.journals()
+    }
+
+    /// What is known of the parts of their histories that the start did not read, in the same order.
+    pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
+        self.node.histories()
+    }
+
+    /// The node's place in a cluster.
+    #[must_use]
+    pub fn membership(&self) -> Option<&Membership> {
+        self.node.membership.as_ref()
+    }
+
+    /// Moves of buckets that this node knows of since its cluster file began.
+    #[must_use]
+    pub fn moves(&self) -> Option<u64> {
+        self.node.owners().map(|owners| owners.moves())
+    }
+
+    /// How many milliseconds the wall clock is ahead of the time that lockouts go by.
+    #[must_use]
+    pub fn wall_ahead_ms(&self) -> i64 {
+        self.clock.clocks().wall_less_shard()
+    }
+
+    /// What became of the requests of web pages, by site.
+    #[must_use]
+    pub fn sites(&self) -> Vec<SiteStats> {
+        let sites = self.node.config.sites.iter().enumerate();
+        let of = |(place, site): (usize, &ringwell_directory::Site)| {
+            let counts = self.node.sites.counts(place);
+            let outcomes = Outcome::ALL.iter().zip(counts);
+            let outcomes = outcomes.map(|(outcome, count)| (outcome.name(), count)).collect();
+            SiteStats { key: site.key.clone(), outcomes }
+        };
+        sites.map(of).collect()
+    }
+
+    /// Visitors of web pages who have not shown yet that they are people.
+    #[must_use]
+    pub fn sites_waiting(&self) -> usize {
+        self.node.sites.waiting()
+    }
+
+    /// Asks the shards of this node how they are.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn stats(&self) -> Result<Vec<ShardStats>, AskError> {
+        let mut shards = Vec::new();
+        for shard in self.node.shards() {
+            shards.push(self.ask(shard, Message::Stats).await?);
+        }
+        Ok(shards)
+    }
+
+    /// What each shard of the cluster knows of who held `number` at `at`. A shard that could not be
+    /// asked gives its reason.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn attribution(
+        &self,
+        number: PromoNumber,
+        at: Moment,
+    ) -> Result<Vec<(u16, Result<Past, String>)>, AskError> {
+        let mut asked = Vec::new();
+        for shard in self.peers.shards() {
+            let (reply, answer) = oneshot::channel();
+            if !self.peers.send(shard, Message::Attribution { number, at, reply }) {
+                return Err(AskError::Busy);
+            }
+            asked.push((shard, answer));
+        }
+        let mut answers = Vec::with_capacity(asked.len());
+        for (shard, answer) in asked {
+            answers.push((shard, answer.await.map_err(|_| AskError::Stopped)?));
+        }
+        Ok(answers)
+    }
+
+    /// Whether `shard` is one of this node's.
+    #[must_use]
+    pub fn is_own(&self, shard: u16) -> bool {
+        self.node.is_own(shard)
+    }
+
+    /// Ends a lockout, if it is that of the allocation at `allocated_at`, in shard time. The inner
+    /// error: the shard did not do it.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn release(
+        &self,
+        shard: u16,
+        number: PromoNumber,
+        allocated_at: Option<Millis>,
+    ) -> Result<Result<bool, Refusal>, AskError> {
+        self.ask(shard, |reply| Message::Release { number, allocated_at, reply }).await
+    }
+
+    async fn ask<T>(
+        &self,
+        shard: u16,
+        message: impl FnOnce(oneshot::Sender<T>) -> Message,
+    ) -> Result<T, AskError> {
+        let (reply, answer) = oneshot::channel();
+        if !self.peers.send(shard, message(reply)) {
+            return Err(AskError::Busy);
+        }
+        answer.await.map_err(|_| AskError::Stopped)
+    }
+
+    /// Gives buckets of this node to another shard. A caller who stops waiting does not stop it.
+    ///
+    /// # Errors
+    /// [`GiveError`] says whether anything has moved.
+    pub async fn give(&self, buckets: BTreeSet<u16>, to: u16) -> Result<Given, GiveError> {
+        let Self { node, peers, .. } = self.clone();
+        let given = async move { handover::give(&node, &peers, buckets, to).await };
+        Ok(handover::to_its_end(given).await.ok_or_else(stopping)??)
+    }
+
+    /// Takes back buckets that are on their way and do not arrive; otherwise as [`Self::give`].
+    ///
+    /// # Errors
+    /// [`GiveError`]; the move goes on then.
+    pub async fn take_back(&self) -> Result<Given, GiveError> {
+        let Self { node, peers, .. } = self.clone();
+        let back = async move { handover::abort(&node, &peers).await };
+        Ok(handover::to_its_end(back).await.ok_or_else(stopping)??)
+    }
+
+    /// Takes a change of a pool that the main application has signed.
+    ///
+    /// # Errors
+    /// [`PushError`].
+    pub async fn push(&self, headers: &HeaderMap, body: Bytes) -> Result<(), PushError> {
+        application::webhook(self.clone(), headers, body).await
+    }
+
+    /// What was asked of each pool of this node.
+    pub async fn asked(&self) -> Vec<PoolAsked> {
+        asked(&self.node, &self.peers).await
+    }
+
+    /// What `pool` is doing now; `None` if no shard of this node has it.
+    pub async fn state(&self, pool: PoolId) -> Option<PoolState> {
+        let look = |place, reply| Look::State { place, reply };
+        look_at(&self.node, &self.peers, pool, look).await.flatten()
+    }
+
+    /// Numbers in the rotation of `pool` that nobody has held since the moment `since`.
+    pub async fn unused(&self, pool: PoolId, since: Millis) -> Vec<NumberRange> {
+        let look = |place, reply| Look::Unused { place, since, reply };
+        look_at(&self.node, &self.peers, pool, look).await.unwrap_or_default()
+    }
+
+    /// Why rows for `pool` that came to this node got no number of their own though the pool was not
+    /// exhausted, and how many, since the node started.
+    pub async fn refused(&self, pool: PoolId) -> Vec<(&'static str, u64)> {
+        refused(&self.node, &self.peers, pool).await
+    }
+
+    /// The pools for most of whose rows no shard was there, by each shard's count of its `top` pools.
+    pub async fn most_refused(&self, top: usize) -> BTreeMap<PoolId, u64> {
+        let mut most: BTreeMap<PoolId, u64> = BTreeMap::new();
+        for shard in self.node.shards() {
+            let (reply, answer) = oneshot::channel();
+            let look = Message::Look(Look::MostRefused { pools: top, reply });
+            self.peers.send_when_there_is_room(shard, look).await;
+            for (pool, rows) in answer.await.unwrap_or_default() {
+                *most.entry(pool).or_default() += rows;
+            }
+        }
+        most
+    }
+}
+
+fn stopping() -> GiveError {
+    GiveError::Unavailable("the node is stopping".to_owned())
+}
