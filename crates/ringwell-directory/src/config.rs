@@ -5,6 +5,7 @@
 //! Invariant: nothing that `Debug` shows of a [`Config`] is secret.
 
 mod application;
+mod calls;
 mod cluster;
 mod csv;
 mod file;
@@ -24,6 +25,10 @@ use std::time::Duration;
 
 use ringwell_core::Millis;
 
+pub use self::calls::{
+    CallAccount, CallProvider, CallerIds, Calls, DestinationRule, OpenHours, RoutingWebhook,
+    UnknownNumber, WebhookSettings,
+};
 pub use self::csv::{guarded, unguarded};
 pub use self::growth::{Growth, GrowthMode};
 pub use self::inventory::{Buying, Inventory, NumberCheck};
@@ -78,6 +83,8 @@ pub struct Config {
     pub log: Log,
     /// Web sites whose pages show visitors numbers of their own: none.
     pub sites: Vec<Site>,
+    /// Calls: none are taken.
+    pub calls: Option<Calls>,
 }
 
 /// Who may use `/v1/`.
@@ -294,6 +301,7 @@ impl Config {
             api: Api::default(),
             log: Log::default(),
             sites: Vec::new(),
+            calls: None,
         }
     }
 }

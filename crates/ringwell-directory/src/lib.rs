@@ -28,10 +28,11 @@ pub use bucket_holds::{BucketHold, BucketHolds};
 pub use changes::{Changes, new_overflow};
 pub use cluster::{Cluster, ClusterMap, ClusterNode, Secret, TlsFiles};
 pub use config::{
-    Api, Application, Buying, ClientTls, Config, Consent, Database, Durability, Growth, GrowthMode,
-    Inventory, Journal, Limits, Links, Listen, Log, LogFormat, Management, NumberCheck, Overrides,
-    Site, SiteOrigin, Swap, VARIABLES, ValueError, guarded, load, parse_deadline, parse_duration,
-    parse_lifetime, parse_shards, pool_from_json, unguarded,
+    Api, Application, Buying, CallAccount, CallProvider, CallerIds, Calls, ClientTls, Config,
+    Consent, Database, DestinationRule, Durability, Growth, GrowthMode, Inventory, Journal, Limits,
+    Links, Listen, Log, LogFormat, Management, NumberCheck, OpenHours, Overrides, RoutingWebhook,
+    Site, SiteOrigin, Swap, UnknownNumber, VARIABLES, ValueError, WebhookSettings, guarded, load,
+    parse_deadline, parse_duration, parse_lifetime, parse_shards, pool_from_json, unguarded,
 };
 pub use demo::{DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv};
 pub use directory::Directory;

@@ -42,7 +42,7 @@ fn read_application(mut section: Section<'_, '_>, base: &Path) -> Option<Applica
 }
 
 /// `sqlite:PATH` or `postgres://…`.
-fn parse_database(name: &str, base: &Path) -> Result<Database, ValueError> {
+pub(super) fn parse_database(name: &str, base: &Path) -> Result<Database, ValueError> {
     if let Some(path) = name.strip_prefix("sqlite:") {
         return Ok(Database::File(base.join(parse_path(path)?)));
     }

@@ -9,6 +9,7 @@ use ringwell_core::Millis;
 use toml::de::DeValue;
 
 use super::application;
+use super::calls;
 use super::growth;
 use super::limits::{self, Bounds};
 use super::overrides::{one_a_core, parse_level, parse_token_hash};
@@ -57,6 +58,7 @@ pub(super) fn read(
     }
     management.finish();
     application::read(file, base, config);
+    calls::read(file, base, config);
     growth::read(file.section("growth"), &mut config.growth);
     read_limits(file.section("limits"), &mut config.limits);
     read_links(file.section("links"), &mut config.links);

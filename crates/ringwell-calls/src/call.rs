@@ -1,0 +1,248 @@
+//! One call: what providers report of it, joined into one state.
+//!
+//! Owns the facts of a call and the rules by which they are joined. Knows no provider, no clock
+//! and no database. Invariant: [`Facts::join`] is commutative, associative and idempotent, so
+//! that repeated and reordered events give one and the same call.
+//! Source: docs/spec/calls.md, "One call".
+
+use ringwell_core::Millis;
+use serde::{Deserialize, Serialize};
+
+/// How a call ended. The order is the strength of the evidence: if reports disagree, the greatest
+/// wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The destination could not be reached.
+    Failed,
+    /// The caller hung up before an answer.
+    CallerGaveUp,
+    /// It rang and nobody answered.
+    NoAnswer,
+    /// The destination was busy.
+    Busy,
+    /// The destination refused the call.
+    Rejected,
+    /// The destination answered.
+    Answered,
+}
+
+/// What a provider reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// The call has come in.
+    Started,
+    /// A destination rings.
+    Ringing,
+    /// A destination has answered.
+    Answered,
+    /// One destination did not answer. Another may be tried.
+    LegEnded(Outcome),
+    /// The call is over; `None` if the provider does not say how it ended.
+    Ended(Option<Outcome>),
+}
+
+/// One report of a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallEvent {
+    /// What makes it the same report if it comes again: kind, leg, and the provider's sequence.
+    pub key: String,
+    /// What has happened.
+    pub kind: EventKind,
+    /// When, by the provider's clock if it says so, else when the report came.
+    pub at: Millis,
+    /// How long the parties talked, if the report says so.
+    pub talk_seconds: Option<u32>,
+}
+
+/// Where a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nobody has answered yet.
+    Ringing,
+    /// The parties talk.
+    Answered,
+    /// It is over.
+    Ended,
+}
+
+/// Everything reported of one call so far. All moments are the earliest reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// The beginning, if it was reported.
+    started_ms: Option<u64>,
+    /// The earliest report of any kind: the beginning of a call whose own was lost.
+    first_ms: Option<u64>,
+    ringing_ms: Option<u64>,
+    answered_ms: Option<u64>,
+    ended_ms: Option<u64>,
+    /// The best that a destination did, if none answered.
+    leg: Option<Outcome>,
+    /// How it ended, if the provider has said so.
+    end: Option<Outcome>,
+    talk_seconds: Option<u32>,
+}
+
+impl Outcome {
+    /// As the API names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Busy => "busy",
+            Self::NoAnswer => "no_answer",
+            Self::Rejected => "rejected",
+            Self::CallerGaveUp => "caller_gave_up",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Reads the name that the API uses.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let all = [
+            Self::Answered,
+            Self::Busy,
+            Self::NoAnswer,
+            Self::Rejected,
+            Self::CallerGaveUp,
+            Self::Failed,
+        ];
+        all.into_iter().find(|outcome| outcome.name() == name)
+    }
+}
+
+impl State {
+    /// As the API names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ringing => "ringing",
+            Self::Answered => "answered",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+impl EventKind {
+    /// As the timeline names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Ringing => "ringing",
+            Self::Answered => "answered",
+            Self::LegEnded(_) => "leg_ended",
+            Self::Ended(_) => "ended",
+        }
+    }
+
+    /// The outcome that it reports, if any.
+    #[must_use]
+    pub const fn outcome(self) -> Option<Outcome> {
+        match self {
+            Self::Started | Self::Ringing | Self::Answered => None,
+            Self::LegEnded(outcome) => Some(outcome),
+            Self::Ended(outcome) => outcome,
+        }
+    }
+}
+
+impl Facts {
+    /// Adds what `event` reports. Returns whether anything is new.
+    pub fn join(&mut self, event: &CallEvent) -> bool {
+        let before = self.clone();
+        earliest(&mut self.first_ms, event.at);
+        self.talk_seconds = self.talk_seconds.max(event.talk_seconds);
+        match event.kind {
+            EventKind::Started => earliest(&mut self.started_ms, event.at),
+            EventKind::Ringing => earliest(&mut self.ringing_ms, event.at),
+            EventKind::Answered => earliest(&mut self.answered_ms, event.at),
+            EventKind::LegEnded(outcome) => self.leg = self.leg.max(Some(outcome)),
+            EventKind::Ended(outcome) => {
+                earliest(&mut self.ended_ms, event.at);
+                self.end = self.end.max(outcome);
+            }
+        }
+        *self != before
+    }
+
+    /// When the call began.
+    #[must_use]
+    pub fn started_at(&self) -> Millis {
+        Millis(self.started_ms.or(self.first_ms).unwrap_or_default())
+    }
+
+    /// When a destination answered. Without such a report, an answered call's talk time before its
+    /// end says it.
+    #[must_use]
+    pub fn answered_at(&self) -> Option<Millis> {
+        let from_end = || {
+            let (ended, talk) = (self.ended_ms?, self.talk_seconds?);
+            let talk = u64::from(talk) * 1000;
+            (self.end == Some(Outcome::Answered)).then(|| ended.saturating_sub(talk))
+        };
+        self.answered_ms.or_else(from_end).map(|at| Millis(at).max(self.started_at()))
+    }
+
+    /// When it ended; never before it began.
+    #[must_use]
+    pub fn ended_at(&self) -> Option<Millis> {
+        let ended = self.ended_ms.map(Millis);
+        ended.map(|at| at.max(self.answered_at().unwrap_or_default()).max(self.started_at()))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match (self.ended_ms, self.answered_ms) {
+            (Some(_), _) => State::Ended,
+            (None, Some(_)) => State::Answered,
+            (None, None) => State::Ringing,
+        }
+    }
+
+    /// How it ended, if it has.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.ended_ms?;
+        let is_answered = self.answered_ms.is_some() || self.talk_seconds.is_some_and(|s| s > 0);
+        if is_answered {
+            return Some(Outcome::Answered);
+        }
+        // The provider says only that it is over: before any destination gave up, the caller did.
+        self.end.or(self.leg).or(Some(Outcome::CallerGaveUp))
+    }
+
+    /// Milliseconds from the beginning to the answer, or to the end without one.
+    #[must_use]
+    pub fn ring(&self) -> Option<Millis> {
+        let until = match self.outcome() {
+            Some(Outcome::Answered) | None => self.answered_at(),
+            Some(_) => self.ended_at(),
+        };
+        until.map(|until| Millis(until.0.saturating_sub(self.started_at().0)))
+    }
+
+    /// Seconds of talk of a call that is over: as the provider counts them if it does.
+    #[must_use]
+    pub fn talk_seconds(&self) -> Option<u32> {
+        let ended = self.ended_at()?;
+        if self.outcome() != Some(Outcome::Answered) {
+            return Some(0);
+        }
+        let between = || {
+            let ms = ended.0.saturating_sub(self.answered_at()?.0);
+            u32::try_from(ms / 1000).ok()
+        };
+        self.talk_seconds.or_else(between)
+    }
+}
+
+fn earliest(place: &mut Option<u64>, at: Millis) {
+    *place = Some(place.map_or(at.0, |before| before.min(at.0)));
+}
+
+#[cfg(test)]
+mod tests;

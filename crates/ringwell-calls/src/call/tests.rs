@@ -1,0 +1,145 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Reports one a line: `at kind [talk seconds]`. Checks what they come to.
+fn check(reports: &str, wanted: &str) {
+    let mut facts = Facts::default();
+    for (place, line) in reports.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate()
+    {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (kind, outcome) = words[1].split_once(':').unwrap_or((words[1], ""));
+        let kind = match kind {
+            "started" => EventKind::Started,
+            "ringing" => EventKind::Ringing,
+            "answered" => EventKind::Answered,
+            "leg" => EventKind::LegEnded(Outcome::parse(outcome).unwrap()),
+            "ended" => EventKind::Ended(Outcome::parse(outcome)),
+            other => panic!("{other}"),
+        };
+        let talk_seconds = words.get(2).map(|seconds| seconds.parse().unwrap());
+        let at = Millis(words[0].parse::<u64>().unwrap() * 1000);
+        facts.join(&CallEvent { key: place.to_string(), kind, at, talk_seconds });
+    }
+    let seconds = |at: Option<Millis>| at.map_or("-".to_owned(), |at| (at.0 / 1000).to_string());
+    let found = format!(
+        "{} {} ring={} talk={}",
+        facts.state().name(),
+        facts.outcome().map_or("-", Outcome::name),
+        seconds(facts.ring()),
+        facts.talk_seconds().map_or("-".to_owned(), |talk| talk.to_string()),
+    );
+    assert_eq!(found, wanted, "{reports}");
+}
+
+#[test]
+fn ring_and_talk_are_counted_apart() {
+    check("10 started", "ringing - ring=- talk=-");
+    check("10 started\n11 ringing\n15 answered", "answered - ring=5 talk=-");
+    check("10 started\n15 answered\n75 ended:answered", "ended answered ring=5 talk=60");
+    check("10 started\n15 answered\n75 ended:answered 58", "ended answered ring=5 talk=58");
+    check("10 started\n75 ended:answered 60", "ended answered ring=5 talk=60");
+    check("10 started\n40 ended:no_answer", "ended no_answer ring=30 talk=0");
+}
+
+#[test]
+fn a_destination_that_gives_up_does_not_end_the_call() {
+    check("10 started\n30 leg:no_answer", "ringing - ring=- talk=-");
+    check("10 started\n30 leg:no_answer\n32 answered", "answered - ring=22 talk=-");
+    check("10 started\n30 leg:busy\n31 ended", "ended busy ring=21 talk=0");
+}
+
+#[test]
+fn an_end_without_a_reason_is_the_callers_if_nobody_answered() {
+    check("10 started\n13 ended", "ended caller_gave_up ring=3 talk=0");
+    check("10 started\n12 answered\n20 ended", "ended answered ring=2 talk=8");
+}
+
+#[test]
+fn an_end_before_the_beginning_has_no_length() {
+    check("10 started\n5 ended:busy", "ended busy ring=0 talk=0");
+    check("10 started\n5 ended:answered", "ended answered ring=- talk=-");
+    check("10 started\n7 answered\n5 ended:answered", "ended answered ring=0 talk=0");
+}
+
+#[test]
+fn an_end_of_a_call_never_seen_is_a_call() {
+    check("70 ended:answered 60", "ended answered ring=0 talk=60");
+    check("70 ended:busy", "ended busy ring=0 talk=0");
+}
+
+#[test]
+fn an_answer_after_the_end_was_reported_still_counts() {
+    check("10 started\n20 ended:no_answer\n15 answered", "ended answered ring=5 talk=5");
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop::sample::select(vec![
+        Outcome::Answered,
+        Outcome::Busy,
+        Outcome::NoAnswer,
+        Outcome::Rejected,
+        Outcome::CallerGaveUp,
+        Outcome::Failed,
+    ])
+}
+
+fn event() -> impl Strategy<Value = CallEvent> {
+    let kind = prop_oneof![
+        Just(EventKind::Started),
+        Just(EventKind::Ringing),
+        Just(EventKind::Answered),
+        outcome().prop_map(EventKind::LegEnded),
+        prop::option::of(outcome()).prop_map(EventKind::Ended),
+    ];
+    (kind, 0..100_u64, prop::option::of(0..90_u32)).prop_map(|(kind, at, talk_seconds)| CallEvent {
+        key: format!("{kind:?}"),
+        kind,
+        at: Millis(at * 1000),
+        talk_seconds,
+    })
+}
+
+proptest! {
+    #[test]
+    fn reordered_and_repeated_events_give_the_same_call(
+        events in prop::collection::vec(event(), 1..8),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 0..24),
+        shuffled in any::<u64>(),
+    ) {
+        let mut in_order = Facts::default();
+        events.iter().for_each(|event| { in_order.join(event); });
+        let mut mixed = Facts::default();
+        // Some of them early and more than once, then all of them in another order.
+        for index in &order {
+            mixed.join(index.get(&events));
+        }
+        let mut rest: Vec<_> = events.iter().enumerate().collect();
+        rest.sort_by_key(|(place, _)| (*place as u64 + 1).wrapping_mul(shuffled | 1));
+        for (_, event) in rest {
+            mixed.join(event);
+        }
+        prop_assert_eq!(&mixed, &in_order);
+        for event in &events {
+            prop_assert!(!mixed.join(event), "a repeated event changes nothing");
+        }
+    }
+
+    #[test]
+    fn no_length_is_negative_and_a_call_that_ended_stays_so(
+        events in prop::collection::vec(event(), 1..8),
+    ) {
+        let mut facts = Facts::default();
+        let mut has_ended = false;
+        for event in &events {
+            facts.join(event);
+            prop_assert!(!has_ended || facts.state() == State::Ended);
+            has_ended = facts.state() == State::Ended;
+            prop_assert_eq!(facts.outcome().is_some(), has_ended);
+            if let Some(ended) = facts.ended_at() {
+                prop_assert!(ended >= facts.started_at());
+                prop_assert!(facts.answered_at().is_none_or(|at| at <= ended));
+            }
+        }
+    }
+}

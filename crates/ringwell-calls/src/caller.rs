@@ -1,0 +1,181 @@
+//! The caller's number as providers send it: E.164, a SIP address, a marker for "withheld", junk.
+//!
+//! Knows nothing of who may see it. Everything that is no number is a caller all the same: the
+//! phone rings for callers without a number too.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Digits of an E.164 number without its `+`.
+const DIGITS: std::ops::RangeInclusive<usize> = 3..=15;
+/// A longer SIP address is kept cut off.
+const SIP_BYTES_MAX: usize = 128;
+/// What providers send instead of a number that the caller withholds. `266696687` spells
+/// ANONYMOUS on a keypad.
+const WITHHELD: [&str; 10] = [
+    "",
+    "anonymous",
+    "restricted",
+    "unavailable",
+    "unknown",
+    "private",
+    "blocked",
+    "266696687",
+    "withheld",
+    "nobody",
+];
+
+/// Who calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Caller {
+    /// Not known: withheld, missing or unreadable.
+    #[default]
+    Withheld,
+    /// `+` and up to 15 digits.
+    E164(String),
+    /// A SIP address without a telephone number.
+    Sip(String),
+    /// An HMAC of the number: the number itself was not stored.
+    Hash(String),
+}
+
+impl Caller {
+    /// Reads what a provider sent.
+    #[must_use]
+    pub fn read(text: &str) -> Self {
+        let text = text.trim();
+        if text.len() > 1024 {
+            return Self::Withheld;
+        }
+        let address = text.strip_prefix("sip:").or_else(|| text.strip_prefix("sips:"));
+        let user = address.map_or(text, |rest| rest.split(['@', ';', '?']).next().unwrap_or(rest));
+        let user = user.strip_prefix("tel:").unwrap_or(user).split(';').next().unwrap_or_default();
+        let plain = user.strip_prefix('+').unwrap_or(user).to_ascii_lowercase();
+        if WITHHELD.contains(&plain.as_str()) {
+            return Self::Withheld;
+        }
+        if let Some(number) = e164(user) {
+            return Self::E164(number);
+        }
+        match address {
+            Some(_) => Self::Sip(cut(text, SIP_BYTES_MAX).to_owned()),
+            None => Self::Withheld,
+        }
+    }
+
+    /// The number, if it is known.
+    #[must_use]
+    pub fn number(&self) -> Option<&str> {
+        match self {
+            Self::E164(number) => Some(number),
+            Self::Withheld | Self::Sip(_) | Self::Hash(_) => None,
+        }
+    }
+
+    /// The column that calls of one caller share; `None` for callers without a number.
+    #[must_use]
+    pub fn to_column(&self) -> Option<String> {
+        match self {
+            Self::Withheld => None,
+            Self::E164(text) | Self::Sip(text) => Some(text.clone()),
+            Self::Hash(hash) => Some(format!("hash:{hash}")),
+        }
+    }
+
+    /// The opposite of [`Self::to_column`].
+    #[must_use]
+    pub fn from_column(column: Option<&str>) -> Self {
+        match column {
+            None => Self::Withheld,
+            Some(text) if text.starts_with('+') => Self::E164(text.to_owned()),
+            Some(text) => match text.strip_prefix("hash:") {
+                Some(hash) => Self::Hash(hash.to_owned()),
+                None => Self::Sip(text.to_owned()),
+            },
+        }
+    }
+}
+
+/// Masked: nothing that shows a caller by accident shows the number.
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Withheld => f.write_str("withheld"),
+            Self::E164(number) => f.write_str(&masked(number)),
+            Self::Sip(_) => f.write_str("sip:***"),
+            Self::Hash(_) => f.write_str("hash:***"),
+        }
+    }
+}
+
+/// `+` and digits; numbers without a `+` and a country code are North American.
+#[must_use]
+pub fn e164(text: &str) -> Option<String> {
+    let (has_plus, rest) = match text.strip_prefix('+') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    if rest.len() > 32 {
+        return None;
+    }
+    let is_separator = |c: char| matches!(c, ' ' | '-' | '.' | '(' | ')' | '/');
+    let digits: String = rest.chars().filter(|c| !is_separator(*c)).collect();
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let digits = match digits.strip_prefix("00").filter(|_| !has_plus) {
+        Some(rest) => rest.to_owned(),
+        None if !has_plus && digits.len() == 10 => format!("1{digits}"),
+        None => digits,
+    };
+    (DIGITS.contains(&digits.len()) && !digits.starts_with('0')).then(|| format!("+{digits}"))
+}
+
+/// The first five and the last four characters of a number: `+1415***1234`.
+#[must_use]
+pub fn masked(number: &str) -> String {
+    let count = number.chars().count();
+    if count < 10 {
+        return "***".to_owned();
+    }
+    let head: String = number.chars().take(5).collect();
+    let tail: String = number.chars().skip(count - 4).collect();
+    format!("{head}***{tail}")
+}
+
+/// Replaces the middle of every run of seven digits or more, so that text can be logged.
+#[must_use]
+pub fn without_numbers(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut run = String::new();
+    let finish = |run: &mut String, out: &mut String| {
+        if run.len() >= 7 {
+            out.push_str(&run[..3]);
+            out.push_str("***");
+            out.push_str(&run[run.len() - 2..]);
+        } else {
+            out.push_str(run);
+        }
+        run.clear();
+    };
+    for c in text.chars() {
+        if c.is_ascii_digit() {
+            run.push(c);
+        } else {
+            finish(&mut run, &mut out);
+            out.push(c);
+        }
+    }
+    finish(&mut run, &mut out);
+    out
+}
+
+/// The longest beginning of at most `most` bytes that is text.
+pub(crate) fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+#[cfg(test)]
+mod tests;

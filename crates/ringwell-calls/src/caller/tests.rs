@@ -1,0 +1,56 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn a_number_is_read_however_a_provider_writes_it() {
+    for text in [
+        "+14155551234",
+        "14155551234",
+        "4155551234",
+        "tel:+14155551234",
+        "sip:+14155551234@gw.example",
+        "sip:+14155551234;user=phone@gw",
+        " +1 (415) 555-1234 ",
+        "0014155551234",
+    ] {
+        assert_eq!(Caller::read(text), Caller::E164("+14155551234".to_owned()), "{text}");
+    }
+    assert_eq!(Caller::read("+442079460000"), Caller::E164("+442079460000".to_owned()));
+}
+
+#[test]
+fn a_caller_without_a_number_is_withheld() {
+    let hundred = "4".repeat(100);
+    for text in
+        ["", "anonymous", "Anonymous", "+266696687", "Restricted", "unknown", &hundred, "+0"]
+    {
+        assert_eq!(Caller::read(text), Caller::Withheld, "{text}");
+    }
+    assert_eq!(Caller::read("sip:anonymous@anonymous.invalid"), Caller::Withheld);
+    let sip = Caller::read("sip:alice@pbx.example");
+    assert_eq!(sip, Caller::Sip("sip:alice@pbx.example".to_owned()));
+}
+
+#[test]
+fn nothing_that_is_shown_has_the_whole_number() {
+    let caller = Caller::read("+14155551234");
+    assert_eq!(caller.to_string(), "+1415***1234");
+    assert_eq!(without_numbers("From+14155551234To123"), "From+141***34To123");
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_caller_and_survives_its_column(text in ".{0,200}") {
+        let caller = Caller::read(&text);
+        let column = caller.to_column();
+        prop_assert_eq!(Caller::from_column(column.as_deref()), caller);
+    }
+
+    #[test]
+    fn no_run_of_seven_digits_is_left(text in "[0-9a-z+ ]{0,60}") {
+        let shown = without_numbers(&text);
+        let longest = shown.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
+        prop_assert!(longest < 7, "{shown}");
+    }
+}

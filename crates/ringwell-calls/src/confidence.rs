@@ -1,0 +1,133 @@
+//! How likely it is that the visitor who was shown a number last is the one who calls it.
+//!
+//! Pure arithmetic over the allocations of the number before the call: each is as likely as a
+//! caller who waits so long before dialling, times the weight of what else is known of it.
+//! Source: docs/spec/calls.md, "Confidence".
+
+use ringwell_core::Millis;
+use serde::{Deserialize, Serialize};
+
+/// A mixture of exponential delays between seeing a number and dialling it: shares and means.
+/// Most callers dial at once, some after a while, a few keep the number for hours.
+const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)];
+
+/// Below this the call is shown with its candidates, and counted for none of them.
+pub const ABSTAIN_BELOW: f64 = 0.5;
+
+/// An allocation whose visitor may be the caller.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// When the number was handed out.
+    pub allocated_at: Millis,
+    /// Weight of what else is known: 1 if nothing is.
+    pub weight: f64,
+}
+
+/// How sure the attribution of a call is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Confidence {
+    /// Probability of the newest allocation, 0 to 1, three decimals.
+    pub value: f64,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// Density of the delay before dialling, in 1/s.
+#[must_use]
+pub fn density(delay_s: f64) -> f64 {
+    DELAYS.iter().map(|(share, mean)| share / mean * (-delay_s / mean).exp()).sum()
+}
+
+/// The probability of each of `candidates` for a call at `at`, in their order. Sums to 1 unless
+/// there are none.
+#[must_use]
+pub fn probabilities(at: Millis, candidates: &[Candidate]) -> Vec<f64> {
+    let score = |it: &Candidate| it.weight * density(delay_s(at, it.allocated_at));
+    let scores: Vec<f64> = candidates.iter().map(score).collect();
+    let sum: f64 = scores.iter().sum();
+    scores.iter().map(|score| if sum > 0.0 { score / sum } else { 0.0 }).collect()
+}
+
+/// The confidence in the first of `candidates`, the newest allocation. `late` says that its lockout
+/// was over when the call came; `None` without candidates.
+#[must_use]
+pub fn confidence(at: Millis, candidates: &[Candidate], late: bool) -> Option<Confidence> {
+    let first = candidates.first()?;
+    let value = probabilities(at, candidates).first().copied().unwrap_or_default();
+    let value = (value * 1000.0).round() / 1000.0;
+    let delay = delay_s(at, first.allocated_at);
+    let mut reason = format!("called {} after the number was shown", span(delay));
+    match candidates.len() - 1 {
+        0 => reason.push_str("; no other visitor had it before"),
+        1 => reason.push_str("; 1 earlier visitor of the number may be the caller"),
+        more => {
+            reason.push_str(&format!("; {more} earlier visitors of the number may be the caller"))
+        }
+    }
+    if late {
+        reason.push_str("; its lockout was over, but nobody else had the number yet");
+    }
+    Some(Confidence { value, reason })
+}
+
+fn delay_s(at: Millis, allocated_at: Millis) -> f64 {
+    // Milliseconds of centuries are exact in a double.
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+    let ms = at.0.saturating_sub(allocated_at.0) as f64;
+    ms / 1000.0
+}
+
+fn span(seconds: f64) -> String {
+    if seconds < 120.0 {
+        format!("{seconds:.0} s")
+    } else if seconds < 7_200.0 {
+        format!("{:.0} min", seconds / 60.0)
+    } else {
+        format!("{:.1} h", seconds / 3_600.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(ages_s: &[u64], at: Millis) -> Vec<Candidate> {
+        let of = |age: &u64| Candidate { allocated_at: Millis(at.0 - age * 1000), weight: 1.0 };
+        ages_s.iter().map(of).collect()
+    }
+
+    #[test]
+    fn the_density_is_one_in_all() {
+        let sum: f64 = (0..2_000_000).map(|tenth| density(f64::from(tenth) / 10.0) / 10.0).sum();
+        assert!((sum - 1.0).abs() < 0.001, "{sum}");
+    }
+
+    #[test]
+    fn the_newest_visitor_is_likelier_the_sooner_the_call() {
+        let at = Millis(100_000_000);
+        let p = probabilities(at, &candidates(&[60, 3_600], at));
+        // f(60) = .8/180 e^(-1/3) + .15/1800 e^(-1/30) + .05/21600 e^(-1/360) = 0.0032674
+        // f(3600) = .8/180 e^-20 + .15/1800 e^-2 + .05/21600 e^(-1/6) = 0.0000132375
+        assert!((p[0] - 0.003_267_4 / (0.003_267_4 + 0.000_013_237)).abs() < 1e-4, "{p:?}");
+        let later = probabilities(at, &candidates(&[1_800, 3_600], at));
+        assert!(later[0] < p[0] && later[0] > 0.5, "{later:?}");
+        let one = confidence(at, &candidates(&[30], at), false).unwrap();
+        assert_eq!(
+            one.reason,
+            "called 30 s after the number was shown; no other visitor had it before"
+        );
+        assert!((one.value - 1.0).abs() < 1e-9);
+        assert_eq!(confidence(at, &[], false), None);
+    }
+
+    #[test]
+    fn probabilities_sum_to_one_also_for_an_allocation_after_the_call() {
+        let at = Millis(1_000);
+        let all = [
+            Candidate { allocated_at: Millis(5_000), weight: 1.0 },
+            Candidate { allocated_at: Millis(0), weight: 0.25 },
+        ];
+        let sum: f64 = probabilities(at, &all).iter().sum();
+        assert!((sum - 1.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,70 @@
+//! Hashes, message authentication codes and their texts.
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ring::{digest, hmac};
+use subtle::ConstantTimeEq;
+
+/// Which HMAC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mac {
+    /// HMAC-SHA1, where a provider signs with it.
+    Sha1,
+    /// HMAC-SHA256.
+    Sha256,
+}
+
+impl Mac {
+    /// The code of `parts`, one after the other.
+    #[must_use]
+    pub fn sign(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
+        let algorithm = match self {
+            Self::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+            Self::Sha256 => hmac::HMAC_SHA256,
+        };
+        let key = hmac::Key::new(algorithm, key);
+        let mut context = hmac::Context::with_key(&key);
+        parts.iter().for_each(|part| context.update(part));
+        context.sign().as_ref().to_vec()
+    }
+}
+
+/// SHA-256 in lower-case hexadecimal digits.
+#[must_use]
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    hex(digest::digest(&digest::SHA256, bytes).as_ref())
+}
+
+/// Lower-case hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = bytes.iter().flat_map(|byte| {
+        [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]].map(char::from)
+    });
+    digits.collect()
+}
+
+/// Standard base64 with padding.
+#[must_use]
+pub fn base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// Reads standard base64 with padding.
+#[must_use]
+pub fn from_base64(text: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(text).ok()
+}
+
+/// Reads base64 as JWTs have it.
+#[must_use]
+pub fn from_base64_url(text: &str) -> Option<Vec<u8>> {
+    URL_SAFE_NO_PAD.decode(text).ok()
+}
+
+/// Whether both are the same, in a time that does not depend on where they differ.
+#[must_use]
+pub fn same(one: &[u8], other: &[u8]) -> bool {
+    one.ct_eq(other).into()
+}

@@ -1,0 +1,100 @@
+//! XML of answer documents: elements, attributes and text, escaped.
+
+use std::fmt::Write;
+
+/// One element.
+#[derive(Clone, Debug)]
+pub struct Element {
+    name: &'static str,
+    attributes: Vec<(&'static str, String)>,
+    content: String,
+}
+
+impl Element {
+    /// An empty element.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, attributes: Vec::new(), content: String::new() }
+    }
+
+    /// With one attribute more.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.attributes.push((name, value.to_string()));
+        self
+    }
+
+    /// With one attribute more if there is a value for it.
+    #[must_use]
+    pub fn with_some(self, name: &'static str, value: Option<impl ToString>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    /// With text behind what it has.
+    #[must_use]
+    pub fn text(mut self, text: &str) -> Self {
+        self.content.push_str(&escaped(text));
+        self
+    }
+
+    /// With a child behind what it has.
+    #[must_use]
+    pub fn child(mut self, child: &Self) -> Self {
+        child.write(&mut self.content);
+        self
+    }
+
+    /// The document of which it is the root.
+    #[must_use]
+    pub fn document(&self) -> String {
+        let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>");
+        self.write(&mut out);
+        out
+    }
+
+    fn write(&self, out: &mut String) {
+        out.push('<');
+        out.push_str(self.name);
+        for (name, value) in &self.attributes {
+            // Writing to a String cannot fail.
+            let _ = write!(out, " {name}=\"{}\"", escaped(value));
+        }
+        if self.content.is_empty() {
+            out.push_str("/>");
+        } else {
+            let _ = write!(out, ">{}</{}>", self.content, self.name);
+        }
+    }
+}
+
+/// Escapes what XML gives a meaning; leaves out control characters, which no document may have.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&apos;"),
+            c if c.is_control() => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+#[test]
+fn nothing_breaks_out_of_an_attribute() {
+    let number = Element::new("Number").with("url", "https://h/?a=1&b=\"'<>\n").text("<&>");
+    assert_eq!(
+        Element::new("Response").child(&number).document(),
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Response>\
+         <Number url=\"https://h/?a=1&amp;b=&quot;&apos;&lt;&gt;\">&lt;&amp;&gt;</Number></Response>"
+    );
+    assert_eq!(Element::new("Response").document().matches("<Response/>").count(), 1);
+}

@@ -1,0 +1,184 @@
+//! Providers: how each proves who it is, what it reports, and how a call is connected in its
+//! language.
+//!
+//! Pure: requests and times come in, reports and documents go out. Knows no database and no
+//! attribution. Source: docs/spec/calls.md, "Providers".
+
+mod connect;
+mod moment;
+mod signed;
+mod twilio;
+
+use axum::http::{HeaderMap, Method};
+use ringwell_core::Millis;
+use ringwell_directory::CallProvider;
+
+pub use connect::{Answer, Connect, Document, Refusal};
+pub use signed::Unsigned;
+
+use crate::account::Account;
+use crate::call::CallEvent;
+use crate::form::Form;
+
+/// A provider's own name of a call has at most so many bytes.
+const CALL_ID_BYTES_MAX: usize = 200;
+
+/// One request of a provider, as it came.
+#[derive(Clone, Debug)]
+pub struct Incoming {
+    /// GET or POST.
+    pub method: Method,
+    /// Path and query, byte for byte.
+    pub target: String,
+    /// The header.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Vec<u8>,
+    /// When it came.
+    pub received: Millis,
+}
+
+/// What a request is about, by the last part of its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// A call has come in: how is it connected?
+    Answer,
+    /// A destination is done: what next?
+    Dial,
+    /// What happened, for information.
+    Status,
+    /// What the callee hears before the parties are connected.
+    Whisper,
+}
+
+/// Which destination of a call's list a hook is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leg {
+    /// Its place in the list.
+    pub place: usize,
+    /// Whether the list ends with it.
+    pub is_last: bool,
+}
+
+/// What a request says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The provider's name of the call: of the caller's leg, also in reports about the other one.
+    pub call: String,
+    /// What has happened, perhaps nothing of interest.
+    pub events: Vec<CallEvent>,
+    /// The number that was called, as it was sent.
+    pub to: Option<String>,
+    /// Who calls, as it was sent.
+    pub from: Option<String>,
+    /// What the network says of the caller's number.
+    pub stir: Option<Stir>,
+    /// Which destination it is about.
+    pub leg: Leg,
+}
+
+/// STIR/SHAKEN: whether the network vouches for the caller's number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Stir {
+    /// The verdict as the provider words it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verstat: Option<String>,
+    /// `A`, `B` or `C`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attestation: Option<String>,
+}
+
+/// Why a request that was signed well says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// No call is named, or its name is no name.
+    #[error("the request names no call")]
+    NoCall,
+    /// The body is not of the form that the provider uses.
+    #[error("the body is not {0}")]
+    Form(&'static str),
+}
+
+impl Hook {
+    /// The hook at the end of a path.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "answer" => Some(Self::Answer),
+            "dial" => Some(Self::Dial),
+            "status" => Some(Self::Status),
+            "whisper" => Some(Self::Whisper),
+            _ => None,
+        }
+    }
+}
+
+impl Incoming {
+    /// The query, without its `?`.
+    #[must_use]
+    pub fn query(&self) -> &str {
+        self.target.split_once('?').map_or("", |(_, query)| query)
+    }
+
+    /// Names and values of the query.
+    #[must_use]
+    pub fn query_form(&self) -> Form {
+        Form::read(self.query().as_bytes())
+    }
+
+    /// Names and values of the body; empty unless it is a form.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        if self.is_form() { Form::read(&self.body) } else { Form::default() }
+    }
+
+    fn is_form(&self) -> bool {
+        self.header("content-type").starts_with("application/x-www-form-urlencoded")
+    }
+
+    /// The value of a header field; empty if it is missing or no text.
+    #[must_use]
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    fn leg(&self) -> Leg {
+        let query = self.query_form();
+        let place = query.get("leg").parse().unwrap_or_default();
+        Leg { place, is_last: query.get("last") == "1" }
+    }
+}
+
+/// Checks that the provider of `account` has sent `request`.
+///
+/// # Errors
+/// [`Unsigned`] says what was checked, and what would have matched.
+pub fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
+    match account.provider {
+        CallProvider::Twilio => twilio::verify(account, request),
+        _ => Err(Unsigned::unsupported()),
+    }
+}
+
+/// Reads what `request` says.
+///
+/// # Errors
+/// [`Unreadable`].
+pub fn read(account: &Account, hook: Hook, request: &Incoming) -> Result<Report, Unreadable> {
+    let report = match account.provider {
+        CallProvider::Twilio => twilio::read(hook, request)?,
+        _ => return Err(Unreadable::NoCall),
+    };
+    let is_name = |b: u8| b.is_ascii_graphic();
+    let fits = (1..=CALL_ID_BYTES_MAX).contains(&report.call.len());
+    if fits && report.call.bytes().all(is_name) { Ok(report) } else { Err(Unreadable::NoCall) }
+}
+
+/// The document by which the provider does what `answer` says.
+#[must_use]
+pub fn document(account: &Account, answer: &Answer) -> Document {
+    twilio::document(account, answer)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

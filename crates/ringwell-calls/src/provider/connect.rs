@@ -1,0 +1,69 @@
+//! How a call goes on, in no provider's language.
+
+/// What the provider is to do with the call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Connect the caller.
+    Connect(Connect),
+    /// Refuse the call.
+    Refuse(Refusal),
+    /// Say this to the callee, then connect.
+    Whisper(String),
+    /// Nothing more: the call ends, or goes on as it is.
+    Nothing,
+}
+
+/// One destination of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connect {
+    /// Ringwell's name of the call, which comes back where the provider can carry it.
+    pub call: String,
+    /// E.164 with `+`, or a SIP address.
+    pub to: String,
+    /// The caller, if the provider must be given it to pass it through.
+    pub from: Option<String>,
+    /// Shown to the callee instead of the caller.
+    pub caller_id: Option<String>,
+    /// How long it rings.
+    pub timeout_s: u64,
+    /// Whether the callee hears something first.
+    pub whisper: bool,
+    /// Its place in the list of destinations.
+    pub leg: super::Leg,
+}
+
+/// How a call is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// As if the number were not in service.
+    Rejected,
+    /// As if the line were busy.
+    Busy,
+}
+
+/// What is sent to the provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// Its media type.
+    pub content_type: &'static str,
+    /// Its text; empty for an answer without a body.
+    pub body: String,
+}
+
+impl Connect {
+    /// What the URLs of later hooks carry.
+    pub(super) fn query(&self) -> String {
+        let last = if self.leg.is_last { "&last=1" } else { "" };
+        format!("leg={}{last}", self.leg.place)
+    }
+
+    pub(super) fn is_sip(&self) -> bool {
+        self.to.starts_with("sip:") || self.to.starts_with("sips:")
+    }
+}
+
+impl Document {
+    pub(super) const fn xml(body: String) -> Self {
+        Self { content_type: "application/xml", body }
+    }
+}

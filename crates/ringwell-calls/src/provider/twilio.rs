@@ -1,0 +1,223 @@
+//! Twilio: signatures by SHA-1 or shared key, forms, TwiML.
+//!
+//! The string that is signed and the test vectors are those of Twilio's own libraries.
+
+use ringwell_core::Millis;
+
+use super::connect::{Answer, Connect, Document, Refusal};
+use super::moment;
+use super::signed::{self, Unsigned};
+use super::{Hook, Incoming, Report, Stir, Unreadable};
+use crate::account::Account;
+use crate::call::{CallEvent, EventKind, Outcome};
+use crate::digest::{self, Mac};
+use crate::form::Form;
+use crate::markup::Element;
+
+const SIGNATURE: &str = "x-twilio-signature";
+const SETTINGS: &str = "x-twilio-webhooks-signature-settings";
+/// The hash of a body that is no form.
+const BODY_HASH: &str = "bodySHA256";
+
+pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
+    let settings = request.header(SETTINGS);
+    let (mac, keys) = match algorithm(settings) {
+        None => (Mac::Sha1, &account.secrets),
+        Some("HMAC_SHA256") => (Mac::Sha256, &account.shared_keys),
+        Some("HMAC_SHA1") => (Mac::Sha1, &account.secrets),
+        Some(_) => return Err(Unsigned::new("the signature's algorithm is not known")),
+    };
+    let presented = request.header(SIGNATURE);
+    check(account, request, presented, |string| {
+        keys.iter().map(|key| digest::base64(&mac.sign(key, &[string.as_bytes()]))).collect()
+    })
+}
+
+/// Checks `presented` against the signatures that `sign` makes of the string.
+pub(super) fn check(
+    account: &Account,
+    request: &Incoming,
+    presented: &str,
+    sign: impl Fn(&str) -> Vec<String>,
+) -> Result<(), Unsigned> {
+    let url = signed::public_url(account, request);
+    if presented.is_empty() {
+        return Err(Unsigned::new("the signature is missing").checked(&url));
+    }
+    let (body, is_whole) = signed_body(request);
+    if !is_whole {
+        return Err(Unsigned::new("bodySHA256 is not the body's").checked(&url));
+    }
+    let matches = |url: &str| {
+        let signatures = variants(url).into_iter().flat_map(|url| sign(&format!("{url}{body}")));
+        // No early end: the time says nothing of which one came close.
+        signatures.fold(false, |found, signature| {
+            found | digest::same(signature.as_bytes(), presented.as_bytes())
+        })
+    };
+    if matches(&url) {
+        return Ok(());
+    }
+    let hint = signed::hint(account, request, matches);
+    Err(Unsigned::new("the signature does not match").checked(&format!("{url}{body}")).hint(hint))
+}
+
+/// The algorithm in `key=…,algorithm=HMAC_SHA256`, if the header names one.
+fn algorithm(settings: &str) -> Option<&str> {
+    let parts = settings.split(',').map(str::trim);
+    parts.filter_map(|part| part.strip_prefix("algorithm=")).find(|name| !name.is_empty())
+}
+
+/// What follows the URL in the signed string, and whether the body is the one that was signed.
+fn signed_body(request: &Incoming) -> (String, bool) {
+    let hash = request.query_form().find(BODY_HASH).map(str::to_owned);
+    if let Some(hash) = hash {
+        let is_it = digest::same(digest::sha256_hex(&request.body).as_bytes(), hash.as_bytes());
+        return (String::new(), is_it);
+    }
+    let form = request.form();
+    let mut string = String::new();
+    let mut before = None;
+    for pair in form.sorted() {
+        // Each value of a name counts once.
+        if before != Some(pair) {
+            string.push_str(pair.0);
+            string.push_str(pair.1);
+        }
+        before = Some(pair);
+    }
+    (string, true)
+}
+
+/// The ways in which Twilio writes one URL.
+fn variants(url: &str) -> Vec<String> {
+    let mut all = signed::with_and_without_port(url);
+    if let Some((path, query)) = url.split_once('?').filter(|(_, query)| query.contains('\'')) {
+        all.push(format!("{path}?{}", query.replace('\'', "%27")));
+    }
+    all
+}
+
+pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable> {
+    let body = request.form();
+    let form = if body.is_empty() { request.query_form() } else { body };
+    if form.is_empty() {
+        return Err(Unreadable::Form("a form"));
+    }
+    let text = |name: &str| form.find(name).filter(|text| !text.is_empty()).map(str::to_owned);
+    let parent = text("ParentCallSid");
+    let leg = request.leg();
+    let call = parent.clone().or_else(|| text("CallSid")).ok_or(Unreadable::NoCall)?;
+    let at = moment::believed(moment::parse(form.get("Timestamp")), request.received);
+    let event = match hook {
+        Hook::Answer => Some(event(EventKind::Started, "started".to_owned(), request.received)),
+        Hook::Dial => dialled(&form, leg.is_last, request.received),
+        Hook::Status => progress(&form, parent.is_some(), at),
+        Hook::Whisper => None,
+    };
+    let event =
+        event.map(|event| CallEvent { key: format!("{}:{}", event.key, leg.place), ..event });
+    // A report about the callee's leg names the callee.
+    let is_callers = parent.is_none();
+    Ok(Report {
+        call,
+        events: event.into_iter().collect(),
+        to: text("To").or_else(|| text("Called")).filter(|_| is_callers),
+        from: text("From").or_else(|| text("Caller")).filter(|_| is_callers),
+        stir: text("StirVerstat").map(stir),
+        leg,
+    })
+}
+
+fn event(kind: EventKind, key: String, at: Millis) -> CallEvent {
+    CallEvent { key, kind, at, talk_seconds: None }
+}
+
+/// `TN-Validation-Passed-A` has the attestation at its end.
+fn stir(verstat: String) -> Stir {
+    let attestation = verstat.rsplit('-').next().filter(|it| matches!(*it, "A" | "B" | "C"));
+    Stir { attestation: attestation.map(str::to_owned), verstat: Some(verstat) }
+}
+
+/// What the words of Twilio, SignalWire and TeXML mean.
+pub(super) fn outcome(status: &str) -> Option<Outcome> {
+    match status {
+        "completed" | "answered" => Some(Outcome::Answered),
+        "busy" => Some(Outcome::Busy),
+        "no-answer" => Some(Outcome::NoAnswer),
+        "canceled" => Some(Outcome::CallerGaveUp),
+        "failed" => Some(Outcome::Failed),
+        _ => None,
+    }
+}
+
+/// The request after a `<Dial>`: the destination is done.
+fn dialled(form: &Form, is_last: bool, at: Millis) -> Option<CallEvent> {
+    let mut outcome = outcome(form.get("DialCallStatus"))?;
+    if outcome == Outcome::Answered && form.get("DialBridged") == "false" {
+        outcome = Outcome::NoAnswer;
+    }
+    let is_end = is_last || matches!(outcome, Outcome::Answered | Outcome::CallerGaveUp);
+    let kind = if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) };
+    let talk = form.get("DialCallDuration").parse().ok();
+    let talk_seconds = talk.filter(|_| outcome == Outcome::Answered);
+    Some(CallEvent { talk_seconds, ..event(kind, "dial".to_owned(), at) })
+}
+
+/// A status callback: of the callee's leg, or of the caller's.
+fn progress(form: &Form, is_callee: bool, at: Millis) -> Option<CallEvent> {
+    let status = form.get("CallStatus");
+    let kind = match (status, outcome(status)) {
+        ("ringing", _) if is_callee => EventKind::Ringing,
+        ("in-progress" | "answered", _) if is_callee => EventKind::Answered,
+        // The caller's leg counts as answered while it waits, too: it says only that it is over.
+        ("completed", _) if !is_callee => EventKind::Ended(None),
+        ("completed", _) => EventKind::Ended(Some(Outcome::Answered)),
+        (_, Some(outcome)) if is_callee => EventKind::LegEnded(outcome),
+        (_, Some(outcome)) => EventKind::Ended(Some(outcome)),
+        (_, None) => return None,
+    };
+    let talk = form.get("CallDuration").parse().ok();
+    let talk_seconds = talk.filter(|_| is_callee && status == "completed");
+    let side = if is_callee { "callee" } else { "caller" };
+    let key = format!("{side}:{}:{status}", form.get("SequenceNumber"));
+    Some(CallEvent { talk_seconds, ..event(kind, key, at) })
+}
+
+pub(super) fn document(account: &Account, answer: &Answer) -> Document {
+    let response = Element::new("Response");
+    let response = match answer {
+        Answer::Connect(connect) => response.child(&dial(account, connect)),
+        Answer::Refuse(Refusal::Busy) => {
+            response.child(&Element::new("Reject").with("reason", "busy"))
+        }
+        Answer::Refuse(Refusal::Rejected) => {
+            response.child(&Element::new("Reject").with("reason", "rejected"))
+        }
+        Answer::Whisper(text) => response.child(&Element::new("Say").text(text)),
+        Answer::Nothing => response,
+    };
+    Document::xml(response.document())
+}
+
+fn dial(account: &Account, connect: &Connect) -> Element {
+    let query = connect.query();
+    let noun = if connect.is_sip() { "Sip" } else { "Number" };
+    let whisper = connect.whisper.then(|| account.hook(&format!("whisper?{query}")));
+    let callee = Element::new(noun)
+        .with("statusCallback", account.hook(&format!("status?{query}")))
+        .with("statusCallbackEvent", "initiated ringing answered completed")
+        .with("statusCallbackMethod", "POST")
+        .with_some("url", whisper)
+        .text(&connect.to);
+    Element::new("Dial")
+        .with("action", account.hook(&format!("dial?{query}")))
+        .with("answerOnBridge", "true")
+        .with_some("callerId", connect.caller_id.as_ref())
+        .with("method", "POST")
+        .with("timeout", connect.timeout_s)
+        .child(&callee)
+}
+
+#[cfg(test)]
+mod tests;

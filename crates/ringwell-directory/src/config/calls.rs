@@ -1,0 +1,476 @@
+//! The section `[calls]`: telephony providers, where calls go, the call log and webhooks out.
+//!
+//! Secrets lie in files of their own. Source: docs/spec/calls.md.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use ringwell_core::PoolId;
+
+use super::application::parse_database;
+use super::cluster::read_secret_file;
+use super::file::{duration, text, truth, whole};
+use super::limits;
+use super::pools::pool_id;
+use super::section::Section;
+use super::values::{ValueError, parse_path};
+use super::{Config, Database, Listen};
+use crate::Secret;
+
+/// Destinations of one rule, tried in order.
+const TARGETS_MAX: usize = 10;
+/// During a rotation an account has the old secret and the new one.
+const SECRETS_MAX: usize = 2;
+const NAME_BYTES_MAX: usize = 40;
+
+/// Calls: who reports them, where they go, what is kept of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Calls {
+    /// Where providers' webhooks come in: `127.0.0.1:8090`.
+    pub listen: Listen,
+    /// The call log: `calls.sqlite` in the data directory.
+    pub database: Option<Database>,
+    /// A caller is connected after so long, whatever is still missing: 250 ms.
+    pub deadline: Duration,
+    /// Accounts with providers.
+    pub accounts: Vec<CallAccount>,
+    /// Where calls go.
+    pub destinations: Vec<DestinationRule>,
+    /// Your own decision about where a call goes: none.
+    pub routing: Option<RoutingWebhook>,
+    /// What is stored of callers' numbers: all of it.
+    pub caller_ids: CallerIds,
+    /// Calls are removed after so long: 760 days.
+    pub retention: Duration,
+    /// Caller, parameters and visitor of a call are removed after so long: 90 days.
+    pub redact_after: Duration,
+    /// Webhooks out.
+    pub webhooks: WebhookSettings,
+}
+
+/// An account with a provider. Its webhooks come to `/t/NAME/…`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallAccount {
+    /// Part of the path: letters, digits, `_` and `-`.
+    pub name: String,
+    /// Which provider.
+    pub provider: CallProvider,
+    /// How the provider reaches this server: scheme, host, perhaps port and path, no slash at the
+    /// end. Signatures cover it.
+    pub public_url: String,
+    /// What requests are signed with: one, or two while they are rotated.
+    pub secrets: Vec<Secret>,
+    /// Twilio's shared keys for SHA-256 signatures; the other providers have none.
+    pub shared_keys: Vec<Secret>,
+    /// What a caller of a number without destination gets.
+    pub unknown_number: UnknownNumber,
+}
+
+/// A telephony provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallProvider {
+    /// Twilio.
+    Twilio,
+    /// SignalWire.
+    SignalWire,
+    /// Telnyx.
+    Telnyx,
+    /// Plivo.
+    Plivo,
+    /// Vonage.
+    Vonage,
+    /// Bandwidth.
+    Bandwidth,
+    /// Anything that sends events as documented.
+    Generic,
+}
+
+/// What a caller gets if nothing is known of the number that was called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum UnknownNumber {
+    /// The answer is 503, so that the provider's own fallback acts.
+    #[default]
+    Unavailable,
+    /// The call is refused.
+    Reject,
+    /// The caller hears the busy tone.
+    Busy,
+    /// The call goes there.
+    Connect(String),
+}
+
+/// Where calls of some pools or numbers go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DestinationRule {
+    /// For these pools. A rule without pools and numbers is the default.
+    pub ring_pools: BTreeSet<PoolId>,
+    /// For these numbers, E.164 with `+`. Goes before rules for pools.
+    pub numbers: BTreeSet<String>,
+    /// Numbers (E.164 with `+`) or SIP addresses, tried in this order.
+    pub to: Vec<String>,
+    /// How long each of them rings, 5 s to 10 min: 30 s.
+    pub timeout: Duration,
+    /// What the callee hears before the parties are connected: nothing.
+    pub whisper: Option<String>,
+    /// What the callee sees instead of the caller's number: nothing else.
+    pub caller_id: Option<String>,
+    /// When `to` is called: always.
+    pub hours: Vec<OpenHours>,
+    /// The time zone of `hours`: UTC.
+    pub time_zone: String,
+    /// Called outside of `hours`; without it the call is refused then.
+    pub closed: Vec<String>,
+}
+
+/// Days of the week and minutes of the day, as in `mon-fri 09:00-17:30`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenHours {
+    /// The first day and the last, Monday is 0. The last may be before the first.
+    pub days: (u8, u8),
+    /// The first minute of the day and the one after the last, up to 1440.
+    pub minutes: (u16, u16),
+}
+
+/// A webhook of the user's own that decides where a call goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutingWebhook {
+    /// Where it listens.
+    pub url: String,
+    /// What requests to it are signed with, by Standard Webhooks.
+    pub secret: Option<Secret>,
+    /// After so long the configured destination counts: 200 ms.
+    pub timeout: Duration,
+}
+
+/// What is stored of callers' numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallerIds {
+    /// The number.
+    #[default]
+    Store,
+    /// An HMAC, whose key changes every month.
+    Hash,
+    /// Nothing.
+    Drop,
+}
+
+/// Webhooks out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookSettings {
+    /// Networks that may be called although they are not public: none.
+    pub allow_networks: Vec<(IpAddr, u8)>,
+    /// Ports that may be called beside 443, 80 and 8443: none.
+    pub allow_ports: Vec<u16>,
+    /// Whether `http://` may be called: only in `allow_networks`.
+    pub allow_http: bool,
+    /// Events can be replayed and read for so long: 30 days.
+    pub retention: Duration,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self {
+            listen: Listen::Tcp { host: "127.0.0.1".to_owned(), port: 8090 },
+            database: None,
+            deadline: Duration::from_millis(250),
+            accounts: Vec::new(),
+            destinations: Vec::new(),
+            routing: None,
+            caller_ids: CallerIds::Store,
+            retention: Duration::from_hours(760 * 24),
+            redact_after: Duration::from_hours(90 * 24),
+            webhooks: WebhookSettings::default(),
+        }
+    }
+}
+
+impl Default for WebhookSettings {
+    fn default() -> Self {
+        Self {
+            allow_networks: Vec::new(),
+            allow_ports: Vec::new(),
+            allow_http: false,
+            retention: Duration::from_hours(30 * 24),
+        }
+    }
+}
+
+impl CallProvider {
+    const ALL: [Self; 7] = [
+        Self::Twilio,
+        Self::SignalWire,
+        Self::Telnyx,
+        Self::Plivo,
+        Self::Vonage,
+        Self::Bandwidth,
+        Self::Generic,
+    ];
+
+    /// As the configuration and the API name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Twilio => "twilio",
+            Self::SignalWire => "signalwire",
+            Self::Telnyx => "telnyx",
+            Self::Plivo => "plivo",
+            Self::Vonage => "vonage",
+            Self::Bandwidth => "bandwidth",
+            Self::Generic => "generic",
+        }
+    }
+}
+
+impl OpenHours {
+    /// Whether `minute` of `day` (Monday is 0) is in it.
+    #[must_use]
+    pub const fn contains(self, day: u8, minute: u16) -> bool {
+        let (first, last) = self.days;
+        let is_day =
+            if first <= last { first <= day && day <= last } else { day >= first || day <= last };
+        is_day && self.minutes.0 <= minute && minute < self.minutes.1
+    }
+}
+
+pub(super) fn read(file: &mut Section<'_, '_>, base: &Path, config: &mut Config) {
+    let mut section = file.section("calls");
+    if !file.has("calls") {
+        section.finish();
+        return;
+    }
+    let mut calls = Calls::default();
+    section.set(&mut calls.listen, "listen", text(str::parse));
+    calls.database = section.take("database", text(|name| parse_database(name, base)));
+    section.set(&mut calls.deadline, "deadline", duration(&limits::CALL_DEADLINE));
+    for account in section.sections("account") {
+        read_account(account, base, &mut calls.accounts);
+    }
+    for rule in section.sections("destination") {
+        calls.destinations.extend(read_destination(rule));
+    }
+    let routing = section.section("routing");
+    if section.has("routing") {
+        calls.routing = read_routing(routing, base);
+    }
+    section.set(&mut calls.caller_ids, "caller_ids", text(parse_caller_ids));
+    section.set(&mut calls.retention, "retention", duration(&limits::CALL_RETENTION));
+    section.set(&mut calls.redact_after, "redact_after", duration(&limits::CALL_RETENTION));
+    let mut webhooks = section.section("webhooks");
+    let into = &mut calls.webhooks;
+    if let Some(networks) = webhooks.take_list("allow_networks", text(parse_network)) {
+        into.allow_networks = networks;
+    }
+    if let Some(ports) = webhooks.take_list("allow_ports", whole(&limits::PORT)) {
+        into.allow_ports = ports;
+    }
+    webhooks.set(&mut into.allow_http, "allow_http", truth);
+    webhooks.set(&mut into.retention, "retention", duration(&limits::CALL_RETENTION));
+    webhooks.finish();
+    section.finish();
+    config.calls = Some(calls);
+}
+
+fn read_account(mut section: Section<'_, '_>, base: &Path, accounts: &mut Vec<CallAccount>) {
+    let name = section.require("name", "write e.g. name = \"main\"", text(parse_name));
+    let provider = section.require("provider", "write e.g. \"twilio\"", text(parse_provider));
+    let hint = "write e.g. \"https://calls.example.com\", as the provider reaches this server";
+    let public_url = section.require("public_url", hint, text(parse_public_url));
+    let secret = |name: &str| read_secret_file(&base.join(parse_path(name)?));
+    let secrets = section.take_list("secret_files", text(secret)).unwrap_or_default();
+    let shared_keys = section.take_list("shared_key_files", text(secret)).unwrap_or_default();
+    for (field, given) in [("secret_files", &secrets), ("shared_key_files", &shared_keys)] {
+        if given.len() > SECRETS_MAX {
+            section.fault(field, ValueError::new("must be one file, or two during a rotation"));
+        }
+    }
+    section.miss("secret_files", "write e.g. [\"twilio.secret\"], the account's auth token");
+    let unknown_number = section.take("unknown_number", text(parse_unknown)).unwrap_or_default();
+    if name.as_ref().is_some_and(|name| accounts.iter().any(|other| other.name == *name)) {
+        section.fault("name", ValueError::new("is another account's too"));
+    }
+    section.finish();
+    if let (Some(name), Some(provider), Some(public_url)) = (name, provider, public_url) {
+        accounts.push(CallAccount {
+            name,
+            provider,
+            public_url,
+            secrets,
+            shared_keys,
+            unknown_number,
+        });
+    }
+}
+
+fn read_destination(mut section: Section<'_, '_>) -> Option<DestinationRule> {
+    let ring_pools = section.take_list("ring_pools", pool_id).unwrap_or_default();
+    let numbers = section.take_list("numbers", text(parse_e164)).unwrap_or_default();
+    let to = section.take_list("to", text(parse_target));
+    section.miss("to", "write e.g. [\"+18005550199\"]");
+    if to.as_ref().is_some_and(|to| to.is_empty() || to.len() > TARGETS_MAX) {
+        section.fault("to", ValueError::new("must be one to ten destinations"));
+    }
+    let mut timeout = Duration::from_secs(30);
+    section.set(&mut timeout, "timeout", duration(&limits::RING_TIMEOUT));
+    let whisper = section.take("whisper", text(parse_whisper));
+    let caller_id = section.take("caller_id", text(parse_e164));
+    let hours = section.take_list("hours", text(parse_hours)).unwrap_or_default();
+    let time_zone = section.take("time_zone", text(parse_time_zone));
+    let closed = section.take_list("closed", text(parse_target)).unwrap_or_default();
+    section.finish();
+    Some(DestinationRule {
+        ring_pools: ring_pools.into_iter().collect(),
+        numbers: numbers.into_iter().collect(),
+        to: to?,
+        timeout,
+        whisper,
+        caller_id,
+        hours,
+        time_zone: time_zone.unwrap_or_else(|| "UTC".to_owned()),
+        closed,
+    })
+}
+
+fn read_routing(mut section: Section<'_, '_>, base: &Path) -> Option<RoutingWebhook> {
+    let hint = "write e.g. \"https://crm.example/route\"";
+    let url = section.require("url", hint, text(parse_public_url));
+    let secret = |name: &str| read_secret_file(&base.join(parse_path(name)?));
+    let secret = section.take("secret_file", text(secret));
+    let mut timeout = Duration::from_millis(200);
+    section.set(&mut timeout, "timeout", duration(&limits::CALL_DEADLINE));
+    section.finish();
+    Some(RoutingWebhook { url: url?, secret, timeout })
+}
+
+fn parse_name(text: &str) -> Result<String, ValueError> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    if (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain) {
+        return Ok(text.to_owned());
+    }
+    Err(ValueError::new("must be 1 to 40 letters, digits, _ and -"))
+}
+
+fn parse_provider(text: &str) -> Result<CallProvider, ValueError> {
+    let all = CallProvider::ALL;
+    all.into_iter().find(|provider| provider.name() == text).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|provider| provider.name()).collect();
+        ValueError::new(format!("must be one of {}", names.join(", ")))
+    })
+}
+
+/// `https://HOST[:PORT][/PATH]` or the same with `http`.
+fn parse_public_url(text: &str) -> Result<String, ValueError> {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let is_plain = |b: u8| b.is_ascii_graphic() && !b"\"<>?#@\\".contains(&b);
+    match rest {
+        Some(rest) if !rest.is_empty() && !rest.starts_with('/') && rest.bytes().all(is_plain) => {
+            Ok(text.trim_end_matches('/').to_owned())
+        }
+        _ => Err(ValueError::new("must be a URL without user, query and fragment")
+            .hint("write e.g. \"https://calls.example.com\"")),
+    }
+}
+
+fn parse_e164(text: &str) -> Result<String, ValueError> {
+    let digits = text.strip_prefix('+').unwrap_or_default();
+    let is_number = (3..=15).contains(&digits.len())
+        && digits.bytes().all(|b| b.is_ascii_digit())
+        && !digits.starts_with('0');
+    is_number.then(|| text.to_owned()).ok_or_else(|| {
+        ValueError::new("must be + and 3 to 15 digits").hint("write e.g. \"+18005550199\"")
+    })
+}
+
+/// A number or a SIP address.
+fn parse_target(text: &str) -> Result<String, ValueError> {
+    let sip = text.strip_prefix("sip:").or_else(|| text.strip_prefix("sips:"));
+    let is_plain = |b: u8| b.is_ascii_graphic() && !b"<>\"'&".contains(&b);
+    match sip {
+        Some(rest) if (1..=200).contains(&rest.len()) && rest.bytes().all(is_plain) => {
+            Ok(text.to_owned())
+        }
+        Some(_) => Err(ValueError::new("must be a SIP address of printable ASCII")
+            .hint("write e.g. \"sip:desk@pbx.example\"")),
+        None => parse_e164(text),
+    }
+}
+
+fn parse_unknown(text: &str) -> Result<UnknownNumber, ValueError> {
+    match text {
+        "unavailable" => Ok(UnknownNumber::Unavailable),
+        "reject" => Ok(UnknownNumber::Reject),
+        "busy" => Ok(UnknownNumber::Busy),
+        other => parse_target(other).map(UnknownNumber::Connect).map_err(|_| {
+            ValueError::new("must be unavailable, reject, busy, a number or a SIP address")
+        }),
+    }
+}
+
+fn parse_whisper(text: &str) -> Result<String, ValueError> {
+    if (1..=200).contains(&text.len()) && !text.chars().any(char::is_control) {
+        return Ok(text.to_owned());
+    }
+    Err(ValueError::new("must be 1 to 200 bytes on one line"))
+}
+
+fn parse_caller_ids(text: &str) -> Result<CallerIds, ValueError> {
+    match text {
+        "store" => Ok(CallerIds::Store),
+        "hash" => Ok(CallerIds::Hash),
+        "drop" => Ok(CallerIds::Drop),
+        _ => Err(ValueError::new("must be store, hash or drop")),
+    }
+}
+
+/// A name such as `Europe/Berlin`. Whether there is such a zone is seen at the start.
+fn parse_time_zone(text: &str) -> Result<String, ValueError> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_+-/".contains(&b);
+    if (1..=60).contains(&text.len()) && text.bytes().all(is_plain) {
+        return Ok(text.to_owned());
+    }
+    Err(ValueError::new("must be the name of a time zone").hint("write e.g. \"Europe/Berlin\""))
+}
+
+/// `mon-fri 09:00-17:30`, `sat 10:00-14:00`.
+fn parse_hours(text: &str) -> Result<OpenHours, ValueError> {
+    let read = || {
+        let (days, times) = text.trim().split_once(' ')?;
+        let (first, last) = days.split_once('-').unwrap_or((days, days));
+        let (from, until) = times.trim().split_once('-')?;
+        let minutes = (minute(from)?, minute(until)?);
+        let days = (day(first)?, day(last)?);
+        (minutes.0 < minutes.1).then_some(OpenHours { days, minutes })
+    };
+    read().ok_or_else(|| {
+        ValueError::new("must be days and times").hint("write e.g. \"mon-fri 09:00-17:30\"")
+    })
+}
+
+fn day(text: &str) -> Option<u8> {
+    let days = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+    let place = days.iter().position(|day| day.eq_ignore_ascii_case(text))?;
+    u8::try_from(place).ok()
+}
+
+fn minute(text: &str) -> Option<u16> {
+    let (hours, minutes) = text.split_once(':')?;
+    let (hours, minutes): (u16, u16) = (hours.parse().ok()?, minutes.parse().ok()?);
+    let minute = hours.checked_mul(60)?.checked_add(minutes)?;
+    (minutes < 60 && minute <= 24 * 60).then_some(minute)
+}
+
+/// `10.0.0.0/8`, or one address.
+fn parse_network(text: &str) -> Result<(IpAddr, u8), ValueError> {
+    let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
+    let read = || {
+        let address: IpAddr = address.parse().ok()?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Some(most), |bits| bits.parse().ok())?;
+        (bits <= most).then_some((address, bits))
+    };
+    read().ok_or_else(|| ValueError::new("must be a network").hint("write e.g. \"10.0.0.0/8\""))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+use super::*;
+
+#[test]
+fn hours_are_days_and_times() {
+    let hours = parse_hours("mon-fri 09:00-17:30").unwrap();
+    assert!(hours.contains(0, 540) && hours.contains(4, 1049));
+    assert!(!hours.contains(0, 539) && !hours.contains(4, 1050) && !hours.contains(5, 600));
+    let over_the_weekend = parse_hours("sat-mon 00:00-24:00").unwrap();
+    assert!(over_the_weekend.contains(5, 0) && over_the_weekend.contains(0, 1439));
+    assert!(!over_the_weekend.contains(2, 600));
+    for bad in [
+        "",
+        "mon",
+        "mon 9-17",
+        "mon 17:00-09:00",
+        "mun 09:00-10:00",
+        "mon 09:60-10:00",
+        "mon 09:00-25:00",
+    ] {
+        assert!(parse_hours(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn targets_are_numbers_or_sip_addresses() {
+    for good in
+        ["+18005550199", "+442079460000", "sip:desk@pbx.example", "sips:a@b:5061;transport=tls"]
+    {
+        assert!(parse_target(good).is_ok(), "{good}");
+    }
+    for bad in ["", "8005550199", "+0123", "+1234567890123456", "sip:", "sip:a b", "http://x"] {
+        assert!(parse_target(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_public_url_has_a_host_and_no_query() {
+    let read = |text| parse_public_url(text).ok();
+    assert_eq!(read("https://calls.example/"), Some("https://calls.example".to_owned()));
+    assert_eq!(
+        read("http://calls.example:8090/in"),
+        Some("http://calls.example:8090/in".to_owned())
+    );
+    for bad in
+        ["calls.example", "https://", "https://a?b", "https://me:secret@a", "ftp://a", "https:///a"]
+    {
+        assert_eq!(read(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn networks_have_a_mask() {
+    assert_eq!(parse_network("127.0.0.0/8").unwrap().1, 8);
+    assert_eq!(parse_network("::1").unwrap().1, 128);
+    for bad in ["", "10.0.0.0/33", "::/129", "localhost", "10.0.0.0/"] {
+        assert!(parse_network(bad).is_err(), "{bad}");
+    }
+}
