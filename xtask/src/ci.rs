@@ -55,7 +55,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
         let words = ["deny", "--locked", "check", "licenses", "bans", "sources"];
         summary.step("licences", cargo().args(words));
     } else {
-        summary.skip("licences", "cargo-deny is not installed");
+        summary
+            .skip("licences", "cargo-deny is not installed; a test of the rules has checked them");
     }
     if is_installed("valgrind") {
         summary.step("counts", xtask().arg("counts"));

@@ -221,6 +221,35 @@ fn the_core_depends_on_nothing() {
     assert!(needed.is_empty(), "ringwell-core depends on {needed:?}");
 }
 
+/// As `cargo deny` checks it, which takes a minute to build: CI runs it only where it is installed.
+#[test]
+fn dependencies_come_from_the_registry_under_licences_that_deny_toml_allows() {
+    let deny = std::fs::read_to_string(root().join("deny.toml")).unwrap();
+    let list = deny.split("\nallow = [").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
+    let allowed: BTreeSet<&str> = list.split('"').skip(1).step_by(2).collect();
+    assert!(allowed.contains("MIT"), "deny.toml's list was not read: {allowed:?}");
+    // Alternatives, each of several licences that hold together. Where parentheses mix the two, all
+    // licences must be allowed.
+    let is_allowed = |licence: &str| {
+        let both = |text: &str| text.split(" AND ").all(|part| allowed.contains(part.trim()));
+        if licence.contains('(') {
+            return both(&licence.replace(['(', ')'], " ").replace(" OR ", " AND "));
+        }
+        licence.replace('/', " OR ").split(" OR ").any(both)
+    };
+    let mut wrong = Vec::new();
+    for package in metadata(&[]) {
+        let (name, licence) = (&package["name"], package["license"].as_str().unwrap_or_default());
+        if !is_allowed(licence) {
+            wrong.push(format!("{name}: licence {licence:?}"));
+        }
+        if package["source"].as_str().is_some_and(|source| !source.starts_with("registry+")) {
+            wrong.push(format!("{name} comes from {}", package["source"]));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// The fuzzer is a workspace of its own, so that nothing else notices what its lock file lacks.
 #[test]
 fn the_fuzzer_s_lock_file_knows_what_our_crates_depend_on() {
@@ -394,9 +423,15 @@ fn leads_somewhere(folder: &Path, link: &str) -> bool {
 
 /// Our packages, as cargo sees them.
 fn packages() -> Vec<serde_json::Value> {
+    metadata(&["--no-deps"])
+}
+
+/// The packages that cargo sees.
+fn metadata(more: &[&str]) -> Vec<serde_json::Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let arguments = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
-    let output = Command::new(cargo).args(arguments).current_dir(root()).output().unwrap();
+    let arguments = ["metadata", "--format-version", "1", "--offline"];
+    let output =
+        Command::new(cargo).args(arguments).args(more).current_dir(root()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     metadata["packages"].as_array().unwrap().clone()
