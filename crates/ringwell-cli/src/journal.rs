@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use ringwell_core::Millis;
 use ringwell_journal::{SEGMENT_HEADER_BYTES, SegmentHeader, Segments};
-use ringwell_node::disk::SegmentFiles;
+use ringwell_node::disk::{OsFiles, SegmentFiles};
 
 /// Look at journals without changing them.
 #[derive(Debug, clap::Args)]
@@ -115,7 +115,7 @@ fn numbered_directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// `None` if the directory holds no segments. The shard's number is the one that the first
 /// segment names: a directory may have been copied elsewhere.
 fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
-    let segments = SegmentFiles::new(directory.to_owned());
+    let segments = SegmentFiles::new(OsFiles, directory.to_owned());
     let Some(first) = segments.list()?.into_iter().min_by_key(|file| file.segno) else {
         return Ok(None);
     };

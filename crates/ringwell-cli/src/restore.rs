@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use ringwell_node::disk::{create_directory, mark_restored};
+use ringwell_node::disk::{OsFiles, create_directory, mark_restored};
 
 pub(crate) const HELP: &str = "\
 The copy must be of a stopped server, or of one moment (a snapshot of the file system). The next
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !is_empty {
         bail!("{} is not empty: move what is there away first", data.display());
     }
-    mark_restored(data)?;
+    mark_restored(&OsFiles, data)?;
     let files = copy_all(copy, data)?;
     println!("{files} files; the next start holds all pools until no lockout can be unknown");
     Ok(ExitCode::SUCCESS)

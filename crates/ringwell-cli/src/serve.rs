@@ -63,7 +63,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         logs::start(&config.log)?;
     }
     if args.restored {
-        disk::mark_restored(&config.data)?;
+        disk::mark_restored(&disk::OsFiles, &config.data)?;
     }
     for warning in member.iter().flat_map(|member| member.cluster().warnings()) {
         tracing::warn!("{warning}");

@@ -12,6 +12,12 @@ pub enum Bug {
     DeadlineIgnored,
     /// The numbers of a batch whose client went away stay locked.
     HoldUnanswered,
+    /// A flush that failed is tried again, and believed.
+    FlushAgain,
+    /// A rename is not made durable.
+    NoNameFlush,
+    /// Every use of a file has the same salt.
+    OneSalt,
 }
 
 /// Whether `bug` is planted on this thread.

@@ -122,7 +122,8 @@ impl Embedded {
             Err(error) => engine.notes.push(format!("no snapshot: {error}")),
             // The hold is stored by now.
             Ok(()) if durability != Durability::Memory => {
-                disk::unmark_restored(&engine.config.data).map_err(|error| error.to_string())?;
+                disk::unmark_restored(&disk::OsFiles, &engine.config.data)
+                    .map_err(|error| error.to_string())?;
             }
             Ok(()) => {}
         }

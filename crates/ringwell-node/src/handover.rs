@@ -12,7 +12,6 @@ mod learn;
 mod take;
 mod words;
 
-use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
 use ringwell_directory::{Directory, Owners};
@@ -21,9 +20,9 @@ pub use self::give::Given;
 pub(crate) use self::give::{abort, give, resume};
 pub(crate) use self::learn::{learn, learn_from, tell_all};
 pub(crate) use self::take::{abandon, adopt, adopt_here, prepare, take};
-pub(crate) use self::words::{Adopted, Leaving, Prepared, Told};
+pub(crate) use self::words::{Adopted, Prepared, Told};
 use crate::change::{self, ChangeError};
-use crate::disk::{FileError, ServedMap, create_directory};
+use crate::disk::{FileError, Leaving, OsFiles, ServedMap, create_directory};
 use crate::mesh::Peers;
 use crate::node::Node;
 
@@ -82,22 +81,17 @@ pub(crate) async fn keep(
     owners: &Owners,
     leaving: Vec<Leaving>,
 ) -> Result<(), FileError> {
-    let own = |bucket: &u16| owners.get(*bucket).is_some_and(|owner| node.is_own(owner.shard));
-    let buckets: BTreeSet<u16> = (0..ringwell_directory::BUCKETS).filter(own).collect();
-    let mut holds = node.bucket_holds();
-    holds.retain(|of| buckets.contains(&of) || leaving.iter().any(|it| it.buckets.contains(&of)));
-    let (version, owners) = (owners.version(), Some(owners.clone()));
-    let map = ServedMap { version, buckets, owners, leaving, holds };
+    let map =
+        ServedMap::of(owners.clone(), |shard| node.is_own(shard), leaving, node.bucket_holds());
     let data = node.config.data.clone();
     let written = tokio::task::spawn_blocking(move || {
         // With durability "memory" nobody has made it yet.
         create_directory(&data)?;
-        map.write(&data)
+        map.write(&OsFiles, &data)
     })
     .await;
     written.unwrap_or_else(|error| {
-        let path = node.config.data.clone();
-        Err(FileError { action: "write", path, source: std::io::Error::other(error) })
+        Err(FileError::new("write", &node.config.data, std::io::Error::other(error)))
     })
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::clock::Clock;
-use crate::disk::{self, Journal, ServedMap};
+use crate::disk::{self, Journal, OsFiles, ServedMap};
 use crate::handle::{Handle, Routes};
 use crate::http::Who;
 use crate::listen::{Listener, Listeners};
@@ -182,7 +182,7 @@ fn place(
 ) -> Result<(Directory, Option<Owners>), ServeError> {
     let Some(membership) = membership else { return Ok((directory, None)) };
     let by_file = Owners::of_map(membership.cluster().map());
-    let served = ServedMap::read(&config.data)?.and_then(|served| served.owners);
+    let served = ServedMap::read(&OsFiles, &config.data)?.and_then(|served| served.owners);
     let is_of_file = |served: &Owners| {
         served.version() == by_file.version() && served.shards() == by_file.shards()
     };
@@ -272,10 +272,10 @@ fn start_threads(
 fn unmark(node: &Node) {
     let data = &node.config.data;
     let are_stored = node.journals().all(|(_, state)| state == JournalState::Writing);
-    if !node.answers_wait() || !are_stored || !disk::is_restored(data) {
+    if !node.answers_wait() || !are_stored || !disk::is_restored(&OsFiles, data) {
         return;
     }
-    if let Err(error) = disk::unmark_restored(data) {
+    if let Err(error) = disk::unmark_restored(&OsFiles, data) {
         tracing::warn!(%error, "the next start holds all pools for a lockout again");
     }
 }

@@ -13,7 +13,9 @@ use ringwell_journal::{Chunk, Durability, Recovered, Snapshot};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::clock::{Clock, WALL_APART_WARNED};
-use crate::disk::{self, Flushed, Identity, InlineJournal, Journal, ServedMap, ShardStore};
+use crate::disk::{
+    self, Flushed, Identity, InlineJournal, Journal, OsFiles, ServedMap, ShardStore,
+};
 use crate::node::Begun;
 use crate::run::disk_settings;
 use crate::{Membership, ServeError};
@@ -127,10 +129,10 @@ pub(crate) fn start(
     let mut begun = Begun { journals, ..Begun::default() };
     if settings.durability != Durability::Memory {
         begun.is_first = on_disk.is_empty();
-        begun.identity = Identity::read_or_draw(&settings.data)?.id;
+        begun.identity = Identity::read_or_draw(&OsFiles, &settings.data)?.id;
     }
     if let Some(membership) = membership.filter(|_| settings.durability != Durability::Memory) {
-        let served = ServedMap::read(&settings.data)?;
+        let served = ServedMap::read(&OsFiles, &settings.data)?;
         let new = new_buckets(directory, membership, served.as_ref(), &new_shards)?;
         let mut holds = known_holds(served, &started, &settings.data)?;
         let since = BucketHold { since: clock.now(), until: Millis::ZERO };
@@ -155,7 +157,7 @@ fn known_holds(
     let ahead = started.iter().filter_map(|shard| shard.lengthened).max();
     if let Some(ahead) = ahead.filter(|_| !served.holds.is_empty()) {
         served.holds.prolong(ahead);
-        served.write(data)?;
+        served.write(&OsFiles, data)?;
     }
     Ok(served.holds)
 }
@@ -308,7 +310,7 @@ fn read(
     believed: Believed,
 ) -> Result<Read, ServeError> {
     let began = Instant::now();
-    let store = ShardStore::open(settings, u32::from(shard))?;
+    let store = ShardStore::open(&OsFiles, settings, u32::from(shard))?;
     let mut restore = believed.restore(specs);
     let mut newest = None;
     for reference in store.snapshots()? {
@@ -344,11 +346,11 @@ fn is_copy(settings: &disk::Settings, on_disk: &[u16]) -> Result<bool, ServeErro
     if settings.durability == Durability::Memory {
         return Ok(false);
     }
-    if disk::is_restored(data) {
+    if disk::is_restored(&OsFiles, data) {
         tracing::error!(data = %data.display(), "this data directory was restored from a copy");
         return Ok(true);
     }
-    let is_copy = on_disk.is_empty() && Identity::read(data)?.is_some();
+    let is_copy = on_disk.is_empty() && Identity::read(&OsFiles, data)?.is_some();
     if is_copy {
         tracing::error!(
             data = %data.display(),
@@ -435,7 +437,7 @@ fn open(read: Read, clock: &Clock) -> Result<Started, ServeError> {
     let (sender, flushed) = unbounded_channel();
     // The shard's thread has ended if nobody listens.
     let tell = Box::new(move |told| drop(sender.send(told)));
-    let (journal, tip) = store.start(recovered, tell)?;
+    let (journal, tip) = Journal::start(store, recovered, tell)?;
     let (engine, doubts) = restore.finish(tip, clock.now(), is_in_doubt);
     if let Some(by) = doubts.lengthened {
         tracing::warn!(

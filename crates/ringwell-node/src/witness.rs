@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::change::{ChangeError, Done, Step, ask};
-use crate::disk::{SeenJournals, ServedMap};
+use crate::disk::{OsFiles, SeenJournals, ServedMap};
 use crate::handover::{self, to_its_end};
 use crate::link::JOURNALS;
 use crate::mesh::{Message, Peers};
@@ -54,7 +54,9 @@ pub(crate) async fn learn(node: &Node, said: Exchange) -> Result<Vec<JournalWord
     let data = node.config.data.clone();
     let known = match &*seen {
         Some(known) => known.clone(),
-        None if node.answers_wait() => SeenJournals::read(&data).map_err(|e| e.to_string())?,
+        None if node.answers_wait() => {
+            SeenJournals::read(&OsFiles, &data).map_err(|e| e.to_string())?
+        }
         None => SeenJournals::default(),
     };
     let of = |shard: &u16| known.shards.get(shard).map(|(name, n)| (*shard, name.clone(), *n));
@@ -68,7 +70,7 @@ pub(crate) async fn learn(node: &Node, said: Exchange) -> Result<Vec<JournalWord
     }
     if next != known && node.answers_wait() {
         let write = next.clone();
-        let written = tokio::task::spawn_blocking(move || write.write(&data)).await;
+        let written = tokio::task::spawn_blocking(move || write.write(&OsFiles, &data)).await;
         written.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
     }
     *seen = Some(next);
@@ -193,7 +195,7 @@ async fn settle_now(node: &Node, peers: &Peers, doubtful: &BTreeSet<u16>) -> Res
         hold(node, peers, doubtful).await.map_err(|error| error.to_string())?;
     }
     let Some(owners) = node.owners() else { return Ok(()) };
-    let before = ServedMap::read(&node.config.data).map_err(|error| error.to_string())?;
+    let before = ServedMap::read(&OsFiles, &node.config.data).map_err(|error| error.to_string())?;
     let before = before.filter(|before| before.version == owners.version());
     let leaving = before.map(|before| before.leaving).unwrap_or_default();
     handover::keep(node, &owners, leaving).await.map_err(|error| error.to_string())

@@ -1,1 +1,20 @@
-//! The operating system behind the traits of the driver: files, clocks, locks and probes.
+//! The operating system behind the traits of the driver: files, the threads that store groups, locks
+//! and probes.
+//!
+//! Owns direct writes, modes of files, and what this system calls a full disk. Knows nothing of what
+//! is in a file.
+
+mod files;
+mod journal;
+mod lock;
+mod probe;
+mod secret;
+
+pub use files::{OsFile, OsFiles, create_directory, random, warn_of_mode};
+pub use journal::{CloseError, Flushed, Journal, OnFlushed};
+pub use lock::{DataLock, LockError};
+pub use probe::{Probe, probe};
+pub use secret::kept_secret;
+
+#[cfg(test)]
+mod tests;

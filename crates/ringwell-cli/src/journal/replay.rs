@@ -11,7 +11,7 @@ use ringwell_journal::{
     Chunk, NumberEntry, Plan, Record, Records, SEGMENT_HEADER_BYTES, SegmentHeader, Segments,
     Snapshot, SnapshotError, recover,
 };
-use ringwell_node::disk::{FileError, SnapshotRef, list_snapshots, read_snapshot};
+use ringwell_node::disk::{FileError, OsFiles, SnapshotRef, list_snapshots, read_snapshot};
 use serde_json::json;
 
 use super::{ShardFiles, readable, shards_in};
@@ -93,7 +93,7 @@ fn shard(files: &ShardFiles, without_snapshot: bool) -> anyhow::Result<Numbers> 
             );
         }
     } else {
-        for file in list_snapshots(&files.directory)? {
+        for file in list_snapshots(&OsFiles, &files.directory)? {
             match load(&file) {
                 Ok((snapshot, loaded)) => {
                     newest = Some(snapshot);
@@ -122,7 +122,7 @@ fn shard(files: &ShardFiles, without_snapshot: bool) -> anyhow::Result<Numbers> 
 
 fn load(file: &SnapshotRef) -> Result<(Snapshot, Numbers), SnapshotError<FileError>> {
     let mut numbers = Numbers::new();
-    let mut reader = read_snapshot(file)?;
+    let mut reader = read_snapshot(&OsFiles, file)?;
     while let Some(chunk) = reader.next_chunk()? {
         if let Chunk::Numbers(entries) = chunk {
             numbers.extend(entries.map(|entry: NumberEntry| {

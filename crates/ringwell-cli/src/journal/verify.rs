@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use ringwell_journal::{
     GroupHeader, Plan, Records, Segments, Snapshot, SnapshotError, Verdict, recover,
 };
-use ringwell_node::disk::{FileError, SnapshotRef, list_snapshots, read_snapshot};
+use ringwell_node::disk::{FileError, OsFiles, SnapshotRef, list_snapshots, read_snapshot};
 
 use super::replay::first_frame;
 use super::{ShardFiles, readable, shards_in};
@@ -43,7 +43,7 @@ fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
     writeln!(out, "shard {} in {}", files.shard, files.directory.display())?;
     let mut sound = true;
     let mut snapshots = Vec::new();
-    for file in list_snapshots(&files.directory)? {
+    for file in list_snapshots(&OsFiles, &files.directory)? {
         match read_whole(&file) {
             Ok(snapshot) => snapshots.push(Whole { file, snapshot, fits: false }),
             Err(error) => {
@@ -107,7 +107,7 @@ fn compare(snapshots: &mut [Whole], header: &GroupHeader) {
 }
 
 fn read_whole(file: &SnapshotRef) -> Result<Snapshot, SnapshotError<FileError>> {
-    let mut reader = read_snapshot(file)?;
+    let mut reader = read_snapshot(&OsFiles, file)?;
     while reader.next_chunk()?.is_some() {}
     // There is an end: `next_chunk` has just said so.
     reader.end().copied().ok_or(SnapshotError::Hash)

@@ -1,1 +1,121 @@
-//! Where a shard's groups are kept: one trait, and the stores behind it.
+//! Where a shard's groups are kept.
+//!
+//! Owns the data directory: the segments and snapshots of each shard's journal, and the few files
+//! beside them. Knows nothing of allocation: what a record means is the engine's. What the bytes mean
+//! is ringwell-journal's. Reaches files only through [`Files`].
+//!
+//! ```text
+//! DATA/LOCK                                 held by the one process that serves
+//! DATA/site-secret                          signs what pages keep of their visitors
+//! DATA/cluster-map.json                     buckets served here, of a node of a cluster
+//! DATA/identity.json                        the name of this data directory, drawn once
+//! DATA/peers.json                           what was seen of other nodes' journals
+//! DATA/RESTORED                             this is a copy: the next start holds all pools
+//! DATA/journal/<shard>/<segment:016>.rpj    segments; fixed size, used again under a new name
+//! DATA/journal/<shard>/<k:016>.spare        zero-filled or dropped segments that wait for use
+//! DATA/journal/<shard>/<frame:020>.rps      snapshots; the name is the first frame to replay
+//! ```
+//!
+//! Invariant: nothing is reported as stored before it is as durable as configured, and nothing is
+//! ever stored after a write or flush has failed for another reason than a full disk.
+//! Source: docs/spec/journal.md, "Files".
+
+mod aligned;
+mod files;
+mod frames;
+mod identity;
+mod index;
+mod inline;
+mod journal;
+mod memory;
+mod seen;
+mod segments;
+mod served;
+mod shard;
+mod snapshots;
+mod spares;
+mod stats;
+
+pub use files::{Access, FileError, Files, read_whole, write_whole};
+pub use frames::Frames;
+pub use identity::{Identity, is_restored, mark_restored, unmark_restored};
+pub use index::{JournalReader, ReadError, SegmentRef};
+pub use inline::{InlineJournal, Unstored};
+pub use journal::{Dropped, Journal};
+pub use ringwell_journal::Recovered;
+pub use seen::SeenJournals;
+pub use segments::{SegmentFiles, segment_path};
+pub use served::{Leaving, ServedMap};
+pub use shard::{OpenError, ShardStore};
+pub use snapshots::{
+    SnapshotFile, SnapshotRef, SnapshotSource, list as list_snapshots, read as read_snapshot,
+};
+pub use spares::Spares;
+pub use stats::Stats;
+
+use std::path::PathBuf;
+
+use ringwell_core::Millis;
+use ringwell_journal::Durability;
+
+/// How frames reach the disk. Both are equally durable.
+///
+/// Measured on a virtual disk with ext4, frames of 2.6, 20 and 170 KB one after the other, medians
+/// of four runs: direct 9,600, 7,900 and 3,900 frames/s, buffered 9,000, 6,500 and 2,300; half of
+/// the smallest were stored within 97 us direct and 103 us buffered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// Through the page cache, then flushed.
+    Buffered,
+    /// Past the page cache; `Buffered` where the file system refuses that.
+    Direct,
+}
+
+/// Where and how journals are kept.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The data directory.
+    pub data: PathBuf,
+    /// What must have happened before a group counts as stored.
+    pub durability: Durability,
+    /// How frames reach the disk, if `durability` is `Disk`.
+    pub write_mode: WriteMode,
+    /// Length of a segment's file.
+    pub segment_bytes: u64,
+    /// Segments that are made ahead, so that a full disk is met before a frame needs the room.
+    pub spare_segments: usize,
+    /// History beyond this many bytes may be dropped. In memory it is the bound of what is kept.
+    pub history_bytes: u64,
+    /// History older than this may be dropped.
+    pub history_age: Option<Millis>,
+}
+
+impl Settings {
+    /// Direct writes, 64 MiB a segment, one ahead, and all history. What is dropped when is the
+    /// configuration's.
+    #[must_use]
+    pub fn new(data: PathBuf, durability: Durability) -> Self {
+        Self {
+            data,
+            durability,
+            write_mode: WriteMode::Direct,
+            segment_bytes: 64 << 20,
+            spare_segments: 1,
+            history_bytes: u64::MAX,
+            history_age: None,
+        }
+    }
+
+    /// How long a segment is written to, and a snapshot is the newest, while anything is written: an
+    /// eighth of the age that history is kept for.
+    #[must_use]
+    pub fn segment_span(&self) -> Option<Millis> {
+        self.history_age.map(|Millis(age)| Millis(age / 8))
+    }
+
+    /// Where a shard's journal lies.
+    #[must_use]
+    pub fn shard_directory(&self, shard: u32) -> PathBuf {
+        self.data.join("journal").join(shard.to_string())
+    }
+}

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use ringwell_core::PoolId;
 
 use super::webhook::SECONDS_MAX;
-use crate::disk::{FileError, write_whole};
+use crate::disk::{FileError, OsFiles, write_whole};
 
 /// Pools that are remembered. Beyond, all that is not newer than the newest is refused.
 const POOLS_MAX: usize = 100_000;
@@ -78,7 +78,7 @@ impl Replays {
         }
         if seconds > self.newest {
             if let Some(file) = &self.file {
-                write_whole(file, format!("{seconds}\n").as_bytes())?;
+                write_whole(&OsFiles, file, format!("{seconds}\n").as_bytes())?;
             }
             self.newest = seconds;
         }

@@ -11,12 +11,10 @@ use ringwell_journal::AnswerEntry;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::words::{
-    Adopted, Leaving, Prepare, Prepared, Take, answer_word, hold_word, number_word,
-};
+use super::words::{Adopted, Prepare, Prepared, Take, answer_word, hold_word, number_word};
 use super::{MoveError, digest, keep, learn_from, tell_all, use_owners};
 use crate::change::{ChangeError, Done, Known, Step, ask, known_apart};
-use crate::disk::ServedMap;
+use crate::disk::{Leaving, OsFiles, ServedMap};
 use crate::link::serve::frame_bytes_max;
 use crate::link::{ABANDON, ADOPT, PREPARE, TAKE};
 use crate::mesh::{Message, Peers};
@@ -135,7 +133,7 @@ pub(crate) async fn resume(node: Arc<Node>, peers: Peers) {
 /// `Some` says why not all are delivered.
 async fn resume_once(node: &Arc<Node>, peers: &Peers) -> Option<String> {
     let _one = node.moves.lock().await;
-    let served = match ServedMap::read(&node.config.data) {
+    let served = match ServedMap::read(&OsFiles, &node.config.data) {
         Ok(served) => served?,
         Err(error) => return Some(error.to_string()),
     };
@@ -160,7 +158,7 @@ fn check(
     buckets: BTreeSet<u16>,
     to: u16,
 ) -> Result<Vec<u16>, MoveError> {
-    let leaving = ServedMap::read(&node.config.data)?.map(|served| served.leaving);
+    let leaving = ServedMap::read(&OsFiles, &node.config.data)?.map(|served| served.leaving);
     if let Some(first) = leaving.iter().flatten().next() {
         return Err(MoveError::Busy(format!("{} to shard {}", first.buckets.len(), first.to)));
     }
@@ -302,7 +300,7 @@ async fn post_pieces<T>(
 pub(crate) async fn abort(node: &Arc<Node>, peers: &Peers) -> Result<Given, MoveError> {
     let began = Instant::now();
     let _one = node.moves.lock().await;
-    let served = ServedMap::read(&node.config.data)?;
+    let served = ServedMap::read(&OsFiles, &node.config.data)?;
     let owners = node.owners().ok_or(MoveError::NoCluster)?;
     let is_of_file = |served: &ServedMap| served.version == owners.version();
     let leaving = served.filter(is_of_file).and_then(|served| served.leaving.into_iter().next());

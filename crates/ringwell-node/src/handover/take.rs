@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::words::{Adopted, Prepare, Take, in_time_of, read_answer, read_hold, read_number};
 use super::{digest, keep, to_its_end, use_owners};
 use crate::change;
-use crate::disk::ServedMap;
+use crate::disk::{OsFiles, ServedMap};
 use crate::mesh::{Message, Peers};
 use crate::node::{JournalState, Node, Phase};
 use crate::shard::ShardThread;
@@ -170,7 +170,7 @@ async fn take_now(node: &Node, peers: &Peers, take: &Take) -> Result<(), String>
         };
     }
     hold_buckets(node, peers, take).await?;
-    let leaving = match ServedMap::read(&node.config.data) {
+    let leaving = match ServedMap::read(&OsFiles, &node.config.data) {
         Ok(served) => served.map(|served| served.leaving).unwrap_or_default(),
         Err(error) => return Err(error.to_string()),
     };
@@ -210,7 +210,7 @@ async fn abandon_now(node: &Node, peers: &Peers, back: &Take) -> Result<(), Stri
     if learnt == 0 {
         return Ok(());
     }
-    let served = ServedMap::read(&node.config.data).map_err(|error| error.to_string())?;
+    let served = ServedMap::read(&OsFiles, &node.config.data).map_err(|error| error.to_string())?;
     let leaving = served.map(|served| served.leaving).unwrap_or_default();
     keep(node, &owners, leaving).await.map_err(|error| error.to_string())?;
     use_owners(node, peers, owners).await.map_err(|error| error.to_string())

@@ -5,23 +5,6 @@ use ringwell_directory::{BucketHold, Owner, Owners};
 use ringwell_journal::{Answer, AnswerEntry, RowKey};
 use serde::{Deserialize, Serialize};
 
-/// Buckets that have been given up, and whose next owner has not confirmed that it has them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Leaving {
-    /// The next owner.
-    pub(crate) to: u16,
-    pub(crate) buckets: Vec<u16>,
-    /// Pools that were held, and until when.
-    pub(crate) holds: Vec<(u64, u64)>,
-    /// The shards that owned them, in their order. Empty in files of older releases.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) from: Vec<u16>,
-    /// What the next owner's node reads at once; `None` if it is of an older release.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) body_bytes: Option<usize>,
-}
-
 /// A node can take buckets.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Prepared {

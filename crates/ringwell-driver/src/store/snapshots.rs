@@ -1,16 +1,14 @@
 //! Snapshots of one shard as files.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringwell_journal::{Durability, SnapshotError, SnapshotReader};
-use rustix::fs::{Advice, fadvise};
 
-use super::file::{Context, FileError, create, open_write, remove, rename};
+use super::files::{Access, FileError, Files, numbered, remove, rename};
 use super::index::{Kept, Shared};
-use super::segments::{numbered, segment_path};
+use super::segments::segment_path;
 
 /// How many are kept: if the newest cannot be read, the one before it is used.
 const KEPT: usize = 2;
@@ -30,20 +28,21 @@ pub type SnapshotSource = Box<dyn FnMut(&mut [u8]) -> Result<usize, FileError> +
 /// A snapshot that is being written. Dropped without [`Self::publish`] its file is removed; after
 /// a kill the next start does that.
 #[derive(Debug)]
-pub struct SnapshotFile {
-    file: File,
+pub struct SnapshotFile<F: Files> {
+    file: F::File,
+    written: u64,
     is_published: bool,
     unfinished: PathBuf,
     replay_from: u64,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<F>>,
 }
 
 /// The snapshots in a shard's directory, newest first.
 ///
 /// # Errors
 /// [`FileError`]
-pub fn list(directory: &Path) -> Result<Vec<SnapshotRef>, FileError> {
-    let found = numbered(directory, "rps")?;
+pub fn list(files: &impl Files, directory: &Path) -> Result<Vec<SnapshotRef>, FileError> {
+    let found = numbered(files, directory, "rps")?;
     let snapshot = |(replay_from, path)| SnapshotRef { replay_from, path };
     Ok(found.into_iter().rev().map(snapshot).collect())
 }
@@ -52,41 +51,35 @@ pub fn list(directory: &Path) -> Result<Vec<SnapshotRef>, FileError> {
 ///
 /// # Errors
 /// [`SnapshotError`]: take an older one.
-pub fn read(
+pub fn read<F: Files>(
+    files: &F,
     snapshot: &SnapshotRef,
 ) -> Result<SnapshotReader<SnapshotSource>, SnapshotError<FileError>> {
-    let path = snapshot.path.clone();
-    let opened = File::open(&path).context("open", &path);
-    let mut file = opened.map_err(|source| SnapshotError::Read { offset: 0, source })?;
-    // Advice only: forget what the page cache holds, and read ahead.
-    let _ = fadvise(&file, 0, None, Advice::DontNeed);
-    let _ = fadvise(&file, 0, None, Advice::Sequential);
+    let opened = files.open(&snapshot.path, Access::Fresh);
+    let file = opened.map_err(|source| SnapshotError::Read { offset: 0, source })?;
+    let (files, mut offset) = (files.clone(), 0);
     let source: SnapshotSource = Box::new(move |out| {
-        loop {
-            match file.read(out) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result.context("read", &path),
-            }
-        }
+        let got = files.read_at(&file, offset, out)?;
+        offset += got as u64;
+        Ok(got)
     });
     SnapshotReader::new(source)
 }
 
-impl SnapshotFile {
-    pub(super) fn create(shared: &Arc<Shared>, replay_from: u64) -> Result<Self, FileError> {
+impl<F: Files> SnapshotFile<F> {
+    pub(super) fn create(shared: &Arc<Shared<F>>, replay_from: u64) -> Result<Self, FileError> {
         let unfinished = shared.directory.join(format!("{replay_from:020}.tmp"));
         if matches!(*shared.kept(), Kept::Memory(_)) {
-            let refused = Err(io::Error::from(io::ErrorKind::Unsupported));
-            return refused.context("keep a snapshot of a journal in memory as", &unfinished);
+            let refused = io::Error::from(io::ErrorKind::Unsupported);
+            let action = "keep a snapshot of a journal in memory as";
+            return Err(FileError::new(action, &unfinished, refused));
         }
-        match fs::remove_file(&unfinished) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).context("remove", &unfinished)?;
-            }
-            _ => {}
+        if shared.files.exists(&unfinished) {
+            shared.files.remove(&unfinished)?;
         }
-        let file = create(&unfinished)?;
-        Ok(Self { file, is_published: false, unfinished, replay_from, shared: Arc::clone(shared) })
+        let file = shared.files.create(&unfinished)?;
+        let (written, shared) = (0, Arc::clone(shared));
+        Ok(Self { file, written, is_published: false, unfinished, replay_from, shared })
     }
 
     /// Appends bytes that the snapshot writer has made.
@@ -94,7 +87,9 @@ impl SnapshotFile {
     /// # Errors
     /// [`FileError`]; the snapshot cannot be published then.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
-        self.file.write_all(bytes).context("write", &self.unfinished)
+        self.shared.files.write_at(&mut self.file, self.written, bytes)?;
+        self.written += bytes.len() as u64;
+        Ok(())
     }
 
     /// Makes the snapshot the newest one, durably, and removes all but one older.
@@ -105,17 +100,18 @@ impl SnapshotFile {
     /// [`FileError`]; the older snapshots are still there then.
     pub fn publish(mut self, through: u64) -> Result<(), FileError> {
         if self.shared.kept().next_n() <= through {
-            let refused = Err(io::Error::other(format!("group {through} is not stored yet")));
-            return refused.context("publish", &self.unfinished);
+            let refused = io::Error::other(format!("group {through} is not stored yet"));
+            return Err(FileError::new("publish", &self.unfinished, refused));
         }
-        self.file.sync_all().context("flush", &self.unfinished)?;
+        let files = &self.shared.files;
+        files.flush(&self.file)?;
         self.sync_journal()?;
         let directory = &self.shared.directory;
-        rename(&self.unfinished, &directory.join(format!("{:020}.rps", self.replay_from)))?;
+        rename(files, &self.unfinished, &directory.join(format!("{:020}.rps", self.replay_from)))?;
         self.is_published = true;
-        let mut snapshots = list(directory)?;
+        let mut snapshots = list(files, directory)?;
         for old in snapshots.iter().skip(KEPT) {
-            remove(&old.path)?;
+            remove(files, &old.path)?;
         }
         snapshots.truncate(KEPT);
         if let Kept::Files(index) = &mut *self.shared.kept() {
@@ -139,17 +135,18 @@ impl SnapshotFile {
         };
         for segno in newer {
             let path = segment_path(&self.shared.directory, segno);
-            open_write(&path)?.sync_data().context("flush", &path)?;
+            let files = &self.shared.files;
+            files.flush_data(&files.open(&path, Access::Write)?)?;
         }
         Ok(())
     }
 }
 
-impl Drop for SnapshotFile {
+impl<F: Files> Drop for SnapshotFile<F> {
     fn drop(&mut self) {
         if !self.is_published {
             // Its room may be what is missing. If this fails, the next start removes it.
-            let _ = fs::remove_file(&self.unfinished);
+            let _ = self.shared.files.remove(&self.unfinished);
         }
     }
 }

@@ -5,14 +5,24 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{self, Receiver};
 
+use ringwell_core::Millis;
 use ringwell_core::Position;
+use ringwell_directory::BucketHolds;
+use ringwell_driver::store::{
+    Identity, OpenError, ReadError, ServedMap, Settings, WriteMode, is_restored, mark_restored,
+    unmark_restored,
+};
+use ringwell_journal::Durability;
 use ringwell_journal::{
     Chunk, Clocks, Group, Record, Records, RecoverError, Recovered, SnapshotHeader, SnapshotWriter,
     Tip, Verdict, Writer,
 };
+use std::path::PathBuf;
 use tempfile::TempDir;
 
 use super::*;
+
+type ShardStore = ringwell_driver::store::ShardStore<OsFiles>;
 
 mod damage;
 mod full;
@@ -33,7 +43,7 @@ fn settings(data: &Path) -> Settings {
 }
 
 fn recover(settings: &Settings) -> Result<(Vec<Group>, ShardStore, Recovered), OpenError> {
-    let store = ShardStore::open(settings, 0)?;
+    let store = ShardStore::open(&OsFiles, settings, 0)?;
     let snapshot = store.snapshots()?.first().map(|newest| {
         let mut reader = store.read_snapshot(newest).unwrap();
         while let Some(chunk) = reader.next_chunk().unwrap() {
@@ -55,7 +65,7 @@ fn open(settings: &Settings) -> Shard {
     let verdict = recovered.verdict;
     let (sender, flushed) = mpsc::channel();
     let on_flushed = Box::new(move |result| drop(sender.send(result)));
-    let (journal, tip) = store.start(recovered, on_flushed).unwrap();
+    let (journal, tip) = Journal::start(store, recovered, on_flushed).unwrap();
     Shard { journal, writer: Writer::new(tip), flushed, seen, verdict }
 }
 
@@ -337,4 +347,35 @@ fn in_memory_the_oldest_groups_expire_first() {
     assert_eq!(shard.journal.take_oldest().unwrap().header.n, 2);
     assert_eq!(shard.journal.take_oldest(), None);
     assert_eq!(shard.journal.stats().segment_bytes, 420);
+}
+
+#[test]
+fn a_data_directory_keeps_its_name_and_another_gets_another() {
+    let [one, other] = [(); 2].map(|()| TempDir::new().unwrap());
+    assert_eq!(Identity::read(&OsFiles, one.path()).unwrap(), None);
+    let drawn = Identity::read_or_draw(&OsFiles, one.path()).unwrap();
+    assert_eq!(Identity::read_or_draw(&OsFiles, one.path()).unwrap(), drawn);
+    assert_ne!(Identity::read_or_draw(&OsFiles, other.path()).unwrap(), drawn);
+    mark_restored(&OsFiles, one.path()).unwrap();
+    mark_restored(&OsFiles, one.path()).unwrap();
+    assert!(is_restored(&OsFiles, one.path()) && !is_restored(&OsFiles, other.path()));
+    unmark_restored(&OsFiles, one.path()).unwrap();
+    unmark_restored(&OsFiles, one.path()).unwrap();
+    assert!(!is_restored(&OsFiles, one.path()));
+}
+
+#[test]
+fn what_was_served_is_read_again_and_damage_is_reported() {
+    let data = TempDir::new().unwrap();
+    assert_eq!(ServedMap::read(&OsFiles, data.path()).unwrap(), None);
+    for version in 1..3 {
+        let buckets = (0..512).collect();
+        let holds = BucketHolds::default();
+        let map = ServedMap { version, buckets, owners: None, leaving: Vec::new(), holds };
+        map.write(&OsFiles, data.path()).unwrap();
+        assert_eq!(ServedMap::read(&OsFiles, data.path()).unwrap(), Some(map));
+    }
+    fs::write(data.path().join("cluster-map.json"), "{\"version\":3").unwrap();
+    let error = ServedMap::read(&OsFiles, data.path()).unwrap_err().to_string();
+    assert!(error.contains("cluster-map.json"), "{error}");
 }

@@ -1,10 +1,7 @@
 //! Opening one shard's journal: what there is, whether it can be trusted, and going on from it.
 
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc;
 
 use ringwell_journal::{
     BLOCK_BYTES, Cut, DecodeError, Durability, GroupHeader, Plan, RecoverError, Recovered,
@@ -13,12 +10,12 @@ use ringwell_journal::{
 };
 
 use super::Settings;
-use super::buffer::AlignedBuffer;
-use super::file::{Context, FileError, create_directory, open_write, remove};
-use super::flusher::{Flusher, OnFlushed, random};
+use super::aligned::AlignedBuffer;
+use super::files::{Access, FileError, Files, remove};
+use super::frames::Frames;
 use super::index::{Index, Kept, Shared};
 use super::inline::InlineJournal;
-use super::journal::{Journal, Threads};
+use super::journal::Journal;
 use super::memory::Memory;
 use super::segments::{SegmentFiles, segment_path};
 use super::snapshots::{self, SnapshotRef, SnapshotSource};
@@ -27,7 +24,8 @@ use super::spares::Spares;
 /// One shard's journal before it is opened. Changes nothing but making its directory, until
 /// [`Self::start`].
 #[derive(Debug)]
-pub struct ShardStore {
+pub struct ShardStore<F> {
+    files: F,
     settings: Settings,
     shard: u32,
     directory: PathBuf,
@@ -51,17 +49,29 @@ pub enum OpenError {
     File(#[from] FileError),
 }
 
-impl ShardStore {
+impl<F: Files> ShardStore<F> {
     /// Looks at the directory of `shard`, and makes it if it is not there.
     ///
     /// # Errors
     /// [`FileError`]
-    pub fn open(settings: &Settings, shard: u32) -> Result<Self, FileError> {
+    pub fn open(files: &F, settings: &Settings, shard: u32) -> Result<Self, FileError> {
         let directory = settings.shard_directory(shard);
         if settings.durability != Durability::Memory {
-            create_directory(&directory)?;
+            files.make_directory(&directory)?;
         }
-        Ok(Self { settings: settings.clone(), shard, directory })
+        Ok(Self { files: files.clone(), settings: settings.clone(), shard, directory })
+    }
+
+    /// Which shard it is.
+    #[must_use]
+    pub fn shard(&self) -> u32 {
+        self.shard
+    }
+
+    /// Where its files are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The snapshots, newest first: try one after the other until one can be read to its end.
@@ -72,7 +82,7 @@ impl ShardStore {
         if self.settings.durability == Durability::Memory {
             return Ok(Vec::new());
         }
-        snapshots::list(&self.directory)
+        snapshots::list(&self.files, &self.directory)
     }
 
     /// Begins to read a snapshot.
@@ -83,7 +93,7 @@ impl ShardStore {
         &self,
         snapshot: &SnapshotRef,
     ) -> Result<SnapshotReader<SnapshotSource>, SnapshotError<FileError>> {
-        snapshots::read(snapshot)
+        snapshots::read(&self.files, snapshot)
     }
 
     /// Reads the journal on top of the snapshot that was loaded, or from its beginning, and shows
@@ -105,65 +115,45 @@ impl ShardStore {
             from: snapshot.map_or(1, |snapshot| snapshot.header.replay_from),
             snapshot: snapshot.map(Snapshot::mark),
         };
-        let files = SegmentFiles::from_disk(self.directory.clone());
+        let files = SegmentFiles::from_disk(self.files.clone(), self.directory.clone());
         recover(&files, &plan, visit).map_err(|source| {
             let directory = self.directory.clone();
             OpenError::Refused { shard: self.shard, directory, source }
         })
     }
 
-    /// Goes on from what was recovered: cuts what was never finished, begins a new segment and
-    /// starts the threads. Returns the tip to gather on, its epoch raised.
+    /// As [`Self::start`], for a thread that stores its groups itself.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    pub fn start_inline(self, recovered: Recovered) -> Result<(InlineJournal<F>, Tip), FileError> {
+        let (journal, frames, tip) = self.start(recovered)?;
+        Ok((InlineJournal { journal, frames }, tip))
+    }
+
+    /// Goes on from what was recovered: cuts what was never finished and begins a new segment.
+    /// Returns the tip to gather on, its epoch raised. Groups are kept in memory if nothing stores
+    /// them.
     ///
     /// A disk that is full now is reported with the first group, not here.
     ///
     /// # Errors
     /// [`FileError`]
+    #[expect(clippy::type_complexity, reason = "taken apart at once")]
     pub fn start(
         self,
         recovered: Recovered,
-        on_flushed: OnFlushed,
-    ) -> Result<(Journal, Tip), FileError> {
-        let shard = self.shard;
-        let (mut journal, flusher, tip) = self.begin(recovered, on_flushed)?;
-        if let Some((flusher, spares)) = flusher.zip(journal.spares.clone()) {
-            let filler = spares.start()?;
-            let (groups, receiver) = mpsc::channel();
-            let closing = Arc::clone(&flusher.closing);
-            let thread = std::thread::Builder::new().name(format!("journal-{shard}"));
-            let flusher = thread
-                .spawn(move || flusher.run(&receiver))
-                .context("start the thread that stores in", &journal.shared.directory)?;
-            journal.threads = Some(Threads { groups, flusher, spares, filler, closing });
-        }
-        Ok((journal, tip))
-    }
-
-    /// As [`Self::start`], without threads: whoever has the journal stores its groups.
-    ///
-    /// # Errors
-    /// [`FileError`]
-    pub fn start_inline(self, recovered: Recovered) -> Result<(InlineJournal, Tip), FileError> {
-        let nobody = Box::new(|_| ());
-        let (journal, flusher, tip) = self.begin(recovered, nobody)?;
-        Ok((InlineJournal { journal, flusher }, tip))
-    }
-
-    /// What [`Self::start`] does before it starts threads. Without files there is no flusher.
-    fn begin(
-        self,
-        recovered: Recovered,
-        on_flushed: OnFlushed,
-    ) -> Result<(Journal, Option<Flusher>, Tip), FileError> {
+    ) -> Result<(Journal<F>, Option<Frames<F>>, Tip), FileError> {
         let tip = recovered.tip.raise_epoch();
         let id = match recovered.journal {
             Some(id) => id,
-            None => random().context("draw an identity for", &self.directory)?,
+            None => self.files.random(&self.directory)?,
         };
         if self.settings.durability == Durability::Memory {
             let memory = Memory::new(self.settings.history_bytes);
-            let shared = Shared::new(self.settings, self.directory, Kept::Memory(memory));
-            let journal = Journal { id, shared: Arc::new(shared), spares: None, threads: None };
+            let kept = Kept::Memory(memory);
+            let shared = Shared::new(self.files, self.settings, self.directory, kept);
+            let journal = Journal { id, shared: Arc::new(shared), spares: None };
             return Ok((journal, None, tip));
         }
         let mut segments = recovered.segments;
@@ -179,7 +169,8 @@ impl ShardStore {
         });
         let newest = leftover.as_ref().or(segments.last()).map_or(0, |info| info.header.segno);
         let Settings { segment_bytes, spare_segments, .. } = self.settings;
-        let spares = Spares::open(&self.directory, segment_bytes, spare_segments)?;
+        let spares =
+            Spares::open(self.files.clone(), &self.directory, segment_bytes, spare_segments)?;
         let snapshots = self.snapshots()?.iter().map(|snapshot| snapshot.replay_from).collect();
         let index = Index { segments: segments.into(), snapshots };
         let head = SegmentHeader {
@@ -190,28 +181,28 @@ impl ShardStore {
             tip,
             file_bytes: None,
         };
-        let shared = Arc::new(Shared::new(self.settings, self.directory, Kept::Files(index)));
-        let mut flusher = Flusher {
+        let kept = Kept::Files(index);
+        let shared = Arc::new(Shared::new(self.files, self.settings, self.directory, kept));
+        let mut frames = Frames {
             shared: Arc::clone(&shared),
             spares: Arc::clone(&spares),
             head,
             tip,
             segment: None,
             buffer: AlignedBuffer::default(),
-            on_flushed,
-            closing: Arc::new(AtomicBool::new(false)),
+            written: None,
         };
-        match flusher.next_segment() {
+        match frames.next_segment() {
             Err(error) if error.is_full() => {
                 tracing::error!(%error, "the disk is full: the journal has no room to begin");
             }
-            begun => flusher.segment = Some(begun?),
+            begun => frames.segment = Some(begun?),
         }
         // Without frames it says no more than the new one. Only now: a file must always tell
         // where the journal ends.
         match leftover {
-            Some(leftover) if flusher.segment.is_some() => {
-                remove(&segment_path(&shared.directory, leftover.header.segno))?;
+            Some(leftover) if frames.segment.is_some() => {
+                remove(&shared.files, &segment_path(&shared.directory, leftover.header.segno))?;
             }
             // Its file stays, and must go with those behind it.
             Some(leftover) => {
@@ -221,7 +212,7 @@ impl ShardStore {
             }
             None => {}
         }
-        Ok((Journal { id, shared, spares: Some(spares), threads: None }, Some(flusher), tip))
+        Ok((Journal { id, shared, spares: Some(spares) }, Some(frames), tip))
     }
 
     /// Makes the end of the old journal durable, as it may only have been in the page cache, and
@@ -236,17 +227,18 @@ impl ShardStore {
     ) -> Result<(), FileError> {
         let Some(last) = segments.last_mut() else { return Ok(()) };
         let path = segment_path(&self.directory, last.header.segno);
-        let file = open_write(&path)?;
+        let files = &self.files;
+        let mut file = files.open(&path, Access::Write)?;
         let rotten_here =
             matches!(verdict, Verdict::Rotten(Cut { segno, .. }) if *segno == last.header.segno);
         let used = last.offsets.as_ref().and_then(|offsets| offsets.last().copied());
         let end = used.map(|used| (used, used + BLOCK_BYTES as u64));
         if let Some((used, end)) = end.filter(|(_, end)| !rotten_here && *end < last.file_bytes) {
-            file.write_all_at(&encode_end(last.header.salt, n), used).context("write", &path)?;
-            file.sync_all().context("flush", &path)?;
-            file.set_len(end).context("cut", &path)?;
+            files.write_at(&mut file, used, &encode_end(last.header.salt, n))?;
+            files.flush(&file)?;
+            files.set_len(&file, end)?;
             last.file_bytes = end;
         }
-        file.sync_all().context("flush", &path)
+        files.flush(&file)
     }
 }

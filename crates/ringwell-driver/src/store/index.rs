@@ -4,7 +4,6 @@
 //! locked for a few instructions a group, never while a file is read.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +15,15 @@ use ringwell_journal::{
 };
 
 use super::Settings;
-use super::file::{Context, FileError, read_at};
+use super::files::{Access, FileError, Files};
 use super::memory::Memory;
 use super::segments::segment_path;
 use super::stats::Counters;
 
 /// What the handles and the thread of one journal share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct Shared<F> {
+    pub(super) files: F,
     pub(super) settings: Settings,
     pub(super) directory: PathBuf,
     pub(super) counters: Counters,
@@ -64,8 +64,8 @@ pub struct SegmentRef {
 
 /// Reads stored groups, from any thread.
 #[derive(Clone, Debug)]
-pub struct JournalReader {
-    pub(super) shared: Arc<Shared>,
+pub struct JournalReader<F> {
+    pub(super) shared: Arc<Shared<F>>,
 }
 
 /// Why a group cannot be had.
@@ -101,9 +101,9 @@ struct Place {
     offset: Option<u64>,
 }
 
-impl Shared {
-    pub(super) fn new(settings: Settings, directory: PathBuf, kept: Kept) -> Self {
-        Self { settings, directory, counters: Counters::new(), kept: Mutex::new(kept) }
+impl<F> Shared<F> {
+    pub(super) fn new(files: F, settings: Settings, directory: PathBuf, kept: Kept) -> Self {
+        Self { files, settings, directory, counters: Counters::new(), kept: Mutex::new(kept) }
     }
 
     pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -174,7 +174,7 @@ impl Index {
     }
 }
 
-impl JournalReader {
+impl<F: Files> JournalReader<F> {
     /// Reads group `n` back and checks it.
     ///
     /// # Errors
@@ -248,10 +248,10 @@ impl JournalReader {
 
     fn read_file(&self, n: u64, place: &Place) -> Result<Group, ReadError> {
         let path = segment_path(&self.shared.directory, place.segno);
-        let file = File::open(&path).context("open", &path)?;
-        let read = |offset, out: &mut [u8]| {
-            read_at(&file, offset, out).context("read", &path).map_err(ReadError::File)
-        };
+        let files = &self.shared.files;
+        let file = files.open(&path, Access::Read)?;
+        let read =
+            |offset, out: &mut [u8]| files.read_at(&file, offset, out).map_err(ReadError::File);
         let offset = match place.offset {
             Some(offset) => offset,
             None => self.index_segment(n, place, read)?,
@@ -301,7 +301,7 @@ impl JournalReader {
         found.ok_or_else(|| {
             let path = segment_path(&self.shared.directory, place.segno);
             let error = io::Error::from(io::ErrorKind::UnexpectedEof);
-            ReadError::File(FileError { action: "find a frame in", path, source: error })
+            ReadError::File(FileError::new("find a frame in", &path, error))
         })
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::random;
+use crate::random;
 
 /// Bytes of a secret.
 const BYTES: usize = 32;
@@ -14,7 +14,7 @@ const BYTES: usize = 32;
 ///
 /// # Errors
 /// When the file cannot be read or written, or holds something else.
-pub(crate) fn kept_secret(path: &Path) -> io::Result<Vec<u8>> {
+pub fn kept_secret(path: &Path) -> io::Result<Vec<u8>> {
     match File::open(path) {
         Ok(mut file) => {
             let mut secret = Vec::new();

@@ -8,9 +8,10 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use ringwell_driver::store::FileError;
 use rustix::fs::OFlags;
 
-use super::file::{Context, FILE_MODE, FileError, create_directory};
+use crate::files::{Context, FILE_MODE, create_directory};
 
 /// Longest content of a lock's file: a process number.
 const PID_BYTES_MAX: usize = 20;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::file::{FileError, read_json, write_json};
+use super::files::{FileError, Files, read_json, write_json};
 
 const FILE: &str = "peers.json";
 
@@ -22,15 +22,15 @@ impl SeenJournals {
     ///
     /// # Errors
     /// [`FileError`] if there is a file that cannot be read or understood.
-    pub fn read(data: &Path) -> Result<Self, FileError> {
-        Ok(read_json(&data.join(FILE))?.unwrap_or_default())
+    pub fn read(files: &impl Files, data: &Path) -> Result<Self, FileError> {
+        Ok(read_json(files, &data.join(FILE))?.unwrap_or_default())
     }
 
     /// Writes it, durably.
     ///
     /// # Errors
     /// [`FileError`]; the file before stays then.
-    pub fn write(&self, data: &Path) -> Result<(), FileError> {
-        write_json(data, FILE, self)
+    pub fn write(&self, files: &impl Files, data: &Path) -> Result<(), FileError> {
+        write_json(files, data, FILE, self)
     }
 }

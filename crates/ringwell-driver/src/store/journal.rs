@@ -1,53 +1,35 @@
-//! The handle of one shard's journal.
+//! The handle of one shard's journal: what can be asked of it while groups are stored.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Group, believed_wall, shifted, wall_less_shard};
 
-use super::file::FileError;
-use super::flusher::Flushed;
+use super::files::{FileError, Files};
 use super::index::{Index, JournalReader, Kept, SegmentRef, Shared};
 use super::segments::segment_path;
 use super::snapshots::SnapshotFile;
 use super::spares::Spares;
 use super::stats::Stats;
 
-/// One shard's journal, open for storing groups.
+/// One shard's journal, open.
 #[derive(Debug)]
-pub struct Journal {
+pub struct Journal<F> {
     pub(super) id: [u8; 16],
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared<F>>,
     /// `None` if groups are kept in memory.
-    pub(super) spares: Option<Arc<Spares>>,
-    /// `None` if groups are kept in memory, or stored by whoever has the handle
-    /// ([`super::InlineJournal`]).
-    pub(super) threads: Option<Threads>,
-}
-
-/// What stores groups in files.
-#[derive(Debug)]
-pub(super) struct Threads {
-    pub(super) groups: Sender<Group>,
-    pub(super) flusher: JoinHandle<Option<u64>>,
-    pub(super) spares: Arc<Spares>,
-    pub(super) filler: JoinHandle<()>,
-    pub(super) closing: Arc<AtomicBool>,
+    pub(super) spares: Option<Arc<Spares<F>>>,
 }
 
 /// A segment that is not part of the journal any more; its file is still there.
 #[derive(Debug)]
-pub struct Dropped {
+pub struct Dropped<F> {
     path: PathBuf,
-    spares: Arc<Spares>,
+    spares: Arc<Spares<F>>,
 }
 
-impl Dropped {
+impl<F: Files> Dropped<F> {
     /// Makes its file a spare, or removes it. Waits for the disk.
     ///
     /// # Errors
@@ -57,57 +39,46 @@ impl Dropped {
     }
 }
 
-/// Groups that were submitted and are not stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CloseError {
-    /// The disk was full, or had failed before.
-    #[error("group {0} and those after it are not stored")]
-    Lost(u64),
-    /// A thread of the journal has panicked: see the log.
-    #[error("a thread of the journal has panicked")]
-    Panicked,
-}
-
-impl Journal {
+impl<F: Files> Journal<F> {
     /// The journal's identity, for the headers of snapshots.
     #[must_use]
     pub fn id(&self) -> [u8; 16] {
         self.id
     }
 
-    /// Hands over a group to be stored; never blocks. At most one should be on its way: the next
-    /// one gathers meanwhile.
-    ///
-    /// Returns what became of it if that is known at once: in memory, or if the journal's thread
-    /// is gone. Otherwise the function given at the start is called.
+    /// The files that are made ahead; `None` if groups are kept in memory.
     #[must_use]
-    pub fn submit(&self, group: Group) -> Option<Flushed> {
-        let n = group.header.n;
-        let Some(threads) = &self.threads else {
-            return Some(self.keep(group));
-        };
-        threads
-            .groups
-            .send(group)
-            .err()
-            .map(|_| Flushed::Failed { n, error: "the journal's thread has panicked".to_owned() })
+    pub fn spares(&self) -> Option<&Arc<Spares<F>>> {
+        self.spares.as_ref()
     }
 
-    /// Keeps a group in memory.
-    pub(super) fn keep(&self, group: Group) -> Flushed {
-        let n = group.header.n;
-        let took = Duration::ZERO;
-        self.shared.counters.stored(group.body.len(), 0, took);
-        // Without threads there is no index of files.
+    /// The group after the last that is stored.
+    #[must_use]
+    pub fn next_n(&self) -> u64 {
+        self.shared.kept().next_n()
+    }
+
+    /// Keeps a group, if groups are kept in memory.
+    pub fn keep(&self, group: Group) {
         if let Kept::Memory(memory) = &mut *self.shared.kept() {
+            self.shared.counters.stored(group.body.len(), 0, std::time::Duration::ZERO);
             memory.store(group);
         }
-        Flushed::Stored { n, spare: Vec::new(), took }
+    }
+
+    /// Notes that the disk is full: a group waits.
+    pub fn note_full(&self) {
+        self.shared.counters.full();
+    }
+
+    /// Notes that nothing more is stored.
+    pub fn note_failed(&self) {
+        self.shared.counters.failed();
     }
 
     /// Reads stored groups, also from other threads.
     #[must_use]
-    pub fn reader(&self) -> JournalReader {
+    pub fn reader(&self) -> JournalReader<F> {
         JournalReader { shared: Arc::clone(&self.shared) }
     }
 
@@ -125,7 +96,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`FileError`]; always if the journal is kept in memory.
-    pub fn create_snapshot(&self, replay_from: u64) -> Result<SnapshotFile, FileError> {
+    pub fn create_snapshot(&self, replay_from: u64) -> Result<SnapshotFile<F>, FileError> {
         SnapshotFile::create(&self.shared, replay_from)
     }
 
@@ -188,41 +159,12 @@ impl Journal {
     /// Forgets a part of the history that [`Self::expired`] has named. `None` if it was not there
     /// or could not go.
     #[must_use]
-    pub fn drop_segment(&self, segment: SegmentRef) -> Option<Dropped> {
+    pub fn drop_segment(&self, segment: SegmentRef) -> Option<Dropped<F>> {
         let Kept::Files(index) = &mut *self.shared.kept() else { return None };
         index.oldest().filter(|oldest| *oldest == segment)?;
         index.segments.pop_front();
         let path = segment_path(&self.shared.directory, segment.segno);
         let spares = self.spares.clone()?;
         Some(Dropped { path, spares })
-    }
-
-    /// Stores what was submitted and ends the threads.
-    ///
-    /// # Errors
-    /// [`CloseError`]: some groups are not stored, and their answers must not leave.
-    pub fn close(mut self) -> Result<(), CloseError> {
-        self.threads.take().map_or(Ok(()), Threads::end)
-    }
-}
-
-impl Drop for Journal {
-    fn drop(&mut self) {
-        if let Some(threads) = self.threads.take() {
-            // Whoever wants to know what was stored calls `close`, or hears it from the callback.
-            let _ = threads.end();
-        }
-    }
-}
-
-impl Threads {
-    fn end(self) -> Result<(), CloseError> {
-        drop(self.groups);
-        self.closing.store(true, Ordering::Release);
-        self.flusher.thread().unpark();
-        let lost = self.flusher.join().map_err(|_| CloseError::Panicked);
-        self.spares.close();
-        self.filler.join().map_err(|_| CloseError::Panicked)?;
-        lost?.map_or(Ok(()), |n| Err(CloseError::Lost(n)))
     }
 }

@@ -5,9 +5,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ringwell_driver::store::FileError;
 use ringwell_journal::BLOCK_BYTES;
 
-use super::file::{Context, FileError, create};
+use crate::files::{Context, create};
 
 const FLUSHES: usize = 50;
 /// No disk stores a block this fast; memory and disks that answer from a volatile cache do.

@@ -3,21 +3,13 @@
 //! Writing over blocks that exist is half again as fast as making a file grow, and a disk that
 //! fills up is met here, before a group needs the room.
 
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::fs::{Advice, fadvise};
-
-use super::buffer::AlignedBuffer;
-use super::file::{
-    Context, FileError, create, open_direct, refuses_direct, remove, rename, sync_directory,
-};
-use super::segments::numbered;
+use super::aligned::AlignedBuffer;
+use super::files::{Access, FileError, Files, numbered, remove, rename};
 
 /// Written and flushed at once, so that a frame never waits behind a whole segment of zeros.
 const FILL_BYTES: usize = 1 << 20;
@@ -29,7 +21,8 @@ const RETRY: Duration = Duration::from_millis(250);
 
 /// The spares of one shard.
 #[derive(Debug)]
-pub(super) struct Spares {
+pub struct Spares<F> {
+    files: F,
     directory: PathBuf,
     segment_bytes: u64,
     wanted: usize,
@@ -44,42 +37,35 @@ struct State {
     closing: bool,
 }
 
-impl Spares {
+impl<F: Files> Spares<F> {
     /// Takes stock of the files that are there; removes those that cannot be used.
     pub(super) fn open(
+        files: F,
         directory: &Path,
         segment_bytes: u64,
         wanted: usize,
     ) -> Result<Arc<Self>, FileError> {
-        for (_, unfinished) in numbered(directory, "tmp")? {
-            remove(&unfinished)?;
+        for (_, unfinished) in numbered(&files, directory, "tmp")? {
+            remove(&files, &unfinished)?;
         }
         let mut state = State { next_name: 1, ..State::default() };
-        for (name, path) in numbered(directory, "spare")? {
-            let bytes = fs::metadata(&path).context("look at", &path)?.len();
+        for (name, path) in numbered(&files, directory, "spare")? {
+            let bytes = len(&files, &path)?;
             state.next_name = name + 1;
             if bytes == segment_bytes && state.ready.len() < wanted + DROPPED_MAX {
                 state.ready.push(path);
             } else {
-                remove(&path)?;
+                remove(&files, &path)?;
             }
         }
         Ok(Arc::new(Self {
+            files,
             directory: directory.to_owned(),
             segment_bytes,
             wanted,
             state: Mutex::new(state),
             changed: Condvar::new(),
         }))
-    }
-
-    /// Starts the thread that keeps as many spares as are wanted.
-    pub(super) fn start(self: &Arc<Self>) -> Result<JoinHandle<()>, FileError> {
-        let spares = Arc::clone(self);
-        std::thread::Builder::new()
-            .name("journal-spares".to_owned())
-            .spawn(move || spares.keep())
-            .context("start the thread that fills", &self.directory)
     }
 
     /// A file to be used as a segment: a spare, or one made now.
@@ -99,25 +85,39 @@ impl Spares {
 
     /// Keeps the file of a dropped segment as a spare, or removes it if there are enough.
     pub(super) fn give(&self, dropped: &Path) -> Result<(), FileError> {
-        let bytes = fs::metadata(dropped).context("look at", dropped)?.len();
+        let bytes = len(&self.files, dropped)?;
         let name = {
             let mut state = self.lock();
             let ready_max = self.wanted + DROPPED_MAX;
             let fits = bytes == self.segment_bytes && state.ready.len() < ready_max;
             fits.then(|| state.name(&self.directory))
         };
-        let Some(name) = name else { return remove(dropped) };
-        rename(dropped, &name)?;
+        let Some(name) = name else { return remove(&self.files, dropped) };
+        rename(&self.files, dropped, &name)?;
         self.put_back(name);
         Ok(())
     }
 
-    pub(super) fn close(&self) {
+    /// Ends [`Self::keep`].
+    pub fn close(&self) {
         self.lock().closing = true;
         self.changed.notify_all();
     }
 
-    fn keep(&self) {
+    /// Makes a file ahead, if fewer are there than are wanted.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    pub fn keep_one(&self) -> Result<(), FileError> {
+        if self.lock().ready.len() < self.wanted {
+            let made = self.make()?;
+            self.put_back(made);
+        }
+        Ok(())
+    }
+
+    /// Makes as many files ahead as are wanted, until [`Self::close`]: for a thread of its own.
+    pub fn keep(&self) {
         let mut state = self.lock();
         while !state.closing {
             if state.ready.len() >= self.wanted {
@@ -148,50 +148,47 @@ impl Spares {
         let filled = self.fill(&unfinished);
         if filled.is_err() {
             // On a full disk its blocks are needed elsewhere; if this fails, the next start does.
-            let _ = fs::remove_file(&unfinished);
+            let _ = self.files.remove(&unfinished);
         }
         filled?;
-        rename(&unfinished, &path)?;
+        rename(&self.files, &unfinished, &path)?;
         Ok(path)
     }
 
     fn fill(&self, path: &Path) -> Result<(), FileError> {
-        let file: File = create(path)?;
+        let files = &self.files;
+        let made = files.create(path)?;
         // Past the page cache, where that can be done: nobody reads what is written here.
-        let mut direct = open_direct(path).ok();
+        let direct = files.open(path, Access::Direct);
+        let mut file = direct.or_else(|_| files.open(path, Access::Write))?;
         let mut buffer = AlignedBuffer::default();
         let zeros = buffer.slice(FILL_BYTES);
         let mut offset = 0;
         while offset < self.segment_bytes {
             if self.lock().closing {
-                return Err(io::Error::from(io::ErrorKind::Interrupted)).context("fill", path);
+                let interrupted = io::Error::from(io::ErrorKind::Interrupted);
+                return Err(FileError::new("fill", path, interrupted));
             }
             let left = usize::try_from(self.segment_bytes - offset).unwrap_or(usize::MAX);
             let len = left.min(FILL_BYTES);
-            if let Some(past_cache) = &direct {
-                match past_cache.write_all_at(&zeros[..len], offset) {
-                    Err(error) if refuses_direct(&error) => {
-                        direct = None;
-                        continue;
-                    }
-                    written => written.context("fill", path)?,
-                }
-            } else {
-                file.write_all_at(&zeros[..len], offset).context("fill", path)?;
-                file.sync_data().context("flush", path)?;
-            }
+            files.write_at(&mut file, offset, &zeros[..len])?;
+            files.flush_data(&file)?;
             offset += len as u64;
         }
-        file.sync_all().context("flush", path)?;
-        // Advice only. A direct write over cached pages has to drop them first.
-        let _ = fadvise(&file, 0, None, Advice::DontNeed);
-        sync_directory(&self.directory)
+        files.flush(&made)?;
+        // A direct write over cached pages has to drop them first.
+        drop(files.open(path, Access::Fresh));
+        files.flush_names(&self.directory)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Each step leaves the list whole, so a panic elsewhere does not spoil it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn len(files: &impl Files, path: &Path) -> Result<u64, FileError> {
+    files.len(&files.open(path, Access::Read)?)
 }
 
 impl State {

@@ -1,0 +1,254 @@
+//! The calls on files that a store is made of, and the few sequences of them that all stores share.
+//!
+//! The operating system implements [`Files`] (`ringwell-os`), and so does the simulator, whose disk
+//! tears, drops and forgets: what it finds is in the code that a server runs.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::canary::{Bug, planted};
+
+/// A file system. All calls wait until they are done.
+///
+/// A change of names (`create`, `rename`, `remove`) lasts once [`Self::flush_names`] has returned, what
+/// was written once [`Self::flush`] or [`Self::flush_data`] has. Both may be there sooner.
+pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
+    /// An open file.
+    type File: fmt::Debug + Send + 'static;
+
+    /// Makes a new file, for writing. One that is there is an error.
+    ///
+    /// # Errors
+    /// [`FileError`], as of every call.
+    fn create(&self, path: &Path) -> Result<Self::File, FileError>;
+
+    /// Opens a file that is there.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    fn open(&self, path: &Path, access: Access) -> Result<Self::File, FileError>;
+
+    /// Reads from `offset` until `out` is full or the file ends; returns how much there was.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    fn read_at(&self, file: &Self::File, offset: u64, out: &mut [u8]) -> Result<usize, FileError>;
+
+    /// Writes all of `bytes`. A part of them may be there after a failure.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    fn write_at(&self, file: &mut Self::File, offset: u64, bytes: &[u8]) -> Result<(), FileError>;
+
+    /// Makes what was written durable, and the file's length.
+    ///
+    /// # Errors
+    /// [`FileError`]; after that nobody knows what the disk has.
+    fn flush(&self, file: &Self::File) -> Result<(), FileError>;
+
+    /// Makes what was written durable, as far as it is needed to read it again. Of a file that was
+    /// opened [`Access::Direct`] it may be already.
+    ///
+    /// # Errors
+    /// [`FileError`]; after that nobody knows what the disk has.
+    fn flush_data(&self, file: &Self::File) -> Result<(), FileError>;
+
+    /// Cuts a file to `len` bytes, or makes it longer with zeros.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    fn set_len(&self, file: &Self::File, len: u64) -> Result<(), FileError>;
+
+    /// A file's length.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    fn len(&self, file: &Self::File) -> Result<u64, FileError>;
+
+    /// Gives a file another name; a file that has it is replaced.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), FileError>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    fn remove(&self, path: &Path) -> Result<(), FileError>;
+
+    /// Makes what was created, renamed or removed in a directory durable.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    fn flush_names(&self, directory: &Path) -> Result<(), FileError>;
+
+    /// The names in a directory, in any order. None if there is no such directory.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    fn list(&self, directory: &Path) -> Result<Vec<String>, FileError>;
+
+    /// Makes a directory and those above it, durably, for its owner alone.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    fn make_directory(&self, path: &Path) -> Result<(), FileError>;
+
+    /// Whether there is a file of this name.
+    fn exists(&self, path: &Path) -> bool;
+
+    /// Bytes that nobody can guess, for use in `path`.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    fn random(&self, path: &Path) -> Result<[u8; 16], FileError>;
+
+    /// Time since some moment, to measure how long calls take.
+    fn moment(&self) -> Duration;
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading.
+    Read,
+    /// Reading what the disk has, from the beginning to the end: whatever a cache holds of it is
+    /// forgotten first, where that can be done. After a failed flush it may hold what the disk does
+    /// not.
+    Fresh,
+    /// Writing in place.
+    Write,
+    /// Writing past any cache. Memory, offset and length are aligned to blocks. A file system that
+    /// cannot do so may refuse, or write as for [`Self::Write`].
+    Direct,
+}
+
+/// A call on a file that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {source}", path.display())]
+pub struct FileError {
+    /// What was tried.
+    pub action: &'static str,
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What the operating system says.
+    pub source: io::Error,
+    /// See [`Self::is_full`].
+    pub has_no_room: bool,
+}
+
+impl FileError {
+    /// A call that failed for another reason than a full disk.
+    #[must_use]
+    pub fn new(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self { action, path: path.to_owned(), source, has_no_room: false }
+    }
+
+    /// Whether the file system, a quota on it, or the table of open files is full: what was tried
+    /// has not begun, and trying again later can help.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.has_no_room
+    }
+
+    /// The same of a file that has another name by now.
+    pub(super) fn of(self, path: &Path) -> Self {
+        Self { path: path.to_owned(), ..self }
+    }
+}
+
+/// Renames a file, durably.
+pub(super) fn rename(files: &impl Files, from: &Path, to: &Path) -> Result<(), FileError> {
+    files.rename(from, to)?;
+    if planted(Bug::NoNameFlush) {
+        return Ok(());
+    }
+    to.parent().map_or(Ok(()), |directory| files.flush_names(directory))
+}
+
+/// Removes a file, durably.
+pub(super) fn remove(files: &impl Files, path: &Path) -> Result<(), FileError> {
+    files.remove(path)?;
+    path.parent().map_or(Ok(()), |directory| files.flush_names(directory))
+}
+
+/// Writes a file so that a crash leaves the old one or the new one.
+///
+/// # Errors
+/// [`FileError`]; the file before stays then.
+pub fn write_whole(files: &impl Files, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".tmp");
+    let unfinished = PathBuf::from(unfinished);
+    // Left by a process that was killed.
+    if files.exists(&unfinished) {
+        let _ = files.remove(&unfinished);
+    }
+    let mut file = files.create(&unfinished)?;
+    files.write_at(&mut file, 0, bytes)?;
+    files.flush(&file)?;
+    rename(files, &unfinished, path)
+}
+
+/// Reads a whole file; `None` if there is none.
+///
+/// # Errors
+/// [`FileError`]
+pub fn read_whole(files: &impl Files, path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+    let file = match files.open(path, Access::Read) {
+        Err(error) if error.source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let len = usize::try_from(files.len(&file)?).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; len];
+    let got = files.read_at(&file, 0, &mut bytes)?;
+    bytes.truncate(got);
+    Ok(Some(bytes))
+}
+
+/// Reads a file of JSON; `None` if there is none.
+pub(super) fn read_json<T: DeserializeOwned>(
+    files: &impl Files,
+    path: &Path,
+) -> Result<Option<T>, FileError> {
+    let Some(text) = read_whole(files, path)? else { return Ok(None) };
+    let read = serde_json::from_slice(&text).map(Some);
+    read.map_err(|error| FileError::new("read", path, error.into()))
+}
+
+/// Replaces the file `name` in `folder` by this as JSON, durably. The file before stays if that fails.
+pub(super) fn write_json(
+    files: &impl Files,
+    folder: &Path,
+    name: &str,
+    value: &impl Serialize,
+) -> Result<(), FileError> {
+    let path = folder.join(name);
+    let text = serde_json::to_vec(value);
+    let text = text.map_err(|error| FileError::new("write", &path, error.into()))?;
+    write_whole(files, &path, &text)
+}
+
+/// The files in `directory` whose names are a number and `extension`, lowest number first.
+/// None if there is no such directory.
+pub(super) fn numbered(
+    files: &impl Files,
+    directory: &Path,
+    extension: &str,
+) -> Result<Vec<(u64, PathBuf)>, FileError> {
+    let mut found = Vec::new();
+    for name in files.list(directory)? {
+        let Some((stem, end)) = name.rsplit_once('.') else { continue };
+        if let Some(number) = stem.parse().ok().filter(|_| end == extension) {
+            found.push((number, directory.join(name)));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}

@@ -1,0 +1,191 @@
+//! Storing groups as frames: one is written and flushed at a time.
+//!
+//! Invariant: groups are stored in order without gaps. After a failure for another reason than a full
+//! disk nothing may be stored any more, because nobody knows what the disk has: the pages of a failed
+//! flush count as clean, so that a second flush would lie.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_journal::{
+    Durability, Group, GroupHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, Tip,
+    encode_frame, frame_bytes,
+};
+
+use super::aligned::AlignedBuffer;
+use super::files::{Access, FileError, Files, rename};
+use super::index::{Kept, Shared};
+use super::segments::segment_path;
+use super::spares::Spares;
+use super::{Settings, WriteMode};
+use crate::canary::{Bug, planted};
+
+/// Stores the groups of one shard.
+#[derive(Debug)]
+pub struct Frames<F: Files> {
+    pub(super) shared: Arc<Shared<F>>,
+    pub(super) spares: Arc<Spares<F>>,
+    /// Shard, journal and number of the newest segment; the rest is filled in for each.
+    pub(super) head: SegmentHeader,
+    /// Where the stored journal ends.
+    pub(super) tip: Tip,
+    pub(super) segment: Option<Segment<F::File>>,
+    pub(super) buffer: AlignedBuffer,
+    /// What was written and is not flushed.
+    pub(super) written: Option<Written>,
+}
+
+/// A frame that was written and not yet flushed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    header: GroupHeader,
+    bytes: usize,
+    begun: Duration,
+}
+
+/// The segment that frames are written to.
+#[derive(Debug)]
+pub(super) struct Segment<T> {
+    file: T,
+    path: PathBuf,
+    salt: u64,
+    used: u64,
+    bytes: u64,
+    /// Time of its first record.
+    begun_at: Option<Millis>,
+}
+
+impl<F: Files> Frames<F> {
+    /// Stores a group: as durable as configured when this returns.
+    ///
+    /// # Errors
+    /// [`FileError`]. If [`FileError::is_full`], the same group may be tried again; else nothing may
+    /// be stored any more.
+    pub fn store(&mut self, group: &Group) -> Result<(), FileError> {
+        self.write(group)?;
+        self.flush()
+    }
+
+    /// Writes the frame of a group; [`Self::flush`] makes it durable.
+    ///
+    /// # Errors
+    /// As of [`Self::store`].
+    pub fn write(&mut self, group: &Group) -> Result<(), FileError> {
+        let begun = self.shared.files.moment();
+        let bytes = frame_bytes(&group.header);
+        let mut segment = match self.segment.take() {
+            Some(segment) if segment.has_room(bytes) && !self.is_old(&segment, group) => segment,
+            Some(_) | None => self.next_segment()?,
+        };
+        segment.begun_at.get_or_insert(group.header.at);
+        let out = self.buffer.slice(bytes);
+        encode_frame(group, segment.salt, out);
+        let written = self.shared.files.write_at(&mut segment.file, segment.used, out);
+        let written = written.map_err(|error| error.of(&segment.path));
+        self.segment = Some(segment);
+        written?;
+        self.written = Some(Written { header: group.header, bytes, begun });
+        Ok(())
+    }
+
+    /// Makes the frame that was written as durable as configured.
+    ///
+    /// # Errors
+    /// As of [`Self::store`].
+    pub fn flush(&mut self) -> Result<(), FileError> {
+        let Some((written, segment)) = self.written.take().zip(self.segment.as_mut()) else {
+            return Ok(());
+        };
+        let Shared { files, settings, counters, .. } = &*self.shared;
+        if settings.durability == Durability::Disk {
+            let mut flushed = files.flush_data(&segment.file);
+            if flushed.is_err() && planted(Bug::FlushAgain) {
+                flushed = files.flush_data(&segment.file);
+            }
+            flushed.map_err(|error| error.of(&segment.path))?;
+        }
+        let Written { header, bytes, begun } = written;
+        segment.used += bytes as u64;
+        self.tip = Tip::after(&header);
+        if let Kept::Files(index) = &mut *self.shared.kept() {
+            index.stored(header.last_at, segment.used);
+        }
+        let took = files.moment().saturating_sub(begun);
+        let body_bytes = usize::try_from(header.body_len).unwrap_or(usize::MAX);
+        counters.stored(body_bytes, bytes, took);
+        Ok(())
+    }
+
+    /// Whether a segment has been written to for so long that another is begun: history goes by whole
+    /// segments.
+    fn is_old(&self, segment: &Segment<F::File>, group: &Group) -> bool {
+        let span = self.shared.settings.segment_span();
+        let written = segment.begun_at.map(|begun_at| group.header.at.since(begun_at));
+        span.zip(written).is_some_and(|(span, written)| written > span)
+    }
+
+    /// Takes a new file into use: it gets its head and, once that is durable, its name.
+    pub(super) fn next_segment(&mut self) -> Result<Segment<F::File>, FileError> {
+        let Shared { files, directory, settings, .. } = &*self.shared;
+        let mut salt = [7; 8];
+        if !planted(Bug::OneSalt) {
+            salt.copy_from_slice(&files.random(directory)?[..8]);
+        }
+        let salt = u64::from_le_bytes(salt);
+        let header = SegmentHeader { segno: self.head.segno + 1, salt, tip: self.tip, ..self.head };
+        let spare = self.spares.take()?;
+        let path = segment_path(directory, header.segno);
+        let (header, segment) = match create(files, &spare, &path, header, settings) {
+            Ok(created) => created,
+            Err(error) => {
+                // Unless it has its name already, it can be taken again.
+                if files.exists(&spare) {
+                    self.spares.put_back(spare);
+                }
+                return Err(error);
+            }
+        };
+        if let Kept::Files(index) = &mut *self.shared.kept() {
+            index.push(SegmentInfo {
+                header,
+                file_bytes: segment.bytes,
+                next_n: header.tip.next_n,
+                last_at: header.tip.last_at,
+                offsets: Some(vec![segment.used]),
+            });
+        }
+        self.head = header;
+        Ok(segment)
+    }
+}
+
+/// Makes a spare the segment at `path`.
+fn create<F: Files>(
+    files: &F,
+    spare: &Path,
+    path: &Path,
+    header: SegmentHeader,
+    settings: &Settings,
+) -> Result<(SegmentHeader, Segment<F::File>), FileError> {
+    let mut file = files.open(spare, Access::Write)?;
+    let bytes = files.len(&file)?;
+    let header = SegmentHeader { file_bytes: Some(bytes), ..header };
+    files.write_at(&mut file, 0, &header.encode())?;
+    files.flush(&file)?;
+    rename(files, spare, path)?;
+    if settings.durability == Durability::Disk && settings.write_mode == WriteMode::Direct {
+        // If the file system cannot, through the page cache.
+        file = files.open(path, Access::Direct).unwrap_or(file);
+    }
+    let (used, path) = (SEGMENT_HEADER_BYTES as u64, path.to_owned());
+    Ok((header, Segment { file, path, salt: header.salt, used, bytes, begun_at: None }))
+}
+
+impl<T> Segment<T> {
+    /// A frame longer than a segment gets one of its own, which grows.
+    fn has_room(&self, bytes: usize) -> bool {
+        self.used + bytes as u64 <= self.bytes || self.used == SEGMENT_HEADER_BYTES as u64
+    }
+}

@@ -1,0 +1,75 @@
+//! Which data directory this is, and whether it was put back from a copy.
+//!
+//! A journal cannot tell by itself that it is not the one that was served last: an empty one looks
+//! like that of a first start, and a copy like the original was when it was made. So each data
+//! directory has a name that is drawn once, for others to remember.
+//! Source: docs/spec/cluster.md, "A lost disk".
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::files::{FileError, Files, read_json, remove, write_json};
+
+const FILE: &str = "identity.json";
+const RESTORED: &str = "RESTORED";
+
+/// The name of a data directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// 32 hexadecimal digits.
+    pub id: String,
+}
+
+impl Identity {
+    /// `None` if nothing has been served from here by a release that draws names.
+    ///
+    /// # Errors
+    /// [`FileError`] if there is a file that cannot be read or understood.
+    pub fn read(files: &impl Files, data: &Path) -> Result<Option<Self>, FileError> {
+        read_json(files, &data.join(FILE))
+    }
+
+    /// Reads the name, or draws one and stores it durably.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    pub fn read_or_draw(files: &impl Files, data: &Path) -> Result<Self, FileError> {
+        if let Some(known) = Self::read(files, data)? {
+            return Ok(known);
+        }
+        let drawn = files.random(&data.join(FILE))?;
+        let identity = Self { id: format!("{:032x}", u128::from_le_bytes(drawn)) };
+        write_json(files, data, FILE, &identity)?;
+        Ok(identity)
+    }
+}
+
+/// Notes that what lies in `data` is a copy: what was answered since it was made is missing. The
+/// next start holds all pools. Makes the directory if it is not there.
+///
+/// # Errors
+/// [`FileError`]
+pub fn mark_restored(files: &impl Files, data: &Path) -> Result<(), FileError> {
+    files.make_directory(data)?;
+    if is_restored(files, data) {
+        return Ok(());
+    }
+    files.flush(&files.create(&data.join(RESTORED))?)?;
+    files.flush_names(data)
+}
+
+/// Whether the data was put back from a copy, and no start has stored a hold because of it.
+#[must_use]
+pub fn is_restored(files: &impl Files, data: &Path) -> bool {
+    files.exists(&data.join(RESTORED))
+}
+
+/// A hold is durable: the next start need not begin another.
+///
+/// # Errors
+/// [`FileError`]
+pub fn unmark_restored(files: &impl Files, data: &Path) -> Result<(), FileError> {
+    if is_restored(files, data) { remove(files, &data.join(RESTORED)) } else { Ok(()) }
+}

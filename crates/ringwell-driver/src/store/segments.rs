@@ -1,0 +1,55 @@
+//! The segments of one shard as files: their names, and reading them.
+
+use std::path::{Path, PathBuf};
+
+use ringwell_journal::{SegmentFile, Segments};
+
+use super::files::{Access, FileError, Files, numbered};
+
+/// The segments in a directory, read only.
+#[derive(Debug)]
+pub struct SegmentFiles<F> {
+    files: F,
+    directory: PathBuf,
+    /// How files are looked at before they are read.
+    access: Access,
+}
+
+impl<F: Files> SegmentFiles<F> {
+    /// Reads what the operating system has, for looking at a journal.
+    #[must_use]
+    pub fn new(files: F, directory: PathBuf) -> Self {
+        Self { files, directory, access: Access::Read }
+    }
+
+    /// Reads what the disk has, for recovery.
+    #[must_use]
+    pub(super) fn from_disk(files: F, directory: PathBuf) -> Self {
+        Self { files, directory, access: Access::Fresh }
+    }
+}
+
+impl<F: Files> Segments for SegmentFiles<F> {
+    type Error = FileError;
+
+    fn list(&self) -> Result<Vec<SegmentFile>, FileError> {
+        let numbered = numbered(&self.files, &self.directory, "rpj")?;
+        let file = |(segno, path): &(u64, PathBuf)| {
+            let file = self.files.open(path, self.access)?;
+            Ok(SegmentFile { segno: *segno, bytes: self.files.len(&file)? })
+        };
+        numbered.iter().map(file).collect()
+    }
+
+    fn read_at(&self, segno: u64, offset: u64, out: &mut [u8]) -> Result<usize, FileError> {
+        let path = segment_path(&self.directory, segno);
+        let file = self.files.open(&path, Access::Read)?;
+        self.files.read_at(&file, offset, out)
+    }
+}
+
+/// The file of a segment.
+#[must_use]
+pub fn segment_path(directory: &Path, segno: u64) -> PathBuf {
+    directory.join(format!("{segno:016}.rpj"))
+}

@@ -1,0 +1,86 @@
+//! Which buckets of the cluster's map this data directory has served: `cluster-map.json`.
+//!
+//! A bucket that comes to a node by a new map was served by another one, whose lockouts this node
+//! does not know. Its pools hand nothing out for a lifetime, unless the bucket was moved here with
+//! its lockouts; pools that appear later neither. The file says since when.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use ringwell_directory::{BUCKETS, BucketHolds, Owners};
+use serde::{Deserialize, Serialize};
+
+use super::files::{FileError, Files, read_json, write_json};
+
+const FILE: &str = "cluster-map.json";
+
+/// The buckets that a data directory has served, by which map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServedMap {
+    /// Which state of the map it was.
+    pub version: u64,
+    /// The buckets.
+    pub buckets: BTreeSet<u16>,
+    /// The owners of all buckets, with the moves since the map's version began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owners: Option<Owners>,
+    /// Buckets that were given up, and that nobody has taken yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaving: Vec<Leaving>,
+    /// Buckets that came without the lockouts of the owner before.
+    #[serde(default, skip_serializing_if = "BucketHolds::is_empty")]
+    pub holds: BucketHolds,
+}
+
+/// Buckets that have been given up, and whose next owner has not confirmed that it has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Leaving {
+    /// The next owner.
+    pub to: u16,
+    /// The buckets.
+    pub buckets: Vec<u16>,
+    /// Pools that were held, and until when.
+    pub holds: Vec<(u64, u64)>,
+    /// The shards that owned them, in their order. Empty in files of older releases.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub from: Vec<u16>,
+    /// What the next owner's node reads at once; `None` if it is of an older release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_bytes: Option<usize>,
+}
+
+impl ServedMap {
+    /// What a node serves by these owners, if `is_own` says which shards are its: of the holds, those
+    /// of its buckets and of those that leave.
+    pub fn of(
+        owners: Owners,
+        is_own: impl Fn(u16) -> bool,
+        leaving: Vec<Leaving>,
+        mut holds: BucketHolds,
+    ) -> Self {
+        let own = |bucket: &u16| owners.get(*bucket).is_some_and(|owner| is_own(owner.shard));
+        let buckets: BTreeSet<u16> = (0..BUCKETS).filter(own).collect();
+        holds.retain(|of| {
+            buckets.contains(&of) || leaving.iter().any(|it| it.buckets.contains(&of))
+        });
+        Self { version: owners.version(), buckets, owners: Some(owners), leaving, holds }
+    }
+
+    /// What `data` has served last; `None` if it was never part of a cluster.
+    ///
+    /// # Errors
+    /// [`FileError`] if there is a file that cannot be read or understood.
+    pub fn read(files: &impl Files, data: &Path) -> Result<Option<Self>, FileError> {
+        read_json(files, &data.join(FILE))
+    }
+
+    /// Writes it, durably.
+    ///
+    /// # Errors
+    /// [`FileError`]; the file before stays then.
+    pub fn write(&self, files: &impl Files, data: &Path) -> Result<(), FileError> {
+        write_json(files, data, FILE, self)
+    }
+}

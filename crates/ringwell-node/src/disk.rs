@@ -1,0 +1,23 @@
+//! The files of a server: the driver's store on the operating system's files.
+
+use ringwell_driver::store;
+pub use ringwell_driver::store::{
+    FileError, Identity, Leaving, OpenError, ReadError, SeenJournals, SegmentRef, ServedMap,
+    Settings, SnapshotRef, Stats, WriteMode, is_restored, list_snapshots, mark_restored,
+    read_snapshot, unmark_restored, write_whole,
+};
+pub use ringwell_os::{
+    CloseError, DataLock, Flushed, Journal, LockError, OnFlushed, OsFiles, Probe, create_directory,
+    kept_secret, probe, random, warn_of_mode,
+};
+
+/// Reads stored groups, from any thread.
+pub type JournalReader = store::JournalReader<OsFiles>;
+/// The segments in a directory, read only.
+pub type SegmentFiles = store::SegmentFiles<OsFiles>;
+/// One shard's journal before it is opened.
+pub type ShardStore = store::ShardStore<OsFiles>;
+/// A snapshot that is being written.
+pub type SnapshotFile = store::SnapshotFile<OsFiles>;
+/// One shard's journal, stored by the thread that has it.
+pub type InlineJournal = store::InlineJournal<OsFiles>;
