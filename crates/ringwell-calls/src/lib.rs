@@ -1,14 +1,22 @@
 //! Calls: telephony providers, the call log, attribution at the ring, webhooks out.
+//!
+//! Owns what a call is and what happens to it from the first ring to the last webhook. The node is
+//! asked through [`Numbers`]; sockets are the program's. Runs on a thread of its own, away from the
+//! shards. Source: docs/spec/calls.md.
 
 pub mod account;
+pub mod attribution;
 pub mod call;
 pub mod caller;
 pub mod confidence;
 pub mod digest;
 pub mod form;
+pub mod log;
 pub mod markup;
 pub mod provider;
 
 pub use account::Account;
+pub use attribution::{Attribution, Held, HolderError, Holders, Numbers, Serving};
 pub use call::{CallEvent, EventKind, Facts, Outcome, State};
 pub use caller::Caller;
+pub use log::{CallDetail, CallFilter, CallRow, Cursor, EndpointRow, EventRow, Log, LogError};

@@ -13,7 +13,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sqlx::any::AnyPoolOptions;
 use sqlx::{Any, AnyPool, Executor, Transaction};
 
-use crate::{StoreError, schema};
+use crate::StoreError;
+use crate::schema::{self, Schema};
 
 /// How long a change waits for another one's end.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -29,14 +30,18 @@ pub enum Location {
     Url(String),
 }
 
+/// Which database it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// SQLite inside the process.
     Sqlite,
+    /// PostgreSQL.
     Postgres,
 }
 
+/// An open database, its schema up to date.
 #[derive(Clone, Debug)]
-pub(crate) struct Database {
+pub struct Database {
     kind: Kind,
     pool: AnyPool,
 }
@@ -96,7 +101,11 @@ pub(crate) fn sqlite_url(path: &Path, mode: &str) -> String {
 }
 
 impl Database {
-    pub(crate) async fn open(location: &Location) -> Result<Self, StoreError> {
+    /// Opens the database, and brings its schema up to date.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], or [`StoreError::NewerSchema`].
+    pub async fn open(location: &Location, schema: &Schema) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
         let (kind, url) = match location {
             Location::Url(url) => (Kind::Postgres, url.clone()),
@@ -114,20 +123,28 @@ impl Database {
                 })
             });
         let pool = options.connect(&url).await?;
-        schema::upgrade(kind, &mut *pool.acquire().await?).await?;
+        schema::upgrade(schema, kind, &mut *pool.acquire().await?).await?;
         Ok(Self { kind, pool })
     }
 
-    pub(crate) async fn write(&self) -> Result<Transaction<'static, Any>, StoreError> {
+    /// Begins a change. Waits for the end of another one.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn write(&self) -> Result<Transaction<'static, Any>, StoreError> {
         Ok(self.pool.begin_with(self.kind.begin_write()).await?)
     }
 
-    /// Everything that is read in it is of one moment.
-    pub(crate) async fn read(&self) -> Result<Transaction<'static, Any>, StoreError> {
+    /// Begins to read. Everything that is read in it is of one moment.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn read(&self) -> Result<Transaction<'static, Any>, StoreError> {
         Ok(self.pool.begin_with(self.kind.begin_read()).await?)
     }
 
-    pub(crate) async fn close(&self) {
+    /// Waits until everybody is done with it, and closes it.
+    pub async fn close(&self) {
         self.pool.close().await;
     }
 }

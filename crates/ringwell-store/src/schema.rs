@@ -8,14 +8,29 @@ use sqlx::{AnyConnection, Connection, Executor, Row};
 use crate::StoreError;
 use crate::database::Kind;
 
-/// What leads from the version before to one version.
-struct Step {
-    both: &'static str,
-    sqlite: &'static str,
-    postgres: &'static str,
+/// The tables of one purpose. Several schemas may share a database.
+#[derive(Debug)]
+pub struct Schema {
+    /// The table that holds the schema's version.
+    pub version_table: &'static str,
+    /// The first leads from nothing to version 1.
+    pub steps: &'static [Step],
 }
 
-/// The first leads from nothing to version 1.
+/// The scripts that lead from the version before to one version.
+#[derive(Debug)]
+pub struct Step {
+    /// Run on every database.
+    pub both: &'static str,
+    /// Run on SQLite after that.
+    pub sqlite: &'static str,
+    /// Run on PostgreSQL after that.
+    pub postgres: &'static str,
+}
+
+/// The directory.
+pub(crate) const DIRECTORY: Schema = Schema { version_table: "schema_version", steps: &STEPS };
+
 const STEPS: [Step; 2] = [
     Step {
         both: include_str!("schema/1.sql"),
@@ -29,27 +44,37 @@ const STEPS: [Step; 2] = [
 ///
 /// # Errors
 /// [`StoreError::NewerSchema`] if a newer program has been here.
-pub(crate) async fn upgrade(kind: Kind, connection: &mut AnyConnection) -> Result<(), StoreError> {
+pub(crate) async fn upgrade(
+    schema: &Schema,
+    kind: Kind,
+    connection: &mut AnyConnection,
+) -> Result<(), StoreError> {
+    let Schema { version_table: table, steps } = schema;
     let mut tx = connection.begin_with(kind.begin_write()).await?;
     if kind == Kind::Postgres {
         // Two programs that start together: the second finds the work done.
         tx.execute("SELECT pg_advisory_xact_lock(7464923651)").await?;
     }
-    tx.execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)").await?;
-    let row = sqlx::query("SELECT version FROM schema_version").fetch_optional(&mut *tx).await?;
+    // A name of this program, never one from outside.
+    let statement = |text: String| sqlx::query(sqlx::AssertSqlSafe(text));
+    statement(format!("CREATE TABLE IF NOT EXISTS {table} (version BIGINT NOT NULL)"))
+        .execute(&mut *tx)
+        .await?;
+    let row = statement(format!("SELECT version FROM {table}")).fetch_optional(&mut *tx).await?;
     let found: i64 = row.map_or(Ok(0), |row| row.try_get(0))?;
     let found = usize::try_from(found).unwrap_or(usize::MAX);
-    let steps = STEPS.get(found..).ok_or(StoreError::NewerSchema { found, known: STEPS.len() })?;
-    if steps.is_empty() {
+    let known = steps.len();
+    let todo = steps.get(found..).ok_or(StoreError::NewerSchema { found, known })?;
+    if todo.is_empty() {
         return Ok(());
     }
-    for step in steps {
+    for step in todo {
         run(&mut tx, step.both).await?;
         run(&mut tx, if kind == Kind::Sqlite { step.sqlite } else { step.postgres }).await?;
     }
-    tx.execute("DELETE FROM schema_version").await?;
-    let version = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
-    let insert = sqlx::query("INSERT INTO schema_version (version) VALUES ($1)");
+    statement(format!("DELETE FROM {table}")).execute(&mut *tx).await?;
+    let version = i64::try_from(known).unwrap_or(i64::MAX);
+    let insert = statement(format!("INSERT INTO {table} (version) VALUES ($1)"));
     insert.bind(version).execute(&mut *tx).await?;
     tx.commit().await?;
     Ok(())

@@ -12,7 +12,6 @@ use serde_json::Value;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
-use crate::StoreError;
 use crate::change::Change;
 use crate::database::{Database, Location};
 use crate::numbers::{self, Goal, NumberState, Run};
@@ -22,6 +21,7 @@ use crate::provider::{FileProvider, Provider};
 use crate::purchase::Orders;
 use crate::row::{Columns, from_db, from_ms, ms, to_db};
 use crate::tokens::SlowHash;
+use crate::{StoreError, schema};
 
 /// The directory's database.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`], or [`StoreError::NewerSchema`].
     pub async fn open(location: &Location) -> Result<Self, StoreError> {
-        let database = Database::open(location).await?;
+        let database = Database::open(location, &schema::DIRECTORY).await?;
         let (inventory, slow_hash) = (Inventory::default(), SlowHash::default());
         Ok(Self { database, margin: Self::MARGIN, inventory, provider: None, slow_hash })
     }

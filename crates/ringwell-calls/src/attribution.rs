@@ -1,0 +1,227 @@
+//! Who was shown a number when it was called: the answer that is stored with a call.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use ringwell_core::{Millis, PoolId, PromoNumber};
+use serde::{Deserialize, Serialize};
+
+use crate::confidence::{Candidate, Confidence, confidence, probabilities};
+
+/// Allocations that are looked at, the newest first.
+pub const CANDIDATES_MAX: usize = 4;
+
+/// What a call's attribution came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attributed {
+    /// It is still looked for.
+    #[default]
+    Pending,
+    /// A visitor was shown the number.
+    Allocated,
+    /// It is an overflow number, which many visitors see at once.
+    Overflow,
+    /// Nobody was shown the number.
+    None,
+    /// Nobody can say.
+    Unknown,
+}
+
+/// Who was shown the number of a call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Attribution {
+    /// What it came to.
+    pub outcome: Attributed,
+    /// The pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolRef>,
+    /// The allocation that is the likeliest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Allocation>,
+    /// How sure that is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confidence: Option<Confidence>,
+    /// The allocations before it, newest first, each with its probability.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Allocation>,
+    /// Why nobody can say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// A pool as calls name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolRef {
+    /// Its id.
+    pub id: u64,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// One visitor who was shown the number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Allocation {
+    /// When, in milliseconds since 1970.
+    pub allocated_ms: u64,
+    /// Until when nobody else could be.
+    pub locked_until_ms: u64,
+    /// Whether that was over when the call began.
+    pub late: bool,
+    /// How likely this visitor is the caller, 0 to 1.
+    pub probability: f64,
+    /// The visitor's parameters, in the order in which they came.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parameters: Vec<(String, String)>,
+}
+
+/// The pool that serves a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serving {
+    /// The pool.
+    pub pool: PoolId,
+    /// Its name.
+    pub name: Option<String>,
+    /// Whether the number is its overflow number.
+    pub is_overflow: bool,
+}
+
+/// An allocation of a number, as the node knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The pool that handed it out, if the record says so.
+    pub pool: Option<PoolId>,
+    /// When, by the wall clock.
+    pub allocated_at: Millis,
+    /// When its lockout ends or ended.
+    pub locked_until: Millis,
+    /// The visitor's parameters.
+    pub parameters: Vec<(String, String)>,
+}
+
+/// Why nobody can say who held a number.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HolderError {
+    /// Asking again may help.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It is gone.
+    #[error("{0}")]
+    Gone(String),
+}
+
+/// The answer to who held a number.
+pub type Holders<'a> = Pin<Box<dyn Future<Output = Result<Vec<Held>, HolderError>> + Send + 'a>>;
+
+/// What calls need of the node.
+pub trait Numbers: Send + Sync {
+    /// The pools that serve `number`: one, or several that share an overflow number. Never waits.
+    fn pools(&self, number: PromoNumber) -> Vec<Serving>;
+
+    /// Who held `number` at `at` and before, newest first, `most` of them at most.
+    fn holders(&self, number: PromoNumber, at: Millis, most: usize) -> Holders<'_>;
+}
+
+impl Attributed {
+    /// As the API names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Allocated => "allocated",
+            Self::Overflow => "overflow",
+            Self::None => "none",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl Attribution {
+    /// The answer for a call at `at` to a number that `serving` serve and `held` have held.
+    #[must_use]
+    pub fn of(at: Millis, serving: &[Serving], held: &[Held]) -> Self {
+        let pool_of = |it: &Serving| PoolRef { id: it.pool.0, name: it.name.clone() };
+        let own = serving.iter().find(|it| !it.is_overflow);
+        let pool = own.or(serving.first()).map(pool_of);
+        let candidates: Vec<Candidate> = held.iter().map(|it| weighed(it, at)).collect();
+        let chances = probabilities(at, &candidates);
+        let allocation = |(held, probability): (&Held, f64)| Allocation {
+            allocated_ms: held.allocated_at.0,
+            locked_until_ms: held.locked_until.0,
+            late: at >= held.locked_until,
+            probability: (probability * 1000.0).round() / 1000.0,
+            parameters: held.parameters.clone(),
+        };
+        let mut all = held.iter().zip(chances).map(allocation);
+        let newest = held.first();
+        // It was one visitor's before it became everybody's.
+        let is_shared = serving.iter().all(|it| it.is_overflow) && !serving.is_empty();
+        let counts = newest.is_some_and(|it| !is_shared || at < it.locked_until);
+        if !counts {
+            let outcome = if is_shared { Attributed::Overflow } else { Attributed::None };
+            return Self { outcome, pool, ..Self::default() };
+        }
+        let late = newest.is_some_and(|it| at >= it.locked_until);
+        let named = newest.and_then(|it| it.pool).map(|id| {
+            let name = serving.iter().find(|it| it.pool == id).and_then(|it| it.name.clone());
+            PoolRef { id: id.0, name }
+        });
+        Self {
+            outcome: Attributed::Allocated,
+            pool: named.or(pool),
+            allocation: all.next(),
+            confidence: confidence(at, &candidates, late),
+            earlier: all.collect(),
+            problem: None,
+        }
+    }
+
+    /// The answer if nobody can say who held the number.
+    #[must_use]
+    pub fn unknown(serving: &[Serving], problem: String) -> Self {
+        let pool = serving.first().map(|it| PoolRef { id: it.pool.0, name: it.name.clone() });
+        Self { outcome: Attributed::Unknown, pool, problem: Some(problem), ..Self::default() }
+    }
+
+    /// Without anything that tells of the visitor.
+    pub fn redact(&mut self) {
+        for allocation in self.allocation.iter_mut().chain(&mut self.earlier) {
+            allocation.parameters.clear();
+        }
+    }
+}
+
+/// A visitor whose lockout still runs is as likely as the delay says. One whose lockout is over may
+/// have gone: the number was free for others, and nobody took it.
+fn weighed(held: &Held, at: Millis) -> Candidate {
+    let weight = if at < held.locked_until { 1.0 } else { 0.5 };
+    Candidate { allocated_at: held.allocated_at, weight }
+}
+
+#[cfg(test)]
+#[test]
+fn the_newest_visitor_is_named_and_the_others_are_listed() {
+    let visitor = |age_s: u64, name: &str| Held {
+        pool: Some(PoolId(7)),
+        allocated_at: Millis(100_000_000 - age_s * 1000),
+        locked_until: Millis(100_000_000 - age_s * 1000 + 600_000),
+        parameters: vec![("gclid".to_owned(), name.to_owned())],
+    };
+    let own = Serving { pool: PoolId(7), name: Some("Shop".to_owned()), is_overflow: false };
+    let at = Millis(100_000_000);
+    let found =
+        Attribution::of(at, std::slice::from_ref(&own), &[visitor(60, "b"), visitor(3600, "a")]);
+    assert_eq!(found.outcome, Attributed::Allocated);
+    let allocation = found.allocation.unwrap();
+    assert_eq!(allocation.parameters[0].1, "b");
+    assert!(!allocation.late && allocation.probability > 0.99);
+    assert_eq!(found.earlier.len(), 1);
+    assert!(found.earlier[0].late);
+    assert!(found.confidence.unwrap().reason.contains("1 earlier visitor"));
+    assert_eq!(Attribution::of(at, &[own], &[]).outcome, Attributed::None);
+    let shared = Serving { pool: PoolId(7), name: None, is_overflow: true };
+    let found = Attribution::of(at, std::slice::from_ref(&shared), &[visitor(3600, "a")]);
+    assert_eq!(found.outcome, Attributed::Overflow);
+    assert_eq!(Attribution::of(at, &[shared], &[visitor(60, "a")]).outcome, Attributed::Allocated);
+}

@@ -1,0 +1,109 @@
+//! The call log: calls, their timelines, events and webhooks in SQLite or PostgreSQL.
+//!
+//! Owns the tables. Knows no provider and no HTTP; time comes in as an argument.
+//! Invariants: a provider's call has one row; an event is written in the transaction of the change
+//! that it tells of; `place` of events rises in the order in which they become visible.
+
+mod change;
+mod query;
+mod writer;
+
+use ringwell_core::Millis;
+use ringwell_store::{Database, Location, Schema, Step, StoreError};
+
+pub use change::{Applied, CallChange, ReportedEvent};
+pub use query::{
+    CallDetail, CallFilter, CallRow, Cursor, DeliveryRow, EndpointRow, EventRow, OutcomeRow,
+    TimelineRow,
+};
+pub use writer::{Writer, WriterFull};
+
+const SCHEMA: Schema = Schema {
+    version_table: "calls_schema_version",
+    steps: &[Step { both: include_str!("log/1.sql"), sqlite: "", postgres: "" }],
+};
+
+/// The call log.
+#[derive(Clone, Debug)]
+pub struct Log {
+    database: Database,
+}
+
+/// Why the log did not do what was asked. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The database cannot be reached, or gave up. Asking again later may help.
+    #[error("the call log's database does not answer: {0}")]
+    Database(#[from] sqlx::Error),
+    /// It could not be opened.
+    #[error("the call log cannot be opened: {0}")]
+    Open(StoreError),
+    /// What was read is not what was written.
+    #[error("the call log is damaged: {0}")]
+    Damaged(String),
+    /// There is no randomness for ids and secrets.
+    #[error("the system gives no random bytes")]
+    NoRandomness,
+}
+
+impl From<StoreError> for LogError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Database(error) => Self::Database(error),
+            error => Self::Open(error),
+        }
+    }
+}
+
+impl LogError {
+    /// Whether asking again may help.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Database(_)) | Self::Damaged(_) => false,
+            Self::Database(_) | Self::Open(_) | Self::NoRandomness => true,
+        }
+    }
+}
+
+impl Log {
+    /// Opens the log, and brings its schema up to date.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn open(location: &Location) -> Result<Self, LogError> {
+        Ok(Self { database: Database::open(location, &SCHEMA).await? })
+    }
+
+    /// Waits until everybody is done with it, and closes it.
+    pub async fn close(&self) {
+        self.database.close().await;
+    }
+
+    pub(crate) const fn database(&self) -> &Database {
+        &self.database
+    }
+}
+
+/// A value that the database can hold.
+pub(crate) fn to_db(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn ms(at: Millis) -> i64 {
+    to_db(at.0)
+}
+
+pub(crate) fn from_ms(value: i64) -> Millis {
+    Millis(u64::try_from(value).unwrap_or_default())
+}
+
+/// Random letters and digits behind a prefix.
+pub(crate) fn random_id(prefix: &str) -> Result<String, LogError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|_| LogError::NoRandomness)?;
+    Ok(format!("{prefix}{}", crate::digest::hex(&bytes)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,272 @@
+//! A change of one call: what a provider has reported, who was shown the number.
+
+use ringwell_core::Millis;
+use serde_json::json;
+use sqlx::{AnyConnection, Row};
+
+use super::query::{self, CallRow};
+use super::{LogError, ms, random_id, to_db};
+use crate::attribution::{Attributed, Attribution};
+use crate::call::{CallEvent, Facts, State};
+use crate::caller::Caller;
+use crate::digest;
+use crate::provider::Stir;
+
+/// A report of a provider, and when it came.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReportedEvent {
+    /// The report.
+    pub event: CallEvent,
+    /// When it came.
+    pub received: Millis,
+}
+
+/// What is new of one call. The first that names a fact wins: facts of a call do not change.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CallChange {
+    /// The account that has reported it.
+    pub account: String,
+    /// The account's provider.
+    pub provider: String,
+    /// The provider's name of the call.
+    pub provider_call: String,
+    /// What has happened.
+    pub events: Vec<ReportedEvent>,
+    /// The number that was called, E.164 with `+`.
+    pub number: Option<String>,
+    /// Who calls; `None` if this change says nothing of it.
+    pub caller: Option<Caller>,
+    /// Where it was connected to.
+    pub destination: Option<String>,
+    /// What the network says of the caller's number.
+    pub stir: Option<Stir>,
+    /// Who was shown the number.
+    pub attribution: Option<Attribution>,
+}
+
+/// What a change has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// Ringwell's name of the call.
+    pub call: String,
+    /// The number that was called and when, if nobody has looked yet for who was shown it.
+    pub unattributed: Option<(Option<String>, Millis)>,
+    /// Whether anything was new.
+    pub is_new: bool,
+}
+
+impl CallChange {
+    /// Ringwell's name of the call: the same for each report of it.
+    #[must_use]
+    pub fn id(&self) -> String {
+        call_id(&self.account, &self.provider_call)
+    }
+}
+
+/// Ringwell's name of a provider's call.
+#[must_use]
+pub(crate) fn call_id(account: &str, provider_call: &str) -> String {
+    let hash = digest::sha256_hex(format!("{account}\n{provider_call}").as_bytes());
+    format!("c_{}", &hash[..26])
+}
+
+/// An event to be written and sent.
+pub(crate) struct NewEvent {
+    pub(crate) kind: &'static str,
+    pub(crate) call: Option<String>,
+    pub(crate) at: Millis,
+    pub(crate) data: serde_json::Value,
+}
+
+/// Which events of a call have been published.
+struct Published<'a>(&'a mut String);
+
+impl Published<'_> {
+    /// Whether `mark` was not there yet. It is from now on.
+    fn add(&mut self, mark: char) -> bool {
+        let is_new = !self.0.contains(mark);
+        if is_new {
+            self.0.push(mark);
+        }
+        is_new
+    }
+}
+
+/// Applies `change`, and writes the events that come of it.
+pub(crate) async fn apply(
+    db: &mut AnyConnection,
+    now: Millis,
+    change: &CallChange,
+) -> Result<Applied, LogError> {
+    let id = change.id();
+    let known = query::call(db, &id).await?;
+    let is_first = known.is_none();
+    let mut row = known.unwrap_or_else(|| CallRow::new(&id, change));
+    let mut is_new = is_first;
+    for ReportedEvent { event, received } in &change.events {
+        is_new |= row.facts.join(event);
+        report(db, &id, event, *received).await?;
+    }
+    is_new |= fill(&mut row.number, change.number.clone());
+    is_new |= fill(&mut row.destination, change.destination.clone());
+    is_new |= fill(&mut row.stir, change.stir.clone());
+    if let Some(caller) = change.caller.clone().filter(|it| *it != Caller::Withheld)
+        && row.caller == Caller::Withheld
+        && row.redacted_at.is_none()
+    {
+        row.caller = caller;
+        is_new = true;
+    }
+    if let Some(attribution) = change.attribution.clone()
+        && row.attribution.outcome == Attributed::Pending
+    {
+        row.attribution = attribution;
+        is_new = true;
+    }
+    if row.first_time.is_none() && row.caller != Caller::Withheld {
+        row.first_time = Some(!has_called_before(db, &row).await?);
+    }
+    if is_new {
+        row.sequence += 1;
+        let events = events(&mut row, now);
+        store(db, &row, is_first).await?;
+        publish(db, events).await?;
+    }
+    let is_pending = row.attribution.outcome == Attributed::Pending;
+    let unattributed = is_pending.then(|| (row.number.clone(), row.facts.started_at()));
+    Ok(Applied { call: id, unattributed, is_new })
+}
+
+fn fill<T>(place: &mut Option<T>, value: Option<T>) -> bool {
+    let is_new = place.is_none() && value.is_some();
+    if is_new {
+        *place = value;
+    }
+    is_new
+}
+
+/// The events that have come due. None before it is known who was shown the number.
+fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
+    if row.attribution.outcome == Attributed::Pending {
+        return Vec::new();
+    }
+    let state = row.facts.state();
+    let mut marks = std::mem::take(&mut row.published);
+    let mut published = Published(&mut marks);
+    let mut kinds = Vec::new();
+    let was_completed = published.0.contains('c');
+    if published.add('s') {
+        kinds.push("call.started");
+    }
+    if row.facts.answered_at().is_some() && published.add('a') {
+        kinds.push("call.answered");
+    }
+    if state == State::Ended && published.add('c') {
+        kinds.push("call.completed");
+    }
+    if was_completed {
+        kinds.push("call.updated");
+    }
+    row.published = marks;
+    let event = |kind| NewEvent { kind, call: Some(row.id.clone()), at: now, data: row.to_json() };
+    kinds.into_iter().map(event).collect()
+}
+
+async fn report(
+    db: &mut AnyConnection,
+    call: &str,
+    event: &CallEvent,
+    received: Millis,
+) -> Result<(), LogError> {
+    let query = sqlx::query(
+        "INSERT INTO call_timeline (call, report, kind, outcome, at_ms, received_ms) \
+         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+    );
+    let query = query.bind(call.to_owned()).bind(event.key.clone()).bind(event.kind.name());
+    let query = query.bind(event.kind.outcome().map(crate::call::Outcome::name));
+    query.bind(ms(event.at)).bind(ms(received)).execute(db).await?;
+    Ok(())
+}
+
+async fn has_called_before(db: &mut AnyConnection, row: &CallRow) -> Result<bool, LogError> {
+    let query = sqlx::query(
+        "SELECT 1 FROM calls WHERE caller = $1 AND started_ms < $2 AND id <> $3 LIMIT 1",
+    );
+    let query = query.bind(row.caller.to_column()).bind(ms(row.facts.started_at()));
+    Ok(query.bind(row.id.clone()).fetch_optional(db).await?.is_some())
+}
+
+async fn store(db: &mut AnyConnection, row: &CallRow, is_first: bool) -> Result<(), LogError> {
+    let statement = if is_first {
+        "INSERT INTO calls (account, provider, provider_call_id, sequence, started_ms, \
+         answered_ms, ended_ms, state, outcome, ring_ms, talk_seconds, number, caller, first_time, \
+         destination, pool, attributed, attribution, stir, facts, published, id) VALUES ($1, $2, \
+         $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, \
+         $22)"
+    } else {
+        "UPDATE calls SET account = $1, provider = $2, provider_call_id = $3, sequence = $4, \
+         started_ms = $5, answered_ms = $6, ended_ms = $7, state = $8, outcome = $9, \
+         ring_ms = $10, talk_seconds = $11, number = $12, caller = $13, first_time = $14, \
+         destination = $15, pool = $16, attributed = $17, attribution = $18, stir = $19, \
+         facts = $20, published = $21 WHERE id = $22"
+    };
+    let facts: &Facts = &row.facts;
+    let attribution = (row.attribution.outcome != Attributed::Pending).then_some(&row.attribution);
+    let pool = row.attribution.pool.as_ref().map(|pool| to_db(pool.id));
+    let query = sqlx::query(statement).bind(row.account.clone()).bind(row.provider.clone());
+    let query = query.bind(row.provider_call.clone()).bind(to_db(row.sequence));
+    let query = query.bind(ms(facts.started_at())).bind(facts.answered_at().map(ms));
+    let query = query.bind(facts.ended_at().map(ms)).bind(facts.state().name());
+    let query = query.bind(facts.outcome().map(crate::call::Outcome::name));
+    let query = query.bind(facts.ring().map(ms)).bind(facts.talk_seconds().map(i64::from));
+    let query = query.bind(row.number.clone()).bind(row.caller.to_column());
+    let query = query.bind(row.first_time.map(i64::from)).bind(row.destination.clone());
+    let query = query.bind(pool).bind(row.attribution.outcome.name());
+    let query = query.bind(attribution.map(text).transpose()?);
+    let query = query.bind(row.stir.as_ref().map(text).transpose()?).bind(text(facts)?);
+    query.bind(row.published.clone()).bind(row.id.clone()).execute(db).await?;
+    Ok(())
+}
+
+pub(super) fn text(value: &impl serde::Serialize) -> Result<String, LogError> {
+    serde_json::to_string(value).map_err(|error| LogError::Damaged(error.to_string()))
+}
+
+/// Writes events, and a delivery for each endpoint that wants them. Their places are taken from one
+/// row: who reads after a place misses none that becomes visible later.
+pub(crate) async fn publish(
+    db: &mut AnyConnection,
+    events: Vec<NewEvent>,
+) -> Result<Vec<String>, LogError> {
+    let Some(count) = u64::try_from(events.len()).ok().filter(|count| *count > 0) else {
+        return Ok(Vec::new());
+    };
+    let query = "UPDATE call_counter SET last_place = last_place + $1 RETURNING last_place";
+    let last = sqlx::query(query).bind(to_db(count)).fetch_one(&mut *db).await?;
+    let first = last.try_get::<i64, _>(0)? - to_db(count) + 1;
+    let mut ids = Vec::new();
+    for (place, event) in (first..).zip(events) {
+        let id = random_id("evt_")?;
+        let body = text(&json!({
+            "type": event.kind,
+            "timestamp": query::moment(event.at),
+            "data": event.data,
+        }))?;
+        let query = sqlx::query(
+            "INSERT INTO call_events (place, id, type, call, at_ms, body) \
+             VALUES ($1, $2, $3, $4, $5, $6)",
+        );
+        let query = query.bind(place).bind(id.clone()).bind(event.kind).bind(event.call);
+        query.bind(ms(event.at)).bind(body).execute(&mut *db).await?;
+        // One that is disabled keeps its place in the line: what it misses can be replayed.
+        let query = sqlx::query(
+            "INSERT INTO webhook_deliveries (endpoint, event, state, attempts, next_ms) \
+             SELECT id, $1, CASE WHEN state = 'enabled' THEN 'pending' ELSE 'held' END, 0, $2 \
+             FROM webhook_endpoints WHERE types = '' OR types LIKE $3",
+        );
+        let wanted = format!("% {} %", event.kind);
+        query.bind(place).bind(ms(event.at)).bind(wanted).execute(&mut *db).await?;
+        ids.push(id);
+    }
+    Ok(ids)
+}

@@ -1,0 +1,523 @@
+//! What can be read of the log: calls, their timelines, events, endpoints.
+//!
+//! Lists are read in parts: a cursor names the last line that was seen.
+
+use jiff::Timestamp;
+use ringwell_core::Millis;
+use serde_json::{Value, json};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
+
+use super::change::CallChange;
+use super::{Log, LogError, from_ms, ms, to_db};
+use crate::attribution::{Attributed, Attribution};
+use crate::call::{Facts, Outcome, State};
+use crate::caller::Caller;
+use crate::provider::Stir;
+
+/// One call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallRow {
+    /// Ringwell's name of it.
+    pub id: String,
+    /// The account that has reported it.
+    pub account: String,
+    /// The account's provider.
+    pub provider: String,
+    /// The provider's name of it.
+    pub provider_call: String,
+    /// How often it has changed.
+    pub sequence: u64,
+    /// What has happened: state, outcome, moments and lengths.
+    pub facts: Facts,
+    /// The number that was called, E.164 with `+`.
+    pub number: Option<String>,
+    /// Who called.
+    pub caller: Caller,
+    /// Whether the caller has not called before; `None` for callers without a number.
+    pub first_time: Option<bool>,
+    /// Where it was connected to.
+    pub destination: Option<String>,
+    /// Who was shown the number.
+    pub attribution: Attribution,
+    /// What the network says of the caller's number.
+    pub stir: Option<Stir>,
+    /// When caller and visitor were removed from it.
+    pub redacted_at: Option<Millis>,
+    pub(super) published: String,
+}
+
+/// One call with everything that happened to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallDetail {
+    /// The call.
+    pub call: CallRow,
+    /// Reports of the provider, by their moments.
+    pub timeline: Vec<TimelineRow>,
+    /// Results that were reported for it.
+    pub outcomes: Vec<OutcomeRow>,
+    /// Events that tell of it.
+    pub events: Vec<EventRow>,
+    /// Where those were sent.
+    pub deliveries: Vec<DeliveryRow>,
+}
+
+/// One report of a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimelineRow {
+    /// `started`, `ringing`, `answered`, `leg_ended` or `ended`.
+    pub kind: String,
+    /// How it ended.
+    pub outcome: Option<String>,
+    /// When, by the provider's clock if it says so.
+    pub at: Millis,
+    /// When the report came.
+    pub received: Millis,
+}
+
+/// A result of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutcomeRow {
+    /// What it is, as in `sale`.
+    pub kind: String,
+    /// What it was worth, as a decimal number.
+    pub value: Option<String>,
+    /// In which currency.
+    pub currency: Option<String>,
+    /// When.
+    pub at: Millis,
+    /// By what its sender knows it.
+    pub external_id: String,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventRow {
+    /// Its place among all events.
+    pub place: u64,
+    /// Its name, the same for each delivery.
+    pub id: String,
+    /// As in `call.completed`.
+    pub kind: String,
+    /// The call that it tells of.
+    pub call: Option<String>,
+    /// When it was written.
+    pub at: Millis,
+    /// What endpoints are sent, as JSON.
+    pub body: String,
+}
+
+/// Where events are sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointRow {
+    /// Its name.
+    pub id: String,
+    /// Where it listens.
+    pub url: String,
+    /// The types of events that it wants; empty for all.
+    pub types: Vec<String>,
+    /// Whether it is sent events.
+    pub is_enabled: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// Since when no delivery has succeeded, if the last one did not.
+    pub failing_since: Option<Millis>,
+    /// When it was made.
+    pub created_at: Millis,
+    /// Deliveries that wait.
+    pub pending: u64,
+    /// Deliveries that were given up.
+    pub failed: u64,
+}
+
+/// One event on its way to one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryRow {
+    /// The endpoint.
+    pub endpoint: String,
+    /// The event.
+    pub event: String,
+    /// `pending`, `delivered`, `failed` or `held`.
+    pub state: String,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// When it is tried next.
+    pub next_at: Millis,
+    /// When it was tried last.
+    pub last_at: Option<Millis>,
+    /// What the endpoint answered then.
+    pub last_status: Option<u16>,
+    /// Why there was no answer.
+    pub last_error: Option<String>,
+}
+
+/// Which calls are listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallFilter {
+    /// That began at or after this.
+    pub since: Option<Millis>,
+    /// That began before this.
+    pub until: Option<Millis>,
+    /// Of this pool.
+    pub pool: Option<u64>,
+    /// To this number, E.164 with `+`.
+    pub number: Option<String>,
+    /// By this caller, as the log knows callers.
+    pub caller: Option<Caller>,
+    /// In this state.
+    pub state: Option<State>,
+    /// That ended so.
+    pub outcome: Option<Outcome>,
+    /// Attributed so.
+    pub attributed: Option<Attributed>,
+}
+
+/// The last line of a part of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    started: Millis,
+    id: String,
+}
+
+impl Cursor {
+    /// The cursor behind `call`.
+    #[must_use]
+    pub fn after(call: &CallRow) -> Self {
+        Self { started: call.facts.started_at(), id: call.id.clone() }
+    }
+
+    /// Reads what [`Self`] shows as.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (started, id) = text.split_once('.')?;
+        let is_plain = id.len() <= 64 && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        is_plain.then_some(())?;
+        Some(Self { started: Millis(started.parse().ok()?), id: id.to_owned() })
+    }
+}
+
+impl std::fmt::Display for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.started.0, self.id)
+    }
+}
+
+const CALL: &str = "SELECT id, account, provider, provider_call_id, sequence, number, caller, \
+                    first_time, destination, attribution, stir, facts, published, redacted_ms \
+                    FROM calls ";
+
+impl CallRow {
+    pub(super) fn new(id: &str, change: &CallChange) -> Self {
+        Self {
+            id: id.to_owned(),
+            account: change.account.clone(),
+            provider: change.provider.clone(),
+            provider_call: change.provider_call.clone(),
+            sequence: 0,
+            facts: Facts::default(),
+            number: None,
+            caller: Caller::Withheld,
+            first_time: None,
+            destination: None,
+            attribution: Attribution::default(),
+            stir: None,
+            redacted_at: None,
+            published: String::new(),
+        }
+    }
+
+    fn read(row: &AnyRow) -> Result<Self, LogError> {
+        let caller: Option<String> = row.try_get("caller")?;
+        let sequence: i64 = row.try_get("sequence")?;
+        let first_time: Option<i64> = row.try_get("first_time")?;
+        Ok(Self {
+            id: row.try_get("id")?,
+            account: row.try_get("account")?,
+            provider: row.try_get("provider")?,
+            provider_call: row.try_get("provider_call_id")?,
+            sequence: u64::try_from(sequence).unwrap_or_default(),
+            facts: parsed(Some(row.try_get("facts")?))?.unwrap_or_default(),
+            number: row.try_get("number")?,
+            caller: Caller::from_column(caller.as_deref()),
+            first_time: first_time.map(|it| it != 0),
+            destination: row.try_get("destination")?,
+            attribution: parsed(row.try_get("attribution")?)?.unwrap_or_default(),
+            stir: parsed(row.try_get("stir")?)?,
+            redacted_at: row.try_get::<Option<i64>, _>("redacted_ms")?.map(from_ms),
+            published: row.try_get("published")?,
+        })
+    }
+
+    /// As the API and webhooks show it.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let facts = &self.facts;
+        let caller = match &self.caller {
+            Caller::Withheld => json!({ "withheld": true }),
+            Caller::E164(number) => json!({ "e164": number }),
+            Caller::Sip(address) => json!({ "sip": address }),
+            Caller::Hash(hash) => json!({ "hash": hash }),
+        };
+        json!({
+            "id": self.id,
+            "account": self.account,
+            "provider": self.provider,
+            "provider_call_id": self.provider_call,
+            "direction": "inbound",
+            "to": self.number,
+            "from": caller,
+            "started_at": moment(facts.started_at()),
+            "answered_at": facts.answered_at().map(moment),
+            "ended_at": facts.ended_at().map(moment),
+            "state": facts.state().name(),
+            "outcome": facts.outcome().map(Outcome::name),
+            "ring_seconds": facts.ring().map(|ring| ring.0 / 1000),
+            "talk_seconds": facts.talk_seconds(),
+            "destination": self.destination,
+            "pool": self.attribution.pool,
+            "attribution": self.shown_attribution(),
+            "stir": self.stir,
+            "first_time_caller": self.first_time,
+            "sequence": self.sequence,
+        })
+    }
+
+    fn shown_attribution(&self) -> Value {
+        let it = &self.attribution;
+        let shown = |allocation: &crate::attribution::Allocation| {
+            let parameters: serde_json::Map<String, Value> =
+                allocation.parameters.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
+            json!({
+                "allocated_at": moment(Millis(allocation.allocated_ms)),
+                "locked_until": moment(Millis(allocation.locked_until_ms)),
+                "late": allocation.late,
+                "probability": allocation.probability,
+                "parameters": parameters,
+            })
+        };
+        let mut value = json!({ "outcome": it.outcome.name() });
+        if let (Some(members), Some(allocation)) = (value.as_object_mut(), &it.allocation)
+            && let Value::Object(more) = shown(allocation)
+        {
+            members.extend(more);
+            members.remove("probability");
+            members.insert("confidence".to_owned(), json!(it.confidence));
+            let earlier: Vec<Value> = it.earlier.iter().map(shown).collect();
+            members.insert("earlier".to_owned(), Value::Array(earlier));
+        }
+        if let (Some(members), Some(problem)) = (value.as_object_mut(), &it.problem) {
+            members.insert("problem".to_owned(), json!(problem));
+        }
+        value
+    }
+}
+
+impl Log {
+    /// Calls that `filter` lets through, the newest first, from behind `after` on.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn calls(
+        &self,
+        filter: &CallFilter,
+        after: Option<&Cursor>,
+        most: u32,
+    ) -> Result<Vec<CallRow>, LogError> {
+        let caller = filter.caller.as_ref().map(Caller::to_column);
+        // Each condition is off where its argument is not given. Numbers stand for "all" then.
+        let statement = format!(
+            "{CALL} WHERE started_ms >= $1 AND started_ms < $2 AND ($3 < 0 OR pool = $3) \
+             AND ($4 = '' OR number = $4) AND ($5 = '' OR caller = $5) \
+             AND ($6 = '' OR state = $6) AND ($7 = '' OR outcome = $7) \
+             AND ($8 = '' OR attributed = $8) \
+             AND (started_ms < $9 OR (started_ms = $9 AND id < $10)) \
+             ORDER BY started_ms DESC, id DESC LIMIT $11"
+        );
+        let query = sqlx::query(sqlx::AssertSqlSafe(statement));
+        let query = query.bind(filter.since.map_or(0, ms));
+        let query = query.bind(filter.until.map_or(i64::MAX, ms));
+        let query = query.bind(filter.pool.map_or(-1, to_db));
+        let query = query.bind(filter.number.clone().unwrap_or_default());
+        // A caller without a number matches none.
+        let column = caller.map(|column| column.unwrap_or_else(|| "-".to_owned()));
+        let query = query.bind(column.unwrap_or_default());
+        let query = query.bind(filter.state.map_or("", State::name));
+        let query = query.bind(filter.outcome.map_or("", Outcome::name));
+        let query = query.bind(filter.attributed.map_or("", Attributed::name));
+        let query = query.bind(after.map_or(i64::MAX, |cursor| ms(cursor.started)));
+        let query = query.bind(after.map_or_else(String::new, |cursor| cursor.id.clone()));
+        let mut tx = self.database.read().await?;
+        let rows = query.bind(i64::from(most)).fetch_all(&mut *tx).await?;
+        rows.iter().map(CallRow::read).collect()
+    }
+
+    /// One call with everything that happened to it.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn call(&self, id: &str) -> Result<Option<CallDetail>, LogError> {
+        let mut tx = self.database.read().await?;
+        let Some(call) = call(&mut tx, id).await? else { return Ok(None) };
+        let timeline = timeline(&mut tx, id).await?;
+        let outcomes = outcomes(&mut tx, id).await?;
+        let query = sqlx::query(
+            "SELECT place, id, type, call, at_ms, body FROM call_events WHERE call = $1 \
+             ORDER BY place",
+        );
+        let rows = query.bind(id.to_owned()).fetch_all(&mut *tx).await?;
+        let events = rows.iter().map(EventRow::read).collect::<Result<_, _>>()?;
+        let query = sqlx::query(
+            "SELECT endpoint, id, state, attempts, next_ms, last_ms, last_status, last_error \
+             FROM webhook_deliveries, call_events WHERE event = place AND call = $1 \
+             ORDER BY place, endpoint",
+        );
+        let rows = query.bind(id.to_owned()).fetch_all(&mut *tx).await?;
+        let deliveries = rows.iter().map(DeliveryRow::read).collect::<Result<_, _>>()?;
+        Ok(Some(CallDetail { call, timeline, outcomes, events, deliveries }))
+    }
+
+    /// Events behind the place `after`, in their order.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn events(&self, after: u64, most: u32) -> Result<Vec<EventRow>, LogError> {
+        let mut tx = self.database.read().await?;
+        let query = sqlx::query(
+            "SELECT place, id, type, call, at_ms, body FROM call_events WHERE place > $1 \
+             ORDER BY place LIMIT $2",
+        );
+        let query = query.bind(to_db(after)).bind(i64::from(most));
+        query.fetch_all(&mut *tx).await?.iter().map(EventRow::read).collect()
+    }
+
+    /// Where events are sent.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn endpoints(&self) -> Result<Vec<EndpointRow>, LogError> {
+        let mut tx = self.database.read().await?;
+        let query = sqlx::query(
+            "SELECT id, url, types, state, reason, failing_since_ms, created_ms, \
+             (SELECT COUNT(*) FROM webhook_deliveries d \
+              WHERE d.endpoint = e.id AND d.state = 'pending') AS pending, \
+             (SELECT COUNT(*) FROM webhook_deliveries d \
+              WHERE d.endpoint = e.id AND d.state = 'failed') AS failed \
+             FROM webhook_endpoints e ORDER BY created_ms, id",
+        );
+        query.fetch_all(&mut *tx).await?.iter().map(EndpointRow::read).collect()
+    }
+
+    /// Calls for which nobody has looked yet for who was shown the number: name and provider of the
+    /// account, provider's name of the call, number and beginning.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn unattributed(&self, most: u32) -> Result<Vec<CallRow>, LogError> {
+        let mut tx = self.database.read().await?;
+        let statement =
+            format!("{CALL} WHERE attributed = 'pending' ORDER BY started_ms DESC LIMIT $1");
+        let query = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(i64::from(most));
+        query.fetch_all(&mut *tx).await?.iter().map(CallRow::read).collect()
+    }
+}
+
+pub(super) async fn call(db: &mut AnyConnection, id: &str) -> Result<Option<CallRow>, LogError> {
+    let statement = format!("{CALL} WHERE id = $1");
+    let query = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(id.to_owned());
+    query.fetch_optional(db).await?.as_ref().map(CallRow::read).transpose()
+}
+
+async fn timeline(db: &mut AnyConnection, id: &str) -> Result<Vec<TimelineRow>, LogError> {
+    let query = sqlx::query(
+        "SELECT kind, outcome, at_ms, received_ms FROM call_timeline WHERE call = $1 \
+         ORDER BY at_ms, received_ms, report",
+    );
+    let read = |row: &AnyRow| {
+        Ok(TimelineRow {
+            kind: row.try_get("kind")?,
+            outcome: row.try_get("outcome")?,
+            at: from_ms(row.try_get("at_ms")?),
+            received: from_ms(row.try_get("received_ms")?),
+        })
+    };
+    query.bind(id.to_owned()).fetch_all(db).await?.iter().map(read).collect()
+}
+
+async fn outcomes(db: &mut AnyConnection, id: &str) -> Result<Vec<OutcomeRow>, LogError> {
+    let query = sqlx::query(
+        "SELECT type, value, currency, at_ms, external_id FROM call_outcomes WHERE call = $1 \
+         ORDER BY at_ms, external_id",
+    );
+    let read = |row: &AnyRow| {
+        Ok(OutcomeRow {
+            kind: row.try_get("type")?,
+            value: row.try_get("value")?,
+            currency: row.try_get("currency")?,
+            at: from_ms(row.try_get("at_ms")?),
+            external_id: row.try_get("external_id")?,
+        })
+    };
+    query.bind(id.to_owned()).fetch_all(db).await?.iter().map(read).collect()
+}
+
+impl EventRow {
+    pub(super) fn read(row: &AnyRow) -> Result<Self, LogError> {
+        let place: i64 = row.try_get("place")?;
+        Ok(Self {
+            place: u64::try_from(place).unwrap_or_default(),
+            id: row.try_get("id")?,
+            kind: row.try_get("type")?,
+            call: row.try_get("call")?,
+            at: from_ms(row.try_get("at_ms")?),
+            body: row.try_get("body")?,
+        })
+    }
+}
+
+impl EndpointRow {
+    fn read(row: &AnyRow) -> Result<Self, LogError> {
+        let (types, state): (String, String) = (row.try_get("types")?, row.try_get("state")?);
+        let count = |name: &str| row.try_get::<i64, _>(name).map(|n| u64::try_from(n).unwrap_or(0));
+        Ok(Self {
+            id: row.try_get("id")?,
+            url: row.try_get("url")?,
+            types: types.split_whitespace().map(str::to_owned).collect(),
+            is_enabled: state == "enabled",
+            reason: row.try_get("reason")?,
+            failing_since: row.try_get::<Option<i64>, _>("failing_since_ms")?.map(from_ms),
+            created_at: from_ms(row.try_get("created_ms")?),
+            pending: count("pending")?,
+            failed: count("failed")?,
+        })
+    }
+}
+
+impl DeliveryRow {
+    fn read(row: &AnyRow) -> Result<Self, LogError> {
+        let attempts: i64 = row.try_get("attempts")?;
+        let status: Option<i64> = row.try_get("last_status")?;
+        Ok(Self {
+            endpoint: row.try_get("endpoint")?,
+            event: row.try_get("id")?,
+            state: row.try_get("state")?,
+            attempts: u32::try_from(attempts).unwrap_or_default(),
+            next_at: from_ms(row.try_get("next_ms")?),
+            last_at: row.try_get::<Option<i64>, _>("last_ms")?.map(from_ms),
+            last_status: status.and_then(|status| u16::try_from(status).ok()),
+            last_error: row.try_get("last_error")?,
+        })
+    }
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(text: Option<String>) -> Result<Option<T>, LogError> {
+    let read = |text: String| serde_json::from_str(&text);
+    text.map(read).transpose().map_err(|error| LogError::Damaged(error.to_string()))
+}
+
+/// A moment as the API shows it, in UTC.
+#[must_use]
+pub(crate) fn moment(at: Millis) -> String {
+    let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
+    let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);
+    format!("{time:.3}")
+}

@@ -1,0 +1,122 @@
+use super::*;
+use crate::attribution::{Attributed, Attribution};
+use crate::call::{CallEvent, EventKind, Outcome, State};
+use crate::caller::Caller;
+
+async fn log() -> (Log, tempfile::TempDir) {
+    let folder = tempfile::TempDir::new().unwrap();
+    let location = Location::File(folder.path().join("calls.sqlite"));
+    (Log::open(&location).await.unwrap(), folder)
+}
+
+fn change(call: &str, at: u64, kind: EventKind) -> CallChange {
+    let key = format!("{}:{at}", kind.name());
+    let event = CallEvent { key, kind, at: Millis(at * 1000), talk_seconds: None };
+    let received = Millis(at * 1000);
+    CallChange {
+        account: "main".to_owned(),
+        provider: "twilio".to_owned(),
+        provider_call: call.to_owned(),
+        events: vec![ReportedEvent { event, received }],
+        ..CallChange::default()
+    }
+}
+
+fn nobody() -> Option<Attribution> {
+    Some(Attribution { outcome: Attributed::None, ..Attribution::default() })
+}
+
+fn writer(log: &Log) -> Writer {
+    Writer::start(log.clone(), || Millis(50_000), || ())
+}
+
+#[tokio::test]
+async fn a_repeated_report_changes_nothing_and_a_call_has_each_event_once() {
+    let (log, _folder) = log().await;
+    let writer = writer(&log);
+    let mut first = change("CA1", 10, EventKind::Started);
+    first.attribution = nobody();
+    first.number = Some("+18005551212".to_owned());
+    first.caller = Some(Caller::read("+14155551234"));
+    let answered = change("CA1", 12, EventKind::Answered);
+    let ended = change("CA1", 30, EventKind::Ended(Some(Outcome::Answered)));
+    for one in [&ended, &first, &answered, &first, &ended] {
+        let applied = writer.submit(one.clone()).unwrap().await.unwrap();
+        assert_eq!(applied.call, first.id());
+    }
+    let detail = log.call(&first.id()).await.unwrap().unwrap();
+    assert_eq!(detail.call.facts.outcome(), Some(Outcome::Answered));
+    assert_eq!(detail.call.facts.talk_seconds(), Some(18));
+    assert_eq!(detail.call.first_time, Some(true));
+    assert_eq!(detail.timeline.len(), 3);
+    let kinds: Vec<_> = detail.events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["call.started", "call.completed", "call.answered", "call.updated"]);
+    let places: Vec<_> = log.events(0, 10).await.unwrap().iter().map(|it| it.place).collect();
+    assert_eq!(places, [1, 2, 3, 4]);
+    assert_eq!(log.events(2, 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn nothing_is_published_before_the_attribution_is_known() {
+    let (log, _folder) = log().await;
+    let writer = writer(&log);
+    let ended = change("CA1", 30, EventKind::Ended(None));
+    let applied = writer.submit(ended.clone()).unwrap().await.unwrap();
+    assert_eq!(applied.unattributed, Some((None, Millis(30_000))));
+    assert!(log.events(0, 10).await.unwrap().is_empty());
+    assert_eq!(log.unattributed(10).await.unwrap().len(), 1);
+    let late = CallChange { events: Vec::new(), attribution: nobody(), ..ended };
+    let applied = writer.submit(late.clone()).unwrap().await.unwrap();
+    assert_eq!(applied.unattributed, None);
+    let kinds: Vec<_> = log.events(0, 10).await.unwrap().into_iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, ["call.started", "call.completed"]);
+    assert!(!writer.submit(late).unwrap().await.unwrap().is_new);
+}
+
+#[tokio::test]
+async fn lists_are_read_in_parts_and_filtered() {
+    let (log, _folder) = log().await;
+    let writer = writer(&log);
+    for call in 0..10_u64 {
+        let mut one = change(&format!("CA{call}"), 10 + call / 2, EventKind::Started);
+        one.number = Some(format!("+1800555000{}", call % 2));
+        one.caller = Some(Caller::read("+14155551234"));
+        writer.submit(one).unwrap().await.unwrap();
+    }
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let part = log.calls(&CallFilter::default(), after.as_ref(), 3).await.unwrap();
+        let Some(last) = part.last() else { break };
+        after = Cursor::parse(&Cursor::after(last).to_string());
+        seen.extend(part.into_iter().map(|call| call.provider_call));
+    }
+    assert_eq!(seen.len(), 10);
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 10);
+    let count = async |filter: CallFilter| log.calls(&filter, None, 100).await.unwrap().len();
+    let number = Some("+18005550001".to_owned());
+    assert_eq!(count(CallFilter { number, ..CallFilter::default() }).await, 5);
+    let since = Some(Millis(13_000));
+    assert_eq!(count(CallFilter { since, ..CallFilter::default() }).await, 4);
+    let state = Some(State::Ended);
+    assert_eq!(count(CallFilter { state, ..CallFilter::default() }).await, 0);
+    let caller = Some(Caller::read("+14155551234"));
+    assert_eq!(count(CallFilter { caller, ..CallFilter::default() }).await, 10);
+    for bad in ["", "x", "1", "1.c_%", "-1.c_1"] {
+        assert_eq!(Cursor::parse(bad), None, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn changes_that_wait_together_are_all_stored() {
+    let (log, _folder) = log().await;
+    let writer = writer(&log);
+    let all: Vec<_> = (0..1000)
+        .map(|call| writer.submit(change(&format!("CA{call}"), 10, EventKind::Started)).unwrap())
+        .collect();
+    for one in all {
+        one.await.unwrap();
+    }
+    assert_eq!(log.calls(&CallFilter::default(), None, 2000).await.unwrap().len(), 1000);
+}
