@@ -118,6 +118,7 @@ impl From<StoreError> for Problem {
                     Refusal::Pool(_)
                     | Refusal::PoolCeiling(_)
                     | Refusal::NetworkCeiling { .. }
+                    | Refusal::SitesMax(_)
                     | Refusal::Unfit(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 };
                 Self::new(status, refusal.to_string())

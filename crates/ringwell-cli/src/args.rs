@@ -14,7 +14,10 @@ use ringwell_directory::{
     parse_lifetime, parse_shards,
 };
 
-use crate::{backup, check, doctor, haproxy, journal, load, plan, pools, restore, shards, top};
+use crate::{
+    backup, check, doctor, haproxy, journal, load, plan, pools, restore, shards, sites, snippet,
+    top,
+};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done; 1 failed, or found what was looked for (verify, check, import, doctor); 2 wrong
@@ -91,6 +94,12 @@ pub(crate) enum Command {
     /// Manage the ring pools of a running server that keeps them in a database
     #[command(after_help = pools::HELP)]
     Pools(Box<pools::Args>),
+    /// Manage the web sites whose pages show visitors numbers of their own
+    #[command(after_help = sites::HELP)]
+    Sites(Box<sites::Args>),
+    /// Print the line that a web site puts into its pages
+    #[command(after_help = snippet::HELP)]
+    Snippet(snippet::Args),
     /// Show which ring pools overflow, and why
     #[command(after_help = top::HELP)]
     Top(top::Args),

@@ -11,14 +11,13 @@ mod listener;
 mod loads;
 mod server;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use ringwell_core::Millis;
-use ringwell_directory::{Config, Database, RingPool};
+use ringwell_directory::{Config, Database, RingPool, Site};
 use ringwell_node::{Live, bodies_bytes};
 use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
@@ -40,6 +39,8 @@ pub(crate) struct Directory {
     /// Who this node is to the database.
     node: String,
     version: u64,
+    /// The web sites of the configuration.
+    sites_of_file: Vec<Site>,
 }
 
 /// Opens the database and reads all pools. Pools of the configuration move into one that has none.
@@ -48,22 +49,21 @@ pub(crate) struct Directory {
 /// If the database cannot be opened or read; the message has no secret.
 pub(crate) fn open(
     database: &Database,
-    data: &Path,
     node: &str,
     of_file: &[RingPool],
-    inventory: &ringwell_directory::Inventory,
-) -> anyhow::Result<(Directory, Vec<RingPool>)> {
+    config: &Config,
+) -> anyhow::Result<(Directory, Vec<RingPool>, Vec<Site>)> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let location = match database {
         Database::File(path) => Location::File(path.clone()),
         Database::Postgres(url) => Location::Url(url.reveal().to_owned()),
     };
     if matches!(database, Database::File(_)) {
-        ringwell_node::disk::create_directory(data)?;
+        ringwell_node::disk::create_directory(&config.data)?;
     }
     let read = || {
         runtime.block_on(async {
-            let store = Store::open(&location).await?.with_inventory(inventory.clone());
+            let store = Store::open(&location).await?.with_inventory(config.inventory.clone());
             import(&store, of_file).await?;
             let loaded = store.load_all().await?;
             // Before the first number goes out: nobody may give away what this node still serves.
@@ -75,7 +75,19 @@ pub(crate) fn open(
     let (store, loaded) = read.context("the directory's database")?;
     tracing::info!(version = loaded.version, ring_pools = loaded.pools.len(), "read the directory");
     let node = node.to_owned();
-    Ok((Directory { runtime, store, node, version: loaded.version }, loaded.pools))
+    let sites_of_file = config.sites.clone();
+    let sites = together(&sites_of_file, loaded.sites);
+    let directory = Directory { runtime, store, node, version: loaded.version, sites_of_file };
+    Ok((directory, loaded.pools, sites))
+}
+
+/// The web sites of the configuration and those of the database, whose settings go first.
+fn together(of_file: &[Site], mut of_database: Vec<Site>) -> Vec<Site> {
+    let only_in_file =
+        of_file.iter().filter(|site| !of_database.iter().any(|other| other.key == site.key));
+    let only_in_file: Vec<_> = only_in_file.cloned().collect();
+    of_database.extend(only_in_file);
+    of_database
 }
 
 async fn import(store: &Store, of_file: &[RingPool]) -> Result<(), StoreError> {
@@ -99,7 +111,7 @@ impl Directory {
     /// # Errors
     /// If there can be no thread, or management cannot listen.
     pub(crate) fn follow(self, live: Live, config: &Config) -> anyhow::Result<()> {
-        let Self { runtime, store, node, version } = self;
+        let Self { runtime, store, node, version, sites_of_file } = self;
         let (management, limits) = (&config.management, &config.limits);
         let changed = Arc::new(Notify::new());
         let loads = SharedLoads::default();
@@ -126,7 +138,7 @@ impl Directory {
         tracing::info!(address = %listener.address(), "management");
         let follow = move || {
             step_back();
-            let mut follower = Follower::new(store, node, version, live, changed);
+            let mut follower = Follower::new(store, node, version, live, (changed, sites_of_file));
             runtime.block_on(async {
                 tokio::select! {
                     () = follower.run() => {}

@@ -22,6 +22,8 @@ mod progress;
 mod restore;
 mod serve;
 mod shards;
+mod sites;
+mod snippet;
 mod story;
 mod table;
 mod texts;
@@ -47,6 +49,8 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Pools(args) => pools::run(&args),
+        Command::Sites(args) => sites::run(&args),
+        Command::Snippet(args) => snippet::run(&args),
         Command::Shards(args) => shards::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Token => texts::token(),

@@ -10,8 +10,8 @@ mod lists;
 mod networks;
 mod numbers;
 mod purchases;
-mod server;
-mod show;
+pub(crate) mod server;
+pub(crate) mod show;
 mod tokens;
 
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -186,7 +186,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints an answer: as it came, or the text that says the same.
-fn say(json: bool, answer: &Value, text: impl FnOnce() -> String) -> anyhow::Result<ExitCode> {
+pub(crate) fn say(
+    json: bool,
+    answer: &Value,
+    text: impl FnOnce() -> String,
+) -> anyhow::Result<ExitCode> {
     let text = if json { serde_json::to_string_pretty(answer)? + "\n" } else { text() };
     print(text.as_bytes())
 }

@@ -20,7 +20,7 @@ const FAULTS_SHOWN_MAX: usize = 100;
 /// If the server cannot start or does not end well. Faults of the configuration are printed.
 pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let flags = args.server.overrides(args.data);
-    let (config, mut directory) = match read(&args.config, flags.clone()) {
+    let (mut config, mut directory) = match read(&args.config, flags.clone()) {
         Ok(loaded) => loaded,
         Err(code) => return Ok(code),
     };
@@ -37,8 +37,8 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         Some(database) => {
             logs::start(&config.log)?;
             let of_file: Vec<_> = directory.pools().map(|pool| (**pool).clone()).collect();
-            let (kept, pools) =
-                directory::open(database, &config.data, node, &of_file, &config.inventory)?;
+            let (kept, pools, sites) = directory::open(database, node, &of_file, &config)?;
+            config.sites = sites;
             directory = match Directory::new(1, pools, config.shards) {
                 Ok(read) => read,
                 Err(faults) => return Ok(show(&faults)),
@@ -72,7 +72,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let reload = move || {
         let (config, directory) = load(&args.config, variable, flags.clone(), cores())?;
         hashes.replace(&config.management.token_sha256.current());
-        Ok(directory)
+        Ok((directory, config.sites))
     };
     let mut directories = Directories::default();
     match kept {

@@ -35,7 +35,7 @@ pub use self::inventory::{Buying, Inventory, NumberCheck};
 pub use self::json::pool_from_json;
 pub use self::load::load;
 pub use self::overrides::{Overrides, VARIABLES, parse_deadline, parse_shards};
-pub use self::sites::{Consent, Site, SiteOrigin, Swap};
+pub use self::sites::{Consent, Site, SiteFault, SiteOrigin, SiteText, Swap, SwapText};
 pub(crate) use self::values::format_seconds;
 pub use self::values::{ValueError, parse_duration, parse_lifetime};
 use crate::{Secret, TokenHashes};

@@ -24,7 +24,7 @@ use crate::live::{PoolAsked, PoolState, asked, look_at, refused};
 use crate::look::Look;
 use crate::mesh::{Message, Peers};
 use crate::node::{HistoryState, JournalState, Node, Phase};
-use crate::site::Outcome;
+use crate::site::{Outcome, SiteEntry};
 use crate::stats::ShardStats;
 
 /// Makes what answers requests outside of `/api/` and those of web pages. Each shard's thread calls it
@@ -157,14 +157,19 @@ impl Handle {
     /// What became of the requests of web pages, by site.
     #[must_use]
     pub fn sites(&self) -> Vec<SiteStats> {
-        let sites = self.node.config.sites.iter().enumerate();
-        let of = |(place, site): (usize, &ringwell_directory::Site)| {
-            let counts = self.node.sites.counts(place);
-            let outcomes = Outcome::ALL.iter().zip(counts);
-            let outcomes = outcomes.map(|(outcome, count)| (outcome.name(), count)).collect();
-            SiteStats { key: site.key.clone(), outcomes }
+        let table = self.node.sites.table();
+        let outcomes = |counts| {
+            Outcome::ALL
+                .iter()
+                .zip(counts)
+                .map(|(outcome, count)| (outcome.name(), count))
+                .collect()
         };
-        sites.map(of).collect()
+        let of = |(key, entry): (&String, &Arc<SiteEntry>)| SiteStats {
+            key: key.clone(),
+            outcomes: outcomes(entry.counts()),
+        };
+        table.iter().map(of).collect()
     }
 
     /// Visitors of web pages who have not shown yet that they are people.

@@ -60,5 +60,6 @@ pub use membership::Membership;
 pub use memory::bodies_bytes;
 pub use node::{HistoryState, JournalState, Phase};
 pub use run::{Directories, OnReady, Reload, ReloadSettings, serve};
+pub use site::{Script, script};
 pub use start::{Alone, open_alone};
 pub use stats::{JournalStats, LinkStats, Reason, ShardStats};

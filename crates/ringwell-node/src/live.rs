@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use ringwell_core::{Millis, NumberRange, PoolId};
-use ringwell_directory::RingPool;
+use ringwell_directory::{RingPool, Site};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::change;
 use crate::look::{Look, Place};
 use crate::mesh::{Message, Peers};
 use crate::node::Node;
+use crate::site;
 use crate::stats::Reason;
 
 /// Orders that may wait.
@@ -81,6 +82,7 @@ enum Order {
     Refused { pool: PoolId, reply: oneshot::Sender<Vec<(&'static str, u64)>> },
     Unused { pool: PoolId, since: Millis, reply: oneshot::Sender<Vec<NumberRange>> },
     Asked { reply: oneshot::Sender<Vec<PoolAsked>> },
+    Sites(Vec<Site>),
     Current,
 }
 
@@ -136,6 +138,12 @@ impl Live {
         self.ask(|reply| Order::Asked { reply }).await
     }
 
+    /// Serves these web sites from now on, and no others.
+    pub async fn sites(&self, sites: Vec<Site>) {
+        // A node that is stopping serves none.
+        let _ = self.0.send(Order::Sites(sites)).await;
+    }
+
     async fn ask<T>(
         &self,
         order: impl FnOnce(oneshot::Sender<T>) -> Order,
@@ -159,6 +167,11 @@ pub(crate) async fn carry_out(node: Arc<Node>, peers: Peers, Orders(mut orders):
         let (node, peers) = (Arc::clone(&node), peers.clone());
         match order {
             Order::Current => node.directory_is_current(),
+            Order::Sites(sites) => {
+                if let Err(error) = site::serve(&node, sites) {
+                    tracing::error!(%error, "the web sites stay as they are");
+                }
+            }
             Order::Change { put, removed, reply } => {
                 tokio::spawn(async move {
                     let changed: Vec<PoolId> =

@@ -16,7 +16,7 @@ use crate::disk::SeenJournals;
 use crate::memory::{Bodies, bodies_bytes};
 use crate::rows;
 use crate::secure::Secure;
-use crate::site::{Signer, Sites};
+use crate::site::Sites;
 
 /// Where the node is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +144,6 @@ impl Node {
         let application = config.application.clone();
         let application = application.map(|it| Arc::new(Application::new(it, data)));
         let wire_limits = rows::limits(&config);
-        let sites = Sites::new(Signer::new(&[]), config.sites.len());
         let limits = &config.limits;
         let bodies = limits.bodies_bytes.unwrap_or_else(|| bodies_bytes(limits.body_bytes));
         let bodies = Bodies::new(bodies);
@@ -152,7 +151,7 @@ impl Node {
             config,
             directory: RwLock::new(Arc::new(directory)),
             application,
-            sites,
+            sites: Sites::default(),
             secure: None,
             directory_seen_ms: AtomicU64::new(0),
             owners: RwLock::new(owners),

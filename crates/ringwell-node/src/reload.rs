@@ -1,9 +1,10 @@
-//! SIGHUP: pools and management tokens of the configuration are read again while the node serves.
+//! SIGHUP: pools, web sites and management tokens of the configuration are read again while the node serves.
 
 use crate::change::{self, ChangeError};
 use crate::mesh::Peers;
 use crate::node::Node;
 use crate::run::Directories;
+use crate::site;
 
 /// Reads the pools again. What cannot be read, or cannot be, leaves everything as it is, and says
 /// so in the log.
@@ -18,19 +19,23 @@ pub(crate) async fn again(node: &Node, peers: &Peers, directories: &mut Director
         }
         return;
     };
-    let read = match reload() {
+    let (read, sites) = match reload() {
         Ok(read) => read,
         Err(faults) => return refuse(&faults),
     };
     let _one = node.changes.lock().await;
     match change::apply(node, peers, move |before| before.replace(read.pools())).await {
         Ok(next) => {
+            if let Err(error) = site::serve(node, sites) {
+                tracing::error!(%error, "SIGHUP: the web sites stay as they are");
+            }
             node.application.iter().for_each(|application| application.disown_all());
             tracing::info!(
                 version = next.version(),
                 ring_pools = next.pool_count(),
                 numbers = next.number_count(),
-                "SIGHUP: the pools and management tokens were read again; other settings need a restart"
+                "SIGHUP: the pools, web sites and management tokens were read again; \
+                 other settings need a restart"
             );
         }
         Err(ChangeError::Rules(faults)) => refuse(&faults),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ringwell_directory::{Config, Directory, Fault, Owners};
+use ringwell_directory::{Config, Directory, Fault, Owners, Site};
 use ringwell_journal::Durability;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -23,7 +23,6 @@ use crate::mesh::{Message, Peers, QUEUE_MESSAGES_MAX};
 use crate::node::{JournalState, Node, Phase};
 use crate::secure::Secure;
 use crate::shard::ShardThread;
-use crate::site::Sites;
 use crate::start::{Believed, Started, start};
 use crate::{
     Membership, ServeError, application, descriptors, handover, http, keeping, link, messages,
@@ -71,8 +70,8 @@ const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
 /// means copying most of what they hold.
 const MEMORY_NUMBER_BYTES: u64 = 128;
 
-/// Reads the pools again, when the node is told to by SIGHUP.
-pub type Reload = Box<dyn FnMut() -> Result<Directory, Vec<Fault>> + Send>;
+/// Reads the pools and web sites again, when the node is told to by SIGHUP.
+pub type Reload = Box<dyn FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> + Send>;
 
 /// Reads settings again; they reach those who use them by what they share with the configuration.
 pub type ReloadSettings = Box<dyn FnMut() -> Result<(), Vec<Fault>> + Send>;
@@ -229,13 +228,8 @@ fn start_threads(
     let mut links = Listeners::bind(link.as_slice(), serving)?;
     let mut node =
         Node::new(config, directory, settings.durability, &shards, membership, (owners, begun));
-    if !node.config.sites.is_empty() {
-        let secret = node.membership.as_ref().map(|member| member.cluster().secret());
-        let data = node.answers_wait().then_some(&*settings.data);
-        let signer = site::signer(secret, data)
-            .map_err(|error| ServeError::Data { path: settings.data.clone(), error })?;
-        node.sites = Sites::new(signer, node.config.sites.len());
-    }
+    site::serve(&node, node.config.sites.clone())
+        .map_err(|error| ServeError::Data { path: settings.data.clone(), error })?;
     node.secure = secure;
     let node = Arc::new(node);
     let mut peers = Peers::default();

@@ -79,6 +79,9 @@ pub enum Refusal {
     /// Only a database without pools takes a whole list.
     #[error("the directory has ring pools already: only an empty one takes a whole list")]
     NotEmpty,
+    /// A directory has no more sites than this.
+    #[error("a directory has at most {0} sites")]
+    SitesMax(i64),
     /// Not a value that the database can hold.
     #[error("{0}")]
     Unfit(String),

@@ -24,6 +24,7 @@ mod purchase;
 mod rotation;
 mod row;
 mod schema;
+mod sites;
 mod store;
 mod tokens;
 

@@ -31,13 +31,14 @@ pub struct Step {
 /// The directory.
 pub(crate) const DIRECTORY: Schema = Schema { version_table: "schema_version", steps: &STEPS };
 
-const STEPS: [Step; 2] = [
+const STEPS: [Step; 3] = [
     Step {
         both: include_str!("schema/1.sql"),
         sqlite: include_str!("schema/1.sqlite.sql"),
         postgres: include_str!("schema/1.postgres.sql"),
     },
     Step { both: include_str!("schema/2.sql"), sqlite: "", postgres: "" },
+    Step { both: include_str!("schema/3.sql"), sqlite: "", postgres: "" },
 ];
 
 /// Brings the database to this program's schema, all in one transaction.

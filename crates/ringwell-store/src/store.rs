@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::{Stream, TryStreamExt};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{Inventory, RingPool};
+use ringwell_directory::{Inventory, RingPool, Site};
 use serde_json::Value;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
@@ -20,6 +20,7 @@ use crate::pools::{self, Pool, Scope};
 use crate::provider::{FileProvider, Provider};
 use crate::purchase::Orders;
 use crate::row::{Columns, from_db, from_ms, ms, to_db};
+use crate::sites;
 use crate::tokens::SlowHash;
 use crate::{StoreError, schema};
 
@@ -40,6 +41,8 @@ pub struct Loaded {
     pub version: u64,
     /// By id.
     pub pools: Vec<RingPool>,
+    /// By key.
+    pub sites: Vec<Site>,
 }
 
 /// What has changed since a version.
@@ -51,6 +54,8 @@ pub struct Delta {
     pub changed: Vec<RingPool>,
     /// Pools that are gone.
     pub removed: Vec<PoolId>,
+    /// All sites, if one has changed.
+    pub sites: Option<Vec<Site>>,
 }
 
 /// A line of the audit log.
@@ -170,7 +175,8 @@ impl Store {
             let ranges = rotations.remove(&pool.id).unwrap_or_default();
             pools.push(pool.ring_pool(ranges)?);
         }
-        Ok(Loaded { version, pools })
+        drop(rows);
+        Ok(Loaded { version, pools, sites: sites::all(&mut tx).await? })
     }
 
     /// What has changed after `version`; for all of it, ask for 0. Costs what the changed pools
@@ -211,6 +217,7 @@ impl Store {
         for row in query.bind(since).fetch_all(&mut *tx).await? {
             delta.removed.push(PoolId(from_db(row.try_get(0)?, "a pool's id")?));
         }
+        delta.sites = sites::changed_since(&mut tx, since).await?;
         Ok(delta)
     }
 

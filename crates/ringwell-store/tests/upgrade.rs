@@ -25,6 +25,16 @@ async fn a_database_of_schema_2_opens_and_works(rig: Rig) {
     opens(&rig, Some(20)).await;
 }
 
+async fn a_database_of_schema_3_opens_and_works(rig: Rig) {
+    make(&rig, "v3").await;
+    let store = Store::open(&rig.location).await.unwrap();
+    let site = store.site("pk_shop").await.unwrap().unwrap();
+    assert_eq!((site.leases_per_minute, site.swaps[0].pool), (5, PoolId(1)));
+    assert_eq!(store.changed_since(8).await.unwrap().sites, Some(vec![site]));
+    store.close().await;
+    opens(&rig, Some(20)).await;
+}
+
 /// The scripts of `version`, and nothing of today's program.
 async fn make(rig: &Rig, version: &str) {
     sqlx::any::install_default_drivers();
@@ -90,4 +100,5 @@ async fn works(store: &Store) {
 on_both_databases! {
     a_database_of_schema_1_opens_and_works
     a_database_of_schema_2_opens_and_works
+    a_database_of_schema_3_opens_and_works
 }

@@ -15,6 +15,7 @@ mod pools;
 mod purchases;
 mod release;
 mod shards;
+mod sites;
 mod sizing;
 
 use axum::Router;
@@ -56,6 +57,8 @@ pub(crate) fn routes() -> Router<Context> {
         .route("/v1/networks/{network}", get(networks::show).put(networks::set))
         .route("/v1/offers", get(purchases::offers))
         .route("/v1/purchases", get(purchases::list).post(purchases::buy))
+        .route("/v1/sites", get(sites::list))
+        .route("/v1/sites/{key}", get(sites::show).put(sites::put).delete(sites::remove))
         .route("/v1/tokens", get(access::tokens).post(access::create))
         .route("/v1/tokens/{id}", delete(access::revoke))
         .route("/v1/audit", get(access::audit))

@@ -7,7 +7,7 @@ use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response};
 
-use super::{access, lists, networks, numbers, pools, purchases, sizing};
+use super::{access, lists, networks, numbers, pools, purchases, sites, sizing};
 use crate::problem;
 
 #[derive(OpenApi)]
@@ -22,6 +22,7 @@ use crate::problem;
         numbers::list, numbers::show, numbers::add, numbers::move_to,
         networks::list, networks::show, networks::set,
         purchases::offers, purchases::list, purchases::buy,
+        sites::list, sites::show, sites::put, sites::remove,
         access::tokens, access::create, access::revoke, access::audit,
     ),
     components(schemas(problem::Body<'static>))

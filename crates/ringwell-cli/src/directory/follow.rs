@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringwell_directory::Site;
 use ringwell_node::{Live, LiveError};
 use ringwell_store::{Delta, Store, StoreError};
 use tokio::sync::Notify;
@@ -30,6 +31,8 @@ pub(super) struct Follower {
     /// What the database was told that they go by.
     confirmed: u64,
     live: Live,
+    /// The web sites of the configuration.
+    sites_of_file: Vec<Site>,
     /// Told when this process itself has changed the directory.
     changed: Arc<Notify>,
     /// The database did not answer the last time.
@@ -56,10 +59,10 @@ impl Follower {
         node: String,
         version: u64,
         live: Live,
-        changed: Arc<Notify>,
+        (changed, sites_of_file): (Arc<Notify>, Vec<Site>),
     ) -> Self {
         let (confirmed, is_lost, refused) = (version, false, None);
-        Self { store, node, version, confirmed, live, changed, is_lost, refused }
+        Self { store, node, version, confirmed, live, sites_of_file, changed, is_lost, refused }
     }
 
     /// Follows until the node ends. What was read at its start is as old as that, should the database
@@ -113,7 +116,7 @@ impl Follower {
     }
 
     async fn take(&mut self, delta: Delta) -> Result<Looked, StoreError> {
-        let Delta { version, changed, removed } = delta;
+        let Delta { version, changed, removed, sites } = delta;
         let (put, gone) = (changed.len(), removed.len());
         match self.live.change(changed, removed).await {
             Ok(()) => {
@@ -125,6 +128,9 @@ impl Follower {
                 return Ok(Looked::Behind);
             }
             Err(LiveError::Stopping) => return Ok(Looked::Ended),
+        }
+        if let Some(sites) = sites {
+            self.live.sites(super::together(&self.sites_of_file, sites)).await;
         }
         self.version = version;
         Ok(Looked::Current)

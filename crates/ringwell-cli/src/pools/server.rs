@@ -30,20 +30,20 @@ const PUBLISHED: &str = "/api/2026-05-01";
 
 /// The server, and who asks.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     caller: Caller,
     url: Url,
 }
 
 impl Server {
-    pub(super) fn new(url: &Url, token_file: Option<&PathBuf>) -> anyhow::Result<Self> {
+    pub(crate) fn new(url: &Url, token_file: Option<&PathBuf>) -> anyhow::Result<Self> {
         let access = Access { url: url.clone(), token_file: token_file.cloned() };
         Ok(Self { caller: Caller::new(&access)?, url: access.url })
     }
 
     /// # Errors
     /// If the server cannot be asked, or refuses.
-    pub(super) fn get(&self, path: &str) -> anyhow::Result<Value> {
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.change(&Method::GET, path, &Value::Null)
     }
 
@@ -51,7 +51,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub(super) fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
+    pub(crate) fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
         match self.send(&Method::GET, path, (JSON, &Bytes::new()))? {
             (StatusCode::NOT_FOUND, _) => Ok(None),
             (status, body) => self.read(path, status, &body).map(Some),
@@ -62,7 +62,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub(super) fn pages(&self, path: &str, key: &str) -> anyhow::Result<Vec<Value>> {
+    pub(crate) fn pages(&self, path: &str, key: &str) -> anyhow::Result<Vec<Value>> {
         let mut all = Vec::new();
         let mut after = String::new();
         loop {
@@ -85,7 +85,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub(super) fn change(
+    pub(crate) fn change(
         &self,
         method: &Method,
         path: &str,

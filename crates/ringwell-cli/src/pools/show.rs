@@ -163,7 +163,7 @@ pub(super) fn counted(pool: &Value) -> String {
 }
 
 /// A member as people read it; nothing for null.
-pub(super) fn text(object: &Value, name: &str) -> String {
+pub(crate) fn text(object: &Value, name: &str) -> String {
     match &object[name] {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),

@@ -114,7 +114,7 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: 
     let more: String =
         headers.iter().flat_map(|(name, value)| [name, ": ", value, "\r\n"]).collect();
     let length = match method {
-        "POST" => format!("content-length: {}\r\n", body.len()),
+        "POST" | "PUT" => format!("content-length: {}\r\n", body.len()),
         _ => String::new(),
     };
     format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{more}{length}\r\n{body}")

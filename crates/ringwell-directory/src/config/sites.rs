@@ -3,7 +3,10 @@
 //! A site's key stands in its pages, so it is no secret: what it opens is bounded by the origins
 //! that may use it and by the limits of each address and visitor. Source: docs/spec/site.md.
 
+use std::fmt;
+
 use ringwell_core::PoolId;
+use serde::{Deserialize, Serialize};
 
 use super::file::{text, whole};
 use super::limits;
@@ -38,6 +41,138 @@ pub struct Swap {
     pub number: String,
     /// Where the visitor's number comes from.
     pub pool: PoolId,
+}
+
+/// A site as JSON has it: unchecked. [`SiteText::check`] makes a [`Site`] of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SiteText {
+    /// As [`Site::key`].
+    pub key: String,
+    /// As [`Site::origins`].
+    pub origins: Vec<String>,
+    /// As [`Site::swaps`].
+    pub swaps: Vec<SwapText>,
+    /// As [`Site::params`].
+    pub params: Vec<String>,
+    /// `off`, `required` or `cookieless`.
+    pub consent: String,
+    /// As [`Site::edge_key`].
+    pub edge_key: Option<String>,
+    /// As [`Site::leases_per_minute`].
+    pub leases_per_minute: u32,
+}
+
+impl Default for SiteText {
+    /// Without what every site must name: key, origins and swaps.
+    fn default() -> Self {
+        Self {
+            key: String::new(),
+            origins: Vec::new(),
+            swaps: Vec::new(),
+            params: Vec::new(),
+            consent: Consent::Off.name().to_owned(),
+            edge_key: None,
+            leases_per_minute: LEASES_PER_MINUTE,
+        }
+    }
+}
+
+/// A number of the page and a ring pool, as JSON has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwapText {
+    /// As [`Swap::number`].
+    pub number: String,
+    /// As [`Swap::pool`].
+    pub ring_pool: u64,
+}
+
+/// The field of a [`SiteText`] that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteFault {
+    /// For example `origins[1]`.
+    pub field: String,
+    /// The rule.
+    pub error: ValueError,
+}
+
+impl fmt::Display for SiteFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.error)
+    }
+}
+
+impl std::error::Error for SiteFault {}
+
+/// New numbers a minute for one address, unless the site sets another limit.
+const LEASES_PER_MINUTE: u32 = 60;
+/// The most entries of `origins`, `swaps` and `params` of one site.
+const ENTRIES_MAX: usize = 100;
+
+impl SiteText {
+    /// Checks every field, as the configuration file does.
+    ///
+    /// # Errors
+    /// [`SiteFault`] names the first field that breaks a rule.
+    pub fn check(&self) -> Result<Site, SiteFault> {
+        let fault = |field: &str, error| SiteFault { field: field.to_owned(), error };
+        let key = parse_site_key(&self.key).map_err(|error| fault("key", error))?;
+        let origins = each("origins", &self.origins, |text| text.parse())?;
+        let swaps = each("swaps", &self.swaps, |swap| {
+            let number = parse_swap_number(&swap.number)?;
+            Ok(Swap { number, pool: PoolId(swap.ring_pool) })
+        })?;
+        let params = each("params", &self.params, |text| parse_param(text))?;
+        for (name, is_empty) in [("origins", origins.is_empty()), ("swaps", swaps.is_empty())] {
+            if is_empty {
+                return Err(fault(name, ValueError::new("must have at least one entry")));
+            }
+        }
+        let consent = parse_consent(&self.consent).map_err(|error| fault("consent", error))?;
+        let edge_key = self.edge_key.as_deref().map(Secret::parse).transpose();
+        let edge_key = edge_key.map_err(|error| fault("edge_key", ValueError::new(error)))?;
+        let leases_per_minute = limits::LEASES_PER_MINUTE
+            .check(self.leases_per_minute)
+            .map_err(|error| fault("leases_per_minute", error))?;
+        Ok(Site { key, origins, swaps, params, consent, edge_key, leases_per_minute })
+    }
+}
+
+/// Checks every entry of a list, and its length.
+fn each<T, U>(
+    field: &str,
+    entries: &[T],
+    check: impl Fn(&T) -> Result<U, ValueError>,
+) -> Result<Vec<U>, SiteFault> {
+    if entries.len() > ENTRIES_MAX {
+        let error = ValueError::new(format!("must have at most {ENTRIES_MAX} entries"));
+        return Err(SiteFault { field: field.to_owned(), error });
+    }
+    let check = |(place, entry)| {
+        check(entry).map_err(|error| SiteFault { field: format!("{field}[{place}]"), error })
+    };
+    entries.iter().enumerate().map(check).collect()
+}
+
+impl Site {
+    /// The site as text, with its `edge_key`, which is a secret.
+    #[must_use]
+    pub fn to_text(&self) -> SiteText {
+        let swap = |swap: &Swap| SwapText { number: swap.number.clone(), ring_pool: swap.pool.0 };
+        SiteText {
+            key: self.key.clone(),
+            origins: self.origins.iter().map(ToString::to_string).collect(),
+            swaps: self.swaps.iter().map(swap).collect(),
+            params: self.params.clone(),
+            consent: self.consent.name().to_owned(),
+            edge_key: self
+                .edge_key
+                .as_ref()
+                .map(|key| String::from_utf8_lossy(key.reveal()).into_owned()),
+            leases_per_minute: self.leases_per_minute,
+        }
+    }
 }
 
 /// When a visitor may be remembered.
@@ -85,6 +220,13 @@ impl SiteOrigin {
     }
 }
 
+impl fmt::Display for SiteOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.before)?;
+        self.after.as_ref().map_or(Ok(()), |after| write!(f, "*{after}"))
+    }
+}
+
 impl std::str::FromStr for SiteOrigin {
     type Err = ValueError;
 
@@ -122,7 +264,7 @@ pub(super) fn read(mut section: Section<'_, '_>, sites: &mut Vec<Site>) {
     let consent = section.take("consent", text(parse_consent)).unwrap_or_default();
     let edge_key =
         section.take("edge_key", text(|key| Secret::parse(key).map_err(ValueError::new)));
-    let mut leases_per_minute = 60;
+    let mut leases_per_minute = LEASES_PER_MINUTE;
     section.set(&mut leases_per_minute, "leases_per_minute", whole(&limits::LEASES_PER_MINUTE));
     let is_known = key.as_ref().is_some_and(|key| sites.iter().any(|site| site.key == *key));
     if is_known {

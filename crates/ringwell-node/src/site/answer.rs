@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -17,7 +18,7 @@ use subtle::ConstantTimeEq;
 use super::leases::{Held, Network};
 use super::token::Visitor;
 use super::visit::{Numbers, SwapJson, Visit};
-use super::{EDGE_KEY, Outcome, is_program, nothing, refused, site, text};
+use super::{EDGE_KEY, Outcome, SiteEntry, is_program, nothing, refused, text};
 use crate::api::whole;
 use crate::bulk;
 use crate::gather::{InFlight, Terms, leave_together};
@@ -46,25 +47,25 @@ struct Given {
 /// Numbers for a visitor who is new or comes back.
 pub(super) async fn numbers(
     thread: &Rc<ShardThread>,
-    (index, site): (usize, &Site),
+    entry: &Arc<SiteEntry>,
     visit: &Visit,
     address: Option<IpAddr>,
 ) -> Response<AnswerBody> {
-    let sites = &thread.node.sites;
+    let (sites, site) = (&thread.node.sites, &entry.site);
     if site.consent == Consent::Required && visit.params.is_none() {
-        sites.count(index, Outcome::Refused);
+        entry.count(Outcome::Refused);
         return nothing();
     }
-    let known = visit.visitor.as_deref().and_then(|text| sites.signer.visitor(&site.key, text));
+    let known = visit.visitor.as_deref().and_then(|text| sites.signer().visitor(&site.key, text));
     let Some(visitor) = known.or_else(new_visitor) else { return nothing() };
     let lease = visit.lease.as_deref();
-    let until = lease.and_then(|text| sites.signer.lease(&site.key, visitor, text));
+    let until = lease.and_then(|text| sites.signer().lease(&site.key, visitor, text));
     let holds = until.is_some_and(|until| until > thread.now());
     let wanted = u32::try_from(site.swaps.len()).unwrap_or(u32::MAX);
-    let of = (index, Network::of(address));
+    let of = (&*site.key, Network::of(address));
     let limits = (wanted, site.leases_per_minute);
     if !holds && !sites.leases().take(Instant::now(), of, limits) {
-        sites.count(index, Outcome::Limited);
+        entry.count(Outcome::Limited);
         return nothing();
     }
     let params = match site.consent {
@@ -74,7 +75,7 @@ pub(super) async fn numbers(
     let Some(given) = allocate(thread, site, visitor, &params).await else {
         return nothing();
     };
-    sites.count(index, Outcome::Numbers);
+    entry.count(Outcome::Numbers);
     if !given.new.is_empty() {
         sites.leases().wait(Instant::now(), visitor, given.new.clone());
     }
@@ -84,29 +85,29 @@ pub(super) async fn numbers(
 /// A sign of life: the visitor's numbers stay theirs for another lifetime.
 pub(super) async fn beat(
     thread: &Rc<ShardThread>,
-    (index, site): (usize, &Site),
+    entry: &Arc<SiteEntry>,
     visit: &Visit,
     outcome: Outcome,
 ) -> Response<AnswerBody> {
-    let sites = &thread.node.sites;
+    let (sites, site) = (&thread.node.sites, &entry.site);
     let (Some(visitor), Some(lease)) = (visit.visitor.as_deref(), visit.lease.as_deref()) else {
-        sites.count(index, Outcome::Refused);
+        entry.count(Outcome::Refused);
         return refused(403, "a visitor with a lease sends both");
     };
-    let visitor = sites.signer.visitor(&site.key, visitor);
-    let until = visitor.and_then(|visitor| sites.signer.lease(&site.key, visitor, lease));
+    let visitor = sites.signer().visitor(&site.key, visitor);
+    let until = visitor.and_then(|visitor| sites.signer().lease(&site.key, visitor, lease));
     let (Some(visitor), Some(until)) = (visitor, until) else {
-        sites.count(index, Outcome::Refused);
+        entry.count(Outcome::Refused);
         return refused(403, "the visitor or the lease is not one of this site's");
     };
     if until <= thread.now() {
         // Nothing is used up by an old lease: the page may ask anew.
-        sites.count(index, Outcome::Refused);
+        entry.count(Outcome::Refused);
         return nothing();
     }
     sites.leases().keep(visitor);
     let Some(given) = allocate(thread, site, visitor, "").await else { return nothing() };
-    sites.count(index, outcome);
+    entry.count(outcome);
     json(&said(thread, site, visitor, given))
 }
 
@@ -118,18 +119,19 @@ pub(super) async fn edge(
     address: Option<IpAddr>,
 ) -> Response<AnswerBody> {
     let key = query.split('&').find_map(|pair| pair.strip_prefix("site="));
-    let Some((index, site)) = key.and_then(|key| site(thread, key)) else {
+    let Some(entry) = key.and_then(|key| super::site(thread, key)) else {
         return refused(403, "the site key is unknown");
     };
+    let site = &entry.site;
     let presented = headers.get(&EDGE_KEY).map(HeaderValue::as_bytes).unwrap_or_default();
     let is_open =
         site.edge_key.as_ref().is_some_and(|key| bool::from(key.reveal().ct_eq(presented)));
     if !is_open {
-        thread.node.sites.count(index, Outcome::Refused);
+        entry.count(Outcome::Refused);
         return refused(403, "send the site's edge_key as Ringwell-Edge-Key");
     }
     if is_program(headers) {
-        thread.node.sites.count(index, Outcome::Bot);
+        entry.count(Outcome::Bot);
         return nothing();
     }
     // The edge is ours: it says who its client is.
@@ -140,25 +142,25 @@ pub(super) async fn edge(
         ..Visit::default()
     };
     let sites = &thread.node.sites;
-    let known = visit.visitor.as_deref().and_then(|text| sites.signer.visitor(&site.key, text));
+    let known = visit.visitor.as_deref().and_then(|text| sites.signer().visitor(&site.key, text));
     let limits = (1, site.leases_per_minute);
     let is_limited = known.is_none()
-        && !sites.leases().take(Instant::now(), (index, Network::of(address)), limits);
+        && !sites.leases().take(Instant::now(), (&site.key, Network::of(address)), limits);
     if is_limited {
-        sites.count(index, Outcome::Limited);
+        entry.count(Outcome::Limited);
         return nothing();
     }
     let Some(visitor) = known.or_else(new_visitor) else { return nothing() };
     let Some(given) = allocate(thread, site, visitor, &visit.query(&site.params)).await else {
         return nothing();
     };
-    sites.count(index, Outcome::Numbers);
+    entry.count(Outcome::Numbers);
     let mut response = nothing();
     if let Some(first) = given.swaps.first() {
         let ttl = given.until.map_or(0, |(_, seconds)| seconds);
         let cookie = format!(
             "rw_v={}; Max-Age={ttl}; Path=/; SameSite=Lax; Secure",
-            sites.signer.visitor_text(&site.key, visitor)
+            sites.signer().visitor_text(&site.key, visitor)
         );
         let fields = [(NUMBER, &first.formatted), (TEL, &first.to), (header::SET_COOKIE, &cookie)];
         for (name, value) in fields {
@@ -175,7 +177,7 @@ fn new_visitor() -> Option<Visitor> {
 }
 
 fn said(thread: &ShardThread, site: &Site, visitor: Visitor, given: Given) -> Numbers {
-    let signer = &thread.node.sites.signer;
+    let signer = thread.node.sites.signer();
     let lease = given.until.map(|(until, _)| signer.lease_text(&site.key, visitor, until));
     Numbers {
         visitor: Some(signer.visitor_text(&site.key, visitor)),

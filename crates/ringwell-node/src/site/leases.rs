@@ -51,7 +51,8 @@ pub(super) struct Leases {
     waiting: HashMap<Visitor, (Instant, Vec<Held>)>,
     /// The same by their ends. Visitors who were kept meanwhile stay until then.
     ends: VecDeque<(Instant, Visitor)>,
-    taken: HashMap<(usize, Network), u32>,
+    /// By site and address.
+    taken: HashMap<(String, Network), u32>,
     window_began: Option<Instant>,
 }
 
@@ -61,13 +62,14 @@ impl Leases {
     pub(super) fn take(
         &mut self,
         now: Instant,
-        of: (usize, Network),
+        (site, network): (&str, Network),
         (wanted, most): (u32, u32),
     ) -> bool {
         if self.window_began.is_none_or(|began| now.duration_since(began) >= WINDOW) {
             self.window_began = Some(now);
             self.taken.clear();
         }
+        let of = (site.to_owned(), network);
         if self.waiting.len() >= PROVISIONAL_MAX
             || (self.taken.len() >= ADDRESSES_MAX && !self.taken.contains_key(&of))
         {
@@ -133,14 +135,14 @@ mod tests {
     #[test]
     fn neighbours_share_a_limit_that_begins_anew_each_minute() {
         let (mut leases, now) = (Leases::default(), Instant::now());
-        let of = |address: &str| (0, Network::of(Some(address.parse().unwrap())));
+        let of = |address: &str| ("pk_shop", Network::of(Some(address.parse().unwrap())));
         for host in 0..60 {
             assert!(leases.take(now, of(&format!("192.0.2.{host}")), (1, 60)));
         }
         assert!(!leases.take(now, of("192.0.2.99"), (1, 60)));
         assert!(leases.take(now, of("192.0.3.99"), (1, 60)));
         assert!(!leases.take(now, of("::ffff:192.0.2.7"), (1, 60)), "the same address, mapped");
-        assert!(leases.take(now, (1, of("192.0.2.99").1), (1, 60)), "another site");
+        assert!(leases.take(now, ("pk_blog", of("192.0.2.99").1), (1, 60)), "another site");
         assert!(leases.take(now + WINDOW, of("192.0.2.99"), (1, 60)));
         assert_eq!(of("2001:db8:0:1::1"), of("2001:db8:0:ff::2"));
         assert_ne!(of("2001:db8:0:1::1"), of("2001:db8:0:100::1"));

@@ -7,14 +7,16 @@
 
 mod answer;
 mod leases;
+mod script;
 mod token;
 mod visit;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
@@ -24,17 +26,15 @@ use ringwell_directory::Site;
 use tokio::sync::oneshot;
 
 use self::leases::Leases;
-pub(crate) use self::token::Signer;
+pub use self::script::{Script, script};
+use self::token::Signer;
 use self::visit::{BODY_BYTES_MAX, Visit};
 use crate::api::whole;
 use crate::http::{AnswerBody, read_within, time_headers, values};
 use crate::mesh::Message;
+use crate::node::Node;
 use crate::shard::ShardThread;
 
-/// The script, as `web/snippet` builds it.
-const SCRIPT: &str = include_str!("../../../../web/snippet/dist/rw.js");
-/// Where the script can be had.
-pub(crate) const SCRIPT_PATH: &str = "/rw.js";
 const PREFIX: &str = "/site/v1/";
 /// How often numbers whose visitors have shown no sign of life are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -44,12 +44,27 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const EDGE_KEY: HeaderName = HeaderName::from_static("ringwell-edge-key");
 
 /// All sites, with what is known of their visitors. Shared by all threads.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sites {
-    signer: Signer,
+    /// Made with the first site.
+    signer: OnceLock<Signer>,
     leases: Mutex<Leases>,
-    counts: Vec<[AtomicU64; Outcome::ALL.len()]>,
+    table: RwLock<Arc<Table>>,
 }
+
+/// Sites by key. A change makes another table.
+pub(crate) type Table = BTreeMap<String, Arc<SiteEntry>>;
+
+/// A site and what became of its requests.
+#[derive(Debug)]
+pub(crate) struct SiteEntry {
+    site: Site,
+    /// The same for all versions of a site.
+    tally: Arc<Tally>,
+}
+
+#[derive(Debug, Default)]
+struct Tally([AtomicU64; Outcome::ALL.len()]);
 
 /// What became of a page's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +104,26 @@ impl Outcome {
 }
 
 impl Sites {
-    pub(crate) fn new(signer: Signer, sites: usize) -> Self {
-        let counts = (0..sites).map(|_| Default::default()).collect();
-        Self { signer, leases: Mutex::default(), counts }
+    /// Replaces all sites. Counts of those that stay go on.
+    fn replace(&self, sites: Vec<Site>) {
+        let before = self.table();
+        let entry = |site: Site| {
+            let known = before.get(&site.key).map(|entry| Arc::clone(&entry.tally));
+            let entry = SiteEntry { site, tally: known.unwrap_or_default() };
+            (entry.site.key.clone(), Arc::new(entry))
+        };
+        let table = Arc::new(sites.into_iter().map(entry).collect());
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+    }
+
+    /// The sites as they are now.
+    pub(crate) fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn signer(&self) -> &Signer {
+        // A site is served only after its signer was made; another one reads nothing that was signed.
+        self.signer.get_or_init(|| Signer::new(&crate::disk::random::<32>().unwrap_or_default()))
     }
 
     fn leases(&self) -> MutexGuard<'_, Leases> {
@@ -103,40 +135,47 @@ impl Sites {
     pub(crate) fn waiting(&self) -> usize {
         self.leases().waiting()
     }
+}
 
-    fn count(&self, site: usize, outcome: Outcome) {
-        self.counts[site][outcome as usize].fetch_add(1, Ordering::Relaxed);
+impl SiteEntry {
+    fn count(&self, outcome: Outcome) {
+        self.tally.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many requests of a site ended how, by [`Outcome::ALL`].
-    pub(crate) fn counts(&self, site: usize) -> [u64; Outcome::ALL.len()] {
-        self.counts[site].each_ref().map(|count| count.load(Ordering::Relaxed))
+    /// How many requests of the site ended how, by [`Outcome::ALL`].
+    pub(crate) fn counts(&self) -> [u64; Outcome::ALL.len()] {
+        self.tally.0.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 }
 
-/// What makes visitors' texts ours: the cluster's secret, or one that lies in the data directory.
+/// Serves these sites from now on, and no others.
 ///
 /// # Errors
-/// When the file cannot be read or made.
-pub(crate) fn signer(
-    cluster_secret: Option<&[u8]>,
-    data: Option<&std::path::Path>,
-) -> io::Result<Signer> {
-    if let Some(secret) = cluster_secret {
-        return Ok(Signer::new(secret));
+/// If the secret of visitors' texts cannot be read or made; then the sites stay as they are.
+pub(crate) fn serve(node: &Node, sites: Vec<Site>) -> io::Result<()> {
+    if !sites.is_empty() && node.sites.signer.get().is_none() {
+        let made = signer(node)?;
+        // If two threads come here at once, both have read the same secret.
+        node.sites.signer.get_or_init(|| made);
     }
-    match data {
-        Some(data) => crate::disk::kept_secret(&data.join("site-secret")),
-        None => crate::disk::random::<32>().map(Vec::from),
+    node.sites.replace(sites);
+    Ok(())
+}
+
+/// Signs with the cluster's secret, or with one that lies in the data directory.
+fn signer(node: &Node) -> io::Result<Signer> {
+    if let Some(membership) = &node.membership {
+        return Ok(Signer::new(membership.cluster().secret()));
     }
-    .map(|secret| Signer::new(&secret))
+    if node.answers_wait() {
+        return crate::disk::kept_secret(&node.config.data.join("site-secret"))
+            .map(|secret| Signer::new(&secret));
+    }
+    crate::disk::random::<32>().map(|secret| Signer::new(&secret))
 }
 
 /// Releases numbers whose visitors have shown no sign of life, until the task is ended.
 pub(crate) async fn sweep(thread: Rc<ShardThread>) {
-    if thread.node.config.sites.is_empty() {
-        return;
-    }
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
         let ended = thread.node.sites.leases().ended(Instant::now());
@@ -155,7 +194,7 @@ pub(crate) async fn sweep(thread: Rc<ShardThread>) {
 
 /// Whether a path is a page's affair.
 pub(crate) fn is_for(path: &str) -> bool {
-    path.starts_with(PREFIX) || path == SCRIPT_PATH
+    path.starts_with(PREFIX) || script::is_at(path)
 }
 
 /// Answers a page. `address` is the client's.
@@ -168,7 +207,7 @@ pub(crate) async fn answer(
     let started = Instant::now();
     let room = thread.node.bodies.room();
     let mut response = match (&head.method, head.uri.path()) {
-        (&Method::GET | &Method::HEAD, SCRIPT_PATH) => script(),
+        (&Method::GET | &Method::HEAD, path) if script::is_at(path) => script::answer(path),
         (&Method::OPTIONS, _) => preflight(thread, &head.headers),
         (&Method::POST, path) => match read_within(thread, body, BODY_BYTES_MAX, room).await {
             Ok((body, _room)) => {
@@ -194,22 +233,21 @@ async fn post(
     headers: &HeaderMap,
     address: Option<IpAddr>,
 ) -> Response<AnswerBody> {
-    let Some((index, site)) = site(thread, &visit.site) else {
+    let Some(entry) = site(thread, &visit.site) else {
         return refused(403, "the site key is unknown");
     };
-    let sites = &thread.node.sites;
-    let Some(origin) = origin(site, headers) else {
-        sites.count(index, Outcome::Origin);
+    let Some(origin) = origin(&entry.site, headers) else {
+        entry.count(Outcome::Origin);
         return refused(403, "pages of this origin may not ask: see origins of the site");
     };
     let mut response = if is_program(headers) {
-        sites.count(index, Outcome::Bot);
+        entry.count(Outcome::Bot);
         nothing()
     } else {
         match path {
-            "numbers" => answer::numbers(thread, (index, site), visit, address).await,
-            "beat" => answer::beat(thread, (index, site), visit, Outcome::Beat).await,
-            "tap" => answer::beat(thread, (index, site), visit, Outcome::Tap).await,
+            "numbers" => answer::numbers(thread, &entry, visit, address).await,
+            "beat" => answer::beat(thread, &entry, visit, Outcome::Beat).await,
+            "tap" => answer::beat(thread, &entry, visit, Outcome::Tap).await,
             _ => refused(404, "there is no such path below /site/v1/"),
         }
     };
@@ -217,9 +255,9 @@ async fn post(
     response
 }
 
-/// The site of a key, with its place in the configuration.
-fn site<'a>(thread: &'a ShardThread, key: &str) -> Option<(usize, &'a Site)> {
-    thread.node.config.sites.iter().enumerate().find(|(_, site)| site.key == key)
+/// The site of a key.
+fn site(thread: &ShardThread, key: &str) -> Option<Arc<SiteEntry>> {
+    thread.node.sites.table().get(key).cloned()
 }
 
 /// The request's origin, if it is one of the site's. A browser sends one with every POST.
@@ -248,19 +286,10 @@ fn is_program(headers: &HeaderMap) -> bool {
     is_named || (agent.contains("chrome/") && text(headers, &SEC_FETCH_SITE).is_none())
 }
 
-fn script() -> Response<AnswerBody> {
-    let mut response = whole(StatusCode::OK, "text/javascript; charset=utf-8", SCRIPT.into());
-    let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
-    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
-}
-
 /// Says what pages of some site may send. Which site is asked is not known yet.
 fn preflight(thread: &ShardThread, headers: &HeaderMap) -> Response<AnswerBody> {
-    let mut sites = thread.node.config.sites.iter();
-    let Some(origin) = sites.find_map(|site| origin(site, headers)) else {
+    let sites = thread.node.sites.table();
+    let Some(origin) = sites.values().find_map(|entry| origin(&entry.site, headers)) else {
         return refused(403, "pages of this origin may not ask: see origins of the site");
     };
     let mut response = nothing();

@@ -59,3 +59,43 @@ fn what_is_wrong_with_a_site_is_said_by_field() {
                  [[site.swap]]\nnumber = '+18005550100'\nring_pool = 1\n";
     assert!(check(&twice.repeat(2)).unwrap_err()[0].starts_with("site[1].key: "));
 }
+
+fn text() -> SiteText {
+    SiteText {
+        key: "pk_shop".to_owned(),
+        origins: vec!["https://*.shop.example".to_owned(), "https://shop.example".to_owned()],
+        swaps: vec![SwapText { number: "+18005550100".to_owned(), ring_pool: 16 }],
+        params: vec!["plan".to_owned()],
+        consent: "required".to_owned(),
+        edge_key: Some("only-the-edge-knows".to_owned()),
+        leases_per_minute: 5,
+    }
+}
+
+#[test]
+fn a_site_is_written_as_the_text_it_was_read_from() {
+    let site = text().check().unwrap();
+    assert_eq!(site.to_text(), text());
+    assert_eq!(site.to_text().check().unwrap(), site);
+}
+
+#[test]
+fn the_text_of_a_site_is_checked_as_its_section_of_the_file_is() {
+    let faulty: [(&str, fn(&mut SiteText)); 9] = [
+        ("key: ", |site| site.key = "shop".to_owned()),
+        ("origins[1]: ", |site| site.origins[1] = "shop.example".to_owned()),
+        ("origins: ", |site| site.origins.clear()),
+        ("swaps[0]: ", |site| site.swaps[0].number = "8005550100".to_owned()),
+        ("swaps: ", |site| site.swaps = vec![site.swaps[0].clone(); 101]),
+        ("params[0]: ", |site| site.params[0] = "a b".to_owned()),
+        ("consent: ", |site| site.consent = "maybe".to_owned()),
+        ("edge_key: ", |site| site.edge_key = Some("short".to_owned())),
+        ("leases_per_minute: ", |site| site.leases_per_minute = 0),
+    ];
+    for (field, break_it) in faulty {
+        let mut site = text();
+        break_it(&mut site);
+        let fault = site.check().unwrap_err().to_string();
+        assert!(fault.starts_with(field), "{field}: {fault}");
+    }
+}

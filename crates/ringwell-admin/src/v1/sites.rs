@@ -1,0 +1,233 @@
+//! Web sites whose pages show visitors numbers of their own.
+//!
+//! A token of one network may only see and change sites all of whose pools are in that network.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use ringwell_core::PoolId;
+use ringwell_directory::{Site, SiteText, SwapText};
+use ringwell_store::{Refusal, Role};
+use serde::{Deserialize, Serialize};
+
+use super::{Done, PAGE_MAX, Trial, body, enter, finish, query};
+use crate::Context;
+use crate::access::Visitor;
+use crate::problem::Problem;
+
+/// A number on the site's pages, and the ring pool whose numbers replace it.
+#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SwapView {
+    /// As in `+18005550100`.
+    number: String,
+    /// The ring pool's id.
+    ring_pool: u64,
+}
+
+/// A web site.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct SiteView {
+    /// Stands in the page, and is no secret.
+    key: String,
+    /// The origins whose pages may ask.
+    origins: Vec<String>,
+    swaps: Vec<SwapView>,
+    /// Parameters of the page's address that are stored beside those of advertisements.
+    params: Vec<String>,
+    /// `off`, `required` or `cookieless`.
+    consent: String,
+    /// Whether servers that swap numbers themselves may ask. Their key is not shown.
+    has_edge_key: bool,
+    /// New numbers that one address may take in a minute.
+    leases_per_minute: u32,
+}
+
+/// The settings of a site. Replaces all of them; what is left out gets its default.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PutSite {
+    origins: Vec<String>,
+    swaps: Vec<SwapView>,
+    #[serde(default)]
+    params: Vec<String>,
+    /// `off`, `required` or `cookieless`; `off` if left out.
+    consent: Option<String>,
+    /// 16 to 256 characters. Left out: the site keeps the key it has. Empty: it has none.
+    edge_key: Option<String>,
+    /// 60 if left out.
+    leases_per_minute: Option<u32>,
+}
+
+/// Which part of the list of sites.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct SitePage {
+    /// The key of the last site of the page before.
+    #[serde(default)]
+    after: String,
+    /// At most so many entries: 1 to 1,000.
+    limit: Option<u32>,
+}
+
+/// Lists sites by key.
+#[utoipa::path(get, path = "/v1/sites", params(SitePage),
+    responses((status = 200, body = [SiteView])))]
+pub(crate) async fn list(
+    State(context): State<Context>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<Vec<SiteView>>, Problem> {
+    let visitor = enter(&context, &headers, Role::Read).await?;
+    let SitePage { after, limit } = query(&uri)?;
+    let limit = limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
+    // There are no more sites than one page has.
+    let mut views = Vec::new();
+    for site in context.store.sites(&after, PAGE_MAX).await? {
+        if may_see(&context, &visitor, &site).await? {
+            views.push(SiteView::of(&site));
+        }
+        if views.len() == limit as usize {
+            break;
+        }
+    }
+    Ok(Json(views))
+}
+
+/// Shows a site.
+#[utoipa::path(get, path = "/v1/sites/{key}", params(("key" = String, Path)),
+    responses((status = 200, body = SiteView), (status = 404)))]
+pub(crate) async fn show(
+    State(context): State<Context>,
+    Path(key): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<SiteView>, Problem> {
+    let visitor = enter(&context, &headers, Role::Read).await?;
+    let site = find(&context, &visitor, &key).await?.ok_or_else(no_site)?;
+    Ok(Json(SiteView::of(&site)))
+}
+
+/// Makes a site, or changes it.
+#[utoipa::path(put, path = "/v1/sites/{key}", params(("key" = String, Path), Trial),
+    request_body = PutSite,
+    responses((status = 200, body = Done), (status = 201, body = Done), (status = 422)))]
+pub(crate) async fn put(
+    State(context): State<Context>,
+    Path(key): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Result<(StatusCode, Json<Done>), Problem> {
+    let visitor = enter(&context, &headers, Role::Write).await?;
+    let wanted: PutSite = body(&bytes)?;
+    let trial = query(&uri)?;
+    let before = context.store.site(&key).await?;
+    if let Some(before) = &before
+        && !may_see(&context, &visitor, before).await?
+    {
+        // Whose it is stays unknown: the key is taken, and that is all.
+        return Err(Problem::new(StatusCode::CONFLICT, format!("the key {key} is taken")));
+    }
+    let site = wanted.site(key, before.as_ref())?;
+    for swap in &site.swaps {
+        if !may_use(&context, &visitor, swap.pool).await? {
+            let detail = format!("swaps: {}", Refusal::UnknownPool(swap.pool));
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
+        }
+    }
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let is_new = change.put_site(&site).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(finish(&context, change, &trial).await?)))
+}
+
+/// Removes a site. Its pages keep their own numbers from then on.
+#[utoipa::path(delete, path = "/v1/sites/{key}", params(("key" = String, Path), Trial),
+    responses((status = 200, body = Done), (status = 404)))]
+pub(crate) async fn remove(
+    State(context): State<Context>,
+    Path(key): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<Done>, Problem> {
+    let visitor = enter(&context, &headers, Role::Write).await?;
+    let trial = query(&uri)?;
+    find(&context, &visitor, &key).await?.ok_or_else(no_site)?;
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    if !change.remove_site(&key).await? {
+        return Err(no_site());
+    }
+    Ok(Json(finish(&context, change, &trial).await?))
+}
+
+fn no_site() -> Problem {
+    Problem::not_found("there is no such site")
+}
+
+async fn find(context: &Context, visitor: &Visitor, key: &str) -> Result<Option<Site>, Problem> {
+    let Some(site) = context.store.site(key).await? else { return Ok(None) };
+    Ok(may_see(context, visitor, &site).await?.then_some(site))
+}
+
+/// Whether all pools of `site` are in the visitor's network.
+async fn may_see(context: &Context, visitor: &Visitor, site: &Site) -> Result<bool, Problem> {
+    if visitor.network().is_none() {
+        return Ok(true);
+    }
+    for swap in &site.swaps {
+        if !may_use(context, visitor, swap.pool).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether there is such a pool, in the visitor's network.
+async fn may_use(context: &Context, visitor: &Visitor, pool: PoolId) -> Result<bool, Problem> {
+    let pool = context.store.pool(pool).await?;
+    Ok(pool.is_some_and(|pool| visitor.may_in(&pool.settings.scope.network)))
+}
+
+impl PutSite {
+    fn site(self, key: String, before: Option<&Site>) -> Result<Site, Problem> {
+        let Self { origins, swaps, params, consent, edge_key, leases_per_minute } = self;
+        let kept = || before.and_then(|before| before.to_text().edge_key);
+        let swap = |SwapView { number, ring_pool }| SwapText { number, ring_pool };
+        let mut text = SiteText {
+            key,
+            origins,
+            swaps: swaps.into_iter().map(swap).collect(),
+            params,
+            edge_key: edge_key.or_else(kept).filter(|key| !key.is_empty()),
+            ..SiteText::default()
+        };
+        if let Some(consent) = consent {
+            text.consent = consent;
+        }
+        if let Some(leases) = leases_per_minute {
+            text.leases_per_minute = leases;
+        }
+        let refused = |fault: ringwell_directory::SiteFault| {
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, fault.to_string())
+        };
+        text.check().map_err(refused)
+    }
+}
+
+impl SiteView {
+    fn of(site: &Site) -> Self {
+        let text = site.to_text();
+        let swap = |SwapText { number, ring_pool }| SwapView { number, ring_pool };
+        Self {
+            key: text.key,
+            origins: text.origins,
+            swaps: text.swaps.into_iter().map(swap).collect(),
+            params: text.params,
+            consent: text.consent,
+            has_edge_key: text.edge_key.is_some(),
+            leases_per_minute: text.leases_per_minute,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! `ringwell snippet`: the line that a web site puts into its pages.
+//!
+//! Owns the text. Asks no server: the script is part of this program.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::ensure;
+
+use crate::texts::print;
+
+pub(crate) const HELP: &str = "\
+The first line always loads the newest script. The second one loads the script of this version of
+ringwell and no other: change it with each upgrade that changes the script.
+
+Examples:
+  ringwell snippet --site pk_shop --server https://calls.example
+  ringwell snippet --site pk_shop --server https://calls.example --only-tag";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The key of the site, as in `ringwell sites list`
+    #[arg(long, value_name = "KEY")]
+    site: String,
+    /// Where browsers reach the server
+    #[arg(long, value_name = "URL")]
+    server: String,
+    /// Ask for the visitor's consent first: for a site with consent = "required"
+    #[arg(long)]
+    consent: bool,
+    /// Print only the line with the newest script
+    #[arg(long)]
+    only_tag: bool,
+}
+
+/// Prints the line.
+///
+/// # Errors
+/// If the site's key or the address is none.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let Args { site, server, consent, only_tag } = args;
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    ensure!(
+        site.starts_with("pk_") && site.bytes().all(is_plain),
+        "{site} is no site key: it begins with pk_, as in `ringwell sites list`"
+    );
+    let origin = server.trim_end_matches('/');
+    let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+    let is_host = |b: u8| b.is_ascii_alphanumeric() || b".-:[]".contains(&b);
+    ensure!(
+        host.is_some_and(|host| !host.is_empty() && host.bytes().all(is_host)),
+        "{server} is no address of a server: write e.g. https://calls.example, without a path"
+    );
+    let more = if *consent { " data-consent=\"required\"" } else { "" };
+    let mut text =
+        format!("<script async src=\"{origin}/rw.js\" data-site=\"{site}\"{more}></script>\n");
+    if !only_tag {
+        let script = ringwell_node::script();
+        let (path, integrity) = (&script.path, &script.integrity);
+        let _ = write!(
+            text,
+            "\nOr this version of the script and no other:\n\
+             <script async src=\"{origin}{path}\" integrity=\"{integrity}\" \
+             crossorigin=\"anonymous\" data-site=\"{site}\"{more}></script>\n\
+             \nIf the pages have a Content-Security-Policy, add to it:\n\
+             script-src {origin}; connect-src {origin}\n"
+        );
+    }
+    print(text.as_bytes())
+}

@@ -1,0 +1,78 @@
+//! The script of web pages, and the two addresses at which it can be had.
+//!
+//! `/rw.js` is always the newest. The other address names the script's hash: what is there never
+//! changes, so pages may demand its integrity value, and browsers may keep it for ever.
+
+use std::sync::OnceLock;
+
+use hyper::header::{self, HeaderValue};
+use hyper::{Response, StatusCode};
+use sha2::{Digest, Sha384};
+
+use crate::api::whole;
+use crate::http::AnswerBody;
+
+/// The script, as `web/snippet` builds it.
+const TEXT: &str = include_str!("../../../../web/snippet/dist/rw.js");
+/// Where the newest script is.
+const PATH: &str = "/rw.js";
+/// Bytes of the hash that stand in the address.
+const PATH_BYTES: usize = 8;
+
+/// The script that this program serves to web pages.
+#[derive(Debug)]
+pub struct Script {
+    /// The address that never has another script: `/rw.` and digits and `.js`.
+    pub path: String,
+    /// For the attribute `integrity` of a page's tag.
+    pub integrity: String,
+}
+
+/// The script that this program serves to web pages.
+pub fn script() -> &'static Script {
+    static SCRIPT: OnceLock<Script> = OnceLock::new();
+    SCRIPT.get_or_init(|| {
+        let hash = Sha384::digest(TEXT);
+        let short = hash.iter().take(PATH_BYTES).fold(0, |all, byte| all << 8 | u64::from(*byte));
+        let integrity = format!("sha384-{}", base64(&hash));
+        Script { path: format!("/rw.{short:016x}.js"), integrity }
+    })
+}
+
+/// Whether `path` is one of the script's addresses.
+pub(super) fn is_at(path: &str) -> bool {
+    path == PATH || path == script().path
+}
+
+/// The script, for the page that asked at `path`.
+pub(super) fn answer(path: &str) -> Response<AnswerBody> {
+    let mut response = whole(StatusCode::OK, "text/javascript; charset=utf-8", TEXT.into());
+    let kept =
+        if path == PATH { "public, max-age=300" } else { "public, max-age=31536000, immutable" };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(kept));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    response
+}
+
+/// Base64 of bytes whose number is a multiple of three, as that of a SHA-384 is.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = |three: &[u8]| {
+        let bits = three.iter().fold(0, |bits, byte| bits << 8 | usize::from(*byte));
+        [18, 12, 6, 0].map(|shift| char::from(DIGITS[bits >> shift & 63]))
+    };
+    bytes.chunks_exact(3).flat_map(digits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_rfc_4648() {
+        assert_eq!(base64(b"foobar"), "Zm9vYmFy");
+        assert_eq!(base64(&[0xfb, 0xff, 0xfe]), "+//+");
+        assert_eq!(script().integrity.len(), "sha384-".len() + 64);
+    }
+}

@@ -1,0 +1,159 @@
+//! Web sites whose pages show visitors numbers of their own.
+//!
+//! Owns their rows. A site may name a pool that does not exist: its row is then overflow, and pages
+//! keep their own number. Source: docs/spec/site.md.
+
+use ringwell_directory::{Site, SiteText};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
+
+use crate::change::Change;
+use crate::row::{Columns, from_db, to_db};
+use crate::store::Store;
+use crate::{Refusal, StoreError};
+
+/// The most sites of a directory: each has a series of metrics for each outcome.
+const SITES_MAX: i64 = 1000;
+
+const COLUMNS: &str = "SELECT site_key, origins, swaps, params, consent, edge_key, \
+     leases_per_minute FROM sites";
+
+impl Change {
+    /// Makes a site, or changes the one with the same key. Returns whether it is new.
+    ///
+    /// # Errors
+    /// [`Refusal::SitesMax`].
+    pub async fn put_site(&mut self, site: &Site) -> Result<bool, StoreError> {
+        let before = by_key(&mut self.tx, &site.key).await?;
+        if before.as_ref() == Some(site) {
+            return Ok(false);
+        }
+        if before.is_none() {
+            let query = sqlx::query("SELECT COUNT(*) FROM sites");
+            let sites: i64 = query.fetch_one(&mut *self.tx).await?.try_get(0)?;
+            if sites >= SITES_MAX {
+                return Err(Refusal::SitesMax(SITES_MAX).into());
+            }
+        }
+        let text = site.to_text();
+        let query = sqlx::query(
+            "INSERT INTO sites (site_key, origins, swaps, params, consent, edge_key, \
+             leases_per_minute) VALUES ($1, $2, $3, $4, $5, $6, $7) \
+             ON CONFLICT (site_key) DO UPDATE SET origins = $2, swaps = $3, params = $4, \
+             consent = $5, edge_key = $6, leases_per_minute = $7",
+        );
+        let query = query.bind(text.key).bind(json(&text.origins)?).bind(json(&text.swaps)?);
+        let query = query.bind(json(&text.params)?).bind(text.consent).bind(text.edge_key);
+        query.bind(i64::from(text.leases_per_minute)).execute(&mut *self.tx).await?;
+        let action = if before.is_none() { "create" } else { "update" };
+        self.sites_changed(action, &site.key, before.as_ref(), Some(site)).await?;
+        Ok(before.is_none())
+    }
+
+    /// Removes a site. Returns `false` if there is none of this key.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn remove_site(&mut self, key: &str) -> Result<bool, StoreError> {
+        let Some(before) = by_key(&mut self.tx, key).await? else { return Ok(false) };
+        let query = sqlx::query("DELETE FROM sites WHERE site_key = $1").bind(key.to_owned());
+        query.execute(&mut *self.tx).await?;
+        self.sites_changed("remove", key, Some(&before), None).await?;
+        Ok(true)
+    }
+
+    async fn sites_changed(
+        &mut self,
+        action: &str,
+        key: &str,
+        before: Option<&Site>,
+        after: Option<&Site>,
+    ) -> Result<(), StoreError> {
+        let query = sqlx::query("UPDATE directory SET sites_version = $1");
+        query.bind(to_db(self.version, "a version")?).execute(&mut *self.tx).await?;
+        let shown = |site: Option<&Site>| site.map(audited).transpose();
+        self.log(action, &format!("site {key}"), shown(before)?, shown(after)?).await
+    }
+}
+
+impl Store {
+    /// Sites by key, at most `limit` of them, from behind `after` on.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if a site breaks a rule.
+    pub async fn sites(&self, after: &str, limit: u32) -> Result<Vec<Site>, StoreError> {
+        let query = format!("{COLUMNS} WHERE site_key > $1 ORDER BY site_key LIMIT $2");
+        let query = sqlx::query(sqlx::AssertSqlSafe(query));
+        let query = query.bind(after.to_owned()).bind(i64::from(limit));
+        let rows = query.fetch_all(&mut *self.database.read().await?).await?;
+        rows.iter().map(from_row).collect()
+    }
+
+    /// The site of this key.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if it breaks a rule.
+    pub async fn site(&self, key: &str) -> Result<Option<Site>, StoreError> {
+        by_key(&mut *self.database.read().await?, key).await
+    }
+}
+
+/// All sites, if one has changed after `version`.
+pub(crate) async fn changed_since(
+    db: &mut AnyConnection,
+    version: i64,
+) -> Result<Option<Vec<Site>>, StoreError> {
+    let query = sqlx::query("SELECT sites_version FROM directory");
+    let changed: i64 = query.fetch_one(&mut *db).await?.try_get(0)?;
+    if changed <= version {
+        return Ok(None);
+    }
+    all(db).await.map(Some)
+}
+
+/// All sites, by key.
+pub(crate) async fn all(db: &mut AnyConnection) -> Result<Vec<Site>, StoreError> {
+    let query = format!("{COLUMNS} ORDER BY site_key");
+    let rows = sqlx::query(sqlx::AssertSqlSafe(query)).fetch_all(db).await?;
+    rows.iter().map(from_row).collect()
+}
+
+async fn by_key(db: &mut AnyConnection, key: &str) -> Result<Option<Site>, StoreError> {
+    let query = format!("{COLUMNS} WHERE site_key = $1");
+    let query = sqlx::query(sqlx::AssertSqlSafe(query)).bind(key.to_owned());
+    query.fetch_optional(db).await?.as_ref().map(from_row).transpose()
+}
+
+fn from_row(row: &AnyRow) -> Result<Site, StoreError> {
+    let mut columns = Columns::of(row);
+    let key: String = columns.take()?;
+    let list = |text: String| from_json(&key, &text);
+    let text = SiteText {
+        origins: list(columns.take()?)?,
+        swaps: from_json(&key, &columns.take::<String>()?)?,
+        params: list(columns.take()?)?,
+        consent: columns.take()?,
+        edge_key: columns.take()?,
+        leases_per_minute: u32::try_from(from_db(columns.take()?, "a limit")?).unwrap_or(u32::MAX),
+        key: key.clone(),
+    };
+    text.check().map_err(|fault| StoreError::Damaged(format!("site {key}: {fault}")))
+}
+
+/// What the audit log has of a site: everything but the value of its secret.
+fn audited(site: &Site) -> Result<Value, StoreError> {
+    let mut text = site.to_text();
+    text.edge_key = text.edge_key.map(|_| "***".to_owned());
+    serde_json::to_value(text).map_err(|error| StoreError::Damaged(error.to_string()))
+}
+
+fn json(list: &impl Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(list).map_err(|error| StoreError::Damaged(error.to_string()))
+}
+
+fn from_json<T: DeserializeOwned>(key: &str, text: &str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|error| StoreError::Damaged(format!("site {key}: {error}")))
+}
