@@ -6,10 +6,25 @@
 
 #![deny(clippy::await_holding_refcell_ref)]
 
+pub mod batch;
 pub mod canary;
+pub mod clock;
+pub mod commit;
 pub mod local;
+pub mod membership;
+pub mod message;
+pub mod moves;
+pub mod node;
 pub mod platform;
+pub mod pool_query;
+pub mod queue;
+pub mod rows;
+pub mod shard;
+pub mod stats;
 pub mod store;
+mod throttle;
 
 pub use canary::{Bug, planted};
 pub use platform::{Moment, Net, Path, Platform, Trouble};
+pub use shard::Shard;
+pub use throttle::Throttle;

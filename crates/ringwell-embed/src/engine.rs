@@ -11,11 +11,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use ringwell_core::Millis;
 use ringwell_directory::{Config, Directory};
+use ringwell_driver::rows::{self, Plan, Planned};
 use ringwell_engine::{Doubts, Outcome, Refusal};
 use ringwell_journal::Durability;
 use ringwell_node::disk::{self, DataLock};
 use ringwell_node::open_alone;
-use ringwell_node::rows::{self, Plan, Planned};
 use ringwell_wire::{Answer, Batch, BulkResponse, Limits, RequestError, RowError};
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 //!
 //! One shard, served by whichever thread calls: no thread of its own, no runtime, no callback,
 //! because none of these lives on after a `fork`. What a row means is the server's code
-//! ([`ringwell_node::rows`]), so are the files ([`ringwell_node::disk`]): a journal written here is
+//! ([`ringwell_driver::rows`]), so are the files ([`ringwell_node::disk`]): a journal written here is
 //! read by the server, and the other way round.
 //!
 //! Knows nothing of Ruby or any other language that loads it. Invariants: no panic leaves

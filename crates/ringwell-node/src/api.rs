@@ -1,18 +1,20 @@
 //! The published API under `/api/`: finds out what a request means and answers it.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use ringwell_driver::batch::Terms;
+use ringwell_driver::rows;
+use ringwell_driver::{Moment, Platform};
 use ringwell_wire::legacy::Format;
 use ringwell_wire::{RequestError, Route, route};
 
-use crate::gather::Terms;
 use crate::http::{AnswerBody, close, has_chunks, read_body, time_headers, values};
-use crate::shard::ShardThread;
-use crate::{bulk, coding, legacy, origin, rows};
+use crate::shard::HttpShard;
+use crate::{bulk, coding, legacy, origin};
 
 /// A client may ask for its answer sooner than configured: whole milliseconds.
 const DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-ms");
@@ -22,7 +24,7 @@ const RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Answers a request under `/api/`.
 pub(crate) async fn answer(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     request: Request<Incoming>,
 ) -> Response<AnswerBody> {
     let mut started = None;
@@ -38,16 +40,16 @@ pub(crate) async fn answer(
     if has_chunks && !(is_batch && started.is_some()) {
         close(&mut response);
     }
-    let took = started.map_or(Duration::ZERO, |started| started.elapsed());
+    let took = started.map_or(Duration::ZERO, |at| thread.platform.moment().since(at));
     time_headers(&mut response, took);
     thread.stats.answered_after(took);
     response
 }
 
 async fn dispatch(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     request: Request<Incoming>,
-    started: &mut Option<Instant>,
+    started: &mut Option<Moment>,
 ) -> Result<Response<AnswerBody>, RequestError> {
     let (head, body) = request.into_parts();
     let api = &thread.node.config.api;
@@ -68,7 +70,7 @@ async fn dispatch(
                 return Err(RequestError::NoRoom);
             }
             // A client on a slow line has the same time for its rows as any other.
-            let now = *started.insert(Instant::now());
+            let now = *started.insert(thread.platform.moment());
             let digest = |key: &[u8]| rows::batch_digest(key, &body);
             let terms = terms(thread, &head.headers, now, digest)?;
             let out = bulk::answer(thread, body, &terms).await?;
@@ -84,7 +86,7 @@ async fn dispatch(
             if thread.node.config.api.bulk_only {
                 return Err(RequestError::OnlyBulk);
             }
-            let now = *started.insert(Instant::now());
+            let now = *started.insert(thread.platform.moment());
             let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
             let digest = |key: &[u8]| rows::single_digest(key, path, query);
             let terms = terms(thread, &head.headers, now, digest)?;
@@ -104,9 +106,9 @@ fn allow(method: &Method, wanted: &Method, name: &'static str) -> Result<(), Req
 
 /// Deadline and digest of a request. `digest` makes the digest of a key.
 fn terms(
-    thread: &ShardThread,
+    thread: &HttpShard,
     headers: &HeaderMap,
-    started: Instant,
+    started: Moment,
     digest: impl FnOnce(&[u8]) -> Result<Option<[u8; 16]>, RequestError>,
 ) -> Result<Terms, RequestError> {
     let configured = thread.node.config.deadline;
@@ -135,7 +137,7 @@ pub(crate) fn whole(
 }
 
 /// The answer to a request that is refused whole.
-pub(crate) fn refuse(thread: &ShardThread, error: &RequestError) -> Response<AnswerBody> {
+pub(crate) fn refuse(thread: &HttpShard, error: &RequestError) -> Response<AnswerBody> {
     thread.stats.rejected.add(1);
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
     let mut response = whole(status, Format::Json.content_type(), error.body());

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 use ringwell_core::PoolId;
 use ringwell_directory::Application as Settings;
+use ringwell_driver::node::Node;
+use ringwell_driver::queue::Peers;
+use ringwell_driver::shard::PoolSource;
 use tokio::sync::watch;
 
 pub(crate) use self::age::renew;
@@ -24,7 +27,7 @@ use self::replays::Replays;
 pub use self::webhook::PushError;
 pub(crate) use self::webhook::push as webhook;
 use crate::live;
-use crate::shard::ShardThread;
+use crate::server::Server;
 
 /// Pools whose refusal is remembered. Beyond, a pool that is asked for again is asked again.
 const REMEMBERED_MAX: usize = 100_000;
@@ -59,6 +62,27 @@ enum Asked {
     Refused { until: Instant },
 }
 
+/// A thread's way to the application.
+#[derive(Debug)]
+struct Source {
+    application: Arc<Application>,
+    node: Arc<Node>,
+    peers: Peers,
+}
+
+/// The way of a thread with these queues to the application, if there is one.
+pub(crate) fn source(server: &Server, peers: &Peers) -> Option<Rc<dyn PoolSource>> {
+    let application = Arc::clone(server.application.as_ref()?);
+    let (node, peers) = (Arc::clone(&server.node), peers.clone());
+    Some(Rc::new(Source { application, node, peers }))
+}
+
+impl PoolSource for Source {
+    fn ask(&self, pool: PoolId) -> Option<watch::Receiver<()>> {
+        self.application.ask((&self.node, &self.peers), pool)
+    }
+}
+
 impl Application {
     /// What has to outlive the process is kept in `data`, if there is any.
     pub(crate) fn new(settings: Settings, data: Option<&Path>) -> Self {
@@ -77,9 +101,9 @@ impl Application {
 
     /// Has the application asked for a pool that the directory does not have. What comes back ends
     /// (its sender is dropped) when there is an answer; `None` if there is no hope for one now.
-    pub(crate) fn ask(
+    fn ask(
         self: &Arc<Self>,
-        thread: &Rc<ShardThread>,
+        (node, peers): (&Arc<Node>, &Peers),
         pool: PoolId,
     ) -> Option<watch::Receiver<()>> {
         let mut pools = self.pools();
@@ -95,9 +119,9 @@ impl Application {
         let (done, answer) = watch::channel(());
         pools.asked.insert(pool, Asked::Now(answer.clone()));
         drop(pools);
-        let (application, thread) = (Arc::clone(self), Rc::clone(thread));
+        let (application, node, peers) = (Arc::clone(self), Arc::clone(node), peers.clone());
         tokio::task::spawn_local(async move {
-            let refused_for = application.learn(&thread, pool).await;
+            let refused_for = application.learn(&node, &peers, pool).await;
             application.note(pool, refused_for);
             drop(done);
         });
@@ -105,12 +129,12 @@ impl Application {
     }
 
     /// Asks, and takes the pool in. `Some`: not before so long again.
-    async fn learn(&self, thread: &ShardThread, pool: PoolId) -> Option<Duration> {
+    async fn learn(&self, node: &Node, peers: &Peers, pool: PoolId) -> Option<Duration> {
         let asked = tokio::time::timeout(self.settings.timeout, call::get(&self.settings, pool));
         let trouble = match asked.await {
             Ok(Ok(None)) => return Some(self.settings.refusal_age),
             Ok(Ok(Some(found))) => {
-                let taken = live::take(&thread.node, &thread.peers, vec![found], &[]).await;
+                let taken = live::take(node, peers, vec![found], &[]).await;
                 let Err(reason) = taken else {
                     self.gave(pool);
                     return None;

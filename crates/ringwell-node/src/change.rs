@@ -15,60 +15,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ringwell_core::{InRotation, Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
-use ringwell_directory::{BucketHolds, Changes, Directory, Fault, RingPool, bucket, new_overflow};
-use ringwell_journal::AnswerEntry;
+use ringwell_directory::{Changes, Directory, Fault, RingPool, bucket, new_overflow};
 use tokio::sync::oneshot;
 
-pub(crate) use self::known::{Known, known, known_apart};
+pub(crate) use self::known::{known, known_apart};
 pub(crate) use self::shard::{take, when_there_is_room};
-use crate::mesh::{Message, Peers};
-use crate::node::Node;
 use crate::start::spec;
-
-/// A step that a shard takes.
-#[derive(Debug)]
-pub(crate) enum Step {
-    /// Pools leave, by their indices; others give up numbers.
-    Leave { removed: Vec<(u32, PoolId)>, smaller: Vec<(u32, PoolSpec)> },
-    /// What is known of these numbers; of all, or where a lockout runs.
-    Tell { numbers: Vec<NumberRange>, is_free_too: bool },
-    /// All that is known of these numbers and of those that pools of these buckets had, and of
-    /// batches that may be sent again.
-    TellAll { numbers: Vec<NumberRange>, buckets: Vec<u16> },
-    /// Which pools are held.
-    TellHolds,
-    /// How far the journal has got.
-    TellStored,
-    /// Holds the pools of these buckets.
-    HoldBuckets(BucketHolds),
-    /// Takes over what other shards told, and how long numbers that come are held; then pools come,
-    /// and others get more numbers.
-    Enter {
-        known: Vec<Retired>,
-        answers: Vec<AnswerEntry>,
-        holds: Vec<(PoolId, Millis)>,
-        put: Vec<(u32, PoolSpec)>,
-    },
-    /// Rows are looked up in this state from now on.
-    Use(Arc<Directory>),
-}
-
-/// What a shard says of a step.
-#[derive(Debug)]
-pub(crate) enum Done {
-    /// It was taken.
-    Taken,
-    /// What is known.
-    Known(Vec<Retired>),
-    /// The same, of batches that may be sent again, and what is or was held.
-    All(Known, Vec<(Option<PoolId>, Millis)>),
-    /// Pools that hand nothing out, or all that are here or come here, and until when.
-    Holds(Vec<(Option<PoolId>, Millis)>),
-    /// Groups up to this one are durable.
-    Stored(u64),
-    /// A pool cannot have a number.
-    Clash(PoolId, InRotation),
-}
+use ringwell_driver::message::{Done, Known, Message, Step};
+use ringwell_driver::node::Node;
+use ringwell_driver::queue::Peers;
 
 /// Why the directory stays as it is.
 #[derive(Debug, thiserror::Error)]

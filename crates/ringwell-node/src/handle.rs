@@ -16,16 +16,22 @@ use ringwell_engine::{Moment, Past, Refusal};
 use ringwell_wire::RequestError;
 use tokio::sync::oneshot;
 
-use crate::Membership;
+use ringwell_driver::Platform;
+use ringwell_driver::membership::Membership;
+
 use crate::application::{self, PushError};
 use crate::clock::Clock;
 use crate::handover::{self, Given, MoveError};
-use crate::live::{PoolAsked, PoolState, asked, look_at, refused};
-use crate::look::Look;
-use crate::mesh::{Message, Peers};
-use crate::node::{HistoryState, JournalState, Node, Phase};
+use crate::live::{asked, look_at, refused};
+use crate::platform::Tokio;
+use crate::server::Server;
 use crate::site::{Outcome, SiteEntry};
-use crate::stats::ShardStats;
+use ringwell_driver::message::Message;
+use ringwell_driver::node::{HistoryState, JournalState, Node, Phase};
+use ringwell_driver::pool_query::PoolQuery;
+use ringwell_driver::pool_query::{PoolAsked, PoolState};
+use ringwell_driver::queue::Peers;
+use ringwell_driver::stats::ShardStats;
 
 /// Makes what answers requests outside of `/api/` and those of web pages. Each shard's thread calls it
 /// once.
@@ -39,7 +45,7 @@ pub struct Unread(pub RequestError);
 /// A running node. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    pub(crate) node: Arc<Node>,
+    pub(crate) server: Arc<Server>,
     pub(crate) peers: Peers,
     pub(crate) clock: Clock,
 }
@@ -96,56 +102,60 @@ pub struct SiteStats {
 }
 
 impl Handle {
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.server.node
+    }
+
     /// How the node was configured.
     #[must_use]
     pub fn config(&self) -> &Config {
-        &self.node.config
+        &self.node().config
     }
 
     /// The newest state of the directory.
     #[must_use]
     pub fn directory(&self) -> Arc<Directory> {
-        self.node.directory()
+        self.node().directory()
     }
 
     /// How long ago the directory was seen to be current; `None` where it is a file.
     #[must_use]
     pub fn directory_age(&self) -> Option<Duration> {
-        self.node.directory_age()
+        self.node().directory_age(Tokio.moment())
     }
 
     /// Where the node is in its life.
     #[must_use]
     pub fn phase(&self) -> Phase {
-        self.node.phase()
+        self.node().phase()
     }
 
     /// What answers wait for, as the configuration calls it.
     #[must_use]
     pub fn durability(&self) -> String {
-        self.node.durability.to_string()
+        self.node().durability.to_string()
     }
 
     /// The shards of this node, in rising order, and how their journals are.
     pub fn journals(&self) -> impl Iterator<Item = (u16, JournalState)> {
-        self.node.journals()
+        self.node().journals()
     }
 
     /// What is known of the parts of their histories that the start did not read, in the same order.
     pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
-        self.node.histories()
+        self.node().histories()
     }
 
     /// The node's place in a cluster.
     #[must_use]
     pub fn membership(&self) -> Option<&Membership> {
-        self.node.membership.as_ref()
+        self.node().membership.as_ref()
     }
 
     /// Moves of buckets that this node knows of since its cluster file began.
     #[must_use]
     pub fn moves(&self) -> Option<u64> {
-        self.node.owners().map(|owners| owners.moves())
+        self.node().owners().map(|owners| owners.moves())
     }
 
     /// How many milliseconds the wall clock is ahead of the time that lockouts go by.
@@ -157,7 +167,7 @@ impl Handle {
     /// What became of the requests of web pages, by site.
     #[must_use]
     pub fn sites(&self) -> Vec<SiteStats> {
-        let table = self.node.sites.table();
+        let table = self.server.sites.table();
         let outcomes = |counts| {
             Outcome::ALL
                 .iter()
@@ -175,7 +185,7 @@ impl Handle {
     /// Visitors of web pages who have not shown yet that they are people.
     #[must_use]
     pub fn sites_waiting(&self) -> usize {
-        self.node.sites.waiting()
+        self.server.sites.waiting()
     }
 
     /// Asks the shards of this node how they are.
@@ -184,7 +194,7 @@ impl Handle {
     /// [`AskError`].
     pub async fn stats(&self) -> Result<Vec<ShardStats>, AskError> {
         let mut shards = Vec::new();
-        for shard in self.node.shards() {
+        for shard in self.node().shards() {
             shards.push(self.ask(shard, Message::Stats).await?);
         }
         Ok(shards)
@@ -218,7 +228,7 @@ impl Handle {
     /// Whether `shard` is one of this node's.
     #[must_use]
     pub fn is_own(&self, shard: u16) -> bool {
-        self.node.is_own(shard)
+        self.node().is_own(shard)
     }
 
     /// Ends a lockout, if it is that of the allocation at `allocated_at`, in shard time. The inner
@@ -252,7 +262,7 @@ impl Handle {
     /// # Errors
     /// [`GiveError`] says whether anything has moved.
     pub async fn give(&self, buckets: BTreeSet<u16>, to: u16) -> Result<Given, GiveError> {
-        let Self { node, peers, .. } = self.clone();
+        let (node, peers) = (Arc::clone(self.node()), self.peers.clone());
         let given = async move { handover::give(&node, &peers, buckets, to).await };
         Ok(handover::to_its_end(given).await.ok_or_else(stopping)??)
     }
@@ -262,7 +272,7 @@ impl Handle {
     /// # Errors
     /// [`GiveError`]; the move goes on then.
     pub async fn take_back(&self) -> Result<Given, GiveError> {
-        let Self { node, peers, .. } = self.clone();
+        let (node, peers) = (Arc::clone(self.node()), self.peers.clone());
         let back = async move { handover::abort(&node, &peers).await };
         Ok(handover::to_its_end(back).await.ok_or_else(stopping)??)
     }
@@ -277,33 +287,33 @@ impl Handle {
 
     /// What was asked of each pool of this node.
     pub async fn asked(&self) -> Vec<PoolAsked> {
-        asked(&self.node, &self.peers).await
+        asked(self.node(), &self.peers).await
     }
 
     /// What `pool` is doing now; `None` if no shard of this node has it.
     pub async fn state(&self, pool: PoolId) -> Option<PoolState> {
-        let look = |place, reply| Look::State { place, reply };
-        look_at(&self.node, &self.peers, pool, look).await.flatten()
+        let look = |place, reply| PoolQuery::State { place, reply };
+        look_at(self.node(), &self.peers, pool, look).await.flatten()
     }
 
     /// Numbers in the rotation of `pool` that nobody has held since the moment `since`.
     pub async fn unused(&self, pool: PoolId, since: Millis) -> Vec<NumberRange> {
-        let look = |place, reply| Look::Unused { place, since, reply };
-        look_at(&self.node, &self.peers, pool, look).await.unwrap_or_default()
+        let look = |place, reply| PoolQuery::Unused { place, since, reply };
+        look_at(self.node(), &self.peers, pool, look).await.unwrap_or_default()
     }
 
     /// Why rows for `pool` that came to this node got no number of their own though the pool was not
     /// exhausted, and how many, since the node started.
     pub async fn refused(&self, pool: PoolId) -> Vec<(&'static str, u64)> {
-        refused(&self.node, &self.peers, pool).await
+        refused(self.node(), &self.peers, pool).await
     }
 
     /// The pools for most of whose rows no shard was there, by each shard's count of its `top` pools.
     pub async fn most_refused(&self, top: usize) -> BTreeMap<PoolId, u64> {
         let mut most: BTreeMap<PoolId, u64> = BTreeMap::new();
-        for shard in self.node.shards() {
+        for shard in self.node().shards() {
             let (reply, answer) = oneshot::channel();
-            let look = Message::Look(Look::MostRefused { pools: top, reply });
+            let look = Message::Pools(PoolQuery::MostRefused { pools: top, reply });
             self.peers.send_when_there_is_room(shard, look).await;
             for (pool, rows) in answer.await.unwrap_or_default() {
                 *most.entry(pool).or_default() += rows;

@@ -10,9 +10,6 @@
 mod give;
 mod learn;
 mod take;
-mod words;
-
-use std::sync::PoisonError;
 
 use ringwell_directory::{Directory, Owners};
 
@@ -20,11 +17,10 @@ pub use self::give::Given;
 pub(crate) use self::give::{abort, give, resume};
 pub(crate) use self::learn::{learn, learn_from, tell_all};
 pub(crate) use self::take::{abandon, adopt, adopt_here, prepare, take};
-pub(crate) use self::words::{Adopted, Prepared, Told};
 use crate::change::{self, ChangeError};
 use crate::disk::{FileError, Leaving, OsFiles, ServedMap, create_directory};
-use crate::mesh::Peers;
-use crate::node::Node;
+use ringwell_driver::node::Node;
+use ringwell_driver::queue::Peers;
 
 /// Why buckets stay where they are, or are on their way still.
 #[derive(Debug, thiserror::Error)]
@@ -93,22 +89,6 @@ pub(crate) async fn keep(
     written.unwrap_or_else(|error| {
         Err(FileError::new("write", &node.config.data, std::io::Error::other(error)))
     })
-}
-
-impl Node {
-    /// Which shard owns which bucket; `None` without a cluster.
-    pub(crate) fn owners(&self) -> Option<Owners> {
-        self.owners.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_owners(&self, owners: Owners) {
-        *self.owners.write().unwrap_or_else(PoisonError::into_inner) = Some(owners);
-    }
-
-    /// Whether `shard` is one of this node's.
-    pub(crate) fn is_own(&self, shard: u16) -> bool {
-        self.shards().any(|own| own == shard)
-    }
 }
 
 /// What two nodes must know alike of the pools of `buckets` before those move.

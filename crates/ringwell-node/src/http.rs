@@ -32,8 +32,9 @@ use crate::handle::Unread;
 use crate::link::tls::Tls;
 use crate::listen::Listener;
 use crate::memory::Room;
-use crate::shard::ShardThread;
-use crate::{api, link, node, site};
+use crate::shard::HttpShard;
+use crate::{api, link, site};
+use ringwell_driver::node;
 
 /// After the kernel refused a new connection (no descriptors left), wait this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -103,7 +104,7 @@ pub(crate) enum Who {
 }
 
 /// Accepts connections until the task is ended.
-pub(crate) async fn accept(thread: Rc<ShardThread>, listener: Listener, who: Who) {
+pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) {
     let who = Rc::new(who);
     let listener = match Accept::new(listener) {
         Ok(listener) => listener,
@@ -169,7 +170,7 @@ impl Accept {
 
 /// Serves another node once both have shown their certificates.
 async fn welcome_node(
-    thread: Rc<ShardThread>,
+    thread: Rc<HttpShard>,
     handshake: tokio_rustls::Accept<TcpStream>,
     open: Open,
 ) {
@@ -197,13 +198,13 @@ async fn welcome_node(
 
 /// Serves a client once TLS is agreed on, if not too many are at it; returns whether there is room.
 fn welcome_secure(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     socket: TcpStream,
     who: &Rc<Who>,
     address: IpAddr,
     handshakes: &Rc<Cell<usize>>,
 ) -> bool {
-    let Some(secure) = &thread.node.secure else { return false };
+    let Some(secure) = &thread.server.secure else { return false };
     if handshakes.get() >= HANDSHAKES_MAX {
         thread.stats.connections_refused.add(1);
         return false;
@@ -228,12 +229,7 @@ fn welcome_secure(
 }
 
 /// Serves a new connection on a task of its own, if there is room for it; returns whether there is.
-fn welcome<S>(
-    thread: &Rc<ShardThread>,
-    mut socket: S,
-    who: &Rc<Who>,
-    address: Option<IpAddr>,
-) -> bool
+fn welcome<S>(thread: &Rc<HttpShard>, mut socket: S, who: &Rc<Who>, address: Option<IpAddr>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -249,7 +245,7 @@ where
 }
 
 /// A place for one more connection on this thread, if there is any.
-fn admit(thread: &Rc<ShardThread>) -> Option<Open> {
+fn admit(thread: &Rc<HttpShard>) -> Option<Open> {
     // Shards that are there for their history alone have no listeners.
     let shards = thread.directory().shards();
     let is_serving = |shard: &u16| *shard < shards;
@@ -264,7 +260,7 @@ fn admit(thread: &Rc<ShardThread>) -> Option<Open> {
 }
 
 async fn serve<S>(
-    thread: Rc<ShardThread>,
+    thread: Rc<HttpShard>,
     socket: S,
     open: Open,
     who: Rc<Who>,
@@ -336,7 +332,7 @@ const HYPER_BUFFER_MIN: usize = 8192;
 
 /// Answers one request.
 async fn answer(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     request: Request<Incoming>,
     admin: &Router,
     address: Option<IpAddr>,
@@ -372,7 +368,7 @@ async fn answer(
 
 /// Answers a request of the management API.
 async fn manage(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     request: Request<Incoming>,
     admin: &Router,
 ) -> Response<AnswerBody> {
@@ -436,10 +432,11 @@ pub(crate) fn values<'a>(
 /// # Errors
 /// [`RequestError`] says which limit it broke; the connection must then be closed.
 pub(crate) async fn read_body(
-    thread: &ShardThread,
+    thread: &HttpShard,
     body: Incoming,
 ) -> Result<(Bytes, Room<'_>), RequestError> {
-    read_within(thread, body, thread.node.config.limits.body_bytes, thread.node.bodies.room()).await
+    read_within(thread, body, thread.node.config.limits.body_bytes, thread.server.bodies.room())
+        .await
 }
 
 /// Reads a body within a limit of its own and without a share of the memory for all: of another node,
@@ -448,7 +445,7 @@ pub(crate) async fn read_body(
 /// # Errors
 /// As [`read_body`].
 pub(crate) async fn read_frame(
-    thread: &ShardThread,
+    thread: &HttpShard,
     body: Incoming,
     limit: usize,
 ) -> Result<Bytes, RequestError> {
@@ -460,7 +457,7 @@ pub(crate) async fn read_frame(
 /// # Errors
 /// As [`read_body`].
 pub(crate) async fn read_within<'a>(
-    thread: &ShardThread,
+    thread: &HttpShard,
     body: Incoming,
     limit: usize,
     room: Room<'a>,

@@ -10,7 +10,7 @@ use ringwell_journal::{Group, SnapshotHeader, SnapshotWriter};
 use crate::clock::WALL_APART_WARNED;
 use crate::conn::PhaseLimits;
 use crate::disk::{Journal, SegmentRef};
-use crate::shard::ShardThread;
+use crate::shard::{HttpShard, ShardThread};
 
 /// How often connections are swept and old segments looked for.
 const ROUND: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ const NO_WRITES: &str = "the journal takes no writes";
 
 /// Keeps the limits of connections' phases until the thread ends: a task of its own, so that a disk
 /// that hangs does not keep slow clients.
-pub(crate) async fn sweep(thread: Rc<ShardThread>) {
+pub(crate) async fn sweep(thread: Rc<HttpShard>) {
     let limits = &thread.node.config.limits;
     let phases = PhaseLimits {
         idle: limits.idle_timeout,
@@ -105,7 +105,7 @@ impl Rounds {
     /// less often, so that a server that has nothing to do writes nothing. And notes a wall clock that
     /// was set, for look-ups after another boot.
     fn tick(&mut self, thread: &ShardThread) {
-        let (now, clocks) = (thread.now(), thread.clock.clocks());
+        let (now, clocks) = (thread.now(), thread.clocks());
         let mut engine = thread.engine.borrow_mut();
         let tip = engine.tip();
         if engine.is_pending() || engine.refusal().is_some() {
@@ -131,7 +131,7 @@ impl Rounds {
         if thread.node.shards().next() != Some(thread.id) {
             return;
         }
-        let wall_ahead_ms = thread.clock.clocks().wall_less_shard();
+        let wall_ahead_ms = thread.clocks().wall_less_shard();
         let is_apart = wall_ahead_ms.unsigned_abs() > WALL_APART_WARNED.0;
         if is_apart && !self.is_apart {
             tracing::warn!(
@@ -217,7 +217,7 @@ async fn drop_old(
         if journal.stats().segment_bytes < *kept_bytes {
             break;
         }
-        let Some(old) = journal.expired(thread.now(), thread.clock.clocks()) else { break };
+        let Some(old) = journal.expired(thread.now(), thread.clocks()) else { break };
         let before = journal.stats().written_bytes;
         carry_segment(thread, journal, &old).await?;
         let written = journal.stats().written_bytes - before;

@@ -2,57 +2,45 @@
 //!
 //! A batch of one row with another form of answer. Numbers that overflow go out unmarked.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
+use std::convert::Infallible;
 
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
+use ringwell_driver::batch::{self, Answered, Terms};
+use ringwell_driver::stats::Kind;
 use ringwell_wire::legacy::Format;
 use ringwell_wire::{Answer, RowError};
 
 use crate::api::whole;
-use crate::bulk;
-use crate::gather::{InFlight, Job, Terms, leave_together};
 use crate::http::AnswerBody;
-use crate::shard::ShardThread;
+use crate::shard::HttpShard;
 
 /// Answers a single allocation.
 pub(crate) async fn answer(
-    thread: &Rc<ShardThread>,
+    thread: &HttpShard,
     pool: &str,
     query: &str,
     format: Format,
     terms: &Terms,
 ) -> Response<AnswerBody> {
-    thread.stats.legacy.add(1);
-    let mut flight = InFlight::new(thread);
-    flight.job().batch.parse_single(pool, query, thread.node.config.api.strict_params);
-    thread.wait_for_room(terms.deadline).await;
-    let started = catch_unwind(AssertUnwindSafe(|| {
-        thread.node.fault_drill(flight.job().batch.text());
-        flight.job().plan(thread);
-        flight.start(terms);
-    }));
-    if let Err(panic) = started {
-        let error = RowError::InternalServiceError { handle: thread.report_panic(&panic) };
-        return failed(format, &error, flight.job().batch.text());
+    let strict = thread.node.config.api.strict_params;
+    let read = |batch: &mut ringwell_wire::Batch| {
+        batch.parse_single(pool, query, strict);
+        Ok::<_, Infallible>(())
+    };
+    let render = |answered: &Answered<'_>| render(answered, format);
+    match batch::answer(thread, Kind::Single, terms, read, render).await {
+        Ok(response) => response,
+        Err(never) => match never {},
     }
-    let has_waited = flight.finish(terms).await;
-    let response = render(thread, flight.job(), format);
-    flight.answered();
-    leave_together(has_waited).await;
-    response
 }
 
-fn render(thread: &ShardThread, job: &Job, format: Format) -> Response<AnswerBody> {
-    let row = &job.batch.rows()[0];
-    let directory = thread.directory();
-    let (plan, outcome) = (&job.plans[0], job.outcomes[0]);
-    match bulk::row_answer(thread, &directory, row, plan, outcome) {
+fn render(answered: &Answered<'_>, format: Format) -> Response<AnswerBody> {
+    match answered.row(0) {
         Answer::Number { number, tracking, .. } => {
             whole(StatusCode::OK, format.content_type(), format.number(number, tracking))
         }
-        Answer::Error(error) => failed(format, &error, job.batch.text()),
+        Answer::Error(error) => failed(format, &error, answered.text()),
     }
 }
 

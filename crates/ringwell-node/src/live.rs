@@ -9,12 +9,17 @@ use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_directory::{RingPool, Site};
 use tokio::sync::{mpsc, oneshot};
 
+use ringwell_driver::Platform;
+
 use crate::change;
-use crate::look::{Look, Place};
-use crate::mesh::{Message, Peers};
-use crate::node::Node;
+use crate::platform::Tokio;
+use crate::server::Server;
 use crate::site;
-use crate::stats::Reason;
+use ringwell_driver::message::Message;
+use ringwell_driver::node::Node;
+use ringwell_driver::pool_query::{Place, PoolAsked, PoolQuery, PoolState};
+use ringwell_driver::queue::Peers;
+use ringwell_driver::stats::Reason;
 
 /// Orders that may wait.
 const ORDERS_MAX: usize = 64;
@@ -29,40 +34,6 @@ pub struct Live(mpsc::Sender<Order>);
 /// The other end: to be given to [`crate::serve`].
 #[derive(Debug)]
 pub struct Orders(mpsc::Receiver<Order>);
-
-/// A pool as its shard has it now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolState {
-    /// The pool.
-    pub pool: PoolId,
-    /// The shard that owns it.
-    pub shard: u16,
-    /// Numbers in rotation.
-    pub numbers: u32,
-    /// How many of them are locked out.
-    pub locked: u32,
-    /// When the next number comes free, if none is; or when the pool is no longer held.
-    pub next_free: Option<Millis>,
-    /// Numbers handed out since the pool came to this process; counted modulo 2^32.
-    pub allocated: u32,
-    /// Rows that found every number locked, in the same way.
-    pub exhausted: u32,
-}
-
-/// What was asked of a pool so far. Counts are modulo 2^32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolAsked {
-    /// The pool.
-    pub pool: PoolId,
-    /// Numbers in rotation.
-    pub numbers: u32,
-    /// How long an allocation is guaranteed.
-    pub lifetime: Millis,
-    /// Numbers handed out since the pool came to this process.
-    pub allocated: u32,
-    /// Rows that found every number locked.
-    pub exhausted: u32,
-}
 
 /// Why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -162,13 +133,14 @@ impl Live {
 }
 
 /// Carries orders out until nobody gives any more.
-pub(crate) async fn carry_out(node: Arc<Node>, peers: Peers, Orders(mut orders): Orders) {
+pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orders): Orders) {
     while let Some(order) = orders.recv().await {
-        let (node, peers) = (Arc::clone(&node), peers.clone());
+        let (server, node) = (Arc::clone(&server), Arc::clone(&server.node));
+        let peers = peers.clone();
         match order {
-            Order::Current => node.directory_is_current(),
+            Order::Current => node.directory_is_current(Tokio.moment()),
             Order::Sites(sites) => {
-                if let Err(error) = site::serve(&node, sites) {
+                if let Err(error) = site::serve(&server, sites) {
                     tracing::error!(%error, "the web sites stay as they are");
                 }
             }
@@ -177,7 +149,8 @@ pub(crate) async fn carry_out(node: Arc<Node>, peers: Peers, Orders(mut orders):
                     let changed: Vec<PoolId> =
                         put.iter().map(RingPool::id).chain(removed.iter().copied()).collect();
                     let taken = take(&node, &peers, put, &removed).await;
-                    if let Some(application) = node.application.as_ref().filter(|_| taken.is_ok()) {
+                    if let Some(application) = server.application.as_ref().filter(|_| taken.is_ok())
+                    {
                         for pool in &changed {
                             application.disown(*pool);
                         }
@@ -187,13 +160,13 @@ pub(crate) async fn carry_out(node: Arc<Node>, peers: Peers, Orders(mut orders):
             }
             Order::State { pool, reply } => {
                 tokio::spawn(async move {
-                    let look = |place, reply| Look::State { place, reply };
+                    let look = |place, reply| PoolQuery::State { place, reply };
                     let _ = reply.send(look_at(&node, &peers, pool, look).await.flatten());
                 });
             }
             Order::Unused { pool, since, reply } => {
                 tokio::spawn(async move {
-                    let look = |place, reply| Look::Unused { place, since, reply };
+                    let look = |place, reply| PoolQuery::Unused { place, since, reply };
                     let unused = look_at(&node, &peers, pool, look).await;
                     let _ = reply.send(unused.unwrap_or_default());
                 });
@@ -233,12 +206,12 @@ pub(crate) async fn look_at<T>(
     node: &Node,
     peers: &Peers,
     pool: PoolId,
-    look: impl FnOnce(Place, oneshot::Sender<T>) -> Look,
+    look: impl FnOnce(Place, oneshot::Sender<T>) -> PoolQuery,
 ) -> Option<T> {
     let directory = node.directory();
     let entry = directory.lookup(pool).filter(|entry| node.is_own(entry.shard()))?;
     let (reply, answer) = oneshot::channel();
-    let look = Message::Look(look((entry.index(), pool), reply));
+    let look = Message::Pools(look((entry.index(), pool), reply));
     peers.send_when_there_is_room(entry.shard(), look).await;
     answer.await.ok()
 }
@@ -248,7 +221,7 @@ pub(crate) async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'
     let mut counts = [0; Reason::ALL.len()];
     for shard in peers.shards().filter(|shard| node.is_own(*shard)) {
         let (reply, answer) = oneshot::channel();
-        let look = Message::Look(Look::Refused { pool, reply });
+        let look = Message::Pools(PoolQuery::Refused { pool, reply });
         peers.send_when_there_is_room(shard, look).await;
         let more = answer.await.unwrap_or_default();
         counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
@@ -268,7 +241,7 @@ pub(crate) async fn asked(node: &Node, peers: &Peers) -> Vec<PoolAsked> {
         while all.peek().is_some() {
             let places = all.by_ref().take(LOOK_AT_ONCE).collect();
             let (reply, answer) = oneshot::channel();
-            let look = Message::Look(Look::Asked { places, reply });
+            let look = Message::Pools(PoolQuery::Asked { places, reply });
             peers.send_when_there_is_room(shard, look).await;
             asked.extend(answer.await.unwrap_or_default());
         }

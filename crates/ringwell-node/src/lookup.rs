@@ -25,7 +25,7 @@ pub(crate) async fn attribution(
     at: Moment,
 ) -> Result<Past, String> {
     let until = Instant::now() + TIME_MAX;
-    let clocks = thread.clock.clocks();
+    let clocks = thread.clocks();
     thread.engine.borrow_mut().set_clocks(clocks);
     let (mut walk, mut step) = thread.engine.borrow().attribution(number, at);
     loop {

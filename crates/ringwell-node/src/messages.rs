@@ -1,19 +1,23 @@
 //! What other threads, and the management API, ask of a shard: its queue is worked through here.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
 use crate::disk::Journal;
-use crate::mesh::Message;
-use crate::node::JournalState;
-use crate::shard::ShardThread;
-use crate::stats::{JournalStats, ShardStats};
-use crate::{change, handover, look, lookup};
+use crate::link::Link;
+use crate::shard::HttpShard;
+use crate::{change, handover, lookup};
+use ringwell_driver::message::Message;
+use ringwell_driver::node::JournalState;
+use ringwell_driver::pool_query;
+use ringwell_driver::stats::{JournalStats, ShardStats};
 
 /// Serves what other threads ask of this shard.
 pub(crate) async fn serve(
-    thread: Rc<ShardThread>,
+    thread: Rc<HttpShard>,
+    links: Vec<Rc<Link>>,
     journal: Rc<Journal>,
     mut queue: mpsc::Receiver<Message>,
 ) {
@@ -26,35 +30,47 @@ pub(crate) async fn serve(
                 let released = thread.engine.borrow_mut().release(now, number, allocated_at);
                 thread.commit_soon();
                 let group = thread.engine.borrow().newest_group();
-                let thread = Rc::clone(&thread);
+                let thread = Rc::clone(&**thread);
                 tokio::task::spawn_local(async move {
                     let durable = if released { thread.commit.wait(group).await } else { Ok(()) };
                     let _ = reply.send(durable.map(|()| released));
                 });
             }
             Message::Attribution { number, at, reply } => {
-                let looked = lookup::attribution(Rc::clone(&thread), journal.reader(), number, at);
+                let looked =
+                    lookup::attribution(Rc::clone(&**thread), journal.reader(), number, at);
                 tokio::task::spawn_local(async move {
                     let _ = reply.send(looked.await);
                 });
             }
             Message::Change(step, reply) => {
-                let taken = change::take(Rc::clone(&thread), step);
+                let taken = change::take(Rc::clone(&**thread), step);
                 tokio::task::spawn_local(async move {
                     let _ = reply.send(taken.await);
                 });
             }
             Message::Adopt { adopted, reply } => {
-                let adopting = handover::adopt_here(Rc::clone(&thread), adopted);
+                let adopting = handover::adopt_here(Rc::clone(&**thread), adopted);
                 tokio::task::spawn_local(async move {
                     let _ = reply.send(adopting.await);
                 });
             }
-            Message::Look(look) => look::answer(&thread, look),
+            Message::LearnOwners { of, reply } => {
+                let (node, peers) = (Arc::clone(&thread.node), thread.peers.clone());
+                tokio::task::spawn_local(async move {
+                    handover::learn_from(&node, &peers, of).await;
+                    let _ = reply.send(());
+                });
+            }
+            Message::Pools(query) => {
+                // The time is the engine's too.
+                let now = thread.now();
+                pool_query::answer(thread.id, &thread.engine.borrow(), now, &thread.stats, query);
+            }
             // For shards of other nodes.
             Message::Post { .. } => {}
             Message::Stats(reply) => {
-                let _ = reply.send(stats(&thread, &journal));
+                let _ = reply.send(stats(&thread, &links, &journal));
             }
             Message::Ping(reply) => {
                 let _ = reply.send(thread.now());
@@ -63,7 +79,7 @@ pub(crate) async fn serve(
     }
 }
 
-fn stats(thread: &ShardThread, journal: &Journal) -> ShardStats {
+fn stats(thread: &HttpShard, links: &[Rc<Link>], journal: &Journal) -> ShardStats {
     let engine = thread.engine.borrow();
     let stored = journal.stats();
     let mut journals = thread.node.journals();
@@ -75,7 +91,7 @@ fn stats(thread: &ShardThread, journal: &Journal) -> ShardStats {
         counters: thread.stats.counters(),
         overflow: thread.stats.overflow_counts(),
         latency: thread.stats.latency(),
-        links: thread.links.iter().map(|link| link.stats()).collect(),
+        links: links.iter().map(|link| link.stats()).collect(),
         connections: thread.connections.count(),
         engine: engine.counts(),
         answers: engine.answers_remembered(),

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::disk::{JournalReader, ReadError};
-use crate::node::HistoryState;
 use crate::shard::ShardThread;
+use ringwell_driver::node::HistoryState;
 
 /// Groups that are read at once: some megabytes at most.
 const GROUPS_AT_ONCE: u64 = 64;

@@ -1,14 +1,14 @@
 //! SIGHUP: pools, web sites and management tokens of the configuration are read again while the node serves.
 
 use crate::change::{self, ChangeError};
-use crate::mesh::Peers;
-use crate::node::Node;
 use crate::run::Directories;
+use crate::server::Server;
 use crate::site;
+use ringwell_driver::queue::Peers;
 
 /// Reads the pools again. What cannot be read, or cannot be, leaves everything as it is, and says
 /// so in the log.
-pub(crate) async fn again(node: &Node, peers: &Peers, directories: &mut Directories) {
+pub(crate) async fn again(server: &Server, peers: &Peers, directories: &mut Directories) {
     let Some(reload) = &mut directories.reload else {
         match directories.reload_settings.as_mut().map(|reload| reload()) {
             Some(Ok(())) => tracing::info!(
@@ -23,13 +23,14 @@ pub(crate) async fn again(node: &Node, peers: &Peers, directories: &mut Director
         Ok(read) => read,
         Err(faults) => return refuse(&faults),
     };
+    let node = &server.node;
     let _one = node.changes.lock().await;
     match change::apply(node, peers, move |before| before.replace(read.pools())).await {
         Ok(next) => {
-            if let Err(error) = site::serve(node, sites) {
+            if let Err(error) = site::serve(server, sites) {
                 tracing::error!(%error, "SIGHUP: the web sites stay as they are");
             }
-            node.application.iter().for_each(|application| application.disown_all());
+            server.application.iter().for_each(|application| application.disown_all());
             tracing::info!(
                 version = next.version(),
                 ring_pools = next.pool_count(),

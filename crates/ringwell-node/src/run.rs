@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringwell_directory::{Config, Directory, Fault, Owners, Site};
+use ringwell_engine::Engine;
 use ringwell_journal::Durability;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -19,15 +20,18 @@ use crate::http::Who;
 use crate::listen::{Listener, Listeners};
 use crate::live::{Orders, carry_out};
 use crate::lock_watch::LockWatch;
-use crate::mesh::{Message, Peers, QUEUE_MESSAGES_MAX};
-use crate::node::{JournalState, Node, Phase};
+use crate::platform::Tokio;
 use crate::secure::Secure;
-use crate::shard::ShardThread;
+use crate::server::{Server, drills};
+use crate::shard::{HttpShard, ShardThread};
 use crate::start::{Believed, Started, start};
 use crate::{
     Membership, ServeError, application, descriptors, handover, http, keeping, link, messages,
     proof, reload, site, witness, writer,
 };
+use ringwell_driver::message::Message;
+use ringwell_driver::node::{JournalState, Node, Phase};
+use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 
 /// What the shards are told, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,8 +125,9 @@ pub fn serve(
     let (reports, told_by_shards) = mpsc::unbounded_channel();
     let mut reported = Reported { reports: told_by_shards, ended: 0 };
     let tells = Tells { routes, told, reports };
-    let Running { node, threads, listeners, links: _links, peers } =
+    let Running { server, threads, listeners, links: _links, peers } =
         start_threads(config, directory, (membership, owners), &settings, &tells)?;
+    let node = Arc::clone(&server.node);
     drop(tells);
     let runtime = current_thread()?;
     runtime.block_on(async {
@@ -140,14 +145,14 @@ pub fn serve(
                 "serving"
             );
             if let Some(orders) = directories.orders.take() {
-                tokio::spawn(carry_out(Arc::clone(&node), peers.clone(), orders));
+                tokio::spawn(carry_out(Arc::clone(&server), peers.clone(), orders));
             }
             on_ready(&listeners.addresses);
             loop {
                 tokio::select! {
                     name = signals.next() => {
                         if name == "SIGHUP" {
-                            reload::again(&node, &peers, &mut directories).await;
+                            reload::again(&server, &peers, &mut directories).await;
                             continue;
                         }
                         tracing::info!(signal = name, "draining");
@@ -191,7 +196,7 @@ fn place(
 
 /// The node's threads, and the sockets that are theirs.
 struct Running {
-    node: Arc<Node>,
+    server: Arc<Server>,
     threads: Vec<JoinHandle<Result<(), ServeError>>>,
     listeners: Listeners,
     links: Listeners,
@@ -215,6 +220,7 @@ fn start_threads(
     tells: &Tells,
 ) -> Result<Running, ServeError> {
     let believed = Believed::of(&config);
+    let (membership, tls) = membership.map(|it| (it.member, it.tls)).unzip();
     let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref())?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
     // A shard without pools is there for its history alone.
@@ -226,12 +232,12 @@ fn start_threads(
     }
     let link = membership.as_ref().map(|membership| membership.own().link.clone());
     let mut links = Listeners::bind(link.as_slice(), serving)?;
-    let mut node =
-        Node::new(config, directory, settings.durability, &shards, membership, (owners, begun));
-    site::serve(&node, node.config.sites.clone())
+    let opened = (owners, begun);
+    let node = Node::new(config, directory, settings.durability, &shards, membership, opened);
+    let node = Arc::new(node.with_drills(drills()));
+    let server = Arc::new(Server::new(&node, secure, tls.flatten()));
+    site::serve(&server, node.config.sites.clone())
         .map_err(|error| ServeError::Data { path: settings.data.clone(), error })?;
-    node.secure = secure;
-    let node = Arc::new(node);
     let mut peers = Peers::default();
     let mut queues = Vec::new();
     for shard in shards {
@@ -244,7 +250,7 @@ fn start_threads(
     let mut bound_links = links.shards.drain(..);
     for (started, queue) in started.into_iter().zip(queues) {
         let plan = ShardPlan {
-            node: Arc::clone(&node),
+            server: Arc::clone(&server),
             clock: clock.clone(),
             peers: peers.clone(),
             started,
@@ -258,7 +264,7 @@ fn start_threads(
         threads.push(spawn(plan)?);
     }
     drop((bound, bound_links));
-    Ok(Running { node, threads, listeners, links, peers })
+    Ok(Running { server, threads, listeners, links, peers })
 }
 
 /// What was restored from a copy is held, and the shards' journals say so: the next start need not
@@ -392,7 +398,7 @@ impl Signals {
 
 /// All that a shard's thread begins with.
 struct ShardPlan {
-    node: Arc<Node>,
+    server: Arc<Server>,
     clock: Clock,
     peers: Peers,
     started: Started,
@@ -423,7 +429,7 @@ fn spawn(plan: ShardPlan) -> Result<JoinHandle<Result<(), ServeError>>, ServeErr
 /// A shard's life on its thread.
 async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     let ShardPlan {
-        node,
+        server,
         clock,
         mut peers,
         started,
@@ -435,11 +441,12 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
         reports,
     } = plan;
     let Started { shard, engine, journal, flushed, lengthened } = started;
-    let ways = link::to_others(&node, shard, &mut peers);
-    let handle = Handle { node: Arc::clone(&node), peers: peers.clone(), clock: clock.clone() };
+    let ways = link::to_others(&server, shard, &mut peers);
+    let handle = Handle { server: Arc::clone(&server), peers: peers.clone(), clock: clock.clone() };
     let admin = routes(handle);
     let links_out = ways.iter().map(|way| Rc::clone(&way.link)).collect();
-    let thread = Rc::new(ShardThread::new(shard, node, engine, clock, peers, links_out));
+    let http = shard_of(server, shard, engine, &clock, peers);
+    let thread = Rc::clone(&*http);
     // Before anything asks for older history and so has it indexed.
     let unread = journal.reader().unread();
     let journal = Rc::new(journal);
@@ -453,30 +460,27 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     } else {
         save(&thread, &journal).await;
     }
-    tasks.spawn_local(messages::serve(Rc::clone(&thread), Rc::clone(&journal), queue));
+    tasks.spawn_local(messages::serve(Rc::clone(&http), links_out, Rc::clone(&journal), queue));
     tasks.spawn_local(keeping::run(Rc::clone(&thread), Rc::clone(&journal)));
     let reader = journal.reader();
     tasks.spawn_local(proof::history(Rc::clone(&thread), reader, unread));
-    tasks.spawn_local(keeping::sweep(Rc::clone(&thread)));
+    tasks.spawn_local(keeping::sweep(Rc::clone(&http)));
     if thread.node.shards().next() == Some(shard) {
-        tasks.spawn_local(site::sweep(Rc::clone(&thread)));
+        tasks.spawn_local(site::sweep(Rc::clone(&http)));
     }
     for way in ways {
         tasks.spawn_local(way.run());
     }
-    let mut accepting = accept(&thread, links, &Who::Nodes(tls_of(&thread)));
+    let mut accepting = accept(&http, links, &Who::Nodes(http.server.links.clone()));
     if thread.node.shards().next() == Some(shard) {
-        let (node, peers) = (Arc::clone(&thread.node), thread.peers.clone());
-        let away = witness::begin(&node, &peers).await;
-        tasks.spawn_local(go_on(node, peers, away));
-        tasks.spawn_local(application::renew(Rc::clone(&thread)));
+        begin_node(&http, &mut tasks).await;
     }
     let _ = reports.send(Report::Ready);
     tokio::select! {
         () = wait_until(&mut told, Course::Serve) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
     }
-    accepting.extend(accept(&thread, listeners, &Who::Clients(admin)));
+    accepting.extend(accept(&http, listeners, &Who::Clients(admin)));
     tokio::select! {
         () = wait_until(&mut told, Course::Drain) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
@@ -485,7 +489,7 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     // must see `/readyz`, or such an answer, before a connection ends that it relies on.
     tokio::time::sleep(thread.node.config.drain_pause).await;
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
-    drain(&thread).await;
+    drain(&http).await;
     if thread.node.shards().next() == Some(shard) {
         witness::end(&thread.node, &thread.peers).await;
     }
@@ -496,6 +500,28 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     tasks.shutdown().await;
     let is_closed = Rc::into_inner(journal).is_none_or(|journal| journal.close().is_ok());
     if is_saved && is_closed { Ok(()) } else { Err(ServeError::Unsaved { shard }) }
+}
+
+/// The shard with all that its thread shares.
+fn shard_of(
+    server: Arc<Server>,
+    shard: u16,
+    engine: Engine,
+    clock: &Clock,
+    peers: Peers,
+) -> Rc<HttpShard> {
+    let (node, clock) = (Arc::clone(&server.node), clock.shard_time());
+    let mut thread = ShardThread::new(shard, node, Tokio, engine, clock, peers);
+    thread.source = application::source(&server, &thread.peers);
+    Rc::new(HttpShard::new(Rc::new(thread), server))
+}
+
+/// Begins what one thread does for the whole node.
+async fn begin_node(http: &Rc<HttpShard>, tasks: &mut JoinSet<()>) {
+    let (node, peers) = (Arc::clone(&http.node), http.peers.clone());
+    let away = witness::begin(&node, &peers).await;
+    tasks.spawn_local(go_on(node, peers, away));
+    tasks.spawn_local(application::renew(Rc::clone(http)));
 }
 
 /// Returns when one of the shard's own tasks has panicked: the shard cannot go on without it.
@@ -515,12 +541,8 @@ async fn go_on(node: Arc<Node>, peers: Peers, away: Vec<u16>) {
     tokio::join!(told, handover::resume(node, peers));
 }
 
-fn tls_of(thread: &ShardThread) -> Option<link::tls::Tls> {
-    thread.node.membership.as_ref().and_then(Membership::tls).cloned()
-}
-
 fn accept(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     listeners: Vec<Listener>,
     who: &Who,
 ) -> Vec<tokio::task::JoinHandle<()>> {
@@ -535,7 +557,7 @@ async fn wait_until(told: &mut watch::Receiver<Course>, course: Course) {
 }
 
 /// Lets the open connections answer what they have begun.
-async fn drain(thread: &ShardThread) {
+async fn drain(thread: &HttpShard) {
     let until = Instant::now() + DRAIN_MAX;
     thread.connections.drain();
     while thread.connections.count() > 0 && Instant::now() < until {

@@ -12,13 +12,14 @@ use ringwell_engine::{Doubts, Engine, Recorded, Restore, lockout};
 use ringwell_journal::{Chunk, Durability, Recovered, Snapshot};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use crate::ServeError;
 use crate::clock::{Clock, WALL_APART_WARNED};
 use crate::disk::{
     self, Flushed, Identity, InlineJournal, Journal, OsFiles, ServedMap, ShardStore,
 };
-use crate::node::Begun;
 use crate::run::disk_settings;
-use crate::{Membership, ServeError};
+use ringwell_driver::membership::Membership;
+use ringwell_driver::node::Begun;
 
 /// A shard that can serve.
 pub(crate) struct Started {

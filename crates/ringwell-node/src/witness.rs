@@ -16,12 +16,15 @@ use ringwell_directory::{BucketHold, SHARDS_MAX};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::change::{ChangeError, Done, Step, ask};
+use crate::change::{ChangeError, ask};
 use crate::disk::{OsFiles, SeenJournals, ServedMap};
 use crate::handover::{self, to_its_end};
-use crate::link::JOURNALS;
-use crate::mesh::{Message, Peers};
-use crate::node::Node;
+use crate::server::Server;
+use ringwell_driver::Path;
+use ringwell_driver::message::Message;
+use ringwell_driver::message::{Done, Step};
+use ringwell_driver::node::Node;
+use ringwell_driver::queue::Peers;
 
 /// A node that does not answer a start by then is asked again while this one serves.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -49,8 +52,9 @@ pub(crate) struct Exchange {
 ///
 /// # Errors
 /// Why it cannot be remembered.
-pub(crate) async fn learn(node: &Node, said: Exchange) -> Result<Vec<JournalWord>, String> {
-    let mut seen = node.seen.lock().await;
+pub(crate) async fn learn(server: &Server, said: Exchange) -> Result<Vec<JournalWord>, String> {
+    let node = &server.node;
+    let mut seen = server.seen.lock().await;
     let data = node.config.data.clone();
     let known = match &*seen {
         Some(known) => known.clone(),
@@ -241,7 +245,7 @@ async fn say(peers: &Peers, other: u16, tips: &[JournalWord]) -> bool {
 async fn post(peers: &Peers, shard: u16, said: &Exchange) -> Option<Vec<JournalWord>> {
     let body = serde_json::to_vec(said).ok()?.into();
     let (reply, answer) = oneshot::channel();
-    if !peers.send(shard, Message::Post { path: JOURNALS, body, reply }) {
+    if !peers.send(shard, Message::Post { path: Path::Journals, body, reply }) {
         return None;
     }
     let answer = tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()?.ok()?;

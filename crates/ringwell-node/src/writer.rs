@@ -7,8 +7,8 @@ use ringwell_journal::Group;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::disk::{Flushed, Journal};
-use crate::node::JournalState;
 use crate::shard::ShardThread;
+use ringwell_driver::node::JournalState;
 
 /// Writes groups until the thread ends. While one is being stored the next one gathers.
 pub(crate) async fn run(

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use ringwell_directory::ClusterNode;
-use ringwell_node::{Handle, JournalState, LinkStats, Membership, Reason, ShardStats};
+use ringwell_node::{Handle, JournalState, LinkStats, Member, Reason, ShardStats};
 use serde::Serialize;
 
 use crate::problem::Problem;
@@ -75,7 +75,7 @@ pub(crate) async fn get(State(node): State<Handle>) -> Result<Json<Overview>, Pr
     }))
 }
 
-fn owners(node: &Handle, membership: &Membership) -> Vec<OfOwner> {
+fn owners(node: &Handle, membership: &Member) -> Vec<OfOwner> {
     let placement = node.directory().placement().clone();
     let of = |owner: &ClusterNode, shard: u16| OfOwner {
         shard,

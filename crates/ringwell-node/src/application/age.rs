@@ -14,10 +14,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::{Application, call};
-use crate::live::{self, PoolAsked};
-use crate::look::Look;
-use crate::mesh::Message;
-use crate::shard::ShardThread;
+use crate::live;
+use crate::shard::HttpShard;
+use ringwell_driver::message::Message;
+use ringwell_driver::pool_query::{PoolAsked, PoolQuery};
 
 /// Pools that are looked at in a round, and asked for at once.
 const POOLS_A_ROUND: usize = 64;
@@ -94,8 +94,8 @@ impl Application {
 }
 
 /// Keeps the pools that the application gave from getting old, until the thread ends.
-pub(crate) async fn renew(thread: Rc<ShardThread>) {
-    let Some(application) = thread.node.application.clone() else { return };
+pub(crate) async fn renew(thread: Rc<HttpShard>) {
+    let Some(application) = thread.server.application.clone() else { return };
     loop {
         let over = application.ages().over(Instant::now());
         if over.is_empty() {
@@ -106,7 +106,7 @@ pub(crate) async fn renew(thread: Rc<ShardThread>) {
     }
 }
 
-async fn renew_these(thread: &ShardThread, application: &Application, over: Vec<(PoolId, u32)>) {
+async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(PoolId, u32)>) {
     let asked = asked(thread, over.iter().map(|(pool, _)| *pool)).await;
     let is_unused = |(pool, before): &(PoolId, u32)| asked.get(pool).is_some_and(|n| n == before);
     // A shard counts what was asked of its own pools only: the nodes of a cluster ask again.
@@ -155,14 +155,14 @@ async fn renew_these(thread: &ShardThread, application: &Application, over: Vec<
     }
 }
 
-async fn take(thread: &ShardThread, put: Vec<RingPool>, removed: &[PoolId]) {
+async fn take(thread: &HttpShard, put: Vec<RingPool>, removed: &[PoolId]) {
     if let Err(trouble) = live::take(&thread.node, &thread.peers, put, removed).await {
         tracing::warn!(trouble, "the main application's ring pools stay as they were");
     }
 }
 
 /// How often each of `pools` was asked for, of those that shards of this node own.
-async fn asked(thread: &ShardThread, pools: impl Iterator<Item = PoolId>) -> HashMap<PoolId, u32> {
+async fn asked(thread: &HttpShard, pools: impl Iterator<Item = PoolId>) -> HashMap<PoolId, u32> {
     let mut by_shard = BTreeMap::<u16, Vec<_>>::new();
     let directory = thread.node.directory();
     for pool in pools {
@@ -174,7 +174,7 @@ async fn asked(thread: &ShardThread, pools: impl Iterator<Item = PoolId>) -> Has
     let mut asked = HashMap::new();
     for (shard, places) in by_shard {
         let (reply, answer) = oneshot::channel();
-        let look = Message::Look(Look::Asked { places, reply });
+        let look = Message::Pools(PoolQuery::Asked { places, reply });
         thread.peers.send_when_there_is_room(shard, look).await;
         let count = |of: PoolAsked| (of.pool, of.allocated.wrapping_add(of.exhausted));
         asked.extend(answer.await.unwrap_or_default().into_iter().map(count));

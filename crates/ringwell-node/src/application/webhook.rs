@@ -60,7 +60,7 @@ pub(crate) async fn push(
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<(), PushError> {
-    let application = handle.node.application.as_ref();
+    let application = handle.server.application.as_ref();
     let secret = application.and_then(|application| application.settings.webhook_secret.as_ref());
     let (Some(application), Some(secret)) = (application, secret) else {
         return Err(PushError::NotConfigured);
@@ -102,10 +102,10 @@ async fn carry_out(
     let changed = put.iter().map(RingPool::id).chain(removed.iter().copied());
     changed.for_each(|pool| application.forget(pool));
     // One that the configuration or a database has stays theirs.
-    let directory = handle.node.directory();
+    let directory = handle.node().directory();
     let is_given = |pool| application.has_given(pool) || directory.pool(pool).is_none();
     let given = put.as_ref().map(RingPool::id).filter(|pool| is_given(*pool));
-    live::take(&handle.node, &handle.peers, put.into_iter().collect(), removed).await?;
+    live::take(handle.node(), &handle.peers, put.into_iter().collect(), removed).await?;
     if let Some(pool) = given {
         application.gave(pool);
     }

@@ -8,16 +8,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use ringwell_core::Millis;
 use ringwell_directory::{Changes, Config, Directory, Placement, RingPool, demo_pools};
+use ringwell_driver::Platform;
 use ringwell_engine::Restore;
 use ringwell_journal::{Durability, Tip};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
-use crate::gather::Terms;
-use crate::mesh::{Message, Peers};
-use crate::node::{Begun, Node};
+use crate::platform::Tokio;
 use crate::shard::ShardThread;
+use ringwell_driver::batch::Terms;
+use ringwell_driver::message::Message;
+use ringwell_driver::node::{Begun, Node};
+use ringwell_driver::queue::Peers;
 
 mod counted;
 
@@ -45,7 +48,10 @@ fn shard_threads(
         let (engine, _) = Restore::new(specs, 0).finish(tip, Clock::start().now(), false);
         let node = Arc::clone(&node);
         let clock = Clock::start();
-        (Rc::new(ShardThread::new(id, node, engine, clock, peers.clone(), vec![])), queue)
+        (
+            Rc::new(ShardThread::new(id, node, Tokio, engine, clock.shard_time(), peers.clone())),
+            queue,
+        )
     };
     (0..shards).zip(queues).map(thread).collect()
 }
@@ -62,7 +68,7 @@ fn locked(thread: &ShardThread) -> usize {
 }
 
 fn soon(ms: u64) -> Terms {
-    Terms { retry: None, deadline: Instant::now() + Duration::from_millis(ms) }
+    Terms { retry: None, deadline: Tokio.moment() + Duration::from_millis(ms) }
 }
 
 fn run<T>(work: impl Future<Output = T>) -> T {

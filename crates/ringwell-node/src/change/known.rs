@@ -8,19 +8,11 @@ use ringwell_directory::{Directory, bucket};
 use ringwell_engine::Facts;
 use ringwell_journal::AnswerEntry;
 
-use super::{ChangeError, Done, Step, ask};
-use crate::mesh::Peers;
-use crate::node::Node;
+use ringwell_driver::message::{Done, Holds, Known, Step};
 
-/// What is known, and in which moment.
-#[derive(Debug)]
-pub(crate) struct Known {
-    /// The newest allocation of each number, in rising order.
-    pub(crate) numbers: Vec<Retired>,
-    /// What rows of batches that may be sent again would be answered.
-    pub(crate) answers: Vec<AnswerEntry>,
-    pub(crate) at: Millis,
-}
+use super::{ChangeError, ask};
+use ringwell_driver::node::Node;
+use ringwell_driver::queue::Peers;
 
 /// What the shards of this node know of numbers that the pools of `buckets` have in `directory`, or
 /// had. They must have left those pools.
@@ -59,9 +51,6 @@ pub(crate) async fn known_apart(
 /// What each shard has told.
 #[derive(Default)]
 struct Gathered(Vec<(Known, Holds)>);
-
-/// Until when each pool is, or was, held; `None`: all of them.
-type Holds = Vec<(Option<PoolId>, Millis)>;
 
 impl Gathered {
     fn settle(self, settle: impl FnOnce(Facts) -> (Vec<Retired>, Vec<AnswerEntry>)) -> Known {

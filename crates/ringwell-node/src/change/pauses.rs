@@ -23,10 +23,12 @@ use tokio::task::LocalSet;
 use super::take;
 use crate::clock::Clock;
 use crate::live;
-use crate::mesh::{Message, Peers};
-use crate::node::{Begun, Node};
+use crate::platform::Tokio;
 use crate::shard::ShardThread;
 use crate::start::spec;
+use ringwell_driver::message::Message;
+use ringwell_driver::node::{Begun, Node};
+use ringwell_driver::queue::Peers;
 
 const POOLS: &str = "RINGWELL_PAUSES_POOLS";
 const USUAL: u32 = 50_000;
@@ -95,7 +97,10 @@ fn shard_threads(pools: &[RingPool]) -> (Arc<Node>, Peers, Threads) {
         let tip = Tip::FIRST.raise_epoch();
         let (engine, _) = Restore::new(specs, 0).finish(tip, Clock::start().now(), false);
         let (node, peers) = (Arc::clone(&node), peers.clone());
-        (Rc::new(ShardThread::new(id, node, engine, Clock::start(), peers, vec![])), queue)
+        (
+            Rc::new(ShardThread::new(id, node, Tokio, engine, Clock::start().shard_time(), peers)),
+            queue,
+        )
     });
     let threads = threads.collect();
     (node, peers, threads)

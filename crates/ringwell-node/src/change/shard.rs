@@ -7,7 +7,8 @@ use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, Retired};
 use ringwell_directory::{BucketHolds, bucket};
 use ringwell_engine::Engine;
 
-use super::{Done, Known, Step};
+use ringwell_driver::message::{Done, Known, Step};
+
 use crate::shard::ShardThread;
 use crate::start::spec;
 

@@ -11,14 +11,18 @@ use ringwell_journal::AnswerEntry;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::words::{Adopted, Prepare, Prepared, Take, answer_word, hold_word, number_word};
 use super::{MoveError, digest, keep, learn_from, tell_all, use_owners};
-use crate::change::{ChangeError, Done, Known, Step, ask, known_apart};
+use crate::change::{ChangeError, ask, known_apart};
 use crate::disk::{Leaving, OsFiles, ServedMap};
 use crate::link::serve::frame_bytes_max;
-use crate::link::{ABANDON, ADOPT, PREPARE, TAKE};
-use crate::mesh::{Message, Peers};
-use crate::node::{Node, Phase};
+use ringwell_driver::Path;
+use ringwell_driver::message::Message;
+use ringwell_driver::message::{Done, Known, Step};
+use ringwell_driver::moves::{
+    Adopted, Prepare, Prepared, Take, answer_word, hold_word, number_word,
+};
+use ringwell_driver::node::{Node, Phase};
+use ringwell_driver::queue::Peers;
 
 /// Numbers, or answers, that travel at once: some 50 KB. Fewer if the next owner reads less.
 const PIECE: usize = 512;
@@ -65,7 +69,7 @@ pub(crate) async fn give(
         let not_taken = |reason| MoveError::NotTaken { shard: to, reason };
         let (version, digest) = (owners.version(), digest(&directory, &buckets));
         let prepare = Prepare { shard: to, version, buckets: buckets.clone(), digest };
-        let prepared = post(peers, to, PREPARE, &prepare).await.map_err(not_taken)?;
+        let prepared = post(peers, to, Path::Prepare, &prepare).await.map_err(not_taken)?;
         // An older release says nothing more than that it can.
         let prepared = serde_json::from_slice::<Prepared>(&prepared).ok();
         let body_bytes = prepared.map(|prepared| prepared.body_bytes);
@@ -256,7 +260,7 @@ async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<u
     };
     post_pieces(peers, leaving.to, limit, &answers, with).await?;
     let take = Take { version, buckets, holds: bucket_holds };
-    if let Err(reason) = post(peers, leaving.to, TAKE, &take).await {
+    if let Err(reason) = post(peers, leaving.to, Path::Take, &take).await {
         // Buckets may have moved on from there.
         learn_from(node, peers, leaving.to).await;
         return Err(reason);
@@ -286,7 +290,7 @@ async fn post_pieces<T>(
             most /= 2;
             continue;
         }
-        post_body(peers, to, ADOPT, body.into()).await?;
+        post_body(peers, to, Path::Adopt, body.into()).await?;
         rest = after;
     }
     Ok(())
@@ -319,7 +323,7 @@ pub(crate) async fn abort(node: &Arc<Node>, peers: &Peers) -> Result<Given, Move
     let (version, holds) = (owners.version(), Vec::new());
     let abandon = Take { version, buckets: back.clone(), holds };
     let not_back = |reason| MoveError::NotTakenBack { shard, reason };
-    post(peers, shard, ABANDON, &abandon).await.map_err(not_back)?;
+    post(peers, shard, Path::Abandon, &abandon).await.map_err(not_back)?;
     let _change = node.changes.lock().await;
     let mut owners = node.owners().ok_or(MoveError::NoCluster)?;
     for (bucket, owner) in &back {
@@ -346,19 +350,14 @@ async fn delivered(node: &Node) -> Result<(), String> {
 async fn post(
     peers: &Peers,
     shard: u16,
-    path: &'static str,
+    path: Path,
     what: &impl Serialize,
 ) -> Result<Bytes, String> {
     let body = serde_json::to_vec(what).map_err(|error| error.to_string())?.into();
     post_body(peers, shard, path, body).await
 }
 
-async fn post_body(
-    peers: &Peers,
-    shard: u16,
-    path: &'static str,
-    body: Bytes,
-) -> Result<Bytes, String> {
+async fn post_body(peers: &Peers, shard: u16, path: Path, body: Bytes) -> Result<Bytes, String> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Post { path, body, reply }).await {
         return Err("there is no way to it".to_owned());

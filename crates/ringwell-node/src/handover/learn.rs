@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::words::Told;
 use super::{to_its_end, use_owners};
-use crate::link::OWNERS;
-use crate::mesh::{Message, Peers};
-use crate::node::Node;
+use ringwell_driver::Path;
+use ringwell_driver::message::Message;
+use ringwell_driver::moves::OwnersCopy;
+use ringwell_driver::node::Node;
+use ringwell_driver::queue::Peers;
 
 /// A node that does not answer by then learns later, by rows that are refused.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -28,26 +29,26 @@ pub(crate) fn tell_all(node: &Arc<Node>, peers: &Peers) {
 /// Exchanges copies of the owners with the node of `shard`; says whether anything was new here.
 pub(crate) async fn learn_from(node: &Arc<Node>, peers: &Peers, shard: u16) -> bool {
     let Some(owners) = node.owners() else { return false };
-    let Ok(body) = serde_json::to_vec(&Told { owners }) else { return false };
+    let Ok(body) = serde_json::to_vec(&OwnersCopy { owners }) else { return false };
     let (reply, answer) = oneshot::channel();
-    if !peers.send(shard, Message::Post { path: OWNERS, body: body.into(), reply }) {
+    if !peers.send(shard, Message::Post { path: Path::Owners, body: body.into(), reply }) {
         return false;
     }
     let answer = tokio::time::timeout(PATIENCE, answer).await;
     let Ok(Ok(Ok(answer))) = answer else { return false };
-    match serde_json::from_slice::<Told>(&answer) {
+    match serde_json::from_slice::<OwnersCopy>(&answer) {
         Ok(told) => learn(node, peers, told).await,
         Err(_) => false,
     }
 }
 
 /// Takes over what another node knows better. A batch that waits for it may end before.
-pub(crate) async fn learn(node: &Arc<Node>, peers: &Peers, told: Told) -> bool {
+pub(crate) async fn learn(node: &Arc<Node>, peers: &Peers, told: OwnersCopy) -> bool {
     let (node, peers) = (Arc::clone(node), peers.clone());
     to_its_end(async move { learn_now(&node, &peers, &told).await }).await == Some(true)
 }
 
-async fn learn_now(node: &Node, peers: &Peers, told: &Told) -> bool {
+async fn learn_now(node: &Node, peers: &Peers, told: &OwnersCopy) -> bool {
     let _one = node.changes.lock().await;
     let Some(mut owners) = node.owners() else { return false };
     if !owners.learn(&told.owners, |shard| node.is_own(shard)) {

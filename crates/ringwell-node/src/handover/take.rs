@@ -7,13 +7,16 @@ use ringwell_core::{Millis, PoolId, Retired};
 use ringwell_engine::Engine;
 use tokio::sync::oneshot;
 
-use super::words::{Adopted, Prepare, Take, in_time_of, read_answer, read_hold, read_number};
 use super::{digest, keep, to_its_end, use_owners};
 use crate::change;
 use crate::disk::{OsFiles, ServedMap};
-use crate::mesh::{Message, Peers};
-use crate::node::{JournalState, Node, Phase};
 use crate::shard::ShardThread;
+use ringwell_driver::message::Message;
+use ringwell_driver::moves::{
+    Adopted, Prepare, Take, in_time_of, read_answer, read_hold, read_number,
+};
+use ringwell_driver::node::{JournalState, Node, Phase};
+use ringwell_driver::queue::Peers;
 
 /// Whether this node can take the buckets.
 ///

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,10 +20,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use ringwell_driver::membership::{Membership, Neighbour};
+use ringwell_driver::{Net, Path, Trouble};
+
 use super::tls::Tls;
-use crate::membership::{Membership, Neighbour};
-use crate::node::Node;
-use crate::stats::latency_histogram;
+use super::translate::JSON;
+use ringwell_driver::node::Node;
+use ringwell_driver::stats::latency_histogram;
 
 /// Requests that the window lets out, pings, and answers that are late: no link has more
 /// connections.
@@ -31,47 +35,14 @@ const CONNECTIONS_MAX: u32 = 32;
 /// The longest answer: 500 rows take less than a tenth of it.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
-pub(super) const ROWS: &str = "/link/v1/rows";
-pub(super) const UNANSWERED: &str = "/link/v1/unanswered";
-pub(super) const PING: &str = "/link/v1/ping";
-pub(super) const ATTRIBUTION: &str = "/link/v1/attribution";
-pub(super) const RELEASE: &str = "/link/v1/release";
-pub(crate) const PREPARE: &str = "/link/v1/prepare";
-pub(crate) const ADOPT: &str = "/link/v1/adopt";
-pub(crate) const TAKE: &str = "/link/v1/take";
-pub(crate) const ABANDON: &str = "/link/v1/abandon";
-pub(crate) const OWNERS: &str = "/link/v1/owners";
-pub(crate) const JOURNALS: &str = "/link/v1/journals";
-
 /// What the frames of the link protocol call themselves.
 pub(super) const FRAME: HeaderValue = HeaderValue::from_static("application/vnd.ringwell.link");
-
-/// Why a call brought no answer.
-#[derive(Debug)]
-pub(super) enum Trouble {
-    /// The other node said no.
-    Refused(StatusCode, String),
-    /// No connection, or one that broke.
-    Lost(String),
-}
-
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(status, reason) if reason.is_empty() => {
-                write!(f, "the other node answered {status}")
-            }
-            Self::Refused(_, reason) => write!(f, "the other node said: {reason}"),
-            Self::Lost(reason) => write!(f, "the other node cannot be reached: {reason}"),
-        }
-    }
-}
 
 type Connection = SendRequest<Full<Bytes>>;
 
 /// The connections of one link.
 #[derive(Debug)]
-pub(super) struct Calls {
+pub(crate) struct Calls {
     address: Listen,
     /// Of links over TCP, with the name that the other node's certificate must have.
     tls: Option<(Tls, ServerName<'static>)>,
@@ -84,18 +55,17 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    pub(super) fn new(node: &Arc<Node>, neighbour: &Neighbour) -> Self {
+    pub(super) fn new(node: &Arc<Node>, neighbour: &Neighbour, tls: Option<Tls>) -> Self {
         let secret = node.membership.as_ref().map(Membership::authorization);
         let mut authorization = secret
             .and_then(|secret| HeaderValue::from_maybe_shared(Bytes::from(secret)).ok())
             .unwrap_or(HeaderValue::from_static(""));
         authorization.set_sensitive(true);
-        let tls = node.membership.as_ref().and_then(Membership::tls);
         // `Membership::new` has seen to it that every name can be one.
         let name = ServerName::try_from(neighbour.node.clone()).ok();
         Self {
             address: neighbour.link.clone(),
-            tls: tls.cloned().zip(name),
+            tls: tls.zip(name),
             shard: neighbour.shard,
             authorization,
             idle: RefCell::default(),
@@ -109,15 +79,10 @@ impl Calls {
     ///
     /// # Errors
     /// [`Trouble`]; the connection is closed then.
-    pub(super) async fn post(
-        &self,
-        path: &'static str,
-        kind: HeaderValue,
-        body: Bytes,
-    ) -> Result<Bytes, Trouble> {
+    pub(super) async fn post(&self, path: Path, body: Bytes) -> Result<Bytes, Trouble> {
         let begun = Instant::now();
         let (mut connection, mut is_fresh) = self.connection().await?;
-        let mut request = self.request(path, kind, body);
+        let mut request = self.request(path, body);
         let response = loop {
             let sent = connection.try_send_request(request).await;
             match sent {
@@ -139,7 +104,7 @@ impl Calls {
         self.idle.borrow_mut().push(connection);
         if status != StatusCode::OK {
             let reason = String::from_utf8_lossy(&body).trim().to_owned();
-            return Err(Trouble::Refused(status, reason));
+            return Err(Trouble::Refused(status.as_u16(), reason));
         }
         let us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.latency.borrow_mut().saturating_record(us.max(1));
@@ -153,23 +118,23 @@ impl Calls {
     pub(super) async fn ping(&self) -> Result<(), Trouble> {
         let mut ping = Vec::new();
         frame::write_ping(&mut ping, self.shard);
-        let answer = self.post(PING, FRAME, ping.into()).await?;
+        let answer = self.post(Path::Ping, ping.into()).await?;
         frame::read_answer(&answer, 0).map(drop).map_err(lost)
     }
 
     /// Closes what is open and idle: the other side said what makes no sense.
-    pub(super) fn close(&self) {
+    pub(super) fn close_idle(&self) {
         self.idle.borrow_mut().clear();
     }
 
-    fn request(&self, path: &'static str, kind: HeaderValue, body: Bytes) -> Request<Full<Bytes>> {
+    fn request(&self, path: Path, body: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = hyper::Uri::from_static(path);
+        *request.uri_mut() = hyper::Uri::from_static(path.as_str());
         let headers = request.headers_mut();
         headers.insert(HOST, HeaderValue::from_static("ringwell"));
         headers.insert(AUTHORIZATION, self.authorization.clone());
-        headers.insert(CONTENT_TYPE, kind);
+        headers.insert(CONTENT_TYPE, if path.is_frame() { FRAME } else { JSON });
         request
     }
 
@@ -233,6 +198,25 @@ impl Calls {
 
     pub(super) fn latency(&self) -> Histogram<u64> {
         self.latency.borrow().clone()
+    }
+}
+
+/// The way to a shard of another node, over HTTP.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpNet(pub(super) Rc<Calls>);
+
+impl Net for HttpNet {
+    fn call(
+        &self,
+        path: Path,
+        body: Bytes,
+    ) -> impl Future<Output = Result<Bytes, Trouble>> + 'static {
+        let calls = Rc::clone(&self.0);
+        async move { calls.post(path, body).await }
+    }
+
+    fn close(&self) {
+        self.0.close_idle();
     }
 }
 

@@ -20,12 +20,17 @@ use std::time::{Duration, Instant};
 use ringwell_mesh::pacing::{Ending, Pacing, Window};
 use tokio::sync::mpsc;
 
-pub(crate) use self::call::{ABANDON, ADOPT, JOURNALS, OWNERS, PREPARE, TAKE};
-use self::call::{Calls, Trouble};
-use crate::membership::{Membership, Neighbour};
-use crate::mesh::{Message, PeerRows, Peers, QUEUE_MESSAGES_MAX};
-use crate::node::Node;
-use crate::stats::{Counter, LinkStats};
+use ringwell_driver::Trouble;
+use ringwell_driver::membership::{Membership, Neighbour};
+
+use self::call::Calls;
+pub(crate) use self::call::HttpNet;
+use self::tls::Tls;
+use crate::server::Server;
+use ringwell_driver::message::{Message, PeerRows};
+use ringwell_driver::node::Node;
+use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
+use ringwell_driver::stats::{Counter, LinkStats};
 
 /// The link of this thread to one shard of another node.
 #[derive(Debug)]
@@ -37,7 +42,7 @@ pub(crate) struct Link {
     /// Rows that wait for a place in the window, oldest first, by a number of their own.
     waiting: RefCell<VecDeque<(u64, PeerRows)>>,
     waited: Cell<u64>,
-    calls: Calls,
+    calls: HttpNet,
     is_pinging: Cell<bool>,
     origin: Instant,
     counts: Counts,
@@ -60,14 +65,15 @@ pub(crate) struct Way {
 }
 
 /// Makes the links of the thread of shard `caller`, and adds the ways to `peers`.
-pub(crate) fn to_others(node: &Arc<Node>, caller: u16, peers: &mut Peers) -> Vec<Way> {
+pub(crate) fn to_others(server: &Server, caller: u16, peers: &mut Peers) -> Vec<Way> {
+    let (node, tls) = (&server.node, server.links.as_ref());
     let others = node.membership.iter().flat_map(Membership::others);
     let way = |neighbour: Neighbour| {
         let (sender, queue) = mpsc::channel(QUEUE_MESSAGES_MAX);
         peers.add(neighbour.shard, sender);
         // The links of a node ping at different times, and a node's own as well.
         let seed = u64::from(caller) << 16 | u64::from(neighbour.shard);
-        Way { link: Rc::new(Link::new(node, neighbour, seed)), queue }
+        Way { link: Rc::new(Link::new(node, tls.cloned(), neighbour, seed)), queue }
     };
     others.map(way).collect()
 }
@@ -101,7 +107,8 @@ impl Way {
                 Message::Stats(_)
                 | Message::Ping(_)
                 | Message::Change(..)
-                | Message::Look(_)
+                | Message::Pools(_)
+                | Message::LearnOwners { .. }
                 | Message::Adopt { .. } => {}
             }
         }
@@ -109,7 +116,7 @@ impl Way {
 }
 
 impl Link {
-    fn new(node: &Arc<Node>, neighbour: Neighbour, seed: u64) -> Self {
+    fn new(node: &Arc<Node>, tls: Option<Tls>, neighbour: Neighbour, seed: u64) -> Self {
         let links = &node.config.links;
         let pacing = Pacing {
             deadline: links.deadline,
@@ -119,7 +126,7 @@ impl Link {
         };
         Self {
             node: Arc::clone(node),
-            calls: Calls::new(node, &neighbour),
+            calls: HttpNet(Rc::new(Calls::new(node, &neighbour, tls))),
             neighbour,
             pacing,
             window: RefCell::new(Window::new(pacing, seed)),
@@ -166,7 +173,7 @@ impl Link {
             tokio::time::sleep_until((self.origin + at).into()).await;
             self.window.borrow_mut().ping_sent(self.now());
             let begun = Instant::now();
-            let answer = tokio::time::timeout(self.pacing.deadline, self.calls.ping()).await;
+            let answer = tokio::time::timeout(self.pacing.deadline, self.calls.0.ping()).await;
             let ending = match answer {
                 Ok(Ok(())) => Ending::Answered,
                 Ok(Err(Trouble::Refused(..))) => Ending::Refused,
@@ -197,14 +204,14 @@ impl Link {
             waiting: window.waiting(),
             is_shut: window.is_shut(),
             last_ping: window.last_ping(),
-            connections: self.calls.open(),
-            connects: self.calls.connects(),
+            connections: self.calls.0.open(),
+            connects: self.calls.0.connects(),
             requests: self.counts.requests.get(),
             slow: self.counts.slow.get(),
             lost: self.counts.lost.get(),
             paced_rows: self.counts.paced_rows.get(),
             late_released: self.counts.late_released.get(),
-            latency: self.calls.latency(),
+            latency: self.calls.0.latency(),
         }
     }
 }

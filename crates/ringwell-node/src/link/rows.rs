@@ -13,11 +13,12 @@ use ringwell_mesh::frame;
 use ringwell_mesh::pacing::{Admission, Ending};
 
 use super::Link;
-use super::call::{FRAME, LATE_MAX, ROWS, Trouble, UNANSWERED};
+use super::call::LATE_MAX;
 use super::translate::{self, ReleaseJson};
-use crate::link::call::{ATTRIBUTION, RELEASE};
-use crate::mesh::{PeerAnswer, PeerRows, Unanswered};
-use crate::shard::unanswered;
+use crate::platform::Tokio;
+use ringwell_driver::message::{PeerAnswer, PeerRows, Unanswered};
+use ringwell_driver::shard::unanswered;
+use ringwell_driver::{Net, Path, Platform, Trouble};
 
 /// What must be left of a batch's time when the rows' answer is there: to join and to send it.
 const MARGIN: Duration = Duration::from_millis(5);
@@ -66,7 +67,7 @@ impl Link {
     pub(super) async fn ask(self: Rc<Self>, rows: PeerRows) {
         self.counts.requests.add(1);
         let begun = Instant::now();
-        let left = rows.deadline.saturating_duration_since(begun).saturating_sub(MARGIN);
+        let left = rows.deadline.since(Tokio.moment()).saturating_sub(MARGIN);
         let limit = self.pacing.deadline.min(left);
         if limit.is_zero() {
             let (now, took) = (self.now(), Duration::ZERO);
@@ -77,7 +78,7 @@ impl Link {
         let body = translate::ask(&self.node, self.neighbour.shard, &rows, limit);
         let link = Rc::clone(&self);
         let mut call: Pin<Box<dyn Future<Output = Answered>>> =
-            Box::pin(async move { link.calls.post(ROWS, FRAME, body).await });
+            Box::pin(link.calls.call(Path::Rows, body));
         let (answer, was_told_slow) = self.wait(&mut call, begun, limit).await;
         let took = begun.elapsed();
         // No verdict on the other: an answer that was there when a timer woke this thread late, or a
@@ -166,7 +167,7 @@ impl Link {
             numbers: numbers.iter().map(|unanswered| unanswered.number).collect(),
         };
         frame::write_unanswered(&mut body, &unanswered);
-        let post = self.calls.post(UNANSWERED, FRAME, body.into());
+        let post = self.calls.call(Path::Unanswered, body.into());
         if !matches!(tokio::time::timeout(LATE_MAX, post).await, Ok(Ok(_))) {
             let shard = self.neighbour.shard;
             tracing::debug!(shard, "numbers could not be given back: their lockouts run out");
@@ -180,7 +181,7 @@ impl Link {
         at: Moment,
     ) -> Result<Past, String> {
         let wanted = translate::AttributionJson::new(self.neighbour.shard, number, at);
-        self.manage(ATTRIBUTION, &wanted).await.map(translate::past_from_json)
+        self.manage(Path::Attribution, &wanted).await.map(translate::past_from_json)
     }
 
     /// Has a lockout ended.
@@ -190,12 +191,12 @@ impl Link {
         allocated_at: Option<Millis>,
     ) -> Result<bool, Refusal> {
         let wanted = ReleaseJson::new(self.neighbour.shard, number, allocated_at);
-        self.manage(RELEASE, &wanted).await.map_err(|_| Refusal::Unreachable)
+        self.manage(Path::Release, &wanted).await.map_err(|_| Refusal::Unreachable)
     }
 
     async fn manage<A: serde::de::DeserializeOwned>(
         &self,
-        path: &'static str,
+        path: Path,
         wanted: &impl serde::Serialize,
     ) -> Result<A, String> {
         let told = |error: &dyn std::fmt::Display| {
@@ -207,11 +208,11 @@ impl Link {
     }
 
     /// Posts JSON to the shard's node.
-    pub(super) async fn post(&self, path: &'static str, body: Bytes) -> Result<Bytes, String> {
+    pub(super) async fn post(&self, path: Path, body: Bytes) -> Result<Bytes, String> {
         let told = |error: &dyn std::fmt::Display| {
             format!("shard {} of node {}: {error}", self.neighbour.shard, self.neighbour.node)
         };
-        let post = self.calls.post(path, translate::JSON, body);
+        let post = self.calls.call(path, body);
         let answer = tokio::time::timeout(MANAGEMENT_MAX, post).await;
         answer.map_err(|_| told(&"no answer in time"))?.map_err(|error| told(&error))
     }

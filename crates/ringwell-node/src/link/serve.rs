@@ -4,7 +4,7 @@
 //! here as if it came from a stranger. Source: docs/spec/link.md.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -16,18 +16,17 @@ use ringwell_mesh::frame::{self, FrameError};
 use ringwell_wire::Span;
 use tokio::sync::oneshot;
 
-use super::call::{
-    ABANDON, ADOPT, ATTRIBUTION, FRAME, JOURNALS, OWNERS, PING, PREPARE, RELEASE, ROWS, TAKE,
-    UNANSWERED,
-};
+use ringwell_driver::{Path, Platform};
+
+use super::call::FRAME;
 use super::translate::{self, AttributionJson, ReleaseJson};
 use crate::clock::coarse_time;
 use crate::handover;
 use crate::http::{AnswerBody, close, read_frame};
-use crate::mesh::{Message, PeerRow, PeerRows, Unanswered};
-use crate::node::{Node, Phase};
-use crate::shard::ShardThread;
+use crate::shard::HttpShard;
 use crate::witness;
+use ringwell_driver::message::{Message, PeerRow, PeerRows, Unanswered};
+use ringwell_driver::node::{Node, Phase};
 
 /// What a row takes in a frame beside its parameters, at most.
 const ROW_BYTES: usize = 64;
@@ -44,7 +43,7 @@ pub(crate) fn frame_bytes_max(node: &Node) -> usize {
 
 /// Answers a request of another node.
 pub(crate) async fn answer(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     request: Request<Incoming>,
 ) -> Response<AnswerBody> {
     match dispatch(thread, request).await {
@@ -80,7 +79,7 @@ pub(crate) async fn answer(
 type Refused = (StatusCode, String);
 
 async fn dispatch(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     request: Request<Incoming>,
 ) -> Result<(HeaderValue, Vec<u8>), Refused> {
     let refused = |status, reason: &str| Err((status, reason.to_owned()));
@@ -92,24 +91,35 @@ async fn dispatch(
     if head.method != Method::POST {
         return refused(StatusCode::METHOD_NOT_ALLOWED, "links use POST only");
     }
-    let limit = match head.uri.path() {
-        PREPARE | ADOPT | TAKE | ABANDON | OWNERS | JOURNALS => JSON_BYTES_MAX,
+    let path = Path::parse(head.uri.path());
+    let limit = match path {
+        Some(
+            Path::Prepare
+            | Path::Adopt
+            | Path::Take
+            | Path::Abandon
+            | Path::Owners
+            | Path::Journals,
+        ) => JSON_BYTES_MAX,
         _ => frame_bytes_max(&thread.node),
     };
     let body = read_frame(thread, body, limit).await;
     let body = body.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
-    match head.uri.path() {
-        ROWS => rows(thread, body).await.map(|body| (FRAME, body)),
-        UNANSWERED => unanswered(thread, &body).map(|body| (FRAME, body)),
-        PING => ping(thread, &body).await.map(|body| (FRAME, body)),
-        ATTRIBUTION => attribution(thread, &body).await.map(|body| (translate::JSON, body)),
-        RELEASE => release(thread, &body).await.map(|body| (translate::JSON, body)),
-        PREPARE | ADOPT | TAKE | ABANDON | OWNERS => {
-            moves(thread, head.uri.path(), &body).await.map(|body| (translate::JSON, body))
+    let Some(path) = path else {
+        return refused(StatusCode::NOT_FOUND, "there is nothing at this path of a link");
+    };
+    let answer = match path {
+        Path::Rows => rows(thread, body).await,
+        Path::Unanswered => unanswered(thread, &body),
+        Path::Ping => ping(thread, &body).await,
+        Path::Attribution => attribution(thread, &body).await,
+        Path::Release => release(thread, &body).await,
+        Path::Prepare | Path::Adopt | Path::Take | Path::Abandon | Path::Owners => {
+            moves(thread, path, &body).await
         }
-        JOURNALS => journals(thread, &body).await.map(|body| (translate::JSON, body)),
-        _ => refused(StatusCode::NOT_FOUND, "there is nothing at this path of a link"),
-    }
+        Path::Journals => journals(thread, &body).await,
+    };
+    Ok((if path.is_frame() { FRAME } else { translate::JSON }, answer?))
 }
 
 fn is_of_the_cluster(node: &Node, presented: &[u8]) -> bool {
@@ -119,10 +129,10 @@ fn is_of_the_cluster(node: &Node, presented: &[u8]) -> bool {
 }
 
 /// Serves rows of a batch that another node took in.
-async fn rows(thread: &Rc<ShardThread>, body: Bytes) -> Result<Vec<u8>, Refused> {
+async fn rows(thread: &Rc<HttpShard>, body: Bytes) -> Result<Vec<u8>, Refused> {
     let limits = frame::Limits { rows_max: thread.node.config.limits.rows, ..Default::default() };
     let (ask, read) = frame::read_ask(&body, &limits).map_err(|error| malformed(&error))?;
-    let deadline = Instant::now() + Duration::from_millis(ask.remaining_ms.into());
+    let deadline = thread.platform.moment() + Duration::from_millis(ask.remaining_ms.into());
     check_shard(&thread.node, ask.shard)?;
     check_phase(&thread.node)?;
     let mut outcomes = vec![Outcome::Refused(Refusal::Moved); read.len()];
@@ -145,8 +155,8 @@ async fn rows(thread: &Rc<ShardThread>, body: Bytes) -> Result<Vec<u8>, Refused>
         if !thread.peers.send(ask.shard, Message::Rows(rows)) {
             missing = Refusal::Busy;
         }
-        let answer = tokio::time::timeout_at(deadline.into(), answer).await;
-        let answer = answer.ok().and_then(Result::ok);
+        let answer = thread.platform.by(deadline, answer).await;
+        let answer = answer.and_then(Result::ok);
         at = answer.as_ref().map_or(at, |answer| answer.at);
         let mut answered = answer.into_iter().flat_map(|answer| answer.outcomes);
         for place in places {
@@ -161,7 +171,7 @@ async fn rows(thread: &Rc<ShardThread>, body: Bytes) -> Result<Vec<u8>, Refused>
 }
 
 /// Releases numbers that no client has seen.
-fn unanswered(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
+fn unanswered(thread: &HttpShard, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let limits = frame::Limits { rows_max: thread.node.config.limits.rows, ..Default::default() };
     let unseen = frame::read_unanswered(body, &limits).map_err(|error| malformed(&error))?;
     check_shard(&thread.node, unseen.shard)?;
@@ -175,7 +185,7 @@ fn unanswered(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
 }
 
 /// Answers when the shard's own queue has come to it.
-async fn ping(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
+async fn ping(thread: &HttpShard, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let shard = frame::read_ping(body).map_err(|error| malformed(&error))?;
     check_shard(&thread.node, shard)?;
     check_phase(&thread.node)?;
@@ -188,7 +198,7 @@ async fn ping(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
     Ok(out)
 }
 
-async fn attribution(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
+async fn attribution(thread: &HttpShard, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let wanted: AttributionJson = serde_json::from_slice(body).map_err(|error| unread(&error))?;
     check_shard(&thread.node, wanted.shard)?;
     let (number, at) = wanted.wanted().ok_or_else(|| unread(&"not a number"))?;
@@ -201,7 +211,7 @@ async fn attribution(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refus
     serde_json::to_vec(&translate::past_to_json(past)).map_err(|error| unread(&error))
 }
 
-async fn release(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
+async fn release(thread: &HttpShard, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let wanted: ReleaseJson = serde_json::from_slice(body).map_err(|error| unread(&error))?;
     check_shard(&thread.node, wanted.shard)?;
     let (number, allocated_at) = wanted.wanted().ok_or_else(|| unread(&"not a number"))?;
@@ -214,31 +224,32 @@ async fn release(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> 
 }
 
 /// What has to do with buckets that move.
-async fn moves(thread: &ShardThread, path: &str, body: &[u8]) -> Result<Vec<u8>, Refused> {
+async fn moves(thread: &HttpShard, path: Path, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let (node, peers) = (&thread.node, &thread.peers);
     let done = match path {
-        PREPARE => {
+        Path::Prepare => {
             let wanted = read_json(body)?;
             let prepared = handover::prepare(node, &wanted);
             prepared.map_err(|reason| (StatusCode::CONFLICT, reason))?;
-            let prepared = handover::Prepared { body_bytes: JSON_BYTES_MAX };
+            let prepared = ringwell_driver::moves::Prepared { body_bytes: JSON_BYTES_MAX };
             return serde_json::to_vec(&prepared).map_err(|error| unread(&error));
         }
-        ADOPT => handover::adopt(peers, read_json(body)?).await,
-        TAKE => handover::take(node, peers, read_json(body)?).await,
-        ABANDON => handover::abandon(node, peers, read_json(body)?).await,
+        Path::Adopt => handover::adopt(peers, read_json(body)?).await,
+        Path::Take => handover::take(node, peers, read_json(body)?).await,
+        Path::Abandon => handover::abandon(node, peers, read_json(body)?).await,
         _ => {
             handover::learn(node, peers, read_json(body)?).await;
             let owners = node.owners().ok_or_else(|| unread(&"no node of a cluster"))?;
-            return serde_json::to_vec(&handover::Told { owners }).map_err(|error| unread(&error));
+            return serde_json::to_vec(&ringwell_driver::moves::OwnersCopy { owners })
+                .map_err(|error| unread(&error));
         }
     };
     done.map(|()| b"true".to_vec()).map_err(|reason| (StatusCode::CONFLICT, reason))
 }
 
 /// Says what is known of another node's journals, and remembers what it says of them.
-async fn journals(thread: &ShardThread, body: &[u8]) -> Result<Vec<u8>, Refused> {
-    let known = witness::learn(&thread.node, read_json(body)?).await;
+async fn journals(thread: &HttpShard, body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let known = witness::learn(&thread.server, read_json(body)?).await;
     let known = known.map_err(|reason| (StatusCode::CONFLICT, reason))?;
     serde_json::to_vec(&known).map_err(|error| unread(&error))
 }

@@ -9,8 +9,8 @@ use ringwell_engine::{Held, Missing, Moment, Outcome, Past, Refusal};
 use ringwell_mesh::frame::{self, FrameError, RowAnswer};
 use serde::{Deserialize, Serialize};
 
-use crate::mesh::{PeerAnswer, PeerRows};
-use crate::node::Node;
+use ringwell_driver::message::{PeerAnswer, PeerRows};
+use ringwell_driver::node::Node;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -22,7 +22,7 @@ pub(super) fn ask(node: &Node, shard: u16, rows: &PeerRows, limit: Duration) -> 
         map_version: map_version(node),
         retry: rows.retry,
     };
-    let row = |row: &crate::mesh::PeerRow| frame::AskRow {
+    let row = |row: &ringwell_driver::message::PeerRow| frame::AskRow {
         pool: row.id,
         row: row.row,
         params: row.params.map(|span| span.of(&rows.text)),

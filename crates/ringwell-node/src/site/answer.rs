@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +10,9 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use ringwell_core::Millis;
 use ringwell_directory::{Consent, Site};
-use ringwell_engine::Outcome as RowOutcome;
+use ringwell_driver::Platform;
+use ringwell_driver::batch::{self, Answered, Terms};
+use ringwell_driver::stats::Kind;
 use ringwell_wire::Answer;
 use subtle::ConstantTimeEq;
 
@@ -20,11 +21,8 @@ use super::token::Visitor;
 use super::visit::{Numbers, SwapJson, Visit};
 use super::{EDGE_KEY, Outcome, SiteEntry, is_program, nothing, refused, text};
 use crate::api::whole;
-use crate::bulk;
-use crate::gather::{InFlight, Terms, leave_together};
 use crate::http::AnswerBody;
-use crate::rows::Plan;
-use crate::shard::ShardThread;
+use crate::shard::HttpShard;
 
 /// Seconds between two signs of life of a page.
 const BEAT_S: u64 = 60;
@@ -46,12 +44,12 @@ struct Given {
 
 /// Numbers for a visitor who is new or comes back.
 pub(super) async fn numbers(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
     visit: &Visit,
     address: Option<IpAddr>,
 ) -> Response<AnswerBody> {
-    let (sites, site) = (&thread.node.sites, &entry.site);
+    let (sites, site) = (&thread.server.sites, &entry.site);
     if site.consent == Consent::Required && visit.params.is_none() {
         entry.count(Outcome::Refused);
         return nothing();
@@ -84,12 +82,12 @@ pub(super) async fn numbers(
 
 /// A sign of life: the visitor's numbers stay theirs for another lifetime.
 pub(super) async fn beat(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
     visit: &Visit,
     outcome: Outcome,
 ) -> Response<AnswerBody> {
-    let (sites, site) = (&thread.node.sites, &entry.site);
+    let (sites, site) = (&thread.server.sites, &entry.site);
     let (Some(visitor), Some(lease)) = (visit.visitor.as_deref(), visit.lease.as_deref()) else {
         entry.count(Outcome::Refused);
         return refused(403, "a visitor with a lease sends both");
@@ -113,7 +111,7 @@ pub(super) async fn beat(
 
 /// `GET /site/v1/number?site=`: for a server that swaps the number itself. Answers by headers.
 pub(super) async fn edge(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     query: &str,
     headers: &HeaderMap,
     address: Option<IpAddr>,
@@ -141,7 +139,7 @@ pub(super) async fn edge(
         params: (site.consent != Consent::Cookieless).then(Default::default),
         ..Visit::default()
     };
-    let sites = &thread.node.sites;
+    let sites = &thread.server.sites;
     let known = visit.visitor.as_deref().and_then(|text| sites.signer().visitor(&site.key, text));
     let limits = (1, site.leases_per_minute);
     let is_limited = known.is_none()
@@ -176,8 +174,8 @@ fn new_visitor() -> Option<Visitor> {
     crate::disk::random().ok().map(Visitor)
 }
 
-fn said(thread: &ShardThread, site: &Site, visitor: Visitor, given: Given) -> Numbers {
-    let signer = thread.node.sites.signer();
+fn said(thread: &HttpShard, site: &Site, visitor: Visitor, given: Given) -> Numbers {
+    let signer = thread.server.sites.signer();
     let lease = given.until.map(|(until, _)| signer.lease_text(&site.key, visitor, until));
     Numbers {
         visitor: Some(signer.visitor_text(&site.key, visitor)),
@@ -197,7 +195,7 @@ fn json(numbers: &Numbers) -> Response<AnswerBody> {
 
 /// Asks the site's pools for the visitor's numbers, as a client of the bulk API would.
 async fn allocate(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     site: &Site,
     visitor: Visitor,
     params: &str,
@@ -224,41 +222,33 @@ async fn allocate(
         }
     }
     body.push_str("]}");
-    let terms = Terms { retry: None, deadline: Instant::now() + thread.node.config.deadline };
-    let mut flight = InFlight::new(thread);
-    flight.job().batch.parse(body.into(), &thread.node.wire_limits).ok()?;
-    thread.wait_for_room(terms.deadline).await;
-    let started = catch_unwind(AssertUnwindSafe(|| {
-        flight.job().plan(thread);
-        flight.start(&terms);
-    }));
-    if let Err(panic) = started {
-        thread.report_panic(&panic);
-        return None;
-    }
-    let has_waited = flight.finish(&terms).await;
-    let given = read(thread, site, &mut flight, lifetime);
-    flight.answered();
-    leave_together(has_waited).await;
+    let deadline = thread.platform.moment() + thread.node.config.deadline;
+    let terms = Terms { retry: None, deadline };
+    let limits = &thread.node.wire_limits;
+    let fill = |batch: &mut ringwell_wire::Batch| batch.parse(body.into(), limits);
+    let render = |answered: &Answered<'_>| read(answered, site, || thread.now(), lifetime);
+    let given = batch::answer(thread, Kind::Page, &terms, fill, render).await.ok()??;
     (!given.swaps.is_empty()).then_some(given)
 }
 
-fn read(thread: &Rc<ShardThread>, site: &Site, flight: &mut InFlight, lifetime: u64) -> Given {
+/// `None`: the batch failed.
+fn read(
+    answered: &Answered<'_>,
+    site: &Site,
+    now: impl Fn() -> Millis,
+    lifetime: u64,
+) -> Option<Given> {
+    if answered.is_failed() {
+        return None;
+    }
     let mut given = Given { swaps: Vec::new(), new: Vec::new(), until: None };
     for (row, swap) in site.swaps.iter().enumerate() {
-        let allocated_at = flight.allocated_at(row);
-        let job = flight.job();
-        let (plan, outcome) = (job.plans[row], job.outcomes[row]);
-        if let (RowOutcome::Allocated { number }, Some(at)) = (outcome, allocated_at) {
-            given.new.push((number, at));
-        }
-        let directory = thread.directory();
-        let answer = bulk::row_answer(thread, &directory, &job.batch.rows()[row], &plan, outcome);
-        let Answer::Number { number, overflow, .. } = answer else { continue };
-        if !overflow && matches!(plan, Plan::Allocate(_)) {
-            given.until = Some((Millis(thread.now().0.saturating_add(lifetime)), lifetime / 1000));
+        given.new.extend(answered.new_number(row));
+        let Answer::Number { number, overflow, .. } = answered.row(row) else { continue };
+        if !overflow {
+            given.until = Some((Millis(now().0.saturating_add(lifetime)), lifetime / 1000));
         }
         given.swaps.push(SwapJson::new(&swap.number, &number.to_string()));
     }
-    given
+    Some(given)
 }

@@ -31,9 +31,10 @@ use self::token::Signer;
 use self::visit::{BODY_BYTES_MAX, Visit};
 use crate::api::whole;
 use crate::http::{AnswerBody, read_within, time_headers, values};
-use crate::mesh::Message;
-use crate::node::Node;
-use crate::shard::ShardThread;
+use crate::server::Server;
+use crate::shard::HttpShard;
+use ringwell_driver::message::Message;
+use ringwell_driver::node::Node;
 
 const PREFIX: &str = "/site/v1/";
 /// How often numbers whose visitors have shown no sign of life are looked for.
@@ -152,13 +153,13 @@ impl SiteEntry {
 ///
 /// # Errors
 /// If the secret of visitors' texts cannot be read or made; then the sites stay as they are.
-pub(crate) fn serve(node: &Node, sites: Vec<Site>) -> io::Result<()> {
-    if !sites.is_empty() && node.sites.signer.get().is_none() {
-        let made = signer(node)?;
+pub(crate) fn serve(server: &Server, sites: Vec<Site>) -> io::Result<()> {
+    if !sites.is_empty() && server.sites.signer.get().is_none() {
+        let made = signer(&server.node)?;
         // If two threads come here at once, both have read the same secret.
-        node.sites.signer.get_or_init(|| made);
+        server.sites.signer.get_or_init(|| made);
     }
-    node.sites.replace(sites);
+    server.sites.replace(sites);
     Ok(())
 }
 
@@ -175,10 +176,10 @@ fn signer(node: &Node) -> io::Result<Signer> {
 }
 
 /// Releases numbers whose visitors have shown no sign of life, until the task is ended.
-pub(crate) async fn sweep(thread: Rc<ShardThread>) {
+pub(crate) async fn sweep(thread: Rc<HttpShard>) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
-        let ended = thread.node.sites.leases().ended(Instant::now());
+        let ended = thread.server.sites.leases().ended(Instant::now());
         for (number, allocated_at) in ended {
             let directory = thread.node.directory();
             let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
@@ -199,13 +200,13 @@ pub(crate) fn is_for(path: &str) -> bool {
 
 /// Answers a page. `address` is the client's.
 pub(crate) async fn answer(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     request: Request<Incoming>,
     address: Option<IpAddr>,
 ) -> Response<AnswerBody> {
     let (head, body) = request.into_parts();
     let started = Instant::now();
-    let room = thread.node.bodies.room();
+    let room = thread.server.bodies.room();
     let mut response = match (&head.method, head.uri.path()) {
         (&Method::GET | &Method::HEAD, path) if script::is_at(path) => script::answer(path),
         (&Method::OPTIONS, _) => preflight(thread, &head.headers),
@@ -227,7 +228,7 @@ pub(crate) async fn answer(
 }
 
 async fn post(
-    thread: &Rc<ShardThread>,
+    thread: &Rc<HttpShard>,
     path: &str,
     visit: &Visit,
     headers: &HeaderMap,
@@ -256,8 +257,8 @@ async fn post(
 }
 
 /// The site of a key.
-fn site(thread: &ShardThread, key: &str) -> Option<Arc<SiteEntry>> {
-    thread.node.sites.table().get(key).cloned()
+fn site(thread: &HttpShard, key: &str) -> Option<Arc<SiteEntry>> {
+    thread.server.sites.table().get(key).cloned()
 }
 
 /// The request's origin, if it is one of the site's. A browser sends one with every POST.
@@ -287,8 +288,8 @@ fn is_program(headers: &HeaderMap) -> bool {
 }
 
 /// Says what pages of some site may send. Which site is asked is not known yet.
-fn preflight(thread: &ShardThread, headers: &HeaderMap) -> Response<AnswerBody> {
-    let sites = thread.node.sites.table();
+fn preflight(thread: &HttpShard, headers: &HeaderMap) -> Response<AnswerBody> {
+    let sites = thread.server.sites.table();
     let Some(origin) = sites.values().find_map(|entry| origin(&entry.site, headers)) else {
         return refused(403, "pages of this origin may not ask: see origins of the site");
     };

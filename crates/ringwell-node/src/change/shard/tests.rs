@@ -9,8 +9,9 @@ use tokio::task::LocalSet;
 
 use super::*;
 use crate::clock::Clock;
-use crate::mesh::Peers;
-use crate::node::{Begun, Node};
+use crate::platform::Tokio;
+use ringwell_driver::node::{Begun, Node};
+use ringwell_driver::queue::Peers;
 
 /// A shard that remembers so many answers, and knows so many numbers that it has no more.
 fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
@@ -38,7 +39,14 @@ fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
         let (pool, visitor) = (PoolId(1), None);
         engine.adopt_unrecorded(&Retired { slot, local_at: Millis(1), pool, visitor });
     }
-    Rc::new(ShardThread::new(0, Arc::new(node), engine, clock, Peers::default(), vec![]))
+    Rc::new(ShardThread::new(
+        0,
+        Arc::new(node),
+        Tokio,
+        engine,
+        clock.shard_time(),
+        Peers::default(),
+    ))
 }
 
 /// Takes the step, and says how often others had their turn meanwhile.

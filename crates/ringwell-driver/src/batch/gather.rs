@@ -8,26 +8,28 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use ringwell_core::{Millis, PoolId};
 use ringwell_directory::Directory;
-use ringwell_engine::{Outcome, Refusal};
+use ringwell_engine::{Engine, Outcome, Refusal};
 use ringwell_wire::{Ask as WireAsk, Row};
 use tokio::sync::oneshot;
 
-use crate::mesh::{Message, PeerAnswer, PeerRow, PeerRows, Unanswered};
+use crate::canary::{Bug, planted};
+use crate::message::{Message, PeerAnswer, PeerRow, PeerRows, Unanswered};
+use crate::platform::{Moment, Platform};
+use crate::queue::Peers;
 use crate::rows::{self, Owner, Plan, Planned, is_promise, visitor_id};
-use crate::shard::ShardThread;
+use crate::shard::Shard;
 
 /// Room for one batch's rows, used again by the next.
 #[derive(Debug, Default)]
-pub(crate) struct Job {
-    pub(crate) batch: ringwell_wire::Batch,
-    pub(crate) plans: Vec<Plan>,
+pub struct Job {
+    pub(super) batch: ringwell_wire::Batch,
+    pub(super) plans: Vec<Plan>,
     /// Row for row; what no owner has answered yet is late.
-    pub(crate) outcomes: Vec<Outcome>,
+    pub(super) outcomes: Vec<Outcome>,
     remote: Vec<Remote>,
     /// Rows of pools that the directory does not have, while somebody else may know them.
     unknown: Vec<u16>,
@@ -44,91 +46,96 @@ struct Remote {
 }
 
 /// A batch that is being answered. Dropped before [`InFlight::answered`], it releases its numbers.
-#[derive(Debug)]
-pub(crate) struct InFlight {
-    thread: Rc<ShardThread>,
+pub(super) struct InFlight<P: Platform> {
+    shard: Rc<Shard<P>>,
     job: Option<Job>,
+    /// When this shard served its rows.
     now: Millis,
     is_answered: bool,
 }
 
-/// What distinguishes this batch from others with the same rows.
+/// Terms on which a batch is answered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub(crate) retry: Option<[u8; 16]>,
-    pub(crate) deadline: Instant,
+pub struct Terms {
+    /// Digest of a batch that may be sent again: see [`rows::batch_digest`].
+    pub retry: Option<[u8; 16]>,
+    /// What is missing then becomes overflow.
+    pub deadline: Moment,
 }
 
-impl InFlight {
-    pub(crate) fn new(thread: &Rc<ShardThread>) -> Self {
-        let job = thread.take_job();
-        let thread = Rc::clone(thread);
-        Self { thread, job: Some(job), now: Millis::ZERO, is_answered: false }
+impl<P: Platform> InFlight<P> {
+    pub(super) fn new(shard: &Rc<Shard<P>>) -> Self {
+        let job = shard.take_job();
+        let shard = Rc::clone(shard);
+        Self { shard, job: Some(job), now: Millis::ZERO, is_answered: false }
     }
 
     /// The rows. There is a job from `new` to the drop.
-    #[allow(clippy::expect_used, reason = "the option is emptied by drop alone")]
-    pub(crate) fn job(&mut self) -> &mut Job {
+    #[expect(clippy::expect_used, reason = "the option is emptied by drop alone")]
+    pub(super) fn job(&mut self) -> &mut Job {
         self.job.as_mut().expect("a batch in flight has a job")
     }
 
     /// Asks every owner for its rows.
-    pub(crate) fn start(&mut self, terms: &Terms) {
-        let thread = Rc::clone(&self.thread);
+    pub(super) fn start(&mut self, terms: &Terms) {
+        let shard = Rc::clone(&self.shard);
         let job = self.job();
         job.outcomes.resize(job.plans.len(), Outcome::Refused(Refusal::Late));
-        if thread.peers.are_several() {
-            ask_others(&thread, job, terms);
+        if shard.peers.are_several() {
+            let shards = shard.directory().shards();
+            job.ask_others(&shard.peers, shard.id, shards, terms);
         }
         // Before anything is handed out: should this fail, it is released as of this time.
-        self.now = thread.now();
+        self.now = shard.now();
         let now = self.now;
-        serve_own(&thread, self.job(), now, terms);
+        self.job().serve_own(&mut shard.engine.borrow_mut(), shard.id, now, terms);
+        shard.commit_soon();
     }
 
     /// Waits until all rows are answered and durable, or the deadline has passed; says whether there
     /// was anything to wait for. What is later than that by [`rows::LATE_MAX`] becomes overflow: a timer
     /// says nothing of what was ready before it was looked at.
-    pub(crate) async fn finish(&mut self, terms: &Terms) -> bool {
+    pub(super) async fn finish(&mut self, terms: &Terms) -> bool {
         let has_waited = self.wait(terms).await;
-        if Instant::now() > terms.deadline + rows::LATE_MAX {
+        if self.shard.platform.moment() > terms.deadline + rows::LATE_MAX {
             self.give_up_all();
         }
         has_waited
     }
 
     async fn wait(&mut self, terms: &Terms) -> bool {
-        let thread = Rc::clone(&self.thread);
-        let group = thread.engine.borrow().newest_group();
-        let waits_for_journal = self.has_own_promise(terms) && thread.commit.durable() < group;
+        let shard = Rc::clone(&self.shard);
+        let group = shard.engine.borrow().newest_group();
+        let waits_for_journal = self.has_own_promise(terms)
+            && shard.commit.durable() < group
+            && !planted(Bug::ReplyBeforeFlush);
         let has_unknown = !self.job().unknown.is_empty();
         let has_others = !self.job().remote.is_empty() || self.job().has_moved();
         if !waits_for_journal && !has_others && !has_unknown {
             return false;
         }
         let mut journal = if waits_for_journal { Err(Refusal::Late) } else { Ok(()) };
-        let deadline = tokio::time::Instant::from_std(terms.deadline);
         let stored = async {
             if waits_for_journal {
-                journal = thread.commit.wait(group).await;
+                journal = shard.commit.wait(group).await;
             }
         };
         let in_time = if has_others || has_unknown {
             // On the heap: every connection, used or not, keeps room for what is not.
-            Box::pin(tokio::time::timeout_at(deadline, async {
+            let gathered = shard.platform.by(terms.deadline, async {
                 stored.await;
                 if has_unknown {
                     self.learn_unknown(terms).await;
                 }
                 self.collect().await;
                 self.redirect(terms).await;
-            }))
-            .await
+            });
+            Box::pin(gathered).await
         } else {
-            tokio::time::timeout_at(deadline, stored).await
+            shard.platform.by(terms.deadline, stored).await
         };
-        if in_time.is_err() {
-            thread.stats.deadlines_missed.add(1);
+        if in_time.is_none() {
+            shard.stats.deadlines_missed.add(1);
             self.job().take_arrived();
         }
         if let Err(refusal) = journal {
@@ -137,23 +144,14 @@ impl InFlight {
         true
     }
 
-    /// The answer is about to leave: the numbers are the clients' now.
-    pub(crate) fn answered(&mut self) {
-        self.is_answered = true;
+    /// When this shard served its rows.
+    pub(super) fn served_at(&self) -> Millis {
+        self.now
     }
 
-    /// When the number of a row was handed out, by its owner's clock; `None` if no owner answered.
-    pub(crate) fn allocated_at(&mut self, row: usize) -> Option<Millis> {
-        let (own, now) = (self.thread.id, self.now);
-        let job = self.job();
-        match job.plans[row] {
-            Plan::Fail(_) => None,
-            Plan::Allocate(owner) if owner.shard == own => Some(now),
-            Plan::Allocate(_) => {
-                let of = |remote: &&Remote| remote.rows.iter().any(|of| usize::from(*of) == row);
-                job.remote.iter().find(of)?.answered_at
-            }
-        }
+    /// The answer is about to leave: the numbers are the clients' now.
+    pub(super) fn answered(&mut self) {
+        self.is_answered = true;
     }
 
     fn has_own_promise(&mut self, terms: &Terms) -> bool {
@@ -173,86 +171,56 @@ impl InFlight {
         }
     }
 
-    /// Has the main application asked for the pools that the directory does not have; rows of those
+    /// Has the shard's source asked for the pools that the directory does not have; rows of those
     /// that it knows are asked for like the others.
     async fn learn_unknown(&mut self, terms: &Terms) {
-        let thread = Rc::clone(&self.thread);
-        let Some(application) = &thread.node.application else { return };
+        let shard = Rc::clone(&self.shard);
+        let Some(source) = &shard.source else { return };
         let mut pools: Vec<PoolId> = self.job().unknown_pools().collect();
         pools.sort_unstable();
         pools.dedup();
-        let answers = pools.into_iter().filter_map(|pool| application.ask(&thread, pool));
+        let answers = pools.into_iter().filter_map(|pool| source.ask(pool));
         for mut answer in answers.collect::<Vec<_>>() {
             // Ends when the sender is dropped: nothing is ever sent.
             while answer.changed().await.is_ok() {}
         }
-        self.job().ask_unknown(&thread, terms);
+        self.job().ask_unknown(&shard.directory(), &shard.peers, terms);
     }
 
     /// Rows whose pools have moved are asked for again, once, of who owns them by the newest map.
     async fn redirect(&mut self, terms: &Terms) {
         let Some(refused) = self.job().first_moved() else { return };
-        let thread = Rc::clone(&self.thread);
-        if !self.job().ask_again(&thread, terms) {
-            thread.learn_owners(refused).await;
-            self.job().ask_again(&thread, terms);
+        let shard = Rc::clone(&self.shard);
+        if !self.job().ask_again(&shard.directory(), &shard.peers, terms) {
+            shard.learn_owners(refused).await;
+            self.job().ask_again(&shard.directory(), &shard.peers, terms);
         }
         self.collect().await;
     }
 
     /// The journal did not take this shard's rows in time: they become overflow.
     fn give_up_own(&mut self, refusal: Refusal) {
-        let thread = Rc::clone(&self.thread);
+        let shard = Rc::clone(&self.shard);
         let allocated_at = self.now;
-        let mut unanswered = Vec::new();
-        for outcome in self.job().outcomes_of(thread.id) {
-            if let Outcome::Allocated { number } = *outcome {
-                unanswered.push(Unanswered { number, allocated_at });
-            }
-            if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
-                *outcome = Outcome::Refused(refusal);
-            }
-        }
-        thread.withdraw(&unanswered);
+        let unanswered = self.job().refuse_own(shard.id, refusal, allocated_at);
+        shard.withdraw(&unanswered);
     }
 
     /// The answer would leave too late, as this thread is behind: a short lockout may be over by now.
     fn give_up_all(&mut self) {
         self.release_all();
-        for outcome in &mut self.job().outcomes {
-            if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
-                *outcome = Outcome::Refused(Refusal::Late);
-            }
-        }
+        self.job().refuse_all(Refusal::Late);
     }
 
     /// Takes back every number that was handed out for this batch.
     fn release_all(&mut self) {
-        let thread = Rc::clone(&self.thread);
-        let now = self.now;
-        let own = thread.id;
-        let job = self.job();
-        job.take_arrived();
-        let unseen = |outcome: &Outcome, allocated_at| match *outcome {
-            Outcome::Allocated { number } => Some(Unanswered { number, allocated_at }),
-            Outcome::Kept { .. } | Outcome::Exhausted { .. } | Outcome::Refused(_) => None,
-        };
-        let own: Vec<_> = job.outcomes_of(own).filter_map(|o| unseen(o, now)).collect();
-        for remote in &job.remote {
-            let Some(allocated_at) = remote.answered_at else { continue };
-            let outcomes = remote.rows.iter().map(|row| &job.outcomes[usize::from(*row)]);
-            let numbers = outcomes.filter_map(|outcome| unseen(outcome, allocated_at));
-            thread.peers.send(remote.shard, Message::Unanswered(numbers.collect()));
+        let shard = Rc::clone(&self.shard);
+        if planted(Bug::HoldUnanswered) {
+            return;
         }
-        thread.withdraw(&own);
-    }
-}
-
-/// Before an answer that has waited for nothing, all other requests that have arrived are worked off:
-/// a client that waits is woken once for many answers. Those that waited are woken together anyhow.
-pub(crate) async fn leave_together(has_waited: bool) {
-    if !has_waited {
-        tokio::task::yield_now().await;
+        let (now, own) = (self.now, shard.id);
+        let own = self.job().release(&shard.peers, own, now);
+        shard.withdraw(&own);
     }
 }
 
@@ -265,8 +233,65 @@ impl Remote {
     }
 }
 
+/// A number that was handed out anew, and whose answer has not left.
+fn unseen(outcome: &Outcome, allocated_at: Millis) -> Option<Unanswered> {
+    match *outcome {
+        Outcome::Allocated { number } => Some(Unanswered { number, allocated_at }),
+        Outcome::Kept { .. } | Outcome::Exhausted { .. } | Outcome::Refused(_) => None,
+    }
+}
+
+const fn is_number(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. })
+}
+
+// Free of the platform: loops over rows are compiled once.
 impl Job {
-    /// Takes answers that have come and that nobody has looked at: their owners count on us.
+    /// When the number of a row was handed out, by its owner's clock; `None` if no owner answered.
+    /// This shard, `own`, served its rows at `now`.
+    pub(super) fn allocated_at(&self, row: usize, own: u16, now: Millis) -> Option<Millis> {
+        match self.plans[row] {
+            Plan::Fail(_) => None,
+            Plan::Allocate(owner) if owner.shard == own => Some(now),
+            Plan::Allocate(_) => {
+                let of = |remote: &&Remote| remote.rows.iter().any(|of| usize::from(*of) == row);
+                self.remote.iter().find(of)?.answered_at
+            }
+        }
+    }
+
+    /// Turns the numbers of `own`, which it handed out at `now`, into refusals; returns those that
+    /// were handed out anew.
+    fn refuse_own(&mut self, own: u16, why: Refusal, now: Millis) -> Vec<Unanswered> {
+        let mut numbers = Vec::new();
+        for outcome in self.outcomes_of(own).filter(|outcome| is_number(outcome)) {
+            numbers.extend(unseen(outcome, now));
+            *outcome = Outcome::Refused(why);
+        }
+        numbers
+    }
+
+    fn refuse_all(&mut self, why: Refusal) {
+        for outcome in self.outcomes.iter_mut().filter(|outcome| is_number(outcome)) {
+            *outcome = Outcome::Refused(why);
+        }
+    }
+
+    /// Has the other owners release their numbers; returns those of `own`, which it handed out at
+    /// `now`.
+    fn release(&mut self, peers: &Peers, own: u16, now: Millis) -> Vec<Unanswered> {
+        self.take_arrived();
+        for remote in &self.remote {
+            let Some(allocated_at) = remote.answered_at else { continue };
+            let outcomes = remote.rows.iter().map(|row| &self.outcomes[usize::from(*row)]);
+            let numbers = outcomes.filter_map(|outcome| unseen(outcome, allocated_at));
+            // If the queue is full the lockouts run out by themselves.
+            let _ = peers.send(remote.shard, Message::Unanswered(numbers.collect()));
+        }
+        self.outcomes_of(own).filter_map(|outcome| unseen(outcome, now)).collect()
+    }
+
+    /// Takes answers that have come and were not looked at: their owners count on us.
     fn take_arrived(&mut self) {
         for remote in &mut self.remote {
             let Some(mut reply) = remote.reply.take() else { continue };
@@ -288,7 +313,7 @@ impl Job {
     }
 
     /// Notes which rows name pools that `directory` does not have.
-    pub(crate) fn find_unknown(&mut self, directory: &Directory) {
+    pub(super) fn find_unknown(&mut self, directory: &Directory) {
         let rows = (0..).zip(self.batch.rows());
         let is_unknown =
             |row: &Row| row.ask.as_ref().is_ok_and(|ask| directory.lookup(ask.pool).is_none());
@@ -301,19 +326,19 @@ impl Job {
     }
 
     /// Looks the rows up again whose pools were unknown, and asks their owners.
-    fn ask_unknown(&mut self, thread: &ShardThread, terms: &Terms) {
+    fn ask_unknown(&mut self, directory: &Directory, peers: &Peers, terms: &Terms) {
         let text = self.batch.text().clone();
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
         for row in std::mem::take(&mut self.unknown) {
             let place = usize::from(row);
             let asked = &self.batch.rows()[place];
-            let plan = rows::plan(&thread.directory(), &text, asked);
+            let plan = rows::plan(directory, &text, asked);
             if let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) {
                 by_shard.entry(owner.shard).or_default().push(peer_row(row, &owner, ask, &text));
             }
             self.plans[place] = plan;
         }
-        self.send_all(thread, by_shard, &text, terms);
+        self.send_all(peers, by_shard, &text, terms);
     }
 
     /// Whether a shard does not own the pool of a row that it was asked for.
@@ -334,8 +359,7 @@ impl Job {
 
     /// Asks the owners that the directory has now for rows that were refused as moved; `false` if
     /// they are those that were asked.
-    fn ask_again(&mut self, thread: &ShardThread, terms: &Terms) -> bool {
-        let directory = thread.directory();
+    fn ask_again(&mut self, directory: &Directory, peers: &Peers, terms: &Terms) -> bool {
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
         let rows = (0..).zip(self.batch.rows()).zip(&mut self.plans).zip(&self.outcomes);
         for (((row, asked), plan), outcome) in rows {
@@ -349,39 +373,31 @@ impl Job {
             let asked = peer_row(row, owner, ask, self.batch.text());
             by_shard.entry(owner.shard).or_default().push(asked);
         }
-        drop(directory);
         let text = self.batch.text().clone();
         let is_any = !by_shard.is_empty();
-        self.send_all(thread, by_shard, &text, terms);
+        self.send_all(peers, by_shard, &text, terms);
         is_any
     }
 
     fn send_all(
         &mut self,
-        thread: &ShardThread,
+        peers: &Peers,
         by_shard: BTreeMap<u16, Vec<PeerRow>>,
         text: &Bytes,
         terms: &Terms,
     ) {
         for (shard, rows) in by_shard {
-            self.send(thread, shard, rows, text, terms);
+            self.send(peers, shard, rows, text, terms);
         }
     }
 
     /// Sends another owner its rows. If its queue is full it is busy: its rows overflow now.
-    fn send(
-        &mut self,
-        thread: &ShardThread,
-        shard: u16,
-        rows: Vec<PeerRow>,
-        text: &Bytes,
-        terms: &Terms,
-    ) {
+    fn send(&mut self, peers: &Peers, shard: u16, rows: Vec<PeerRow>, text: &Bytes, terms: &Terms) {
         let numbers: Vec<u16> = rows.iter().map(|row| row.row).collect();
         let (reply, receiver) = oneshot::channel();
         let Terms { retry, deadline } = *terms;
         let message = PeerRows { text: text.clone(), rows, retry, deadline, reply };
-        if thread.peers.send(shard, Message::Rows(message)) {
+        if peers.send(shard, Message::Rows(message)) {
             let (answered_at, reply) = (None, Some(receiver));
             self.remote.push(Remote { shard, rows: numbers, answered_at, reply });
         } else {
@@ -389,6 +405,32 @@ impl Job {
                 self.outcomes[usize::from(row)] = Outcome::Refused(Refusal::Busy);
             }
         }
+    }
+
+    /// Sends each other owner, of so many shards, its rows.
+    fn ask_others(&mut self, peers: &Peers, own: u16, shards: u16, terms: &Terms) {
+        let text = &self.batch.text().clone();
+        let mut by_shard: Vec<Vec<PeerRow>> = Vec::new();
+        by_shard.resize_with(usize::from(shards), Vec::new);
+        for ((row, plan), asked) in (0..).zip(&self.plans).zip(self.batch.rows()) {
+            let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
+            if owner.shard == own {
+                continue;
+            }
+            if let Some(rows) = by_shard.get_mut(usize::from(owner.shard)) {
+                rows.push(peer_row(row, owner, ask, text));
+            }
+        }
+        for (shard, rows) in (0..).zip(by_shard).filter(|(_, rows)| !rows.is_empty()) {
+            self.send(peers, shard, rows, text, terms);
+        }
+    }
+
+    /// Serves this shard's rows.
+    fn serve_own(&mut self, engine: &mut Engine, own: u16, now: Millis, terms: &Terms) {
+        let Self { batch, plans, outcomes, .. } = self;
+        let planned = Planned { text: batch.text(), rows: batch.rows(), plans, retry: terms.retry };
+        rows::serve(engine, own, now, &planned, outcomes);
     }
 
     /// Forgets the batch; keeps the room.
@@ -401,14 +443,14 @@ impl Job {
     }
 }
 
-impl Drop for InFlight {
+impl<P: Platform> Drop for InFlight<P> {
     fn drop(&mut self) {
         if !self.is_answered {
             self.release_all();
         }
         if let Some(mut job) = self.job.take() {
             job.clear();
-            self.thread.give_job(job);
+            self.shard.give_job(job);
         }
     }
 }
@@ -417,31 +459,4 @@ impl Drop for InFlight {
 fn peer_row(row: u16, owner: &Owner, ask: &WireAsk, text: &[u8]) -> PeerRow {
     let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
     PeerRow { pool: owner.index, id: ask.pool, row, params: ask.params, visitor }
-}
-
-/// Sends each other owner its rows.
-fn ask_others(thread: &ShardThread, job: &mut Job, terms: &Terms) {
-    let text = &job.batch.text().clone();
-    let mut by_shard: Vec<Vec<PeerRow>> = Vec::new();
-    by_shard.resize_with(usize::from(thread.directory().shards()), Vec::new);
-    for ((row, plan), asked) in (0..).zip(&job.plans).zip(job.batch.rows()) {
-        let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
-        if owner.shard == thread.id {
-            continue;
-        }
-        if let Some(rows) = by_shard.get_mut(usize::from(owner.shard)) {
-            rows.push(peer_row(row, owner, ask, text));
-        }
-    }
-    for (shard, rows) in (0..).zip(by_shard).filter(|(_, rows)| !rows.is_empty()) {
-        job.send(thread, shard, rows, text, terms);
-    }
-}
-
-/// Serves this shard's rows.
-fn serve_own(thread: &ShardThread, job: &mut Job, now: Millis, terms: &Terms) {
-    let Job { batch, plans, outcomes, .. } = job;
-    let planned = Planned { text: batch.text(), rows: batch.rows(), plans, retry: terms.retry };
-    rows::serve(&mut thread.engine.borrow_mut(), thread.id, now, &planned, outcomes);
-    thread.commit_soon();
 }

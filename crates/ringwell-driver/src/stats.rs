@@ -1,9 +1,9 @@
-//! What a shard's thread counts. Plain cells: nobody else writes them, and a scrape asks the
+//! A shard's counts. Plain cells: only the shard's thread writes them, and a scrape asks the
 //! thread for a copy.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -17,14 +17,17 @@ const LATENCY_MAX_US: u64 = 60_000_000;
 
 /// A count that only goes up.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(Cell<u64>);
+pub struct Counter(Cell<u64>);
 
 impl Counter {
-    pub(crate) fn add(&self, count: u64) {
+    /// Adds `count`.
+    pub fn add(&self, count: u64) {
         self.0.set(self.0.get() + count);
     }
 
-    pub(crate) fn get(&self) -> u64 {
+    /// The count.
+    #[must_use]
+    pub fn get(&self) -> u64 {
         self.0.get()
     }
 }
@@ -93,34 +96,50 @@ impl From<Refusal> for Reason {
     }
 }
 
+/// As what a batch is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A bulk request.
+    Bulk,
+    /// A single allocation.
+    Single,
+    /// A page's numbers: the page's own counts have it.
+    Page,
+}
+
 /// The counts of one shard's thread.
 #[derive(Debug)]
-pub(crate) struct Stats {
-    pub(crate) batches: Counter,
-    pub(crate) rows: Counter,
-    pub(crate) row_errors: Counter,
-    pub(crate) legacy: Counter,
-    pub(crate) rejected: Counter,
-    pub(crate) panics: Counter,
-    pub(crate) deadlines_missed: Counter,
-    pub(crate) peer_rows_late: Counter,
-    pub(crate) unanswered: Counter,
-    pub(crate) connections_opened: Counter,
-    pub(crate) connections_refused: Counter,
-    pub(crate) connections_cut: Counter,
-    pub(crate) bodies_refused: Counter,
-    pub(crate) links_refused: Counter,
+#[allow(missing_docs, reason = "`counters` has a help text for each")]
+pub struct Stats {
+    pub batches: Counter,
+    pub rows: Counter,
+    pub row_errors: Counter,
+    pub legacy: Counter,
+    pub rejected: Counter,
+    pub panics: Counter,
+    pub deadlines_missed: Counter,
+    pub peer_rows_late: Counter,
+    pub unanswered: Counter,
+    pub connections_opened: Counter,
+    pub connections_refused: Counter,
+    pub connections_cut: Counter,
+    pub bodies_refused: Counter,
+    pub links_refused: Counter,
     /// Warnings of the last.
-    pub(crate) strangers: Throttle,
+    pub strangers: Throttle,
     overflow: [Counter; Reason::ALL.len()],
     /// The same by pool, without rows that found it exhausted: those its shard counts.
-    refused: RefCell<HashMap<PoolId, [u64; Reason::ALL.len()]>>,
+    refused: RefCell<BTreeMap<PoolId, [u64; Reason::ALL.len()]>>,
     latency: RefCell<Histogram<u64>>,
 }
 
 /// Times of up to a minute, in microseconds.
+///
+/// # Panics
+/// Never: the bounds are constants.
 #[expect(clippy::expect_used, reason = "the bounds are constants; a test makes one")]
-pub(crate) fn latency_histogram() -> Histogram<u64> {
+#[must_use]
+pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_MAX_US, 2).expect("constant bounds")
 }
 
@@ -151,12 +170,12 @@ impl Default for Stats {
 
 impl Stats {
     /// One row got an overflow number, or none, for this reason.
-    pub(crate) fn overflow(&self, reason: Reason) {
+    pub fn overflow(&self, reason: Reason) {
         self.overflow[reason as usize].add(1);
     }
 
     /// One row for `pool` got an overflow number, or none, because no shard was there for it.
-    pub(crate) fn refused(&self, pool: Option<PoolId>, reason: Reason) {
+    pub fn refused(&self, pool: Option<PoolId>, reason: Reason) {
         self.overflow(reason);
         // Pools that there are not are never asked for: the map has no more than the directory.
         if let Some(pool) = pool {
@@ -165,23 +184,36 @@ impl Stats {
     }
 
     /// How many rows for `pool` were, by [`Reason::ALL`].
-    pub(crate) fn refused_of(&self, pool: PoolId) -> [u64; Reason::ALL.len()] {
+    #[must_use]
+    pub fn refused_of(&self, pool: PoolId) -> [u64; Reason::ALL.len()] {
         self.refused.borrow().get(&pool).copied().unwrap_or_default()
     }
 
     /// The pools with most rows that no shard was there for, at most `pools` of them, with their counts.
-    pub(crate) fn most_refused(&self, pools: usize) -> Vec<(PoolId, u64)> {
+    #[must_use]
+    pub fn most_refused(&self, pools: usize) -> Vec<(PoolId, u64)> {
         let refused = self.refused.borrow();
         let counts = refused.iter().map(|(pool, by_reason)| (*pool, by_reason.iter().sum()));
         let mut counts: Vec<(PoolId, u64)> = counts.collect();
-        // By id where counts are equal: the order of a hash map is another in each process.
         counts.sort_unstable_by_key(|(pool, count)| (Reverse(*count), *pool));
         counts.truncate(pools);
         counts
     }
 
+    /// A batch of so many rows was answered.
+    pub(crate) fn answered(&self, kind: Kind, rows: usize) {
+        match kind {
+            Kind::Bulk => {
+                self.batches.add(1);
+                self.rows.add(rows as u64);
+            }
+            Kind::Single => self.legacy.add(1),
+            Kind::Page => {}
+        }
+    }
+
     /// One batch was answered after this time.
-    pub(crate) fn answered_after(&self, time: Duration) {
+    pub fn answered_after(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.latency.borrow_mut().saturating_record(us.max(1));
     }
@@ -212,7 +244,7 @@ pub struct ShardStats {
     pub journal: JournalStats,
 }
 
-/// How a thread's link to a shard of another node does.
+/// Counts of a thread's link to a shard of another node.
 #[derive(Clone, Debug)]
 pub struct LinkStats {
     /// The shard that is asked.
@@ -247,7 +279,7 @@ pub struct LinkStats {
     pub latency: Histogram<u64>,
 }
 
-/// How a shard's journal does.
+/// Counts of a shard's journal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JournalStats {
     /// Bytes of the segments that are kept.
@@ -264,7 +296,8 @@ pub struct JournalStats {
 
 impl Stats {
     /// The counters: name, help, value.
-    pub(crate) fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
+    #[must_use]
+    pub fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
         vec![
             ("batches", "Bulk requests answered", self.batches.get()),
             ("rows", "Rows answered, whatever with", self.rows.get()),
@@ -295,11 +328,15 @@ impl Stats {
         ]
     }
 
-    pub(crate) fn overflow_counts(&self) -> [u64; Reason::ALL.len()] {
+    /// Rows that got an overflow number or none, by [`Reason::ALL`].
+    #[must_use]
+    pub fn overflow_counts(&self) -> [u64; Reason::ALL.len()] {
         self.overflow.each_ref().map(Counter::get)
     }
 
-    pub(crate) fn latency(&self) -> Histogram<u64> {
+    /// How long batches took, in microseconds.
+    #[must_use]
+    pub fn latency(&self) -> Histogram<u64> {
         self.latency.borrow().clone()
     }
 }

@@ -1,9 +1,8 @@
 //! The rows of a batch, without threads, sockets and clocks: what is to be done for each, doing it
 //! on the shard that owns them, and what each is answered with.
 //!
-//! Shared by the server ([`crate::serve`]) and by the engine in another program's process
-//! (`ringwell-embed`), so that both give the same bytes. Knows nothing of waiting: an answer may
-//! leave once its promises ([`is_promise`]) are durable.
+//! Knows nothing of waiting: an answer may leave once its promises ([`is_promise`]) are durable. Free
+//! of the platform, so that it is compiled once.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Lets one line a second through, and counts those that it leaves out.
 #[derive(Debug, Default)]
-pub(crate) struct Throttle {
+pub struct Throttle {
     last: Cell<Option<Duration>>,
     left_out: Cell<u64>,
 }
@@ -16,7 +16,7 @@ pub(crate) struct Throttle {
 impl Throttle {
     /// How many lines were left out since the last one that was let through; `None` if this one is
     /// left out too. `now` is any clock that only goes forward.
-    pub(crate) fn pass(&self, now: Duration) -> Option<u64> {
+    pub fn pass(&self, now: Duration) -> Option<u64> {
         if self.last.get().is_some_and(|last| now.saturating_sub(last) < PAUSE) {
             self.left_out.set(self.left_out.get() + 1);
             return None;

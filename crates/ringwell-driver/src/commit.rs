@@ -12,7 +12,7 @@ use ringwell_engine::Refusal;
 
 /// Progress of one shard's journal.
 #[derive(Debug, Default)]
-pub(crate) struct Commit {
+pub struct Commit {
     /// Groups up to this one are durable; with `durability = "memory"` all are at once.
     durable: Cell<u64>,
     /// How often waiters were turned away, and why, while the journal still refuses.
@@ -22,16 +22,19 @@ pub(crate) struct Commit {
 
 impl Commit {
     /// A journal whose last durable group is `durable`.
-    pub(crate) fn new(durable: u64) -> Self {
+    #[must_use]
+    pub fn new(durable: u64) -> Self {
         Self { durable: Cell::new(durable), ..Self::default() }
     }
 
-    pub(crate) fn durable(&self) -> u64 {
+    /// Everything up to this group is durable.
+    #[must_use]
+    pub fn durable(&self) -> u64 {
         self.durable.get()
     }
 
     /// Everything up to `group` is durable.
-    pub(crate) fn advance(&self, group: u64) {
+    pub fn advance(&self, group: u64) {
         self.refusals.set((self.refusals.get().0, None));
         self.durable.set(self.durable.get().max(group));
         let durable = self.durable.get();
@@ -41,7 +44,7 @@ impl Commit {
     }
 
     /// Turns away everybody who waits, until [`Self::advance`].
-    pub(crate) fn refuse(&self, why: Refusal) {
+    pub fn refuse(&self, why: Refusal) {
         self.refusals.set((self.refusals.get().0 + 1, Some(why)));
         for (_, waker) in self.waiters.borrow_mut().drain(..) {
             waker.wake();
@@ -52,7 +55,7 @@ impl Commit {
     ///
     /// # Errors
     /// The reason why the journal takes nothing.
-    pub(crate) async fn wait(&self, group: u64) -> Result<(), Refusal> {
+    pub async fn wait(&self, group: u64) -> Result<(), Refusal> {
         let mut registered = None;
         poll_fn(|cx| {
             if self.durable.get() >= group {

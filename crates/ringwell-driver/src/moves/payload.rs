@@ -1,4 +1,4 @@
-//! What nodes tell each other about buckets that move, as JSON; and what the giver writes down.
+//! Requests between nodes about buckets that move, as JSON; and what the giver writes down.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot, VisitorId};
 use ringwell_directory::{BucketHold, Owner, Owners};
@@ -7,69 +7,80 @@ use serde::{Deserialize, Serialize};
 
 /// A node can take buckets.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Prepared {
+pub struct Prepared {
     /// What it reads at once of what it is told.
-    pub(crate) body_bytes: usize,
+    pub body_bytes: usize,
 }
 
 /// Asks whether a node can take buckets.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Prepare {
-    pub(crate) shard: u16,
-    pub(crate) version: u64,
-    pub(crate) buckets: Vec<u16>,
+pub struct Prepare {
+    /// The shard that is to get them.
+    pub shard: u16,
+    /// Of the cluster file.
+    pub version: u64,
+    /// The buckets.
+    pub buckets: Vec<u16>,
     /// Of the pools in them.
-    pub(crate) digest: String,
+    pub digest: String,
 }
 
 /// What the owner before knows, a part of it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Adopted {
-    pub(crate) shard: u16,
+pub struct Adopted {
+    /// The shard that is to adopt it.
+    pub shard: u16,
     /// What time it is where this is told. Clocks of nodes differ: what is left of a lockout counts,
     /// not the moment of its end.
-    pub(crate) at: u64,
+    pub at: u64,
     /// Of the cluster file.
-    pub(crate) version: u64,
+    pub version: u64,
     /// The buckets that are handed over: what comes when they are taken already comes too late.
-    pub(crate) buckets: Vec<(u16, Owner)>,
-    pub(crate) numbers: Vec<NumberWord>,
-    pub(crate) answers: Vec<AnswerWord>,
+    pub buckets: Vec<(u16, Owner)>,
+    /// The newest allocation of each number.
+    pub numbers: Vec<NumberWord>,
+    /// Rows of batches that may be sent again.
+    pub answers: Vec<AnswerWord>,
     /// Pools that hand nothing out, and until when.
-    pub(crate) holds: Vec<(u64, u64)>,
+    pub holds: Vec<(u64, u64)>,
 }
 
 /// A number: the digits, the pool, when it was handed out, until when it is locked, to whom.
-pub(crate) type NumberWord = (u64, u64, u64, u64, Option<[u8; 16]>);
+pub type NumberWord = (u64, u64, u64, u64, Option<[u8; 16]>);
 
 /// A row of a repeatable batch: batch, row, when, and the number, 0 for overflow.
-pub(crate) type AnswerWord = ([u8; 16], u16, u64, u64);
+pub type AnswerWord = ([u8; 16], u16, u64, u64);
 
 /// Hands buckets over.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Take {
-    pub(crate) version: u64,
-    pub(crate) buckets: Vec<(u16, Owner)>,
+pub struct Take {
+    /// Of the cluster file.
+    pub version: u64,
+    /// The buckets, and their owners from now on.
+    pub buckets: Vec<(u16, Owner)>,
     /// Buckets whose pools are held, also those that are still to come.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) holds: Vec<HoldWord>,
+    pub holds: Vec<HoldWord>,
 }
 
 /// A bucket that is held: how long ago it came without lockouts, 0 if it did not, and how much longer
 /// every pool of it is held.
-pub(crate) type HoldWord = (u16, u64, u64);
+pub type HoldWord = (u16, u64, u64);
 
 /// A copy of the owners, in exchange for another.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Told {
-    pub(crate) owners: Owners,
+pub struct OwnersCopy {
+    /// Which shard owns which bucket.
+    pub owners: Owners,
 }
 
-pub(crate) fn number_word(retired: &Retired) -> NumberWord {
+/// A number as it travels.
+#[must_use]
+pub fn number_word(retired: &Retired) -> NumberWord {
     let Slot { number, allocated_at, locked_until, .. } = retired.slot;
     let visitor = retired.visitor.map(|visitor| visitor.0);
     (number.to_u64(), retired.pool.0, allocated_at.0, locked_until.0, visitor)
@@ -80,13 +91,15 @@ const ROUNDING: Millis = Millis(1);
 
 /// The end of a lockout or hold, told `there` in another node's time, in the time of this shard: as
 /// far away `here` as it was there. What time is rounded off is added.
-pub(crate) fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
+#[must_use]
+pub fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
     if until > there { here + until.since(there) + ROUNDING } else { here - there.since(until) }
 }
 
 /// What the owner before tells at `here`, in the time of this shard: newer than all that is known
 /// here, whatever the other clock says. `None` if the number is none.
-pub(crate) fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
+#[must_use]
+pub fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     let (number, pool, allocated_at, locked_until, visitor) = *word;
     let slot = Slot {
         number: PromoNumber::from_u64(number)?,
@@ -98,20 +111,25 @@ pub(crate) fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     Some(Retired { slot, local_at: here, pool: PoolId(pool), visitor })
 }
 
-pub(crate) fn hold_word(bucket: u16, hold: BucketHold, at: Millis) -> HoldWord {
+/// A hold as it travels, told `at` in the time of this node.
+#[must_use]
+pub fn hold_word(bucket: u16, hold: BucketHold, at: Millis) -> HoldWord {
     let since = if hold.since > Millis::ZERO { at.since(hold.since).0.max(1) } else { 0 };
     (bucket, since, hold.until.since(at).0)
 }
 
 /// A hold as it was told, in the time of this node. What time is rounded off is added.
-pub(crate) fn read_hold(word: HoldWord, here: Millis) -> (u16, BucketHold) {
+#[must_use]
+pub fn read_hold(word: HoldWord, here: Millis) -> (u16, BucketHold) {
     let (bucket, since, left) = word;
     let since = if since > 0 { here - Millis(since) + ROUNDING } else { Millis::ZERO };
     let until = if left > 0 { here + Millis(left) + ROUNDING } else { Millis::ZERO };
     (bucket, BucketHold { since, until })
 }
 
-pub(crate) fn answer_word(entry: &AnswerEntry) -> AnswerWord {
+/// A remembered answer as it travels.
+#[must_use]
+pub fn answer_word(entry: &AnswerEntry) -> AnswerWord {
     let number = match entry.answer {
         Answer::Number(number) => number.to_u64(),
         Answer::Overflow => 0,
@@ -121,7 +139,8 @@ pub(crate) fn answer_word(entry: &AnswerEntry) -> AnswerWord {
 
 /// An answer that was told `there` in another node's time, in the time of this shard: given as long
 /// ago. `None` if the number is none.
-pub(crate) fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<AnswerEntry> {
+#[must_use]
+pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<AnswerEntry> {
     let (batch, row, at, number) = *word;
     let answer = match number {
         0 => Answer::Overflow,

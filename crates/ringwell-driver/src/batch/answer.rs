@@ -1,0 +1,183 @@
+//! One path for every request that asks for numbers: bulk, single, and pages.
+//!
+//! They differ in how their rows are read and how the answer is rendered, and in nothing else.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use ringwell_core::Millis;
+use ringwell_directory::Directory;
+use ringwell_engine::{Engine, Outcome};
+use ringwell_wire::{Answer, Batch, BulkResponse, RowError};
+
+use super::gather::{InFlight, Job, Terms};
+use crate::platform::Platform;
+use crate::rows::{self, Plan, Shortage};
+use crate::shard::Shard;
+use crate::stats::{Kind, Reason, Stats};
+
+/// Bytes that a row's answer takes, about: room is made for all at once.
+const ROW_ANSWER_BYTES: usize = 160;
+
+/// Answers a batch: `read` fills in its rows, `render` makes the answer of what became of them.
+///
+/// Dropped before it completes, it releases the batch's numbers. The numbers are the client's when
+/// `render` has returned.
+///
+/// # Errors
+/// That of `read`; nothing is applied then.
+pub async fn answer<P: Platform, T, E>(
+    shard: &Rc<Shard<P>>,
+    kind: Kind,
+    terms: &Terms,
+    read: impl FnOnce(&mut Batch) -> Result<(), E>,
+    render: impl FnOnce(&Answered<'_>) -> T,
+) -> Result<T, E> {
+    let mut flight = InFlight::new(shard);
+    read(&mut flight.job().batch)?;
+    shard.wait_for_room(terms.deadline).await;
+    let started = catch_unwind(AssertUnwindSafe(|| {
+        shard.node.fault_drill(flight.job().batch.text());
+        let has_source = shard.source.is_some();
+        flight.job().plan(&shard.directory(), &shard.engine.borrow(), shard.id, has_source);
+        flight.start(terms);
+    }));
+    let failed = started.err().map(|panic| shard.report_panic(&panic));
+    let has_waited = failed.is_none() && flight.finish(terms).await;
+    let (own, served_at) = (shard.id, flight.served_at());
+    let out = {
+        let now = &|| shard.now();
+        let (stats, directory) = (&shard.stats, &*shard.directory());
+        let job = flight.job();
+        let answered = Answered { job, directory, stats, now, own, served_at, failed };
+        render(&answered)
+    };
+    if failed.is_some() {
+        // The batch may be half applied: what it holds is released when `flight` is dropped.
+        return Ok(out);
+    }
+    shard.stats.answered(kind, flight.job().batch.rows().len());
+    flight.answered();
+    // Its room is free, and still in the cache, for the next batch.
+    drop(flight);
+    if !has_waited {
+        // All other requests that have arrived are worked off first: a client that waits is woken once
+        // for many answers. Those that waited are woken together anyhow.
+        shard.platform.turn().await;
+    }
+    Ok(out)
+}
+
+/// A batch whose rows have been answered, or that failed as a whole.
+pub struct Answered<'a> {
+    job: &'a Job,
+    directory: &'a Directory,
+    stats: &'a Stats,
+    now: &'a dyn Fn() -> Millis,
+    own: u16,
+    served_at: Millis,
+    failed: Option<u64>,
+}
+
+impl Answered<'_> {
+    /// What the spans of the rows point into.
+    #[must_use]
+    pub fn text(&self) -> &[u8] {
+        self.job.batch.text()
+    }
+
+    /// Whether the batch failed by a fault of ours.
+    #[must_use]
+    pub const fn is_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// The answer to a row; counts what the row was denied, so ask once.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[must_use]
+    pub fn row(&self, row: usize) -> Answer<'_> {
+        if let Some(handle) = self.failed {
+            return Answer::Error(RowError::InternalServiceError { handle });
+        }
+        self.row_answer(row, &self.job.plans[row], self.job.outcomes[row])
+    }
+
+    /// The number that a row was handed out anew, and when, by its owner's clock.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[must_use]
+    pub fn new_number(&self, row: usize) -> Option<(ringwell_core::PromoNumber, Millis)> {
+        let Outcome::Allocated { number } = self.job.outcomes[row] else { return None };
+        Some((number, self.job.allocated_at(row, self.own, self.served_at)?))
+    }
+
+    /// The body of a bulk answer.
+    #[must_use]
+    pub fn bulk(&self) -> Vec<u8> {
+        let Job { batch, plans, outcomes, .. } = self.job;
+        if self.is_failed() {
+            return self.bulk_failed();
+        }
+        let mut out = Vec::with_capacity(32 + ROW_ANSWER_BYTES * plans.len());
+        let mut writer = BulkResponse::new(&mut out, batch.text());
+        for (place, ((row, plan), outcome)) in
+            batch.rows().iter().zip(plans).zip(outcomes).enumerate()
+        {
+            match (plan, *outcome) {
+                // Nearly every row: without the general way, 44 instructions of 1,578 less.
+                (Plan::Allocate(owner), Outcome::Allocated { number }) if !owner.is_tracked => {
+                    writer.number(row.request_id, number);
+                }
+                (plan, outcome) => {
+                    writer.row(row.request_id, &self.row_answer(place, plan, outcome));
+                }
+            }
+        }
+        writer.finish();
+        out
+    }
+
+    #[cold]
+    fn bulk_failed(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut writer = BulkResponse::new(&mut out, self.text());
+        for (place, row) in self.job.batch.rows().iter().enumerate() {
+            writer.row(row.request_id, &self.row(place));
+        }
+        writer.finish();
+        out
+    }
+
+    #[inline]
+    fn row_answer(&self, row: usize, plan: &Plan, outcome: Outcome) -> Answer<'_> {
+        let row = &self.job.batch.rows()[row];
+        let (answer, shortage) = rows::answer(self.directory, row, plan, outcome, self.now);
+        match shortage {
+            Some(Shortage::Exhausted(_)) => self.stats.overflow(Reason::Exhausted),
+            Some(Shortage::Refused(refusal)) => {
+                let pool = row.ask.as_ref().ok().map(|ask| ask.pool);
+                self.stats.refused(pool, refusal.into());
+            }
+            None => {}
+        }
+        if matches!(answer, Answer::Error(_)) {
+            self.stats.row_errors.add(1);
+        }
+        answer
+    }
+}
+
+impl Job {
+    /// Decides what is to be done for each row; has the rows of unknown pools noted if there is a
+    /// `source` for them.
+    fn plan(&mut self, directory: &Directory, engine: &Engine, own: u16, source: bool) {
+        let Self { batch, plans, .. } = self;
+        plans.extend(rows::plans(directory, engine, own, batch.text(), batch.rows()));
+        if source {
+            self.find_unknown(directory);
+        }
+    }
+}

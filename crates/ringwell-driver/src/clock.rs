@@ -1,0 +1,108 @@
+//! Shard time, which goes on evenly, beside the wall clock.
+//!
+//! Shard time is the time since boot (which goes on while the machine is suspended) and an offset
+//! that a start finds out. Steps of the wall clock have no effect on it while the process runs; it
+//! rejoins the wall clock by half a millisecond a second at most. Reads no clock: readings come in.
+//! Source: docs/spec/allocation.md, "Time".
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_engine::{Clocks, Reading, Recorded, SLEW_EVERY, observed, slewed};
+
+/// A wall clock that is further from shard time than this is reported.
+pub const WALL_APART_WARNED: Millis = Millis(1_000);
+
+/// Shard time. All shards of a process share one: what they exchange about lockouts needs no
+/// conversion.
+#[derive(Clone, Debug)]
+pub struct Clock(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    boot: u64,
+    shard_offset: AtomicI64,
+    wall_offset: AtomicI64,
+    /// The time since boot up to which shard time was moved.
+    slewed_at: AtomicU64,
+}
+
+impl Clock {
+    /// A clock that goes on from what the shards' files recorded.
+    #[must_use]
+    pub fn resume(reading: &Reading, recorded: &[Recorded]) -> Self {
+        let clocks = reading.resume(recorded);
+        Self(Arc::new(Shared {
+            boot: clocks.boot,
+            shard_offset: AtomicI64::new(clocks.shard_offset),
+            wall_offset: AtomicI64::new(clocks.wall_offset),
+            slewed_at: AtomicU64::new(reading.since_boot.0),
+        }))
+    }
+
+    /// Shard time. May fall by a millisecond while it waits for the wall clock: an engine's time
+    /// never does.
+    #[must_use]
+    pub fn now(&self, since_boot: Duration) -> Millis {
+        self.noted().shard(millis(since_boot))
+    }
+
+    /// The clocks as they stand, with shard time moved towards the wall clock if that is due.
+    #[must_use]
+    pub fn clocks(&self, since_boot: Duration, wall: Duration) -> Clocks {
+        let before = self.noted();
+        let clocks = observed(before, wall_offset(wall, since_boot));
+        if clocks != before {
+            self.0.wall_offset.store(clocks.wall_offset, Ordering::Relaxed);
+        }
+        self.slew(clocks, millis(since_boot));
+        self.noted()
+    }
+
+    fn slew(&self, clocks: Clocks, since_boot: Millis) {
+        let before = self.0.slewed_at.load(Ordering::Relaxed);
+        if since_boot.since(Millis(before)) < SLEW_EVERY {
+            return;
+        }
+        // One thread moves it, the others find it done.
+        let order = Ordering::Relaxed;
+        let mine = self.0.slewed_at.compare_exchange(before, since_boot.0, order, order);
+        if mine.is_ok() {
+            self.0.shard_offset.store(slewed(clocks).shard_offset, order);
+        }
+    }
+
+    fn noted(&self) -> Clocks {
+        Clocks {
+            boot: self.0.boot,
+            shard_offset: self.0.shard_offset.load(Ordering::Relaxed),
+            wall_offset: self.0.wall_offset.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The machine's clocks, read at a start in the boot that `boot` identifies.
+#[must_use]
+pub fn reading(boot: u64, since_boot: Duration, wall: Duration) -> Reading {
+    let since_boot_ms = millis(since_boot);
+    // Rounded once: with the offset, whole milliseconds since boot give the wall clock.
+    let offset = wall_offset(wall, since_boot);
+    let wall = Millis(since_boot_ms.0.saturating_add_signed(offset));
+    Reading { boot, since_boot: since_boot_ms, wall }
+}
+
+/// The wall clock less the time since boot, in milliseconds.
+fn wall_offset(wall: Duration, since_boot: Duration) -> i64 {
+    let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    match wall.checked_sub(since_boot) {
+        Some(ahead) => ms(ahead),
+        None => -ms(since_boot.saturating_sub(wall)),
+    }
+}
+
+/// Whole milliseconds, rounded down.
+fn millis(time: Duration) -> Millis {
+    Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,68 @@
+//! This process's place in a cluster: which shards are its own, and the way to the others.
+
+use ringwell_directory::{Cluster, ClusterNode, Listen};
+
+/// A node of a cluster. Without one, all shards are of this process.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    cluster: Cluster,
+    /// This node's place among the cluster's.
+    place: usize,
+}
+
+/// A shard of another node.
+#[derive(Clone, Debug)]
+pub struct Neighbour {
+    /// The shard.
+    pub shard: u16,
+    /// The name of its node.
+    pub node: String,
+    /// Where the node is asked.
+    pub link: Listen,
+}
+
+impl Membership {
+    /// The node called `name`; `None` if the cluster has none.
+    #[must_use]
+    pub fn new(cluster: Cluster, name: &str) -> Option<Self> {
+        let (place, _) = cluster.node(name)?;
+        Some(Self { cluster, place })
+    }
+
+    /// What the cluster's file says of this node.
+    #[must_use]
+    pub fn own(&self) -> &ClusterNode {
+        &self.cluster.nodes()[self.place]
+    }
+
+    /// The cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The shards of the other nodes.
+    pub fn others(&self) -> impl Iterator<Item = Neighbour> {
+        let others = (0..).zip(self.cluster.nodes()).filter(|(place, _)| *place != self.place);
+        others.flat_map(|(_, node)| {
+            node.shards.iter().map(|shard| Neighbour {
+                shard: *shard,
+                node: node.name.clone(),
+                link: node.link.clone(),
+            })
+        })
+    }
+
+    /// A shard of each other node.
+    pub fn first_shards_of_others(&self) -> impl Iterator<Item = u16> {
+        let nodes = self.cluster.nodes().iter().enumerate();
+        let others = nodes.filter(|(place, _)| *place != self.place);
+        others.filter_map(|(_, node)| node.shards.first().copied())
+    }
+
+    /// The cluster's secret as the value of the header `Authorization`.
+    #[must_use]
+    pub fn authorization(&self) -> Vec<u8> {
+        [b"Bearer ", self.cluster.secret()].concat()
+    }
+}

@@ -1,0 +1,205 @@
+//! What shards of a process ask each other, as values.
+//!
+//! Payloads stand at the bottom: they know nothing of who sends or serves them. A message may find a
+//! queue full; it is never lost.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ringwell_core::VisitorId;
+use ringwell_core::{InRotation, Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
+use ringwell_directory::{BucketHolds, Directory};
+use ringwell_engine::{Moment as Asked, Outcome, Past, Refusal};
+use ringwell_journal::AnswerEntry;
+use ringwell_wire::Span;
+use tokio::sync::oneshot;
+
+use crate::moves::Adopted;
+use crate::platform::{Moment, Path};
+use crate::pool_query::PoolQuery;
+use crate::stats::ShardStats;
+
+/// One row of a batch that another shard took in.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerRow {
+    /// The pool, as its index within the shard that is asked; of no meaning on the way to another
+    /// node, whose indices are its own.
+    pub pool: u32,
+    /// The pool's id.
+    pub id: PoolId,
+    /// Which row of the batch it is.
+    pub row: u16,
+    /// Two runs of parameters, as spans of the batch's text.
+    pub params: [Span; 2],
+    /// The visitor, if the row names one.
+    pub visitor: Option<VisitorId>,
+}
+
+/// The rows of one batch that one shard owns.
+#[derive(Debug)]
+pub struct PeerRows {
+    /// What the spans of the rows point into.
+    pub text: Bytes,
+    /// The rows.
+    pub rows: Vec<PeerRow>,
+    /// Digest of a batch that may be sent again.
+    pub retry: Option<[u8; 16]>,
+    /// Nobody waits for the answer after this.
+    pub deadline: Moment,
+    /// Where the answer goes.
+    pub reply: oneshot::Sender<PeerAnswer>,
+}
+
+/// The outcomes of [`PeerRows`], in their order.
+#[derive(Debug)]
+pub struct PeerAnswer {
+    /// When the owner took the rows up.
+    pub at: Millis,
+    /// One outcome a row.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// An allocation whose answer never left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unanswered {
+    /// The number.
+    pub number: PromoNumber,
+    /// When it was handed out, by its owner's clock.
+    pub allocated_at: Millis,
+}
+
+/// What a shard can be asked by others.
+#[derive(Debug)]
+pub enum Message {
+    /// To allocate.
+    Rows(PeerRows),
+    /// To end lockouts of numbers that no client saw.
+    Unanswered(Vec<Unanswered>),
+    /// To end a lockout because somebody asked for it.
+    Release {
+        /// The number.
+        number: PromoNumber,
+        /// Only if it was handed out then.
+        allocated_at: Option<Millis>,
+        /// Whether it was locked.
+        reply: oneshot::Sender<Result<bool, Refusal>>,
+    },
+    /// Who held a number.
+    Attribution {
+        /// The number.
+        number: PromoNumber,
+        /// When.
+        at: Asked,
+        /// What is known.
+        reply: oneshot::Sender<Result<Past, String>>,
+    },
+    /// To take a step from one state of the directory to the next.
+    Change(Step, oneshot::Sender<Done>),
+    /// To adopt what the owner of buckets before knew of their numbers.
+    Adopt {
+        /// What it knew.
+        adopted: Adopted,
+        /// Completes when that is durable.
+        reply: oneshot::Sender<Result<(), String>>,
+    },
+    /// To ask the node of another shard which shard owns which bucket.
+    LearnOwners {
+        /// A shard of that node.
+        of: u16,
+        /// Sent when the answer, if any, is in use.
+        reply: oneshot::Sender<()>,
+    },
+    /// To send a request to the node of a shard, by its link.
+    Post {
+        /// What is asked.
+        path: Path,
+        /// The request.
+        body: Bytes,
+        /// The answer.
+        reply: oneshot::Sender<Result<Bytes, String>>,
+    },
+    /// The state of pools.
+    Pools(PoolQuery),
+    /// Counts.
+    Stats(oneshot::Sender<ShardStats>),
+    /// What time it is: a sign of life through the queue that rows go through.
+    Ping(oneshot::Sender<Millis>),
+}
+
+/// A step that a shard takes from one state of the directory to the next.
+#[derive(Debug)]
+pub enum Step {
+    /// Pools leave, by their indices; others give up numbers.
+    Leave {
+        /// Pools that leave.
+        removed: Vec<(u32, PoolId)>,
+        /// Pools with the numbers that they keep.
+        smaller: Vec<(u32, PoolSpec)>,
+    },
+    /// Asks what is known of these numbers.
+    Tell {
+        /// The numbers.
+        numbers: Vec<NumberRange>,
+        /// Also where no lockout runs.
+        is_free_too: bool,
+    },
+    /// Asks all that is known of these numbers and of those that pools of these buckets had, and of
+    /// batches that may be sent again.
+    TellAll {
+        /// The numbers.
+        numbers: Vec<NumberRange>,
+        /// The buckets.
+        buckets: Vec<u16>,
+    },
+    /// Asks which pools are held.
+    TellHolds,
+    /// Asks how far the journal has got.
+    TellStored,
+    /// Holds the pools of these buckets.
+    HoldBuckets(BucketHolds),
+    /// Takes over what other shards know, and how long numbers that come are held; then pools come,
+    /// and others get more numbers.
+    Enter {
+        /// The newest allocation of numbers that come.
+        known: Vec<Retired>,
+        /// What rows of batches that may be sent again would be answered.
+        answers: Vec<AnswerEntry>,
+        /// Pools that are held, and until when.
+        holds: Vec<(PoolId, Millis)>,
+        /// The pools.
+        put: Vec<(u32, PoolSpec)>,
+    },
+    /// Looks rows up in this state from now on.
+    Use(Arc<Directory>),
+}
+
+/// Until when each pool is, or was, held; `None`: all of them.
+pub type Holds = Vec<(Option<PoolId>, Millis)>;
+
+/// A shard's answer to a [`Step`].
+#[derive(Debug)]
+pub enum Done {
+    /// It was taken.
+    Taken,
+    /// What is known.
+    Known(Vec<Retired>),
+    /// The same, of batches that may be sent again, and what is or was held.
+    All(Known, Holds),
+    /// Pools that hand nothing out, or all that are here or come here, and until when.
+    Holds(Holds),
+    /// Groups up to this one are durable.
+    Stored(u64),
+    /// A pool cannot have a number.
+    Clash(PoolId, InRotation),
+}
+
+/// What is known of numbers at one moment.
+#[derive(Debug)]
+pub struct Known {
+    /// The newest allocation of each number, in rising order.
+    pub numbers: Vec<Retired>,
+    /// What rows of batches that may be sent again would be answered.
+    pub answers: Vec<AnswerEntry>,
+    /// The moment.
+    pub at: Millis,
+}

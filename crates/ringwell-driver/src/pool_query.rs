@@ -1,0 +1,162 @@
+//! Questions about a shard's pools, for those who manage them.
+//!
+//! Owns the questions and how a shard's thread answers them. Each is short: what concerns many
+//! pools is asked in parts, so that rows pass between them.
+
+use ringwell_core::{Millis, NumberRange, PoolCounts, PoolId, PromoNumber};
+use ringwell_engine::{Engine, lifetime};
+use tokio::sync::oneshot;
+
+use crate::stats::{Reason, Stats};
+
+/// Where a pool is in its shard, and which it was when that was looked up.
+pub type Place = (u32, PoolId);
+
+/// A question about pools. Those that the shard does not have (any more) are left out.
+#[derive(Debug)]
+pub enum PoolQuery {
+    /// What it is doing now: takes a look at each of its numbers.
+    State {
+        /// The pool.
+        place: Place,
+        /// `None`: the shard does not have it.
+        reply: oneshot::Sender<Option<PoolState>>,
+    },
+    /// What was asked of pools so far: cheap.
+    Asked {
+        /// The pools.
+        places: Vec<Place>,
+        /// Those of them that the shard has.
+        reply: oneshot::Sender<Vec<PoolAsked>>,
+    },
+    /// Which numbers of it nobody has held since a moment.
+    Unused {
+        /// The pool.
+        place: Place,
+        /// The moment.
+        since: Millis,
+        /// Numbers in a row make one range.
+        reply: oneshot::Sender<Vec<NumberRange>>,
+    },
+    /// Why rows for it that this thread took in had no number, though the pool was not exhausted.
+    Refused {
+        /// The pool.
+        pool: PoolId,
+        /// Counts by [`Reason::ALL`].
+        reply: oneshot::Sender<[u64; Reason::ALL.len()]>,
+    },
+    /// The same counts of the pools that have most of them.
+    MostRefused {
+        /// At most so many pools.
+        pools: usize,
+        /// Each with the sum of its counts.
+        reply: oneshot::Sender<Vec<(PoolId, u64)>>,
+    },
+}
+
+/// A pool as its shard has it now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolState {
+    /// The pool.
+    pub pool: PoolId,
+    /// The shard that owns it.
+    pub shard: u16,
+    /// Numbers in rotation.
+    pub numbers: u32,
+    /// How many of them are locked out.
+    pub locked: u32,
+    /// When the next number comes free, if none is; or when the pool is no longer held.
+    pub next_free: Option<Millis>,
+    /// Numbers handed out since the pool came to this process; counted modulo 2^32.
+    pub allocated: u32,
+    /// Rows that found every number locked, in the same way.
+    pub exhausted: u32,
+}
+
+/// What was asked of a pool so far. Counts are modulo 2^32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolAsked {
+    /// The pool.
+    pub pool: PoolId,
+    /// Numbers in rotation.
+    pub numbers: u32,
+    /// How long an allocation is guaranteed.
+    pub lifetime: Millis,
+    /// Numbers handed out since the pool came to this process.
+    pub allocated: u32,
+    /// Rows that found every number locked.
+    pub exhausted: u32,
+}
+
+/// Answers on the shard's thread, `now` by the engine's time.
+pub fn answer(shard: u16, engine: &Engine, now: Millis, stats: &Stats, query: PoolQuery) {
+    // Whoever asked may have gone.
+    match query {
+        PoolQuery::State { place, reply } => {
+            let _ = reply.send(state(engine, now, shard, place));
+        }
+        PoolQuery::Asked { places, reply } => {
+            let _ = reply.send(places.into_iter().filter_map(|at| asked(engine, at)).collect());
+        }
+        PoolQuery::Unused { place, since, reply } => {
+            let _ = reply.send(unused(engine, place, since));
+        }
+        PoolQuery::Refused { pool, reply } => {
+            let _ = reply.send(stats.refused_of(pool));
+        }
+        PoolQuery::MostRefused { pools, reply } => {
+            let _ = reply.send(stats.most_refused(pools));
+        }
+    }
+}
+
+fn state(engine: &Engine, now: Millis, shard: u16, (index, pool): Place) -> Option<PoolState> {
+    let rules = engine.shard();
+    if !rules.is_pool(index, pool) {
+        return None;
+    }
+    let PoolCounts { allocated, exhausted } = rules.counts(index);
+    let numbers = rules.pool_slots(index).len();
+    let next_free = rules.next_free(index, now);
+    let locked = rules.locked(index, now);
+    let (numbers, locked) = (small(numbers), small(locked));
+    Some(PoolState { pool, shard, numbers, locked, next_free, allocated, exhausted })
+}
+
+fn asked(engine: &Engine, (index, pool): Place) -> Option<PoolAsked> {
+    let rules = engine.shard();
+    if !rules.is_pool(index, pool) {
+        return None;
+    }
+    let PoolCounts { allocated, exhausted } = rules.counts(index);
+    let lifetime = lifetime(rules.lifetime(index));
+    let numbers = small(rules.pool_slots(index).len());
+    Some(PoolAsked { pool, numbers, lifetime, allocated, exhausted })
+}
+
+/// Numbers in a row make one range.
+fn unused(engine: &Engine, (index, pool): Place, since: Millis) -> Vec<NumberRange> {
+    let rules = engine.shard();
+    let mut ranges: Vec<(PromoNumber, u32)> = Vec::new();
+    if rules.is_pool(index, pool) {
+        let run = rules.pool_slots(index);
+        for slot in rules.slots().get(run.start as usize..run.end as usize).unwrap_or_default() {
+            if slot.locked_until > since {
+                continue;
+            }
+            match ranges.last_mut() {
+                Some((first, count))
+                    if first.to_u64() + u64::from(*count) == slot.number.to_u64() =>
+                {
+                    *count += 1;
+                }
+                _ => ranges.push((slot.number, 1)),
+            }
+        }
+    }
+    ranges.into_iter().filter_map(|(first, count)| NumberRange::new(first, count)).collect()
+}
+
+fn small(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

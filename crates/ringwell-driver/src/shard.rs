@@ -1,0 +1,330 @@
+//! One shard: the engine and all that is done around it on the shard's thread.
+//!
+//! Everything here is single-threaded; `RefCell`s are borrowed for a few lines and never across
+//! an `await`.
+
+use std::any::Any;
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringwell_core::{Millis, PoolId};
+use ringwell_directory::Directory;
+use ringwell_engine::{Ask, Clocks, Engine, Outcome, Refusal, RowKey};
+use ringwell_journal::Group;
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::batch::Job;
+use crate::canary::{Bug, planted};
+use crate::clock::Clock;
+use crate::commit::Commit;
+use crate::message::{Message, PeerAnswer, PeerRow, PeerRows, Unanswered};
+use crate::node::{JournalState, Node};
+use crate::platform::{Moment, Platform};
+use crate::queue::Peers;
+use crate::rows::is_promise;
+use crate::stats::Stats;
+
+/// Idle room for batches that a shard keeps; more than are ever in flight at once on most days.
+const JOBS_KEPT_MAX: usize = 1024;
+
+/// A node that refuses rows as moved is asked for its owners this often at most.
+const LEARN_EVERY: Duration = Duration::from_millis(20);
+
+/// With `durability = "memory"` groups are sealed when they have this size.
+const MEMORY_GROUP_BYTES: usize = 256 * 1024;
+
+/// Knows ring pools that the directory does not have.
+pub trait PoolSource: fmt::Debug {
+    /// Asks for `pool`. The receiver ends (its sender is dropped) when there is an answer, which is in
+    /// the directory by then if there is such a pool; `None` if there is no hope for one now.
+    fn ask(&self, pool: PoolId) -> Option<watch::Receiver<()>>;
+}
+
+/// What the tasks of a shard share.
+#[derive(Debug)]
+pub struct Shard<P> {
+    /// Which shard of the cluster, or of the process.
+    pub id: u16,
+    /// What it shares with the other shards of the process.
+    pub node: Arc<Node>,
+    /// The machine.
+    pub platform: P,
+    directory: RefCell<Arc<Directory>>,
+    clock: Clock,
+    /// The rules, and the group that gathers.
+    pub engine: RefCell<Engine>,
+    /// Which groups are durable.
+    pub commit: Commit,
+    /// The queues of the other shards, and of this one.
+    pub peers: Peers,
+    /// Who is asked for pools that the directory does not have.
+    pub source: Option<Rc<dyn PoolSource>>,
+    /// Counts.
+    pub stats: Stats,
+    /// Notified when records wait to be written.
+    pub pending: Notify,
+    /// Held while a snapshot is taken: two at once would share a file.
+    pub snapshots: tokio::sync::Mutex<()>,
+    /// Notified when a full group has been sealed and another gathers.
+    pub room: Notify,
+    /// When another node was asked last for its owners.
+    learnt_at: Cell<Option<Moment>>,
+    jobs: RefCell<Vec<Job>>,
+    /// Answers to other shards that wait for a group, oldest first.
+    promised: RefCell<VecDeque<Promised>>,
+}
+
+/// An answer to another shard that waits for a group to be durable.
+#[derive(Debug)]
+struct Promised {
+    group: u64,
+    answer: PeerAnswer,
+    reply: oneshot::Sender<PeerAnswer>,
+}
+
+impl<P: Platform> Shard<P> {
+    /// A shard that has been opened.
+    pub fn new(
+        id: u16,
+        node: Arc<Node>,
+        platform: P,
+        engine: Engine,
+        clock: Clock,
+        peers: Peers,
+    ) -> Self {
+        // With durability "memory" nothing is waited for.
+        let durable = if node.answers_wait() { engine.group() - 1 } else { u64::MAX };
+        Self {
+            id,
+            directory: RefCell::new(node.directory()),
+            node,
+            platform,
+            clock,
+            engine: RefCell::new(engine),
+            commit: Commit::new(durable),
+            peers,
+            source: None,
+            stats: Stats::default(),
+            pending: Notify::new(),
+            snapshots: tokio::sync::Mutex::default(),
+            room: Notify::new(),
+            learnt_at: Cell::default(),
+            jobs: RefCell::default(),
+            promised: RefCell::default(),
+        }
+    }
+
+    /// The state of the directory that rows are looked up in. Not to be held across an `await`.
+    #[inline]
+    pub fn directory(&self) -> Ref<'_, Directory> {
+        Ref::map(self.directory.borrow(), |directory| &**directory)
+    }
+
+    /// Looks rows up in `next` from now on.
+    pub fn use_directory(&self, next: Arc<Directory>) {
+        *self.directory.borrow_mut() = next;
+    }
+
+    /// Has the node of `shard`, which does not own what it was asked for, asked who does. Not more often
+    /// than makes sense: it may just not have taken yet what is on its way to it.
+    pub(crate) async fn learn_owners(&self, shard: u16) {
+        let now = self.platform.moment();
+        let is_too_soon = self.learnt_at.get().is_some_and(|at| now.since(at) < LEARN_EVERY);
+        if !is_too_soon && !self.node.is_own(shard) {
+            self.learnt_at.set(Some(now));
+            let (reply, learnt) = oneshot::channel();
+            if self.peers.send(self.id, Message::LearnOwners { of: shard, reply }) {
+                let _ = learnt.await;
+            }
+        }
+    }
+
+    pub(crate) fn take_job(&self) -> Job {
+        self.jobs.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_job(&self, job: Job) {
+        let mut jobs = self.jobs.borrow_mut();
+        if jobs.len() < JOBS_KEPT_MAX {
+            jobs.push(job);
+        }
+    }
+
+    /// Has the records that the engine has written stored.
+    pub fn commit_soon(&self) {
+        if self.has_group() {
+            self.pending.notify_one();
+        }
+    }
+
+    /// Waits while the group that gathers is full, at most until `deadline`.
+    pub(crate) async fn wait_for_room(&self, deadline: Moment) {
+        let is_full = || {
+            let engine = self.engine.borrow();
+            engine.is_full() && engine.refusal().is_none()
+        };
+        while is_full() {
+            self.pending.notify_one();
+            let sealed = self.room.notified();
+            if self.platform.by(deadline, sealed).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Whether there is enough for a group.
+    pub fn has_group(&self) -> bool {
+        let enough = if self.node.answers_wait() { 1 } else { MEMORY_GROUP_BYTES };
+        self.engine.borrow().pending_bytes() >= enough
+    }
+
+    /// Closes the group that gathers, with the clocks as they stand.
+    pub fn seal(&self, spare: Vec<u8>) -> Option<Group> {
+        let mut engine = self.engine.borrow_mut();
+        engine.set_clocks(self.clocks());
+        engine.seal(spare)
+    }
+
+    /// Serves rows of a batch that another shard took in.
+    pub async fn serve_peer(&self, ask: PeerRows) {
+        self.wait_for_room(ask.deadline).await;
+        let is_late = self.platform.moment() > ask.deadline && !planted(Bug::DeadlineIgnored);
+        if is_late || ask.reply.is_closed() {
+            self.stats.peer_rows_late.add(ask.rows.len() as u64);
+            return;
+        }
+        let allocated = catch_unwind(AssertUnwindSafe(|| self.allocate_for_peer(&ask)));
+        let answer = match allocated {
+            Ok(answer) => answer,
+            Err(panic) => {
+                // Without an answer the rows overflow at the batch's deadline.
+                self.report_panic(&panic);
+                return;
+            }
+        };
+        let group = self.engine.borrow().newest_group();
+        let is_promise = |outcome| is_promise(outcome, ask.retry.is_some());
+        let has_promise = answer.outcomes.iter().any(is_promise);
+        let promised = Promised { group, answer, reply: ask.reply };
+        if has_promise && self.commit.durable() < group {
+            self.promised.borrow_mut().push_back(promised);
+        } else {
+            self.deliver(promised);
+        }
+        self.commit_soon();
+    }
+
+    fn allocate_for_peer(&self, ask: &PeerRows) -> PeerAnswer {
+        self.node.owner_fault_drill(&ask.text);
+        let mut engine = self.engine.borrow_mut();
+        let at = engine.at(self.clock.now(self.platform.boot_time()));
+        allocate(&mut engine, at, ask)
+    }
+
+    /// Sends an answer; releases its numbers if nobody waits any more.
+    fn deliver(&self, promised: Promised) {
+        if let Err(answer) = promised.reply.send(promised.answer) {
+            self.withdraw(&unanswered(&answer));
+        }
+    }
+
+    /// Undoes allocations that no client has seen.
+    pub fn withdraw(&self, numbers: &[Unanswered]) {
+        if numbers.is_empty() {
+            return;
+        }
+        let mut engine = self.engine.borrow_mut();
+        let now = engine.at(self.clock.now(self.platform.boot_time()));
+        for number in numbers {
+            engine.withdraw(now, number.number, number.allocated_at);
+        }
+        drop(engine);
+        self.stats.unanswered.add(numbers.len() as u64);
+        self.commit_soon();
+    }
+
+    /// Everything up to `group` is durable.
+    pub fn stored(&self, group: u64) {
+        if self.engine.borrow().refusal() == Some(Refusal::JournalFull) {
+            self.engine.borrow_mut().refuse(None);
+            self.node.set_journal(self.id, JournalState::Writing);
+            tracing::info!(shard = self.id, "the journal has room again: numbers go out");
+        }
+        self.commit.advance(group);
+        while let Some(promised) = self.next_promised(group) {
+            self.deliver(promised);
+        }
+    }
+
+    fn next_promised(&self, group: u64) -> Option<Promised> {
+        self.promised.borrow_mut().pop_front_if(|promised| promised.group <= group)
+    }
+
+    /// The journal takes nothing: rows become overflow, those that wait too.
+    pub fn refuse(&self, why: Refusal) {
+        self.engine.borrow_mut().refuse(Some(why));
+        self.commit.refuse(why);
+        self.room.notify_waiters();
+        while let Some(mut promised) = self.next_promised(u64::MAX) {
+            self.withdraw(&unanswered(&promised.answer));
+            for outcome in &mut promised.answer.outcomes {
+                if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
+                    *outcome = Outcome::Refused(why);
+                }
+            }
+            self.deliver(promised);
+        }
+    }
+
+    /// Reports a panic of ours; the handle stands in the answer and in the log.
+    pub fn report_panic(&self, panic: &(dyn Any + Send)) -> u64 {
+        self.stats.panics.add(1);
+        // Unique enough to be found in a log, and an integer as the API wants it.
+        let handle =
+            self.clock.now(self.platform.boot_time()).0 * 1000 + self.stats.panics.get() % 1000;
+        let message = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        tracing::error!(shard = self.id, handle, message, "a request failed by a fault of ours");
+        handle
+    }
+
+    /// Shard time now.
+    pub fn now(&self) -> Millis {
+        self.engine.borrow_mut().at(self.clock.now(self.platform.boot_time()))
+    }
+
+    /// The clocks as they stand: reads the wall clock too.
+    pub fn clocks(&self) -> Clocks {
+        self.clock.clocks(self.platform.boot_time(), self.platform.wall())
+    }
+}
+
+fn allocate(engine: &mut Engine, at: Millis, ask: &PeerRows) -> PeerAnswer {
+    let mut outcomes = vec![Outcome::Refused(Refusal::Late); ask.rows.len()];
+    for (row, outcome) in ask.rows.iter().zip(&mut outcomes) {
+        let params = row.params.map(|span| span.of(&ask.text));
+        let retry = ask.retry.map(|batch| RowKey { batch, row: row.row });
+        let PeerRow { pool, id, visitor, .. } = *row;
+        engine.allocate(at, &Ask { pool, id, params, visitor, retry }, outcome);
+    }
+    PeerAnswer { at, outcomes }
+}
+
+/// The numbers of an answer that may be taken back.
+#[must_use]
+pub fn unanswered(answer: &PeerAnswer) -> Vec<Unanswered> {
+    let allocated_at = answer.at;
+    let numbers = answer.outcomes.iter().filter_map(|outcome| match *outcome {
+        Outcome::Allocated { number } => Some(Unanswered { number, allocated_at }),
+        Outcome::Kept { .. } | Outcome::Exhausted { .. } | Outcome::Refused(_) => None,
+    });
+    numbers.collect()
+}

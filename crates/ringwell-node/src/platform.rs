@@ -1,0 +1,59 @@
+//! The driver's platform on tokio's current-thread runtime.
+
+use std::future::Future;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use ringwell_driver::{Moment, Platform};
+
+use crate::clock::{boot_time, wall_time};
+use crate::link::HttpNet;
+
+/// The origin of the process's moments.
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Tokio: tasks are spawned on the `LocalSet` of the shard's thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tokio;
+
+impl Platform for Tokio {
+    type Net = HttpNet;
+
+    fn moment(&self) -> Moment {
+        Moment(ORIGIN.elapsed())
+    }
+
+    fn boot_time(&self) -> Duration {
+        boot_time()
+    }
+
+    fn wall(&self) -> Duration {
+        wall_time()
+    }
+
+    fn sleep_until(&self, at: Moment) -> impl Future<Output = ()> + 'static {
+        tokio::time::sleep_until((*ORIGIN + at.0).into())
+    }
+
+    fn turn(&self) -> impl Future<Output = ()> + 'static {
+        tokio::task::yield_now()
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        tokio::task::spawn_local(task);
+    }
+
+    fn offload<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = Option<T>> + 'static {
+        let done = tokio::task::spawn_blocking(work);
+        async move {
+            match done.await {
+                Ok(done) => Some(done),
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => None,
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What the threads of the process share beside the driver's [`Node`]: what HTTP needs.
+
+use std::sync::Arc;
+
+use ringwell_driver::node::{Drills, Node};
+use ringwell_journal::Durability;
+
+use crate::application::Application;
+use crate::disk::SeenJournals;
+use crate::link::tls::Tls;
+use crate::memory::{Bodies, bodies_bytes};
+use crate::secure::Secure;
+use crate::site::Sites;
+
+/// Shared by all threads.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) node: Arc<Node>,
+    pub(crate) application: Option<Arc<Application>>,
+    pub(crate) sites: Sites,
+    /// For clients that come over TLS.
+    pub(crate) secure: Option<Secure>,
+    /// What links over TCP are made safe with.
+    pub(crate) links: Option<Tls>,
+    /// What bodies of clients may take.
+    pub(crate) bodies: Bodies,
+    /// What is known of other nodes' journals, once it has been read.
+    pub(crate) seen: tokio::sync::Mutex<Option<SeenJournals>>,
+}
+
+impl Server {
+    pub(crate) fn new(node: &Arc<Node>, secure: Option<Secure>, links: Option<Tls>) -> Self {
+        let config = &node.config;
+        let data = (node.durability != Durability::Memory).then_some(config.data.as_path());
+        let application = config.application.clone();
+        let application = application.map(|it| Arc::new(Application::new(it, data)));
+        let sites = Sites::default();
+        let limits = &config.limits;
+        let bodies = limits.bodies_bytes.unwrap_or_else(|| bodies_bytes(limits.body_bytes));
+        let (bodies, seen) = (Bodies::new(bodies), tokio::sync::Mutex::default());
+        Self { node: Arc::clone(node), application, sites, secure, links, bodies, seen }
+    }
+}
+
+/// Requests that fail on purpose, as the environment says: `RINGWELL_DRILL_PANIC_ON` and, on the
+/// shard that owns a row, `RINGWELL_DRILL_PANIC_AT_OWNER_ON`.
+pub(crate) fn drills() -> Drills {
+    let text = |variable| std::env::var(variable).ok().map(String::into_bytes);
+    Drills {
+        panic_on: text("RINGWELL_DRILL_PANIC_ON"),
+        panic_at_owner_on: text("RINGWELL_DRILL_PANIC_AT_OWNER_ON"),
+    }
+}
