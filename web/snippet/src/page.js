@@ -11,7 +11,7 @@ const SKIP = 'script,style,textarea,[contenteditable],[data-rw-skip]';
 const ATTRIBUTES = ['href', 'aria-label', 'title', 'content', 'data-rw-number'];
 const ELEMENTS = '[href^="tel:"],[href^="sms:"],[aria-label],[title],[itemprop=telephone],[data-rw-number]';
 /** Longest piece of work before the browser gets its turn, in milliseconds. */
-const SLICE = 8;
+const SLICE = 6;
 /** A node that is set back so often within a second is left alone: another script wants it. */
 const FIGHTS_MAX = 20;
 
@@ -66,7 +66,12 @@ const walk = (top) => {
   let nodes = [];
   let last;
   return (until) => {
-    for (let node; (node = walker.nextNode());) {
+    while (Date.now() <= until) {
+      const node = walker.nextNode();
+      if (!node) {
+        run(nodes);
+        return true;
+      }
       const { data } = node;
       if (!nodes[0] && !/\d/.test(data)) continue;
       const of = block(node);
@@ -77,11 +82,8 @@ const walk = (top) => {
       if (/\p{L}/u.test(data)) {
         run(nodes);
         nodes = /\d\P{L}*$/u.test(data) ? nodes.slice(-1) : [];
-        if (Date.now() > until) return;
       }
     }
-    run(nodes);
-    return true;
   };
 };
 
@@ -93,7 +95,7 @@ const add = (node) => {
 
 const work = () => {
   const until = Date.now() + SLICE;
-  while (queue.length && Date.now() <= until && queue[0](until)) queue.shift();
+  while (queue.length && queue[0](until)) queue.shift();
   // Our own writes are no news.
   observer.takeRecords();
   if (queue.length) setTimeout(work);

@@ -331,27 +331,64 @@ test('another script that insists on its number is not fought for ever', async (
   await context.close();
 });
 
-test('30,000 text nodes at a quarter of the speed: every number swapped, no layout shift', async () => {
-  const rows = Array.from({ length: 30000 }, (_, row) => `<p><span>${row % 100 ? `row ${row}` : '800-555-0100'}</span></p>`).join('');
+/** Runs `action` on the page; the longest time in milliseconds that one piece of the page's scripts took of the processor. */
+const longest = async (page, action) => {
+  const session = await browser.newBrowserCDPSession();
+  const pieces = [];
+  session.on('Tracing.dataCollected', ({ value }) => pieces.push(...value));
+  await session.send('Tracing.start', { transferMode: 'ReportEvents', traceConfig: { includedCategories: ['devtools.timeline', 'v8.execute'] } });
+  await action();
+  const ended = new Promise((done) => session.once('Tracing.tracingComplete', done));
+  await session.send('Tracing.end');
+  await ended;
+  await session.detach();
+  const isOurs = ({ name, args }) => (name === 'FunctionCall' && args.data?.url?.endsWith('/rw.js')) || name === 'RunMicrotasks';
+  const times = pieces.filter((piece) => piece.tdur && isOurs(piece)).map(({ tdur }) => tdur / 1000);
+  assert.ok(times.length > 2, `${times.length} pieces were seen`);
+  return Math.max(...times);
+};
+
+test('30,000 text nodes: every number swapped in pieces of less than 50 ms at a quarter of the speed, no layout shift', async () => {
+  // Most have no digit: also what is not looked at closely takes its time.
+  const text = (row) => (row > 29000 ? (row % 50 ? `row ${row}` : '800-555-0100') : 'a row of words');
+  const rows = Array.from({ length: 30000 }, (_, row) => `<p><span>${text(row)}</span></p>`).join('');
   const init = () => {
-    window.seen = { long: [], shift: 0 };
-    new PerformanceObserver((list) => list.getEntries().forEach(({ value }) => (window.seen.shift += value))).observe({ type: 'layout-shift', buffered: true });
+    window.shift = 0;
+    new PerformanceObserver((list) => list.getEntries().forEach(({ value }) => (window.shift += value))).observe({ type: 'layout-shift', buffered: true });
   };
   const { page, context, errors } = await visit(`<div style="font-variant-numeric:tabular-nums">${rows}</div>`, { init, tag: 'data-consent="required" data-site="pk_consent"' });
   // The page itself has been laid out; what is measured begins with the consent.
   await page.waitForLoadState('load');
   await page.waitForTimeout(1000);
-  const session = await context.newCDPSession(page);
-  await session.send('Emulation.setCPUThrottlingRate', { rate: 4 });
+  await page.evaluate(() => { window.shift = 0; });
+  const most = await longest(page, async () => {
+    await page.evaluate(() => window.ringwell.consent(true));
+    const isSwapped = () => !document.querySelector('div').textContent.includes('800-555-0100');
+    await page.waitForFunction(isSwapped, null, { timeout: 120000, polling: 500 });
+  });
+  // The processor's time counts, not the clock's: other programs take the rest.
+  console.log(`# the longest piece took ${most.toFixed(1)} ms`);
+  assert.ok(4 * most < 50, `${most} ms`);
+  assert.equal(await page.evaluate(() => window.shift), 0);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test('a part of the page that is taken out while it is searched leaves the rest to be swapped', async () => {
+  const rows = Array.from({ length: 20000 }, (_, row) => `<p>row ${row}</p>`).join('');
+  const { page, context, errors } = await visit(`<main>${rows}</main><p id="last">800-555-0100</p>`, { tag: 'data-consent="required" data-site="pk_consent"' });
+  await page.waitForLoadState('load');
   await page.evaluate(() => {
-    window.seen.shift = 0;
-    new PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => window.seen.long.push(duration))).observe({ type: 'longtask' });
+    // In the first pause of the search, wherever in it that is.
+    const later = window.setTimeout;
+    window.setTimeout = (then, ...rest) => {
+      document.querySelector('main')?.remove();
+      return later(then, ...rest);
+    };
     window.ringwell.consent(true);
   });
-  await page.waitForFunction(() => !document.querySelector('div').textContent.includes('800-555-0100'), null, { timeout: 120000 });
-  const seen = await page.evaluate(() => window.seen);
-  assert.equal(seen.shift, 0);
-  console.log(`# long tasks: ${JSON.stringify(seen.long)}`);
+  await shown(page, '#last');
+  assert.equal(await page.evaluate(() => document.querySelector('main')), null);
   assert.deepEqual(errors, []);
   await context.close();
 });
