@@ -21,6 +21,7 @@ impl Order {
         let mut heap: Vec<u32> = (0..count).collect();
         // A sorted array is a heap. A ring is two or three sorted runs, which this sort only merges.
         heap.sort_by_key(|&i| (slots[i as usize].turn(), i));
+        assert!(heap.len() == slots.len(), "an order lacks some of its numbers");
         let mut place = alloc::vec![0; heap.len()];
         for (at, &slot) in (0..count).zip(&heap) {
             place[slot as usize] = at;
@@ -35,7 +36,9 @@ impl Order {
 
     /// Restores the order after the key of `slot` changed.
     pub(crate) fn changed(&mut self, slots: &[Slot], slot: u32) {
-        let at = self.rise(slots, self.place[slot as usize] as usize);
+        let at = self.place[slot as usize] as usize;
+        assert!(self.heap[at] == slot, "the order has a number elsewhere");
+        let at = self.rise(slots, at);
         self.sink(slots, at);
     }
 

@@ -154,6 +154,7 @@ impl Pool {
 
     /// Follows a change of `slot` out of turn: its lockout was extended or ended early.
     pub(crate) fn changed(&mut self, all: &[Slot], slot: u32) {
+        assert!(self.slot_range().contains(&slot), "the number is in another pool");
         let slots = run(all, self.base, self.count);
         match &mut self.order {
             None => self.order = Some(Box::new(Order::new(slots))),

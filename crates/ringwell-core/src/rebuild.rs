@@ -224,6 +224,8 @@ impl Rebuild {
         } else {
             self.slots[index as usize].locked_until = locked_until;
         }
+        let ends = self.slots[index as usize].locked_until;
+        assert!(ends >= known.locked_until, "a lockout was shortened");
     }
 
     /// Numbers with a history that are in none of the pools, in rising order.
@@ -272,6 +274,7 @@ impl Rebuild {
             shard.pools.push(Pool::new(spec, base, count, &shard.slots));
             base += count;
         }
+        assert!(base as usize == shard.slots.len(), "a slot is in no pool");
         shard.has_orders = shard.pools.iter().any(Pool::has_order);
         // A visitor whose lockout ran out got another number later: that one counts.
         let mut visitors: Vec<(u32, VisitorId)> = visitors.into_iter().collect();
@@ -292,6 +295,7 @@ impl Rebuild {
     }
 
     fn set(&mut self, slot: u32, fact: Fact, local_at: Millis) {
+        assert!(self.slots[slot as usize].number == fact.slot.number, "a fact of another number");
         self.slots[slot as usize] = fact.slot;
         self.told.note(fact.slot.number, fact.slot.allocated_at, local_at);
         // A visitor is known to one pool: in another, somebody else may have the same name.

@@ -111,10 +111,11 @@ impl Shard {
     pub fn remove_pool(&mut self, pool: u32, moved: Option<&mut Vec<PromoNumber>>) {
         let old = self.ranges(pool);
         self.retire(pool, &old, moved);
-        let Some(removed) = self.pools.get_mut(pool as usize) else { return };
+        let known = self.pools.get_mut(pool as usize).filter(|known| !known.is_vacant());
+        let Some(removed) = known else { return };
         let (id, held_until) = (removed.id, removed.held_until);
         *removed = Pool::vacant();
-        self.places.remove(&id);
+        assert!(self.places.remove(&id) == Some(pool), "the pool is known elsewhere");
         if held_until > Millis::ZERO {
             self.hold(Some(id), held_until);
         }
@@ -144,6 +145,7 @@ impl Shard {
             // What happens here in this very millisecond comes after it.
             from.local_at.min(now - Millis(1)).max(before)
         };
+        assert!(merged.slot.locked_until >= slot.locked_until, "a lockout was shortened");
         let keeps_visitor = is_older || (is_same && from.visitor.is_none());
         let Some(place) = self.runs.find(number) else {
             if let Some(own) = self.retired.get(&number).filter(|_| keeps_visitor) {
@@ -183,6 +185,7 @@ impl Shard {
             ranges.push(range);
             next += range.count();
         }
+        assert!(next == end, "a slot of the pool is in no run");
         ranges
     }
 
@@ -222,6 +225,7 @@ impl Shard {
             }
             next += range.count();
         }
+        assert!(next == base + count_of(spec), "the pool has other numbers than its room");
         visitors
     }
 
@@ -243,7 +247,8 @@ impl Shard {
                 let local_at = self.told.local_at(&state);
                 self.told.forget(state.number);
                 let retired = Retired { slot: state, local_at, pool: id, visitor };
-                self.retired.insert(state.number, retired);
+                let known = self.retired.insert(state.number, retired);
+                assert!(known.is_none(), "a number was in rotation and retired");
                 note(&mut moved, state.number);
             }
         }

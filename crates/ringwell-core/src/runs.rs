@@ -76,7 +76,7 @@ impl Runs {
 
     /// Forgets the run that begins with this number.
     pub(crate) fn remove(&mut self, first: PromoNumber) {
-        self.0.remove(&first);
+        assert!(self.0.remove(&first).is_some(), "a run was taken out twice");
     }
 }
 

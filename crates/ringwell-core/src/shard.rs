@@ -172,6 +172,7 @@ impl Shard {
         let slot = &mut self.slots[chosen as usize];
         assert!(slot.is_free(now), "a locked number was chosen");
         let previous = slot.position;
+        assert!(previous < position, "a record lies before an older one");
         let number = slot.number;
         self.recent.push(position, slot);
         *slot = Slot { number, allocated_at: now, locked_until, position };
@@ -438,6 +439,7 @@ impl Shard {
             }
             return;
         };
+        assert!(position > self.slots[slot as usize].position, "a copy lies before its original");
         self.slots[slot as usize].position = position;
         // Rings do not look at positions, and to find a number's pool takes a search.
         if self.has_orders

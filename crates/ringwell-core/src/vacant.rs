@@ -20,7 +20,7 @@ impl Vacant {
     /// `count` slots in a row, if there are any: of the shortest run that is long enough.
     pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
         let &(length, base) = self.by_length.range((count, 0)..).next()?;
-        self.remove(base);
+        assert!(self.remove(base) == Some(length), "the two orders differ");
         if length > count {
             self.insert(base + count, length - count);
         }
@@ -45,6 +45,8 @@ impl Vacant {
 
     /// The run from `base` on is free now. Joined with its neighbours.
     pub(crate) fn give(&mut self, mut base: u32, mut count: u32) {
+        let next = self.lengths.range(base..).next();
+        assert!(next.is_none_or(|(next, _)| *next >= base + count), "slots were given up twice");
         if let Some((&before, &length)) = self.lengths.range(..base).next_back()
             && before + length == base
         {
@@ -58,15 +60,16 @@ impl Vacant {
     }
 
     fn insert(&mut self, base: u32, length: u32) {
-        self.lengths.insert(base, length);
-        self.by_length.insert((length, base));
+        assert!(length > 0, "a run has a slot at least");
+        let is_new = self.lengths.insert(base, length).is_none();
+        assert!(self.by_length.insert((length, base)) && is_new, "a run is vacant twice");
         self.count += length as usize;
     }
 
     /// The run from `base` on; its length, if there is one.
     fn remove(&mut self, base: u32) -> Option<u32> {
         let length = self.lengths.remove(&base)?;
-        self.by_length.remove(&(length, base));
+        assert!(self.by_length.remove(&(length, base)), "the two orders differ");
         self.count -= length as usize;
         Some(length)
     }

@@ -27,11 +27,13 @@ impl Visitors {
     /// `slot` of `pool` went to `visitor`, or to somebody who did not ask to keep it.
     pub(crate) fn assign(&mut self, pool: u32, slot: u32, visitor: Option<VisitorId>) {
         if let Some(old) = self.visitors.remove(&slot) {
-            self.slots.remove(&old);
+            let back = self.slots.remove(&old);
+            assert!(back == Some(slot), "a visitor holds another number");
         }
         let Some(visitor) = visitor else { return };
         if let Some(before) = self.slots.insert((pool, visitor), slot) {
-            self.visitors.remove(&before);
+            let back = self.visitors.remove(&before);
+            assert!(back == Some((pool, visitor)), "a number was held by another visitor");
         }
         self.visitors.insert(slot, (pool, visitor));
     }

@@ -62,7 +62,7 @@ impl Engine {
             self.shard.adopt(now, &with_position)
         {
             let Slot { allocated_at, locked_until, .. } = slot;
-            self.writer.append(&Record::Adopt {
+            let written = self.writer.append(&Record::Adopt {
                 at: now,
                 number,
                 pool,
@@ -72,6 +72,7 @@ impl Engine {
                 visitor,
                 previous,
             });
+            assert!(written == position, "a record landed elsewhere than announced");
             // Of one that went out here before it went away, the record is here.
             let is_replaced = known.allocated_at != slot.allocated_at;
             self.live.moved(previous, position, is_replaced);

@@ -210,6 +210,7 @@ impl Engine {
             return false;
         }
         self.sealed.extend(self.writer.seal(Vec::new()));
+        assert!(self.writer.has_room(ROW_BYTES_MAX), "an empty group has no room for a row");
         true
     }
 
@@ -327,6 +328,7 @@ impl Engine {
             previous: grant.previous,
             allocation,
         });
+        self.check_position(grant, position);
         self.live.moved(grant.previous, position, false);
         if self.origins.len() >= ORIGINS_MAX {
             self.origins.clear();
@@ -398,11 +400,19 @@ impl Engine {
             previous: before.map_or(grant.previous, |before| before.position),
             restored,
         });
+        self.check_position(grant, position);
         self.live.moved(grant.previous, position, before.is_some());
         if let Some(before) = before {
             self.live.again(before.position);
         }
         self.counts.released += 1;
+    }
+
+    /// The rules were given the position before the record was written.
+    fn check_position(&self, grant: &Grant, written: Position) {
+        let known = &self.shard.slots()[grant.slot as usize];
+        assert!(known.number == grant.number, "the record is of another number");
+        assert!(known.position == written, "a record landed elsewhere than announced");
     }
 
     /// Writes down what time it is, so that a restart knows it after a quiet stretch.
@@ -456,7 +466,10 @@ impl Engine {
     /// The oldest group that is to be stored: one that a long batch has filled, else the one that
     /// gathers, which is closed, and the next one gathers in `spare`. `None` if there are no records.
     pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
-        self.sealed.pop_front().or_else(|| self.writer.seal(spare))
+        let group = self.sealed.pop_front().or_else(|| self.writer.seal(spare));
+        let is_older = |group: &Group| group.header.n < self.group();
+        assert!(group.as_ref().is_none_or(is_older), "a group was sealed and still gathers");
+        group
     }
 
     /// What happened how often.

@@ -33,7 +33,9 @@ impl Queue {
     }
 
     pub(super) fn pop(&mut self) -> Option<(Millis, RowKey)> {
-        let first = self.first()?;
+        let first = self.first();
+        assert!(first.is_some() == (self.len > 0), "the queue has another length");
+        let first = first?;
         (self.taken, self.dropped, self.len) = (self.taken + 1, self.dropped + 1, self.len - 1);
         if self.taken == CHUNK {
             self.chunks.pop_front();
