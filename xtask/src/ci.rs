@@ -47,6 +47,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     summary.step("tests", xtask().arg("suite"));
     gem(&summary);
     snippet(&summary);
+    dashboard(&summary);
     thread::scope(|scope| {
         scope.spawn(|| summary.step("lints", cargo().args(LINTS)));
         beside_lints(&summary);
@@ -88,6 +89,18 @@ fn snippet(summary: &Summary) {
         summary.step("snippet", &mut test);
     } else {
         summary.skip("snippet", "its packages or chromium are not installed: .ci/run does it");
+    }
+}
+
+/// The dashboard's pages, in a real browser from the program.
+fn dashboard(summary: &Summary) {
+    if root().join("web/dashboard/node_modules").is_dir() && Path::new(CHROMIUM).is_file() {
+        let mut test = Command::new("npm");
+        test.args(["--prefix", "web/dashboard", "run", "--silent", "ci"]);
+        test.env("RINGWELL_BIN", program("ringwell")).env("CHROMIUM", CHROMIUM);
+        summary.step("dashboard", &mut test);
+    } else {
+        summary.skip("dashboard", "its packages or chromium are not installed: .ci/run does it");
     }
 }
 

@@ -35,7 +35,8 @@ pub(crate) enum Denied {
 /// The door: tokens of the configuration file, then those of the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
-    store: Store,
+    /// `None`: only the configuration has tokens.
+    store: Option<Store>,
     hashes: TokenHashes,
     /// Those of the store, as they were not long ago. Only for [`Self::recognizes`].
     seen: Arc<Mutex<Seen>>,
@@ -52,7 +53,7 @@ struct Seen {
 const SEEN_AGE: Duration = Duration::from_secs(1);
 
 impl Door {
-    pub(crate) fn new(store: Store, hashes: TokenHashes) -> Self {
+    pub(crate) fn new(store: Option<Store>, hashes: TokenHashes) -> Self {
         Self { store, hashes, seen: Arc::default() }
     }
 
@@ -60,10 +61,25 @@ impl Door {
     /// the store a look a second at most.
     pub(crate) async fn recognizes(&self, token: Option<&str>) -> bool {
         let Some(token) = token.map(str::as_bytes) else { return false };
-        let matches = |hashes: &[TokenHash]| TokenHash::any_matches(hashes, token);
-        if self.hashes.accept(token) || matches(&self.seen().hashes) {
+        self.finds(|hashes| TokenHash::any_matches(hashes, token)).await
+    }
+
+    /// Whether a token that was let in before is still worth anything. Costs as much.
+    pub(crate) async fn still_knows(&self, hash: &TokenHash) -> bool {
+        self.refresh_if_old().await;
+        self.hashes.current().contains(hash) || self.seen().hashes.contains(hash)
+    }
+
+    async fn finds(&self, matches: impl Fn(&[TokenHash]) -> bool) -> bool {
+        if matches(&self.hashes.current()) || matches(&self.seen().hashes) {
             return true;
         }
+        self.refresh_if_old().await && matches(&self.seen().hashes)
+    }
+
+    /// Reads the store's tokens, unless that was done just now; returns whether it was read.
+    async fn refresh_if_old(&self) -> bool {
+        let Some(store) = &self.store else { return false };
         {
             let mut seen = self.seen();
             if seen.at.is_some_and(|at| at.elapsed() < SEEN_AGE) {
@@ -72,11 +88,10 @@ impl Door {
             seen.at = Some(Instant::now());
         }
         // A store that hangs costs a stranger a second.
-        match tokio::time::timeout(SEEN_AGE, self.store.token_hashes()).await {
+        match tokio::time::timeout(SEEN_AGE, store.token_hashes()).await {
             Ok(Ok(hashes)) => {
-                let is_known = matches(&hashes);
                 self.seen().hashes = hashes.into();
-                is_known
+                true
             }
             Ok(Err(_)) | Err(_) => false,
         }
@@ -96,9 +111,10 @@ impl Door {
     ) -> Result<Visitor, Denied> {
         let token = token.ok_or(Denied::Unknown)?;
         let visitor = if self.hashes.accept(token.as_bytes()) {
-            Visitor { who: "configured token".to_owned(), role: Role::Admin, network: None }
+            Visitor::configured()
         } else {
-            let grant = self.store.verify_token(token).await.map_err(Denied::Store)?;
+            let store = self.store.as_ref().ok_or(Denied::Unknown)?;
+            let grant = store.verify_token(token).await.map_err(Denied::Store)?;
             Visitor::from(grant.ok_or(Denied::Unknown)?)
         };
         let is_allowed = visitor.role >= role && network.is_none_or(|it| visitor.may_in(it));
@@ -129,6 +145,11 @@ pub(crate) fn in_query(uri: &Uri) -> Option<String> {
 }
 
 impl Visitor {
+    /// Who has a token of the configuration file.
+    pub(crate) fn configured() -> Self {
+        Self { who: "configured token".to_owned(), role: Role::Admin, network: None }
+    }
+
     /// Whether they may do anything in `network`.
     pub(crate) fn may_in(&self, network: &str) -> bool {
         self.network.as_deref().is_none_or(|own| own == network)

@@ -1,15 +1,18 @@
-//! The management API: ring pools as the published API has them, and under `/v1/` what that lacks.
+//! The management API: ring pools as the published API has them, under `/v1/` what that lacks, and the
+//! dashboard.
 //!
 //! Owns paths, tokens, limits and the forms of answers. What a change means is the store's; what a
 //! pool is doing now is asked through [`Live`]. Opens no socket: the server mounts [`router`].
 //! Source: docs/spec/management.md.
 
 mod access;
+mod dashboard;
 mod data_port;
 mod gate;
 mod health;
 mod limit;
 mod live;
+mod loads;
 mod metrics;
 mod numbering;
 mod problem;
@@ -18,21 +21,24 @@ mod v1;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use ringwell_core::Millis;
 use ringwell_directory::TokenHashes;
 use ringwell_store::Store;
 
 use access::Door;
+pub use dashboard::Dashboard;
 pub use data_port::data_port;
 use gate::Gate;
 pub use gate::Recognized;
 pub use live::{Later, Live, PoolLoad, PoolState};
+pub use loads::SharedLoads;
 use problem::Problem;
 pub use v1::openapi;
 
@@ -50,12 +56,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// of which a server that does nothing else takes a thousand.
 const BYTES_A_SECOND: u64 = 2_000;
 
-/// What the management API needs.
-pub struct Management {
-    /// The directory.
-    pub store: Store,
-    /// The server.
-    pub live: Arc<dyn Live>,
+/// What the management address needs, whatever is served there.
+pub struct Entrance {
     /// Hashes of tokens that may do everything: those of the configuration file.
     pub token_sha256: TokenHashes,
     /// Requests a second of those with a token that are answered, and beside them half as many of
@@ -65,6 +67,16 @@ pub struct Management {
     pub hosts: Option<Vec<String>>,
     /// Bytes that all bodies on their way may take together; one list always fits.
     pub bodies_bytes: usize,
+    /// Pages for people.
+    pub dashboard: Option<Dashboard>,
+}
+
+/// What the management API needs beside its [`Entrance`].
+pub struct Management {
+    /// The directory.
+    pub store: Store,
+    /// The server.
+    pub live: Arc<dyn Live>,
 }
 
 /// What handlers share.
@@ -73,28 +85,43 @@ pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) live: Arc<dyn Live>,
     pub(crate) door: Door,
+}
+
+/// What every request passes.
+#[derive(Clone)]
+struct Guard {
+    door: Door,
     gate: Arc<Gate>,
+    dashboard: Option<Dashboard>,
 }
 
-/// The management API, for the server to mount at its root.
-pub fn router(management: Management) -> Router {
-    let Management { store, live, token_sha256, requests_per_second, hosts, bodies_bytes } =
-        management;
-    let door = Door::new(store.clone(), token_sha256);
+/// The management API, if there is a directory to manage, and the dashboard; for the server to mount at
+/// its root.
+pub fn router(entrance: Entrance, management: Option<Management>) -> Router {
+    let Entrance { token_sha256, requests_per_second, hosts, bodies_bytes, dashboard } = entrance;
+    let store = management.as_ref().map(|management| management.store.clone());
+    let door = Door::new(store, token_sha256);
     let gate = Gate::new(hosts, requests_per_second, bodies_bytes.max(LIST_BYTES_MAX));
-    let context = Context { store, live, door, gate: Arc::new(gate) };
-    published::routes()
-        .merge(v1::routes())
+    let mut router = Router::new();
+    if let Some(Management { store, live }) = management {
+        let context = Context { store, live, door: door.clone() };
+        router = router.merge(published::routes().merge(v1::routes()).with_state(context));
+    }
+    if let Some(dashboard) = &dashboard {
+        router = router.merge(dashboard.routes(door.clone()));
+    }
+    let guard = Guard { door, gate: Arc::new(gate), dashboard };
+    router
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(context.clone(), pass))
-        .with_state(context)
+        .layer(middleware::from_fn_with_state(guard, pass))
 }
 
-async fn pass(State(context): State<Context>, request: Request, next: Next) -> Response {
+async fn pass(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let has_chunks = request.headers().contains_key(header::TRANSFER_ENCODING);
-    let mut response = admit(&context, request, next).await;
+    let mut response = admit(&guard, request, next).await;
     let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Assets of the dashboard say themselves how long they last.
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if has_chunks {
         // What nobody has read may have an end that can be seen in two ways.
@@ -103,26 +130,33 @@ async fn pass(State(context): State<Context>, request: Request, next: Next) -> R
     response
 }
 
-async fn admit(context: &Context, request: Request, next: Next) -> Response {
-    if !context.gate.is_meant(&request) {
+async fn admit(guard: &Guard, request: Request, next: Next) -> Response {
+    if !guard.gate.is_meant(&request) {
         return Problem::misdirected().into_response();
     }
     let token = access::in_head(&request);
-    let is_known = context.door.recognizes(token.as_deref()).await;
+    let has_session = guard.dashboard.as_ref().is_some_and(|it| it.recognizes(request.headers()));
+    let is_known = has_session || guard.door.recognizes(token.as_deref()).await;
     if let Some(Recognized(flag)) = request.extensions().get().filter(|_| is_known) {
         flag.store(true, Ordering::Relaxed);
     }
-    if let Err(seconds) = context.gate.take(is_known, context.live.now()) {
+    if let Err(seconds) = guard.gate.take(is_known, now()) {
         return Problem::too_many(seconds).into_response();
     }
     let longest = longest(&request);
-    let (request, room) = context.gate.meter(request);
+    let (request, room) = guard.gate.meter(request);
     // A database that hangs would keep its clients for ever, and what they ask with them.
     let answered = tokio::time::timeout(longest, next.run(request)).await;
     if room.is_over() {
         return Problem::no_room().into_response();
     }
     answered.unwrap_or_else(|_| Problem::too_late().into_response())
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// How long an answer to `request` may take.

@@ -71,6 +71,12 @@ impl Problem {
     }
 }
 
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
 impl From<AskError> for Problem {
     fn from(error: AskError) -> Self {
         Self::unavailable(error.to_string())

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
-use ringwell_admin::{Later, Live, Management, PoolLoad, PoolState, router};
+use ringwell_admin::{Entrance, Later, Live, Management, PoolLoad, PoolState, router};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::Token;
 use ringwell_store::{Location, Role, Store};
@@ -153,14 +153,16 @@ async fn fresh(data: &Path) -> Router {
     change.create_token("reader", Role::Read, Some("7"), [1; 40]).await.unwrap();
     change.create_token("writer", Role::Write, Some("7"), [2; 40]).await.unwrap();
     change.commit().await.unwrap();
-    router(Management {
-        store,
-        live: Arc::new(Quiet),
-        token_sha256: vec![Token::parse(ADMIN).unwrap().hash()].into(),
-        requests_per_second: 10_000,
-        hosts: None,
-        bodies_bytes: 0,
-    })
+    router(
+        Entrance {
+            token_sha256: vec![Token::parse(ADMIN).unwrap().hash()].into(),
+            requests_per_second: 10_000,
+            hosts: None,
+            bodies_bytes: 0,
+            dashboard: None,
+        },
+        Some(Management { store, live: Arc::new(Quiet) }),
+    )
 }
 
 /// The status line, the type and the body of the answer to a request as in its file.

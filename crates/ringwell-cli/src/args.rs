@@ -16,7 +16,7 @@ use ringwell_directory::{
 
 use crate::{
     backup, check, doctor, haproxy, journal, load, plan, pools, restore, shards, sites, snippet,
-    top,
+    top, ui,
 };
 
 const AFTER_HELP: &str = "\
@@ -103,6 +103,9 @@ pub(crate) enum Command {
     /// Show which ring pools overflow, and why
     #[command(after_help = top::HELP)]
     Top(top::Args),
+    /// Print a link that opens the dashboard of a running server
+    #[command(after_help = ui::HELP)]
+    Ui(ui::Args),
     /// Copy a server's data while it serves, and check the copy
     #[command(after_help = backup::HELP)]
     Backup(backup::Args),

@@ -12,9 +12,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ringwell_admin::{Dashboard, SharedLoads};
 use ringwell_core::Millis;
 use ringwell_directory::{
-    Config, Directory, Overrides, RingPool, Token, demo_pools, write_demo_csv,
+    Config, Directory, Listen, Overrides, RingPool, Token, demo_pools, write_demo_csv,
 };
 use ringwell_node::Directories;
 use ringwell_node::disk::{DataLock, LockError};
@@ -22,7 +23,7 @@ use ringwell_node::disk::{DataLock, LockError};
 use crate::args::Demo;
 use crate::serve::{cores, show, variable};
 use crate::story::{Origin, Story};
-use crate::{logs, texts};
+use crate::{logs, management, texts};
 
 /// The exit code of arguments that cannot be, as clap has it.
 const WRONG_USAGE: u8 = 2;
@@ -94,13 +95,28 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         Ok(directory) => directory,
         Err(faults) => return Ok(show(&faults)),
     };
+    let dashboard = Dashboard::new(SharedLoads::default());
+    let at = open_dashboard(&mut config, &dashboard)?;
+    let path = dashboard.login_path(token.hash()).unwrap_or_else(|| "/ui/".to_owned());
+    let dashboard_url = format!("http://{at}{path}");
     let tell = move |addresses: &[String]| {
         // The server is up; that nobody reads what it says is no reason to stop it.
-        let _ = io::stdout().lock().write_all(story.tell(addresses).as_bytes());
+        let told = story.tell(addresses, &dashboard_url);
+        let _ = io::stdout().lock().write_all(told.as_bytes());
     };
-    let routes = crate::serve::routes(&config);
+    let routes = crate::serve::routes(&config, dashboard);
     ringwell_node::serve(config, directory, None, Directories::default(), routes, Box::new(tell))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Serves the dashboard where management listens, or if something else does, anywhere on this machine;
+/// returns its address.
+fn open_dashboard(config: &mut Config, dashboard: &Dashboard) -> anyhow::Result<String> {
+    if let Ok(address) = management::serve(config, dashboard) {
+        return Ok(address);
+    }
+    config.management.address = Listen::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
+    management::serve(config, dashboard)
 }
 
 /// The pools that `ringwell load` asks unless told otherwise; none if the others stand load, or if

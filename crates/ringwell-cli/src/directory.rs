@@ -7,8 +7,6 @@
 
 mod follow;
 mod growth;
-mod listener;
-mod loads;
 mod server;
 
 use std::sync::Arc;
@@ -16,18 +14,18 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+use ringwell_admin::{Dashboard, SharedLoads};
 use ringwell_core::Millis;
 use ringwell_directory::{Config, Database, RingPool, Site};
-use ringwell_node::{Live, bodies_bytes};
+use ringwell_node::Live;
 use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
 use self::follow::Follower;
 use self::growth::Grower;
-use self::listener::Listener;
-use self::loads::SharedLoads;
 use self::server::Server;
+use crate::management;
 
 /// Of the threads that keep the directory: a third of a shard's share where both want the same core.
 const NICENESS: i32 = 5;
@@ -110,11 +108,15 @@ impl Directory {
     ///
     /// # Errors
     /// If there can be no thread, or management cannot listen.
-    pub(crate) fn follow(self, live: Live, config: &Config) -> anyhow::Result<()> {
+    pub(crate) fn follow(
+        self,
+        live: Live,
+        config: &Config,
+        dashboard: &Dashboard,
+        loads: SharedLoads,
+    ) -> anyhow::Result<()> {
         let Self { runtime, store, node, version, sites_of_file } = self;
-        let (management, limits) = (&config.management, &config.limits);
         let changed = Arc::new(Notify::new());
-        let loads = SharedLoads::default();
         let mut grower = Grower::new(
             store.clone(),
             live.clone(),
@@ -123,19 +125,11 @@ impl Directory {
             config.growth,
         );
         let server = Server { live: live.clone(), changed: Arc::clone(&changed), loads };
-        let router = ringwell_admin::router(ringwell_admin::Management {
-            store: store.clone(),
-            live: Arc::new(server),
-            token_sha256: management.token_sha256.clone(),
-            requests_per_second: management.requests_per_second,
-            hosts: listener::hosts(management),
-            bodies_bytes: limits.bodies_bytes.unwrap_or_else(|| bodies_bytes(0)),
-        });
-        let address = management.address.clone();
-        let listener = runtime.block_on(Listener::bind(&address));
-        let listener =
-            listener.with_context(|| format!("management cannot listen on {address}"))?;
-        tracing::info!(address = %listener.address(), "management");
+        let management =
+            ringwell_admin::Management { store: store.clone(), live: Arc::new(server) };
+        let (listener, router) =
+            runtime.block_on(management::open(config, dashboard, Some(management)))?;
+        let dashboard = dashboard.clone();
         let follow = move || {
             step_back();
             let mut follower = Follower::new(store, node, version, live, (changed, sites_of_file));
@@ -144,6 +138,7 @@ impl Directory {
                     () = follower.run() => {}
                     () = grower.run() => {}
                     () = listener.serve(router) => {}
+                    () = dashboard.run() => {}
                 }
             });
         };
@@ -167,7 +162,7 @@ fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> anyhow::Result
 
 /// Lets the calling thread, and those that it starts, have little of a core that a shard wants.
 /// Linux counts niceness by threads.
-fn step_back() {
+pub(crate) fn step_back() {
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::warn!(%error, "management competes with shards for their cores");
     }

@@ -13,9 +13,11 @@ mod directory;
 mod doctor;
 mod haproxy;
 mod journal;
+mod listener;
 mod load;
 mod logs;
 mod man;
+mod management;
 mod plan;
 mod pools;
 mod progress;
@@ -28,6 +30,7 @@ mod story;
 mod table;
 mod texts;
 mod top;
+mod ui;
 
 use std::io;
 use std::process::ExitCode;
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Snippet(args) => snippet::run(&args),
         Command::Shards(args) => shards::run(&args),
         Command::Restore(args) => restore::run(&args),
+        Command::Ui(args) => ui::run(&args),
         Command::Token => texts::token(),
         Command::Completions { shell } => texts::completions(shell),
         Command::Man => texts::man(),

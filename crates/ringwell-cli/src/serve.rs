@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
+use ringwell_admin::{Dashboard, SharedLoads};
 use ringwell_directory::{Cluster, Config, Directory, Fault, Overrides, RingPoolKey, load};
 use ringwell_node::{Directories, Membership, Routes, disk, live};
 
 use crate::args::Serve;
-use crate::{directory, logs};
+use crate::{directory, logs, management};
 
 /// More than anybody reads at once.
 const FAULTS_SHOWN_MAX: usize = 100;
@@ -24,12 +25,10 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         Ok(loaded) => loaded,
         Err(code) => return Ok(code),
     };
-    let member = match args.cluster.as_deref().zip(args.node.as_deref()) {
-        None => None,
-        Some((cluster, node)) => match join(cluster, node) {
-            Ok(membership) => Some(membership),
-            Err(faults) => return Ok(show(&faults)),
-        },
+    let of_cluster = args.cluster.as_deref().zip(args.node.as_deref());
+    let member = match of_cluster.map(|(cluster, node)| join(cluster, node)).transpose() {
+        Ok(member) => member,
+        Err(faults) => return Ok(show(&faults)),
     };
     let node = args.node.as_deref().unwrap_or("the only node");
     let kept = match config.database.as_ref().filter(|_| !args.check) {
@@ -74,25 +73,32 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         hashes.replace(&config.management.token_sha256.current());
         Ok((directory, config.sites))
     };
+    let loads = SharedLoads::default();
+    let dashboard = Dashboard::new(loads.clone());
     let mut directories = Directories::default();
-    match kept {
-        None => directories.reload = Some(Box::new(reload)),
-        Some(kept) => {
-            let (handle, orders) = live();
-            directories.orders = Some(orders);
-            directories.reload_settings = Some(Box::new(move || reload().map(drop)));
-            kept.follow(handle, &config)?;
+    if let Some(kept) = kept {
+        let (handle, orders) = live();
+        directories.orders = Some(orders);
+        directories.reload_settings = Some(Box::new(move || reload().map(drop)));
+        kept.follow(handle, &config, &dashboard, loads)?;
+    } else {
+        directories.reload = Some(Box::new(reload));
+        if config.management.dashboard {
+            management::serve(&config, &dashboard)?;
         }
     }
-    let routes = routes(&config);
+    let routes = routes(&config, dashboard);
     ringwell_node::serve(config, directory, member, directories, routes, Box::new(|_| ()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// What operators find at the addresses of clients.
-pub(crate) fn routes(config: &Config) -> Routes {
+pub(crate) fn routes(config: &Config, dashboard: Dashboard) -> Routes {
     let hashes = config.management.token_sha256.clone();
-    Arc::new(move |node| ringwell_admin::data_port(node, hashes.clone()))
+    Arc::new(move |node| {
+        dashboard.attach(node.clone());
+        ringwell_admin::data_port(node, hashes.clone())
+    })
 }
 
 /// The configuration at `path`; or the exit code, after its faults were printed.

@@ -73,7 +73,7 @@ impl Story {
     }
 
     /// The text, with a final newline.
-    pub(crate) fn tell(&self, addresses: &[String]) -> String {
+    pub(crate) fn tell(&self, addresses: &[String], dashboard: &str) -> String {
         let (options, base) = curl_target(addresses.first().map_or("", String::as_str));
         let Self { pools, kept, load, shards, body, number, token_file } = self;
         let shards = if *shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };
@@ -84,6 +84,9 @@ Ringwell demo
   {pools}
   data    {kept}{load}
   serves  {addresses}, {shards}
+
+The dashboard; the link works once:
+  {dashboard}
 
 Two numbers, please:
   curl -w '\\n' {options}-d '{body}' {base}/api/2013-07-01/bulk.json

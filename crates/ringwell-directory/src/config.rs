@@ -99,6 +99,8 @@ pub struct Management {
     /// Names under which it may be asked there, if that is an address of this machine alone, beside
     /// the machine's own: none.
     pub hosts: Vec<String>,
+    /// Whether the dashboard is served there without a database too: no.
+    pub dashboard: bool,
 }
 
 /// Where ring pools are kept and managed.
@@ -310,7 +312,8 @@ impl Default for Management {
     fn default() -> Self {
         let address = Listen::Tcp { host: "127.0.0.1".to_owned(), port: 8081 };
         let token_sha256 = TokenHashes::default();
-        Self { token_sha256, address, requests_per_second: 100, hosts: Vec::new() }
+        let (hosts, dashboard) = (Vec::new(), false);
+        Self { token_sha256, address, requests_per_second: 100, hosts, dashboard }
     }
 }
 

@@ -92,7 +92,9 @@ impl TokenHash {
         hashes.iter().fold(none, |found, other| found | other.0[..].ct_eq(&hash.0[..])).into()
     }
 
-    fn of(bytes: &[u8]) -> Self {
+    /// What stands for the token `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 }

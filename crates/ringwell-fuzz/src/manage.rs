@@ -11,7 +11,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
-use ringwell_admin::{Later, Live, Management, PoolLoad, PoolState, router};
+use ringwell_admin::{Entrance, Later, Live, Management, PoolLoad, PoolState, router};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Directory, RingPool, RingPoolKey, Token};
 use ringwell_store::{Location, Scope, Store};
@@ -191,14 +191,16 @@ async fn open(path: &Path) -> Store {
 
 /// Asks all that `text` asks; what each answer was.
 async fn ask_all(text: &[u8], store: &Store) -> Vec<(String, StatusCode)> {
-    let router = router(Management {
-        store: store.clone(),
-        live: Arc::new(Quiet),
-        token_sha256: vec![Token::parse(TOKEN).unwrap().hash()].into(),
-        requests_per_second: u32::MAX,
-        hosts: None,
-        bodies_bytes: usize::MAX,
-    });
+    let router = router(
+        Entrance {
+            token_sha256: vec![Token::parse(TOKEN).unwrap().hash()].into(),
+            requests_per_second: u32::MAX,
+            hosts: None,
+            bodies_bytes: usize::MAX,
+            dashboard: None,
+        },
+        Some(Management { store: store.clone(), live: Arc::new(Quiet) }),
+    );
     let mut answers = Vec::new();
     for request in requests(text) {
         let told = format!("{} {}", request.method(), request.uri());

@@ -140,7 +140,7 @@ impl Allocation {
 
 /// What the shards know together, and which shards of other nodes could not be asked. The number's
 /// owner must be among those that answer.
-async fn holder(
+pub(crate) async fn holder(
     node: &Handle,
     number: PromoNumber,
     at: Millis,
@@ -231,7 +231,7 @@ fn join(one: Option<Held>, other: Option<Held>) -> Option<Held> {
 }
 
 /// A promo number as programs and people write it: `2000000000`, `200-000-0000`, `+12000000000`.
-pub(super) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
+pub(crate) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
     // A `+` that was not encoded arrives as a space.
     let text = text.trim();
     let text = text.strip_prefix('+').unwrap_or(text);
@@ -249,7 +249,7 @@ fn moment(at: Millis) -> String {
 }
 
 /// RFC 3339, or seconds or milliseconds since 1970.
-pub(super) fn parse_moment(text: &str) -> Option<Millis> {
+pub(crate) fn parse_moment(text: &str) -> Option<Millis> {
     if text.bytes().all(|b| b.is_ascii_digit()) {
         let value = text.parse::<u64>().ok()?;
         return match text.len() {

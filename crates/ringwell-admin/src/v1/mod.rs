@@ -4,7 +4,7 @@
 //! numbers. A pool of another network is to a visitor as if it were not there.
 
 mod access;
-mod attribution;
+pub(crate) mod attribution;
 mod lists;
 mod moves;
 mod networks;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
+use ringwell_admin::SharedLoads;
 use ringwell_core::{Millis, PoolId};
 use ringwell_directory::{Growth, GrowthMode};
 use ringwell_node::{Live, LiveError};
@@ -17,7 +18,6 @@ use ringwell_store::{Resized, Store, StoreError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::loads::SharedLoads;
 use super::now;
 
 /// The shards' counts are looked at this often, or ten times between two decisions.

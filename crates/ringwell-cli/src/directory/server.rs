@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use ringwell_admin::{Later, PoolLoad, PoolState};
+use ringwell_admin::{Later, PoolLoad, PoolState, SharedLoads};
 use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_node::Live;
 use tokio::sync::Notify;
 
-use super::loads::SharedLoads;
 use super::now;
 
 /// What handlers are given.

@@ -56,6 +56,7 @@ pub(super) fn read(
     if let Some(hosts) = management.take_list("hosts", text(parse_host)) {
         config.management.hosts = hosts;
     }
+    management.set(&mut config.management.dashboard, "dashboard", truth);
     management.finish();
     application::read(file, base, config);
     calls::read(file, base, config);

@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Names under which management may be asked at its address, beside the machine's own; `None` where
 /// pages of other sites cannot lead their visitors: a unix socket, or what is not loopback, which has
 /// a proxy or a firewall in front.
-pub(super) fn hosts(management: &Management) -> Option<Vec<String>> {
+pub(crate) fn hosts(management: &Management) -> Option<Vec<String>> {
     let Listen::Tcp { host, .. } = &management.address else { return None };
     let is_loopback = host.parse().map_or_else(
         |_| host.eq_ignore_ascii_case("localhost"),
@@ -90,13 +90,13 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Listens for clients of the management API.
-pub(super) enum Listener {
+pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener, String),
 }
 
 impl Listener {
-    pub(super) async fn bind(address: &Listen) -> io::Result<Self> {
+    pub(crate) async fn bind(address: &Listen) -> io::Result<Self> {
         match address {
             Listen::Tcp { host, port } => {
                 Ok(Self::Tcp(TcpListener::bind((host.as_str(), *port)).await?))
@@ -105,7 +105,7 @@ impl Listener {
         }
     }
 
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         match self {
             Self::Tcp(tcp) => tcp.local_addr().map_or_else(|e| e.to_string(), |at| at.to_string()),
             Self::Unix(_, address) => address.clone(),
@@ -113,7 +113,7 @@ impl Listener {
     }
 
     /// Until the process ends.
-    pub(super) async fn serve(self, router: Router) {
+    pub(crate) async fn serve(self, router: Router) {
         let (room, places) =
             (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(Places::default()));
         loop {

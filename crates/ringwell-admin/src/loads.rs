@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringwell_admin::PoolLoad;
+use crate::live::PoolLoad;
 use ringwell_core::{Millis, PoolId};
 use ringwell_node::PoolAsked;
 
@@ -21,11 +21,12 @@ const HOUR: Millis = Millis(3_600_000);
 const HOURS: usize = 24;
 
 /// What the thread of the directory and the handlers of the API share.
-#[derive(Clone, Default)]
-pub(super) struct SharedLoads(Arc<Mutex<Loads>>);
+#[derive(Clone, Debug, Default)]
+pub struct SharedLoads(Arc<Mutex<Loads>>);
 
 impl SharedLoads {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Loads> {
+    /// The counts, for as long as the guard is held.
+    pub fn lock(&self) -> MutexGuard<'_, Loads> {
         // Counts that a panic has left half updated mislead nobody for long.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -33,7 +34,7 @@ impl SharedLoads {
 
 /// The trailing counts of all pools of this node.
 #[derive(Debug, Default)]
-pub(super) struct Loads(BTreeMap<PoolId, Trail>);
+pub struct Loads(BTreeMap<PoolId, Trail>);
 
 #[derive(Debug)]
 struct Trail {
@@ -60,7 +61,7 @@ struct Mark {
 
 impl Loads {
     /// Takes what the shards counted up to `now`. Pools that are not among them are forgotten.
-    pub(super) fn take(&mut self, now: Millis, asked: Vec<PoolAsked>) {
+    pub fn take(&mut self, now: Millis, asked: Vec<PoolAsked>) {
         let mut before = std::mem::take(&mut self.0);
         for seen in asked {
             let trail = match before.remove(&seen.pool) {
@@ -75,20 +76,39 @@ impl Loads {
     }
 
     /// What has been asked of `pool` lately; `None` until it has been looked at twice.
-    pub(super) fn of(&self, pool: PoolId) -> Option<PoolLoad> {
+    pub fn of(&self, pool: PoolId) -> Option<PoolLoad> {
         self.0.get(&pool)?.load()
+    }
+
+    /// The load of `pool` in an hour: as much above the present one as this is above the hour before.
+    pub(crate) fn in_an_hour(&self, pool: PoolId) -> Option<f64> {
+        let trail = self.0.get(&pool)?;
+        let now = trail.load()?.load;
+        let before = trail.means.back().map_or(now, |mean| f64::from(*mean));
+        Some(now + (now - before))
+    }
+
+    /// The mean loads of the clock hours of the last day, the oldest first, with their beginnings. The
+    /// last one is not over yet.
+    pub(crate) fn hours(&self, pool: PoolId) -> Vec<(Millis, f64)> {
+        let Some(trail) = self.0.get(&pool) else { return Vec::new() };
+        let (start, sum, count) = trail.hour;
+        let means = trail.means.iter().copied().chain(mean(sum, count));
+        let means: Vec<f64> = means.map(f64::from).collect();
+        let hours = (0..means.len() as u64).rev().map(|back| Millis(start.0 - back * HOUR.0));
+        hours.zip(means).collect()
     }
 
     /// Pools of which more than the share `most` of the rows overflowed since this was asked
     /// before, or would overflow at their load.
-    pub(super) fn busy(&mut self, most: f64) -> Vec<PoolId> {
+    pub fn busy(&mut self, most: f64) -> Vec<PoolId> {
         let busy =
             self.0.iter_mut().filter_map(|(pool, trail)| trail.is_busy(most).then_some(*pool));
         busy.collect()
     }
 
     /// All pools.
-    pub(super) fn pools(&self) -> Vec<PoolId> {
+    pub fn pools(&self) -> Vec<PoolId> {
         self.0.keys().copied().collect()
     }
 }

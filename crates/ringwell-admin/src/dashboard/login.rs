@@ -1,0 +1,124 @@
+//! Logging in, by a management token or a one-time link, and out.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use maud::html;
+use ringwell_directory::TokenHash;
+use ringwell_store::Role;
+
+use super::layout::{Frame, page};
+use super::session::{UNSET_COOKIE, set_cookie};
+use super::{Ui, pairs, redirect};
+use crate::access::{Visitor, bearer};
+use crate::problem::Problem;
+
+/// The page that asks for a token.
+pub(super) async fn form() -> Response {
+    ask(StatusCode::OK, None)
+}
+
+fn ask(status: StatusCode, fault: Option<&str>) -> Response {
+    let frame = Frame { path: "login", query: None, up: "", session: None };
+    let body = html! {
+        h1 { "Log in to Ringwell" }
+        @if let Some(fault) = fault { p.banner.red role="alert" { b { "Not logged in. " } (fault) } }
+        p.lead {
+            "Paste a management token, or type " code { "ringwell ui" } " on the server and open the \
+             link that it prints."
+        }
+        form.find method="post" action="login" {
+            label { "Management token"
+                input type="password" name="token" autocomplete="off" size="40" maxlength="256";
+            }
+            input type="hidden" name="code" value="";
+            button { "Log in" }
+        }
+    };
+    (status, page(&frame, "Log in", &body, false)).into_response()
+}
+
+/// Takes the token or the code of a link, and gives a cookie for it.
+pub(super) async fn enter(State(ui): State<Ui>, headers: HeaderMap, body: Bytes) -> Response {
+    if !is_own(&headers) {
+        return ask(StatusCode::FORBIDDEN, Some("The form was sent by another site."));
+    }
+    let fields = fields(&body);
+    let field = |name: &str| {
+        let found = fields.iter().find(|(it, _)| it == name);
+        found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+    };
+    let known = match (field("code"), field("token")) {
+        (Some(code), _) => ui.sessions().follow(code),
+        (None, Some(token)) => visitor(&ui, token).await,
+        (None, None) => None,
+    };
+    let Some((visitor, token)) = known else {
+        let fault = "The token is not known here, or is for one network only; or the link was used \
+                     already, or is older than five minutes.";
+        return ask(StatusCode::UNAUTHORIZED, Some(fault));
+    };
+    // Never a session that was there before: its cookie may be somebody else's.
+    ui.sessions().end(&headers);
+    let cookie = ui.sessions().begin(&visitor, token).as_deref().and_then(set_cookie);
+    let Some(cookie) = cookie else {
+        return ask(StatusCode::SERVICE_UNAVAILABLE, Some("The server has no randomness."));
+    };
+    let mut response = redirect("./");
+    response.headers_mut().insert(header::SET_COOKIE, cookie);
+    response
+}
+
+/// Ends the session.
+pub(super) async fn leave(State(ui): State<Ui>, headers: HeaderMap, body: Bytes) -> Response {
+    let fields = fields(&body);
+    let sent = fields.iter().find(|(name, _)| name == "form").map_or("", |(_, value)| value);
+    let session = ui.sessions().of(&headers).filter(|session| session.sent(sent));
+    if session.is_none() || !is_own(&headers) {
+        return ask(StatusCode::FORBIDDEN, Some("The form was sent by another site."));
+    }
+    ui.sessions().end(&headers);
+    let mut response = redirect("login");
+    response.headers_mut().insert(header::SET_COOKIE, UNSET_COOKIE);
+    response
+}
+
+/// `POST /v1/ui/links`: a link for whoever has a token.
+pub(super) async fn link(State(ui): State<Ui>, headers: HeaderMap) -> Result<Response, Problem> {
+    let token = bearer(&headers).and_then(|token| str::from_utf8(token).ok());
+    let visitor = ui.door.enter(token, Role::Read, None).await?;
+    if visitor.network().is_some() {
+        let detail = "the dashboard shows all networks, the token is for one";
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+    }
+    let hash = TokenHash::of(token.unwrap_or_default().as_bytes());
+    let code = ui.sessions().link(visitor, hash).ok_or_else(|| {
+        Problem::unavailable("too many links are waiting to be opened: try again in five minutes")
+    })?;
+    let body =
+        serde_json::json!({ "path": format!("/ui/login#{code}"), "expires_in_seconds": 300 });
+    Ok((StatusCode::CREATED, axum::Json(body)).into_response())
+}
+
+/// Who has the token, if they may see everything.
+async fn visitor(ui: &Ui, token: &str) -> Option<(Visitor, TokenHash)> {
+    let visitor = ui.door.enter(Some(token), Role::Read, None).await.ok()?;
+    visitor.network().is_none().then(|| (visitor, TokenHash::of(token.as_bytes())))
+}
+
+fn fields(body: &[u8]) -> Vec<(String, String)> {
+    pairs(str::from_utf8(body).ok())
+}
+
+/// Whether a form was sent by a page of this address. Programs that send neither field are no browsers,
+/// and nobody's page can make them send a cookie.
+fn is_own(headers: &HeaderMap) -> bool {
+    let field = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    if let Some(site) = field("sec-fetch-site") {
+        return site == "same-origin";
+    }
+    let Some(origin) = field("origin") else { return true };
+    let host = field("host").unwrap_or_default();
+    origin.split_once("://").is_some_and(|(_, name)| name == host)
+}

@@ -1,0 +1,303 @@
+//! The dashboard: pages for people, on the management address.
+//!
+//! Owns paths under `/ui/`, sessions, and the forms of pages; each page has a `.json` and a `.csv` twin.
+//! Rules and figures are those of the node, the store and `ringwell-plan`. Pages only read.
+//! Invariant: nothing is shown without a session, and nothing that was sent is shown unescaped.
+//! Source: docs/dashboard.md.
+
+mod assets;
+mod cluster;
+mod layout;
+mod login;
+mod now;
+mod number;
+mod pool;
+mod pools;
+mod sample;
+mod session;
+mod sites;
+mod stream;
+mod table;
+mod words;
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use maud::{Markup, html};
+use percent_encoding::percent_decode_str;
+use ringwell_core::PoolId;
+use ringwell_directory::TokenHash;
+use ringwell_node::Handle;
+
+use self::layout::{Frame, page};
+use self::sample::Sampler;
+use self::session::{Session, Sessions};
+use self::table::Table;
+use crate::access::{Door, Visitor};
+use crate::loads::SharedLoads;
+
+/// No script, style or address but our own; no text becomes markup by script.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+    img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'";
+
+/// Longer than anybody types; what is longer is cut off.
+const QUERY_TEXT_MAX: usize = 100;
+
+/// The dashboard of one node. Clones share it.
+#[derive(Clone)]
+pub struct Dashboard(Arc<Inner>);
+
+struct Inner {
+    /// Absent until the node runs.
+    node: OnceLock<Handle>,
+    sampler: Arc<Sampler>,
+    sessions: Sessions,
+}
+
+/// What handlers share.
+#[derive(Clone)]
+struct Ui {
+    dashboard: Dashboard,
+    door: Door,
+}
+
+/// A page before it has a frame, and what its twins say.
+struct View {
+    title: String,
+    body: Markup,
+    data: serde_json::Value,
+    table: Table,
+    /// Figures that change while the page is open, by name.
+    live: Vec<(String, String)>,
+}
+
+/// Why there is no page.
+#[derive(Debug)]
+enum NoPage {
+    /// There is no such thing.
+    Missing(&'static str),
+    /// What was asked cannot be.
+    Wrong(String),
+    /// Not now.
+    Unavailable(String),
+}
+
+/// What a page is made from.
+struct Asked<'a> {
+    node: &'a Handle,
+    sampler: &'a Sampler,
+    /// Pairs of the query, decoded.
+    query: Vec<(String, String)>,
+    /// How far up the first page is: `../`.
+    up: &'static str,
+}
+
+/// In which form a page is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Html,
+    Json,
+    Csv,
+}
+
+impl Dashboard {
+    /// A dashboard that shows nothing until there is a node; it shares what is known of the loads.
+    #[must_use]
+    pub fn new(loads: SharedLoads) -> Self {
+        let sampler = Arc::new(Sampler::new(loads));
+        Self(Arc::new(Inner { node: OnceLock::new(), sampler, sessions: Sessions::default() }))
+    }
+
+    /// The node runs. Of several calls the first counts.
+    pub fn attach(&self, node: Handle) {
+        // A later one is the same node, by another of its threads.
+        let _ = self.0.node.set(node);
+    }
+
+    /// Looks at the node again and again, until it ends.
+    pub async fn run(&self) {
+        loop {
+            if let Some(node) = self.0.node.get() {
+                return self.0.sampler.run(node).await;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+
+    /// The path, from the root of the address on, that logs in whoever opens it first, as the token of
+    /// that hash would. `None` if too many such paths are waiting.
+    #[must_use]
+    pub fn login_path(&self, token: TokenHash) -> Option<String> {
+        let code = self.0.sessions.link(Visitor::configured(), token)?;
+        Some(format!("/ui/login#{code}"))
+    }
+
+    /// Whether a request is of somebody who is logged in.
+    pub(crate) fn recognizes(&self, headers: &HeaderMap) -> bool {
+        self.0.sessions.of(headers).is_some()
+    }
+
+    pub(crate) fn routes(&self, door: Door) -> Router {
+        Router::new()
+            .route("/", get(|| async { redirect("ui/") }))
+            .route("/ui", get(|| async { redirect("ui/") }))
+            .route("/ui/", get(first))
+            .route("/ui/login", get(login::form).post(login::enter))
+            .route("/ui/logout", post(login::leave))
+            .route("/ui/assets/{name}", get(asset))
+            .route("/ui/live/{*path}", get(stream::get))
+            .route("/ui/{*path}", get(show))
+            .route("/v1/ui/links", post(login::link))
+            .layer(middleware::from_fn(protect))
+            .with_state(Ui { dashboard: self.clone(), door })
+    }
+}
+
+impl Ui {
+    fn sessions(&self) -> &Sessions {
+        &self.dashboard.0.sessions
+    }
+
+    fn sampler(&self) -> &Arc<Sampler> {
+        &self.dashboard.0.sampler
+    }
+
+    /// Who asks, if they are logged in and their token is still worth something.
+    async fn session(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
+        let session = self.sessions().of(headers)?;
+        if self.door.still_knows(&session.token).await {
+            return Some(session);
+        }
+        self.sessions().end_all_of(&session.token);
+        None
+    }
+
+    /// Makes the page at `path`, below `/ui/` and without a suffix.
+    async fn view(&self, path: &str, query: Option<&str>) -> Result<View, NoPage> {
+        let node = self.dashboard.0.node.get();
+        let starting = || NoPage::Unavailable("The server is starting.".to_owned());
+        let node = node.ok_or_else(starting)?;
+        let up = if path.contains('/') { "../" } else { "" };
+        let asked = Asked { node, sampler: self.sampler(), query: pairs(query), up };
+        match path.split('/').collect::<Vec<_>>()[..] {
+            ["" | "now"] => Ok(now::view(&asked)),
+            ["pools"] => Ok(pools::view(&asked)),
+            ["pools", id] => {
+                let id = id.parse().map(PoolId);
+                let missing = NoPage::Missing("There is no such ring pool.");
+                pool::view(&asked, id.map_err(|_| missing)?).await
+            }
+            ["number"] => number::view(&asked).await,
+            ["sites"] => Ok(sites::view(&asked)),
+            ["cluster"] => Ok(cluster::view(&asked)),
+            _ => Err(NoPage::Missing("There is no such page.")),
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// A parameter of the query, cut to what anybody types.
+    fn text(&self, name: &str) -> &str {
+        let found = self.query.iter().find(|(it, _)| it == name);
+        let text = found.map_or("", |(_, value)| value.trim());
+        text.char_indices().nth(QUERY_TEXT_MAX).map_or(text, |(end, _)| &text[..end])
+    }
+}
+
+/// Decodes `a=b&c=d`. What is no UTF-8 becomes the sign for that.
+fn pairs(query: Option<&str>) -> Vec<(String, String)> {
+    let decode = |text: &str| {
+        let text = text.replace('+', " ");
+        percent_decode_str(&text).decode_utf8_lossy().into_owned()
+    };
+    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    let split = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode(name), decode(value))
+    };
+    // More than any form has.
+    pairs.take(20).map(split).collect()
+}
+
+async fn first(state: State<Ui>, headers: HeaderMap, uri: Uri) -> Response {
+    show(state, Path(String::new()), headers, uri).await
+}
+
+/// Answers with a page or one of its twins.
+async fn show(
+    State(ui): State<Ui>,
+    Path(path): Path<String>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let (path, form) = match path.rsplit_once('.') {
+        Some((path, "json")) => (path, Form::Json),
+        Some((path, "csv")) => (path, Form::Csv),
+        _ => (&*path, Form::Html),
+    };
+    let up = if path.contains('/') { "../" } else { "" };
+    let Some(session) = ui.session(&headers).await else {
+        if form == Form::Html {
+            return redirect(&format!("{up}login"));
+        }
+        return (StatusCode::UNAUTHORIZED, "log in at login\n").into_response();
+    };
+    let viewed = ui.view(path, uri.query()).await;
+    match (viewed, form) {
+        (Ok(view), Form::Json) => axum::Json(view.data).into_response(),
+        (Ok(view), Form::Csv) => {
+            let kind = [(header::CONTENT_TYPE, "text/csv; charset=utf-8")];
+            (kind, view.table.csv()).into_response()
+        }
+        (Ok(view), Form::Html) => {
+            let frame = Frame { path, query: uri.query(), up, session: Some(&session) };
+            let has_stream = !view.live.is_empty();
+            page(&frame, &view.title, &view.body, has_stream).into_response()
+        }
+        (Err(error), form) => error.answer(form, up, &session),
+    }
+}
+
+impl NoPage {
+    fn answer(self, form: Form, up: &'static str, session: &Session) -> Response {
+        let (status, title, text) = match self {
+            Self::Missing(text) => (StatusCode::NOT_FOUND, "Not found", text.to_owned()),
+            Self::Wrong(text) => (StatusCode::BAD_REQUEST, "That cannot be", text),
+            Self::Unavailable(text) => (StatusCode::SERVICE_UNAVAILABLE, "Not now", text),
+        };
+        if form != Form::Html {
+            return (status, text + "\n").into_response();
+        }
+        let frame = Frame { path: "error", query: None, up, session: Some(session) };
+        let body = html! { h1 { (title) } p { (text) } };
+        (status, page(&frame, title, &body, false)).into_response()
+    }
+}
+
+async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
+    assets::get(&name, &headers)
+}
+
+/// To another page, by a relative address: a proxy may serve this under another path.
+fn redirect(to: &str) -> Response {
+    let Ok(to) = HeaderValue::try_from(to) else { return StatusCode::NOT_FOUND.into_response() };
+    (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
+}
+
+/// Headers that keep others' scripts and frames out.
+async fn protect(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    let same = HeaderValue::from_static("same-origin");
+    headers.insert("cross-origin-opener-policy", same.clone());
+    headers.insert("cross-origin-resource-policy", same);
+    response
+}

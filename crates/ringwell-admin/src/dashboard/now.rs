@@ -1,0 +1,227 @@
+//! The first page: is all well, and if not, what to do.
+
+use maud::{Markup, html};
+use ringwell_node::{Handle, HistoryState, JournalState, Phase};
+use serde::Serialize;
+use serde_json::json;
+
+use super::layout::{Tiles, chart};
+use super::pools::{by_trouble, columns, row};
+use super::sample::{Point, Sample};
+use super::table::{Cell, Table};
+use super::words::{Cause, bytes, count, rate, several, share};
+use super::{Asked, View};
+
+/// Pools that are listed.
+const TOP: usize = 10;
+/// Overflow a second that is worth a finding.
+const RATE_MIN: f64 = 0.01;
+
+/// Something that is not as it should be.
+#[derive(Debug, Serialize)]
+pub(super) struct Finding {
+    /// `red` or `amber`.
+    level: &'static str,
+    what: String,
+    /// What to do.
+    advice: String,
+    /// The page that says more.
+    page: &'static str,
+}
+
+pub(super) fn view(asked: &Asked<'_>) -> View {
+    let sample = asked.sampler.newest();
+    let findings = findings(asked.node, &sample);
+    let sentence = sentence(&findings);
+    let tiles = tiles(&sample);
+    let causes = causes(&sample);
+    let mut pools = Table::new("Ring pools to look at first", &columns());
+    let worst = by_trouble(&sample.pools, TOP);
+    pools.rows = worst.iter().map(|line| row(asked, line)).collect();
+    let pools = pools.or(html! { "No pool has been asked for a number yet." });
+    let curve = asked.sampler.curve();
+    let body = html! {
+        h1 data-live="sentence" { (sentence) }
+        p.unseen role="status" data-live="spoken" { (sentence) }
+        (list(&findings))
+        (tiles.html())
+        (chart("now.json", "curve", "Numbers a second", &summary(&curve)))
+        (causes.html())
+        (pools.html())
+    };
+    let mut live: Vec<_> = tiles.changing().collect();
+    live.extend(causes.live());
+    live.extend(pools.live());
+    live.push(("sentence".to_owned(), sentence.clone()));
+    live.push(("spoken".to_owned(), sentence.clone()));
+    let by_cause = |of: &dyn Fn(usize) -> serde_json::Value| -> serde_json::Value {
+        let each =
+            Cause::ALL.iter().map(|cause| (cause.name().replace(' ', "_"), of(*cause as usize)));
+        each.collect::<serde_json::Map<_, _>>().into()
+    };
+    let data = json!({
+        "sentence": sentence,
+        "findings": findings,
+        "at_ms": sample.at.0,
+        "numbers_per_second": sample.point.allocated,
+        "overflow_per_second": by_cause(&|cause| sample.point.overflow[cause].into()),
+        "overflow": by_cause(&|cause| sample.overflow[cause].into()),
+        "allocated": sample.allocated,
+        "p99_ms": sample.p99_ms,
+        "pools_too_small": sample.too_small,
+        "pools_exhausting": sample.exhausting,
+        "curve": of_curve(&curve),
+    });
+    View { title: sentence, body, data, table: pools, live }
+}
+
+fn sentence(findings: &[Finding]) -> String {
+    let red = findings.iter().filter(|finding| finding.level == "red").count();
+    match (findings.first(), red) {
+        (None, _) => "All is well".to_owned(),
+        (Some(first), 0 | 1) => first.what.clone(),
+        (Some(first), more) => format!("{} (and {} more)", first.what, more - 1),
+    }
+}
+
+fn list(findings: &[Finding]) -> Markup {
+    html! { ul.findings {
+        @for finding in findings {
+            li class=(finding.level) {
+                b { @if finding.level == "red" { "✖ " } @else { "▲ " } (finding.what) } " "
+                (finding.advice) " "
+                @if !finding.page.is_empty() { a href=(finding.page) { "See " (page_name(finding.page)) } }
+            }
+        }
+        @if findings.is_empty() {
+            li.green { b { "✔ Every visitor gets a number of their own." } }
+        }
+    } }
+}
+
+fn page_name(page: &str) -> &str {
+    page.split('?').next().unwrap_or(page)
+}
+
+fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut add = |level, what: String, advice: &str, page| {
+        found.push(Finding { level, what, advice: advice.to_owned(), page });
+    };
+    match node.phase() {
+        Phase::Serving => {}
+        Phase::Starting => {
+            add("amber", "The server is starting".into(), "It reads its journals.", "");
+        }
+        Phase::Draining => {
+            add("amber", "The server is stopping".into(), "It answers what has begun.", "");
+        }
+    }
+    for (shard, state) in node.journals() {
+        match state {
+            JournalState::Writing => {}
+            JournalState::Full => add(
+                "red",
+                format!("The disk of shard {shard} is full"),
+                "Free space where the data lies; the shard goes on by itself.",
+                "cluster",
+            ),
+            JournalState::Failed => add(
+                "red",
+                format!("Shard {shard} cannot write to its disk"),
+                "Put the data on a good disk and restart this server.",
+                "cluster",
+            ),
+        }
+    }
+    if sample.too_small > 0 {
+        let verb = if sample.too_small == 1 { "is" } else { "are" };
+        let what = format!("{} {verb} too small", several(sample.too_small as u64, "ring pool"));
+        add(
+            "red",
+            what,
+            "Give them more numbers; their pages say how many.",
+            "pools?state=too_small",
+        );
+    }
+    for link in sample.shards.iter().flat_map(|shard| &shard.links).filter(|link| link.is_shut) {
+        let what = format!("Node {} does not answer", link.node);
+        add("red", what, "Look whether it runs, and whether the network reaches it.", "cluster");
+    }
+    if sample.exhausting > 0 {
+        let pools = several(sample.exhausting as u64, "ring pool");
+        let what = format!("{pools} will be exhausted within an hour");
+        add("amber", what, "Give them more numbers in time.", "pools?state=exhausting");
+    }
+    let others = [Cause::ServerTooSlow, Cause::Disk, Cause::OtherNode];
+    for cause in others.into_iter().filter(|it| sample.point.overflow[*it as usize] > RATE_MIN) {
+        let a_second = rate(sample.point.overflow[cause as usize]);
+        let what =
+            format!("{a_second} visitors a second get no number of their own: {}", cause.name());
+        add("amber", what, cause.advice(), "cluster");
+    }
+    if node.histories().any(|history| history == HistoryState::Damaged) {
+        let advice = "Run `ringwell journal verify` on a copy; look-ups of that time may fail.";
+        add("amber", "A part of the history cannot be read".to_owned(), advice, "cluster");
+    }
+    found.sort_by_key(|finding| finding.level != "red");
+    found.dedup_by(|one, other| one.what == other.what);
+    found
+}
+
+fn tiles(sample: &Sample) -> Tiles {
+    let mut tiles = Tiles::default();
+    let sum = |of: &dyn Fn(&ringwell_node::ShardStats) -> u64| sample.shards.iter().map(of).sum();
+    let point = &sample.point;
+    let overflow: f64 = point.overflow.iter().sum();
+    let all = point.allocated + overflow;
+    tiles.live("rate", "Numbers a second", rate(point.allocated));
+    let of_all = if all > 0.0 { overflow / all } else { 0.0 };
+    tiles.live("overflow", "Visitors without their own number", share(of_all));
+    let p99 = sample.p99_ms.map_or("–".to_owned(), |ms| format!("{ms:.1} ms"));
+    tiles.live("p99", "99 of 100 answers within", p99);
+    tiles.live("connections", "Connections", count(sum(&|shard| shard.connections as u64)));
+    tiles.live("allocated", "Numbers handed out since the start", count(sample.allocated));
+    tiles.live("journal", "History on the disk", bytes(sum(&|shard| shard.journal.kept)));
+    tiles.live("pools", "Ring pools here", count(sample.pools.len() as u64));
+    tiles.live("numbers", "Promo numbers here", count(sum(&|shard| shard.numbers as u64)));
+    tiles
+}
+
+fn causes(sample: &Sample) -> Table {
+    let columns = [
+        ("cause", "Visitors without a number of their own"),
+        ("a_second", "A second"),
+        ("since_start", "Since the start"),
+        ("advice", "What to do"),
+    ];
+    let mut table = Table::new("Overflow", &columns);
+    for cause in Cause::ALL {
+        let now = sample.point.overflow[cause as usize];
+        let all = sample.overflow[cause as usize];
+        table.rows.push(vec![
+            Cell::text(cause.name()),
+            Cell::live_figure(format!("now-{}", cause as usize), rate(now), now),
+            Cell::live_figure(format!("all-{}", cause as usize), count(all), all),
+            Cell::text(cause.advice()),
+        ]);
+    }
+    table
+}
+
+fn summary(curve: &[Point]) -> String {
+    let last = curve.last().map_or(0.0, |point| point.allocated);
+    let most = curve.iter().map(|point| point.allocated).fold(0.0, f64::max);
+    format!("Now {}, at most {} in the last quarter of an hour.", rate(last), rate(most))
+}
+
+fn of_curve(curve: &[Point]) -> serde_json::Value {
+    let x: Vec<u64> = curve.iter().map(|point| point.at_ms / 1000).collect();
+    let own: Vec<f64> = curve.iter().map(|point| point.allocated).collect();
+    let mut y = vec![json!({ "label": "numbers of their own", "values": own })];
+    for cause in Cause::ALL {
+        let values: Vec<f64> = curve.iter().map(|point| point.overflow[cause as usize]).collect();
+        y.push(json!({ "label": cause.name(), "values": values }));
+    }
+    json!({ "label": "Time", "time": true, "x": x, "y": y })
+}

@@ -1,0 +1,160 @@
+//! One promo number: who held it, now or at a moment. The support desk's page.
+
+use maud::{Markup, html};
+use ringwell_core::{Millis, PromoNumber};
+use ringwell_engine::{Held, Missing};
+use serde_json::json;
+
+use super::table::{Cell, Table};
+use super::words::{count, moment, stamp};
+use super::{Asked, NoPage, View};
+use crate::now;
+use crate::v1::attribution::{holder, parse_moment, parse_number};
+
+/// Allocations that are listed: each is a look-up of its own.
+const HOLDERS_MAX: usize = 20;
+
+pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
+    let (text, at_text) = (asked.text("number"), asked.text("at"));
+    let form = form(text, at_text);
+    if text.is_empty() {
+        let title = "Who had this number?".to_owned();
+        let body = html! {
+            h1 { (title) } (form)
+            p.lead { "Type a promo number as it was dialled, and the time of the call." }
+        };
+        let (data, table) = (json!({ "holders": [] }), table());
+        return Ok(View { title, body, data, table, live: Vec::new() });
+    }
+    let number = parse_number(text).map_err(|problem| NoPage::Wrong(problem.to_string()))?;
+    let at = match at_text {
+        "" => now(),
+        // As a form's field for times sends it: without a zone, which is that of UTC then.
+        text => parse_moment(text).or_else(|| parse_moment(&format!("{text}:00Z"))).ok_or_else(
+            || {
+                let text = "Write the time as 2026-11-21T06:30:00Z, or in seconds since 1970.";
+                NoPage::Wrong(text.to_owned())
+            },
+        )?,
+    };
+    let directory = asked.node.directory();
+    let owner = directory.pool_by_number(number);
+    let shared = directory.overflow_pools(number);
+    let (holders, missing) = holders(asked, number, at).await?;
+    let mut table = table();
+    table.rows = holders.iter().map(|held| row(asked, held)).collect();
+    let table = table.or(html! { "No allocation of it is known up to then." });
+    let title = format!("Number {number}");
+    let verdict = verdict(holders.first(), at, missing, !shared.is_empty());
+    let body = html! {
+        h1 { (title) } (form)
+        p.banner.green { (verdict) }
+        @if let Some(pool) = owner {
+            p { "It is in the rotation of " a href={ "pools/" (pool.0) } { "ring pool " (pool.0) } "." }
+        } @else if shared.is_empty() { p { "It is in no ring pool now." } }
+        @if !shared.is_empty() {
+            p { "It is the overflow number of " (count(shared.len() as u64)) " ring pools." }
+        }
+        (table.html())
+    };
+    let data = json!({
+        "number": number.to_string(),
+        "at_ms": at.0,
+        "ring_pool": owner.map(|pool| pool.0),
+        "overflow_number_of": shared.iter().map(|pool| pool.0).collect::<Vec<_>>(),
+        "holders": holders.iter().map(of_held).collect::<Vec<_>>(),
+    });
+    Ok(View { title, body, data, table, live: Vec::new() })
+}
+
+fn form(number: &str, at: &str) -> Markup {
+    html! { form.find role="search" method="get" action="number" {
+        label { "Promo number" input name="number" value=(number) inputmode="tel" maxlength="40" required; }
+        label { "Who had it at (UTC; empty: now)"
+            input name="at" value=(at) maxlength="40" placeholder="2026-11-21T06:30:00Z";
+        }
+        button { "Look it up" }
+    } }
+}
+
+/// Who held it at `at`, and those before, the newest first.
+async fn holders(
+    asked: &Asked<'_>,
+    number: PromoNumber,
+    at: Millis,
+) -> Result<(Vec<Held>, Option<Missing>), NoPage> {
+    let (mut found, mut then): (Vec<Held>, _) = (Vec::new(), at);
+    loop {
+        let past = holder(asked.node, number, then).await;
+        let (past, _) = past.map_err(|problem| NoPage::Unavailable(problem.to_string()))?;
+        let Some(held) = past.held else { return Ok((found, past.missing)) };
+        let before = Millis(held.allocated_wall.0.saturating_sub(1));
+        let goes_back = before < then;
+        then = before;
+        found.push(held);
+        if found.len() >= HOLDERS_MAX || !goes_back {
+            return Ok((found, None));
+        }
+    }
+}
+
+fn verdict(newest: Option<&Held>, at: Millis, missing: Option<Missing>, is_shared: bool) -> Markup {
+    match newest {
+        Some(held) if at < held.locked_until => html! {
+            b { "Held by one visitor" } " since " (moment(held.allocated_wall)) ", until "
+            (moment(held.locked_until)) "."
+        },
+        Some(held) => html! {
+            b { "Free" } ", but nobody else had it yet: the last visitor's time was over at "
+            (moment(held.locked_until)) "."
+        },
+        None => html! {
+            b { @match missing {
+                Some(Missing::NotKept) => "The history of that time is not kept any more.",
+                Some(Missing::TooLong) => "The look-up took too long.",
+                Some(Missing::Damaged) => "The history of that time cannot be read.",
+                None if is_shared => "It is an overflow number: many visitors see it at once.",
+                None => "Nobody has had it up to then.",
+            } }
+        },
+    }
+}
+
+fn table() -> Table {
+    let columns = [
+        ("allocated_at", "From"),
+        ("locked_until", "Until"),
+        ("next_allocated_at", "Next visitor from"),
+        ("ring_pool", "Ring pool"),
+        ("parameters", "What is known of the visitor"),
+    ];
+    Table::new("Visitors who held it, the newest first", &columns)
+}
+
+fn row(asked: &Asked<'_>, held: &Held) -> Vec<Cell> {
+    let time = |at: Millis| Cell::of(moment(at), stamp(at));
+    let pool = held.pool.map(|pool| pool.0);
+    let link =
+        html! { @if let Some(pool) = pool { a href={ (asked.up) "pools/" (pool) } { (pool) } } };
+    let known = ringwell_wire::params::decode(&held.params);
+    let value = known.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>();
+    let shown = html! { ul { @for (name, value) in &known { li { bdi { (name) } ": " bdi { (value) } } } } };
+    vec![
+        time(held.allocated_wall),
+        time(held.locked_until),
+        held.next_allocated_at.map_or_else(|| Cell::text("nobody yet"), time),
+        Cell::of(link, pool.map_or(String::new(), |pool| pool.to_string())),
+        if known.is_empty() { Cell::text("nothing") } else { Cell::of(shown, value.join("&")) },
+    ]
+}
+
+fn of_held(held: &Held) -> serde_json::Value {
+    let known = ringwell_wire::params::decode(&held.params);
+    json!({
+        "allocated_at_ms": held.allocated_wall.0,
+        "locked_until_ms": held.locked_until.0,
+        "next_allocated_at_ms": held.next_allocated_at.map(|at| at.0),
+        "ring_pool": held.pool.map(|pool| pool.0),
+        "parameters": known.into_iter().collect::<Vec<(String, String)>>(),
+    })
+}

@@ -1,0 +1,226 @@
+//! All ring pools of the node: those in trouble first, fifty on a page.
+
+use std::cmp::Ordering;
+
+use maud::{Markup, html};
+use ringwell_core::PoolId;
+use serde_json::json;
+
+use super::sample::{Health, PoolLine};
+use super::table::{Cell, Table};
+use super::words::{count, duration, rate, several, share};
+use super::{Asked, View};
+
+const PAGE: usize = 50;
+
+/// By what a list is sorted: its name in the address, and for people.
+const ORDERS: [(&str, &str); 4] = [
+    ("trouble", "most overflow expected"),
+    ("used", "most used"),
+    ("size", "most numbers"),
+    ("id", "id"),
+];
+
+const STATES: [(&str, &str); 5] = [
+    ("", "any"),
+    ("too_small", "too small"),
+    ("exhausting", "exhausted within an hour"),
+    ("fine", "fine"),
+    ("idle", "idle"),
+];
+
+impl Health {
+    /// As addresses and programs call it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::TooSmall => "too_small",
+            Self::Exhausting => "exhausting",
+            Self::Fine => "fine",
+            Self::Idle => "idle",
+        }
+    }
+
+    /// For people; the sign says the same without colour.
+    pub(super) fn html(self) -> Markup {
+        let text = match self {
+            Self::TooSmall => "✖ too small",
+            Self::Exhausting => "▲ exhausted soon",
+            Self::Fine => "✔ fine",
+            Self::Idle => "· idle",
+        };
+        html! { span class={ "state " (self.name()) } { (text) } }
+    }
+}
+
+pub(super) fn view(asked: &Asked<'_>) -> View {
+    let sample = asked.sampler.newest();
+    let (wanted, state) = (asked.text("q").to_lowercase(), asked.text("state"));
+    let order = ORDERS.iter().find(|(name, _)| *name == asked.text("sort")).unwrap_or(&ORDERS[0]).0;
+    let directory = asked.node.directory();
+    let fits = |line: &&PoolLine| {
+        (state.is_empty() || line.health.name() == state)
+            && (wanted.is_empty()
+                || line.id.0.to_string() == wanted
+                || directory
+                    .pool(line.id)
+                    .and_then(|pool| pool.name())
+                    .is_some_and(|name| name.to_lowercase().contains(&wanted)))
+    };
+    let mut found: Vec<&PoolLine> = sample.pools.iter().filter(fits).collect();
+    let all = found.len();
+    found.sort_by(|one, other| compare(order, one, other));
+    // By the last entry of the page before, not by its place: pools come and go meanwhile.
+    let after = asked.text("after").parse().ok().map(PoolId);
+    let begin = after.and_then(|after| found.iter().position(|line| line.id == after));
+    let shown = &found[begin.map_or(0, |place| place + 1)..];
+    let shown = &shown[..shown.len().min(PAGE)];
+    let next = shown.last().filter(|last| found.last().is_some_and(|end| end.id != last.id));
+    let mut table = Table::new("Ring pools", &columns());
+    table.rows = shown.iter().map(|line| row(asked, line)).collect();
+    let table = table.or(nothing(sample.pools.is_empty()));
+    let title = several(all as u64, "ring pool");
+    let body = html! {
+        h1 { (title) }
+        (form(asked, order))
+        (table.html())
+        @if let Some(last) = next {
+            p { a href=(address(asked, order, last.id)) { "The next " (PAGE) } }
+        }
+    };
+    let data = json!({
+        "pools": shown.iter().map(|line| of_line(asked, line)).collect::<Vec<_>>(),
+        "count": all,
+        "next_after": next.map(|last| last.id.0),
+    });
+    let live = table.live().collect();
+    View { title, body, data, table, live }
+}
+
+fn nothing(are_none: bool) -> Markup {
+    html! {
+        @if are_none {
+            "This server has no ring pools yet. Make one with " code { "ringwell pools create --help" }
+            ", or list them in the configuration."
+        } @else { "No ring pool is like that." }
+    }
+}
+
+fn form(asked: &Asked<'_>, order: &str) -> Markup {
+    html! { form.find role="search" method="get" action="pools" {
+        label { "Id or a part of the name"
+            input type="search" name="q" value=(asked.text("q")) maxlength="100";
+        }
+        label { "State" select name="state" {
+            @for (name, text) in STATES {
+                option value=(name) selected[name == asked.text("state")] { (text) }
+            }
+        } }
+        label { "First" select name="sort" {
+            @for (name, text) in ORDERS { option value=(name) selected[name == order] { (text) } }
+        } }
+        button { "Show" }
+    } }
+}
+
+fn address(asked: &Asked<'_>, order: &str, last: PoolId) -> String {
+    let encode =
+        |text| percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC);
+    let (q, state) = (encode(asked.text("q")), encode(asked.text("state")));
+    format!("pools?q={q}&state={state}&sort={order}&after={}", last.0)
+}
+
+fn compare(order: &str, one: &PoolLine, other: &PoolLine) -> Ordering {
+    let used = |line: &PoolLine| line.load / f64::from(line.numbers.max(1));
+    let by = match order {
+        "trouble" => trouble(other).total_cmp(&trouble(one)),
+        "used" => used(other).total_cmp(&used(one)),
+        "size" => other.numbers.cmp(&one.numbers),
+        _ => Ordering::Equal,
+    };
+    by.then(used(other).total_cmp(&used(one)).then(Ordering::Equal)).then(one.id.cmp(&other.id))
+}
+
+/// How bad it is, or will be.
+fn trouble(line: &PoolLine) -> f64 {
+    line.overflow.max(line.overflow_in_an_hour)
+}
+
+/// The pools of most overflow, now or soon, among those that are asked at all.
+pub(super) fn by_trouble(pools: &[PoolLine], top: usize) -> Vec<PoolLine> {
+    let mut found: Vec<PoolLine> =
+        pools.iter().filter(|line| line.health != Health::Idle).copied().collect();
+    let order = |one: &PoolLine, other: &PoolLine| compare("trouble", one, other);
+    if found.len() > top {
+        found.select_nth_unstable_by(top, order);
+        found.truncate(top);
+    }
+    found.sort_by(order);
+    found
+}
+
+/// Columns of lists of pools.
+pub(super) fn columns() -> Vec<(&'static str, &'static str)> {
+    vec![
+        ("id", "Ring pool"),
+        ("name", "Name"),
+        ("state", "State"),
+        ("numbers", "Numbers"),
+        ("load", "Needed at once"),
+        ("used", "Used"),
+        ("overflow", "Overflow lately"),
+        ("overflow_in_an_hour", "Overflow in an hour"),
+        ("reuse_seconds", "A number is used again after"),
+    ]
+}
+
+/// One pool in such a list.
+pub(super) fn row(asked: &Asked<'_>, line: &PoolLine) -> Vec<Cell> {
+    let id = line.id.0;
+    let directory = asked.node.directory();
+    let name = directory.pool(line.id).and_then(|pool| pool.name()).unwrap_or_default();
+    let used = line.load / f64::from(line.numbers.max(1));
+    let reuse = reuse_seconds(line);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "positive, bounded"
+    )]
+    let shown = reuse.map_or("–".to_owned(), |s| {
+        duration(ringwell_core::Millis((s * 1000.0).min(1e15) as u64))
+    });
+    let key = |name: &str| format!("{name}-{id}");
+    vec![
+        Cell::of(html! { a href={ (asked.up) "pools/" (id) } { (id) } }, id.to_string()),
+        Cell::text(name),
+        Cell::of(line.health.html(), line.health.name()),
+        Cell::figure(count(line.numbers.into()), line.numbers),
+        Cell::live_figure(key("load"), rate(line.load), line.load),
+        Cell::live_figure(key("used"), share(used), used),
+        Cell::live_figure(key("over"), share(line.overflow), line.overflow),
+        Cell::live_figure(key("soon"), share(line.overflow_in_an_hour), line.overflow_in_an_hour),
+        Cell::live_figure(key("reuse"), shown, reuse.map_or(String::new(), |s| format!("{s:.0}"))),
+    ]
+}
+
+/// The mean time from one allocation of a number to its next.
+pub(super) fn reuse_seconds(line: &PoolLine) -> Option<f64> {
+    let lifetime = std::time::Duration::from_millis(line.lifetime.0).as_secs_f64();
+    let served = line.load * (1.0 - line.overflow);
+    (served > 0.0).then(|| f64::from(line.numbers) * lifetime / served)
+}
+
+fn of_line(asked: &Asked<'_>, line: &PoolLine) -> serde_json::Value {
+    let directory = asked.node.directory();
+    json!({
+        "id": line.id.0,
+        "name": directory.pool(line.id).and_then(|pool| pool.name()),
+        "state": line.health,
+        "numbers": line.numbers,
+        "lifetime_ms": line.lifetime.0,
+        "load": line.load,
+        "load_in_an_hour": line.load_in_an_hour,
+        "overflow": line.overflow,
+        "overflow_in_an_hour": line.overflow_in_an_hour,
+        "reuse_seconds": reuse_seconds(line),
+    })
+}

@@ -1,0 +1,359 @@
+//! How the node does: looked at once in a while, whatever the number of pages that show it.
+//!
+//! Owns the newest look and the curve of the last quarter of an hour. Asks the shards once a second
+//! while somebody watches, else every five; all pools every five. Invariant: nothing here grows with
+//! time or with the number of readers.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use ringwell_core::{Millis, PoolId};
+use ringwell_node::{Handle, Reason, ShardStats};
+use ringwell_plan::blocking;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::words::Cause;
+use crate::loads::SharedLoads;
+use crate::now;
+
+/// While somebody watches.
+const OFTEN: Duration = Duration::from_secs(1);
+/// While nobody does; and all pools in any case.
+const SELDOM: Duration = Duration::from_secs(5);
+/// Points of the curve.
+const POINTS_MAX: usize = 900;
+/// Latency is that of so long.
+const LATENCY_TIME: Duration = Duration::from_mins(1);
+/// A pool of which more than this share of the visitors gets no number of their own is too small.
+pub(super) const OVERFLOW_MAX: f64 = 0.01;
+/// A load that was measured for less says nothing of an hour.
+const MEASURED_MIN: Millis = Millis(60_000);
+/// Of the same pool an event is written at most this often.
+const EVENT_EVERY: Millis = Millis(3_600_000);
+/// Pools in trouble are written to the log at most so many at once.
+const EVENTS_MAX: usize = 20;
+
+/// One moment of the curve, in events a second.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Point {
+    /// Milliseconds since 1970.
+    pub(super) at_ms: u64,
+    pub(super) allocated: f64,
+    /// By [`Cause::ALL`].
+    pub(super) overflow: [f64; 4],
+}
+
+/// How a pool does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Health {
+    /// More visitors than [`OVERFLOW_MAX`] have lately got no number of their own.
+    TooSmall,
+    /// It will come to that within an hour, as its load goes.
+    Exhausting,
+    Fine,
+    Idle,
+}
+
+/// What is known of a pool without asking for its numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PoolLine {
+    pub(super) id: PoolId,
+    pub(super) numbers: u32,
+    pub(super) lifetime: Millis,
+    /// Numbers that would be locked out on average.
+    pub(super) load: f64,
+    /// The same in an hour, as it goes.
+    pub(super) load_in_an_hour: f64,
+    /// The time that the load was measured over: the lifetime, unless the server started later.
+    pub(super) over: Millis,
+    /// Share of the visitors of that time.
+    pub(super) overflow: f64,
+    /// Share of the visitors in an hour.
+    pub(super) overflow_in_an_hour: f64,
+    pub(super) health: Health,
+}
+
+/// A look at the whole node.
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    pub(super) at: Millis,
+    pub(super) shards: Vec<ShardStats>,
+    pub(super) point: Point,
+    /// Since the start, by [`Cause::ALL`].
+    pub(super) overflow: [u64; 4],
+    pub(super) allocated: u64,
+    /// Of the last minute, in milliseconds; `None` if nothing was asked.
+    pub(super) p99_ms: Option<f64>,
+    /// In the order of their ids; those that another node has are missing.
+    pub(super) pools: Arc<Vec<PoolLine>>,
+    pub(super) too_small: usize,
+    pub(super) exhausting: usize,
+}
+
+/// The sampler.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    newest: watch::Sender<Arc<Sample>>,
+    curve: Mutex<VecDeque<Point>>,
+    watchers: AtomicUsize,
+    loads: SharedLoads,
+}
+
+/// Somebody who watches.
+#[derive(Debug)]
+pub(super) struct Watcher(Arc<Sampler>);
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.0.watchers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Sampler {
+    pub(super) fn new(loads: SharedLoads) -> Self {
+        let (newest, _) = watch::channel(Arc::default());
+        Self { newest, curve: Mutex::default(), watchers: AtomicUsize::new(0), loads }
+    }
+
+    pub(super) fn newest(&self) -> Arc<Sample> {
+        Arc::clone(&self.newest.borrow())
+    }
+
+    pub(super) fn loads(&self) -> &SharedLoads {
+        &self.loads
+    }
+
+    pub(super) fn curve(&self) -> Vec<Point> {
+        self.lock_curve().iter().copied().collect()
+    }
+
+    fn lock_curve(&self) -> MutexGuard<'_, VecDeque<Point>> {
+        self.curve.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The samples to come; `None` if `most` watch already.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        most: usize,
+    ) -> Option<(Watcher, watch::Receiver<Arc<Sample>>)> {
+        let before = self.watchers.fetch_add(1, Ordering::Relaxed);
+        let watcher = Watcher(Arc::clone(self));
+        (before < most).then(|| (watcher, self.newest.subscribe()))
+    }
+
+    /// Looks again and again until the node has ended.
+    pub(super) async fn run(&self, node: &Handle) {
+        let mut before: Option<(Instant, Counts)> = None;
+        let mut latency: VecDeque<(Instant, Histogram<u64>)> = VecDeque::new();
+        let mut pools_at: Option<Instant> = None;
+        let mut known = Pools::default();
+        loop {
+            let began = Instant::now();
+            if pools_at.is_none_or(|at| at.elapsed() >= SELDOM) {
+                pools_at = Some(began);
+                known.take(node, &self.loads).await;
+            }
+            if let Ok(shards) = node.stats().await {
+                let counts = Counts::of(&shards);
+                let at = now();
+                let point = before.map_or_else(Point::default, |(then, before)| {
+                    counts.since(&before, began.duration_since(then), at)
+                });
+                if before.is_some() {
+                    self.add(point);
+                }
+                before = Some((began, counts));
+                let p99_ms = recent_p99(&mut latency, began, &shards);
+                let Counts { allocated, overflow } = counts;
+                let Pools { lines, too_small, exhausting, .. } = &known;
+                self.newest.send_replace(Arc::new(Sample {
+                    at,
+                    shards,
+                    point,
+                    overflow,
+                    allocated,
+                    p99_ms,
+                    pools: Arc::clone(lines),
+                    too_small: *too_small,
+                    exhausting: *exhausting,
+                }));
+            }
+            self.rest(began).await;
+        }
+    }
+
+    fn add(&self, point: Point) {
+        let mut curve = self.lock_curve();
+        if curve.len() >= POINTS_MAX {
+            curve.pop_front();
+        }
+        curve.push_back(point);
+    }
+
+    /// Until it is time to look again.
+    async fn rest(&self, began: Instant) {
+        loop {
+            tokio::time::sleep_until(Instant::now() + OFTEN).await;
+            let is_watched = self.watchers.load(Ordering::Relaxed) > 0;
+            if is_watched || began.elapsed() >= SELDOM {
+                return;
+            }
+        }
+    }
+}
+
+/// Counts of the whole node since it started.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    allocated: u64,
+    overflow: [u64; 4],
+}
+
+impl Counts {
+    fn of(shards: &[ShardStats]) -> Self {
+        let mut counts = Self::default();
+        for shard in shards {
+            counts.allocated += shard.engine.allocated;
+            for (reason, rows) in Reason::ALL.iter().zip(shard.overflow) {
+                counts.overflow[Cause::of(*reason) as usize] += rows;
+            }
+        }
+        counts
+    }
+
+    fn since(&self, before: &Self, time: Duration, at: Millis) -> Point {
+        #[expect(clippy::cast_precision_loss, reason = "counts of seconds stay far below 2^52")]
+        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / time.as_secs_f64();
+        let overflow =
+            std::array::from_fn(|cause| rate(self.overflow[cause], before.overflow[cause]));
+        Point { at_ms: at.0, allocated: rate(self.allocated, before.allocated), overflow }
+    }
+}
+
+fn recent_p99(
+    before: &mut VecDeque<(Instant, Histogram<u64>)>,
+    now: Instant,
+    shards: &[ShardStats],
+) -> Option<f64> {
+    let mut shards = shards.iter().map(|shard| &shard.latency);
+    let mut all = shards.next()?.clone();
+    // All have the same bounds.
+    shards.for_each(|latency| all.add(latency).unwrap_or_default());
+    let is_old = |(at, _): &(Instant, _)| now.duration_since(*at) >= LATENCY_TIME;
+    while before.len() > 1 && is_old(&before[1]) {
+        before.pop_front();
+    }
+    let mut recent = all.clone();
+    if let Some((_, then)) = before.front() {
+        recent.subtract(then).unwrap_or_default();
+    }
+    let step = LATENCY_TIME / 6;
+    if before.back().is_none_or(|(at, _)| now.duration_since(*at) >= step) {
+        before.push_back((now, all));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "microseconds of a minute are below 2^52")]
+    let ms = recent.value_at_quantile(0.99) as f64 / 1e3;
+    (!recent.is_empty()).then_some(ms)
+}
+
+/// All pools of the node, as they were looked at last.
+#[derive(Debug, Default)]
+struct Pools {
+    lines: Arc<Vec<PoolLine>>,
+    too_small: usize,
+    exhausting: usize,
+    /// Of which pools was written lately that they run out, and when.
+    told: Vec<(PoolId, Millis)>,
+}
+
+impl Pools {
+    async fn take(&mut self, node: &Handle, loads: &SharedLoads) {
+        let asked = node.asked().await;
+        let mut lines = Vec::with_capacity(asked.len());
+        {
+            let mut loads = loads.lock();
+            loads.take(now(), asked.clone());
+            for pool in asked {
+                lines.push(line(pool.pool, pool.numbers, pool.lifetime, &loads));
+            }
+        }
+        lines.sort_unstable_by_key(|line| line.id);
+        let count = |health| lines.iter().filter(|line| line.health == health).count();
+        (self.too_small, self.exhausting) = (count(Health::TooSmall), count(Health::Exhausting));
+        self.tell(&lines);
+        self.lines = Arc::new(lines);
+    }
+
+    /// Writes `pool.exhausting` to the log, once an hour for each pool.
+    fn tell(&mut self, lines: &[PoolLine]) {
+        let at = now();
+        self.told.retain(|(_, then)| at.since(*then) < EVENT_EVERY);
+        let in_trouble = lines.iter().filter(|line| line.health <= Health::Exhausting);
+        let is_new = |line: &&PoolLine| !self.told.iter().any(|(pool, _)| *pool == line.id);
+        let new: Vec<&PoolLine> = in_trouble.filter(is_new).take(EVENTS_MAX).collect();
+        for line in new {
+            self.told.push((line.id, at));
+            tracing::warn!(
+                event = "pool.exhausting",
+                ring_pool = line.id.0,
+                numbers = line.numbers,
+                load = line.load,
+                load_in_an_hour = line.load_in_an_hour,
+                overflow_in_an_hour = line.overflow_in_an_hour,
+                "a ring pool runs out of numbers"
+            );
+        }
+    }
+}
+
+fn line(id: PoolId, numbers: u32, lifetime: Millis, loads: &crate::loads::Loads) -> PoolLine {
+    let load = loads.of(id);
+    let over = load.map_or(Millis::ZERO, |load| load.over);
+    let (now, overflow) = load.map_or((0.0, 0.0), |load| {
+        let share = if load.asked == 0 {
+            0.0
+        } else {
+            #[expect(clippy::cast_precision_loss, reason = "counts of a lifetime are below 2^52")]
+            let share = load.exhausted as f64 / load.asked as f64;
+            share
+        };
+        (load.load, share)
+    });
+    let ahead = loads.in_an_hour(id).unwrap_or(now).max(0.0);
+    let overflow_in_an_hour = predicted(numbers, ahead);
+    let health = if now == 0.0 {
+        Health::Idle
+    } else if overflow > OVERFLOW_MAX {
+        Health::TooSmall
+    } else if overflow_in_an_hour > OVERFLOW_MAX && over >= MEASURED_MIN.min(lifetime) {
+        Health::Exhausting
+    } else {
+        Health::Fine
+    };
+    PoolLine {
+        id,
+        numbers,
+        lifetime,
+        load: now,
+        load_in_an_hour: ahead,
+        over,
+        overflow,
+        overflow_in_an_hour,
+        health,
+    }
+}
+
+/// The share of visitors without a number of their own. Spares the formula where it says nothing: a
+/// pool of many numbers at a third of its load.
+pub(super) fn predicted(numbers: u32, load: f64) -> f64 {
+    if load <= 0.0 || (numbers > 50 && load < f64::from(numbers) / 3.0) {
+        return 0.0;
+    }
+    blocking(f64::from(numbers), load)
+}

@@ -1,0 +1,187 @@
+//! Who is logged in, and one-time links that log somebody in.
+//!
+//! Owns secrets of cookies and links: kept as their SHA-256, so that what leaks of the memory's layout
+//! or of a comparison's time is of no use. Knows the tokens' hashes, never the tokens.
+//! Invariant: a session ends with its token, and at most [`SESSIONS_MAX`] are open.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use ringwell_directory::TokenHash;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::access::Visitor;
+
+/// More sessions than people who look at one server.
+const SESSIONS_MAX: usize = 1_000;
+/// Links that nobody has followed yet.
+const LINKS_MAX: usize = 100;
+const SESSION_TIME: Duration = Duration::from_hours(12);
+const LINK_TIME: Duration = Duration::from_mins(5);
+const COOKIE: &str = "rw_session";
+
+/// Somebody who is logged in.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// For the page's head and the audit log.
+    pub(super) who: String,
+    /// Stands in every form.
+    pub(super) form_token: String,
+    /// The token that opened it.
+    pub(super) token: TokenHash,
+    until: Instant,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Sessions(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    sessions: HashMap<[u8; 32], Arc<Session>>,
+    links: HashMap<[u8; 32], (Visitor, TokenHash, Instant)>,
+}
+
+impl Session {
+    /// Whether `presented` is what the forms of this session carry.
+    pub(super) fn sent(&self, presented: &str) -> bool {
+        self.form_token.as_bytes().ct_eq(presented.as_bytes()).into()
+    }
+}
+
+impl Sessions {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        // What is in it is whole after each line.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs somebody in; returns the cookie's value. `None` if there is no randomness.
+    pub(super) fn begin(&self, visitor: &Visitor, token: TokenHash) -> Option<String> {
+        let (secret, form_token) = (secret()?, secret()?);
+        let session = Session {
+            who: visitor.who.clone(),
+            form_token,
+            token,
+            until: Instant::now() + SESSION_TIME,
+        };
+        let mut open = self.open();
+        let now = Instant::now();
+        open.sessions.retain(|_, session| session.until > now);
+        if open.sessions.len() >= SESSIONS_MAX {
+            let oldest = open.sessions.iter().min_by_key(|(_, session)| session.until);
+            let oldest = oldest.map(|(key, _)| *key);
+            oldest.map(|key| open.sessions.remove(&key));
+        }
+        open.sessions.insert(digest(&secret), Arc::new(session));
+        Some(secret)
+    }
+
+    /// The session of a request.
+    pub(super) fn of(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
+        let key = digest(cookie(headers)?);
+        let open = self.open();
+        open.sessions.get(&key).filter(|session| session.until > Instant::now()).cloned()
+    }
+
+    /// Ends the session of a request.
+    pub(super) fn end(&self, headers: &HeaderMap) {
+        if let Some(secret) = cookie(headers) {
+            self.open().sessions.remove(&digest(secret));
+        }
+    }
+
+    /// Ends all sessions that `token` has opened.
+    pub(super) fn end_all_of(&self, token: &TokenHash) {
+        self.open().sessions.retain(|_, session| session.token != *token);
+    }
+
+    /// The secret of a link that logs in whoever follows it first, within five minutes. `None` if too
+    /// many links are waiting, or there is no randomness.
+    pub(super) fn link(&self, visitor: Visitor, token: TokenHash) -> Option<String> {
+        let secret = secret()?;
+        let mut open = self.open();
+        let now = Instant::now();
+        open.links.retain(|_, (_, _, until)| *until > now);
+        if open.links.len() >= LINKS_MAX {
+            return None;
+        }
+        open.links.insert(digest(&secret), (visitor, token, now + LINK_TIME));
+        Some(secret)
+    }
+
+    /// Who a link was made for. It leads nowhere from then on.
+    pub(super) fn follow(&self, secret: &str) -> Option<(Visitor, TokenHash)> {
+        let (visitor, token, until) = self.open().links.remove(&digest(secret))?;
+        (until > Instant::now()).then_some((visitor, token))
+    }
+}
+
+/// The header that keeps a session in the browser. No attribute `Secure`: this address speaks no TLS,
+/// and a proxy in front of it that does adds it.
+pub(super) fn set_cookie(secret: &str) -> Option<HeaderValue> {
+    let seconds = SESSION_TIME.as_secs();
+    let text = format!("{COOKIE}={secret}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict");
+    HeaderValue::try_from(text).ok()
+}
+
+/// The header that takes it away.
+pub(super) const UNSET_COOKIE: HeaderValue =
+    HeaderValue::from_static("rw_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
+
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let fields = headers.get_all(header::COOKIE).into_iter();
+    let mut pairs = fields.filter_map(|field| field.to_str().ok()).flat_map(|it| it.split(';'));
+    pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+}
+
+fn digest(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret.as_bytes()).into()
+}
+
+fn secret() -> Option<String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).ok()?;
+    let digit = |value: u8| char::from_digit(u32::from(value), 16);
+    Some(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(cookie: &str) -> HeaderMap {
+        HeaderMap::from_iter([(header::COOKIE, HeaderValue::try_from(cookie).unwrap())])
+    }
+
+    fn visitor() -> Visitor {
+        Visitor::configured()
+    }
+
+    #[test]
+    fn a_link_opens_one_session_and_a_session_ends_with_its_token() {
+        let (sessions, token) = (Sessions::default(), TokenHash::of(b"a token of the tests"));
+        let link = sessions.link(visitor(), token).unwrap();
+        assert!(sessions.follow("guessed").is_none());
+        let (visitor, of) = sessions.follow(&link).unwrap();
+        assert!(sessions.follow(&link).is_none(), "a link leads somewhere once");
+        let cookie = format!("other=1; rw_session={}", sessions.begin(&visitor, of).unwrap());
+        assert_eq!(sessions.of(&headers(&cookie)).unwrap().token, token);
+        assert!(sessions.of(&headers("rw_session=guessed")).is_none());
+        sessions.end_all_of(&token);
+        assert!(sessions.of(&headers(&cookie)).is_none());
+    }
+
+    #[test]
+    fn links_that_nobody_follows_are_bounded_and_so_are_sessions() {
+        let (sessions, token) = (Sessions::default(), TokenHash::of(b"a token of the tests"));
+        let made = (0..LINKS_MAX + 5).filter_map(|_| sessions.link(visitor(), token)).count();
+        assert_eq!(made, LINKS_MAX);
+        for _ in 0..SESSIONS_MAX + 5 {
+            sessions.begin(&visitor(), token).unwrap();
+        }
+        assert_eq!(sessions.open().sessions.len(), SESSIONS_MAX);
+    }
+}

@@ -1,0 +1,102 @@
+//! Figures of an open page, sent as they change (server-sent events).
+//!
+//! Owns how many pages may be open, and when a stream ends. One look at the node serves all of them.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use tokio::sync::watch;
+
+use super::Ui;
+use super::sample::{Sample, Watcher};
+
+/// Pages that may be open at once.
+const STREAMS_MAX: usize = 100;
+/// A line that says nothing, so that proxies keep the connection.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// A browser that asks again shows the same session as before; a session that has ended shows so.
+const STREAM_TIME_MAX: Duration = Duration::from_hours(1);
+
+struct Streamed {
+    ui: Ui,
+    headers: HeaderMap,
+    path: String,
+    query: Option<String>,
+    samples: watch::Receiver<Arc<Sample>>,
+    _watcher: Watcher,
+    until: tokio::time::Instant,
+    sent: HashMap<String, String>,
+    is_over: bool,
+}
+
+/// Sends what changes on the page at `path`.
+pub(super) async fn get(
+    State(ui): State<Ui>,
+    Path(path): Path<String>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    if ui.session(&headers).await.is_none() {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    let Some((watcher, samples)) = ui.sampler().watch(STREAMS_MAX) else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many pages are open\n").into_response();
+    };
+    let streamed = Streamed {
+        path,
+        query: uri.query().map(str::to_owned),
+        samples,
+        _watcher: watcher,
+        until: tokio::time::Instant::now() + STREAM_TIME_MAX,
+        sent: HashMap::new(),
+        is_over: false,
+        headers,
+        ui,
+    };
+    let events = futures_util::stream::unfold(streamed, |mut streamed| async move {
+        let event = streamed.next().await?;
+        Some((Ok::<_, Infallible>(event), streamed))
+    });
+    let mut response = Body::from_stream(events).into_response();
+    let fields = response.headers_mut();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    fields.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+impl Streamed {
+    /// The next event; `None` at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.is_over {
+            return None;
+        }
+        loop {
+            let changed = tokio::time::timeout(HEARTBEAT, self.samples.changed()).await;
+            if tokio::time::Instant::now() >= self.until || matches!(changed, Ok(Err(_))) {
+                return None;
+            }
+            if self.ui.session(&self.headers).await.is_none() {
+                self.is_over = true;
+                return Some(Bytes::from_static(b"event: end\ndata: \n\n"));
+            }
+            if changed.is_err() {
+                return Some(Bytes::from_static(b":\n\n"));
+            }
+            let view = self.ui.view(&self.path, self.query.as_deref()).await.ok()?;
+            let is_new = |(name, text): &(String, String)| self.sent.get(name) != Some(text);
+            let new: HashMap<_, _> = view.live.into_iter().filter(is_new).collect();
+            if new.is_empty() {
+                continue;
+            }
+            let text = serde_json::to_string(&new).ok()?;
+            self.sent.extend(new);
+            return Some(format!("data: {text}\n\n").into());
+        }
+    }
+}

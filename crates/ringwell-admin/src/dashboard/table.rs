@@ -1,0 +1,135 @@
+//! One table, as a page shows it and as programs read it.
+//!
+//! Owns both forms, so that a page and its `.csv` cannot differ.
+
+use maud::{Markup, html};
+
+/// One field.
+pub(super) struct Cell {
+    /// For people.
+    shown: Markup,
+    /// For programs.
+    value: String,
+    is_number: bool,
+    /// Changes while the page is open: its name, and what stands there now.
+    live: Option<(String, String)>,
+}
+
+/// A table with a caption.
+#[derive(Default)]
+pub(super) struct Table {
+    pub(super) caption: String,
+    /// Name for programs, heading for people.
+    pub(super) columns: Vec<(&'static str, &'static str)>,
+    pub(super) rows: Vec<Vec<Cell>>,
+    /// What stands there while it has no rows: mostly the next thing to do.
+    empty: Option<Markup>,
+}
+
+impl Cell {
+    /// Text, from whoever it may come.
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        let value = text.into();
+        Self { shown: html! { bdi { (value) } }, value, is_number: false, live: None }
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "figures are small")]
+    /// A figure: what people read, what programs read.
+    pub(super) fn figure(shown: impl Into<String>, value: impl ToString) -> Self {
+        let shown = shown.into();
+        Self { shown: html! { (shown) }, value: value.to_string(), is_number: true, live: None }
+    }
+
+    /// Something else: what people read, what programs read.
+    pub(super) fn of(shown: Markup, value: impl Into<String>) -> Self {
+        Self { shown, value: value.into(), is_number: false, live: None }
+    }
+
+    /// A figure that changes while the page is open.
+    pub(super) fn live_figure(
+        name: impl Into<String>,
+        shown: impl Into<String>,
+        value: impl ToString,
+    ) -> Self {
+        let shown = shown.into();
+        let live = Some((name.into(), shown.clone()));
+        Self { live, ..Self::figure(shown, value) }
+    }
+}
+
+impl Table {
+    pub(super) fn new(caption: &str, columns: &[(&'static str, &'static str)]) -> Self {
+        Self { caption: caption.to_owned(), columns: columns.to_vec(), ..Self::default() }
+    }
+
+    /// What stands there while it has no rows.
+    pub(super) fn or(mut self, empty: Markup) -> Self {
+        self.empty = Some(empty);
+        self
+    }
+
+    pub(super) fn html(&self) -> Markup {
+        if self.rows.is_empty() {
+            let nothing = self.empty.clone();
+            return html! {
+                h2 { (self.caption) }
+                p.empty { (nothing.unwrap_or_else(|| html! { "Nothing yet." })) }
+            };
+        }
+        html! {
+            div.wide tabindex="0" role="region" aria-label=(self.caption) {
+                table {
+                    caption { (self.caption) }
+                    thead { tr { @for (_, heading) in &self.columns { th scope="col" { (heading) } } } }
+                    tbody {
+                        @for row in &self.rows { tr {
+                            @for (place, cell) in row.iter().enumerate() {
+                                @if place == 0 { th scope="row" { (cell.shown) } }
+                                @else { td.n[cell.is_number] data-live=[cell.live.as_ref().map(|(name, _)| name)] { (cell.shown) } }
+                            }
+                        } }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The cells that change, by name.
+    pub(super) fn live(&self) -> impl Iterator<Item = (String, String)> {
+        let cells = self.rows.iter().flatten();
+        cells.filter_map(|cell| cell.live.clone())
+    }
+
+    /// As RFC 4180 has it, with a head. Text that a spreadsheet would take for a formula begins with an
+    /// apostrophe.
+    pub(super) fn csv(&self) -> String {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        // Writing to memory does not fail.
+        let _ = writer.write_record(self.columns.iter().map(|(name, _)| name));
+        for row in &self.rows {
+            let _ = writer.write_record(row.iter().map(|cell| harmless(&cell.value)));
+        }
+        String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
+    }
+}
+
+fn harmless(text: &str) -> String {
+    let is_figure = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let is_figure = is_figure.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let begins = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    if begins && !is_figure { format!("'{text}") } else { text.to_owned() }
+}
+
+#[cfg(test)]
+#[test]
+fn a_field_that_a_spreadsheet_would_run_is_text() {
+    let mut table = Table::new("names", &[("name", "Name"), ("count", "Count")]);
+    for name in ["=1+1", "@SUM(A1)", "+12125550100", "-1", "<script>", "a,\"b\""] {
+        table.rows.push(vec![Cell::text(name), Cell::figure("1", 1)]);
+    }
+    let expected =
+        "name,count\n'=1+1,1\n'@SUM(A1),1\n+12125550100,1\n-1,1\n<script>,1\n\"a,\"\"b\"\"\",1\n";
+    assert_eq!(table.csv(), expected);
+    let html = table.html().into_string();
+    assert!(html.contains("&lt;script&gt;") && !html.contains("<script>"), "{html}");
+}

@@ -1,0 +1,60 @@
+//! The management address: who listens there, and on which thread.
+//!
+//! With a database the thread that follows it serves the address too (`directory.rs`); without one the
+//! dashboard has a thread of its own.
+
+use std::thread;
+
+use anyhow::Context;
+use axum::Router;
+use ringwell_admin::{Dashboard, Entrance, Management};
+use ringwell_directory::Config;
+use ringwell_node::bodies_bytes;
+use tokio::runtime::Builder;
+
+use crate::directory::step_back;
+use crate::listener::{self, Listener};
+
+/// Binds the address, and makes what is served there.
+///
+/// # Errors
+/// If the address cannot be bound.
+pub(crate) async fn open(
+    config: &Config,
+    dashboard: &Dashboard,
+    management: Option<Management>,
+) -> anyhow::Result<(Listener, Router)> {
+    let (settings, limits) = (&config.management, &config.limits);
+    let entrance = Entrance {
+        token_sha256: settings.token_sha256.clone(),
+        requests_per_second: settings.requests_per_second,
+        hosts: listener::hosts(settings),
+        bodies_bytes: limits.bodies_bytes.unwrap_or_else(|| bodies_bytes(0)),
+        dashboard: Some(dashboard.clone()),
+    };
+    let router = ringwell_admin::router(entrance, management);
+    let address = &settings.address;
+    let listener = Listener::bind(address).await;
+    let listener = listener.with_context(|| format!("management cannot listen on {address}"))?;
+    tracing::info!(address = %listener.address(), "management");
+    Ok((listener, router))
+}
+
+/// Serves the dashboard alone on a thread of its own until the process ends; returns its address.
+///
+/// # Errors
+/// As [`open`], or if there can be no thread.
+pub(crate) fn serve(config: &Config, dashboard: &Dashboard) -> anyhow::Result<String> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (listener, router) = runtime.block_on(open(config, dashboard, None))?;
+    let address = listener.address();
+    let dashboard = dashboard.clone();
+    let serve = move || {
+        step_back();
+        runtime.block_on(async {
+            tokio::join!(listener.serve(router), dashboard.run());
+        });
+    };
+    thread::Builder::new().name("management".to_owned()).spawn(serve)?;
+    Ok(address)
+}

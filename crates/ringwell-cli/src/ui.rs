@@ -1,0 +1,54 @@
+//! `ringwell ui`: a link that opens the dashboard of a running server, without a token in the browser.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{anyhow, bail};
+use hyper::body::Bytes;
+use hyper::{Method, StatusCode};
+use serde_json::Value;
+
+use crate::call::{Access, Caller, Url};
+use crate::texts::print;
+
+pub(crate) const HELP: &str = "\
+The link works once, within five minutes; the session lasts twelve hours and ends with the token.
+A server has a dashboard if `directory.database` or `management.dashboard` is set. The management
+token comes from --token-file or RINGWELL_TOKEN.
+
+Examples:
+  ringwell ui --token-file secret
+  ringwell ui --token-file secret --url http://127.0.0.1:9081";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The management address of the server
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
+    url: Url,
+    /// The file with the management token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// Prints the link.
+///
+/// # Errors
+/// If the server cannot be asked, or refuses.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let Args { url, token_file } = args;
+    let caller = Caller::new(&Access { url: url.clone(), token_file: token_file.clone() })?;
+    let nothing = ("application/json", Bytes::new());
+    let (status, body) = caller.send(url, Method::POST, "/v1/ui/links", nothing)?;
+    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let path = answer["path"].as_str().filter(|_| status == StatusCode::CREATED);
+    let Some(path) = path else {
+        if status == StatusCode::NOT_FOUND {
+            bail!(
+                "{url} has no dashboard: set management.dashboard, and name that address by --url"
+            );
+        }
+        let reason = answer["detail"].as_str().unwrap_or("it does not say why");
+        return Err(anyhow!("{url} refuses: {reason}"));
+    };
+    print(format!("{url}{path}\n").as_bytes())
+}

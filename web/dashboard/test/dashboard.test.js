@@ -1,0 +1,249 @@
+// The dashboard in a real Chromium, against the real program. RINGWELL_BIN names the program, CHROMIUM
+// the browser (/usr/bin/chromium).
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { createRequire } from 'node:module';
+import { request } from 'node:http';
+import { after, before, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
+
+import { chromium } from 'playwright-core';
+
+import { HOSTILE, TOKEN, allocate, start } from './server.js';
+
+const axe = createRequire(import.meta.url).resolve('axe-core');
+const vnu = createRequire(import.meta.url)('vnu-jar');
+const PAGES = ['', 'pools', 'pools/1', 'pools/2', 'pools/3', 'number?number=2125550000', 'sites', 'cluster', 'pools/77', 'nothing'];
+
+let browser;
+let server;
+let cookie;
+
+before(async () => {
+  server = await start();
+  for (let n = 0; n < 30; n += 1) await allocate(server.api, 2, { visit: n });
+  for (let n = 0; n < 5; n += 1) await allocate(server.api, 1, { utm_source: 'spring', m1: HOSTILE });
+  await allocate(server.api, 3);
+  cookie = await logIn();
+  await until(async () => (await (await get('pools/2.json')).json()).load > 0);
+  browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+  });
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+});
+
+const until = async (holds) => {
+  for (let tries = 0; tries < 150; tries += 1) {
+    if (await holds().catch(() => false)) return;
+    await new Promise((done) => setTimeout(done, 100));
+  }
+  throw new Error('that has not become so in 15 s');
+};
+
+/** A request with exactly these headers; `fetch` would not send some. */
+const ask = (path, { method = 'GET', headers = {}, body = '' } = {}) => new Promise((done, fail) => {
+  const sent = request(`${server.ui}${path}`, { method, headers, agent: false }, (answer) => {
+    let text = '';
+    answer.setEncoding('utf8').on('data', (piece) => { text += piece; }).on('end', () => done({ status: answer.statusCode, headers: answer.headers, text }));
+  });
+  sent.on('error', fail).end(body);
+});
+
+const form = (fields, headers = {}) => ({ method: 'POST', headers: { 'content-type': 'application/x-www-form-urlencoded', ...headers }, body: new URLSearchParams(fields).toString() });
+
+const logIn = async () => {
+  const answer = await ask('/ui/login', form({ token: TOKEN }));
+  assert.equal(answer.status, 303, answer.text);
+  return answer.headers['set-cookie'][0].split(';')[0];
+};
+
+const get = (path) => fetch(`${server.ui}/ui/${path}`, { headers: { cookie } });
+
+/** A page, open, with all that the browser complains about. */
+const open = async (path, options = {}) => {
+  const context = await browser.newContext(options);
+  const [name, value] = cookie.split('=');
+  await context.addCookies([{ name, value, url: server.ui }]);
+  const page = await context.newPage();
+  const complaints = [];
+  page.on('pageerror', (error) => complaints.push(String(error)));
+  page.on('console', (message) => complaints.push(message.text()));
+  page.on('dialog', (dialog) => { complaints.push(`a dialog: ${dialog.message()}`); dialog.dismiss(); });
+  await page.addInitScript(() => document.addEventListener('securitypolicyviolation', (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`)));
+  await page.goto(`${server.ui}/ui/${path}`, { waitUntil: 'load' });
+  return { page, context, complaints };
+};
+
+/** What a page says of itself that is missing is said by the browser too. */
+const expected = (path, complaint) => ['pools/77', 'nothing'].includes(path) && complaint.includes('404');
+
+for (const [name, options] of Object.entries({
+  light: { colorScheme: 'light' },
+  dark: { colorScheme: 'dark' },
+  narrow: { colorScheme: 'light', viewport: { width: 320, height: 640 } },
+})) {
+  test(`every page is accessible and quiet: ${name}`, async () => {
+    for (const path of PAGES) {
+      const { page, context, complaints } = await open(path, options);
+      await page.waitForTimeout(150);
+      // It reads the page from outside of the policy, as an extension would.
+      const found = await context.newCDPSession(page).then(async (session) => {
+        const { executionContextId } = await session.send('Page.createIsolatedWorld', { frameId: (await session.send('Page.getFrameTree')).frameTree.frame.id });
+        const { readFileSync } = await import('node:fs');
+        const run = (expression) => session.send('Runtime.evaluate', { expression, contextId: executionContextId, awaitPromise: true, returnByValue: true });
+        await run(readFileSync(axe, 'utf8'));
+        const { result, exceptionDetails } = await run(`axe.run().then((all) => all.violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.target + ' ' + node.failureSummary).join(' | ')).concat(all.passes.length ? [] : ['nothing was looked at']))`);
+        assert.equal(exceptionDetails, undefined, JSON.stringify(exceptionDetails));
+        return result.value;
+      });
+      assert.deepEqual(found, [], `${path} ${name}`);
+      assert.deepEqual(complaints.filter((one) => !expected(path, one)), [], path);
+      const overflowing = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+      assert.ok(overflowing <= 0, `${path} is ${overflowing} px too wide`);
+      await context.close();
+    }
+  });
+}
+
+test('every page is valid HTML', async (t) => {
+  if (spawnSync('java', ['-version']).status !== 0) return t.skip('there is no Java');
+  for (const path of [...PAGES, 'login']) {
+    const html = await (await get(path)).text();
+    const checked = spawnSync('java', ['-jar', vnu, '--format', 'json', '-'], { input: html, encoding: 'utf8' });
+    const { messages } = JSON.parse(checked.stderr || checked.stdout);
+    // The charset is told by the header, and trailing slashes are nobody's business.
+    assert.deepEqual(messages.filter((one) => one.type === 'error' || one.subType === 'warning').map((one) => `${one.message} ${one.extract ?? ''}`), [], path);
+  }
+});
+
+test('every fact can be read without JavaScript, and equals its CSV', async () => {
+  const { page, context } = await open('pools', { javaScriptEnabled: false });
+  const shown = await page.$$eval('tbody tr', (rows) => rows.map((row) => row.cells[0].textContent));
+  const csv = (await (await get('pools.csv')).text()).trim().split('\n').slice(1).map((line) => line.split(',')[0]);
+  assert.deepEqual(shown, csv);
+  await page.click('text=2');
+  await page.goto(`${server.ui}/ui/pools/2`);
+  assert.match(await page.textContent('.banner'), /Too small\. [\d,]+ more numbers keep overflow below 1\.0 %/);
+  await page.goto(`${server.ui}/ui/number`);
+  await page.fill('input[name=number]', '+1 (212) 555-0000');
+  await page.click('main button');
+  assert.match(await page.textContent('.banner'), /Held by one visitor/);
+  assert.match(await page.textContent('table'), /utm_source: spring/);
+  await context.close();
+});
+
+test('figures change while a page is open', async () => {
+  const { page, context, complaints } = await open('pools/1');
+  const handedOut = () => page.textContent('[data-live=allocated]');
+  const before = Number(await handedOut());
+  await allocate(server.api, 1);
+  await page.waitForFunction((old) => Number(document.querySelector('[data-live=allocated]').textContent) > old, before, { timeout: 10_000 });
+  await page.waitForSelector('.chart canvas');
+  assert.deepEqual(complaints, []);
+  await context.close();
+});
+
+test('a link logs in once, and its secret is in no address that is sent', async () => {
+  const made = await fetch(`${server.ui}/v1/ui/links`, { method: 'POST', headers: { authorization: `Bearer ${TOKEN}` } });
+  assert.equal(made.status, 201);
+  const { path } = await made.json();
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  const sent = [];
+  page.on('request', (one) => sent.push(one.url()));
+  await page.goto(server.ui + path);
+  await page.waitForSelector('text=Numbers a second');
+  const secret = path.split('#')[1];
+  assert.ok(sent.length > 3 && sent.every((url) => !url.split('#')[0].includes(secret)), sent.join('\n'));
+  const [session] = await context.cookies();
+  assert.equal(session.httpOnly, true);
+  assert.equal(session.sameSite, 'Strict');
+  assert.equal((await ask('/ui/login', form({ code: secret }))).status, 401);
+  await page.click('text=Log out');
+  await page.waitForSelector('text=Log in to Ringwell');
+  assert.equal((await fetch(`${server.ui}/ui/`, { headers: { cookie: `${session.name}=${session.value}` }, redirect: 'manual' })).status, 303);
+  await context.close();
+});
+
+test('nobody without a session sees or changes anything', async () => {
+  const token = { authorization: `Bearer ${TOKEN}` };
+  for (const path of ['', 'pools', 'pools/1', 'pools.json', 'pools.csv', 'number?number=2125550000', 'live/now', 'sites', 'cluster']) {
+    for (const headers of [{}, { cookie: 'rw_session=planted' }, { cookie: `rw_session=${'0'.repeat(64)}` }, { authorization: 'Bearer planted' }, token]) {
+      const answer = await ask(`/ui/${path}`, { headers });
+      assert.ok([303, 401].includes(answer.status), `${path} ${JSON.stringify(headers)}: ${answer.status}`);
+      assert.doesNotMatch(answer.text, /2125550000|Spring sale/);
+    }
+  }
+  for (const headers of [{}, { authorization: 'Bearer planted' }, { cookie }]) {
+    assert.equal((await ask('/v1/ui/links', { method: 'POST', headers })).status, 401);
+  }
+});
+
+test('forms of other sites, other names and planted sessions are refused', async () => {
+  const host = new URL(server.ui).host;
+  const foreign = [{ 'sec-fetch-site': 'cross-site' }, { 'sec-fetch-site': 'same-site' }, { 'sec-fetch-site': 'none' }, { origin: 'https://evil.example' }, { origin: 'null' }, { origin: `http://${host}.evil.example` }];
+  for (const headers of foreign) {
+    assert.equal((await ask('/ui/login', form({ token: TOKEN }, headers))).status, 403, JSON.stringify(headers));
+    assert.equal((await ask('/ui/logout', form({ form: 'guessed' }, { cookie, ...headers }))).status, 403);
+  }
+  assert.equal((await ask('/ui/logout', form({ form: 'guessed' }, { cookie }))).status, 403);
+  assert.equal((await ask('/ui/login', form({ token: TOKEN }, { origin: `http://${host}` }))).status, 303);
+  // A page whose name was made to lead here.
+  for (const name of ['evil.example', `evil.example:${host.split(':')[1]}`]) {
+    assert.equal((await ask('/ui/', { headers: { host: name, cookie } })).status, 421);
+  }
+  // A session that somebody else chose is not taken over.
+  const planted = 'a'.repeat(64);
+  const answer = await ask('/ui/login', form({ token: TOKEN }, { cookie: `rw_session=${planted}` }));
+  assert.ok(!answer.headers['set-cookie'][0].includes(planted));
+  assert.equal((await ask('/ui/', { headers: { cookie: `rw_session=${planted}` } })).status, 303);
+  // Still logged in.
+  assert.equal((await get('')).status, 200);
+});
+
+test('nothing that was sent becomes markup', async () => {
+  const texts = [HOSTILE, '"><svg onload=alert(1)>', "'-alert(1)-'", '\u202e\u2066evil', 'A'.repeat(10_000), '%ff%fe', '</title><script>alert(1)</script>', '\u0000', '../../etc/passwd'];
+  for (const text of texts) {
+    const value = text.startsWith('%') ? text : encodeURIComponent(text);
+    for (const path of [`pools?q=${value}`, `pools?state=${value}`, `pools?sort=${value}&after=${value}`, `number?number=${value}`, `number?number=2125550000&at=${value}`, `pools/${value}`, value]) {
+      const answer = await ask(`/ui/${path}`, { headers: { cookie } });
+      assert.ok([200, 400, 404, 414, 431].includes(answer.status), `${answer.status} ${path.slice(0, 80)}`);
+      assert.doesNotMatch(answer.text, /<script>|<svg onload|<img src=x/, path.slice(0, 80));
+      if (answer.status === 431 || answer.status === 414) continue;
+      assert.match(answer.headers['content-security-policy'], /default-src 'none'; script-src 'self'.*require-trusted-types-for 'script'/);
+      assert.ok(answer.text.length < 100_000, `${answer.text.length} ${path.slice(0, 80)}`);
+    }
+  }
+  const { page, context, complaints } = await open(`pools?q=${encodeURIComponent('script')}`);
+  assert.ok((await page.textContent('table')).includes(HOSTILE));
+  assert.deepEqual(complaints, []);
+  await context.close();
+});
+
+test('all that a page loads takes at most 80 kB', async () => {
+  const html = await (await get('')).text();
+  const files = [...html.matchAll(/(?:src|href)="(assets\/[^"]+)"/g)].map((found) => found[1]);
+  assert.ok(files.length >= 4, html);
+  let bytes = 0;
+  for (const file of files) {
+    const answer = await ask(`/ui/${file.replaceAll('&amp;', '&')}`);
+    assert.equal(answer.status, 200);
+    assert.match(answer.headers['cache-control'], /immutable/);
+    bytes += gzipSync(answer.text).length;
+  }
+  assert.ok(bytes <= 80_000, `${bytes}`);
+});
+
+test('it works below another path', async () => {
+  for (const path of ['', 'pools', 'pools/1', 'login']) {
+    const html = await (await get(path)).text();
+    const addresses = [...html.matchAll(/(?:src|href|action|data-src|data-stream)="([^"#]*)"/g)].map((found) => found[1]);
+    assert.ok(addresses.length > 3);
+    assert.deepEqual(addresses.filter((one) => one.startsWith('/') || one.includes('://')), [], path);
+  }
+});
