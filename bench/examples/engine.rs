@@ -40,8 +40,8 @@ fn main() -> anyhow::Result<()> {
 fn engine(pools: u32, numbers: u32) -> anyhow::Result<Engine> {
     let mut specs = Vec::new();
     for index in 0..pools {
-        let first = 2_000_000_000 + u64::from(index) * u64::from(numbers);
-        let first = PromoNumber::from_u64(first).context("too many numbers")?;
+        let first = 12_000_000_000 + u64::from(index) * u64::from(numbers);
+        let first = PromoNumber::from_e164(first).context("too many numbers")?;
         let range = NumberRange::new(first, numbers).context("too many numbers")?;
         let id = PoolId(u64::from(index) + 1);
         specs.push(PoolSpec { id, lifetime: LIFETIME, numbers: vec![range] });

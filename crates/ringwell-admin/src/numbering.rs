@@ -1,7 +1,7 @@
 //! Which numbers can be in use, and how people write them, by libphonenumber's data.
 //!
-//! Asked where numbers come in and are shown, never when one is handed out. Promo numbers are of
-//! the North American plan, country code 1; numbers that calls go to are of any country.
+//! Asked where numbers come in and are shown, never when one is handed out. Numbers without a `+` are
+//! of country code 1.
 //! Source: docs/spec/directory.md, "Which numbers are taken".
 
 use phonenumber::{Mode, PhoneNumber, country};
@@ -30,8 +30,11 @@ pub(crate) fn is_valid(text: &str) -> bool {
 
 /// How `number` is written.
 pub(crate) fn written(number: PromoNumber) -> Written {
-    let plain =
-        || Written { e164: format!("+1{number}"), national: number.to_string(), country: None };
+    let plain = || Written {
+        e164: format!("+{}", number.to_e164()),
+        national: number.to_string(),
+        country: None,
+    };
     let Some(parsed) = parse(&number.to_string()) else { return plain() };
     Written {
         national: parsed.format().mode(Mode::National).to_string(),
@@ -66,10 +69,10 @@ pub(crate) async fn refused(
 /// The parts of `range` that cannot be in use.
 fn invalid(range: NumberRange) -> Vec<NumberRange> {
     let mut bad = Vec::new();
-    let mut next = range.first().to_u64();
-    while next <= range.last().to_u64() {
-        let end = (next / BLOCK * BLOCK + BLOCK - 1).min(range.last().to_u64());
-        let first = PromoNumber::from_u64(next);
+    let mut next = range.first().to_e164();
+    while next <= range.last().to_e164() {
+        let end = (next / BLOCK * BLOCK + BLOCK - 1).min(range.last().to_e164());
+        let first = PromoNumber::from_e164(next);
         if let Some(first) = first.filter(|number| !is_valid(&number.to_string())) {
             let count = u32::try_from(end - next + 1).unwrap_or(u32::MAX);
             bad.extend(NumberRange::new(first, count));

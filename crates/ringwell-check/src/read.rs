@@ -210,7 +210,17 @@ fn need<T>(member: Option<T>, name: &str) -> Result<T, String> {
     member.ok_or_else(|| format!("`{name}` is missing"))
 }
 
+/// A number as one integer: ten digits as they are; with a `+`, the digits behind it and 10^15, which
+/// no ten digits are.
 fn digits(text: &str) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|_| text.len() == 10 && text.is_ascii());
-    number.ok_or_else(|| format!("`{text}` is no number of ten digits"))
+    const INTERNATIONAL: u64 = 1_000_000_000_000_000;
+    let read = |text: &str| {
+        let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u64>().ok().filter(|_| is_digits)
+    };
+    let number = match text.strip_prefix('+') {
+        Some(rest) => read(rest).filter(|_| rest.len() <= 15).map(|number| number + INTERNATIONAL),
+        None => read(text).filter(|_| text.len() == 10),
+    };
+    number.ok_or_else(|| format!("`{text}` is no number of ten digits, and none with a +"))
 }

@@ -3,15 +3,18 @@
 use core::fmt;
 use core::num::NonZeroU64;
 
-/// Telephone number shown to one visitor: ten digits, the first from 2 to 9.
-/// Holding one proves that the check was made. Source: docs/glossary.md, "promo number".
+/// Telephone number shown to one visitor: the digits of its E.164 form, country code first.
+///
+/// At most 15 digits, the first not 0; with country code 1 exactly eleven, and the area code begins
+/// with 2 to 9. Holding one proves that the check was made. Whether a number is in use in its
+/// country is not checked here. Source: docs/glossary.md, "promo number".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PromoNumber(NonZeroU64);
 
 /// The first rule that a text breaks which should have been a promo number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberError {
-    /// Not ten bytes long.
+    /// Neither ten bytes long, nor with a country code.
     Length {
         /// How long it is.
         bytes: usize,
@@ -20,65 +23,171 @@ pub enum NumberError {
     NotADigit,
     /// Area codes do not start with 0 or 1.
     AreaCode,
+    /// With a country code, but no E.164 number.
+    International,
 }
 
+/// Numbers of country code 1 as their E.164 digits: one more than a billion tens.
+const NANP: u64 = 10_000_000_000;
+
 impl PromoNumber {
-    /// Digits of every promo number.
-    pub const DIGITS: usize = 10;
-    const FIRST: u64 = 2_000_000_000;
-    const LAST: u64 = 9_999_999_999;
+    /// Digits of a number of country code 1 without that code.
+    pub const NANP_DIGITS: usize = 10;
+    /// Most digits of a number with its country code.
+    pub const DIGITS_MAX: usize = 15;
+    /// The lowest number of country code 1.
+    pub const NANP_FIRST: Self = Self::constant(12_000_000_000);
+    /// The highest number of country code 1.
+    pub const NANP_LAST: Self = Self::constant(19_999_999_999);
+    /// Fewest digits of a number with its country code: those of Niue have seven.
+    const FIRST: u64 = 2_000_000;
+    const LAST: u64 = 999_999_999_999_999;
+    /// Added to the E.164 digits in a [code](Self::to_code) of another country.
+    const CODE: u64 = 1_000_000_000_000_000;
     /// No promo number: stands in slots that no pool has.
     pub(crate) const NOBODY: Self = Self(NonZeroU64::MIN);
 
-    /// Reads ten digits without punctuation, as in `"8885550142"`.
+    const fn constant(value: u64) -> Self {
+        match Self::from_e164(value) {
+            Some(number) => number,
+            None => Self::NOBODY,
+        }
+    }
+
+    /// Reads ten digits without punctuation as a number of country code 1, as in `"8885550142"`.
+    /// A text that begins with `+` or `00` has a country code, and may have blanks, hyphens, dots and
+    /// parentheses: `"+49 30 123456"`.
     ///
     /// # Errors
     /// [`NumberError`] names the first rule that `text` breaks.
     pub fn parse(text: &str) -> Result<Self, NumberError> {
+        if let Some(rest) = text.strip_prefix('+').or_else(|| text.strip_prefix("00")) {
+            return Self::parse_international(rest);
+        }
         match text.as_bytes() {
-            digits if digits.len() != Self::DIGITS => {
+            digits if digits.len() != Self::NANP_DIGITS => {
                 Err(NumberError::Length { bytes: digits.len() })
             }
             digits if !digits.iter().all(u8::is_ascii_digit) => Err(NumberError::NotADigit),
-            [b'0' | b'1', ..] => Err(NumberError::AreaCode),
             digits => {
                 let value = digits.iter().fold(0, |n, d| n * 10 + u64::from(d - b'0'));
-                // Ten digits, the first from 2 to 9: always a promo number.
-                Self::from_u64(value).ok_or(NumberError::AreaCode)
+                Self::from_e164(NANP + value).ok_or(NumberError::AreaCode)
             }
         }
     }
 
-    /// The promo number whose digits, read as one integer, are `value`; `None` if there is none.
+    /// Reads the digits after `+`.
+    fn parse_international(text: &str) -> Result<Self, NumberError> {
+        // "+49 (0)30": the zero is dialled inside of the country only, and no part of the number.
+        if text.contains("(0") {
+            return Err(NumberError::International);
+        }
+        let (mut value, mut count) = (0, 0);
+        for byte in text.bytes() {
+            match byte {
+                b'0'..=b'9' if count < Self::DIGITS_MAX => {
+                    value = value * 10 + u64::from(byte - b'0');
+                    count += 1;
+                }
+                b'0'..=b'9' => return Err(NumberError::International),
+                b' ' | b'-' | b'.' | b'(' | b')' if count > 0 => {}
+                _ => return Err(NumberError::NotADigit),
+            }
+        }
+        let is_whole = !text.starts_with('0');
+        Self::from_e164(value).filter(|_| is_whole).ok_or(NumberError::International)
+    }
+
+    /// The promo number whose E.164 digits, read as one integer, are `value`; `None` if there is none.
     #[must_use]
-    pub const fn from_u64(value: u64) -> Option<Self> {
+    pub const fn from_e164(value: u64) -> Option<Self> {
+        let is_number = match value {
+            ..Self::FIRST => false,
+            // Country code 1: the usual case, and the only one with a fixed length.
+            12_000_000_000..=19_999_999_999 => true,
+            Self::FIRST..=Self::LAST => !begins_with_one(value),
+            _ => false,
+        };
         match NonZeroU64::new(value) {
-            Some(number) if value >= Self::FIRST && value <= Self::LAST => Some(Self(number)),
+            Some(number) if is_number => Some(Self(number)),
             _ => None,
         }
     }
 
-    /// The ten digits read as one integer.
+    /// The E.164 digits read as one integer.
     #[must_use]
-    pub const fn to_u64(self) -> u64 {
+    pub const fn to_e164(self) -> u64 {
         self.0.get()
+    }
+
+    /// The ten digits of a number of country code 1 read as one integer; `None` for other countries.
+    #[inline]
+    #[must_use]
+    pub const fn to_nanp(self) -> Option<u64> {
+        // No other number has eleven digits of which the first is 1.
+        let digits = self.0.get().wrapping_sub(NANP);
+        if digits < NANP { Some(digits) } else { None }
+    }
+
+    /// The number's *code*, by which journals, links and idempotent answers name it: its ten digits
+    /// with country code 1, as before there were others, else its E.164 digits and 10^15.
+    #[inline]
+    #[must_use]
+    pub const fn to_code(self) -> u64 {
+        match self.to_nanp() {
+            Some(digits) => digits,
+            None => Self::CODE + self.0.get(),
+        }
+    }
+
+    /// The promo number of a [code](Self::to_code); `None` if there is none.
+    #[must_use]
+    pub const fn from_code(code: u64) -> Option<Self> {
+        if code < NANP {
+            return Self::from_e164(NANP + code);
+        }
+        match code.checked_sub(Self::CODE) {
+            Some(value) => match Self::from_e164(value) {
+                // Of country code 1 there is a shorter code: a number has one only.
+                Some(number) if number.to_nanp().is_none() => Some(number),
+                _ => None,
+            },
+            None => None,
+        }
     }
 }
 
+/// Whether the decimal digits of `value` begin with 1.
+const fn begins_with_one(mut value: u64) -> bool {
+    while value >= 10 {
+        value /= 10;
+    }
+    value == 1
+}
+
+/// As [`PromoNumber::parse`] reads it: ten digits with country code 1, else `+` and all digits.
 impl fmt::Display for PromoNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match self.to_nanp() {
+            Some(digits) => digits.fmt(f),
+            None => write!(f, "+{}", self.0),
+        }
     }
 }
 
 impl fmt::Display for NumberError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length { bytes } => {
-                write!(f, "a promo number has ten digits without punctuation, not {bytes} bytes")
-            }
+            Self::Length { bytes } => write!(
+                f,
+                "a promo number has ten digits without punctuation, not {bytes} bytes, or a + and \
+                 its country code"
+            ),
             Self::NotADigit => f.write_str("a promo number has only the digits 0 to 9"),
             Self::AreaCode => f.write_str("a promo number does not start with 0 or 1"),
+            Self::International => f.write_str(
+                "a promo number with a + has a country code and at most 15 digits, and no (0)",
+            ),
         }
     }
 }
@@ -93,11 +202,41 @@ pub struct NumberRange {
 }
 
 impl NumberRange {
-    /// `count` numbers from `first` on; `None` if that is no number at all or leaves ten digits.
+    /// `count` numbers from `first` on; `None` if that is no number at all, or if the last would have
+    /// more digits than the first.
     #[must_use]
     pub fn new(first: PromoNumber, count: u32) -> Option<Self> {
-        let last = first.to_u64() + u64::from(count.checked_sub(1)?);
-        PromoNumber::from_u64(last).map(|_| Self { first, count })
+        let last = first.to_e164() + u64::from(count.checked_sub(1)?);
+        // Between two numbers of one length and not of country code 1 there are only numbers.
+        let is_alike = |last: PromoNumber| {
+            last.to_nanp().is_some() == first.to_nanp().is_some()
+                && last.0.ilog10() == first.0.ilog10()
+        };
+        PromoNumber::from_e164(last).filter(|last| is_alike(*last)).map(|_| Self { first, count })
+    }
+
+    /// The numbers from `first` to `last`; `None` if there is no such range, or if it has 2^32 numbers
+    /// or more.
+    #[must_use]
+    pub fn between(first: PromoNumber, last: PromoNumber) -> Option<Self> {
+        let count = last.to_e164().checked_sub(first.to_e164())? + 1;
+        Self::new(first, u32::try_from(count).ok()?)
+    }
+
+    /// Reads `8885550100-8885550149`, or one number.
+    ///
+    /// # Errors
+    /// [`NumberError`] names the first rule that one of the numbers breaks; `Ok(None)` if there is no
+    /// range between them.
+    pub fn parse(text: &str) -> Result<Option<Self>, NumberError> {
+        let text = text.trim();
+        // One number may have hyphens itself.
+        if let Ok(one) = PromoNumber::parse(text) {
+            return Ok(Self::new(one, 1));
+        }
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let number = |text: &str| PromoNumber::parse(text.trim());
+        Ok(Self::between(number(first)?, number(last)?))
     }
 
     /// The lowest number.
@@ -110,7 +249,7 @@ impl NumberRange {
     #[must_use]
     pub const fn last(self) -> PromoNumber {
         // `new` has seen that this is a number.
-        match PromoNumber::from_u64(self.first.to_u64() + self.count as u64 - 1) {
+        match PromoNumber::from_e164(self.first.to_e164() + self.count as u64 - 1) {
             Some(last) => last,
             None => self.first,
         }
@@ -133,14 +272,14 @@ impl NumberRange {
         let (Self { first, count }, most) = (self, most.max(1));
         (0..count.div_ceil(most)).filter_map(move |piece| {
             let from = piece * most;
-            let first = PromoNumber::from_u64(first.to_u64() + u64::from(from))?;
+            let first = PromoNumber::from_e164(first.to_e164() + u64::from(from))?;
             Self::new(first, most.min(count - from))
         })
     }
 
     /// The numbers in rising order.
     pub fn iter(self) -> impl Iterator<Item = PromoNumber> + Clone {
-        (self.first.to_u64()..=self.last().to_u64()).filter_map(PromoNumber::from_u64)
+        (self.first.to_e164()..=self.last().to_e164()).filter_map(PromoNumber::from_e164)
     }
 }
 

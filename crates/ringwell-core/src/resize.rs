@@ -295,7 +295,7 @@ fn note(moved: &mut Option<&mut Vec<PromoNumber>>, number: PromoNumber) {
 
 /// The place of `number` in `range`, which it is in.
 fn offset(range: NumberRange, number: PromoNumber) -> u32 {
-    u32::try_from(number.to_u64() - range.first().to_u64()).unwrap_or_default()
+    u32::try_from(number.to_e164() - range.first().to_e164()).unwrap_or_default()
 }
 
 /// How many numbers a pool has.

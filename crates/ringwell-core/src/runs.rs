@@ -32,7 +32,7 @@ impl Runs {
     /// Where `number` is; `None` if it is in no pool.
     pub(crate) fn find(&self, number: PromoNumber) -> Option<Place> {
         let (_, run) = self.0.range(..=number).next_back()?;
-        let offset = u32::try_from(number.to_u64() - run.range.first().to_u64()).ok()?;
+        let offset = u32::try_from(number.to_e164() - run.range.first().to_e164()).ok()?;
         let is_here = offset < run.range.count();
         is_here.then(|| Place { slot: run.slot + offset, pool: run.pool })
     }
@@ -44,8 +44,8 @@ impl Runs {
         before.into_iter().chain(within).filter_map(move |(_, run)| {
             let first = run.range.first().max(range.first());
             let last = run.range.last().min(range.last());
-            let count = (last.to_u64() + 1).checked_sub(first.to_u64())?;
-            let skipped = first.to_u64() - run.range.first().to_u64();
+            let count = (last.to_e164() + 1).checked_sub(first.to_e164())?;
+            let skipped = first.to_e164() - run.range.first().to_e164();
             let slot = run.slot + u32::try_from(skipped).ok()?;
             Some((NumberRange::new(first, u32::try_from(count).ok()?)?, slot))
         })

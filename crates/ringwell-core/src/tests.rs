@@ -10,10 +10,10 @@ use crate::{
     VisitorId,
 };
 
-const FIRST: u64 = 8_885_550_000;
+const FIRST: u64 = 18_885_550_000;
 
 fn spec(id: u64, first: u64, size: u32, lifetime: u64) -> PoolSpec {
-    let first = PromoNumber::from_u64(first).unwrap();
+    let first = PromoNumber::from_e164(first).unwrap();
     let numbers = vec![NumberRange::new(first, size).unwrap()];
     PoolSpec { id: PoolId(id), lifetime: Millis(lifetime), numbers }
 }
@@ -53,7 +53,7 @@ fn check(table: &str) {
         };
         let mut got = String::new();
         match grant {
-            Ok(grant) => write!(got, "n{}", grant.number.to_u64() - FIRST + 1).unwrap(),
+            Ok(grant) => write!(got, "n{}", grant.number.to_e164() - FIRST + 1).unwrap(),
             Err(_) => got.push_str("none"),
         }
         assert_eq!(got, wanted.trim(), "line {}: {line}", at + 2);
@@ -177,7 +177,7 @@ fn a_pool_tells_how_many_of_its_numbers_are_locked() {
 
 #[test]
 fn a_number_is_found_whatever_the_hint_and_when_its_pool_has_gone() {
-    let [number, unknown] = [FIRST, FIRST + 5].map(|n| PromoNumber::from_u64(n).unwrap());
+    let [number, unknown] = [FIRST, FIRST + 5].map(|n| PromoNumber::from_e164(n).unwrap());
     let mut shard = Rebuild::new(vec![spec(1, FIRST, 2, 10)]).finish();
     shard.allocate(Millis(100), 0, None, Position(1)).unwrap();
     let known = shard.newest(number).unwrap();
@@ -196,7 +196,7 @@ fn a_number_is_found_whatever_the_hint_and_when_its_pool_has_gone() {
 
 #[test]
 fn what_another_clock_told_of_is_told_also_when_its_pool_has_gone_and_nothing_else_is() {
-    let number = PromoNumber::from_u64(FIRST).unwrap();
+    let number = PromoNumber::from_e164(FIRST).unwrap();
     let mut shard = Rebuild::new(vec![spec(1, FIRST, 1, 10), spec(2, FIRST + 9, 1, 10)]).finish();
     shard.allocate(Millis(100), 1, None, Position(1)).unwrap();
     let slot = crate::Slot {
@@ -224,10 +224,10 @@ fn among_numbers_that_come_free_at_once_a_carried_one_goes_out_last() {
     }
     // Ends the ring's order: from here on a heap knows whose turn it is.
     shard.release(Millis(1_000_001), 8, start, Position(10)).unwrap();
-    shard.carried(0, PromoNumber::from_u64(FIRST).unwrap(), Position(11));
+    shard.carried(0, PromoNumber::from_e164(FIRST).unwrap(), Position(11));
     let again = (12..=20).map(|position| {
         let grant = shard.allocate(Millis(1_030_000), 0, None, Position(position)).unwrap();
-        grant.number.to_u64() - FIRST + 1
+        grant.number.to_e164() - FIRST + 1
     });
     assert_eq!(again.collect::<Vec<_>>(), [9, 2, 3, 4, 5, 6, 7, 8, 1]);
 }
@@ -258,7 +258,7 @@ fn a_number_that_left_its_pool_stays_known_and_goes_locked_to_its_new_shard() {
 
 #[test]
 fn a_lockout_that_another_shard_extended_comes_back_with_the_number() {
-    let number = PromoNumber::from_u64(FIRST).unwrap();
+    let number = PromoNumber::from_e164(FIRST).unwrap();
     let known = |allocated_at, until, position, visitor| {
         let slot = crate::Slot {
             number,
@@ -292,7 +292,7 @@ fn a_lockout_that_another_shard_extended_comes_back_with_the_number() {
 fn a_shorter_lifetime_than_before_a_restart_leaves_no_free_number_behind_a_locked_one() {
     let mut before = Rebuild::new(vec![spec(1, FIRST, 4, 10)]);
     for (hint, until) in [(0, 1_000), (1, 1_001)] {
-        let mut slot = crate::Slot::new(PromoNumber::from_u64(FIRST + u64::from(hint)).unwrap());
+        let mut slot = crate::Slot::new(PromoNumber::from_e164(FIRST + u64::from(hint)).unwrap());
         (slot.allocated_at, slot.locked_until) = (Millis(1), Millis(until));
         slot.position = Position(until);
         before.learn(hint, Fact { slot, pool: PoolId(1), visitor: None });
@@ -301,7 +301,7 @@ fn a_shorter_lifetime_than_before_a_restart_leaves_no_free_number_behind_a_locke
     let mut given = Vec::new();
     for (at, now) in (2_000..).zip([20, 21, 30, 31, 40]) {
         given.push(
-            shard.allocate(Millis(now), 0, None, Position(at)).unwrap().number.to_u64() - FIRST,
+            shard.allocate(Millis(now), 0, None, Position(at)).unwrap().number.to_e164() - FIRST,
         );
     }
     assert_eq!(given, [2, 3, 2, 3, 2]);
@@ -310,7 +310,7 @@ fn a_shorter_lifetime_than_before_a_restart_leaves_no_free_number_behind_a_locke
 #[test]
 fn a_visitor_of_one_pool_is_not_known_to_another_that_the_number_moves_to() {
     let mut moved = Rebuild::new(vec![spec(2, FIRST, 2, 10)]);
-    let mut slot = crate::Slot::new(PromoNumber::from_u64(FIRST).unwrap());
+    let mut slot = crate::Slot::new(PromoNumber::from_e164(FIRST).unwrap());
     (slot.allocated_at, slot.locked_until, slot.position) = (Millis(1), Millis(90), Position(1));
     let visitor = VisitorId([7; 16]);
     moved.learn(0, Fact { slot, pool: PoolId(1), visitor: Some(visitor) });
@@ -322,7 +322,7 @@ fn a_visitor_of_one_pool_is_not_known_to_another_that_the_number_moves_to() {
 fn time_in_doubt_lengthens_the_lockouts_that_ran_and_no_others() {
     let mut state = Rebuild::new(vec![spec(1, FIRST, 2, 10)]);
     for (hint, until) in [(0, 50), (1, 150)] {
-        let number = PromoNumber::from_u64(FIRST + u64::from(hint)).unwrap();
+        let number = PromoNumber::from_e164(FIRST + u64::from(hint)).unwrap();
         let mut slot = crate::Slot::new(number);
         (slot.allocated_at, slot.locked_until) = (Millis(1), Millis(until));
         slot.position = Position(until);
@@ -375,7 +375,7 @@ proptest! {
                         locked.insert(kept.number, kept.locked_until);
                         continue;
                     }
-                    let mine = |n: &PromoNumber| (n.to_u64() >= FIRST + 100) == (pool == 1);
+                    let mine = |n: &PromoNumber| (n.to_e164() >= FIRST + 100) == (pool == 1);
                     let until = |n: PromoNumber| locked.get(&n).copied().unwrap_or_default();
                     let free: Vec<Millis> = shard.slots().iter().map(|s| s.number)
                         .filter(mine).map(until).filter(|t| *t <= now).collect();

@@ -5,7 +5,7 @@
 
 use std::borrow::Borrow;
 
-use ringwell_core::PoolId;
+use ringwell_core::{PoolId, PromoNumber};
 
 use crate::RingPool;
 
@@ -23,8 +23,8 @@ pub(crate) struct Clash {
 /// Numbers in a row, and whose they are.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    first: u64,
-    last: u64,
+    first: PromoNumber,
+    last: PromoNumber,
     /// A place in the list of pools. Lists are shorter than 2^32: `Directory::POOLS_MAX`.
     pool: u32,
 }
@@ -46,8 +46,8 @@ fn runs<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Run> {
         .zip(pools)
         .flat_map(|(pool, ring_pool)| {
             let run = move |range: &ringwell_core::NumberRange| Run {
-                first: range.first().to_u64(),
-                last: range.last().to_u64(),
+                first: range.first(),
+                last: range.last(),
                 pool,
             };
             ring_pool.borrow().numbers().iter().map(run)
@@ -58,7 +58,7 @@ fn runs<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Run> {
 }
 
 /// Whose rotation `number` is in, if `runs` do not overlap.
-fn owner(runs: &[Run], number: u64) -> Option<u32> {
+fn owner(runs: &[Run], number: PromoNumber) -> Option<u32> {
     let after = runs.partition_point(|run| run.first <= number);
     let run = runs[..after].last()?;
     (number <= run.last).then_some(run.pool)
@@ -109,7 +109,7 @@ fn shared_numbers<P: Borrow<RingPool>>(pools: &[P], runs: &[Run], found: &mut Ve
 fn overflow_in_rotation<P: Borrow<RingPool>>(pools: &[P], runs: &[Run], found: &mut Vec<Clash>) {
     for (place, pool) in pools.iter().enumerate() {
         let Some(overflow) = pool.borrow().overflow() else { continue };
-        let Some(other) = owner(runs, overflow.to_u64()) else { continue };
+        let Some(other) = owner(runs, overflow) else { continue };
         found.push(Clash {
             pool: place,
             field: "overflow_number",

@@ -22,9 +22,9 @@ pub const DEMO_NUMBERS: u32 = 500;
 pub const DEMO_LIFETIME: Millis = Millis(30 * 60 * 1000);
 
 /// Numbers in rotation start here: 200-000-0000.
-const ROTATION_FIRST: u64 = 2_000_000_000;
+const ROTATION_FIRST: u64 = 12_000_000_000;
 /// Overflow numbers start here: 999-000-0000.
-const OVERFLOW_FIRST: u64 = 9_990_000_000;
+const OVERFLOW_FIRST: u64 = 19_990_000_000;
 /// More pools than that would leave the space of overflow numbers.
 const POOLS_MAX: u32 = 1_000_000;
 
@@ -69,9 +69,9 @@ pub fn demo_pools(pools: u32, numbers: u32, lifetime: Millis) -> Result<Vec<Ring
     (0..pools)
         .map(|place| {
             let first = ROTATION_FIRST + u64::from(place) * u64::from(numbers);
-            let range = PromoNumber::from_u64(first)
+            let range = PromoNumber::from_e164(first)
                 .and_then(|first| NumberRange::new(first, numbers))
-                .filter(|range| range.last().to_u64() < OVERFLOW_FIRST)
+                .filter(|range| range.last().to_e164() < OVERFLOW_FIRST)
                 .ok_or_else(|| too_many.clone())?;
             let id = PoolId(u64::from(place) + 1);
             let fields = PoolFields {
@@ -81,7 +81,7 @@ pub fn demo_pools(pools: u32, numbers: u32, lifetime: Millis) -> Result<Vec<Ring
                 next_key: None,
                 lifetime,
                 numbers: vec![range],
-                overflow: PromoNumber::from_u64(OVERFLOW_FIRST + u64::from(place)),
+                overflow: PromoNumber::from_e164(OVERFLOW_FIRST + u64::from(place)),
                 tracking: None,
             };
             RingPool::new(fields).map_err(|faults| match faults.first() {

@@ -56,7 +56,7 @@ impl Entry {
         Self {
             id: pool.id(),
             rare: (flags != 0).then(|| Arc::new(rare)),
-            overflow: pool.overflow().map_or(0, PromoNumber::to_u64),
+            overflow: pool.overflow().map_or(0, PromoNumber::to_e164),
             index,
             shard: u8::try_from(shard).unwrap_or(u8::MAX),
             flags,
@@ -116,7 +116,7 @@ impl Entry {
     #[inline]
     #[must_use]
     pub const fn overflow(&self) -> Option<PromoNumber> {
-        PromoNumber::from_u64(self.overflow)
+        PromoNumber::from_e164(self.overflow)
     }
 
     /// What tracking URLs are made of; `None` for an empty URL.

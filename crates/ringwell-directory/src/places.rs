@@ -82,12 +82,12 @@ impl AreaCode {
         if digits >= 200 && digits <= 999 { Some(Self(digits)) } else { None }
     }
 
-    /// The area code of `number`.
+    /// The area code of `number`; only those of country code 1 have one.
     #[must_use]
-    pub fn of(number: PromoNumber) -> Self {
-        let digits = number.to_u64() / u64::from(Self::NUMBERS);
+    pub fn of(number: PromoNumber) -> Option<Self> {
+        let digits = number.to_nanp()? / u64::from(Self::NUMBERS);
         // Ten digits without their last seven are three.
-        Self(u16::try_from(digits).unwrap_or(u16::MAX))
+        u16::try_from(digits).ok().map(Self)
     }
 
     /// Whether calls to its numbers are free, so that it lies nowhere.
@@ -99,7 +99,7 @@ impl AreaCode {
     /// All numbers that it could have.
     #[must_use]
     pub fn numbers(self) -> Option<NumberRange> {
-        let first = PromoNumber::from_u64(u64::from(self.0) * u64::from(Self::NUMBERS))?;
+        let first = PromoNumber::from_code(u64::from(self.0) * u64::from(Self::NUMBERS))?;
         NumberRange::new(first, Self::NUMBERS)
     }
 

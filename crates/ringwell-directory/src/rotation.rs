@@ -33,17 +33,17 @@ struct Run {
 
 impl Run {
     const fn new(range: NumberRange, pool: PoolId) -> Self {
-        Self { first: range.first().to_u64(), last: range.last().to_u64(), pool }
+        Self { first: range.first().to_e164(), last: range.last().to_e164(), pool }
     }
 
     /// Before each run that begins with `number`.
     const fn before(number: PromoNumber) -> Self {
-        Self { first: number.to_u64(), last: 0, pool: PoolId(0) }
+        Self { first: number.to_e164(), last: 0, pool: PoolId(0) }
     }
 
     /// Behind each run that begins with `number`.
     const fn behind(number: PromoNumber) -> Self {
-        Self { first: number.to_u64(), last: u64::MAX, pool: PoolId(0) }
+        Self { first: number.to_e164(), last: u64::MAX, pool: PoolId(0) }
     }
 }
 
@@ -70,7 +70,7 @@ impl Rotation {
     /// The pool in whose rotation `number` is.
     pub(crate) fn pool(&self, number: PromoNumber) -> Option<PoolId> {
         let run = self.runs.up_to(Run::behind(number))?;
-        (number.to_u64() <= run.last).then_some(run.pool)
+        (number.to_e164() <= run.last).then_some(run.pool)
     }
 
     /// The pools whose overflow number is `number`, by their ids.
@@ -125,7 +125,7 @@ impl Rotation {
             return Some((range.first(), pool));
         }
         let next = self.runs.from(Run::before(range.first())).next()?;
-        let first = PromoNumber::from_u64(next.first)?;
+        let first = PromoNumber::from_e164(next.first)?;
         (first <= range.last()).then_some((first, next.pool))
     }
 

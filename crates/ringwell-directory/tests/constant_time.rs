@@ -39,7 +39,7 @@ fn counted_token(hashes: &[TokenHash], presented: &[u8]) -> bool {
 }
 
 fn directory() -> Directory {
-    let first = PromoNumber::from_u64(2_000_000_000).unwrap();
+    let first = PromoNumber::from_e164(12_000_000_000).unwrap();
     let pool = RingPool::new(PoolFields {
         id: PoolId(16),
         name: None,

@@ -146,7 +146,7 @@ fn unused(engine: &Engine, (index, pool): Place, since: Millis) -> Vec<NumberRan
             }
             match ranges.last_mut() {
                 Some((first, count))
-                    if first.to_u64() + u64::from(*count) == slot.number.to_u64() =>
+                    if first.to_e164() + u64::from(*count) == slot.number.to_e164() =>
                 {
                     *count += 1;
                 }

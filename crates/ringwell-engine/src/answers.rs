@@ -63,14 +63,14 @@ struct Remembered {
 impl Remembered {
     fn new(at: Millis, answer: Answer) -> Self {
         let number = match answer {
-            Answer::Number(number) => number.to_u64(),
+            Answer::Number(number) => number.to_e164(),
             Answer::Overflow => 0,
         };
         Self { at, number }
     }
 
     fn answer(&self) -> Answer {
-        PromoNumber::from_u64(self.number).map_or(Answer::Overflow, Answer::Number)
+        PromoNumber::from_e164(self.number).map_or(Answer::Overflow, Answer::Number)
     }
 }
 

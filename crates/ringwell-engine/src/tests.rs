@@ -13,7 +13,7 @@ use crate::{Ask, Engine, Held, Missing, Moment, Outcome, Refusal, Restore, Snaps
 
 mod repeats;
 
-const FIRST: u64 = 8_885_550_000;
+const FIRST: u64 = 18_885_550_000;
 const START: Millis = Millis(1_700_000_000_000);
 
 fn specs() -> Vec<PoolSpec> {
@@ -21,7 +21,7 @@ fn specs() -> Vec<PoolSpec> {
         id: PoolId(id),
         lifetime: Millis(lifetime),
         numbers: vec![
-            NumberRange::new(PromoNumber::from_u64(FIRST + id * 100).unwrap(), size).unwrap(),
+            NumberRange::new(PromoNumber::from_e164(FIRST + id * 100).unwrap(), size).unwrap(),
         ],
     };
     vec![pool(1, 4, 40), pool(2, 2, 15), pool(3, 3, 5)]
@@ -72,7 +72,7 @@ enum Input {
 
 /// Numbers that any pool may have.
 fn shared(at: u8) -> PromoNumber {
-    PromoNumber::from_u64(FIRST + 1000 + 2 * u64::from(at)).unwrap()
+    PromoNumber::from_e164(FIRST + 1000 + 2 * u64::from(at)).unwrap()
 }
 
 fn inputs() -> impl Strategy<Value = Vec<Input>> {
@@ -208,7 +208,7 @@ impl Rig {
 /// came back, a restart knows the one who has it, and the shard that went on does not.
 fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
     let own = (1..=3).flat_map(|pool| (0..6).map(move |at| FIRST + pool * 100 + at));
-    let own = own.map(|number| PromoNumber::from_u64(number).unwrap());
+    let own = own.map(|number| PromoNumber::from_e164(number).unwrap());
     let shard = engine.shard();
     own.chain((0..4).map(shared))
         .map(|number| {
@@ -374,7 +374,7 @@ proptest! {
 fn a_snapshot_holds_all_numbers_that_are_in_no_pool_any_more_in_several_pieces() {
     let mut restore = Restore::new(vec![], 1);
     for i in 1..=3000 {
-        let number = PromoNumber::from_u64(FIRST + 1000 + i).unwrap();
+        let number = PromoNumber::from_e164(FIRST + 1000 + i).unwrap();
         let (pool, position, visitor) = (PoolId(1), Position(i), None);
         let (allocated_at, locked_until) = (Millis(i), Millis(i + 5));
         restore.number(&NumberEntry {
@@ -396,7 +396,7 @@ fn a_snapshot_holds_all_numbers_that_are_in_no_pool_any_more_in_several_pieces()
     assert!(pieces > 5, "{pieces}");
     let again = load(&writer.finish(1), specs());
     let numbers: Vec<u64> =
-        again.retired().map(|r| r.slot.number.to_u64() - FIRST - 1000).collect();
+        again.retired().map(|r| r.slot.number.to_e164() - FIRST - 1000).collect();
     assert_eq!(numbers, (1..=3000).collect::<Vec<_>>());
 }
 

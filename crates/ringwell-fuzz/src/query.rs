@@ -54,7 +54,7 @@ pub fn legacy(text: &[u8]) {
         };
         check_error(format, &format.error(&error, batch.text()));
     }
-    let number = PromoNumber::from_u64(8_885_550_142).unwrap();
+    let number = PromoNumber::from_e164(18_885_550_142).unwrap();
     let tracking = ringwell_wire::Tracking { base: "http://t.example/c", destination: query };
     let answer = String::from_utf8(format.number(number, Some(tracking))).unwrap();
     match format {

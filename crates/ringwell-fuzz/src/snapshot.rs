@@ -109,7 +109,7 @@ fn check_damaged(bytes: &[u8]) {
 }
 
 fn sample() -> Contents {
-    let number = |n| PromoNumber::from_u64(2_000_000_000 + n).unwrap();
+    let number = |n| PromoNumber::from_e164(12_000_000_000 + n).unwrap();
     let numbers = (0..9).map(|n| NumberEntry {
         number: number(n),
         pool: PoolId(n / 4),

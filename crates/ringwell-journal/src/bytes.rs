@@ -122,6 +122,11 @@ impl<'a> Scratch<'a> {
         self.word(value, 5);
     }
 
+    /// The low seven bytes of `value`.
+    pub(crate) fn seven_bytes(&mut self, value: u64) {
+        self.word(value, 7);
+    }
+
     #[inline(always)]
     pub(crate) fn varint(&mut self, value: u64) {
         match u32::try_from(value) {

@@ -191,7 +191,10 @@ mod flag {
     pub(super) const IDEMPOTENCY: u8 = 1 << 2;
     pub(super) const PARAMS: u8 = 1 << 3;
     pub(super) const NUMBER: u8 = 1 << 4;
+    /// Of a `Hold`.
     pub(super) const POOL: u8 = 1 << 5;
+    /// Of the others that have a number: its code has seven bytes, not five.
+    pub(super) const LONG_NUMBER: u8 = 1 << 5;
     /// Of a `Release`.
     pub(super) const RESTORED: u8 = 1 << 6;
     /// Of a `Carry`.

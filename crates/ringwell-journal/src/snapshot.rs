@@ -143,35 +143,57 @@ mod kind {
     pub(super) const HOLDS: u32 = 3;
     pub(super) const TOLD: u32 = 4;
     pub(super) const ANSWERS_OF_POOLS: u32 = 5;
+    pub(super) const LONG_NUMBERS: u32 = 6;
+    pub(super) const LONG_ANSWERS: u32 = 7;
+    pub(super) const LONG_TOLD: u32 = 8;
     pub(super) const END: u32 = 255;
 }
+
+/// Bytes of a promo number's code with country code 1, and of any.
+const NUMBER_BYTES: usize = 5;
+const LONG_NUMBER_BYTES: usize = 7;
 
 /// An entry of a chunk: always as many bytes, and only one way to write a value.
 pub trait Entry: Sized {
     /// Number of the kind of chunk.
     const KIND: u32;
+    /// Number of the kind of chunk whose numbers may be of any country: two bytes more an entry.
+    const LONG_KIND: u32;
     /// Width of an entry.
     const BYTES: usize;
 
-    /// Appends exactly [`Self::BYTES`].
-    fn encode(&self, out: &mut Vec<u8>);
+    /// Its number, if it has one.
+    fn number(&self) -> Option<PromoNumber>;
 
-    /// Reads [`Self::BYTES`] back; `None` if they hold no valid entry.
+    /// Appends exactly [`Self::BYTES`], with a number of `number_bytes`.
+    fn encode(&self, number_bytes: usize, out: &mut Vec<u8>);
+
+    /// Reads an entry back, by its width; `None` if `bytes` hold no valid one.
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
-/// No number has the value zero, so it stands for none.
-fn encode_number(number: Option<PromoNumber>, out: &mut Vec<u8>) {
-    let value = number.map_or(0, PromoNumber::to_u64);
-    out.extend_from_slice(&value.to_le_bytes()[..5]);
+/// No number has the code zero, so it stands for none.
+fn encode_number(number: Option<PromoNumber>, number_bytes: usize, out: &mut Vec<u8>) {
+    let code = number.map_or(0, PromoNumber::to_code);
+    out.extend_from_slice(&code.to_le_bytes()[..number_bytes]);
+}
+
+/// A number's code, of an entry whose width is `bytes` and that has `usual` ones usually.
+fn decode_code(cursor: &mut Cursor<'_>, (bytes, usual): (usize, usize)) -> Option<u64> {
+    if bytes > usual { cursor.uint::<LONG_NUMBER_BYTES>() } else { cursor.uint::<NUMBER_BYTES>() }
 }
 
 impl Entry for NumberEntry {
     const KIND: u32 = kind::NUMBERS;
-    const BYTES: usize = 5 + 1 + 4 * 8 + 16;
+    const LONG_KIND: u32 = kind::LONG_NUMBERS;
+    const BYTES: usize = NUMBER_BYTES + 1 + 4 * 8 + 16;
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        encode_number(Some(self.number), out);
+    fn number(&self) -> Option<PromoNumber> {
+        Some(self.number)
+    }
+
+    fn encode(&self, number_bytes: usize, out: &mut Vec<u8>) {
+        encode_number(Some(self.number), number_bytes, out);
         out.push(u8::from(self.visitor.is_some()));
         for value in [self.pool.0, self.allocated_at.0, self.locked_until.0, self.position.0] {
             out.extend_from_slice(&value.to_le_bytes());
@@ -181,7 +203,8 @@ impl Entry for NumberEntry {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor::new(bytes);
-        let number = PromoNumber::from_u64(cursor.uint::<5>()?)?;
+        let code = decode_code(&mut cursor, (bytes.len(), Self::BYTES))?;
+        let number = PromoNumber::from_code(code)?;
         let has_visitor = flag(cursor.byte()?)?;
         Some(Self {
             number,
@@ -199,10 +222,16 @@ pub(crate) struct PoollessAnswer(AnswerEntry);
 
 impl Entry for PoollessAnswer {
     const KIND: u32 = kind::ANSWERS;
+    /// The writer takes [`AnswerEntry`] for longer numbers.
+    const LONG_KIND: u32 = kind::ANSWERS;
     const BYTES: usize = AnswerEntry::BYTES - 8;
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.0.encode(out);
+    fn number(&self) -> Option<PromoNumber> {
+        None
+    }
+
+    fn encode(&self, _number_bytes: usize, out: &mut Vec<u8>) {
+        self.0.encode(NUMBER_BYTES, out);
         out.truncate(out.len() - 8);
     }
 
@@ -213,17 +242,21 @@ impl Entry for PoollessAnswer {
 
 impl Entry for AnswerEntry {
     const KIND: u32 = kind::ANSWERS_OF_POOLS;
-    const BYTES: usize = 16 + 2 + 8 + 5 + 8;
+    const LONG_KIND: u32 = kind::LONG_ANSWERS;
+    const BYTES: usize = 16 + 2 + 8 + NUMBER_BYTES + 8;
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn number(&self) -> Option<PromoNumber> {
+        match self.answer {
+            Answer::Number(number) => Some(number),
+            Answer::Overflow => None,
+        }
+    }
+
+    fn encode(&self, number_bytes: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.row.batch);
         out.extend_from_slice(&self.row.row.to_le_bytes());
         out.extend_from_slice(&self.at.0.to_le_bytes());
-        let number = match self.answer {
-            Answer::Number(number) => Some(number),
-            Answer::Overflow => None,
-        };
-        encode_number(number, out);
+        encode_number(self.number(), number_bytes, out);
         out.extend_from_slice(&self.pool.0.to_le_bytes());
     }
 
@@ -232,9 +265,9 @@ impl Entry for AnswerEntry {
         let mut cursor = Cursor::new(bytes);
         let row = RowKey { batch: cursor.array()?, row: cursor.u16()? };
         let at = Millis(cursor.u64()?);
-        let answer = match cursor.uint::<5>()? {
+        let answer = match decode_code(&mut cursor, (bytes.len(), Self::BYTES))? {
             0 => Answer::Overflow,
-            value => Answer::Number(PromoNumber::from_u64(value)?),
+            code => Answer::Number(PromoNumber::from_code(code)?),
         };
         let pool = if cursor.remaining() == 0 { 0 } else { cursor.u64()? };
         Some(Self { row, at, answer, pool: PoolId(pool) })
@@ -243,18 +276,24 @@ impl Entry for AnswerEntry {
 
 impl Entry for ToldEntry {
     const KIND: u32 = kind::TOLD;
-    const BYTES: usize = 5 + 2 * 8;
+    const LONG_KIND: u32 = kind::LONG_TOLD;
+    const BYTES: usize = NUMBER_BYTES + 2 * 8;
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        encode_number(Some(self.number), out);
+    fn number(&self) -> Option<PromoNumber> {
+        Some(self.number)
+    }
+
+    fn encode(&self, number_bytes: usize, out: &mut Vec<u8>) {
+        encode_number(Some(self.number), number_bytes, out);
         out.extend_from_slice(&self.allocated_at.0.to_le_bytes());
         out.extend_from_slice(&self.local_at.0.to_le_bytes());
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor::new(bytes);
+        let code = decode_code(&mut cursor, (bytes.len(), Self::BYTES))?;
         Some(Self {
-            number: PromoNumber::from_u64(cursor.uint::<5>()?)?,
+            number: PromoNumber::from_code(code)?,
             allocated_at: Millis(cursor.u64()?),
             local_at: Millis(cursor.u64()?),
         })
@@ -263,9 +302,15 @@ impl Entry for ToldEntry {
 
 impl Entry for HoldEntry {
     const KIND: u32 = kind::HOLDS;
+    /// It has no number.
+    const LONG_KIND: u32 = kind::HOLDS;
     const BYTES: usize = 1 + 8 + 8;
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn number(&self) -> Option<PromoNumber> {
+        None
+    }
+
+    fn encode(&self, _number_bytes: usize, out: &mut Vec<u8>) {
         out.push(u8::from(self.pool.is_some()));
         out.extend_from_slice(&self.pool.map_or(0, |PoolId(id)| id).to_le_bytes());
         out.extend_from_slice(&self.until.0.to_le_bytes());

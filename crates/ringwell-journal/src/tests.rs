@@ -20,10 +20,11 @@ struct Fixture {
     snapshot: &'static [u8],
     /// What its groups note; `None` in format 1.
     clocks: Option<Clocks>,
+    numbers: fn(u64) -> PromoNumber,
 }
 
 macro_rules! fixture {
-    ($version:literal, $clocks:expr) => {
+    ($version:literal, $clocks:expr, $numbers:expr) => {
         Fixture {
             segments: [
                 include_bytes!(concat!(
@@ -43,11 +44,16 @@ macro_rules! fixture {
                 "/0/00000000000000000004.rps"
             )),
             clocks: $clocks,
+            numbers: $numbers,
         }
     };
 }
 
-const FIXTURES: [Fixture; 2] = [fixture!("v1", None), fixture!("v2", Some(CLOCKS))];
+const FIXTURES: [Fixture; 3] = [
+    fixture!("v1", None, number),
+    fixture!("v2", Some(CLOCKS), number),
+    fixture!("v3", Some(CLOCKS), number_of_the_world),
+];
 
 impl Segments for Fixture {
     type Error = Infallible;
@@ -67,15 +73,21 @@ impl Segments for Fixture {
 }
 
 fn number(last: u64) -> PromoNumber {
-    PromoNumber::from_u64(8_005_550_100 + last).unwrap()
+    PromoNumber::from_e164(18_005_550_100 + last).unwrap()
 }
 
-fn allocate(at: u64, last: u64, previous: Position) -> Record<'static> {
+/// The first is of Germany, the second of the Bahamas, the third as long as any.
+fn number_of_the_world(last: u64) -> PromoNumber {
+    let all = [493_012_345_678, 12_425_550_142, 999_000_000_000_001];
+    PromoNumber::from_e164(all[usize::try_from(last - 1).unwrap()]).unwrap()
+}
+
+fn allocate(at: u64, last: u64, number: PromoNumber, previous: Position) -> Record<'static> {
     Record::Allocate {
         at: Millis(AT + at),
         pool: PoolId(150),
         slot: u32::try_from(last).unwrap(),
-        number: number(last),
+        number,
         lockout: Millis(30_000),
         previous,
         visitor: None,
@@ -86,14 +98,14 @@ fn allocate(at: u64, last: u64, previous: Position) -> Record<'static> {
 
 /// The groups of the fixture: every kind of record, with and without its optional parts.
 #[expect(clippy::too_many_lines, reason = "one line for each kind of record")]
-fn groups(clocks: Option<Clocks>) -> Vec<Group> {
+fn groups(&Fixture { clocks, numbers: number, .. }: &Fixture) -> Vec<Group> {
     let mut writer = Writer::new(Tip::FIRST.raise_epoch());
     if let Some(clocks) = clocks {
         writer.set_clocks(clocks);
     }
     let mut groups = Vec::new();
-    let first = writer.append(&allocate(0, 1, Position::NONE));
-    let second = writer.append(&allocate(5, 2, Position::NONE));
+    let first = writer.append(&allocate(0, 1, number(1), Position::NONE));
+    let second = writer.append(&allocate(5, 2, number(2), Position::NONE));
     let row = |row| RowKey { batch: BATCH, row };
     let (at, pool) = (Millis(AT + 6), PoolId(150));
     writer.append(&Record::Answer { at, pool, row: row(1), number: None });
@@ -139,7 +151,7 @@ fn groups(clocks: Option<Clocks>) -> Vec<Group> {
         idempotency,
         params: [&long, b""],
     });
-    writer.append(&allocate(50_001, 2, released));
+    writer.append(&allocate(50_001, 2, number(2), released));
     groups.extend(writer.seal(Vec::new()));
 
     let mut writer = Writer::new(writer.tip().raise_epoch());
@@ -166,8 +178,8 @@ fn groups(clocks: Option<Clocks>) -> Vec<Group> {
     groups
 }
 
-fn segments() -> [Vec<u8>; 2] {
-    let groups = groups(Some(CLOCKS));
+fn segments(fixture: &Fixture) -> [Vec<u8>; 2] {
+    let groups = groups(fixture);
     let third = Tip::after(&groups[2].header);
     let segment = |segno, salt, bytes: usize, tip: Tip, groups: &[Group]| {
         let (tip, file_bytes) = (tip.raise_epoch(), Some(bytes as u64));
@@ -187,8 +199,8 @@ fn segments() -> [Vec<u8>; 2] {
 }
 
 /// What the third group, the last before the snapshot, says of its two numbers.
-fn numbers() -> Vec<NumberEntry> {
-    let group = &groups(None)[2];
+fn numbers(fixture: &Fixture) -> Vec<NumberEntry> {
+    let group = &groups(fixture)[2];
     let entry = |read: Result<(Position, Record<'_>), DecodeError>| match read.unwrap() {
         (position, Record::Allocate { at, pool, number, lockout, visitor, .. }) => NumberEntry {
             number,
@@ -203,18 +215,20 @@ fn numbers() -> Vec<NumberEntry> {
     group.records().map(entry).collect()
 }
 
-fn answers() -> [AnswerEntry; 2] {
-    [(0, Answer::Number(number(1))), (1, Answer::Overflow)].map(|(row, answer)| AnswerEntry {
-        row: RowKey { batch: BATCH, row },
-        at: Millis(AT + 6),
-        answer,
-        // As the fixture's version wrote them.
-        pool: PoolId(0),
+fn answers(fixture: &Fixture) -> [AnswerEntry; 2] {
+    [(0, Answer::Number((fixture.numbers)(1))), (1, Answer::Overflow)].map(|(row, answer)| {
+        AnswerEntry {
+            row: RowKey { batch: BATCH, row },
+            at: Millis(AT + 6),
+            answer,
+            // As the fixture's version wrote them.
+            pool: PoolId(0),
+        }
     })
 }
 
-fn snapshot() -> Vec<u8> {
-    let tip = Tip::after(&groups(Some(CLOCKS))[2].header);
+fn snapshot(fixture: &Fixture) -> Vec<u8> {
+    let tip = Tip::after(&groups(fixture)[2].header);
     let mut writer = SnapshotWriter::new(&SnapshotHeader {
         shard: 0,
         journal: JOURNAL,
@@ -226,10 +240,10 @@ fn snapshot() -> Vec<u8> {
         numbers: 2,
         clocks: Some(CLOCKS),
     });
-    for entry in &numbers() {
+    for entry in &numbers(fixture) {
         writer.number(entry);
     }
-    for entry in &answers() {
+    for entry in &answers(fixture) {
         writer.answer(entry);
     }
     writer.hold(&HoldEntry { pool: Some(PoolId(7)), until: Millis(AT + 1) });
@@ -237,10 +251,14 @@ fn snapshot() -> Vec<u8> {
 }
 
 #[test]
-fn this_version_writes_the_bytes_of_the_newest_committed_journal() {
-    let [.., newest] = FIXTURES;
-    assert!(segments() == newest.segments, "segments differ from fixtures/journal/v2");
-    assert!(snapshot() == newest.snapshot, "the snapshot differs from fixtures/journal/v2");
+fn this_version_writes_the_bytes_of_the_newest_committed_journals() {
+    let [_, plain, world] = FIXTURES;
+    for (version, fixture) in [("v2", plain), ("v3", world)] {
+        let same = segments(&fixture) == fixture.segments;
+        assert!(same, "segments differ from fixtures/journal/{version}");
+        let same = snapshot(&fixture) == fixture.snapshot;
+        assert!(same, "the snapshot differs from fixtures/journal/{version}");
+    }
 }
 
 #[test]
@@ -256,7 +274,7 @@ fn the_committed_journals_are_read_back() {
             Ok(())
         })
         .unwrap();
-        assert_eq!(seen, groups(fixture.clocks));
+        assert_eq!(seen, groups(&fixture));
         assert_eq!((recovered.verdict, recovered.tip.next_n), (Verdict::Clean, 6));
         assert_eq!(recovered.tip.epoch, 2);
         assert_eq!(recovered.tip.clocks.is_some(), fixture.clocks.is_some());
@@ -276,9 +294,9 @@ fn the_committed_snapshots_are_read_back_and_fit_their_journals() {
         })
         .unwrap();
         let Some(Chunk::Numbers(read)) = reader.next_chunk().unwrap() else { panic!() };
-        assert!(read.eq(numbers()));
+        assert!(read.eq(numbers(&fixture)));
         let Some(Chunk::Answers(read)) = reader.next_chunk().unwrap() else { panic!() };
-        assert!(read.eq(answers()));
+        assert!(read.eq(answers(&fixture)));
         let Some(Chunk::Holds(read)) = reader.next_chunk().unwrap() else { panic!() };
         assert_eq!(read.count(), 1);
         assert!(reader.next_chunk().unwrap().is_none());

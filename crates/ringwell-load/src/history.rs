@@ -86,7 +86,7 @@ impl History {
 }
 
 fn config_line(pool: &Pool, t: u64) -> Value {
-    let last = pool.first_number + pool.numbers.max(1) - 1;
+    let last = pool.first_number.plus(pool.numbers.max(1) - 1);
     let mut line = json!({
         "k": "cfg", "t": t, "pool": pool.id, "ver": 1, "lifetime_ms": pool.lifetime_ms,
         "numbers": [[pool.first_number.to_string(), last.to_string()]],

@@ -31,7 +31,7 @@ pub use compare::{CompareError, Comparison, Line, compare};
 pub use finish::{FinishError, LookUps, LookedUp, add_journal, add_state, look_up};
 pub use outcome::{Latency, Outcome, Point, Sample, Setting};
 pub use pace::{Pace, Spike, parse_duration, parse_rate};
-pub use pools::{Pool, PoolsError};
+pub use pools::{Number, Pool, PoolsError};
 pub use request::Spread;
 pub use run::{LoadError, Plan, Progress, run};
 pub use tally::Counts;

@@ -1,8 +1,45 @@
 //! The pools that batches ask, from a CSV file as `ringwell demo` writes it.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+
+/// A telephone number as the API writes it: ten digits, or a `+` and the digits with country code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Number {
+    has_country: bool,
+    digits: u64,
+}
+
+impl TryFrom<String> for Number {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, &'static str> {
+        let (has_country, rest) = match text.strip_prefix('+') {
+            Some(rest) => (true, rest),
+            None => (false, text.as_str()),
+        };
+        let is_number = rest.len() <= 15 && rest.bytes().all(|byte| byte.is_ascii_digit());
+        let digits = rest.parse().ok().filter(|_| is_number);
+        digits.map(|digits| Self { has_country, digits }).ok_or("no telephone number")
+    }
+}
+
+impl Number {
+    /// The number that comes `count` behind it.
+    #[must_use]
+    pub const fn plus(self, count: u64) -> Self {
+        Self { digits: self.digits + count, ..self }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.has_country { "+" } else { "" }, self.digits)
+    }
+}
 
 /// A ring pool as a client knows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,11 +49,11 @@ pub struct Pool {
     /// The key that every row must show.
     pub ring_pool_key: String,
     /// The number that goes out when no other is free.
-    pub overflow_number: Option<u64>,
+    pub overflow_number: Option<Number>,
     /// How long an allocation is guaranteed.
     pub lifetime_ms: u64,
     /// The first of its numbers, which follow each other.
-    pub first_number: u64,
+    pub first_number: Number,
     /// How many numbers it has.
     pub numbers: u64,
 }
@@ -65,9 +102,9 @@ pub enum PoolsError {
 struct Line {
     id: u64,
     ring_pool_key: String,
-    overflow_number: Option<u64>,
+    overflow_number: Option<Number>,
     lifetime_seconds: f64,
-    first_number: u64,
+    first_number: Number,
     numbers: u64,
 }
 
@@ -130,9 +167,10 @@ mod tests {
 
     #[test]
     fn a_list_has_pools_with_and_without_overflow() {
-        let lines = "1,k1,9990000000,0.01,2000000000,500\n2,k2,,1800,2000000500,2\n";
+        let lines = "1,k1,9990000000,0.01,2000000000,500\n2,k2,,1800,+493012345000,2\n";
         let pools = read(&format!("{HEADER}{lines}")).unwrap();
-        assert_eq!(pools[0].overflow_number, Some(9_990_000_000));
+        assert_eq!(pools[0].overflow_number.unwrap().to_string(), "9990000000");
+        assert_eq!(pools[1].first_number.plus(1).to_string(), "+493012345001");
         assert_eq!(pools[0].lifetime_ms, 10);
         assert_eq!(pools[1].overflow_number, None);
         assert_eq!(pools[1].lifetime_ms, 1_800_000);

@@ -155,7 +155,7 @@ mod tests {
             ring_pool_key: format!("{id:032}"),
             overflow_number: None,
             lifetime_ms: 1,
-            first_number: 2_000_000_000,
+            first_number: crate::Number::try_from("2000000000".to_owned()).unwrap(),
             numbers: 1,
         };
         (1..=count).map(pool).collect()

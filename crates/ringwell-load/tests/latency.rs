@@ -70,9 +70,9 @@ fn plan(address: SocketAddr) -> Plan {
     let pool = Pool {
         id: 1,
         ring_pool_key: "k".to_owned(),
-        overflow_number: Some(9_990_000_000),
+        overflow_number: Some(number("9990000000")),
         lifetime_ms: 1000,
-        first_number: 2_000_000_000,
+        first_number: number("2000000000"),
         numbers: 10,
     };
     Plan {
@@ -284,4 +284,8 @@ fn in_a_closed_loop_a_ramp_lets_connections_join_one_after_another() {
     let part = |samples: &[ringwell_load::Sample]| samples.iter().map(|s| s.ok).sum::<u64>();
     let (first, second) = outcome.samples.split_at(5);
     assert!(part(first) > 0 && 2 * part(first) < part(second), "{:?}", outcome.samples);
+}
+
+fn number(text: &str) -> ringwell_load::Number {
+    ringwell_load::Number::try_from(text.to_owned()).unwrap()
 }

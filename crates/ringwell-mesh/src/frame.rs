@@ -1,6 +1,7 @@
 //! The frames that shards of different processes exchange, and what is checked of them.
 //!
-//! Owns the bytes of version 1. Knows nothing of HTTP, which carries the frames, of connections and
+//! Owns the bytes of versions 1 and 2, which has numbers of all countries. A frame has the lowest
+//! version that can say it. Knows nothing of HTTP, which carries the frames, of connections and
 //! their secret, or of who owns a pool.
 //! Invariants: no bytes make a reader panic, and none make it allocate more than a small multiple
 //! of their own length; a value has one encoding; a frame that is cut short is refused.
@@ -15,10 +16,10 @@ mod error;
 
 pub use error::FrameError;
 
-use bytes::{NUMBER_BYTES, Reader, put_number, put_start, put_varint};
+use bytes::{NUMBER_BYTES, Reader, put_number, put_start, put_varint, version_for};
 
-/// The version that is written and read here: a frame's first byte.
-pub const VERSION: u8 = 1;
+/// The highest version that is written and read here: a frame's first byte.
+pub const VERSION: u8 = 2;
 
 /// Second byte of a frame.
 mod kind {
@@ -170,7 +171,7 @@ pub fn write_ask<'a>(
     ask: &Ask,
     rows: impl ExactSizeIterator<Item = AskRow<'a>>,
 ) {
-    put_start(out, kind::ASK);
+    put_start(out, 1, kind::ASK);
     out.push(if ask.retry.is_some() { flag::RETRY } else { 0 });
     put_varint(out, u64::from(ask.shard));
     put_varint(out, u64::from(ask.remaining_ms));
@@ -212,12 +213,13 @@ pub fn read_ask(bytes: &[u8], limits: &Limits) -> Result<(Ask, Vec<ReadRow>), Fr
 
 /// Appends an answer to `out`.
 pub fn write_answer(out: &mut Vec<u8>, answer: &Answer) {
-    put_start(out, kind::ANSWER);
+    let version = version_for(answer.rows.iter().filter_map(RowAnswer::number));
+    put_start(out, version, kind::ANSWER);
     put_varint(out, answer.at.0);
     put_varint(out, answer.map_version);
     put_varint(out, answer.rows.len() as u64);
     for row in &answer.rows {
-        put_row_answer(out, *row);
+        put_row_answer(out, version, *row);
     }
 }
 
@@ -240,12 +242,13 @@ pub fn read_answer(bytes: &[u8], rows_wanted: usize) -> Result<Answer, FrameErro
 
 /// Appends to `out` that allocations reached nobody.
 pub fn write_unanswered(out: &mut Vec<u8>, unanswered: &Unanswered) {
-    put_start(out, kind::UNANSWERED);
+    let version = version_for(unanswered.numbers.iter().copied());
+    put_start(out, version, kind::UNANSWERED);
     put_varint(out, u64::from(unanswered.shard));
     put_varint(out, unanswered.allocated_at.0);
     put_varint(out, unanswered.numbers.len() as u64);
     for number in &unanswered.numbers {
-        put_number(out, *number);
+        put_number(out, version, *number);
     }
 }
 
@@ -269,7 +272,7 @@ pub fn read_unanswered(bytes: &[u8], limits: &Limits) -> Result<Unanswered, Fram
 /// Appends to `out` the question how `shard` is. It goes the way of its rows, and the answer is an
 /// [`Answer`] without rows.
 pub fn write_ping(out: &mut Vec<u8>, shard: u16) {
-    put_start(out, kind::PING);
+    put_start(out, 1, kind::PING);
     put_varint(out, u64::from(shard));
 }
 
@@ -298,6 +301,17 @@ impl Default for Limits {
     /// holds.
     fn default() -> Self {
         Self { rows_max: 500, params_bytes_max: 16 * 1024 }
+    }
+}
+
+impl RowAnswer {
+    /// The number that it brings.
+    #[must_use]
+    pub const fn number(&self) -> Option<PromoNumber> {
+        match self {
+            Self::Allocated { number } | Self::Kept { number } => Some(*number),
+            _ => None,
+        }
     }
 }
 
@@ -341,15 +355,15 @@ fn read_row(frame: &mut Reader, limits: &Limits) -> Result<ReadRow, FrameError> 
     Ok(ReadRow { pool, row, params, visitor })
 }
 
-fn put_row_answer(out: &mut Vec<u8>, row: RowAnswer) {
+fn put_row_answer(out: &mut Vec<u8>, version: u8, row: RowAnswer) {
     match row {
         RowAnswer::Allocated { number } => {
             out.push(outcome::ALLOCATED);
-            put_number(out, number);
+            put_number(out, version, number);
         }
         RowAnswer::Kept { number } => {
             out.push(outcome::KEPT);
-            put_number(out, number);
+            put_number(out, version, number);
         }
         RowAnswer::Exhausted { until } => {
             out.push(outcome::EXHAUSTED);

@@ -269,7 +269,7 @@ fn common(one: &[NumberRange], other: &[NumberRange]) -> Vec<NumberRange> {
         for other in sorted[from..].iter().take_while(|other| other.first() <= range.last()) {
             let first = range.first().max(other.first());
             let last = range.last().min(other.last());
-            let count = u32::try_from(last.to_u64() - first.to_u64() + 1).ok();
+            let count = u32::try_from(last.to_e164() - first.to_e164() + 1).ok();
             common.extend(count.and_then(|count| NumberRange::new(first, count)));
         }
     }

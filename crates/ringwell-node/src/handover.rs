@@ -101,7 +101,7 @@ fn digest(directory: &Directory, buckets: &[u16]) -> String {
             hasher.update(&word.to_le_bytes());
         }
         for range in pool.numbers() {
-            hasher.update(&range.first().to_u64().to_le_bytes());
+            hasher.update(&range.first().to_code().to_le_bytes());
             hasher.update(&range.count().to_le_bytes());
         }
     }

@@ -79,7 +79,7 @@ impl Shard {
         for _ in 0..bytes.div_ceil(16_000).max(1) {
             self.writer.append(&Record::Carry {
                 at: self.writer.last_at() + Millis(1),
-                number: ringwell_core::PromoNumber::from_u64(2_000_000_000).unwrap(),
+                number: ringwell_core::PromoNumber::from_e164(12_000_000_000).unwrap(),
                 slot: 0,
                 clocks: None,
                 pool: ringwell_core::PoolId(1),

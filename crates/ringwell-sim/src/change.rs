@@ -436,7 +436,7 @@ fn smaller(
         let Some(old) = before.pool(pool.id()).filter(|_| here) else { continue };
         let stays = |number: &PromoNumber| pool.numbers().iter().any(|r| r.contains(*number));
         let kept = old.numbers().iter().flat_map(|range| range.iter()).filter(stays);
-        let kept: Vec<u64> = kept.map(PromoNumber::to_u64).collect();
+        let kept: Vec<u64> = kept.map(PromoNumber::to_code).collect();
         if (kept.len() as u64) < old.number_count() {
             smaller.push((*index, PoolSpec { numbers: ranges(&kept), ..spec(old, bug) }));
         }

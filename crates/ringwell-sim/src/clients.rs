@@ -226,7 +226,7 @@ impl World {
     pub(crate) fn release_by_client(&mut self, number: u64, at_ms: u64, shard: u16) {
         self.model.release_asked(number, at_ms, self.now);
         let node = self.cluster.home(shard);
-        let Some(number) = ringwell_core::PromoNumber::from_u64(number) else { return };
+        let Some(number) = ringwell_core::PromoNumber::from_code(number) else { return };
         self.later(node, shard, 100, Task::Release(number, ringwell_core::Millis(at_ms)));
     }
 

@@ -129,7 +129,7 @@ pub(crate) fn spec(pool: &RingPool, bug: Option<Bug>) -> PoolSpec {
 pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
     let is_short = bug == Some(Bug::NoRounding);
     let Millis(lifetime_ms) = if is_short { spec.lifetime } else { lifetime(spec.lifetime) };
-    let numbers = spec.numbers.iter().flat_map(|range| range.iter()).map(PromoNumber::to_u64);
+    let numbers = spec.numbers.iter().flat_map(|range| range.iter()).map(PromoNumber::to_code);
     // The last three digits say which number of a pool it is: 999 is no number in rotation.
     let numbers: Vec<u64> = numbers.filter(|number| number % 1000 != 999).collect();
     PoolRule { lifetime_ms, numbers, overflow: 0 }
@@ -155,7 +155,7 @@ fn ring_pool(id: u64, lifetime_ms: u64, numbers: Vec<NumberRange>) -> RingPool {
 pub(crate) fn ranges(numbers: &[u64]) -> Vec<NumberRange> {
     let runs = numbers.chunk_by(|one, next| one + 1 == *next);
     let range = |run: &[u64]| {
-        NumberRange::new(PromoNumber::from_u64(run[0])?, u32::try_from(run.len()).ok()?)
+        NumberRange::new(PromoNumber::from_code(run[0])?, u32::try_from(run.len()).ok()?)
     };
     runs.filter_map(range).collect()
 }

@@ -292,7 +292,7 @@ impl World {
         for (row, outcome) in (0..).zip(&batch.outcomes) {
             let told = match *outcome {
                 Outcome::Allocated { number } | Outcome::Kept { number } => {
-                    Told::Number(number.to_u64())
+                    Told::Number(number.to_code())
                 }
                 Outcome::Exhausted { .. } => Told::Exhausted,
                 Outcome::Refused(why) => Told::Refused(name(why)),
@@ -390,7 +390,7 @@ impl InFlight {
             let Outcome::Allocated { number } = self.outcomes[usize::from(row)] else {
                 return None;
             };
-            Some((number.to_u64(), at?.0, shard))
+            Some((number.to_code(), at?.0, shard))
         });
         all.collect()
     }

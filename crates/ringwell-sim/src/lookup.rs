@@ -15,7 +15,7 @@ pub(crate) fn attribution(
     at: Moment,
     clocks: Clocks,
 ) -> Result<Past, &'static str> {
-    let number = PromoNumber::from_u64(number).ok_or("no promo number")?;
+    let number = PromoNumber::from_code(number).ok_or("no promo number")?;
     let (mut walk, mut step) = thread.engine.attribution(number, at);
     let shift = |then| thread.store.wall_less_shard(then, clocks);
     loop {

@@ -257,7 +257,7 @@ impl World {
         let (store, tip) = Store::start(&mut self.io(node), shard, recovered)?;
         let (engine, doubts) = restore.finish(tip, now, is_in_doubt);
         let slots = engine.shard().slots().iter();
-        let known = slots.map(|s| (s.number.to_u64(), s.allocated_at.0, s.locked_until.0));
+        let known = slots.map(|s| (s.number.to_code(), s.allocated_at.0, s.locked_until.0));
         recovery.numbers = known.collect();
         let lengthened = doubts.lengthened;
         Ok((Thread::new(shard, Arc::clone(directory), engine, store, lengthened), recovery))

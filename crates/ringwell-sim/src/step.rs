@@ -96,7 +96,7 @@ impl World {
         for (index, spec) in pools {
             while thread.engine.make_room(&spec) {}
             if let Err(clash) = thread.engine.put_pool(index, &spec) {
-                return Ok(Done::Clash(clash.number.to_u64()));
+                return Ok(Done::Clash(clash.number.to_code()));
             }
             let taken_up = self.taken_up(node, thread, Some(&spec));
             let taken_up = TakenUp { are_answers_told, ..taken_up };
@@ -110,7 +110,7 @@ impl World {
         let now_ms = self.shard_time(node);
         let shard = thread.engine.shard();
         let slots = shard.slots().iter().filter(|slot| shard.find(slot.number).is_some());
-        let numbers = slots.map(|s| (s.number.to_u64(), s.allocated_at.0, s.locked_until.0));
+        let numbers = slots.map(|s| (s.number.to_code(), s.allocated_at.0, s.locked_until.0));
         TakenUp {
             shard: thread.shard,
             are_answers_told: true,

@@ -413,7 +413,7 @@ impl World {
                     (ask.batch, row.row),
                     repeat,
                     row.visitor.map(|VisitorId(id)| plain(id)),
-                    (thread.shard, pool, number.to_u64()),
+                    (thread.shard, pool, number.to_code()),
                     (self.now, at.0, until_ms),
                     thread.engine.newest_group(),
                     is_fresh,
@@ -435,7 +435,7 @@ impl World {
         how: impl FnOnce() -> String,
     ) {
         if let Some(number) = told_number(told) {
-            self.tell(node, &[number.to_u64()], || {
+            self.tell(node, &[number.to_code()], || {
                 format!("shard {shard} gives {number} to batch {batch} row {row}, {}", how())
             });
         }
@@ -464,7 +464,7 @@ impl World {
                 thread.engine.withdraw(now, *number, *allocated_at)
             };
             if is_undone {
-                let (number, times) = (number.to_u64(), (allocated_at.0, now.0));
+                let (number, times) = (number.to_code(), (allocated_at.0, now.0));
                 self.model.withdrawn(thread.shard, number, times, thread.engine.newest_group());
                 self.tell(node, &[number], || {
                     format!("shard {} takes {number} back, which nobody saw", thread.shard)
@@ -478,8 +478,8 @@ impl World {
     fn release(&mut self, node: usize, thread: &mut Thread, number: PromoNumber, at: Millis) {
         let now = thread.engine.at(self.shard_time(node));
         if thread.engine.release(now, number, Some(at)) {
-            self.model.released(thread.shard, number.to_u64(), now.0);
-            self.tell(node, &[number.to_u64()], || {
+            self.model.released(thread.shard, number.to_code(), now.0);
+            self.tell(node, &[number.to_code()], || {
                 format!("shard {} ends the lockout of {number}", thread.shard)
             });
         }

@@ -351,7 +351,7 @@ impl World {
         for running in self.nodes.iter().filter_map(|node| node.running.as_ref()) {
             for thread in running.threads.values() {
                 for slot in thread.engine.shard().slots() {
-                    let state = slot.number.to_u64() ^ slot.locked_until.0.rotate_left(20);
+                    let state = slot.number.to_code() ^ slot.locked_until.0.rotate_left(20);
                     self.hash = mix(self.hash ^ state ^ slot.position.0.rotate_left(40));
                 }
             }

@@ -422,7 +422,7 @@ impl Change {
 
 /// Stands for the numbers of a pool that has none yet; any number does.
 const PLACEHOLDER: ringwell_core::PromoNumber =
-    match ringwell_core::PromoNumber::from_u64(2_000_000_000) {
+    match ringwell_core::PromoNumber::from_e164(12_000_000_000) {
         Some(number) => number,
         None => panic!("evaluated when the program is compiled"),
     };

@@ -47,7 +47,7 @@ impl Taste {
     fn rank(&self, part: NumberRange) -> usize {
         let Some(wanted) = &self.wanted else { return 0 };
         let area = AreaCode::of(part.first());
-        wanted.iter().position(|it| *it == area).unwrap_or(wanted.len())
+        wanted.iter().position(|it| Some(*it) == area).unwrap_or(wanted.len())
     }
 }
 
@@ -77,11 +77,8 @@ impl Change {
         let taste = self.taste(pool);
         let mut drawn = Drawn::default();
         let Some(wanted) = &taste.wanted else {
-            let all =
-                PromoNumber::from_u64(2_000_000_000).zip(PromoNumber::from_u64(9_999_999_999));
-            if let Some(all) = all {
-                drawn.ranges = self.draw_or_buy(pool, all, count).await?;
-            }
+            let all = (PromoNumber::NANP_FIRST, PromoNumber::NANP_LAST);
+            drawn.ranges = self.draw_or_buy(pool, all, count).await?;
             return Ok(drawn.ranges);
         };
         for (rank, area) in wanted.iter().enumerate() {
@@ -134,7 +131,7 @@ impl Change {
         let mut drawn = Vec::new();
         for run in numbers::free(&mut self.tx, network, self.now, (span, count)).await? {
             let (first, last) = (run.first.max(span.0), run.last.min(span.1));
-            let found = u32::try_from(last.to_u64() - first.to_u64() + 1).unwrap_or(u32::MAX);
+            let found = u32::try_from(last.to_e164() - first.to_e164() + 1).unwrap_or(u32::MAX);
             let Some(part) = NumberRange::new(first, found.min(missing)) else { break };
             missing -= part.count();
             drawn.push(part);
@@ -148,8 +145,9 @@ fn by_area(range: NumberRange) -> Vec<NumberRange> {
     let mut parts = Vec::new();
     let mut rest = Some(range);
     while let Some(range) = rest {
-        let end = AreaCode::of(range.first()).numbers().map_or(range.last(), NumberRange::last);
-        let count = end.min(range.last()).to_u64() - range.first().to_u64() + 1;
+        let area = AreaCode::of(range.first()).and_then(AreaCode::numbers);
+        let end = area.map_or(range.last(), NumberRange::last);
+        let count = end.min(range.last()).to_e164() - range.first().to_e164() + 1;
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         parts.extend(NumberRange::new(range.first(), count));
         rest = crate::fill::last_of(range, range.count() - count);

@@ -62,7 +62,7 @@ impl Change {
         let rotation = runs.iter().filter(|run| run.state == NumberState::Available);
         let part = |run: &Run| {
             let (first, last) = (run.first.max(range.first()), run.last.min(range.last()));
-            let count = (last.to_u64() + 1).checked_sub(first.to_u64())?;
+            let count = (last.to_e164() + 1).checked_sub(first.to_e164())?;
             NumberRange::new(first, u32::try_from(count).ok()?)
         };
         Ok(rotation.filter_map(part).collect())
@@ -139,8 +139,8 @@ impl Change {
 
 /// The last `count` numbers of `range`; `None` if that is none.
 pub(crate) fn last_of(range: NumberRange, count: u32) -> Option<NumberRange> {
-    let first = range.last().to_u64() + 1 - u64::from(count.min(range.count()));
-    NumberRange::new(PromoNumber::from_u64(first)?, count)
+    let first = range.last().to_e164() + 1 - u64::from(count.min(range.count()));
+    NumberRange::new(PromoNumber::from_e164(first)?, count)
 }
 
 async fn size(db: &mut AnyConnection, pool: &Pool) -> Result<PoolSize, StoreError> {

@@ -138,13 +138,13 @@ impl Run {
     }
 
     pub(crate) fn range(&self) -> Result<NumberRange, StoreError> {
-        let count = self.last.to_u64() - self.first.to_u64() + 1;
+        let count = self.last.to_e164() - self.first.to_e164() + 1;
         let range = u32::try_from(count).ok().and_then(|count| NumberRange::new(self.first, count));
         range.ok_or_else(|| StoreError::Damaged(format!("{} is no range of numbers", self.first)))
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.last.to_u64() - self.first.to_u64() + 1
+        self.last.to_e164() - self.first.to_e164() + 1
     }
 
     pub(crate) fn from_row(row: &AnyRow) -> Result<Self, StoreError> {
@@ -268,11 +268,11 @@ pub(crate) async fn cut(
 
 /// The parts of `range` that are in none of `runs`, which are by number.
 pub(crate) fn gaps(range: NumberRange, runs: &[Run]) -> Vec<NumberRange> {
-    let mut next = range.first().to_u64();
+    let mut next = range.first().to_e164();
     let mut found = Vec::new();
-    let ends = runs.iter().map(|run| (run.first.to_u64(), run.last.to_u64()));
-    for (first, last) in ends.chain([(range.last().to_u64() + 1, 0)]) {
-        let gap = PromoNumber::from_u64(next)
+    let ends = runs.iter().map(|run| (run.first.to_e164(), run.last.to_e164()));
+    for (first, last) in ends.chain([(range.last().to_e164() + 1, 0)]) {
+        let gap = PromoNumber::from_e164(next)
             .zip(u32::try_from(first.saturating_sub(next)).ok())
             .and_then(|(from, count)| NumberRange::new(from, count));
         found.extend(gap);

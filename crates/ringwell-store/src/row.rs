@@ -29,13 +29,13 @@ pub(crate) fn from_db(value: i64, what: &str) -> Result<u64, StoreError> {
 }
 
 pub(crate) fn number(value: i64) -> Result<PromoNumber, StoreError> {
-    let number = u64::try_from(value).ok().and_then(PromoNumber::from_u64);
+    let number = u64::try_from(value).ok().and_then(PromoNumber::from_e164);
     number.ok_or_else(|| StoreError::Damaged(format!("{value} is no promo number")))
 }
 
-/// A promo number as the database holds it: ten digits always fit.
+/// A promo number as the database holds it, with its country code: 15 digits always fit.
 pub(crate) fn digits(number: PromoNumber) -> i64 {
-    i64::try_from(number.to_u64()).unwrap_or(i64::MAX)
+    i64::try_from(number.to_e164()).unwrap_or(i64::MAX)
 }
 
 pub(crate) fn key(text: &str) -> Result<RingPoolKey, StoreError> {

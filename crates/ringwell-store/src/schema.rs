@@ -31,7 +31,7 @@ pub struct Step {
 /// The directory.
 pub(crate) const DIRECTORY: Schema = Schema { version_table: "schema_version", steps: &STEPS };
 
-const STEPS: [Step; 3] = [
+const STEPS: [Step; 4] = [
     Step {
         both: include_str!("schema/1.sql"),
         sqlite: include_str!("schema/1.sqlite.sql"),
@@ -39,6 +39,12 @@ const STEPS: [Step; 3] = [
     },
     Step { both: include_str!("schema/2.sql"), sqlite: "", postgres: "" },
     Step { both: include_str!("schema/3.sql"), sqlite: "", postgres: "" },
+    Step {
+        both: include_str!("schema/4.sql"),
+        // What keeps numbers apart went with the table.
+        sqlite: include_str!("schema/1.sqlite.sql"),
+        postgres: include_str!("schema/1.postgres.sql"),
+    },
 ];
 
 /// Brings the database to this program's schema, all in one transaction.

@@ -129,7 +129,7 @@ impl World {
 
     async fn change(&mut self) {
         let pool = 1 + self.below(3);
-        let first = PromoNumber::from_u64(8_885_550_100 + self.below(NUMBERS)).unwrap();
+        let first = PromoNumber::from_e164(18_885_550_100 + self.below(NUMBERS)).unwrap();
         let range = NumberRange::new(first, 1 + u32::from(self.below(3) == 0)).unwrap();
         let (what, lifetime) = (self.below(9), 5 + self.below(16));
         let mut change = self.store.change("test", self.now).await.unwrap();

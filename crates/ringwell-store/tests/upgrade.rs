@@ -35,6 +35,14 @@ async fn a_database_of_schema_3_opens_and_works(rig: Rig) {
     opens(&rig, Some(20)).await;
 }
 
+async fn a_database_of_schema_4_opens_and_works(rig: Rig) {
+    make(&rig, "v4").await;
+    opens(&rig, Some(20)).await;
+    let store = Store::open(&rig.location).await.unwrap();
+    let german = PromoNumber::parse("+493012345005").unwrap();
+    assert!(store.number(german).await.unwrap().is_some());
+}
+
 /// The scripts of `version`, and nothing of today's program.
 async fn make(rig: &Rig, version: &str) {
     sqlx::any::install_default_drivers();
@@ -101,4 +109,5 @@ on_both_databases! {
     a_database_of_schema_1_opens_and_works
     a_database_of_schema_2_opens_and_works
     a_database_of_schema_3_opens_and_works
+    a_database_of_schema_4_opens_and_works
 }

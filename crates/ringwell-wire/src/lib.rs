@@ -7,6 +7,7 @@ mod ask;
 mod batch;
 mod error_class;
 pub mod legacy;
+pub mod national;
 pub mod params;
 mod relaxed;
 mod request_line;

@@ -7,6 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ringwell_core::PromoNumber;
 
 use crate::error_class::RowError;
+use crate::national;
 use crate::span::Span;
 
 /// What a row is answered with.
@@ -56,9 +57,19 @@ impl<'a> Tracking<'a> {
     /// Gives the URL's pieces to `put`, in their order.
     fn write(&self, number: PromoNumber, mut put: impl FnMut(&str)) {
         let (page, fragment) = self.landing();
-        let digits = digits(number);
-        // Digits are text.
-        let digits = str::from_utf8(&digits).unwrap_or_default();
+        let (ten, long);
+        let digits = match number.to_nanp() {
+            Some(digits) => {
+                ten = ten_digits(digits);
+                // Digits are text.
+                str::from_utf8(&ten).unwrap_or_default()
+            }
+            // The `+`, escaped in the landing page and again in the tracking URL.
+            None => {
+                long = format!("%252B{}", number.to_e164());
+                &long
+            }
+        };
         put(self.base);
         put("?us=");
         utf8_percent_encode(page, QUERY_VALUE).for_each(&mut put);
@@ -168,7 +179,8 @@ fn push_short(out: &mut Vec<u8>, span: Span, text: &[u8]) {
 /// The members of a number, with an empty tracking URL, and the row's end.
 #[inline]
 fn number_row(out: &mut Vec<u8>, number: PromoNumber) {
-    let digits = digits(number);
+    let Some(digits) = number.to_nanp() else { return long_number_row(out, number) };
+    let digits = ten_digits(digits);
     let start = out.len();
     // Changed where it stays: copying what has just been changed waits for the changes.
     out.extend_from_slice(NUMBER_ROW);
@@ -179,10 +191,19 @@ fn number_row(out: &mut Vec<u8>, number: PromoNumber) {
     row[BARE_AT..BARE_AT + 10].copy_from_slice(&digits);
 }
 
-/// The ten digits.
+/// The same of another country than those of country code 1.
+#[cold]
+fn long_number_row(out: &mut Vec<u8>, number: PromoNumber) {
+    out.extend_from_slice(b"\"promo_number_formatted\":\"");
+    // Digits and what divides them: nothing to escape.
+    national::write(out, number);
+    let rest = format!("\",\"promo_number\":\"{number}\",\"tracking_url\":\"\"}}");
+    out.extend_from_slice(rest.as_bytes());
+}
+
+/// Ten digits, the number that they are, as text.
 #[inline]
-pub(crate) fn digits(number: PromoNumber) -> [u8; 10] {
-    let number = number.to_u64();
+pub(crate) fn ten_digits(number: u64) -> [u8; 10] {
     let mut digits = [b'0'; 10];
     digits[..2].copy_from_slice(&PAIRS[(number / 100_000_000 % 100) as usize]);
     digits[2..].copy_from_slice(&eight_digits(number % 100_000_000).to_le_bytes());
@@ -213,8 +234,11 @@ const fn eight_digits(value: u64) -> u64 {
     digits | 0x3030_3030_3030_3030
 }
 
-/// `NNN-NNN-NNNN`
+/// `NNN-NNN-NNNN`; of other countries the national form.
 pub(crate) fn formatted(number: PromoNumber) -> String {
+    if number.to_nanp().is_none() {
+        return national::national(number);
+    }
     let text = number.to_string();
     format!("{}-{}-{}", &text[..3], &text[3..6], &text[6..])
 }

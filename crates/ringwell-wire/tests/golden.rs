@@ -189,10 +189,8 @@ fn pool(table: &toml::Value) -> (u64, Pool) {
     let text = |name: &str| table.get(name).map(|value| value.as_str().unwrap().to_owned());
     let number = |text: &str| PromoNumber::parse(text).unwrap();
     let ranges = table["numbers"].as_array().unwrap().iter().map(|range| range.as_str().unwrap());
-    let numbers = ranges.flat_map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        (number(first).to_u64()..=number(last).to_u64()).map(|n| PromoNumber::from_u64(n).unwrap())
-    });
+    let numbers =
+        ranges.flat_map(|range| ringwell_core::NumberRange::parse(range).unwrap().unwrap().iter());
     let pool = Pool {
         keys: ["ring_pool_key", "next_ring_pool_key"].into_iter().filter_map(text).collect(),
         numbers: numbers.collect(),

@@ -35,7 +35,7 @@ class ConfigTest < RingwellTest
     {endpoints: "unix:s", deadlin: 1} => /unknown keyword: :deadlin/,
     {endpoints: "unix:s", pools: {1 => {kee: "k"}}} => /pool 1: unknown keyword: :kee/,
     {endpoints: "unix:s",
-      pools: {1 => {overflow: "12"}}} => /overflow of pool 1 must be ten digits/,
+      pools: {1 => {overflow: "12"}}} => /overflow of pool 1 must be ten digits, or \+ and a country code/,
     {endpoints: "unix:s", pools: {1 => "k"}} => /Ringwell: undefined method/
   }.each do |settings, message|
     it "settings are refused: #{settings}" do

@@ -122,7 +122,7 @@ class ValueTest < RingwellTest
     {pool: 1, key: "k", request_id: Float::NAN} => /request_id must be a JSON scalar/,
     {pool: 1, key: "k", request_id: "\xFF"} => /request_id must be a JSON scalar/,
     {pool: 1, key: "k", visitor: 3} => /visitor must be text/,
-    {pool: 1, key: "k", overflow: "12"} => /overflow must be ten digits/
+    {pool: 1, key: "k", overflow: "12"} => /overflow must be ten digits, or \+ and a country code/
   }.each do |fields, message|
     it "a request is refused: #{fields}" do
       assert_match message, assert_raises(ArgumentError) { Request.new(**fields) }.message
@@ -133,6 +133,15 @@ class ValueTest < RingwellTest
     assert_raises(ArgumentError) { Allocation.new(pool: "1", number: "0885550142") }
     assert_raises(ArgumentError) { Allocation.new(pool: "1", number: "8885550142", reason: :bored) }
     assert_equal "888-555-0142", "#{VALUES[:allocation].call}"
+  end
+
+  it "a number of another country is E.164, and written as there" do
+    german = Allocation.new(pool: "1", number: "+493012345678", national: "030 12345678")
+    assert_equal ["030 12345678", "030 12345678"], [german.formatted, german.as_json["promo_number_formatted"]]
+    assert_equal "+493012345678", german.with(national: nil).formatted
+    %w[493012345678 +18885550142 +4930 +0493012345678 +4930123456789012].each do |number|
+      assert_raises(ArgumentError, number) { Allocation.new(pool: "1", number: number) }
+    end
   end
 
   it "a batch is a frozen list with views" do

@@ -230,15 +230,22 @@ fn join(one: Option<Held>, other: Option<Held>) -> Option<Held> {
     Some(joined)
 }
 
-/// A promo number as programs and people write it: `2000000000`, `200-000-0000`, `+12000000000`.
+/// A promo number as programs and people write it: `2000000000`, `200-000-0000`, `+12000000000`,
+/// `+49 30 123456`.
 pub(crate) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
-    // A `+` that was not encoded arrives as a space.
-    let text = text.trim();
-    let text = text.strip_prefix('+').unwrap_or(text);
+    let trimmed = text.trim();
     let digits: String =
-        text.chars().filter(|c| !matches!(c, ' ' | '-' | '.' | '(' | ')')).collect();
+        trimmed.chars().filter(|c| !matches!(c, ' ' | '-' | '.' | '(' | ')')).collect();
     let national = digits.strip_prefix('1').filter(|rest| rest.len() == 10).unwrap_or(&digits);
-    PromoNumber::parse(national).map_err(|error| Problem::bad_request(format!("number: {error}")))
+    let number = if trimmed.starts_with('+') || national.len() == PromoNumber::NANP_DIGITS {
+        PromoNumber::parse(if trimmed.starts_with('+') { trimmed } else { national })
+    } else if text.starts_with(' ') {
+        // A `+` that was not encoded arrives as a space.
+        PromoNumber::parse(&format!("+{trimmed}"))
+    } else {
+        PromoNumber::parse(&digits)
+    };
+    number.map_err(|error| Problem::bad_request(format!("number: {error}")))
 }
 
 /// As people and programs read it, in UTC.
@@ -291,9 +298,11 @@ fn a_number_may_be_written_as_people_do() {
     ] {
         assert_eq!(parse_number(text).ok(), Some(wanted), "{text}");
     }
-    for text in
-        ["", "+", "200555014", "22005550142", "+442005550142", "200555014x", "++12005550142"]
-    {
+    let german = PromoNumber::parse("+493012345678").unwrap();
+    for text in ["+493012345678", " 493012345678", "00493012345678", "+49 30 1234-5678"] {
+        assert_eq!(parse_number(text).ok(), Some(german), "{text}");
+    }
+    for text in ["", "+", "200555014", "22005550142", "200555014x", "++12005550142"] {
         assert!(parse_number(text).is_err(), "{text}");
     }
 }

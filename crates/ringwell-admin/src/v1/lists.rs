@@ -275,8 +275,9 @@ impl Line {
             lifetime.ok_or_else(|| wrong("lifetime_seconds", "must be up to 400 days"))?;
         let first = number("first_number", &self.first_number)?;
         let range = NumberRange::new(first, self.numbers);
-        let range =
-            range.ok_or_else(|| wrong("numbers", "must be at least 1 within ten digits"))?;
+        let range = range.ok_or_else(|| {
+            wrong("numbers", "must be at least 1, and the last number as long as the first")
+        })?;
         let overflow = match self.overflow_number.as_str() {
             "" => None,
             text => Some(number("overflow_number", text)?),

@@ -22,7 +22,7 @@ use axum::Router;
 use axum::extract::Query;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::routing::{delete, get, post, put};
-use ringwell_core::{NumberRange, PoolId, PromoNumber};
+use ringwell_core::{NumberRange, PoolId};
 use ringwell_node::Handle;
 use ringwell_store::{Change, Pool, Role};
 use serde::de::DeserializeOwned;
@@ -164,15 +164,10 @@ fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
 
 /// `8885550100` or `8885550100-8885550149`.
 fn range(text: &str) -> Result<NumberRange, Problem> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let number = |text: &str| PromoNumber::parse(text.trim());
-    let range = number(first).ok().zip(number(last).ok()).and_then(|(first, last)| {
-        let count = last.to_u64().checked_sub(first.to_u64())? + 1;
-        NumberRange::new(first, u32::try_from(count).ok()?)
-    });
-    range.ok_or_else(|| {
+    NumberRange::parse(text).ok().flatten().ok_or_else(|| {
         Problem::bad_request(
-            "numbers have ten digits, the first from 2 to 9; write e.g. 8885550100-8885550149",
+            "numbers have ten digits, the first from 2 to 9, or a + and a country code; write e.g. \
+             8885550100-8885550149 or +493012345600-+493012345649",
         )
     })
 }

@@ -88,8 +88,19 @@ pub(crate) struct Counted {
     done: Done,
 }
 
-/// Lists all numbers, in rows of equals.
-#[utoipa::path(get, path = "/v1/numbers", params(Page),
+/// Which part of the list of numbers.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct NumberPage {
+    /// A number: those that begin above it.
+    after: Option<String>,
+    /// At most so many entries: 1 to 1,000.
+    limit: Option<u32>,
+}
+
+/// Lists all numbers, in rows of equals, by their digits with country code.
+#[utoipa::path(get, path = "/v1/numbers", params(NumberPage),
     responses((status = 200, body = [NumberRun]), (status = 403)))]
 pub(crate) async fn list(
     State(context): State<Context>,
@@ -97,9 +108,12 @@ pub(crate) async fn list(
     headers: HeaderMap,
 ) -> Result<Json<Vec<NumberRun>>, Problem> {
     of_all_networks(enter(&context, &headers, Role::Read).await?)?;
-    let page: Page = query(&uri)?;
-    let after = page.after.and_then(PromoNumber::from_u64);
-    let numbers = context.store.numbers(after, page.limit()).await?;
+    let NumberPage { after, limit } = query(&uri)?;
+    // A `+` that was not encoded arrives as a space.
+    let after = after.map(|text| PromoNumber::parse(&text.replacen(' ', "+", 1))).transpose();
+    let after = after.map_err(|error| Problem::bad_request(format!("after: {error}")))?;
+    let limit = Page { after: None, limit }.limit();
+    let numbers = context.store.numbers(after, limit).await?;
     Ok(Json(numbers.iter().map(NumberRun::of).collect()))
 }
 

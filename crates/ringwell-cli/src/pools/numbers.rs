@@ -48,13 +48,10 @@ pub(super) enum Numbers {
 
 /// `8885550100` or `8885550100-8885550149`.
 pub(super) fn parse_range(text: &str) -> Result<NumberRange, &'static str> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let number = |text: &str| PromoNumber::parse(text.trim()).ok();
-    let range = number(first).zip(number(last)).and_then(|(first, last)| {
-        let count = last.to_u64().checked_sub(first.to_u64())? + 1;
-        NumberRange::new(first, u32::try_from(count).ok()?)
-    });
-    range.ok_or("numbers have ten digits, the first from 2 to 9; write e.g. 8885550100-8885550149")
+    NumberRange::parse(text).ok().flatten().ok_or(
+        "numbers have ten digits, the first from 2 to 9, or a + and a country code; write e.g. \
+         8885550100-8885550149",
+    )
 }
 
 /// Does what was asked of the inventory.

@@ -8,7 +8,7 @@ use crate::{Millis, Position, PromoNumber};
 
 fn slots(untils: &[u8]) -> Vec<Slot> {
     let slot = |(at, until): (u64, &u8)| {
-        let mut slot = Slot::new(PromoNumber::from_u64(8_885_550_000 + at).unwrap());
+        let mut slot = Slot::new(PromoNumber::from_e164(18_885_550_000 + at).unwrap());
         slot.locked_until = Millis(u64::from(*until));
         slot
     };

@@ -4,11 +4,11 @@ use crate::{
     Fact, Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Rebuild, Shard, Slot,
 };
 
-const FIRST: u64 = 8_885_550_000;
+const FIRST: u64 = 18_885_550_000;
 const SIZE: u32 = 4;
 
 fn number(at: u32) -> PromoNumber {
-    PromoNumber::from_u64(FIRST + u64::from(at)).unwrap()
+    PromoNumber::from_e164(FIRST + u64::from(at)).unwrap()
 }
 
 /// A pool behind another one, so that its slots do not begin at zero.
@@ -39,7 +39,7 @@ fn restarted(lifetime: u64, untils: [u64; SIZE as usize]) -> Shard {
 /// Places of the numbers that the pool gives at `now`, if asked once more than it has any.
 fn given(shard: &mut Shard, now: u64) -> Vec<u32> {
     let asked = (0..=SIZE).map_while(|_| shard.allocate(Millis(now), 1, None, Position(now)).ok());
-    asked.map(|grant| u32::try_from(grant.number.to_u64() - FIRST).unwrap()).collect()
+    asked.map(|grant| u32::try_from(grant.number.to_e164() - FIRST).unwrap()).collect()
 }
 
 /// An order costs memory for each number, and time at each allocation.

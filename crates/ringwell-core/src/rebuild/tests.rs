@@ -10,7 +10,7 @@ use crate::{
     Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Retired, Shard, Slot, VisitorId,
 };
 
-const FIRST: u64 = 8_885_550_000;
+const FIRST: u64 = 18_885_550_000;
 const POOLS: u32 = 3;
 /// Numbers of each pool, in two ranges.
 const NUMBERS: u32 = 5;
@@ -18,7 +18,7 @@ const NUMBERS: u32 = 5;
 fn number(pool: u32, at: u32) -> PromoNumber {
     // The second range lies before the first: slots are not in the order of numbers.
     let at = if at < 2 { at + 10 } else { at };
-    PromoNumber::from_u64(FIRST + u64::from(pool * 100 + at)).unwrap()
+    PromoNumber::from_e164(FIRST + u64::from(pool * 100 + at)).unwrap()
 }
 
 fn spec(pool: u32) -> PoolSpec {
@@ -230,7 +230,7 @@ proptest! {
             rig.step(step);
         }
         let mut rebuild = Rebuild::new((0..POOLS).map(spec).collect());
-        let is_early = |fact: &Fact| fact.slot.number.to_u64().is_multiple_of(2);
+        let is_early = |fact: &Fact| fact.slot.number.to_e164().is_multiple_of(2);
         let early = early.iter().filter(|fact| is_early(fact));
         let late = late.iter().filter(|fact| !is_early(fact));
         for fact in early.chain(late) {

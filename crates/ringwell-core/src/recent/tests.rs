@@ -2,7 +2,7 @@ use super::*;
 use crate::PromoNumber;
 
 fn slot(at: u64) -> Slot {
-    let number = PromoNumber::from_u64(2_005_550_000).unwrap();
+    let number = PromoNumber::from_e164(12_005_550_000).unwrap();
     let (allocated_at, locked_until) = (Millis(at), Millis(at + 10));
     Slot { number, allocated_at, locked_until, position: Position(at) }
 }

@@ -11,12 +11,12 @@ use crate::{
 
 mod adopt;
 
-const FIRST: u64 = 8_885_550_000;
+const FIRST: u64 = 18_885_550_000;
 const NUMBERS: u8 = 12;
 const POOLS: u32 = 3;
 
 fn number(at: u8) -> PromoNumber {
-    PromoNumber::from_u64(FIRST + u64::from(at)).unwrap()
+    PromoNumber::from_e164(FIRST + u64::from(at)).unwrap()
 }
 
 /// The numbers of the set bits, neighbours as one range; the order turns with `turn`.
@@ -24,7 +24,7 @@ fn ranges(bits: u16, turn: u8) -> Vec<NumberRange> {
     let mut found: Vec<NumberRange> = Vec::new();
     for at in (0..NUMBERS).filter(|at| bits >> at & 1 == 1) {
         match found.last_mut() {
-            Some(last) if last.last().to_u64() + 1 == number(at).to_u64() => {
+            Some(last) if last.last().to_e164() + 1 == number(at).to_e164() => {
                 *last = NumberRange::new(last.first(), last.count() + 1).unwrap();
             }
             _ => found.push(NumberRange::new(number(at), 1).unwrap()),
@@ -172,7 +172,7 @@ impl Rig {
         match self.shard.allocate(now, pool, id, position) {
             Err(_) => assert_eq!(longest, None, "free numbers were not found"),
             Ok(grant) => {
-                let at = u8::try_from(grant.number.to_u64() - FIRST).unwrap();
+                let at = u8::try_from(grant.number.to_e164() - FIRST).unwrap();
                 assert!(members.contains(&at), "a number that the pool does not have");
                 assert_eq!(Some(self.model.of(at).locked_until), longest, "not the longest free");
                 let (locked_until, position) = (now + lifetime, self.position);

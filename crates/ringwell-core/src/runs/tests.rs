@@ -5,13 +5,13 @@ use proptest::prelude::*;
 use super::{Place, Runs};
 use crate::{NumberRange, PromoNumber};
 
-const FIRST: u64 = 8_885_550_000;
+const FIRST: u64 = 18_885_550_000;
 const NUMBERS: u8 = 40;
 /// The slot of each run begins this far from that of the run before.
 const APART: u32 = 100;
 
 fn number(at: u8) -> PromoNumber {
-    PromoNumber::from_u64(FIRST + u64::from(at)).unwrap()
+    PromoNumber::from_e164(FIRST + u64::from(at)).unwrap()
 }
 
 fn range(first: u8, count: u8) -> NumberRange {

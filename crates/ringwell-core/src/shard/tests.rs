@@ -4,11 +4,11 @@ use crate::{
     Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Rebuild, Shard, VisitorId,
 };
 
-const FIRST: u64 = 8_885_550_000;
+const FIRST: u64 = 18_885_550_000;
 const ANN: VisitorId = VisitorId([1; 16]);
 
 fn number(at: u32) -> PromoNumber {
-    PromoNumber::from_u64(FIRST + u64::from(at)).unwrap()
+    PromoNumber::from_e164(FIRST + u64::from(at)).unwrap()
 }
 
 /// A pool of four numbers with lockouts of 50 ms.
@@ -37,13 +37,13 @@ fn numbers_that_left_are_told_in_rising_order_from_after_any_of_them_and_by_rang
     shard.remove_pool(0, None);
     let after = |after: Option<u32>| -> Vec<u64> {
         let retired = shard.retired_after(after.map(number));
-        retired.map(|retired| retired.slot.number.to_u64() - FIRST).collect()
+        retired.map(|retired| retired.slot.number.to_e164() - FIRST).collect()
     };
     assert_eq!(after(None), [0, 1, 2], "the fourth was never handed out");
     assert_eq!((after(Some(0)), after(Some(1)), after(Some(2))), (vec![1, 2], vec![2], vec![]));
     let within = |first, count| -> Vec<u64> {
         let range = NumberRange::new(number(first), count).unwrap();
-        shard.retired_in(range).map(|retired| retired.slot.number.to_u64() - FIRST).collect()
+        shard.retired_in(range).map(|retired| retired.slot.number.to_e164() - FIRST).collect()
     };
     assert_eq!((within(0, 4), within(1, 1), within(3, 9)), (vec![0, 1, 2], vec![1], vec![]));
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn allocated(at: u64) -> Slot {
-    let number = PromoNumber::from_u64(8_885_550_142).unwrap();
+    let number = PromoNumber::from_e164(18_885_550_142).unwrap();
     Slot { allocated_at: Millis(at), ..Slot::new(number) }
 }
 

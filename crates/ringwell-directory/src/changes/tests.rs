@@ -9,7 +9,7 @@ use crate::{Placement, PoolFields, RingPoolKey};
 type Pairs = Vec<(u32, u64)>;
 
 fn range(first: u64, count: u32) -> NumberRange {
-    NumberRange::new(PromoNumber::from_u64(8_885_550_000 + first).unwrap(), count).unwrap()
+    NumberRange::new(PromoNumber::from_e164(18_885_550_000 + first).unwrap(), count).unwrap()
 }
 
 fn pool(id: u64, first: u64, count: u32, lifetime: u64) -> RingPool {

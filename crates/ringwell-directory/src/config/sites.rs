@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use ringwell_core::PoolId;
+use ringwell_core::{PoolId, PromoNumber};
 use serde::{Deserialize, Serialize};
 
 use super::file::{text, whole};
@@ -37,7 +37,7 @@ pub struct Site {
 /// A number of the page, and the ring pool whose numbers replace it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swap {
-    /// As pages mean it: `+1` and ten digits.
+    /// As pages mean it: `+`, country code and number.
     pub number: String,
     /// Where the visitor's number comes from.
     pub pool: PoolId,
@@ -296,11 +296,13 @@ fn parse_site_key(text: &str) -> Result<String, ValueError> {
 }
 
 fn parse_swap_number(text: &str) -> Result<String, ValueError> {
-    let digits = text.strip_prefix("+1").unwrap_or_default();
-    if ringwell_core::PromoNumber::parse(digits).is_ok() {
+    let digits = text.strip_prefix('+').unwrap_or_default();
+    let is_plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    if is_plain && PromoNumber::parse(text).is_ok() {
         return Ok(text.to_owned());
     }
-    Err(ValueError::new("must be +1 and ten digits").hint("write e.g. \"+18005550100\""))
+    Err(ValueError::new("must be +, country code and number without punctuation")
+        .hint("write e.g. \"+18005550100\""))
 }
 
 fn parse_param(text: &str) -> Result<String, ValueError> {

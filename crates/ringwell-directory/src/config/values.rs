@@ -179,17 +179,15 @@ pub(super) fn parse_number(text: &str) -> Result<PromoNumber, ValueError> {
 
 /// Reads `8885550100-8885550149`, or one number.
 pub(super) fn parse_range(text: &str) -> Result<NumberRange, ValueError> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
     let hint = "write e.g. \"8885550100-8885550149\"";
-    let read = |text: &str| parse_number(text.trim()).map_err(|error| error.hint(hint));
-    let (first, last) = (read(first)?, read(last)?);
-    let fault = |message| ValueError::new(message).hint(hint);
-    if last < first {
-        return Err(fault("a range of numbers ends after it starts"));
+    match NumberRange::parse(text) {
+        Err(error) => Err(ValueError::new(error.to_string()).hint(hint)),
+        Ok(None) => Err(ValueError::new(
+            "a range of numbers ends after it starts, and has fewer than 2^32 of one length",
+        )
+        .hint(hint)),
+        Ok(Some(range)) => Ok(range),
     }
-    let count = u32::try_from(last.to_u64() - first.to_u64() + 1)
-        .map_err(|_| fault("a range of numbers has fewer than 2^32 of them"))?;
-    NumberRange::new(first, count).ok_or_else(|| fault("a range of numbers is not empty"))
 }
 
 /// Reads a path that is not empty.

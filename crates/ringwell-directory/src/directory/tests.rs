@@ -7,7 +7,7 @@ use super::*;
 use crate::{PoolFields, Tracking, bucket};
 
 fn number(value: u64) -> PromoNumber {
-    PromoNumber::from_u64(value).unwrap()
+    PromoNumber::from_e164(value).unwrap()
 }
 
 fn fields(id: u64, first: u64, count: u32, overflow: u64) -> PoolFields {
@@ -18,7 +18,7 @@ fn fields(id: u64, first: u64, count: u32, overflow: u64) -> PoolFields {
         next_key: None,
         lifetime: Millis(1000),
         numbers: vec![NumberRange::new(number(first), count).unwrap()],
-        overflow: PromoNumber::from_u64(overflow),
+        overflow: PromoNumber::from_e164(overflow),
         tracking: None,
     }
 }
@@ -39,7 +39,8 @@ fn faults(pools: Vec<RingPool>) -> String {
 
 #[test]
 fn a_pool_is_found_with_its_shard_and_its_place_there() {
-    let pools = (1..=200).map(|id| pool(id, 2_000_000_000 + id * 10, 10, 9_000_000_000)).collect();
+    let pools =
+        (1..=200).map(|id| pool(id, 12_000_000_000 + id * 10, 10, 19_000_000_000)).collect();
     let directory = directory(pools, 4);
     let mut met = 0;
     for shard in 0..4 {
@@ -61,14 +62,14 @@ fn a_pool_is_found_with_its_shard_and_its_place_there() {
 
 #[test]
 fn a_placement_moves_pools_to_other_shards() {
-    let pools = (1..=20).map(|id| pool(id, 2_000_000_000 + id * 10, 10, 9_000_000_000)).collect();
+    let pools = (1..=20).map(|id| pool(id, 12_000_000_000 + id * 10, 10, 19_000_000_000)).collect();
     let all_to_the_third = Placement::from_owners(&[2; 1024], 3).unwrap();
     let moved = directory(pools, 2).placed(all_to_the_third.clone());
     assert_eq!((moved.version(), moved.shards()), (7, 3));
     assert_eq!(moved.placement(), &all_to_the_third);
     assert_eq!([0, 1, 2].map(|shard| moved.pools_of(shard).count()), [0, 0, 20]);
     assert_eq!(moved.lookup(PoolId(1)).map(Entry::shard), Some(2));
-    let twice = vec![pool(1, 2_000_000_000, 5, 0), pool(1, 3_000_000_000, 5, 0)];
+    let twice = vec![pool(1, 12_000_000_000, 5, 0), pool(1, 13_000_000_000, 5, 0)];
     assert!(Directory::with_placement(9, twice, all_to_the_third).is_err(), "rules hold");
 }
 
@@ -80,12 +81,12 @@ fn an_entry_says_what_an_answer_needs() {
     };
     let with = PoolFields {
         tracking: Some(Arc::new(tracking.clone())),
-        ..fields(1, 2_000_000_000, 5, 9_000_000_000)
+        ..fields(1, 12_000_000_000, 5, 19_000_000_000)
     };
-    let pools = vec![RingPool::new(with).unwrap(), pool(2, 2_000_000_005, 5, 0)];
+    let pools = vec![RingPool::new(with).unwrap(), pool(2, 12_000_000_005, 5, 0)];
     let directory = directory(pools, 1);
     let entry = directory.lookup(PoolId(1)).unwrap();
-    assert_eq!(entry.overflow(), Some(number(9_000_000_000)));
+    assert_eq!(entry.overflow(), Some(number(19_000_000_000)));
     assert_eq!(entry.lifetime(), Millis(1000));
     assert_eq!(entry.tracking(), Some(&tracking));
     let entry = directory.lookup(PoolId(2)).unwrap();
@@ -95,8 +96,9 @@ fn an_entry_says_what_an_answer_needs() {
 #[test]
 fn both_keys_of_a_pool_open_it_and_no_other() {
     let next_key = RingPoolKey::parse("next-key-of-pool-1").ok();
-    let first = PoolFields { next_key, ..fields(1, 2_000_000_000, 5, 0) };
-    let directory = directory(vec![RingPool::new(first).unwrap(), pool(2, 3_000_000_000, 5, 0)], 1);
+    let first = PoolFields { next_key, ..fields(1, 12_000_000_000, 5, 0) };
+    let directory =
+        directory(vec![RingPool::new(first).unwrap(), pool(2, 13_000_000_000, 5, 0)], 1);
     let opens = |id, key: &str| directory.check_key(directory.lookup(PoolId(id)), key.as_bytes());
     assert!(opens(1, "key-of-pool-1") && opens(1, "next-key-of-pool-1"));
     assert!(opens(2, "key-of-pool-2"));
@@ -114,36 +116,38 @@ fn nothing_opens_a_pool_that_does_not_exist() {
 
 #[test]
 fn a_number_leads_to_the_pool_whose_rotation_it_is_in() {
-    let directory =
-        directory(vec![pool(5, 2_000_000_010, 5, 0), pool(3, 2_000_000_000, 5, 9_000_000_000)], 3);
+    let directory = directory(
+        vec![pool(5, 12_000_000_010, 5, 0), pool(3, 12_000_000_000, 5, 19_000_000_000)],
+        3,
+    );
     let owner = |value| directory.pool_by_number(number(value)).map(|id| id.0);
-    assert_eq!(owner(2_000_000_000), Some(3));
-    assert_eq!(owner(2_000_000_004), Some(3));
-    assert_eq!(owner(2_000_000_005), None);
-    assert_eq!(owner(2_000_000_010), Some(5));
-    assert_eq!(owner(2_000_000_015), None);
-    assert_eq!(owner(9_000_000_000), None);
+    assert_eq!(owner(12_000_000_000), Some(3));
+    assert_eq!(owner(12_000_000_004), Some(3));
+    assert_eq!(owner(12_000_000_005), None);
+    assert_eq!(owner(12_000_000_010), Some(5));
+    assert_eq!(owner(12_000_000_015), None);
+    assert_eq!(owner(19_000_000_000), None);
 }
 
 #[test]
 fn an_overflow_number_leads_to_every_pool_that_shares_it() {
     let pools = vec![
-        pool(9, 2_000_000_000, 1, 9_000_000_000),
-        pool(4, 2_000_000_001, 1, 9_000_000_001),
-        pool(2, 2_000_000_002, 1, 9_000_000_000),
-        pool(7, 2_000_000_003, 1, 0),
+        pool(9, 12_000_000_000, 1, 19_000_000_000),
+        pool(4, 12_000_000_001, 1, 19_000_000_001),
+        pool(2, 12_000_000_002, 1, 19_000_000_000),
+        pool(7, 12_000_000_003, 1, 0),
     ];
     let directory = directory(pools, 2);
     let of = |value| directory.overflow_pools(number(value));
-    assert_eq!(of(9_000_000_000), [PoolId(2), PoolId(9)]);
-    assert_eq!(of(9_000_000_001), [PoolId(4)]);
-    assert_eq!(of(2_000_000_000), []);
+    assert_eq!(of(19_000_000_000), [PoolId(2), PoolId(9)]);
+    assert_eq!(of(19_000_000_001), [PoolId(4)]);
+    assert_eq!(of(12_000_000_000), []);
 }
 
 #[test]
 fn two_pools_do_not_share_an_id() {
     assert_eq!(
-        faults(vec![pool(3, 2_000_000_000, 1, 0), pool(3, 2_000_000_001, 1, 0)]),
+        faults(vec![pool(3, 12_000_000_000, 1, 0), pool(3, 12_000_000_001, 1, 0)]),
         "ring_pool[1].id: another pool has the id 3 already; give each pool an id of its own\n"
     );
 }
@@ -152,9 +156,9 @@ fn two_pools_do_not_share_an_id() {
 fn two_pools_do_not_share_a_number() {
     assert_eq!(
         faults(vec![
-            pool(1, 2_000_000_000, 100, 0),
-            pool(2, 2_000_000_010, 5, 0),
-            pool(3, 2_000_000_050, 100, 0),
+            pool(1, 12_000_000_000, 100, 0),
+            pool(2, 12_000_000_010, 5, 0),
+            pool(3, 12_000_000_050, 100, 0),
         ]),
         "\
 ring_pool[1].numbers: 2000000010 is in ring pool 1 too; a number can be in one pool only
@@ -166,7 +170,7 @@ ring_pool[2].numbers: 2000000050 is in ring pool 1 too; a number can be in one p
 #[test]
 fn an_overflow_number_is_in_no_rotation() {
     assert_eq!(
-        faults(vec![pool(1, 2_000_000_000, 10, 0), pool(2, 3_000_000_000, 1, 2_000_000_009)]),
+        faults(vec![pool(1, 12_000_000_000, 10, 0), pool(2, 13_000_000_000, 1, 12_000_000_009)]),
         "ring_pool[1].overflow_number: 2000000009 is in the rotation of ring pool 1; \
          an overflow number belongs to no single visitor: take it out of rotation\n"
     );
@@ -190,13 +194,13 @@ proptest! {
             })
         });
         let pools = (1..).zip(&runs)
-            .map(|(id, (first, count))| pool(id, 2_000_000_000 + first, *count, 0));
+            .map(|(id, (first, count))| pool(id, 12_000_000_000 + first, *count, 0));
         prop_assert_eq!(Directory::new(1, pools.collect(), 2).is_err(), overlap);
     }
 
     #[test]
     fn every_pool_is_in_the_shard_of_its_bucket(id in any::<u64>(), shards in 1_u16..=256) {
-        let directory = directory(vec![pool(id, 2_000_000_000, 1, 0)], shards);
+        let directory = directory(vec![pool(id, 12_000_000_000, 1, 0)], shards);
         let shard = u32::from(bucket(PoolId(id))) * u32::from(shards) / 1024;
         prop_assert!(u32::from(directory.lookup(PoolId(id)).unwrap().shard()).abs_diff(shard) <= 1);
     }

@@ -90,7 +90,7 @@ fn codes_have_their_digits_and_numbers() {
     assert_eq!(AreaCode::new(199), None);
     assert_eq!(AreaCode::new(1000), None);
     let number = PromoNumber::parse("8885550142").unwrap();
-    assert!(AreaCode::of(number).is_toll_free());
+    assert!(AreaCode::of(number).unwrap().is_toll_free());
     let numbers = AreaCode::new(999).unwrap().numbers().unwrap();
     assert_eq!(numbers.last().to_string(), "9999999999");
     assert_eq!(ZipCode::parse("0210"), None);

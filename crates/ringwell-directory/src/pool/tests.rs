@@ -3,7 +3,7 @@
 use super::*;
 
 fn number(value: u64) -> PromoNumber {
-    PromoNumber::from_u64(value).unwrap()
+    PromoNumber::from_e164(value).unwrap()
 }
 
 fn range(first: u64, count: u32) -> NumberRange {
@@ -17,8 +17,8 @@ fn good() -> PoolFields {
         key: RingPoolKey::parse("key-of-16").unwrap(),
         next_key: None,
         lifetime: Millis(1_800_000),
-        numbers: vec![range(8_885_550_100, 50), range(8_885_550_200, 1)],
-        overflow: Some(number(8_885_550_199)),
+        numbers: vec![range(18_885_550_100, 50), range(18_885_550_200, 1)],
+        overflow: Some(number(18_885_550_199)),
         tracking: None,
     }
 }
@@ -53,7 +53,7 @@ fn a_lifetime_is_one_millisecond_to_400_days() {
 
 #[test]
 fn a_pool_has_1_to_100_000_numbers() {
-    let first = 2_000_000_000;
+    let first = 12_000_000_000;
     assert_eq!(check(|p| p.numbers.clear()), "numbers: must be 1 to 100,000 numbers, are 0\n");
     assert_eq!(check(|p| p.numbers = vec![range(first, 100_000)]), "");
     assert_eq!(
@@ -65,7 +65,7 @@ fn a_pool_has_1_to_100_000_numbers() {
 #[test]
 fn a_number_is_in_rotation_once() {
     assert_eq!(
-        check(|p| p.numbers = vec![range(8_885_550_120, 9), range(8_885_550_100, 21)]),
+        check(|p| p.numbers = vec![range(18_885_550_120, 9), range(18_885_550_100, 21)]),
         "numbers: 8885550120 is there twice\n"
     );
 }
@@ -73,7 +73,7 @@ fn a_number_is_in_rotation_once() {
 #[test]
 fn an_overflow_number_is_not_in_rotation() {
     assert_eq!(
-        check(|p| p.overflow = Some(number(8_885_550_149))),
+        check(|p| p.overflow = Some(number(18_885_550_149))),
         "overflow_number: 8885550149 is in the pool's rotation too, and would be attributed to \
          one visitor\n"
     );

@@ -83,7 +83,7 @@ pub struct OwnersCopy {
 pub fn number_word(retired: &Retired) -> NumberWord {
     let Slot { number, allocated_at, locked_until, .. } = retired.slot;
     let visitor = retired.visitor.map(|visitor| visitor.0);
-    (number.to_u64(), retired.pool.0, allocated_at.0, locked_until.0, visitor)
+    (number.to_code(), retired.pool.0, allocated_at.0, locked_until.0, visitor)
 }
 
 /// Moments are in whole milliseconds, rounded down.
@@ -102,7 +102,7 @@ pub fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
 pub fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     let (number, pool, allocated_at, locked_until, visitor) = *word;
     let slot = Slot {
-        number: PromoNumber::from_u64(number)?,
+        number: PromoNumber::from_code(number)?,
         allocated_at: Millis(allocated_at),
         locked_until: Millis(locked_until),
         position: Position::NONE,
@@ -131,7 +131,7 @@ pub fn read_hold(word: HoldWord, here: Millis) -> (u16, BucketHold) {
 #[must_use]
 pub fn answer_word(entry: &AnswerEntry) -> AnswerWord {
     let number = match entry.answer {
-        Answer::Number(number) => number.to_u64(),
+        Answer::Number(number) => number.to_code(),
         Answer::Overflow => 0,
     };
     (entry.row.batch, entry.row.row, entry.at.0, number)
@@ -144,7 +144,7 @@ pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<Ans
     let (batch, row, at, number) = *word;
     let answer = match number {
         0 => Answer::Overflow,
-        number => Answer::Number(PromoNumber::from_u64(number)?),
+        number => Answer::Number(PromoNumber::from_code(number)?),
     };
     let at = here - there.since(Millis(at));
     // Which pool it was is not told.

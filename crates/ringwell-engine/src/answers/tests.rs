@@ -11,7 +11,7 @@ fn key(n: u64) -> RowKey {
 }
 
 fn number() -> Answer {
-    Answer::Number(PromoNumber::from_u64(2_005_550_000).unwrap())
+    Answer::Number(PromoNumber::from_e164(12_005_550_000).unwrap())
 }
 
 #[test]

@@ -12,7 +12,7 @@ const START: u64 = 1_700_000_000_000;
 const EXHAUSTED: Outcome = Outcome::Exhausted { until: Millis::ZERO };
 
 fn number() -> PromoNumber {
-    PromoNumber::from_u64(8_885_550_100).unwrap()
+    PromoNumber::from_e164(18_885_550_100).unwrap()
 }
 
 fn spec() -> PoolSpec {

@@ -10,7 +10,7 @@ const START: Millis = Millis(1_700_000_000_000);
 const LATER: Millis = Millis(START.0 + 2 * CLOCK_GAP_MAX.0);
 
 fn restore() -> Restore {
-    let first = PromoNumber::from_u64(8_885_550_100).unwrap();
+    let first = PromoNumber::from_e164(18_885_550_100).unwrap();
     let numbers = vec![NumberRange::new(first, 1).unwrap()];
     Restore::new(vec![PoolSpec { id: PoolId(1), lifetime: Millis(40), numbers }], 9)
 }

@@ -84,7 +84,7 @@ impl Author {
         self.writer.append(&Record::Tick { at });
         self.writer.append(&Record::Carry {
             at,
-            number: PromoNumber::from_u64(2_000_000_000 + at.0).unwrap(),
+            number: PromoNumber::from_e164(12_000_000_000 + at.0).unwrap(),
             slot: 7,
             clocks: None,
             pool: PoolId(150),

@@ -86,7 +86,7 @@ fn a_full_group_still_has_room_for_a_batch() {
     let mut writer = Writer::new(Tip::FIRST);
     let record = Record::Carry {
         at: Millis(1),
-        number: ringwell_core::PromoNumber::from_u64(2_000_000_000).unwrap(),
+        number: ringwell_core::PromoNumber::from_e164(12_000_000_000).unwrap(),
         slot: 0,
         clocks: None,
         pool: ringwell_core::PoolId(1),

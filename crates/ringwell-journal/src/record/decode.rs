@@ -113,12 +113,15 @@ fn decode<'a>(
     let kind = bytes.byte().ok_or(DecodeFault::Short)?;
     let flags = bytes.byte().ok_or(DecodeFault::Short)?;
     let known = match kind {
-        kind::ALLOCATE => flag::PREVIOUS | flag::VISITOR | flag::IDEMPOTENCY | flag::PARAMS,
-        kind::EXTEND => flag::PREVIOUS | flag::ALLOCATION,
-        kind::RELEASE => flag::PREVIOUS | flag::RESTORED,
-        kind::CARRY => flag::VISITOR | flag::PARAMS | flag::CLOCKS,
-        kind::ANSWER => flag::NUMBER,
-        kind::ADOPT => flag::PREVIOUS | flag::VISITOR,
+        kind::ALLOCATE => {
+            flag::LONG_NUMBER | flag::PREVIOUS | flag::VISITOR | flag::IDEMPOTENCY | flag::PARAMS
+        }
+        kind::EXTEND => flag::LONG_NUMBER | flag::PREVIOUS | flag::ALLOCATION,
+        kind::RELEASE => flag::LONG_NUMBER | flag::PREVIOUS | flag::RESTORED,
+        kind::CARRY => flag::LONG_NUMBER | flag::VISITOR | flag::PARAMS | flag::CLOCKS,
+        kind::ANSWER if flags & flag::NUMBER == 0 => 0,
+        kind::ANSWER => flag::LONG_NUMBER | flag::NUMBER,
+        kind::ADOPT => flag::LONG_NUMBER | flag::PREVIOUS | flag::VISITOR,
         kind::HOLD => flag::POOL,
         kind::TICK => 0,
         unknown => return Err(DecodeFault::Kind(unknown)),
@@ -234,8 +237,11 @@ impl<'a> Fields<'_, 'a> {
     }
 
     fn number(&mut self) -> Result<PromoNumber, DecodeFault> {
-        let value = self.bytes.uint::<5>().ok_or(DecodeFault::Short)?;
-        PromoNumber::from_u64(value).ok_or(DecodeFault::Number)
+        let is_long = self.flags & flag::LONG_NUMBER != 0;
+        let code = if is_long { self.bytes.uint::<7>() } else { self.bytes.uint::<5>() };
+        let number = PromoNumber::from_code(code.ok_or(DecodeFault::Short)?);
+        // Five bytes hold ten digits: a number has one encoding.
+        number.filter(|it| it.to_nanp().is_none() == is_long).ok_or(DecodeFault::Number)
     }
 
     fn previous(&mut self) -> Result<Position, DecodeFault> {

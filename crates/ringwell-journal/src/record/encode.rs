@@ -207,8 +207,17 @@ impl Head<'_> {
     /// Five bytes hold ten digits with room to spare: 2^40 is more than 10^12.
     #[inline(always)]
     fn number(&mut self, number: PromoNumber) -> &mut Self {
-        self.scratch.five_bytes(number.to_u64());
+        match number.to_nanp() {
+            Some(digits) => self.scratch.five_bytes(digits),
+            None => self.long_number(number),
+        }
         self
+    }
+
+    #[cold]
+    fn long_number(&mut self, number: PromoNumber) {
+        self.flags |= flag::LONG_NUMBER;
+        self.scratch.seven_bytes(number.to_code());
     }
 
     #[inline(always)]

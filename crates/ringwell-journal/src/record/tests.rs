@@ -4,7 +4,11 @@ use crate::place::{BODY_BYTES_MAX, position};
 use proptest::prelude::*;
 
 fn number() -> impl Strategy<Value = PromoNumber> {
-    (2_000_000_000_u64..=9_999_999_999).prop_map(|n| PromoNumber::from_u64(n).unwrap())
+    let world = (2_000_000_u64..=999_999_999_999_999).prop_filter_map("1", PromoNumber::from_e164);
+    prop_oneof![
+        (12_000_000_000_u64..=19_999_999_999).prop_map(|n| PromoNumber::from_e164(n).unwrap()),
+        world
+    ]
 }
 
 fn params() -> impl Strategy<Value = Vec<u8>> {
@@ -217,7 +221,7 @@ fn an_allocation_takes_about_twenty_bytes_before_its_parameters() {
         at: Millis(1_700_000_000_250),
         pool: PoolId(150),
         slot: 75_000,
-        number: PromoNumber::from_u64(8_005_550_142).unwrap(),
+        number: PromoNumber::from_e164(18_005_550_142).unwrap(),
         lockout: Millis(3_600_000),
         previous: position(9_000, 20_000),
         visitor: None,
@@ -303,7 +307,7 @@ fn a_number_of_more_than_64_bits_is_refused() {
 
 /// Appends a release that names `previous` as the record before it, to group 7 from 100 ms on.
 fn write_release(at: u64, previous: Position) {
-    let number = PromoNumber::from_u64(2_000_000_000).unwrap();
+    let number = PromoNumber::from_e164(12_000_000_000).unwrap();
     let (at, until) = (Millis(at), Millis(at));
     let release = Record::Release { at, number, slot: 0, until, previous, restored: None };
     release.encode(7, Millis(100), &mut Body::default());
@@ -337,7 +341,7 @@ fn a_record_that_follows_one_of_group_0_is_not_written() {
 fn carry(params: [&[u8]; 2]) -> Record<'_> {
     Record::Carry {
         at: Millis(100),
-        number: PromoNumber::from_u64(2_000_000_000).unwrap(),
+        number: PromoNumber::from_e164(12_000_000_000).unwrap(),
         slot: 0,
         pool: PoolId(1),
         allocated_at: Millis(100),

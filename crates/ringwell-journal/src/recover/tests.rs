@@ -90,7 +90,7 @@ impl Author {
 fn carry(at: u64, params: &[u8]) -> Record<'_> {
     Record::Carry {
         at: Millis(at),
-        number: PromoNumber::from_u64(2_000_000_000 + at).unwrap(),
+        number: PromoNumber::from_e164(12_000_000_000 + at).unwrap(),
         slot: 7,
         clocks: None,
         pool: ringwell_core::PoolId(150),

@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 use ringwell_core::Millis;
 
 use super::{
-    AnswerEntry, CHUNK_BYTES_MAX, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry, MAGIC,
-    NumberEntry, PLAIN_HEADER_BYTES, PoollessAnswer, SNAPSHOT_VERSION, Snapshot, SnapshotHeader,
-    ToldEntry, kind,
+    AnswerEntry, CHUNK_BYTES_MAX, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry,
+    LONG_NUMBER_BYTES, MAGIC, NUMBER_BYTES, NumberEntry, PLAIN_HEADER_BYTES, PoollessAnswer,
+    SNAPSHOT_VERSION, Snapshot, SnapshotHeader, ToldEntry, kind,
 };
 use crate::bytes::Cursor;
 use crate::clocks::Clocks;
@@ -164,6 +164,9 @@ where
             kind::ANSWERS_OF_POOLS => {
                 Entries::new(&self.payload, chunk.entries).map(Chunk::Answers)
             }
+            kind::LONG_NUMBERS => Entries::long(&self.payload, chunk.entries).map(Chunk::Numbers),
+            kind::LONG_ANSWERS => Entries::long(&self.payload, chunk.entries).map(Chunk::Answers),
+            kind::LONG_TOLD => Entries::long(&self.payload, chunk.entries).map(Chunk::Told),
             kind::HOLDS => Entries::new(&self.payload, chunk.entries).map(Chunk::Holds),
             kind::TOLD => Entries::new(&self.payload, chunk.entries).map(Chunk::Told),
             _ => None,
@@ -210,6 +213,11 @@ impl<'a, E: Entry> Entries<'a, E> {
     /// `None` if `bytes` is not `count` valid entries.
     fn new(bytes: &'a [u8], count: u32) -> Option<Self> {
         Self::of_width(bytes, count, E::BYTES)
+    }
+
+    /// As [`Self::new`], of entries with room for longer numbers.
+    fn long(bytes: &'a [u8], count: u32) -> Option<Self> {
+        Self::of_width(bytes, count, E::BYTES - NUMBER_BYTES + LONG_NUMBER_BYTES)
     }
 
     /// As [`Self::new`], of entries that an older version wrote with another width.

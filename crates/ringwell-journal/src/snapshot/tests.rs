@@ -25,7 +25,16 @@ struct Contents {
 }
 
 fn number(n: u64) -> PromoNumber {
-    PromoNumber::from_u64(2_000_000_000 + n).unwrap()
+    // Every third thousand is of Germany, every sixth of a country with long numbers.
+    let world = [
+        12_000_000_000,
+        12_000_000_000,
+        493_000_000_000,
+        12_000_000_000,
+        12_000_000_000,
+        999_000_000_000_000,
+    ];
+    PromoNumber::from_e164(world[usize::try_from(n / 1000 % 6).unwrap()] + n).unwrap()
 }
 
 fn contents(count: u64) -> Contents {

@@ -3,8 +3,9 @@
 use crate::clocks::CLOCKS_BYTES;
 
 use super::{
-    AnswerEntry, CHUNK_BYTES, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry, MAGIC,
-    NumberEntry, PoollessAnswer, SNAPSHOT_VERSION, SnapshotHeader, ToldEntry, kind,
+    AnswerEntry, CHUNK_BYTES, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry,
+    LONG_NUMBER_BYTES, MAGIC, NUMBER_BYTES, NumberEntry, PoollessAnswer, SNAPSHOT_VERSION,
+    SnapshotHeader, ToldEntry, kind,
 };
 
 /// Writes one snapshot. The bytes gather until they are taken.
@@ -42,7 +43,7 @@ impl SnapshotWriter {
 
     /// Adds the answer of a row.
     pub fn answer(&mut self, entry: &AnswerEntry) {
-        if entry.pool.0 == 0 {
+        if entry.pool.0 == 0 && !is_long(entry) && self.open_kind != kind::LONG_ANSWERS {
             self.entry(&PoollessAnswer(*entry));
         } else {
             self.entry(entry);
@@ -90,11 +91,15 @@ impl SnapshotWriter {
     }
 
     fn entry<E: Entry>(&mut self, entry: &E) {
-        if self.open_kind != E::KIND {
+        // Once a chunk has room for longer numbers, the others go there too: as numbers of several
+        // countries alternate, each would have a chunk of its own.
+        let is_long = is_long(entry) || self.open_kind == E::LONG_KIND;
+        let kind = if is_long { E::LONG_KIND } else { E::KIND };
+        if self.open_kind != kind {
             self.close_chunk();
-            self.open_kind = E::KIND;
+            self.open_kind = kind;
         }
-        entry.encode(&mut self.open);
+        entry.encode(if is_long { LONG_NUMBER_BYTES } else { NUMBER_BYTES }, &mut self.open);
         self.open_entries += 1;
         self.entries += 1;
         if self.open.len() >= CHUNK_BYTES {
@@ -124,6 +129,10 @@ impl SnapshotWriter {
         self.hasher.update(bytes);
         self.ready.extend_from_slice(bytes);
     }
+}
+
+fn is_long(entry: &impl Entry) -> bool {
+    entry.number().is_some_and(|number| number.to_nanp().is_none())
 }
 
 fn encode_header(header: &SnapshotHeader) -> [u8; HEADER_BYTES] {

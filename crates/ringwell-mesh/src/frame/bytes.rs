@@ -9,11 +9,18 @@ use ringwell_core::PromoNumber;
 
 use super::{FrameError, VERSION};
 
-/// A promo number: its ten digits as one integer, lowest byte first.
+/// A promo number: its code, lowest byte first.
 pub(super) const NUMBER_BYTES: usize = 5;
+/// The same from version 2 on.
+const LONG_NUMBER_BYTES: usize = 7;
 
-pub(super) fn put_start(out: &mut Vec<u8>, kind: u8) {
-    out.extend_from_slice(&[VERSION, kind]);
+/// The version that can say all of `numbers`.
+pub(super) fn version_for(numbers: impl IntoIterator<Item = PromoNumber>) -> u8 {
+    if numbers.into_iter().any(|number| number.to_nanp().is_none()) { VERSION } else { 1 }
+}
+
+pub(super) fn put_start(out: &mut Vec<u8>, version: u8, kind: u8) {
+    out.extend_from_slice(&[version, kind]);
 }
 
 pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -24,8 +31,9 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push((value & 0x7F) as u8);
 }
 
-pub(super) fn put_number(out: &mut Vec<u8>, number: PromoNumber) {
-    out.extend_from_slice(&number.to_u64().to_le_bytes()[..NUMBER_BYTES]);
+pub(super) fn put_number(out: &mut Vec<u8>, version: u8, number: PromoNumber) {
+    let bytes = if version == 1 { NUMBER_BYTES } else { LONG_NUMBER_BYTES };
+    out.extend_from_slice(&number.to_code().to_le_bytes()[..bytes]);
 }
 
 /// Reads on through a frame. After an error nothing more is to be read.
@@ -33,23 +41,27 @@ pub(super) fn put_number(out: &mut Vec<u8>, number: PromoNumber) {
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     rest: &'a [u8],
+    version: u8,
+    /// A number that version 1 cannot say was read.
+    has_long_number: bool,
 }
 
 impl<'a> Reader<'a> {
     /// Checks version and kind.
     pub(super) fn open(bytes: &'a [u8], wanted: u8) -> Result<Self, FrameError> {
-        let mut frame = Self { bytes, rest: bytes };
-        let version = frame.byte("version")?;
-        if version != VERSION {
-            return Err(FrameError::Version { found: version });
+        let mut frame = Self { bytes, rest: bytes, version: 0, has_long_number: false };
+        frame.version = frame.byte("version")?;
+        if !(1..=VERSION).contains(&frame.version) {
+            return Err(FrameError::Version { found: frame.version });
         }
         let found = frame.byte("kind")?;
         if found == wanted { Ok(frame) } else { Err(FrameError::Kind { found, wanted }) }
     }
 
-    /// Checks that everything was read.
+    /// Checks that everything was read, and that the version before could not have said it.
     pub(super) fn close(self) -> Result<(), FrameError> {
         match self.rest.len() {
+            0 if self.version > 1 && !self.has_long_number => Err(self.out_of_range("version")),
             0 => Ok(()),
             bytes => Err(FrameError::LeftOver { bytes }),
         }
@@ -87,9 +99,16 @@ impl<'a> Reader<'a> {
 
     pub(super) fn number(&mut self) -> Result<PromoNumber, FrameError> {
         let mut wide = [0; 8];
-        wide[..NUMBER_BYTES].copy_from_slice(&self.array::<NUMBER_BYTES>("promo number")?);
-        PromoNumber::from_u64(u64::from_le_bytes(wide))
-            .ok_or_else(|| self.out_of_range("promo number"))
+        if self.version == 1 {
+            wide[..NUMBER_BYTES].copy_from_slice(&self.array::<NUMBER_BYTES>("promo number")?);
+        } else {
+            let code = self.array::<LONG_NUMBER_BYTES>("promo number")?;
+            wide[..LONG_NUMBER_BYTES].copy_from_slice(&code);
+        }
+        let number = PromoNumber::from_code(u64::from_le_bytes(wide))
+            .ok_or_else(|| self.out_of_range("promo number"))?;
+        self.has_long_number |= number.to_nanp().is_none();
+        Ok(number)
     }
 
     /// The next `len` bytes: where in the frame they lie.

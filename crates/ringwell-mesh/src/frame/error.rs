@@ -8,8 +8,8 @@ use super::VERSION;
 pub enum FrameError {
     /// Another release wrote it. Nothing after the first byte was looked at.
     #[error(
-        "frame of link version {found}, but this release speaks version {VERSION} only: upgrade the \
-         older of the two nodes"
+        "frame of link version {found}, but this release speaks versions 1 to {VERSION}: upgrade \
+         the older of the two nodes"
     )]
     Version {
         /// What the frame says.

@@ -9,7 +9,7 @@ const SHARD_AND_TIME: (u16, Millis) = (3, Millis(1_795_000_000_000));
 type OwnedRow = (PoolId, u16, [Vec<u8>; 2], Option<VisitorId>);
 
 fn number(value: u64) -> PromoNumber {
-    PromoNumber::from_u64(value).unwrap()
+    PromoNumber::from_e164(value).unwrap()
 }
 
 fn an_ask() -> Ask {
@@ -28,8 +28,8 @@ fn two_rows() -> Vec<OwnedRow> {
 fn an_answer() -> Answer {
     let at = SHARD_AND_TIME.1;
     let rows = vec![
-        RowAnswer::Allocated { number: number(8_885_550_142) },
-        RowAnswer::Kept { number: number(2_000_000_000) },
+        RowAnswer::Allocated { number: number(18_885_550_142) },
+        RowAnswer::Kept { number: number(12_000_000_000) },
         RowAnswer::Exhausted { until: at + Millis(30_000) },
         RowAnswer::JournalFull,
         RowAnswer::JournalFailed,
@@ -42,7 +42,11 @@ fn an_answer() -> Answer {
 
 fn two_unanswered() -> Unanswered {
     let (shard, allocated_at) = SHARD_AND_TIME;
-    Unanswered { shard, allocated_at, numbers: vec![number(8_885_550_142), number(9_999_999_999)] }
+    Unanswered {
+        shard,
+        allocated_at,
+        numbers: vec![number(18_885_550_142), number(19_999_999_999)],
+    }
 }
 
 fn ask_bytes(ask: &Ask, rows: &[OwnedRow]) -> Vec<u8> {
@@ -102,7 +106,8 @@ fn golden(text: &str) -> Vec<u8> {
 }
 
 fn numbers() -> impl Strategy<Value = PromoNumber> {
-    (2_000_000_000_u64..=9_999_999_999).prop_map(number)
+    let world = (2_000_000_u64..=999_999_999_999_999).prop_filter_map("1", PromoNumber::from_e164);
+    prop_oneof![9 => (12_000_000_000_u64..=19_999_999_999).prop_map(number), 1 => world]
 }
 
 fn asks() -> impl Strategy<Value = Ask> {
@@ -217,10 +222,11 @@ proptest! {
         kind in kind::ASK..=kind::PING,
         rows in 0..4_usize,
         has_start in any::<bool>(),
+        version in 1..=VERSION,
         mut bytes in proptest::collection::vec(prop_oneof![any::<u8>(), 0..4_u8], 0..200),
     ) {
         if has_start {
-            bytes.splice(0..0, [VERSION, kind]);
+            bytes.splice(0..0, [version, kind]);
         }
         if let Ok(again) = written_again(kind, &bytes, rows) {
             prop_assert_eq!(again, bytes);
@@ -252,9 +258,39 @@ fn the_bytes_of_version_1_do_not_change() {
     assert_eq!(read_ping(&ping), Ok(513));
 }
 
+/// One with a number of another country beside one of country code 1.
+fn answer_of_the_world() -> Answer {
+    let mut answer = an_answer();
+    answer.rows[0] = RowAnswer::Allocated { number: number(493_012_345_678) };
+    answer
+}
+
+#[test]
+fn the_bytes_of_version_2_do_not_change() {
+    let answer = golden(include_str!("../../../../fixtures/link/v2/answer.hex"));
+    assert_eq!(answer_bytes(&answer_of_the_world()), answer);
+    assert_eq!(read_answer(&answer, 8), Ok(answer_of_the_world()));
+
+    let numbers = vec![number(493_012_345_678), number(19_999_999_999)];
+    let of_the_world = Unanswered { numbers, ..two_unanswered() };
+    let unanswered = golden(include_str!("../../../../fixtures/link/v2/unanswered.hex"));
+    assert_eq!(unanswered_bytes(&of_the_world), unanswered);
+    assert_eq!(read_unanswered(&unanswered, &Limits::default()), Ok(of_the_world));
+}
+
+#[test]
+fn a_frame_that_version_1_can_say_is_refused_in_version_2() {
+    let mut frame = vec![VERSION, kind::ANSWER, 100, 1, 1, outcome::KEPT];
+    frame.extend_from_slice(&8_885_550_142_u64.to_le_bytes()[..7]);
+    for bytes in [&frame[..], &[VERSION, kind::PING, 3]] {
+        let read = written_again(bytes[1], bytes, 1);
+        assert!(matches!(read, Err(FrameError::OutOfRange { field: "version", .. })), "{read:?}");
+    }
+}
+
 #[test]
 fn another_version_is_named_before_anything_else_is_looked_at() {
-    for found in [0, 2, 255] {
+    for found in [0, VERSION + 1, 255] {
         for rest in [&[][..], &[kind::ASK], &[99, 1, 2, 3]] {
             let bytes = [&[found], rest].concat();
             for kind in kind::ASK..=kind::PING {
@@ -272,7 +308,7 @@ fn a_frame_is_not_taken_for_one_of_another_kind() {
         answer_bytes(&an_answer()),
         unanswered_bytes(&two_unanswered()),
         ping_bytes(3),
-        vec![VERSION, 5],
+        vec![1, 5],
     ];
     for (found, bytes) in (kind::ASK..).zip(&frames) {
         for wanted in kind::ASK..=kind::PING {
@@ -297,7 +333,7 @@ fn as_many_rows_are_taken_as_the_limit_says_and_not_one_more() {
 
     let mut unanswered = two_unanswered();
     assert!(read_unanswered(&unanswered_bytes(&unanswered), &limits).is_ok());
-    unanswered.numbers.push(number(3_000_000_000));
+    unanswered.numbers.push(number(13_000_000_000));
     let read = read_unanswered(&unanswered_bytes(&unanswered), &limits);
     assert_eq!(read, Err(FrameError::TooManyRows { rows: 3, rows_max: 2 }));
 }
@@ -318,7 +354,7 @@ fn parameters_count_with_what_joins_them() {
 
 #[test]
 fn lengths_whose_sum_has_no_room_in_64_bits_are_too_long() {
-    let mut frame = vec![VERSION, kind::ASK, 0, 3, 100, 1, 1, 0, 7, 5];
+    let mut frame = vec![1, kind::ASK, 0, 3, 100, 1, 1, 0, 7, 5];
     put_varint(&mut frame, u64::MAX);
     put_varint(&mut frame, 5);
     let Limits { params_bytes_max: bytes_max, .. } = Limits::default();
@@ -332,24 +368,24 @@ fn no_room_is_made_for_rows_that_the_frame_cannot_hold() {
     let limits = Limits { rows_max: usize::MAX, params_bytes_max: usize::MAX };
     let is_cut_short = |error| matches!(error, FrameError::CutShort { .. });
     for count in [1_u64 << 40, u64::MAX >> 4, u64::MAX] {
-        let mut frame = vec![VERSION, kind::ASK, 0, 3, 100, 1];
+        let mut frame = vec![1, kind::ASK, 0, 3, 100, 1];
         put_varint(&mut frame, count);
         frame.extend_from_slice(&[0; 100]);
         assert!(is_cut_short(read_ask(&frame, &limits).unwrap_err()));
 
-        let mut frame = vec![VERSION, kind::UNANSWERED, 3, 100];
+        let mut frame = vec![1, kind::UNANSWERED, 3, 100];
         put_varint(&mut frame, count);
         frame.extend_from_slice(&[0; 100]);
         assert!(is_cut_short(read_unanswered(&frame, &limits).unwrap_err()));
 
-        let mut frame = vec![VERSION, kind::ANSWER, 100, 1];
+        let mut frame = vec![1, kind::ANSWER, 100, 1];
         put_varint(&mut frame, count);
         let wanted = usize::try_from(count).unwrap();
         frame.extend_from_slice(&[outcome::LATE; 100]);
         assert!(is_cut_short(read_answer(&frame, wanted).unwrap_err()));
 
         // The same for a length.
-        let mut frame = vec![VERSION, kind::ASK, 0, 3, 100, 1, 1, 0, 7, 0];
+        let mut frame = vec![1, kind::ASK, 0, 3, 100, 1, 1, 0, 7, 0];
         put_varint(&mut frame, count);
         put_varint(&mut frame, count);
         assert!(is_cut_short(read_ask(&frame, &limits).unwrap_err()));
@@ -382,8 +418,8 @@ fn values_outside_of_their_range_are_refused() {
         };
         assert_eq!((found, at), (field, offset), "{bytes:?}");
     };
-    let ask = |rest: &[u8]| [&[VERSION, kind::ASK], rest].concat();
-    let answer = |row: &[u8]| [&[VERSION, kind::ANSWER, 100, 1, 1], row].concat();
+    let ask = |rest: &[u8]| [&[1, kind::ASK], rest].concat();
+    let answer = |row: &[u8]| [&[1, kind::ANSWER, 100, 1, 1], row].concat();
     // Flags that this version does not have.
     check(&ask(&[2]), "flags", 3);
     check(&ask(&[0, 3, 100, 1, 1, 0x80, 7, 0, 0, 0]), "flags of a row", 8);
@@ -401,6 +437,12 @@ fn values_outside_of_their_range_are_refused() {
     check(&answer(&one_below), "promo number", 11);
     let one_above = [&[outcome::KEPT][..], &10_000_000_000_u64.to_le_bytes()[..5]].concat();
     check(&answer(&one_above), "promo number", 11);
+    // In version 2 the code of a number of country code 1 that has a shorter one, and 16 digits.
+    let long = |code: u64| {
+        [&[2, kind::ANSWER, 100, 1, 1, outcome::KEPT][..], &code.to_le_bytes()[..7]].concat()
+    };
+    check(&long(1_000_018_885_550_142), "promo number", 13);
+    check(&long(2_000_000_000_000_000), "promo number", 13);
     // Answers that this version does not have.
     check(&answer(&[0]), "answer of a row", 6);
     check(&answer(&[outcome::MOVED + 1]), "answer of a row", 6);
@@ -423,7 +465,7 @@ fn the_longest_frames_fit_into_the_longest_bodies() {
     assert!(ask_of(&bytes, &limits).is_ok());
     assert!(bytes.len() <= limits.frame_bytes_max());
 
-    let numbers = vec![number(9_999_999_999); 3];
+    let numbers = vec![number(19_999_999_999); 3];
     let unanswered = Unanswered { shard: u16::MAX, allocated_at: Millis(u64::MAX), numbers };
     assert!(unanswered_bytes(&unanswered).len() <= limits.frame_bytes_max());
 
@@ -442,12 +484,12 @@ fn frames_are_appended_to_what_is_there() {
 
 #[test]
 fn errors_say_what_an_operator_can_act_on() {
-    let text = FrameError::Version { found: 2 }.to_string();
+    let text = FrameError::Version { found: 3 }.to_string();
     assert_eq!(
         text,
-        "frame of link version 2, but this release speaks version 1 only: upgrade the older of the \
+        "frame of link version 3, but this release speaks versions 1 to 2: upgrade the older of the \
          two nodes"
     );
-    let text = read_ping(&[VERSION, kind::PING]).unwrap_err().to_string();
+    let text = read_ping(&[1, kind::PING]).unwrap_err().to_string();
     assert_eq!(text, "frame is cut short: it ends after 2 bytes, within or before: shard");
 }

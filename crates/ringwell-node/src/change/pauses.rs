@@ -132,11 +132,11 @@ fn a_pool_of_as_many_numbers_as_can_be_does_not_either() {
     let mut there = demo_pools(1_000, 10, Millis(60_000)).unwrap();
     let new = there.split_off(there.len() - CHANGES);
     let largest = |(first, pool): (u64, RingPool)| {
-        let numbers = NumberRange::new(PromoNumber::from_u64(first).unwrap(), LARGEST).unwrap();
+        let numbers = NumberRange::new(PromoNumber::from_e164(first).unwrap(), LARGEST).unwrap();
         let numbers = vec![numbers];
         RingPool::new(PoolFields { numbers, ..pool.fields().clone() }).unwrap()
     };
-    let firsts = (4_000_000_000..).step_by(LARGEST as usize);
+    let firsts = (14_000_000_000..).step_by(LARGEST as usize);
     check(&there, firsts.zip(new).map(largest).collect());
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 
 fn ranges(text: &str) -> Vec<NumberRange> {
-    let number = |text: &str| PromoNumber::from_u64(8_885_550_000 + text.parse::<u64>().unwrap());
+    let number = |text: &str| PromoNumber::from_e164(18_885_550_000 + text.parse::<u64>().unwrap());
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let count = last.parse::<u32>().unwrap() - first.parse::<u32>().unwrap() + 1;

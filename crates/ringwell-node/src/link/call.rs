@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hdrhistogram::Histogram;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use ringwell_directory::Listen;
@@ -37,6 +37,9 @@ const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
 /// What the frames of the link protocol call themselves.
 pub(super) const FRAME: HeaderValue = HeaderValue::from_static("application/vnd.ringwell.link");
+
+/// The highest version of frames that the caller reads; without it, version 1.
+pub(super) const SPEAKS: HeaderName = HeaderName::from_static("ringwell-link");
 
 type Connection = SendRequest<Full<Bytes>>;
 
@@ -135,6 +138,7 @@ impl Calls {
         headers.insert(HOST, HeaderValue::from_static("ringwell"));
         headers.insert(AUTHORIZATION, self.authorization.clone());
         headers.insert(CONTENT_TYPE, if path.is_frame() { FRAME } else { JSON });
+        headers.insert(SPEAKS, HeaderValue::from(u16::from(frame::VERSION)));
         request
     }
 

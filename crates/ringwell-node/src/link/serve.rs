@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, UPGRADE};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
+use ringwell_core::Millis;
 use ringwell_directory::Entry;
 use ringwell_engine::{Outcome, Refusal};
-use ringwell_mesh::frame::{self, FrameError};
+use ringwell_mesh::frame::{self, FrameError, RowAnswer};
 use ringwell_wire::Span;
 use tokio::sync::oneshot;
 
 use ringwell_driver::{Path, Platform};
 
-use super::call::FRAME;
+use super::call::{FRAME, SPEAKS};
 use super::translate::{self, AttributionJson, ReleaseJson};
 use crate::clock::coarse_time;
 use crate::handover;
@@ -69,7 +70,7 @@ pub(crate) async fn answer(
                 close(&mut response);
             }
             if status == StatusCode::UPGRADE_REQUIRED {
-                response.headers_mut().insert(UPGRADE, HeaderValue::from_static("ringwell-link/1"));
+                response.headers_mut().insert(UPGRADE, HeaderValue::from_static("ringwell-link/2"));
             }
             response
         }
@@ -109,7 +110,7 @@ async fn dispatch(
         return refused(StatusCode::NOT_FOUND, "there is nothing at this path of a link");
     };
     let answer = match path {
-        Path::Rows => rows(thread, body).await,
+        Path::Rows => rows(thread, body, speaks(&head.headers)).await,
         Path::Unanswered => unanswered(thread, &body),
         Path::Ping => ping(thread, &body).await,
         Path::Attribution => attribution(thread, &body).await,
@@ -128,8 +129,14 @@ fn is_of_the_cluster(node: &Node, presented: &[u8]) -> bool {
     membership.is_some_and(|membership| membership.cluster().secret_matches(presented))
 }
 
-/// Serves rows of a batch that another node took in.
-async fn rows(thread: &Rc<HttpShard>, body: Bytes) -> Result<Vec<u8>, Refused> {
+/// The highest version of frames that the caller reads.
+fn speaks(headers: &HeaderMap) -> u8 {
+    let version = headers.get(SPEAKS).and_then(|value| value.to_str().ok()?.parse().ok());
+    version.unwrap_or(1)
+}
+
+/// Serves rows of a batch that another node took in, which reads frames up to version `speaks`.
+async fn rows(thread: &Rc<HttpShard>, body: Bytes, speaks: u8) -> Result<Vec<u8>, Refused> {
     let limits = frame::Limits { rows_max: thread.node.config.limits.rows, ..Default::default() };
     let (ask, read) = frame::read_ask(&body, &limits).map_err(|error| malformed(&error))?;
     let deadline = thread.platform.moment() + Duration::from_millis(ask.remaining_ms.into());
@@ -150,7 +157,7 @@ async fn rows(thread: &Rc<HttpShard>, body: Bytes) -> Result<Vec<u8>, Refused> {
     let (reply, answer) = oneshot::channel();
     let rows = PeerRows { text: body, rows: own, retry: ask.retry, deadline, reply };
     let mut missing = Refusal::Late;
-    let mut at = ringwell_core::Millis::ZERO;
+    let mut at = Millis::ZERO;
     if !places.is_empty() {
         if !thread.peers.send(ask.shard, Message::Rows(rows)) {
             missing = Refusal::Busy;
@@ -164,10 +171,31 @@ async fn rows(thread: &Rc<HttpShard>, body: Bytes) -> Result<Vec<u8>, Refused> {
         }
     }
     let map_version = translate::map_version(&thread.node);
-    let rows = outcomes.iter().map(translate::row_answer).collect();
+    let mut rows: Vec<_> = outcomes.iter().map(translate::row_answer).collect();
+    if speaks < frame::VERSION {
+        take_back(thread, ask.shard, at, &mut rows);
+    }
     let mut out = Vec::new();
     frame::write_answer(&mut out, &frame::Answer { at, map_version, rows });
     Ok(out)
+}
+
+/// Releases numbers that a frame of version 1 has no room for; their rows were busy.
+fn take_back(thread: &HttpShard, shard: u16, at: Millis, rows: &mut [RowAnswer]) {
+    let mut unseen = Vec::new();
+    for row in rows {
+        let Some(number) = row.number().filter(|number| number.to_nanp().is_none()) else {
+            continue;
+        };
+        if matches!(row, RowAnswer::Allocated { .. }) {
+            unseen.push(Unanswered { number, allocated_at: at });
+        }
+        *row = RowAnswer::Busy;
+    }
+    if !unseen.is_empty() {
+        // If the queue is full, their lockouts end by themselves.
+        let _ = thread.peers.send(shard, Message::Unanswered(unseen));
+    }
 }
 
 /// Releases numbers that no client has seen.

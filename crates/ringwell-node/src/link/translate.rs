@@ -89,14 +89,14 @@ impl AttributionJson {
             Moment::Wall(at) => (at, false),
             Moment::Shard(at) => (at, true),
         };
-        Self { shard, number: number.to_u64(), at, is_shard_time }
+        Self { shard, number: number.to_code(), at, is_shard_time }
     }
 
     /// `None` if the number is none.
     pub(super) fn wanted(&self) -> Option<(PromoNumber, Moment)> {
         let at = Millis(self.at);
         let at = if self.is_shard_time { Moment::Shard(at) } else { Moment::Wall(at) };
-        Some((PromoNumber::from_u64(self.number)?, at))
+        Some((PromoNumber::from_code(self.number)?, at))
     }
 }
 
@@ -111,12 +111,12 @@ pub(super) struct ReleaseJson {
 
 impl ReleaseJson {
     pub(super) fn new(shard: u16, number: PromoNumber, allocated_at: Option<Millis>) -> Self {
-        Self { shard, number: number.to_u64(), allocated_at: allocated_at.map(|at| at.0) }
+        Self { shard, number: number.to_code(), allocated_at: allocated_at.map(|at| at.0) }
     }
 
     /// `None` if the number is none.
     pub(super) fn wanted(&self) -> Option<(PromoNumber, Option<Millis>)> {
-        Some((PromoNumber::from_u64(self.number)?, self.allocated_at.map(Millis)))
+        Some((PromoNumber::from_code(self.number)?, self.allocated_at.map(Millis)))
     }
 }
 

@@ -248,7 +248,7 @@ fn read(
         if !overflow {
             given.until = Some((Millis(now().0.saturating_add(lifetime)), lifetime / 1000));
         }
-        given.swaps.push(SwapJson::new(&swap.number, &number.to_string()));
+        given.swaps.push(SwapJson::new(&swap.number, number));
     }
     Some(given)
 }

@@ -117,17 +117,17 @@ mod tests {
     use super::*;
 
     fn held(number: u64) -> Held {
-        (PromoNumber::from_u64(number).unwrap(), Millis(1))
+        (PromoNumber::from_e164(number).unwrap(), Millis(1))
     }
 
     #[test]
     fn a_number_without_a_sign_of_life_ends_after_a_minute_and_a_kept_one_does_not() {
         let (mut leases, now) = (Leases::default(), Instant::now());
-        leases.wait(now, Visitor([1; 16]), vec![held(8_885_550_100)]);
-        leases.wait(now, Visitor([2; 16]), vec![held(8_885_550_101)]);
+        leases.wait(now, Visitor([1; 16]), vec![held(18_885_550_100)]);
+        leases.wait(now, Visitor([2; 16]), vec![held(18_885_550_101)]);
         leases.keep(Visitor([1; 16]));
         assert!(leases.ended(now + Duration::from_secs(59)).is_empty());
-        assert_eq!(leases.ended(now + PROVISIONAL), [held(8_885_550_101)]);
+        assert_eq!(leases.ended(now + PROVISIONAL), [held(18_885_550_101)]);
         assert!(leases.ended(now + 2 * PROVISIONAL).is_empty());
         assert_eq!((leases.waiting(), leases.ends.len()), (0, 0));
     }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use ringwell_core::PromoNumber;
+use ringwell_wire::national::{country_code, national};
 use serde::{Deserialize, Serialize};
 
 /// The longest body, in bytes.
@@ -46,18 +48,23 @@ pub(super) struct SwapJson {
     pub(super) from: String,
     pub(super) to: String,
     pub(super) formatted: String,
-    /// The digits of the country code.
-    pub(super) cc: &'static str,
+    /// The digits of the country code of `from`.
+    pub(super) cc: String,
 }
 
 impl SwapJson {
-    /// `from` is `+1` and ten digits, `to` the ten digits of a promo number.
-    pub(super) fn new(from: &str, to: &str) -> Self {
-        let formatted = match (to.get(..3), to.get(3..6), to.get(6..)) {
-            (Some(area), Some(office), Some(line)) => format!("({area}) {office}-{line}"),
-            _ => to.to_owned(),
+    /// `from` is a number with `+` and country code.
+    pub(super) fn new(from: &str, to: PromoNumber) -> Self {
+        let formatted = match to.to_nanp() {
+            Some(digits) => {
+                let (area, line) = (digits / 10_000_000, digits % 10_000);
+                format!("({area}) {:03}-{line:04}", digits / 10_000 % 1_000)
+            }
+            None => national(to),
         };
-        Self { from: from.to_owned(), to: format!("+1{to}"), formatted, cc: "1" }
+        let cc = PromoNumber::parse(from).ok().and_then(country_code).map(|code| code.to_string());
+        let to = format!("+{}", to.to_e164());
+        Self { from: from.to_owned(), to, formatted, cc: cc.unwrap_or_default() }
     }
 }
 

@@ -2,6 +2,37 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Of country code 1, and of all others.
+fn numbers() -> impl Strategy<Value = PromoNumber> {
+    let all = prop_oneof![12_000_000_000..20_000_000_000_u64, 2_000_000..1_000_000_000_000_000_u64];
+    all.prop_filter_map("begins with 1", PromoNumber::from_e164)
+}
+
+#[test]
+fn a_number_of_another_country_is_e164_in_all_places() {
+    let number = PromoNumber::parse("+493012345678").unwrap();
+    let tracking = Tracking { base: "http://t.example/c", destination: "http://l.example" };
+    let url = "http://t.example/c?us=http%3A%2F%2Fl.example%3Fsid%3D%252B493012345678%26PPCPN%3D\
+               %252B493012345678";
+    assert_eq!(tracking.url(number), url);
+    let mut out = Vec::new();
+    let mut response = BulkResponse::new(&mut out, b"\"a\"");
+    response.number(Some(Span::new(0, 3)), number);
+    response.row(None, &Answer::Number { number, overflow: true, tracking: Some(tracking) });
+    response.finish();
+    let row = |id: &str, url: &str, end: &str| {
+        format!(
+            "{{{id}\"promo_number_formatted\":\"030 12345678\",\"promo_number\":\"+493012345678\",\
+             \"tracking_url\":\"{url}\"{end}}}"
+        )
+    };
+    let wanted = [row("\"request_id\":\"a\",", "", ""), row("", url, ",\"overflow\":true")];
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        format!("{{\"responses\":[{}]}}", wanted.join(","))
+    );
+}
+
 #[track_caller]
 fn check_landing(destination: &str, landing: &str) {
     let number = PromoNumber::parse("8885550142").unwrap();
@@ -36,8 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn every_answer_is_json(key in any::<Vec<u8>>(), base in any::<String>(), number in 2_000_000_000..9_999_999_999_u64) {
-        let number = PromoNumber::from_u64(number).unwrap();
+    fn every_answer_is_json(key in any::<Vec<u8>>(), base in any::<String>(), number in numbers()) {
         let mut out = Vec::new();
         let mut response = BulkResponse::new(&mut out, &key);
         let tracking = Some(Tracking { base: &base, destination: &base });
@@ -46,7 +76,11 @@ proptest! {
         response.row(None, &Answer::Error(error));
         response.finish();
         let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
-        prop_assert_eq!(&json["responses"][0]["promo_number"], &number.to_string());
+        let row = &json["responses"][0];
+        let text = row["promo_number"].as_str().unwrap();
+        prop_assert_eq!(PromoNumber::parse(text), Ok(number));
+        prop_assert_eq!(text.len() == 10, number.to_nanp().is_some());
+        prop_assert_eq!(&row["promo_number_formatted"], &crate::national::national(number));
         prop_assert_eq!(&json["responses"][1]["error_class"], "InvalidKey");
     }
 }
@@ -54,8 +88,7 @@ proptest! {
 #[test]
 fn all_numbers_are_written_with_their_ten_digits() {
     let step = 1_234_567;
-    let numbers = (0..10_000_000_000_u64).step_by(step).chain(9_999_999_000..10_000_000_000);
-    for number in numbers.filter_map(PromoNumber::from_u64) {
-        assert_eq!(super::digits(number), format!("{:010}", number.to_u64()).as_bytes());
+    for number in (0..10_000_000_000_u64).step_by(step).chain(9_999_999_000..10_000_000_000) {
+        assert_eq!(ten_digits(number), format!("{number:010}").as_bytes());
     }
 }

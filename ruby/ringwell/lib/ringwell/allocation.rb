@@ -3,7 +3,7 @@
 module Ringwell
   # A promo number that was handed out, or the overflow number in its place.
   class Allocation < Value
-    value_fields :pool, :number, :reason, :request_id, :tracking_url
+    value_fields :pool, :number, :reason, :request_id, :tracking_url, :national
 
     # How a row came to its number. Why a server gave the overflow number is not in the API: its
     # own metrics say so.
@@ -20,32 +20,40 @@ module Ringwell
       # The answer to a request, quicker than by keywords.
       #
       # @param request [Request]
-      # @param number [String] ten digits, frozen
+      # @param number [String] ten digits, or E.164 with its `+`, frozen
       # @param reason [Symbol] one of {REASONS}
       # @param tracking_url [String, nil] frozen
+      # @param national [String, nil] as people of its country write it, frozen; of country code 1, nil
       # @return [Allocation]
-      def row(request, number, reason, tracking_url = nil)
-        allocate.fill(request.pool, number, reason, request.request_id, tracking_url || "")
+      def row(request, number, reason, tracking_url = nil, national = nil)
+        allocate.fill(request.pool, number, reason, request.request_id, tracking_url || "", national)
       end
     end
 
     # @param pool [String] the ring pool's id
-    # @param number [String] ten digits, e.g. "8885550142"
+    # @param number [String] ten digits, e.g. "8885550142"; E.164 where the country code is not 1, e.g.
+    #   "+493012345678"
+    # @param national [String, nil] such a number as people of its country write it
     # @param reason [Symbol] one of {REASONS}
     # @raise [ArgumentError] names the field that is wrong
-    def initialize(pool:, number:, reason: :allocated, request_id: nil, tracking_url: "")
+    def initialize(pool:, number:, reason: :allocated, request_id: nil, tracking_url: "",
+                   national: nil)
       REASONS.key?(reason) or
         raise ArgumentError, "reason must be one of #{REASONS.keys}, got #{reason.inspect}"
       fill(Value.copy(pool), Value.copy(number), reason, Value.copy(request_id),
-        Value.copy(tracking_url))
+        Value.copy(tracking_url), Value.copy(national))
     end
 
     # Whether this is the number that all visitors share when no other can be had: calls to it
     # are not attributed to one of them.
     def overflow? = reason != :allocated
 
-    # @return [String] e.g. "888-555-0142"
-    def formatted = "#{number[0, 3]}-#{number[3, 3]}-#{number[6, 4]}"
+    # @return [String] e.g. "888-555-0142", or "030 12345678" in Germany
+    def formatted
+      return national || number if number.start_with?("+")
+
+      "#{number[0, 3]}-#{number[3, 3]}-#{number[6, 4]}"
+    end
     alias to_s formatted
 
     # The row as the API writes it.
@@ -63,14 +71,15 @@ module Ringwell
     # is frozen.
     #
     # @return [self]
-    def fill(pool, number, reason, request_id, tracking_url)
+    def fill(pool, number, reason, request_id, tracking_url, national = nil)
       Request::NUMBER.match?(number) or
-        raise ArgumentError, "number must be ten digits, got #{number.inspect}"
+        raise ArgumentError, "number must be ten digits, or + and a country code, got #{number.inspect}"
       @pool = pool
       @number = number
       @reason = reason
       @request_id = request_id
       @tracking_url = tracking_url
+      @national = national
       freeze
     end
   end

@@ -66,9 +66,13 @@ module Ringwell
         row = rows[index += 1]
         number = row["promo_number"]
         check_id(row, request)
-        next Allocation.row(request, number, :allocated, row["tracking_url"]) if number && !row["overflow"]
+        next yield(index, error(row)) unless number
 
-        yield index, number ? Allocation.row(request, number, :overflow, row["tracking_url"]) : error(row)
+        # Of country code 1 it follows from the number.
+        national = row["promo_number_formatted"] if number.start_with?("+")
+        reason = row["overflow"] ? :overflow : :allocated
+        allocation = Allocation.row(request, number, reason, row["tracking_url"], national)
+        row["overflow"] ? yield(index, allocation) : allocation
       end
     rescue JSON::ParserError, KeyError, TypeError, NoMethodError, ArgumentError => error
       raise ProtocolError, "the answer is not one to a batch: #{error.message}"

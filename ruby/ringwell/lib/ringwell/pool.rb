@@ -7,14 +7,14 @@ module Ringwell
 
     # @param id [String, Integer] the ring pool's id
     # @param key [String, nil] the ring pool's key
-    # @param overflow [String, nil] its overflow number, ten digits
+    # @param overflow [String, nil] its overflow number: ten digits, or E.164
     # @raise [ConfigError] names the field that is wrong
     def initialize(id:, key: nil, overflow: nil)
       @id = Value.copy(id.to_s)
       @key = Value.copy(key)
       @overflow = Value.copy(overflow&.to_s)
       overflow.nil? || Request::NUMBER.match?(@overflow) or
-        raise ConfigError, "overflow of pool #{id} must be ten digits, got #{overflow.inspect}"
+        raise ConfigError, "overflow of pool #{id} must be ten digits, or + and a country code, got #{overflow.inspect}"
       freeze
     end
   end

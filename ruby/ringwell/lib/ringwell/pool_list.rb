@@ -17,7 +17,7 @@ module Ringwell
     # Asks for page after page.
     #
     # @yieldparam id [Integer]
-    # @yieldparam overflow [String, nil] ten digits, if it has an overflow number
+    # @yieldparam overflow [String, nil] ten digits or E.164, if it has an overflow number
     # @raise [TransportError] there was no answer, or none that is such a list
     # @raise [ServerError] the token may not read, or the server keeps its pools in no database
     def each(&)

@@ -11,8 +11,9 @@ module Ringwell
 
     # The server says which ids there are; here they must only fit into a path.
     POOL = /\A[A-Za-z0-9._~-]+\z/
-    # A number that can be handed out: ten digits without country code, as the API writes it.
-    NUMBER = /\A[2-9]\d{9}\z/
+    # A number that can be handed out, as the API writes it: ten digits without country code if that is
+    # 1, else E.164 with its `+`.
+    NUMBER = /\A(?:[2-9]\d{9}|\+[2-9]\d{6,14})\z/
     # Names that the API reads itself: as parameters they would replace the key or the visitor.
     RESERVED = %w[ring_pool_key ringwell_visitor].freeze
     # What a server takes in one request.
@@ -87,7 +88,7 @@ module Ringwell
       @pool, @key, head = rows.head(pool, key)
       @json = +head
       overflow.nil? || NUMBER.match?(overflow) or
-        raise ArgumentError, "overflow must be ten digits, got #{overflow.inspect}"
+        raise ArgumentError, "overflow must be ten digits, or + and a country code, got #{overflow.inspect}"
       add_params(params, rows) if params
       @visitor = add_visitor(visitor) if visitor
       @overflow = copy(overflow) if overflow

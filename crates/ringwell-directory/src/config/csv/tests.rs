@@ -76,8 +76,8 @@ x,secret,1,1h,8885550100-
 pools.csv:2: id: must be a whole number; write e.g. 16
 pools.csv:2: ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
 pools.csv:2: lifetime_seconds: must be seconds with at most three decimals; write e.g. 1800
-pools.csv:2: numbers: a promo number has ten digits without punctuation, not 0 bytes; write e.g. 8885550100-8885550149;8885550200
-pools.csv:2: overflow_number: a promo number has ten digits without punctuation, not 1 bytes; write e.g. \"8885550142\"
+pools.csv:2: numbers: a promo number has ten digits without punctuation, not 0 bytes, or a + and its country code; write e.g. 8885550100-8885550149;8885550200
+pools.csv:2: overflow_number: a promo number has ten digits without punctuation, not 1 bytes, or a + and its country code; write e.g. \"8885550142\"
 pools.csv:3: lifetime_seconds: must be at least 1 ms and at most 400 days; write e.g. 1800
 pools.csv:4: lifetime_seconds: is missing
 pools.csv:4: numbers: is missing

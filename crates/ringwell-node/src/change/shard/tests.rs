@@ -31,7 +31,7 @@ fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
     let (mut engine, _) = restore.finish(Tip::FIRST.raise_epoch(), clock.now(), false);
     for number in 0..numbers {
         let slot = ringwell_core::Slot {
-            number: PromoNumber::from_u64(2_100_000_000 + number).unwrap(),
+            number: PromoNumber::from_e164(12_100_000_000 + number).unwrap(),
             allocated_at: Millis(1),
             locked_until: Millis(2),
             position: ringwell_core::Position::NONE,
@@ -72,7 +72,7 @@ fn turns(thread: &Rc<ShardThread>, step: Step) -> (Done, u64) {
 fn batches_have_their_turn_while_a_shard_tells_all_that_it_knows() {
     let (answers, numbers) = (50_000, 20_000);
     let thread = thread(answers, numbers);
-    let first = PromoNumber::from_u64(2_100_000_000).unwrap();
+    let first = PromoNumber::from_e164(12_100_000_000).unwrap();
     let range = NumberRange::new(first, 20_000).unwrap();
     let step = Step::TellAll { numbers: vec![range], buckets: vec![0] };
     let (Done::All(known, _), turns) = turns(&thread, step) else { panic!("another answer") };

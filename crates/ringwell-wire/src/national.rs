@@ -1,0 +1,109 @@
+//! Numbers of other countries than those of country code 1, as people there write them.
+//!
+//! By libphonenumber's data, which takes thousands of instructions a number. How a number is written
+//! does not depend on its last two digits, so each thread keeps the last texts by hundreds: a pool
+//! of 500 numbers needs five. Numbers of country code 1 never come here.
+//! Invariant: the same number gives the same text, whatever is kept.
+
+use std::cell::RefCell;
+
+use ringwell_core::PromoNumber;
+
+/// Hundreds of which a thread keeps the text: 64 KiB.
+const KEPT: usize = 1024;
+/// Longer texts are not kept: a national form has 15 digits, a trunk prefix and what divides them.
+const TEXT_BYTES_MAX: usize = 40;
+/// The digits that do not count.
+const FREE: u64 = 100;
+
+/// A text and the hundred that it is of; zero: of none.
+#[derive(Clone, Copy)]
+struct Kept {
+    hundred: u64,
+    len: u8,
+    text: [u8; TEXT_BYTES_MAX],
+    /// Where in the text the last two digits stand.
+    last: [u8; 2],
+}
+
+impl Kept {
+    const NONE: Self = Self { hundred: 0, len: 0, text: [0; TEXT_BYTES_MAX], last: [0; 2] };
+
+    /// `None` if `text` is too long, or has other digits than `number` at its end.
+    fn of(number: PromoNumber, text: &str) -> Option<Self> {
+        let mut kept = Self { hundred: number.to_e164() / FREE, ..Self::NONE };
+        kept.text.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        kept.len = u8::try_from(text.len()).ok()?;
+        let digits = text.bytes().enumerate().rev().filter(|(_, byte)| byte.is_ascii_digit());
+        let mut value = number.to_e164();
+        for (place, (at, byte)) in kept.last.iter_mut().zip(digits) {
+            if u64::from(byte - b'0') != value % 10 {
+                return None;
+            }
+            *place = u8::try_from(at).ok()?;
+            value /= 10;
+        }
+        Some(kept)
+    }
+}
+
+thread_local! {
+    static TEXTS: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The national form of `number`; with country code 1, `NNN-NNN-NNNN` as published.
+#[must_use]
+pub fn national(number: PromoNumber) -> String {
+    if number.to_nanp().is_some() {
+        return crate::response::formatted(number);
+    }
+    let mut out = Vec::new();
+    write(&mut out, number);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The country code of `number`, as far as libphonenumber's data knows it.
+#[must_use]
+pub fn country_code(number: PromoNumber) -> Option<u16> {
+    if number.to_nanp().is_some() {
+        return Some(1);
+    }
+    phonenumber::parse(None, number.to_string()).ok().map(|number| number.code().value())
+}
+
+/// Appends the national form of a number that has not country code 1.
+pub(crate) fn write(out: &mut Vec<u8>, number: PromoNumber) {
+    let hundred = number.to_e164() / FREE;
+    TEXTS.with_borrow_mut(|texts| {
+        if texts.is_empty() {
+            texts.resize(KEPT, Kept::NONE);
+        }
+        // Hundreds of one pool follow each other: each has a place of its own.
+        let place = &mut texts[usize::try_from(hundred % KEPT as u64).unwrap_or_default()];
+        if place.hundred != hundred {
+            let text = look_up(number);
+            match Kept::of(number, &text) {
+                Some(kept) => *place = kept,
+                None => return out.extend_from_slice(text.as_bytes()),
+            }
+        }
+        let start = out.len();
+        out.extend_from_slice(&place.text[..usize::from(place.len)]);
+        let mut digits = number.to_e164();
+        for at in place.last {
+            out[start + usize::from(at)] = b'0' + u8::try_from(digits % 10).unwrap_or_default();
+            digits /= 10;
+        }
+    });
+}
+
+/// Asks libphonenumber's data. A number that it cannot read is shown with its country code.
+fn look_up(number: PromoNumber) -> String {
+    let international = number.to_string();
+    phonenumber::parse(None, &international).map_or(international, |number| {
+        number.format().mode(phonenumber::Mode::National).to_string()
+    })
+}
+
+#[cfg(test)]
+mod tests;
