@@ -45,6 +45,11 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
+    /// What is wrong, for whoever asked on behalf of another part of the program.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     pub(crate) fn too_many(seconds: u64) -> Self {
         let detail = "too many management requests: wait, then ask again";
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, detail);

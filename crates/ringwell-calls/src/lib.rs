@@ -11,12 +11,18 @@ pub mod caller;
 pub mod confidence;
 pub mod digest;
 pub mod form;
+pub mod http;
 pub mod log;
 pub mod markup;
+pub mod number;
 pub mod provider;
+pub mod route;
+pub mod service;
 
 pub use account::Account;
 pub use attribution::{Attribution, Held, HolderError, Holders, Numbers, Serving};
 pub use call::{CallEvent, EventKind, Facts, Outcome, State};
 pub use caller::Caller;
 pub use log::{CallDetail, CallFilter, CallRow, Cursor, EndpointRow, EventRow, Log, LogError};
+pub use route::Plan;
+pub use service::{Decision, IncomingCall, NotStored, Service};

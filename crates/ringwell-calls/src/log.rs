@@ -11,7 +11,9 @@ mod writer;
 use ringwell_core::Millis;
 use ringwell_store::{Database, Location, Schema, Step, StoreError};
 
+pub(crate) use change::call_id;
 pub use change::{Applied, CallChange, ReportedEvent};
+pub(crate) use query::moment;
 pub use query::{
     CallDetail, CallFilter, CallRow, Cursor, DeliveryRow, EndpointRow, EventRow, OutcomeRow,
     TimelineRow,

@@ -14,6 +14,7 @@ use ringwell_core::Millis;
 use ringwell_directory::CallProvider;
 
 pub use connect::{Answer, Connect, Document, Refusal};
+pub(crate) use moment::parse as parse_moment;
 pub use signed::Unsigned;
 
 use crate::account::Account;

@@ -137,7 +137,7 @@ impl Directory {
                 tokio::select! {
                     () = follower.run() => {}
                     () = grower.run() => {}
-                    () = listener.serve(router) => {}
+                    () = listener.serve(router, listener::CONNECTIONS_MAX) => {}
                     () = dashboard.run() => {}
                 }
             });
@@ -149,7 +149,7 @@ impl Directory {
 
 /// Runs `work` on a thread that comes after those of the shards, as do the threads that it starts:
 /// SQLite's live as long as their connections.
-fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+pub(crate) fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
     let done = thread::scope(|scope| {
         let work = scope.spawn(|| {
             step_back();

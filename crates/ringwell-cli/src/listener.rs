@@ -23,8 +23,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Open at once; of more, strangers make way for each other.
-const CONNECTIONS_MAX: usize = 256;
+/// Connections to management that are open at once; of more, strangers make way for each other.
+pub(super) const CONNECTIONS_MAX: usize = 256;
 /// For the whole head of a request, from the end of the answer before it.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -89,7 +89,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
-/// Listens for clients of the management API.
+/// Listens for clients of the management API, or for webhooks.
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener, String),
@@ -112,10 +112,9 @@ impl Listener {
         }
     }
 
-    /// Until the process ends.
-    pub(crate) async fn serve(self, router: Router) {
-        let (room, places) =
-            (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(Places::default()));
+    /// Until the process ends. `most` connections are open at once.
+    pub(crate) async fn serve(self, router: Router, most: usize) {
+        let (room, places) = (Arc::new(Semaphore::new(most)), Arc::new(Places::default()));
         loop {
             let accepted = match &self {
                 Self::Tcp(tcp) => tcp.accept().await.map(|(stream, _)| Stream::Tcp(stream)),
@@ -124,7 +123,7 @@ impl Listener {
             let stream = match accepted {
                 Ok(stream) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "management cannot accept a connection");
+                    tracing::warn!(%error, address = self.address(), "a connection cannot be accepted");
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }

@@ -7,6 +7,7 @@
 mod args;
 mod backup;
 mod call;
+mod calls;
 mod check;
 mod demo;
 mod directory;

@@ -10,6 +10,7 @@ use ringwell_directory::{Cluster, Config, Directory, Fault, Overrides, RingPoolK
 use ringwell_node::{Directories, Membership, Routes, disk, live};
 
 use crate::args::Serve;
+use crate::calls::Running;
 use crate::{directory, logs, management};
 
 /// More than anybody reads at once.
@@ -87,8 +88,14 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
             management::serve(&config, &dashboard)?;
         }
     }
-    let routes = routes(&config, dashboard);
-    ringwell_node::serve(config, directory, member, directories, routes, Box::new(|_| ()))?;
+    let calls = config.calls.as_ref().map(|calls| Running::start(calls, &config)).transpose()?;
+    let routes = with_calls(routes(&config, dashboard), calls.clone());
+    let served =
+        ringwell_node::serve(config, directory, member, directories, routes, Box::new(|_| ()));
+    if let Some(calls) = calls {
+        calls.stop();
+    }
+    served?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -98,6 +105,15 @@ pub(crate) fn routes(config: &Config, dashboard: Dashboard) -> Routes {
     Arc::new(move |node| {
         dashboard.attach(node.clone());
         ringwell_admin::data_port(node, hashes.clone())
+    })
+}
+
+/// The same, and the paths of calls.
+fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes {
+    let Some(calls) = calls else { return routes };
+    Arc::new(move |node| {
+        let of_calls = calls.attach(&node);
+        routes(node).merge(of_calls)
     })
 }
 

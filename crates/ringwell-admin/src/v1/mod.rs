@@ -32,6 +32,7 @@ use crate::Context;
 use crate::access::{Visitor, bearer};
 use crate::numbering;
 use crate::problem::Problem;
+pub(crate) use attribution::holder;
 pub use openapi::openapi;
 
 /// The most entries of one page, and how many there are unless told otherwise.

@@ -46,6 +46,13 @@ impl Writer {
         Self(sender)
     }
 
+    /// Waits until everything that was submitted before is stored.
+    pub async fn finish(&self) {
+        // Room for all that may wait is there when nothing waits; the last group may still be on its
+        // way then, which the database waits for when it is closed.
+        let _ = self.0.reserve_many(QUEUE_MAX).await;
+    }
+
     /// Hands `change` over. What comes back ends when it is stored; dropping that takes nothing back.
     ///
     /// # Errors

@@ -18,6 +18,8 @@ pub enum Answer {
 pub struct Connect {
     /// Ringwell's name of the call, which comes back where the provider can carry it.
     pub call: String,
+    /// The number that was called: digits without `+`, or nothing.
+    pub number: String,
     /// E.164 with `+`, or a SIP address.
     pub to: String,
     /// The caller, if the provider must be given it to pass it through.
@@ -54,7 +56,9 @@ impl Connect {
     /// What the URLs of later hooks carry.
     pub(super) fn query(&self) -> String {
         let last = if self.leg.is_last { "&last=1" } else { "" };
-        format!("leg={}{last}", self.leg.place)
+        let number =
+            if self.number.is_empty() { String::new() } else { format!("&n={}", self.number) };
+        format!("leg={}{last}{number}", self.leg.place)
     }
 
     pub(super) fn is_sip(&self) -> bool {

@@ -10,7 +10,7 @@ const AHEAD_MAX: Millis = Millis(60_000);
 const BEHIND_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// RFC 2822, RFC 3339, or seconds or milliseconds since 1970.
-pub(super) fn parse(text: &str) -> Option<Millis> {
+pub(crate) fn parse(text: &str) -> Option<Millis> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         let value: u64 = text.parse().ok()?;

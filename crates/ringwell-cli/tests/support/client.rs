@@ -37,7 +37,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_default()
     }
 
-    fn header(&self, wanted: &str) -> Option<&str> {
+    pub(crate) fn header(&self, wanted: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(name, _)| name == wanted);
         found.map(|(_, value)| value.as_str())
     }

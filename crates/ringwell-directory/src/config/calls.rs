@@ -73,7 +73,7 @@ pub struct CallAccount {
 pub enum CallProvider {
     /// Twilio.
     Twilio,
-    /// SignalWire.
+    /// `SignalWire`.
     SignalWire,
     /// Telnyx.
     Telnyx,

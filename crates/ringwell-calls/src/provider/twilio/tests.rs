@@ -171,6 +171,7 @@ fn the_documents_are_those_of_twilio() {
         let leg = Leg { place: 0, is_last: true };
         Connect {
             call: "c_1".to_owned(),
+            number: "18005551212".to_owned(),
             to: to.to_owned(),
             from: Some("+14155551234".to_owned()),
             caller_id: None,
@@ -183,11 +184,11 @@ fn the_documents_are_those_of_twilio() {
     assert_eq!(
         text(Answer::Connect(connect("+18005550199"))),
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Response>\
-         <Dial action=\"https://h/t/main/dial?leg=0&amp;last=1\" answerOnBridge=\"true\" \
+         <Dial action=\"https://h/t/main/dial?leg=0&amp;last=1&amp;n=18005551212\" answerOnBridge=\"true\" \
          method=\"POST\" timeout=\"30\"><Number \
-         statusCallback=\"https://h/t/main/status?leg=0&amp;last=1\" \
+         statusCallback=\"https://h/t/main/status?leg=0&amp;last=1&amp;n=18005551212\" \
          statusCallbackEvent=\"initiated ringing answered completed\" \
-         statusCallbackMethod=\"POST\" url=\"https://h/t/main/whisper?leg=0&amp;last=1\">\
+         statusCallbackMethod=\"POST\" url=\"https://h/t/main/whisper?leg=0&amp;last=1&amp;n=18005551212\">\
          +18005550199</Number></Dial></Response>"
     );
     assert!(text(Answer::Connect(connect("sip:a@b"))).contains(">sip:a@b</Sip></Dial>"));

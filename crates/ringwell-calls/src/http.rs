@@ -1,0 +1,10 @@
+//! HTTP: webhooks of providers under `/t/`, and what operators and programs ask under `/v1/`.
+//!
+//! Owns paths, limits and forms of answers. Opens no socket.
+
+mod calls;
+mod hooks;
+mod problem;
+
+pub use calls::routes as management;
+pub use hooks::routes as providers;

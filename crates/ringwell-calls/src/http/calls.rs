@@ -1,0 +1,235 @@
+//! `/v1/calls` and `/v1/events`: what operators and their programs read.
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, extract::Query};
+use ringwell_core::Millis;
+use ringwell_directory::TokenHashes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::problem::Problem;
+use crate::attribution::Attributed;
+use crate::call::{Outcome, State as CallState};
+use crate::caller::Caller;
+use crate::log::{CallDetail, CallFilter, Cursor, EventRow, moment};
+use crate::number::called;
+use crate::provider::parse_moment;
+use crate::service::Service;
+
+/// Lines of one part of a list: by itself, and at most.
+const PAGE: (u32, u32) = (100, 1_000);
+
+/// The paths for those with a token of `hashes`. Requests are answered on the service's runtime.
+pub fn routes(service: Service, hashes: TokenHashes) -> Router {
+    Router::new()
+        .route("/v1/calls", get(list))
+        .route("/v1/calls/{id}", get(one))
+        .route("/v1/events", get(events))
+        .layer(middleware::from_fn_with_state(hashes, require_token))
+        .with_state(service)
+}
+
+async fn require_token(
+    State(hashes): State<TokenHashes>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let value = request.headers().get(header::AUTHORIZATION);
+    let token = value.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    if token.is_some_and(|token| hashes.accept(token)) {
+        return next.run(request).await;
+    }
+    Problem::new(
+        StatusCode::UNAUTHORIZED,
+        "send Authorization: Bearer TOKEN with a token whose SHA-256 is in management.token_sha256",
+    )
+    .into_response()
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    since: Option<String>,
+    until: Option<String>,
+    pool: Option<u64>,
+    number: Option<String>,
+    caller: Option<String>,
+    state: Option<String>,
+    outcome: Option<String>,
+    attributed: Option<String>,
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+impl Wanted {
+    fn filter(&self) -> Result<CallFilter, Problem> {
+        let time = |name: &str, text: &Option<String>| {
+            let read = |text: &String| {
+                // A `+` of an offset that was not encoded arrives as a space.
+                parse_moment(&text.replace(' ', "+")).ok_or_else(|| {
+                    Problem::bad_request(format!("{name}: write e.g. 2026-11-21T06:30:00Z"))
+                })
+            };
+            text.as_ref().map(read).transpose()
+        };
+        let number = |name: &str, text: &String| {
+            let text = text.trim();
+            let text = if text.starts_with('+') { text.to_owned() } else { format!("+{text}") };
+            called(&text)
+                .ok_or_else(|| Problem::bad_request(format!("{name}: write e.g. +18005550100")))
+        };
+        let caller = self.caller.as_ref().map(|text| number("caller", text)).transpose()?;
+        Ok(CallFilter {
+            since: time("since", &self.since)?,
+            until: time("until", &self.until)?,
+            pool: self.pool,
+            number: self.number.as_ref().map(|text| number("number", text)).transpose()?,
+            caller: caller.map(Caller::E164),
+            state: named(&self.state, "state", &CALL_STATES, CallState::name)?,
+            outcome: named(&self.outcome, "outcome", &OUTCOMES, Outcome::name)?,
+            attributed: named(&self.attributed, "attributed", &ATTRIBUTED, Attributed::name)?,
+        })
+    }
+}
+
+const CALL_STATES: [CallState; 3] = [CallState::Ringing, CallState::Answered, CallState::Ended];
+const OUTCOMES: [Outcome; 6] = [
+    Outcome::Answered,
+    Outcome::Busy,
+    Outcome::NoAnswer,
+    Outcome::Rejected,
+    Outcome::CallerGaveUp,
+    Outcome::Failed,
+];
+const ATTRIBUTED: [Attributed; 5] = [
+    Attributed::Pending,
+    Attributed::Allocated,
+    Attributed::Overflow,
+    Attributed::None,
+    Attributed::Unknown,
+];
+
+fn named<T: Copy>(
+    text: &Option<String>,
+    field: &str,
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+) -> Result<Option<T>, Problem> {
+    let Some(text) = text else { return Ok(None) };
+    let found = all.iter().copied().find(|it| name(*it) == text);
+    found.map(Some).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|it| name(*it)).collect();
+        Problem::bad_request(format!("{field}: one of {}", names.join(", ")))
+    })
+}
+
+async fn list(
+    State(service): State<Service>,
+    wanted: Result<Query<Wanted>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<Value>, Problem> {
+    let Query(wanted) = wanted.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let filter = wanted.filter()?;
+    let cursor = |text: &String| {
+        Cursor::parse(text).ok_or_else(|| Problem::bad_request("after: write what next was"))
+    };
+    let after = wanted.after.as_ref().map(cursor).transpose()?;
+    let most = wanted.limit.unwrap_or(PAGE.0).clamp(1, PAGE.1);
+    let log = service.log().clone();
+    let calls =
+        service.run(async move { log.calls(&filter, after.as_ref(), most).await }).await??;
+    let is_full = calls.len() == usize::try_from(most).unwrap_or(usize::MAX);
+    let next = calls.last().filter(|_| is_full).map(|call| Cursor::after(call).to_string());
+    let calls: Vec<Value> = calls.iter().map(crate::CallRow::to_json).collect();
+    Ok(Json(json!({ "calls": calls, "next": next })))
+}
+
+async fn one(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    let log = service.log().clone();
+    let found = service.run(async move { log.call(&id).await }).await??;
+    found
+        .map(|detail| Json(shown(&detail)))
+        .ok_or_else(|| Problem::not_found("there is no such call"))
+}
+
+/// A call with its timeline: what was shown to the visitor, what the provider reported, what was
+/// sent to endpoints.
+fn shown(detail: &CallDetail) -> Value {
+    let mut timeline: Vec<(Millis, Value)> = Vec::new();
+    if let Some(allocation) = &detail.call.attribution.allocation {
+        let at = Millis(allocation.allocated_ms);
+        timeline.push((at, json!({ "at": moment(at), "kind": "allocated" })));
+    }
+    for row in &detail.timeline {
+        let value = json!({
+            "at": moment(row.at),
+            "received_at": moment(row.received),
+            "kind": row.kind,
+            "outcome": row.outcome,
+        });
+        timeline.push((row.at, value));
+    }
+    for row in &detail.outcomes {
+        let value = json!({
+            "at": moment(row.at), "kind": "conversion", "type": row.kind, "value": row.value,
+            "currency": row.currency, "external_id": row.external_id,
+        });
+        timeline.push((row.at, value));
+    }
+    for row in detail.deliveries.iter().filter(|row| row.attempts > 0) {
+        let at = row.last_at.unwrap_or(row.next_at);
+        let value = json!({
+            "at": moment(at), "kind": "webhook", "endpoint": row.endpoint, "event": row.event,
+            "state": row.state, "attempts": row.attempts, "status": row.last_status,
+        });
+        timeline.push((at, value));
+    }
+    timeline.sort_by_key(|(at, _)| *at);
+    let mut call = detail.call.to_json();
+    if let Some(members) = call.as_object_mut() {
+        let lines: Vec<Value> = timeline.into_iter().map(|(_, line)| line).collect();
+        members.insert("timeline".to_owned(), Value::Array(lines));
+        let events: Vec<Value> =
+            detail.events.iter().map(|it| json!({ "id": it.id, "type": it.kind })).collect();
+        members.insert("events".to_owned(), Value::Array(events));
+    }
+    call
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventsWanted {
+    #[serde(default)]
+    after: u64,
+    limit: Option<u32>,
+}
+
+async fn events(
+    State(service): State<Service>,
+    wanted: Result<Query<EventsWanted>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<Value>, Problem> {
+    let Query(wanted) = wanted.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let most = wanted.limit.unwrap_or(PAGE.0).clamp(1, PAGE.1);
+    let log = service.log().clone();
+    let events = service.run(async move { log.events(wanted.after, most).await }).await??;
+    let next = events.last().map_or(wanted.after, |event| event.place);
+    let events: Vec<Value> = events.iter().map(shown_event).collect();
+    Ok(Json(json!({ "events": events, "next": next })))
+}
+
+fn shown_event(event: &EventRow) -> Value {
+    // Written by this program, from JSON.
+    let mut value: Value = serde_json::from_str(&event.body).unwrap_or_default();
+    if let Some(members) = value.as_object_mut() {
+        members.insert("id".to_owned(), json!(event.id));
+        members.insert("cursor".to_owned(), json!(event.place));
+    }
+    value
+}

@@ -1,0 +1,207 @@
+//! `/t/ACCOUNT/HOOK`: webhooks of providers. These paths may be public: nothing is done that is not
+//! signed, and nothing is said to a stranger.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use ringwell_directory::UnknownNumber;
+
+use crate::account::Account;
+use crate::provider::{self, Answer, Connect, Hook, Incoming, Leg, Refusal, Report, Unsigned};
+use crate::route::Plan;
+use crate::service::{IncomingCall, Service, now};
+
+/// The largest body. Providers send a few kilobytes.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+/// How long a body may take.
+const BODY_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The paths of all accounts.
+pub fn routes(service: Service) -> Router {
+    Router::new().route("/t/{account}/{hook}", any(hook)).with_state(service)
+}
+
+/// Why a request is not done.
+enum Refused {
+    /// There is no such path.
+    Unknown,
+    /// The body is too large, or took too long.
+    Body(StatusCode),
+    /// Nobody has signed it.
+    Unsigned { is_retried: bool },
+    /// It says nothing.
+    Unreadable(String),
+    /// What it says could not be stored: the provider may send it again.
+    NotStored,
+    /// Nothing is known of the number: the provider's own fallback is to act.
+    NoDestination,
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let (status, text) = match self {
+            Self::Unknown => (StatusCode::NOT_FOUND, "there is nothing here".to_owned()),
+            Self::Body(status) => (status, "the body is too large or too slow".to_owned()),
+            Self::Unsigned { is_retried: true } => {
+                (StatusCode::SERVICE_UNAVAILABLE, "send it again, signed".to_owned())
+            }
+            Self::Unsigned { is_retried: false } => {
+                (StatusCode::FORBIDDEN, "the signature does not match; see the log".to_owned())
+            }
+            Self::Unreadable(text) => (StatusCode::BAD_REQUEST, text),
+            Self::NotStored => (StatusCode::SERVICE_UNAVAILABLE, "not stored yet".to_owned()),
+            Self::NoDestination => {
+                (StatusCode::SERVICE_UNAVAILABLE, "the number has no destination".to_owned())
+            }
+        };
+        (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+    }
+}
+
+async fn hook(
+    State(service): State<Service>,
+    Path((account, hook)): Path<(String, String)>,
+    request: Request,
+) -> Result<Response, Refused> {
+    let account = service.account(&account).ok_or(Refused::Unknown)?;
+    let hook = Hook::parse(&hook).ok_or(Refused::Unknown)?;
+    let incoming = taken_in(request).await?;
+    if let Err(unsigned) = provider::verify(account, &incoming) {
+        tell(account, &incoming, &unsigned);
+        return Err(Refused::Unsigned { is_retried: unsigned.is_retried });
+    }
+    let report = provider::read(account, hook, &incoming).map_err(|error| {
+        tracing::warn!(account = account.name, %error, "a webhook says nothing");
+        Refused::Unreadable(error.to_string())
+    })?;
+    let answer = answer(&service, account, hook, &incoming, report).await?;
+    let document = provider::document(account, &answer);
+    Ok(([(header::CONTENT_TYPE, document.content_type)], document.body).into_response())
+}
+
+async fn taken_in(request: Request) -> Result<Incoming, Refused> {
+    let (head, body) = request.into_parts();
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+    let body = read_body(body).await?;
+    let (method, headers) = (head.method, head.headers);
+    Ok(Incoming { method, target, headers, body, received: now() })
+}
+
+async fn read_body(body: Body) -> Result<Vec<u8>, Refused> {
+    match tokio::time::timeout(BODY_TIME_MAX, to_bytes(body, BODY_BYTES_MAX)).await {
+        Ok(Ok(bytes)) => Ok(bytes.to_vec()),
+        Ok(Err(_)) => Err(Refused::Body(StatusCode::PAYLOAD_TOO_LARGE)),
+        Err(_) => Err(Refused::Body(StatusCode::REQUEST_TIMEOUT)),
+    }
+}
+
+/// The line that says why an installation is dead: which provider, which string, what would match.
+fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
+    tracing::warn!(
+        account = account.name,
+        provider = account.provider.name(),
+        method = %incoming.method,
+        reason = unsigned.reason,
+        checked = unsigned.checked,
+        hint = unsigned.hint.as_deref().unwrap_or("none: check the account's secret"),
+        "a webhook is not signed as it should be"
+    );
+}
+
+async fn answer(
+    service: &Service,
+    account: &Account,
+    hook: Hook,
+    incoming: &Incoming,
+    report: Report,
+) -> Result<Answer, Refused> {
+    // Later hooks name the number that was called in their URL.
+    let named = incoming.query_form().find("n").map(|digits| format!("+{digits}"));
+    let leg = report.leg;
+    let call = IncomingCall {
+        account: account.name.clone(),
+        provider: account.provider.name().to_owned(),
+        provider_call: report.call,
+        to: report.to.or(named.clone()),
+        from: report.from,
+        stir: report.stir,
+        events: report.events,
+        received: incoming.received,
+    };
+    let plan_of = |number: Option<&str>| service.plan_of(number, incoming.received);
+    match hook {
+        Hook::Answer => {
+            let decision = service.incoming(call).await;
+            let number = decision.number.clone().unwrap_or_default();
+            match decision.plan {
+                Some(plan) => {
+                    let from = decision.caller.number().map(str::to_owned);
+                    Ok(connect(&plan, 0, decision.call, &number, from))
+                }
+                None => unknown(account, decision.call, &number),
+            }
+        }
+        Hook::Whisper => {
+            let whisper = plan_of(named.as_deref()).and_then(|plan| plan.whisper);
+            Ok(whisper.map_or(Answer::Nothing, Answer::Whisper))
+        }
+        Hook::Dial => {
+            let is_over =
+                call.events.iter().any(|it| matches!(it.kind, crate::EventKind::Ended(_)));
+            let number = named.or(call.to.clone());
+            let (id, from) = (provider_id(&call), call.from.clone());
+            let stored = service.report(call).await;
+            let next = plan_of(number.as_deref()).filter(|plan| leg.place + 1 < plan.to.len());
+            match next.filter(|_| !is_over && !leg.is_last) {
+                // The caller waits: what is stored can wait, too.
+                Some(plan) => {
+                    let from = from
+                        .and_then(|from| crate::Caller::read(&from).number().map(str::to_owned));
+                    Ok(connect(&plan, leg.place + 1, id, &number.unwrap_or_default(), from))
+                }
+                None => stored.map(|_| Answer::Nothing).map_err(|_| Refused::NotStored),
+            }
+        }
+        Hook::Status => {
+            service.report(call).await.map(|_| Answer::Nothing).map_err(|_| Refused::NotStored)
+        }
+    }
+}
+
+fn provider_id(call: &IncomingCall) -> String {
+    crate::log::call_id(&call.account, &call.provider_call)
+}
+
+fn connect(plan: &Plan, place: usize, call: String, number: &str, from: Option<String>) -> Answer {
+    // The service's plans are never empty, and callers keep to their length.
+    let Some(to) = plan.to.get(place) else { return Answer::Nothing };
+    Answer::Connect(Connect {
+        call,
+        number: number.trim_start_matches('+').to_owned(),
+        to: to.clone(),
+        from,
+        caller_id: plan.caller_id.clone(),
+        timeout_s: plan.timeout_s,
+        whisper: plan.whisper.is_some(),
+        leg: Leg { place, is_last: place + 1 == plan.to.len() },
+    })
+}
+
+/// What the account says of numbers without a destination.
+fn unknown(account: &Account, call: String, number: &str) -> Result<Answer, Refused> {
+    match &account.unknown_number {
+        UnknownNumber::Unavailable => Err(Refused::NoDestination),
+        UnknownNumber::Reject => Ok(Answer::Refuse(Refusal::Rejected)),
+        UnknownNumber::Busy => Ok(Answer::Refuse(Refusal::Busy)),
+        UnknownNumber::Connect(to) => {
+            let (to, timeout_s) = (vec![to.clone()], 30);
+            let plan = Plan { to, timeout_s, whisper: None, caller_id: None };
+            Ok(connect(&plan, 0, call, number, None))
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Where a call goes: the destinations that the configuration gives a number or its pool.
+//!
+//! Pure: the moment comes in. Source: docs/spec/calls.md, "Where a call goes".
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use ringwell_core::Millis;
+use ringwell_directory::DestinationRule;
+
+use crate::attribution::Serving;
+
+/// The destinations of a call, in the order in which they are tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Numbers (E.164 with `+`) or SIP addresses. Never empty.
+    pub to: Vec<String>,
+    /// How long each of them rings.
+    pub timeout_s: u64,
+    /// What the callee hears first.
+    pub whisper: Option<String>,
+    /// What the callee sees instead of the caller's number.
+    pub caller_id: Option<String>,
+}
+
+/// Where calls go.
+#[derive(Clone, Debug)]
+pub struct Routes(Vec<(DestinationRule, TimeZone)>);
+
+/// There is no such time zone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("calls.destination.time_zone: there is no time zone {0} on this machine")]
+pub struct NoTimeZone(String);
+
+impl Routes {
+    /// The rules of a configuration.
+    ///
+    /// # Errors
+    /// [`NoTimeZone`].
+    pub fn new(rules: &[DestinationRule]) -> Result<Self, NoTimeZone> {
+        let with_zone = |rule: &DestinationRule| {
+            let zone = match rule.time_zone.as_str() {
+                "UTC" => Ok(TimeZone::UTC),
+                name => TimeZone::get(name),
+            };
+            let zone = zone.map_err(|_| NoTimeZone(rule.time_zone.clone()))?;
+            Ok((rule.clone(), zone))
+        };
+        rules.iter().map(with_zone).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Where a call to `number` goes that came in at `at`: by a rule for the number, else for one of
+    /// its pools, else by the default. `None` if there is no rule, or the destination is closed and
+    /// names no other.
+    #[must_use]
+    pub fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<Plan> {
+        let rules = || self.0.iter();
+        let for_number = rules().find(|(rule, _)| number.is_some_and(|n| rule.numbers.contains(n)));
+        let for_pool = || {
+            rules().find(|(rule, _)| serving.iter().any(|it| rule.ring_pools.contains(&it.pool)))
+        };
+        let is_default =
+            |rule: &DestinationRule| rule.numbers.is_empty() && rule.ring_pools.is_empty();
+        let default = || rules().find(|(rule, _)| is_default(rule));
+        let (rule, zone) = for_number.or_else(for_pool).or_else(default)?;
+        let to = if is_open(rule, zone, at) { &rule.to } else { &rule.closed };
+        (!to.is_empty()).then(|| Plan {
+            to: to.clone(),
+            timeout_s: rule.timeout.as_secs(),
+            whisper: rule.whisper.clone(),
+            caller_id: rule.caller_id.clone(),
+        })
+    }
+}
+
+fn is_open(rule: &DestinationRule, zone: &TimeZone, at: Millis) -> bool {
+    if rule.hours.is_empty() {
+        return true;
+    }
+    let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
+    let Ok(time) = Timestamp::from_millisecond(ms) else { return true };
+    let local = time.to_zoned(zone.clone());
+    let day = u8::try_from(local.weekday().to_monday_zero_offset()).unwrap_or_default();
+    let minute = i16::from(local.hour()) * 60 + i16::from(local.minute());
+    let minute = u16::try_from(minute).unwrap_or_default();
+    rule.hours.iter().any(|hours| hours.contains(day, minute))
+}
+
+#[cfg(test)]
+mod tests;

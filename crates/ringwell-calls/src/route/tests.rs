@@ -1,0 +1,69 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ringwell_core::PoolId;
+use ringwell_directory::OpenHours;
+
+use super::*;
+
+fn rule(to: &str) -> DestinationRule {
+    DestinationRule {
+        ring_pools: BTreeSet::new(),
+        numbers: BTreeSet::new(),
+        to: vec![to.to_owned()],
+        timeout: Duration::from_secs(20),
+        whisper: None,
+        caller_id: None,
+        hours: Vec::new(),
+        time_zone: "UTC".to_owned(),
+        closed: Vec::new(),
+    }
+}
+
+fn goes_to(rules: &[DestinationRule], number: &str, pool: u64, at: u64) -> Option<String> {
+    let serving = [Serving { pool: PoolId(pool), name: None, is_overflow: false }];
+    let plan = Routes::new(rules).unwrap().plan(Some(number), &serving, Millis(at * 1000));
+    plan.map(|plan| plan.to[0].clone())
+}
+
+#[test]
+fn a_rule_for_the_number_goes_before_one_for_the_pool_and_that_before_the_default() {
+    let default = rule("+1");
+    let pool = DestinationRule { ring_pools: [PoolId(7)].into(), ..rule("+2") };
+    let number = DestinationRule { numbers: ["+18005550100".to_owned()].into(), ..rule("+3") };
+    let all = [default.clone(), pool, number];
+    assert_eq!(goes_to(&all, "+18005550100", 7, 0).as_deref(), Some("+3"));
+    assert_eq!(goes_to(&all, "+18005550101", 7, 0).as_deref(), Some("+2"));
+    assert_eq!(goes_to(&all, "+18005550101", 8, 0).as_deref(), Some("+1"));
+    assert_eq!(goes_to(&all[1..], "+18005550101", 8, 0), None);
+    assert_eq!(Routes::new(&[default]).unwrap().plan(None, &[], Millis(0)).unwrap().timeout_s, 20);
+}
+
+#[test]
+fn outside_of_its_hours_a_call_goes_elsewhere() {
+    let weekdays = OpenHours { days: (0, 4), minutes: (540, 1020) };
+    let rules =
+        [DestinationRule { hours: vec![weekdays], closed: vec!["+2".to_owned()], ..rule("+1") }];
+    // 2023-11-14, a Tuesday, at 08:59, 09:00, 17:00; and the Saturday after.
+    let tuesday = 1_699_920_000;
+    assert_eq!(goes_to(&rules, "+3", 1, tuesday + 9 * 3600 - 60).as_deref(), Some("+2"));
+    assert_eq!(goes_to(&rules, "+3", 1, tuesday + 9 * 3600).as_deref(), Some("+1"));
+    assert_eq!(goes_to(&rules, "+3", 1, tuesday + 17 * 3600).as_deref(), Some("+2"));
+    assert_eq!(goes_to(&rules, "+3", 1, tuesday + 4 * 86_400 + 36_000).as_deref(), Some("+2"));
+    let none = [DestinationRule { closed: Vec::new(), ..rules[0].clone() }];
+    assert_eq!(goes_to(&none, "+3", 1, tuesday), None);
+}
+
+#[test]
+fn hours_are_those_of_the_time_zone() {
+    let morning = OpenHours { days: (1, 1), minutes: (540, 600) };
+    let berlin = DestinationRule {
+        hours: vec![morning],
+        time_zone: "Europe/Berlin".to_owned(),
+        ..rule("+1")
+    };
+    // 08:30 UTC is 09:30 in Berlin in winter.
+    assert_eq!(goes_to(&[berlin.clone()], "+3", 1, 1_699_920_000 + 30_600).as_deref(), Some("+1"));
+    let nowhere = DestinationRule { time_zone: "Europe/Nowhere".to_owned(), ..berlin };
+    assert!(Routes::new(&[nowhere]).is_err());
+}

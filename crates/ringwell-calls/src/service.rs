@@ -1,0 +1,245 @@
+//! The service of calls: an incoming call becomes a routing decision, every report a change in the
+//! log.
+//!
+//! It fails open: if attribution or log are late or down, the caller is connected all the same and
+//! the log is completed when it can be. Source: docs/decisions/035-calls-fail-open.md.
+
+mod attribute;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ringwell_core::Millis;
+use ringwell_directory::Calls;
+use tokio::time::Instant;
+
+use crate::account::Account;
+use crate::attribution::{Attribution, Numbers, Serving};
+use crate::call::CallEvent;
+use crate::caller::Caller;
+use crate::log::{Applied, CallChange, Log, ReportedEvent, Writer};
+use crate::number::{called, promo_number};
+use crate::provider::Stir;
+use crate::route::{NoTimeZone, Plan, Routes};
+
+/// A report that is not stored after so long is answered as if it had not come.
+const STORE_MAX: Duration = Duration::from_secs(10);
+
+/// What waits for the log when the process ends is given up after so long.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
+
+/// Takes calls. Clones are of the same service; all of it runs on the runtime on which it was
+/// started.
+#[derive(Clone)]
+pub struct Service {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    runtime: tokio::runtime::Handle,
+    log: Log,
+    writer: Writer,
+    numbers: Arc<dyn Numbers>,
+    accounts: Vec<Account>,
+    routes: Routes,
+    deadline: Duration,
+    /// Calls for whose visitors somebody is looking.
+    looking: Mutex<HashSet<String>>,
+}
+
+/// A call, or a report about one, as it came from a provider or a switch.
+#[derive(Clone, Debug, Default)]
+pub struct IncomingCall {
+    /// The account that has reported it.
+    pub account: String,
+    /// The account's provider.
+    pub provider: String,
+    /// The provider's name of the call.
+    pub provider_call: String,
+    /// The number that was called, as it was sent.
+    pub to: Option<String>,
+    /// Who calls, as it was sent.
+    pub from: Option<String>,
+    /// What the network says of the caller's number.
+    pub stir: Option<Stir>,
+    /// What is reported.
+    pub events: Vec<CallEvent>,
+    /// When it came.
+    pub received: Millis,
+}
+
+/// Where a call goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// Ringwell's name of the call.
+    pub call: String,
+    /// The number that was called, E.164 with `+`.
+    pub number: Option<String>,
+    /// Who calls.
+    pub caller: Caller,
+    /// The destinations; `None` if nothing is known of the number.
+    pub plan: Option<Plan>,
+    /// Who was shown the number, if that was known in time.
+    pub attribution: Option<Attribution>,
+}
+
+/// A report could not be stored in time. It may be later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the report is not stored yet")]
+pub struct NotStored;
+
+/// The service has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the service of calls has ended")]
+pub struct Stopped;
+
+impl Service {
+    /// Starts on the present runtime.
+    ///
+    /// # Errors
+    /// [`NoTimeZone`].
+    pub fn start(
+        settings: &Calls,
+        log: Log,
+        numbers: Arc<dyn Numbers>,
+    ) -> Result<Self, NoTimeZone> {
+        let writer = Writer::start(log.clone(), now, || ());
+        let inner = Inner {
+            runtime: tokio::runtime::Handle::current(),
+            log,
+            writer,
+            numbers,
+            accounts: settings.accounts.iter().map(Account::new).collect(),
+            routes: Routes::new(&settings.destinations)?,
+            deadline: settings.deadline,
+            looking: Mutex::default(),
+        };
+        let service = Self { inner: Arc::new(inner) };
+        tokio::spawn(service.clone().resume());
+        Ok(service)
+    }
+
+    /// Stores what has been reported, and closes the log. Reports that come later are not stored.
+    pub async fn close(&self) {
+        if tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await.is_err() {
+            tracing::error!("reports of calls were not stored before the end");
+        }
+        self.inner.log.close().await;
+    }
+
+    /// The account of that name.
+    #[must_use]
+    pub fn account(&self, name: &str) -> Option<&Account> {
+        self.inner.accounts.iter().find(|account| account.name == name)
+    }
+
+    /// The call log.
+    #[must_use]
+    pub fn log(&self) -> &Log {
+        &self.inner.log
+    }
+
+    /// Runs `work` on the service's thread, from whichever thread it is asked.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Stopped> {
+        self.inner.runtime.spawn(work).await.map_err(|_| Stopped)
+    }
+
+    /// Decides where an incoming call goes, and logs it. Returns before the deadline, whatever is
+    /// late or down.
+    pub async fn incoming(&self, call: IncomingCall) -> Decision {
+        let until = Instant::now() + self.inner.deadline;
+        let number = call.to.as_deref().and_then(called);
+        let serving = self.serving(number.as_deref());
+        let plan = self.plan(number.as_deref(), &serving, call.received);
+        let mut change = self.change(&call);
+        change.destination = plan.as_ref().map(|plan| plan.to[0].clone());
+        let id = change.id();
+        let began = call.events.iter().map(|event| event.at).min().unwrap_or(call.received);
+        let found = tokio::time::timeout_at(until, self.attribute(number.as_deref(), began)).await;
+        change.attribution = found.ok().and_then(Result::ok);
+        let attribution = change.attribution.clone();
+        self.hand_over(change, until).await;
+        let caller = call.from.as_deref().map_or(Caller::Withheld, Caller::read);
+        Decision { call: id, number, caller, plan, attribution }
+    }
+
+    /// Where a call to `number` goes that came in at `at`. Waits for nothing.
+    #[must_use]
+    pub fn plan_of(&self, number: Option<&str>, at: Millis) -> Option<Plan> {
+        self.plan(number, &self.serving(number), at)
+    }
+
+    /// Logs what has happened to a call.
+    ///
+    /// # Errors
+    /// [`NotStored`].
+    pub async fn report(&self, call: IncomingCall) -> Result<String, NotStored> {
+        let change = self.change(&call);
+        let id = change.id();
+        let until = Instant::now() + STORE_MAX;
+        if self.hand_over(change, until).await { Ok(id) } else { Err(NotStored) }
+    }
+
+    fn serving(&self, number: Option<&str>) -> Vec<Serving> {
+        let number = number.and_then(promo_number);
+        number.map(|number| self.inner.numbers.pools(number)).unwrap_or_default()
+    }
+
+    fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<Plan> {
+        self.inner.routes.plan(number, serving, at)
+    }
+
+    fn change(&self, call: &IncomingCall) -> CallChange {
+        let reported =
+            |event: &CallEvent| ReportedEvent { event: event.clone(), received: call.received };
+        CallChange {
+            account: call.account.clone(),
+            provider: call.provider.clone(),
+            provider_call: call.provider_call.clone(),
+            events: call.events.iter().map(reported).collect(),
+            number: call.to.as_deref().and_then(called),
+            caller: call.from.as_deref().map(Caller::read),
+            destination: None,
+            stir: call.stir.clone(),
+            attribution: None,
+        }
+    }
+
+    /// Gives `change` to the writer; whether it was stored by `until`. It is stored later if it was
+    /// not, and whatever is missing then is looked for.
+    async fn hand_over(&self, change: CallChange, until: Instant) -> bool {
+        let Ok(answer) = self.inner.writer.submit(change.clone()) else {
+            tracing::error!(call = change.id(), "a call is not logged: too many wait already");
+            return false;
+        };
+        let service = self.clone();
+        let stored = tokio::spawn(async move {
+            let applied = answer.await.ok();
+            if let Some(applied) = &applied {
+                service.complete(&change, applied);
+            }
+            applied.is_some()
+        });
+        matches!(tokio::time::timeout_at(until, stored).await, Ok(Ok(true)))
+    }
+
+    /// Begins to look for the visitor of a call that has none yet.
+    fn complete(&self, change: &CallChange, applied: &Applied) {
+        if let Some((number, at)) = applied.unattributed.clone() {
+            self.look_for(change, number, at);
+        }
+    }
+}
+
+/// The moment, by the wall clock.
+pub(crate) fn now() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

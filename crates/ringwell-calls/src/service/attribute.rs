@@ -1,0 +1,108 @@
+//! Looking for the visitor of a call: at once, and again later if nobody could say.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+
+use super::Service;
+use crate::attribution::{Attribution, CANDIDATES_MAX, HolderError};
+use crate::log::CallChange;
+use crate::number::promo_number;
+
+/// One look takes no longer.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+/// A call is looked for again after so long; then it is given up.
+const LOOK_AGAIN: [Duration; 6] = [
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+    Duration::from_mins(5),
+    Duration::from_hours(1),
+];
+/// Calls whose visitors are looked for at the same time, and at the start.
+const LOOKING_MAX: usize = 10_000;
+
+impl Service {
+    /// Who was shown `number` when it was called at `at`.
+    ///
+    /// # Errors
+    /// [`HolderError::Unavailable`]: asking again may help.
+    pub(super) async fn attribute(
+        &self,
+        number: Option<&str>,
+        at: Millis,
+    ) -> Result<Attribution, HolderError> {
+        let serving = self.serving(number);
+        let Some(number) = number.and_then(promo_number) else {
+            return Ok(Attribution::of(at, &serving, &[]));
+        };
+        match self.inner.numbers.holders(number, at, CANDIDATES_MAX).await {
+            Ok(held) => Ok(Attribution::of(at, &serving, &held)),
+            Err(HolderError::Gone(problem)) => Ok(Attribution::unknown(&serving, problem)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Looks for the visitor of the call that `change` is about, unless somebody does already.
+    pub(super) fn look_for(&self, change: &CallChange, number: Option<String>, at: Millis) {
+        let id = change.id();
+        {
+            let looking = &self.inner.looking;
+            let mut looking = looking.lock().unwrap_or_else(PoisonError::into_inner);
+            if looking.len() >= LOOKING_MAX || !looking.insert(id.clone()) {
+                return;
+            }
+        }
+        let service = self.clone();
+        let found = CallChange {
+            account: change.account.clone(),
+            provider: change.provider.clone(),
+            provider_call: change.provider_call.clone(),
+            ..CallChange::default()
+        };
+        tokio::spawn(async move {
+            let attribution = Some(service.look(number.as_deref(), at).await);
+            let stored = service.inner.writer.submit(CallChange { attribution, ..found });
+            if let Ok(stored) = stored {
+                // The writer ends with the process.
+                let _ = stored.await;
+            }
+            let looking = &service.inner.looking;
+            looking.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        });
+    }
+
+    async fn look(&self, number: Option<&str>, at: Millis) -> Attribution {
+        let mut problem = "nobody could say in time".to_owned();
+        for pause in [Duration::ZERO].into_iter().chain(LOOK_AGAIN) {
+            tokio::time::sleep(pause).await;
+            match tokio::time::timeout(LOOK_MAX, self.attribute(number, at)).await {
+                Ok(Ok(attribution)) => return attribution,
+                Ok(Err(error)) => problem = error.to_string(),
+                Err(_) => {}
+            }
+        }
+        Attribution::unknown(&self.serving(number), problem)
+    }
+
+    /// Looks for the visitors of calls that were logged before the process ended.
+    pub(super) async fn resume(self) {
+        let most = u32::try_from(LOOKING_MAX).unwrap_or(u32::MAX);
+        match self.inner.log.unattributed(most).await {
+            Ok(calls) => {
+                for call in calls {
+                    let change = CallChange {
+                        account: call.account,
+                        provider: call.provider,
+                        provider_call: call.provider_call,
+                        ..CallChange::default()
+                    };
+                    self.look_for(&change, call.number, call.facts.started_at());
+                }
+            }
+            Err(error) => tracing::error!(%error, "calls of before stay without their visitors"),
+        }
+    }
+}

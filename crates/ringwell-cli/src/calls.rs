@@ -1,0 +1,159 @@
+//! Calls beside a running node: a thread of their own, a listener for providers, the call log.
+//!
+//! Owns the way between the two: the node is asked who held a number, and its management gets the
+//! paths of calls.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use anyhow::Context;
+use axum::Router;
+use ringwell_calls::{Held, HolderError, Holders, Log, Numbers, Service, Serving, http};
+use ringwell_core::{Millis, PromoNumber};
+use ringwell_directory::{Calls, Config, Database, TokenHashes};
+use ringwell_node::Handle;
+use ringwell_store::Location;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{oneshot, watch};
+
+use crate::directory::listener::Listener;
+use crate::directory::{behind_the_shards, step_back};
+
+/// Connections of providers that are open at once.
+const CONNECTIONS_MAX: usize = 2_048;
+/// The call log, in the data directory.
+const FILE: &str = "calls.sqlite";
+
+/// The service of calls on its thread.
+pub(crate) struct Running {
+    service: Service,
+    hashes: TokenHashes,
+    node: NodeNumbers,
+    end: Mutex<Option<oneshot::Sender<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The numbers of a node that may not serve yet.
+#[derive(Clone)]
+struct NodeNumbers {
+    node: Arc<OnceLock<Handle>>,
+    /// Becomes true with it.
+    serves: Arc<watch::Sender<bool>>,
+}
+
+impl Numbers for NodeNumbers {
+    fn pools(&self, number: PromoNumber) -> Vec<Serving> {
+        let Some(node) = self.node.get() else { return Vec::new() };
+        let directory = node.directory();
+        let serving = |pool, is_overflow| {
+            let name = directory.pool(pool).and_then(|pool| pool.name().map(str::to_owned));
+            Serving { pool, name, is_overflow }
+        };
+        let own = directory.pool_by_number(number).map(|pool| serving(pool, false));
+        let shared = directory.overflow_pools(number);
+        own.into_iter().chain(shared.into_iter().map(|pool| serving(pool, true))).collect()
+    }
+
+    fn holders(&self, number: PromoNumber, at: Millis, most: usize) -> Holders<'_> {
+        Box::pin(async move {
+            let not_serving = || HolderError::Unavailable("the node does not serve yet".to_owned());
+            let node = self.node.get().ok_or_else(not_serving)?;
+            let found = ringwell_admin::holders(node, number, at, most).await;
+            let held = |it: ringwell_admin::Holder| Held {
+                pool: it.pool,
+                allocated_at: it.allocated_at,
+                locked_until: it.locked_until,
+                parameters: it.parameters,
+            };
+            match found {
+                Ok(holders) => Ok(holders.into_iter().map(held).collect()),
+                Err(error @ ringwell_admin::HolderError::Unavailable(_)) => {
+                    Err(HolderError::Unavailable(error.to_string()))
+                }
+                Err(error @ ringwell_admin::HolderError::Missing(_)) => {
+                    Err(HolderError::Gone(error.to_string()))
+                }
+            }
+        })
+    }
+}
+
+impl Running {
+    /// Opens the log and listens for providers. They are answered as soon as the node serves.
+    ///
+    /// # Errors
+    /// If the log cannot be opened, or the address is taken.
+    pub(crate) fn start(settings: &Calls, config: &Config) -> anyhow::Result<Arc<Self>> {
+        ringwell_node::disk::create_directory(&config.data)?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (serves, _) = watch::channel(false);
+        let node = NodeNumbers { node: Arc::default(), serves: Arc::new(serves) };
+        let location = match &settings.database {
+            None => Location::File(config.data.join(FILE)),
+            Some(Database::File(path)) => Location::File(path.clone()),
+            Some(Database::Postgres(url)) => Location::Url(url.reveal().to_owned()),
+        };
+        let numbers: Arc<dyn Numbers> = Arc::new(node.clone());
+        let open = || {
+            runtime.block_on(async {
+                let log = Log::open(&location).await.context("the call log")?;
+                let service = Service::start(settings, log, numbers)?;
+                let listener = Listener::bind(&settings.listen).await;
+                let listener = listener
+                    .with_context(|| format!("calls cannot listen on {}", settings.listen))?;
+                Ok::<_, anyhow::Error>((service, listener))
+            })
+        };
+        let (service, listener) = behind_the_shards(open)??;
+        tracing::info!(address = %listener.address(), "calls");
+        let (end, ended) = oneshot::channel();
+        let thread = {
+            let (service, serves) = (service.clone(), node.serves.subscribe());
+            let work = move || run(&runtime, &service, listener, serves, ended);
+            thread::Builder::new().name("calls".to_owned()).spawn(work)?
+        };
+        let (end, thread) = (Mutex::new(Some(end)), Mutex::new(Some(thread)));
+        let hashes = config.management.token_sha256.clone();
+        Ok(Arc::new(Self { service, hashes, node, end, thread }))
+    }
+
+    /// The node serves: it can be asked from now on. Returns the paths of calls for its management.
+    pub(crate) fn attach(&self, node: &Handle) -> Router {
+        // Each shard's thread has a handle; all are of one node.
+        let _ = self.node.node.set(node.clone());
+        self.node.serves.send_replace(true);
+        http::management(self.service.clone(), self.hashes.clone())
+    }
+
+    /// Takes no more calls, and stores what has been reported.
+    pub(crate) fn stop(&self) {
+        drop(self.end.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread of calls panicked");
+        }
+    }
+}
+
+fn run(
+    runtime: &Runtime,
+    service: &Service,
+    listener: Listener,
+    mut serves: watch::Receiver<bool>,
+    ended: oneshot::Receiver<()>,
+) {
+    step_back();
+    let router = http::providers(service.clone());
+    runtime.block_on(async {
+        let answer = async {
+            // Before that nothing is known: the provider's own fallback is to act.
+            let _ = serves.wait_for(|serves| *serves).await;
+            listener.serve(router, CONNECTIONS_MAX).await;
+        };
+        tokio::select! {
+            () = answer => {}
+            _ = ended => {}
+        }
+        service.close().await;
+    });
+}

@@ -1,0 +1,219 @@
+//! Calls with a real server: a provider's signed webhook, the document that connects the caller,
+//! status callbacks, the call log.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+#[path = "calls/phone.rs"]
+mod phone;
+mod support;
+
+use std::time::{Duration, Instant};
+
+use phone::{Phone, Provider};
+use serde_json::Value;
+use support::batch::{self, Ask, BULK};
+use support::client::Answer;
+use support::server::Server;
+use support::site::{Pool, Site, TOKEN};
+
+const LIFETIME: Duration = Duration::from_mins(10);
+
+/// A server with one pool and an account, and a way to both of its sides.
+struct Switchboard {
+    site: Site,
+    server: Server,
+    phone: Phone,
+}
+
+impl Switchboard {
+    fn new(more: &str) -> Self {
+        let pool = Pool::new(16, 10, LIFETIME);
+        let phone = Phone::new();
+        let destination = "[[calls.destination]]\nring_pools = [16]\nto = [\"+18005550199\"]\n";
+        let settings = format!("{}\n{}{more}", phone.settings(), destination);
+        let site = Site::new(vec![pool], &settings);
+        phone.write_secrets(&site);
+        let server = Server::start(site.serve(&[]));
+        let phone = phone.at(&server);
+        Self { site, server, phone }
+    }
+
+    /// A number of the pool, shown to a visitor with these parameters.
+    fn visitor(&self, id: &str) -> u64 {
+        let mut client = self.server.client();
+        let ask = Ask { pool: 16, id: id.to_owned() };
+        let body = batch::body(&[ask], &self.site.pools);
+        let rows = batch::rows(&client.post(BULK, &[], &body).unwrap());
+        assert!(!rows[0].overflow);
+        rows[0].number
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        let bearer = format!("Bearer {TOKEN}");
+        self.server.client().get(path, &[("authorization", &bearer)]).unwrap()
+    }
+
+    /// The call with that name of the provider's, once `is_done` holds.
+    fn call(&self, provider_call: &str, is_done: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let calls = self.get("/v1/calls").json();
+            let all = calls["calls"].as_array().unwrap();
+            let found = all.iter().find(|call| call["provider_call_id"] == provider_call);
+            if let Some(found) = found.filter(|call| is_done(call)) {
+                return self.get(&format!("/v1/calls/{}", found["id"].as_str().unwrap())).json();
+            }
+            assert!(Instant::now() < until, "{provider_call} is not as it should be: {calls}");
+        }
+    }
+}
+
+#[test]
+fn a_call_is_connected_and_logged_with_its_visitor() {
+    let board = Switchboard::new("");
+    let number = board.visitor("17");
+    let to = format!("%2B1{number}");
+    let twilio = Provider::twilio(&board.phone);
+    let ring = format!("CallSid=CA1&CallStatus=ringing&From=%2B14155551234&To={to}&Extra=1");
+    let answer = twilio.post("/t/main/answer", &ring);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_eq!(answer.header("content-type"), Some("application/xml"));
+    assert!(answer.body.contains(">+18005550199</Number>"), "{}", answer.body);
+    let url = answer.body.split("action=\"https://calls.example").nth(1).unwrap();
+    let action = url.split('"').next().unwrap().replace("&amp;", "&");
+    let status = action.replace("/dial", "/status");
+
+    let callee = "CallSid=CA2&ParentCallSid=CA1&SequenceNumber=";
+    for fields in ["1&CallStatus=ringing", "2&CallStatus=in-progress"] {
+        assert_eq!(twilio.post(&status, &format!("{callee}{fields}")).status, 200);
+    }
+    let done = "CallSid=CA1&DialCallStatus=completed&DialCallDuration=58&DialBridged=true";
+    // Twice, as providers do.
+    for _ in 0..2 {
+        let answer = twilio.post(&action, done);
+        assert!(answer.body.ends_with("<Response/>"), "{}", answer.body);
+    }
+
+    let call = board.call("CA1", |call| call["state"] == "ended");
+    assert_eq!(call["outcome"], "answered", "{call:#}");
+    assert_eq!(call["talk_seconds"], 58);
+    assert_eq!(call["from"]["e164"], "+14155551234");
+    assert_eq!(call["to"], format!("+1{number}"));
+    assert_eq!(call["destination"], "+18005550199");
+    assert_eq!(call["pool"]["id"], 16);
+    assert_eq!(call["first_time_caller"], true);
+    let attribution = &call["attribution"];
+    assert_eq!(attribution["outcome"], "allocated", "{call:#}");
+    assert_eq!(attribution["late"], false);
+    assert_eq!(attribution["parameters"]["id"], "17", "{call:#}");
+    assert_eq!(attribution["confidence"]["value"], 1.0);
+    let timeline = call["timeline"].as_array().unwrap();
+    let kinds: Vec<_> = timeline.iter().map(|line| line["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["allocated", "started", "ringing", "answered", "ended"]);
+
+    let events = board.get("/v1/events?after=0").json();
+    let all = events["events"].as_array().unwrap();
+    let kinds: Vec<_> = all.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["call.started", "call.answered", "call.completed"]);
+    assert_eq!(all[2]["data"]["talk_seconds"], 58);
+    assert_eq!(board.get("/v1/events?after=3").json()["events"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_stranger_gets_nothing_and_the_log_says_what_would_have_matched() {
+    let board = Switchboard::new("");
+    let ring = "CallSid=CA1&From=%2B14155551234&To=%2B12001600000";
+    let twilio = Provider::twilio(&board.phone);
+    let behind_a_proxy = twilio.at_url("http://calls.example").post("/t/main/answer", ring);
+    assert_eq!(behind_a_proxy.status, 403, "{}", behind_a_proxy.body);
+    board.server.says("a signature for http://calls.example would have matched");
+    let log = board.server.log();
+    assert!(!log.contains("14155551234") && !log.contains(phone::SECRET), "{log}");
+    let mut client = board.phone.client();
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    assert_eq!(client.post("/t/main/answer", &[form], ring).unwrap().status, 403);
+    assert_eq!(client.post("/t/other/answer", &[form], ring).unwrap().status, 404);
+    assert_eq!(client.post("/t/main/nothing", &[form], ring).unwrap().status, 404);
+    // Management is elsewhere, and wants its token.
+    assert_eq!(client.get("/v1/calls", &[]).unwrap().status, 404);
+    assert_eq!(board.server.client().get("/v1/calls", &[]).unwrap().status, 401);
+    assert!(board.get("/v1/calls").json()["calls"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn bad_input_has_an_answer_and_the_phone_rings_where_it_can() {
+    let board = Switchboard::new("");
+    let number = board.visitor("17");
+    let twilio = Provider::twilio(&board.phone);
+    let hundred = "4".repeat(100);
+    for (place, from) in ["", "anonymous", "sip:alice@pbx.example", &hundred].iter().enumerate() {
+        let ring = format!("CallSid=CB{place}&From={from}&To=%2B1{number}");
+        let answer = twilio.post("/t/main/answer", &ring);
+        assert!(answer.body.contains(">+18005550199<"), "{from}: {}", answer.body);
+        let call = board.call(&format!("CB{place}"), |_| true);
+        assert!(call["from"].get("e164").is_none(), "{call}");
+    }
+    // No destination: the provider's fallback is to act.
+    let nowhere = "CallSid=CC1&From=%2B14155551234&To=%2B19995550100";
+    assert_eq!(twilio.post("/t/main/answer", nowhere).status, 503);
+    assert_eq!(board.call("CC1", |_| true)["attribution"]["outcome"], "none");
+    // The end of a call that nobody has seen begin.
+    let end = "CallSid=CD1&CallStatus=completed&From=%2B14155551234&To=%2B12001600001";
+    assert_eq!(twilio.post("/t/main/status", end).status, 200);
+    assert_eq!(board.call("CD1", |_| true)["outcome"], "caller_gave_up");
+    assert_eq!(twilio.post("/t/main/answer", "From=%2B14155551234").status, 400);
+    assert_eq!(twilio.post("/t/main/answer", "{\"CallSid\":\"CA1\"}").status, 400);
+    let large = format!("CallSid=CE1&Large={}", "x".repeat(100 << 10));
+    assert_eq!(twilio.post("/t/main/answer", &large).status, 413);
+    // The server does not read the rest: it answers, or the connection breaks under the sender.
+    let huge = format!("CallSid=CE1&Large={}", "x".repeat(10 << 20));
+    assert!(twilio.try_post("/t/main/answer", &huge).is_none_or(|answer| answer.status == 413));
+    for path in
+        ["/v1/calls?since=soon", "/v1/calls?outcome=x", "/v1/calls?after=x", "/v1/calls?x=1"]
+    {
+        assert_eq!(board.get(path).status, 400, "{path}");
+    }
+    assert_eq!(board.get("/v1/calls/c_none").status, 404);
+}
+
+#[test]
+fn the_second_destination_is_called_when_the_first_is_busy() {
+    let more = "\n[[calls.destination]]\nto = [\"+18005550001\", \"sip:desk@pbx.example\"]\n\
+                timeout = \"10s\"\nwhisper = \"A call from the web\"\n";
+    let board = Switchboard::new(more);
+    let twilio = Provider::twilio(&board.phone);
+    let ring = "CallSid=CA1&From=%2B14155551234&To=%2B19995550100";
+    let first = twilio.post("/t/main/answer", ring);
+    assert!(first.body.contains("+18005550001") && first.body.contains("timeout=\"10\""));
+    let hooks = phone::urls(&first.body);
+    let whisper = hooks.iter().find(|url| url.contains("/whisper")).unwrap();
+    assert!(twilio.post(whisper, "CallSid=CA2").body.contains("<Say>A call from the web</Say>"));
+    let dial = hooks.iter().find(|url| url.contains("/dial")).unwrap();
+    let second = twilio.post(dial, "CallSid=CA1&From=%2B14155551234&DialCallStatus=busy");
+    assert!(second.body.contains("<Sip "), "{}", second.body);
+    assert_eq!(board.call("CA1", |_| true)["state"], "ringing");
+    let dial = phone::urls(&second.body).into_iter().find(|url| url.contains("/dial")).unwrap();
+    let last = twilio.post(&dial, "CallSid=CA1&DialCallStatus=no-answer");
+    assert!(last.body.ends_with("<Response/>"), "{}", last.body);
+    let call = board.call("CA1", |call| call["state"] == "ended");
+    assert_eq!(call["outcome"], "no_answer", "{call:#}");
+}
+
+#[test]
+fn calls_that_were_answered_are_there_after_kill_9() {
+    let board = Switchboard::new("");
+    let number = board.visitor("17");
+    let twilio = Provider::twilio(&board.phone);
+    for call in 0..20 {
+        let ring = format!("CallSid=CA{call}&From=%2B14155551234&To=%2B1{number}");
+        assert_eq!(twilio.post("/t/main/answer", &ring).status, 200);
+    }
+    let Switchboard { site, server, phone } = board;
+    server.kill();
+    let server = Server::start(site.serve(&[]));
+    let board = Switchboard { phone: phone.at(&server), site, server };
+    for call in 0..20 {
+        let call = board.call(&format!("CA{call}"), |it| it["attribution"]["outcome"] != "pending");
+        assert_eq!(call["attribution"]["parameters"]["id"], "17");
+    }
+}
