@@ -56,17 +56,14 @@ pub fn confidence(at: Millis, candidates: &[Candidate], late: bool) -> Option<Co
     let value = probabilities(at, candidates).first().copied().unwrap_or_default();
     let value = (value * 1000.0).round() / 1000.0;
     let delay = delay_s(at, first.allocated_at);
-    let mut reason = format!("called {} after the number was shown", span(delay));
-    match candidates.len() - 1 {
-        0 => reason.push_str("; no other visitor had it before"),
-        1 => reason.push_str("; 1 earlier visitor of the number may be the caller"),
-        more => {
-            reason.push_str(&format!("; {more} earlier visitors of the number may be the caller"))
-        }
-    }
-    if late {
-        reason.push_str("; its lockout was over, but nobody else had the number yet");
-    }
+    let shown = format!("called {} after the number was shown", span(delay));
+    let others = match candidates.len() - 1 {
+        0 => "no other visitor had it before".to_owned(),
+        1 => "1 earlier visitor of the number may be the caller".to_owned(),
+        more => format!("{more} earlier visitors of the number may be the caller"),
+    };
+    let over = if late { "; its lockout was over, but nobody else had the number yet" } else { "" };
+    let reason = format!("{shown}; {others}{over}");
     Some(Confidence { value, reason })
 }
 

@@ -24,7 +24,9 @@ impl Mac {
         };
         let key = hmac::Key::new(algorithm, key);
         let mut context = hmac::Context::with_key(&key);
-        parts.iter().for_each(|part| context.update(part));
+        for part in parts {
+            context.update(part);
+        }
         context.sign().as_ref().to_vec()
     }
 }

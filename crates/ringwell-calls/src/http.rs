@@ -3,6 +3,7 @@
 //! Owns paths, limits and forms of answers. Opens no socket.
 
 mod calls;
+mod endpoints;
 mod hooks;
 mod problem;
 

@@ -18,6 +18,7 @@ pub mod number;
 pub mod provider;
 pub mod route;
 pub mod service;
+pub mod webhook;
 
 pub use account::Account;
 pub use attribution::{Attribution, Held, HolderError, Holders, Numbers, Serving};

@@ -11,8 +11,8 @@ mod writer;
 use ringwell_core::Millis;
 use ringwell_store::{Database, Location, Schema, Step, StoreError};
 
-pub(crate) use change::call_id;
 pub use change::{Applied, CallChange, ReportedEvent};
+pub(crate) use change::{NewEvent, call_id, publish, publish_to};
 pub(crate) use query::moment;
 pub use query::{
     CallDetail, CallFilter, CallRow, Cursor, DeliveryRow, EndpointRow, EventRow, OutcomeRow,

@@ -19,14 +19,14 @@ impl Element {
 
     /// With one attribute more.
     #[must_use]
-    pub fn with(mut self, name: &'static str, value: impl ToString) -> Self {
+    pub fn with(mut self, name: &'static str, value: impl std::fmt::Display) -> Self {
         self.attributes.push((name, value.to_string()));
         self
     }
 
     /// With one attribute more if there is a value for it.
     #[must_use]
-    pub fn with_some(self, name: &'static str, value: Option<impl ToString>) -> Self {
+    pub fn with_some(self, name: &'static str, value: Option<impl std::fmt::Display>) -> Self {
         match value {
             Some(value) => self.with(name, value),
             None => self,

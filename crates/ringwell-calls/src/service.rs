@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringwell_core::Millis;
 use ringwell_directory::Calls;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::account::Account;
@@ -22,6 +23,9 @@ use crate::log::{Applied, CallChange, Log, ReportedEvent, Writer};
 use crate::number::{called, promo_number};
 use crate::provider::Stir;
 use crate::route::{NoTimeZone, Plan, Routes};
+use crate::webhook::Worker;
+use crate::webhook::address::Policy;
+use crate::webhook::send::{Sender, System};
 
 /// A report that is not stored after so long is answered as if it had not come.
 const STORE_MAX: Duration = Duration::from_secs(10);
@@ -44,6 +48,10 @@ struct Inner {
     accounts: Vec<Account>,
     routes: Routes,
     deadline: Duration,
+    /// Which endpoints may be called.
+    policy: Policy,
+    /// Told when there may be something to send.
+    stored: Arc<Notify>,
     /// Calls for whose visitors somebody is looking.
     looking: Mutex<HashSet<String>>,
 }
@@ -104,7 +112,12 @@ impl Service {
         log: Log,
         numbers: Arc<dyn Numbers>,
     ) -> Result<Self, NoTimeZone> {
-        let writer = Writer::start(log.clone(), now, || ());
+        let stored = Arc::new(Notify::new());
+        let tell = Arc::clone(&stored);
+        let writer = Writer::start(log.clone(), now, move || tell.notify_one());
+        let policy = Policy::new(&settings.webhooks);
+        let sender = Sender::new(policy.clone(), Arc::new(System));
+        tokio::spawn(Worker::new(log.clone(), sender, Arc::clone(&stored)).run());
         let inner = Inner {
             runtime: tokio::runtime::Handle::current(),
             log,
@@ -113,6 +126,8 @@ impl Service {
             accounts: settings.accounts.iter().map(Account::new).collect(),
             routes: Routes::new(&settings.destinations)?,
             deadline: settings.deadline,
+            policy,
+            stored,
             looking: Mutex::default(),
         };
         let service = Self { inner: Arc::new(inner) };
@@ -140,6 +155,16 @@ impl Service {
         &self.inner.log
     }
 
+    /// Which endpoints may be called.
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.inner.policy
+    }
+
+    /// Has what is due sent at once.
+    pub(crate) fn wake(&self) {
+        self.inner.stored.notify_one();
+    }
+
     /// Runs `work` on the service's thread, from whichever thread it is asked.
     ///
     /// # Errors
@@ -158,7 +183,7 @@ impl Service {
         let number = call.to.as_deref().and_then(called);
         let serving = self.serving(number.as_deref());
         let plan = self.plan(number.as_deref(), &serving, call.received);
-        let mut change = self.change(&call);
+        let mut change = Self::change(&call);
         change.destination = plan.as_ref().map(|plan| plan.to[0].clone());
         let id = change.id();
         let began = call.events.iter().map(|event| event.at).min().unwrap_or(call.received);
@@ -181,7 +206,7 @@ impl Service {
     /// # Errors
     /// [`NotStored`].
     pub async fn report(&self, call: IncomingCall) -> Result<String, NotStored> {
-        let change = self.change(&call);
+        let change = Self::change(&call);
         let id = change.id();
         let until = Instant::now() + STORE_MAX;
         if self.hand_over(change, until).await { Ok(id) } else { Err(NotStored) }
@@ -196,7 +221,7 @@ impl Service {
         self.inner.routes.plan(number, serving, at)
     }
 
-    fn change(&self, call: &IncomingCall) -> CallChange {
+    fn change(call: &IncomingCall) -> CallChange {
         let reported =
             |event: &CallEvent| ReportedEvent { event: event.clone(), received: call.received };
         CallChange {

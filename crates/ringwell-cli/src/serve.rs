@@ -88,6 +88,17 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
             management::serve(&config, &dashboard)?;
         }
     }
+    serve(config, directory, member, directories)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Serves, and takes calls beside that if the configuration wants it.
+fn serve(
+    config: Config,
+    directory: Directory,
+    member: Option<Membership>,
+    directories: Directories,
+) -> anyhow::Result<()> {
     let calls = config.calls.as_ref().map(|calls| Running::start(calls, &config)).transpose()?;
     let routes = with_calls(routes(&config, dashboard), calls.clone());
     let served =
@@ -95,8 +106,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     if let Some(calls) = calls {
         calls.stop();
     }
-    served?;
-    Ok(ExitCode::SUCCESS)
+    Ok(served?)
 }
 
 /// What operators find at the addresses of clients.

@@ -12,6 +12,7 @@ use ringwell_directory::TokenHashes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::endpoints;
 use super::problem::Problem;
 use crate::attribution::Attributed;
 use crate::call::{Outcome, State as CallState};
@@ -30,6 +31,7 @@ pub fn routes(service: Service, hashes: TokenHashes) -> Router {
         .route("/v1/calls", get(list))
         .route("/v1/calls/{id}", get(one))
         .route("/v1/events", get(events))
+        .merge(endpoints::routes())
         .layer(middleware::from_fn_with_state(hashes, require_token))
         .with_state(service)
 }
@@ -68,14 +70,14 @@ struct Wanted {
 
 impl Wanted {
     fn filter(&self) -> Result<CallFilter, Problem> {
-        let time = |name: &str, text: &Option<String>| {
+        let time = |name: &str, text: Option<&String>| {
             let read = |text: &String| {
                 // A `+` of an offset that was not encoded arrives as a space.
                 parse_moment(&text.replace(' ', "+")).ok_or_else(|| {
                     Problem::bad_request(format!("{name}: write e.g. 2026-11-21T06:30:00Z"))
                 })
             };
-            text.as_ref().map(read).transpose()
+            text.map(read).transpose()
         };
         let number = |name: &str, text: &String| {
             let text = text.trim();
@@ -85,14 +87,19 @@ impl Wanted {
         };
         let caller = self.caller.as_ref().map(|text| number("caller", text)).transpose()?;
         Ok(CallFilter {
-            since: time("since", &self.since)?,
-            until: time("until", &self.until)?,
+            since: time("since", self.since.as_ref())?,
+            until: time("until", self.until.as_ref())?,
             pool: self.pool,
             number: self.number.as_ref().map(|text| number("number", text)).transpose()?,
             caller: caller.map(Caller::E164),
-            state: named(&self.state, "state", &CALL_STATES, CallState::name)?,
-            outcome: named(&self.outcome, "outcome", &OUTCOMES, Outcome::name)?,
-            attributed: named(&self.attributed, "attributed", &ATTRIBUTED, Attributed::name)?,
+            state: named(self.state.as_ref(), "state", &CALL_STATES, CallState::name)?,
+            outcome: named(self.outcome.as_ref(), "outcome", &OUTCOMES, Outcome::name)?,
+            attributed: named(
+                self.attributed.as_ref(),
+                "attributed",
+                &ATTRIBUTED,
+                Attributed::name,
+            )?,
         })
     }
 }
@@ -115,7 +122,7 @@ const ATTRIBUTED: [Attributed; 5] = [
 ];
 
 fn named<T: Copy>(
-    text: &Option<String>,
+    text: Option<&String>,
     field: &str,
     all: &[T],
     name: impl Fn(T) -> &'static str,

@@ -232,41 +232,74 @@ pub(super) fn text(value: &impl serde::Serialize) -> Result<String, LogError> {
     serde_json::to_string(value).map_err(|error| LogError::Damaged(error.to_string()))
 }
 
-/// Writes events, and a delivery for each endpoint that wants them. Their places are taken from one
-/// row: who reads after a place misses none that becomes visible later.
+/// Writes events, and a delivery of each for every endpoint that wants it; their names.
 pub(crate) async fn publish(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,
 ) -> Result<Vec<String>, LogError> {
-    let Some(count) = u64::try_from(events.len()).ok().filter(|count| *count > 0) else {
-        return Ok(Vec::new());
-    };
-    let query = "UPDATE call_counter SET last_place = last_place + $1 RETURNING last_place";
-    let last = sqlx::query(query).bind(to_db(count)).fetch_one(&mut *db).await?;
-    let first = last.try_get::<i64, _>(0)? - to_db(count) + 1;
     let mut ids = Vec::new();
-    for (place, event) in (first..).zip(events) {
-        let id = random_id("evt_")?;
-        let body = text(&json!({
-            "type": event.kind,
-            "timestamp": query::moment(event.at),
-            "data": event.data,
-        }))?;
-        let query = sqlx::query(
-            "INSERT INTO call_events (place, id, type, call, at_ms, body) \
-             VALUES ($1, $2, $3, $4, $5, $6)",
-        );
-        let query = query.bind(place).bind(id.clone()).bind(event.kind).bind(event.call);
-        query.bind(ms(event.at)).bind(body).execute(&mut *db).await?;
-        // One that is disabled keeps its place in the line: what it misses can be replayed.
+    for (place, event) in places(db, events).await? {
+        let kind = event.kind;
+        let (at, id) = (event.at, write(db, place, event).await?);
+        // An endpoint that is disabled keeps its place in the line: what it misses can be replayed.
         let query = sqlx::query(
             "INSERT INTO webhook_deliveries (endpoint, event, state, attempts, next_ms) \
              SELECT id, $1, CASE WHEN state = 'enabled' THEN 'pending' ELSE 'held' END, 0, $2 \
              FROM webhook_endpoints WHERE types = '' OR types LIKE $3",
         );
-        let wanted = format!("% {} %", event.kind);
-        query.bind(place).bind(ms(event.at)).bind(wanted).execute(&mut *db).await?;
+        let wanted = format!("% {kind} %");
+        query.bind(place).bind(ms(at)).bind(wanted).execute(&mut *db).await?;
         ids.push(id);
     }
     Ok(ids)
+}
+
+/// Writes an event for one endpoint alone; its name.
+pub(crate) async fn publish_to(
+    db: &mut AnyConnection,
+    event: NewEvent,
+    endpoint: &str,
+) -> Result<String, LogError> {
+    let mut id = String::new();
+    for (place, event) in places(db, vec![event]).await? {
+        let at = event.at;
+        id = write(db, place, event).await?;
+        let query = sqlx::query(
+            "INSERT INTO webhook_deliveries (endpoint, event, state, attempts, next_ms) \
+             VALUES ($1, $2, 'pending', 0, $3)",
+        );
+        query.bind(endpoint.to_owned()).bind(place).bind(ms(at)).execute(&mut *db).await?;
+    }
+    Ok(id)
+}
+
+/// Gives events their places. All are taken from one row: who reads after a place misses none that
+/// becomes visible later.
+async fn places(
+    db: &mut AnyConnection,
+    events: Vec<NewEvent>,
+) -> Result<Vec<(i64, NewEvent)>, LogError> {
+    if events.is_empty() {
+        return Ok(Vec::new());
+    }
+    let count = i64::try_from(events.len()).unwrap_or(i64::MAX);
+    let query = "UPDATE call_counter SET last_place = last_place + $1 RETURNING last_place";
+    let last: i64 = sqlx::query(query).bind(count).fetch_one(db).await?.try_get(0)?;
+    Ok((last - count + 1..).zip(events).collect())
+}
+
+async fn write(db: &mut AnyConnection, place: i64, event: NewEvent) -> Result<String, LogError> {
+    let id = random_id("evt_")?;
+    let body = text(&json!({
+        "type": event.kind,
+        "timestamp": query::moment(event.at),
+        "data": event.data,
+    }))?;
+    let query = sqlx::query(
+        "INSERT INTO call_events (place, id, type, call, at_ms, body) \
+         VALUES ($1, $2, $3, $4, $5, $6)",
+    );
+    let query = query.bind(place).bind(id.clone()).bind(event.kind).bind(event.call);
+    query.bind(ms(event.at)).bind(body).execute(db).await?;
+    Ok(id)
 }

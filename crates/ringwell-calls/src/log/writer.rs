@@ -87,7 +87,7 @@ async fn store(log: &Log, now: &impl Fn() -> Millis, group: &mut Vec<Job>) {
             }
             Err(error) if !error.is_transient() && group.len() > 1 => {
                 tracing::warn!(%error, "a change of a call is refused; storing one by one");
-                for job in group.drain(..).collect::<Vec<_>>() {
+                for job in std::mem::take(group) {
                     Box::pin(store(log, now, &mut vec![job])).await;
                 }
                 return;

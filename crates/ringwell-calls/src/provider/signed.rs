@@ -57,13 +57,10 @@ pub(super) fn with_and_without_port(url: &str) -> Vec<String> {
         None => (String::new(), authority),
     };
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
-    match host.rsplit_once(':').filter(|(_, port)| is_port(port)) {
-        Some((name, _)) => all.push(format!("{scheme}://{user}{name}{path}")),
-        None => {
-            let port = if scheme == "http" { 80 } else { 443 };
-            all.push(format!("{scheme}://{user}{host}:{port}{path}"));
-        }
-    }
+    let name = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map(|(name, _)| name);
+    let port = if scheme == "http" { 80 } else { 443 };
+    let other = name.map_or_else(|| format!("{host}:{port}"), str::to_owned);
+    all.push(format!("{scheme}://{user}{other}{path}"));
     all
 }
 

@@ -1,4 +1,4 @@
-//! Twilio: signatures by SHA-1 or shared key, forms, TwiML.
+//! Twilio: signatures by SHA-1 or shared key, forms, `TwiML`.
 //!
 //! The string that is signed and the test vectors are those of Twilio's own libraries.
 
@@ -22,9 +22,8 @@ const BODY_HASH: &str = "bodySHA256";
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     let settings = request.header(SETTINGS);
     let (mac, keys) = match algorithm(settings) {
-        None => (Mac::Sha1, &account.secrets),
         Some("HMAC_SHA256") => (Mac::Sha256, &account.shared_keys),
-        Some("HMAC_SHA1") => (Mac::Sha1, &account.secrets),
+        None | Some("HMAC_SHA1") => (Mac::Sha1, &account.secrets),
         Some(_) => return Err(Unsigned::new("the signature's algorithm is not known")),
     };
     let presented = request.header(SIGNATURE);
@@ -139,7 +138,7 @@ fn stir(verstat: String) -> Stir {
     Stir { attestation: attestation.map(str::to_owned), verstat: Some(verstat) }
 }
 
-/// What the words of Twilio, SignalWire and TeXML mean.
+/// The outcome that a status of Twilio, `SignalWire` or `TeXML` names.
 pub(super) fn outcome(status: &str) -> Option<Outcome> {
     match status {
         "completed" | "answered" => Some(Outcome::Answered),

@@ -1,0 +1,171 @@
+//! `/v1/webhooks`: endpoints that events are sent to.
+
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+use ringwell_core::Millis;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::problem::Problem;
+use crate::log::{EndpointRow, moment};
+use crate::provider::parse_moment;
+use crate::service::{Service, now};
+use crate::webhook::{Made, NewEndpoint, Replay, TYPES, Which};
+
+/// A key of CallRail's kind has at most so many bytes.
+const KEY_BYTES_MAX: usize = 200;
+
+/// The paths; the token is checked before.
+pub(super) fn routes() -> Router<Service> {
+    Router::new()
+        .route("/v1/webhooks", get(list).post(create))
+        .route("/v1/webhooks/{id}", delete(remove))
+        .route("/v1/webhooks/{id}/secret", post(rotate))
+        .route("/v1/webhooks/{id}/enable", post(enable))
+        .route("/v1/webhooks/{id}/test", post(test))
+        .route("/v1/webhooks/{id}/replays", post(replay))
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("there is no such endpoint")
+}
+
+fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("body: {error}")))
+}
+
+fn known_types(types: Vec<String>) -> Result<Vec<String>, Problem> {
+    match types.iter().find(|kind| !TYPES.contains(&kind.as_str())) {
+        None => Ok(types),
+        Some(_) => Err(Problem::bad_request(format!("types: some of {}", TYPES.join(", ")))),
+    }
+}
+
+async fn list(State(service): State<Service>) -> Result<Json<Value>, Problem> {
+    let log = service.log().clone();
+    let all = service.run(async move { log.endpoints().await }).await??;
+    Ok(Json(json!({ "endpoints": all.iter().map(shown).collect::<Vec<_>>() })))
+}
+
+fn shown(row: &EndpointRow) -> Value {
+    json!({
+        "id": row.id,
+        "url": row.url,
+        "types": row.types,
+        "state": if row.is_enabled { "enabled" } else { "disabled" },
+        "reason": row.reason,
+        "failing_since": row.failing_since.map(moment),
+        "created_at": moment(row.created_at),
+        "pending": row.pending,
+        "failed": row.failed,
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct New {
+    url: String,
+    #[serde(default)]
+    types: Vec<String>,
+    company_key: Option<String>,
+}
+
+async fn create(
+    State(service): State<Service>,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let New { url, types, company_key } = read(&body)?;
+    let target = service.policy().target(&url);
+    target.map_err(|error| Problem::bad_request(format!("url: {error}")))?;
+    if company_key.as_ref().is_some_and(|key| !(1..=KEY_BYTES_MAX).contains(&key.len())) {
+        return Err(Problem::bad_request("company_key: 1 to 200 bytes"));
+    }
+    let new = NewEndpoint { url, types: known_types(types)?, company_key };
+    let log = service.log().clone();
+    let made = service.run(async move { log.create_endpoint(&new, now()).await }).await??;
+    Ok((StatusCode::CREATED, Json(secret_of(&made))))
+}
+
+fn secret_of(made: &Made) -> Value {
+    json!({ "id": made.id, "secret": made.secret })
+}
+
+async fn remove(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let log = service.log().clone();
+    let removed = service.run(async move { log.remove_endpoint(&id).await }).await??;
+    if removed { Ok(StatusCode::NO_CONTENT) } else { Err(unknown()) }
+}
+
+async fn rotate(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    let log = service.log().clone();
+    let made = service.run(async move { log.rotate_secret(&id, now()).await }).await??;
+    Ok(Json(secret_of(&made.ok_or_else(unknown)?)))
+}
+
+async fn enable(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let log = service.log().clone();
+    let changed = service.run(async move { log.enable_endpoint(&id).await }).await??;
+    if changed { Ok(StatusCode::NO_CONTENT) } else { Err(unknown()) }
+}
+
+async fn test(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let log = service.log().clone();
+    let event = service.run(async move { log.test_endpoint(&id, now()).await }).await??;
+    service.wake();
+    Ok((StatusCode::ACCEPTED, Json(json!({ "event": event.ok_or_else(unknown)? }))))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Again {
+    since: Option<String>,
+    until: Option<String>,
+    #[serde(default)]
+    types: Vec<String>,
+    event: Option<String>,
+    only: Option<String>,
+}
+
+async fn replay(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let Again { since, until, types, event, only } = read(&body)?;
+    let time = |name: &str, text: Option<String>| -> Result<Option<Millis>, Problem> {
+        let read = |text: String| {
+            parse_moment(&text).ok_or_else(|| {
+                Problem::bad_request(format!("{name}: write e.g. 2026-11-21T06:30:00Z"))
+            })
+        };
+        text.map(read).transpose()
+    };
+    let which = match only.as_deref() {
+        None | Some("failed") => Which::Failed,
+        Some("all") => Which::All,
+        Some(_) => return Err(Problem::bad_request("only: failed or all")),
+    };
+    let (since, until) = (time("since", since)?, time("until", until)?);
+    let replay = Replay { since, until, types: known_types(types)?, event, which };
+    let log = service.log().clone();
+    let count = service.run(async move { log.replay(&id, &replay, now()).await }).await??;
+    service.wake();
+    let count = count.ok_or_else(unknown)?;
+    Ok((StatusCode::ACCEPTED, Json(json!({ "deliveries": count }))))
+}

@@ -1,0 +1,18 @@
+//! Webhooks out, by Standard Webhooks 1.0: which endpoints there are, when each delivery is tried,
+//! and what becomes of it.
+//!
+//! Owns the schedule and its bookkeeping in the log; time comes in as an argument. Sockets are in
+//! [`send`]. Invariant: nothing is deleted before its retention ends, so that everything can be
+//! replayed. Source: docs/spec/calls.md, "Webhooks".
+
+pub mod address;
+mod endpoint;
+mod outbox;
+pub mod schedule;
+pub mod send;
+pub mod sign;
+mod worker;
+
+pub use endpoint::{Made, NewEndpoint, Replay, TYPES, Which};
+pub use outbox::{Due, Ended, Result as DeliveryResult};
+pub use worker::{Transport, Worker};

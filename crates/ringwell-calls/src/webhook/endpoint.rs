@@ -1,0 +1,231 @@
+//! Endpoints: making, changing and testing them, and sending them again what they missed.
+
+use ringwell_core::Millis;
+use serde_json::json;
+use sqlx::{AnyConnection, Row};
+
+use super::sign;
+use crate::log::{Log, LogError, NewEvent, ms, publish, publish_to, random_id};
+
+/// After a rotation both secrets sign for so long.
+pub const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
+/// Every type of event that there is.
+pub const TYPES: [&str; 8] = [
+    "call.started",
+    "call.answered",
+    "call.completed",
+    "call.updated",
+    "conversion.recorded",
+    "number.leaking",
+    "endpoint.disabled",
+    "webhook.test",
+];
+
+/// An endpoint that is to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewEndpoint {
+    /// Where it listens. Checked before.
+    pub url: String,
+    /// The types of events that it wants; none for all.
+    pub types: Vec<String>,
+    /// Signs an additional header as CallRail does.
+    pub company_key: Option<String>,
+}
+
+/// An endpoint that was made, or whose secret was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Its name.
+    pub id: String,
+    /// Shown this once.
+    pub secret: String,
+}
+
+/// Which events are sent again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replay {
+    /// Written at or after this.
+    pub since: Option<Millis>,
+    /// Written before this.
+    pub until: Option<Millis>,
+    /// Of these types; none for all.
+    pub types: Vec<String>,
+    /// Only this one.
+    pub event: Option<String>,
+    /// Whether those that arrived, too.
+    pub which: Which,
+}
+
+/// Which deliveries are tried again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// Those that were given up, or held back while the endpoint was disabled.
+    #[default]
+    Failed,
+    /// All.
+    All,
+}
+
+fn new_secret() -> Result<String, LogError> {
+    let mut random = [0; 32];
+    getrandom::fill(&mut random).map_err(|_| LogError::NoRandomness)?;
+    Ok(sign::secret(random))
+}
+
+/// Names between spaces, with one at each end.
+fn joined(types: &[String]) -> String {
+    if types.is_empty() { String::new() } else { format!(" {} ", types.join(" ")) }
+}
+
+impl Log {
+    /// Makes an endpoint. It is sent what happens from now on.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn create_endpoint(&self, new: &NewEndpoint, now: Millis) -> Result<Made, LogError> {
+        let (id, secret) = (random_id("we_")?, new_secret()?);
+        let mut tx = self.database().write().await?;
+        let query = sqlx::query(
+            "INSERT INTO webhook_endpoints (id, url, types, secret, company_key, state, \
+             created_ms) VALUES ($1, $2, $3, $4, $5, 'enabled', $6)",
+        );
+        let query = query.bind(id.clone()).bind(new.url.clone()).bind(joined(&new.types));
+        let query = query.bind(secret.clone()).bind(new.company_key.clone()).bind(ms(now));
+        query.execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(Made { id, secret })
+    }
+
+    /// Removes an endpoint and its deliveries; `false` if there is none. Events stay.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn remove_endpoint(&self, id: &str) -> Result<bool, LogError> {
+        let mut tx = self.database().write().await?;
+        let query = sqlx::query("DELETE FROM webhook_deliveries WHERE endpoint = $1");
+        query.bind(id.to_owned()).execute(&mut *tx).await?;
+        let query = sqlx::query("DELETE FROM webhook_endpoints WHERE id = $1");
+        let removed = query.bind(id.to_owned()).execute(&mut *tx).await?.rows_affected();
+        tx.commit().await?;
+        Ok(removed > 0)
+    }
+
+    /// Gives an endpoint a new secret; the old one signs, too, for a day. `None` if there is none.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn rotate_secret(&self, id: &str, now: Millis) -> Result<Option<Made>, LogError> {
+        let secret = new_secret()?;
+        let mut tx = self.database().write().await?;
+        let query = sqlx::query(
+            "UPDATE webhook_endpoints SET old_secret = secret, old_secret_until_ms = $1, \
+             secret = $2 WHERE id = $3",
+        );
+        let query = query.bind(ms(now + ROTATION)).bind(secret.clone()).bind(id.to_owned());
+        let changed = query.execute(&mut *tx).await?.rows_affected();
+        tx.commit().await?;
+        Ok((changed > 0).then(|| Made { id: id.to_owned(), secret }))
+    }
+
+    /// Sends an endpoint events again. What it missed is replayed by [`Self::replay`].
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn enable_endpoint(&self, id: &str) -> Result<bool, LogError> {
+        let mut tx = self.database().write().await?;
+        let query = sqlx::query(
+            "UPDATE webhook_endpoints SET state = 'enabled', reason = NULL, \
+             failing_since_ms = NULL WHERE id = $1",
+        );
+        let changed = query.bind(id.to_owned()).execute(&mut *tx).await?.rows_affected();
+        tx.commit().await?;
+        Ok(changed > 0)
+    }
+
+    /// Writes a test event for one endpoint; its name, or `None` if there is no such endpoint.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn test_endpoint(&self, id: &str, now: Millis) -> Result<Option<String>, LogError> {
+        let mut tx = self.database().write().await?;
+        if !exists(&mut tx, id).await? {
+            return Ok(None);
+        }
+        let data = json!({ "endpoint": id, "message": "Ringwell can reach this endpoint." });
+        let event = NewEvent { kind: "webhook.test", call: None, at: now, data };
+        let written = publish_to(&mut tx, event, id).await?;
+        tx.commit().await?;
+        Ok(Some(written))
+    }
+
+    /// Has events delivered to an endpoint again under the names that they had; how many. `None` if
+    /// there is no such endpoint.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn replay(
+        &self,
+        id: &str,
+        replay: &Replay,
+        now: Millis,
+    ) -> Result<Option<u64>, LogError> {
+        let mut tx = self.database().write().await?;
+        if !exists(&mut tx, id).await? {
+            return Ok(None);
+        }
+        // A test goes to the endpoint that it was made for.
+        let wanted = "at_ms >= $3 AND at_ms < $4 AND ($5 = '' OR $5 LIKE '% ' || type || ' %') \
+                      AND ($6 = '' OR id = $6) AND (type <> 'webhook.test' OR $6 <> '')";
+        let statement = match replay.which {
+            Which::Failed => format!(
+                "UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_ms = $2 \
+                 WHERE endpoint = $1 AND state IN ('failed', 'held') \
+                 AND event IN (SELECT place FROM call_events WHERE {wanted})"
+            ),
+            Which::All => format!(
+                "INSERT INTO webhook_deliveries (endpoint, event, state, attempts, next_ms) \
+                 SELECT $1, place, 'pending', 0, $2 FROM call_events WHERE {wanted} \
+                 ON CONFLICT (endpoint, event) DO UPDATE SET state = 'pending', attempts = 0, \
+                 next_ms = $2"
+            ),
+        };
+        let query = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(id.to_owned()).bind(ms(now));
+        let query = query.bind(replay.since.map_or(0, ms));
+        let query = query.bind(replay.until.map_or(i64::MAX, ms)).bind(joined(&replay.types));
+        let query = query.bind(replay.event.clone().unwrap_or_default());
+        let count = query.execute(&mut *tx).await?.rows_affected();
+        tx.commit().await?;
+        Ok(Some(count))
+    }
+}
+
+async fn exists(db: &mut AnyConnection, id: &str) -> Result<bool, LogError> {
+    let query = sqlx::query("SELECT COUNT(*) FROM webhook_endpoints WHERE id = $1");
+    let row = query.bind(id.to_owned()).fetch_one(db).await?;
+    Ok(row.try_get::<i64, _>(0)? > 0)
+}
+
+/// Sends an endpoint nothing more; its pending deliveries are held back, and the others are told.
+pub(super) async fn disable(
+    db: &mut AnyConnection,
+    id: &str,
+    reason: &str,
+    now: Millis,
+) -> Result<(), LogError> {
+    let query = sqlx::query(
+        "UPDATE webhook_endpoints SET state = 'disabled', reason = $1 \
+         WHERE id = $2 AND state = 'enabled'",
+    );
+    let query = query.bind(reason.to_owned()).bind(id.to_owned());
+    if query.execute(&mut *db).await?.rows_affected() == 0 {
+        return Ok(());
+    }
+    let query = sqlx::query(
+        "UPDATE webhook_deliveries SET state = 'held' WHERE endpoint = $1 AND state = 'pending'",
+    );
+    query.bind(id.to_owned()).execute(&mut *db).await?;
+    tracing::error!(endpoint = id, reason, "a webhook endpoint is disabled");
+    let data = json!({ "endpoint": id, "reason": reason });
+    let event = NewEvent { kind: "endpoint.disabled", call: None, at: now, data };
+    publish(db, vec![event]).await.map(drop)
+}

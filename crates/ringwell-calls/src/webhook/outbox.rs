@@ -1,0 +1,221 @@
+//! What is due, and what has become of it.
+
+use ringwell_core::Millis;
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
+
+use super::endpoint::disable;
+use super::schedule;
+use crate::log::{Log, LogError, from_ms, ms};
+
+/// The longest error that is kept.
+const ERROR_BYTES_MAX: usize = 1_024;
+
+/// One delivery that is due.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Due {
+    /// To which endpoint.
+    pub endpoint: String,
+    /// Where that listens.
+    pub url: String,
+    /// What signs it: one secret, or two after a rotation.
+    pub secrets: Vec<String>,
+    /// Signs the additional header.
+    pub company_key: Option<String>,
+    /// The event's place.
+    pub place: i64,
+    /// The event's name.
+    pub event: String,
+    /// What is sent.
+    pub body: String,
+    /// How often it was tried.
+    pub attempts: u32,
+}
+
+/// Without secrets and bodies.
+impl std::fmt::Debug for Due {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Due");
+        shown.field("endpoint", &self.endpoint).field("event", &self.event);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// How an attempt has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The endpoint has answered.
+    Answered {
+        /// With this status.
+        status: u16,
+        /// And asked for a pause of so long.
+        retry_after: Option<Millis>,
+    },
+    /// There was no answer.
+    Failed(String),
+}
+
+/// What has become of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Result {
+    /// To which endpoint.
+    pub endpoint: String,
+    /// Of the event at this place.
+    pub place: i64,
+    /// Attempts with this one.
+    pub attempts: u32,
+    /// How it has ended.
+    pub ended: Ended,
+    /// Spreads the next attempt.
+    pub random: u32,
+}
+
+impl Ended {
+    /// 2xx only.
+    #[must_use]
+    pub const fn is_delivered(&self) -> bool {
+        matches!(self, Self::Answered { status: 200..300, .. })
+    }
+}
+
+impl Log {
+    /// Endpoints that deliveries are due to at `now`.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn due_endpoints(&self, now: Millis) -> std::result::Result<Vec<String>, LogError> {
+        let mut tx = self.database().read().await?;
+        let query = sqlx::query(
+            "SELECT DISTINCT endpoint FROM webhook_deliveries \
+             WHERE state = 'pending' AND next_ms <= $1",
+        );
+        let rows = query.bind(ms(now)).fetch_all(&mut *tx).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Deliveries to `endpoint` that are due at `now`, those that are overdue the longest first.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn due(
+        &self,
+        endpoint: &str,
+        now: Millis,
+        most: u32,
+    ) -> std::result::Result<Vec<Due>, LogError> {
+        let mut tx = self.database().read().await?;
+        let query = sqlx::query(
+            "SELECT d.endpoint, url, secret, old_secret, old_secret_until_ms, company_key, place, \
+             v.id AS event, body, attempts FROM webhook_deliveries d \
+             JOIN webhook_endpoints e ON e.id = d.endpoint JOIN call_events v ON v.place = d.event \
+             WHERE d.state = 'pending' AND d.endpoint = $1 AND next_ms <= $2 \
+             ORDER BY next_ms, place LIMIT $3",
+        );
+        let query = query.bind(endpoint.to_owned()).bind(ms(now)).bind(i64::from(most));
+        let rows = query.fetch_all(&mut *tx).await?;
+        rows.iter().map(|row| Due::read(row, now)).collect()
+    }
+
+    /// When the next delivery is due.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn next_due(&self) -> std::result::Result<Option<Millis>, LogError> {
+        let mut tx = self.database().read().await?;
+        let query =
+            sqlx::query("SELECT MIN(next_ms) FROM webhook_deliveries WHERE state = 'pending'");
+        let row = query.fetch_one(&mut *tx).await?;
+        Ok(row.try_get::<Option<i64>, _>(0)?.map(from_ms))
+    }
+
+    /// Notes what has become of attempts that ended at `now`, all in one transaction.
+    ///
+    /// # Errors
+    /// [`LogError`]; what was delivered is delivered again then.
+    pub async fn record(
+        &self,
+        results: &[Result],
+        now: Millis,
+    ) -> std::result::Result<(), LogError> {
+        let mut tx = self.database().write().await?;
+        for result in results {
+            note(&mut tx, result, now).await?;
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+}
+
+impl Due {
+    fn read(row: &AnyRow, now: Millis) -> std::result::Result<Self, LogError> {
+        let old: Option<String> = row.try_get("old_secret")?;
+        let until: Option<i64> = row.try_get("old_secret_until_ms")?;
+        let old = old.filter(|_| until.is_some_and(|until| now < from_ms(until)));
+        let secret: String = row.try_get("secret")?;
+        let attempts: i64 = row.try_get("attempts")?;
+        Ok(Self {
+            endpoint: row.try_get("endpoint")?,
+            url: row.try_get("url")?,
+            secrets: [secret].into_iter().chain(old).collect(),
+            company_key: row.try_get("company_key")?,
+            place: row.try_get("place")?,
+            event: row.try_get("event")?,
+            body: row.try_get("body")?,
+            attempts: u32::try_from(attempts).unwrap_or_default(),
+        })
+    }
+}
+
+async fn note(
+    db: &mut AnyConnection,
+    result: &Result,
+    now: Millis,
+) -> std::result::Result<(), LogError> {
+    let (status, error, asked) = match &result.ended {
+        Ended::Answered { status, retry_after } => (Some(*status), None, *retry_after),
+        Ended::Failed(error) => {
+            (None, Some(crate::caller::cut(error, ERROR_BYTES_MAX).to_owned()), None)
+        }
+    };
+    let next = schedule::next(now, result.attempts, result.random, asked);
+    let state = match (result.ended.is_delivered(), next) {
+        (true, _) => "delivered",
+        (false, Some(_)) => "pending",
+        (false, None) => "failed",
+    };
+    // One that was held back or replayed meanwhile stays so, unless it has arrived.
+    let query = sqlx::query(
+        "UPDATE webhook_deliveries SET state = CASE WHEN state = 'pending' OR $1 = 'delivered' \
+         THEN $1 ELSE state END, attempts = $2, next_ms = $3, last_ms = $4, last_status = $5, \
+         last_error = $6 WHERE endpoint = $7 AND event = $8",
+    );
+    let query = query.bind(state).bind(i64::from(result.attempts)).bind(ms(next.unwrap_or(now)));
+    let query = query.bind(ms(now)).bind(status.map(i64::from)).bind(error);
+    query.bind(result.endpoint.clone()).bind(result.place).execute(&mut *db).await?;
+    if result.ended.is_delivered() {
+        let query = sqlx::query(
+            "UPDATE webhook_endpoints SET failing_since_ms = NULL \
+             WHERE id = $1 AND failing_since_ms IS NOT NULL",
+        );
+        query.bind(result.endpoint.clone()).execute(db).await?;
+        return Ok(());
+    }
+    if status == Some(410) {
+        return disable(db, &result.endpoint, "it answered 410: it is gone", now).await;
+    }
+    let query = sqlx::query(
+        "UPDATE webhook_endpoints SET failing_since_ms = COALESCE(failing_since_ms, $1) \
+         WHERE id = $2 RETURNING failing_since_ms",
+    );
+    let query = query.bind(ms(now)).bind(result.endpoint.clone());
+    let Some(row) = query.fetch_optional(&mut *db).await? else { return Ok(()) };
+    let since = from_ms(row.try_get(0)?);
+    if now.0.saturating_sub(since.0) >= schedule::DISABLE_AFTER.0 {
+        let reason = "nothing was delivered for five days";
+        disable(db, &result.endpoint, reason, now).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

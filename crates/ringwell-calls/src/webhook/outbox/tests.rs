@@ -1,0 +1,143 @@
+use ringwell_store::Location;
+
+use super::*;
+use crate::webhook::{NewEndpoint, Replay, Which};
+
+const HOUR: u64 = 3_600_000;
+const DAY: u64 = 24 * HOUR;
+
+async fn log() -> (Log, tempfile::TempDir) {
+    let folder = tempfile::TempDir::new().unwrap();
+    let location = Location::File(folder.path().join("calls.sqlite"));
+    (Log::open(&location).await.unwrap(), folder)
+}
+
+fn to(url: &str) -> NewEndpoint {
+    NewEndpoint { url: url.to_owned(), ..NewEndpoint::default() }
+}
+
+/// Writes an event as a call's change would.
+async fn event(log: &Log, kind: &'static str, at: Millis) {
+    let mut tx = log.database().write().await.unwrap();
+    let data = serde_json::json!({ "at": at.0 });
+    let event = crate::log::NewEvent { kind, call: None, at, data };
+    crate::log::publish(&mut tx, vec![event]).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+/// Delivers whatever is due from `from` to `until`, in virtual time, to endpoints that answer
+/// `status`. Returns how many attempts there were.
+async fn run(log: &Log, from: Millis, until: Millis, status: impl Fn(&Due) -> u16) -> usize {
+    let (mut now, mut attempts) = (from, 0);
+    while let Some(next) = log.next_due().await.unwrap().filter(|next| *next < until) {
+        now = now.max(next);
+        let mut results = Vec::new();
+        for endpoint in log.due_endpoints(now).await.unwrap() {
+            for due in log.due(&endpoint, now, 1000).await.unwrap() {
+                let ended = Ended::Answered { status: status(&due), retry_after: None };
+                let attempts = due.attempts + 1;
+                results.push(Result {
+                    endpoint: due.endpoint,
+                    place: due.place,
+                    attempts,
+                    ended,
+                    random: 100,
+                });
+            }
+        }
+        attempts += results.len();
+        log.record(&results, now).await.unwrap();
+    }
+    attempts
+}
+
+async fn states(log: &Log, endpoint: &str) -> (bool, u64, u64) {
+    let all = log.endpoints().await.unwrap();
+    let one = all.into_iter().find(|one| one.id == endpoint).unwrap();
+    (one.is_enabled, one.pending, one.failed)
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_away_for_six_days_is_disabled_and_gets_everything_by_a_replay() {
+    let (log, _folder) = log().await;
+    let away = log.create_endpoint(&to("https://away.example/"), Millis(0)).await.unwrap();
+    let well = log.create_endpoint(&to("https://well.example/"), Millis(0)).await.unwrap();
+    let status = |due: &Due| if due.url.contains("away") { 500 } else { 204 };
+    // One event an hour, for six days.
+    for hour in 0..6 * 24 {
+        let now = Millis(hour * HOUR);
+        event(&log, "call.completed", now).await;
+        run(&log, now, now + Millis(HOUR), status).await;
+    }
+    assert!(!states(&log, &away.id).await.0);
+    assert_eq!(states(&log, &well.id).await, (true, 0, 0));
+    let events = log.events(0, 1000).await.unwrap();
+    let disabled: Vec<_> = events.iter().filter(|it| it.kind == "endpoint.disabled").collect();
+    assert_eq!(disabled.len(), 1);
+    assert_eq!(disabled[0].at.0 / DAY, 5);
+
+    assert!(log.enable_endpoint(&away.id).await.unwrap());
+    let replay = Replay::default();
+    let now = Millis(7 * DAY);
+    let count = log.replay(&away.id, &replay, now).await.unwrap();
+    assert_eq!(count, Some(6 * 24 + 1));
+    assert_eq!(run(&log, now, now + Millis(HOUR), |_| 200).await, 6 * 24 + 1);
+    assert_eq!(states(&log, &away.id).await, (true, 0, 0));
+    assert_eq!(log.replay(&away.id, &replay, now).await.unwrap(), Some(0));
+    let all = Replay { which: Which::All, ..replay };
+    assert_eq!(log.replay(&well.id, &all, now).await.unwrap(), Some(6 * 24 + 1));
+    assert_eq!(log.replay("we_none", &all, now).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn ten_attempts_are_made_and_then_the_delivery_has_failed() {
+    let (log, _folder) = log().await;
+    let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
+    event(&log, "call.started", Millis(0)).await;
+    assert_eq!(run(&log, Millis(0), Millis(30 * DAY), |_| 302).await, 10);
+    assert_eq!(states(&log, &made.id).await, (true, 0, 1));
+    assert_eq!(run(&log, Millis(0), Millis(30 * DAY), |_| 200).await, 0);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_gone_is_disabled_at_once() {
+    let (log, _folder) = log().await;
+    let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
+    event(&log, "call.started", Millis(0)).await;
+    assert_eq!(run(&log, Millis(0), Millis(DAY), |_| 410).await, 1);
+    assert!(!states(&log, &made.id).await.0);
+    event(&log, "call.answered", Millis(DAY)).await;
+    assert_eq!(run(&log, Millis(DAY), Millis(2 * DAY), |_| 200).await, 0);
+}
+
+#[tokio::test]
+async fn an_endpoint_gets_the_types_that_it_wants() {
+    let (log, _folder) = log().await;
+    let types = vec!["call.completed".to_owned()];
+    let made = NewEndpoint { types, ..to("https://a.example/") };
+    let made = log.create_endpoint(&made, Millis(0)).await.unwrap();
+    event(&log, "call.started", Millis(0)).await;
+    event(&log, "call.completed", Millis(0)).await;
+    assert_eq!(run(&log, Millis(0), Millis(1), |_| 200).await, 1);
+    assert!(log.test_endpoint(&made.id, Millis(1)).await.unwrap().is_some());
+    assert_eq!(run(&log, Millis(1), Millis(2), |_| 200).await, 1);
+    let replay =
+        Replay { types: vec!["call.started".to_owned()], which: Which::All, ..Replay::default() };
+    assert_eq!(log.replay(&made.id, &replay, Millis(2)).await.unwrap(), Some(1));
+    assert!(log.remove_endpoint(&made.id).await.unwrap());
+    assert!(!log.remove_endpoint(&made.id).await.unwrap());
+    assert_eq!(log.next_due().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn after_a_rotation_two_secrets_sign_for_a_day() {
+    let (log, _folder) = log().await;
+    let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
+    event(&log, "call.started", Millis(0)).await;
+    let new = log.rotate_secret(&made.id, Millis(0)).await.unwrap().unwrap();
+    let secrets = async |now| log.due(&made.id, Millis(now), 1).await.unwrap()[0].secrets.clone();
+    assert_eq!(secrets(DAY - 1).await, [new.secret.clone(), made.secret.clone()]);
+    assert_eq!(secrets(DAY).await, [new.secret.clone()]);
+    let due = &log.due(&made.id, Millis(0), 1).await.unwrap()[0];
+    assert!(!format!("{due:?}").contains("whsec"));
+}

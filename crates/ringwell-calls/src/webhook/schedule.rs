@@ -1,0 +1,78 @@
+//! When a delivery is tried again, and when an endpoint is given up.
+
+use ringwell_core::Millis;
+
+/// From one attempt to the next, in seconds: ten attempts over 75 hours, as the specification of
+/// Standard Webhooks suggests.
+const WAITS_S: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
+/// Attempts in all.
+pub const ATTEMPTS_MAX: u32 = 10;
+/// A receiver may ask for no longer pause.
+const RETRY_AFTER_MAX: Millis = Millis(24 * 60 * 60 * 1000);
+/// An endpoint that has taken nothing for so long is disabled.
+pub const DISABLE_AFTER: Millis = Millis(5 * 24 * 60 * 60 * 1000);
+
+/// When a delivery is tried next that has been tried `attempts` times, the last time at `now`; `None`
+/// if that was the last. `random` spreads the attempts by a tenth to both sides; `retry_after` is
+/// what the receiver has asked for.
+#[must_use]
+pub fn next(
+    now: Millis,
+    attempts: u32,
+    random: u32,
+    retry_after: Option<Millis>,
+) -> Option<Millis> {
+    let place = usize::try_from(attempts.checked_sub(1)?).ok()?;
+    let wait = Millis(WAITS_S.get(place)? * 1000);
+    // From nine tenths to eleven tenths.
+    let spread = 900 + u64::from(random % 201);
+    let wait = Millis(wait.0 * spread / 1000);
+    let asked = retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
+    Some(now + wait.max(asked))
+}
+
+/// Reads `Retry-After`: seconds, or a date.
+#[must_use]
+pub fn retry_after(value: &str, now: Millis) -> Option<Millis> {
+    let value = value.trim();
+    if let Ok(seconds) = value.parse::<u64>() {
+        return Some(Millis(seconds.saturating_mul(1000)));
+    }
+    let at = jiff::fmt::rfc2822::parse(value).ok()?.timestamp().as_millisecond();
+    Some(Millis(u64::try_from(at).ok()?.saturating_sub(now.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_attempts_take_75_hours() {
+        let (mut at, mut attempts) = (Millis(0), 1);
+        while let Some(next) = next(at, attempts, 100, None) {
+            at = next;
+            attempts += 1;
+        }
+        assert_eq!((attempts, at), (ATTEMPTS_MAX, Millis((75 * 3600 + 35 * 60 + 5) * 1000)));
+        assert_eq!(next(Millis(0), 0, 0, None), None);
+    }
+
+    #[test]
+    fn attempts_are_spread_by_a_tenth() {
+        let waits: Vec<u64> =
+            (0..1000).map(|random| next(Millis(0), 2, random, None).unwrap().0).collect();
+        assert_eq!((waits.iter().min(), waits.iter().max()), (Some(&270_000), Some(&330_000)));
+    }
+
+    #[test]
+    fn a_receiver_may_ask_for_a_longer_pause_of_a_day_at_most() {
+        let after =
+            |asked: u64| next(Millis(0), 1, 100, Some(Millis(asked * 1000))).unwrap().0 / 1000;
+        assert_eq!((after(1), after(60), after(1_000_000)), (5, 60, 86_400));
+        let now = Millis(1_700_000_000_000);
+        assert_eq!(retry_after("120", now), Some(Millis(120_000)));
+        assert_eq!(retry_after("Tue, 14 Nov 2023 22:14:20 GMT", now), Some(Millis(60_000)));
+        assert_eq!(retry_after("Tue, 14 Nov 2023 22:00:00 GMT", now), Some(Millis(0)));
+        assert_eq!(retry_after("soon", now), None);
+    }
+}

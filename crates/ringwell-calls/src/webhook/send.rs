@@ -1,0 +1,218 @@
+//! Sending one delivery: resolve, check, connect to what was checked, post, read the answer.
+//!
+//! HTTP/1.1, no redirects, no proxy from the environment. A connection serves one delivery.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, header};
+use hyper_util::rt::TokioIo;
+use ringwell_core::Millis;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::address::{Host, Policy, Target};
+use super::outbox::{Due, Ended};
+use super::{schedule, sign};
+
+/// For one address to take a connection, TLS included.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// For all of it.
+pub const TOTAL_MAX: Duration = Duration::from_secs(15);
+/// More of an answer is not read.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+const USER_AGENT: &str = concat!("Ringwell-Webhooks/", env!("CARGO_PKG_VERSION"));
+
+/// The addresses of a name.
+pub type Addresses = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+
+/// Asks for the addresses of a name.
+pub trait Resolver: Send + Sync {
+    /// All of them.
+    fn resolve(&self, name: &str) -> Addresses;
+}
+
+/// The system's resolver.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct System;
+
+impl Resolver for System {
+    fn resolve(&self, name: &str) -> Addresses {
+        let name = name.to_owned();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            Ok(found.map(|address| address.ip()).collect())
+        })
+    }
+}
+
+/// Sends requests to endpoints.
+#[derive(Clone)]
+pub struct Sender {
+    policy: Policy,
+    resolver: Arc<dyn Resolver>,
+    tls: TlsConnector,
+}
+
+/// A POST and its header beside what each has.
+pub struct Post<'a> {
+    /// Where to.
+    pub url: &'a str,
+    /// Names and values.
+    pub headers: Vec<(&'static str, String)>,
+    /// JSON.
+    pub body: &'a str,
+}
+
+/// What was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The status.
+    pub status: u16,
+    /// The pause that was asked for.
+    pub retry_after: Option<Millis>,
+    /// The body, as far as it is read.
+    pub body: Vec<u8>,
+}
+
+impl Sender {
+    /// A sender that keeps to `policy`, with the certificates of the system.
+    #[must_use]
+    pub fn new(policy: Policy, resolver: Arc<dyn Resolver>) -> Self {
+        let mut roots = RootCertStore::empty();
+        let found = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
+            tracing::warn!(
+                "the system has no certificates of authorities: no endpoint can be trusted"
+            );
+        }
+        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        Self { policy, resolver, tls: TlsConnector::from(Arc::new(config)) }
+    }
+
+    /// Sends a delivery at `now`.
+    pub async fn deliver(&self, due: &Due, now: Millis) -> Ended {
+        let seconds = now.0 / 1000;
+        let secrets: Vec<&str> = due.secrets.iter().map(String::as_str).collect();
+        let signature = sign::sign(&secrets, &due.event, seconds, due.body.as_bytes());
+        let mut headers = vec![
+            ("webhook-id", due.event.clone()),
+            ("webhook-timestamp", seconds.to_string()),
+            ("webhook-signature", signature),
+        ];
+        if let Some(key) = &due.company_key {
+            headers.push(("signature", sign::company(key, due.body.as_bytes())));
+        }
+        match self.post(Post { url: &due.url, headers, body: &due.body }, now, TOTAL_MAX).await {
+            Ok(answered) => {
+                Ended::Answered { status: answered.status, retry_after: answered.retry_after }
+            }
+            Err(error) => Ended::Failed(error),
+        }
+    }
+
+    /// Posts within `most`; the error says why there is no answer.
+    ///
+    /// # Errors
+    /// In words for whoever keeps the endpoint.
+    pub async fn post(
+        &self,
+        post: Post<'_>,
+        now: Millis,
+        most: Duration,
+    ) -> Result<Answered, String> {
+        let sent = timeout(most, self.send(post, now)).await;
+        sent.unwrap_or_else(|_| Err(format!("no answer within {most:?}")))
+    }
+
+    async fn send(&self, post: Post<'_>, now: Millis) -> Result<Answered, String> {
+        let target = self.policy.target(post.url).map_err(|error| error.to_string())?;
+        let address = self.address(&target).await?;
+        let stream = timeout(CONNECT_MAX, TcpStream::connect(address)).await;
+        let stream = stream.map_err(|_| format!("{address} takes no connection"))?;
+        let stream = stream.map_err(|error| format!("{address}: {error}"))?;
+        if !target.is_tls {
+            return exchange(stream, &target, post, now).await;
+        }
+        let name = match &target.host {
+            Host::Name(name) => ServerName::try_from(name.clone()).map_err(|e| e.to_string())?,
+            Host::Address(address) => ServerName::IpAddress((*address).into()),
+        };
+        let stream = timeout(CONNECT_MAX, self.tls.connect(name, stream)).await;
+        let stream = stream.map_err(|_| format!("{address} does not speak TLS"))?;
+        let stream = stream.map_err(|error| format!("TLS: {error}"))?;
+        exchange(stream, &target, post, now).await
+    }
+
+    /// The one address that is connected to. If any address of a name is forbidden, none is called.
+    async fn address(&self, target: &Target) -> Result<SocketAddr, String> {
+        let found = match &target.host {
+            Host::Address(address) => vec![*address],
+            Host::Name(name) => {
+                let found = self.resolver.resolve(name).await;
+                found.map_err(|error| format!("{name} has no address: {error}"))?
+            }
+        };
+        for address in &found {
+            self.policy.check(*address, target.is_tls).map_err(|error| error.to_string())?;
+        }
+        // Where a machine has no IPv6, connecting by it only costs time.
+        let first = found.iter().find(|it| it.is_ipv4()).or(found.first());
+        let address = first.ok_or_else(|| "the host has no address".to_owned())?;
+        Ok(SocketAddr::new(*address, target.port))
+    }
+}
+
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    target: &Target,
+    post: Post<'_>,
+    now: Millis,
+) -> Result<Answered, String> {
+    let said = |error: hyper::Error| format!("HTTP: {error}");
+    let (mut sender, connection) =
+        http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await.map_err(said)?;
+    let host = match &target.host {
+        Host::Name(name) => name.clone(),
+        Host::Address(IpAddr::V4(address)) => address.to_string(),
+        Host::Address(IpAddr::V6(address)) => format!("[{address}]"),
+    };
+    let is_default = target.port == if target.is_tls { 443 } else { 80 };
+    let host = if is_default { host } else { format!("{host}:{}", target.port) };
+    let mut request = Request::post(&target.path)
+        .header(header::HOST, host)
+        .header(header::USER_AGENT, USER_AGENT)
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::CONNECTION, "close");
+    for (name, value) in &post.headers {
+        request = request.header(*name, value);
+    }
+    let request = request.body(Full::new(Bytes::from(post.body.to_owned())));
+    let request = request.map_err(|error| error.to_string())?;
+    // Ends with this function, whatever comes of it.
+    let mut works = JoinSet::new();
+    works.spawn(connection);
+    let response = sender.send_request(request).await.map_err(said)?;
+    let status = response.status().as_u16();
+    let asked = response.headers().get(header::RETRY_AFTER);
+    let asked = asked.and_then(|value| schedule::retry_after(value.to_str().ok()?, now));
+    // How an answer goes on changes nothing of its status.
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let body = body.map(|body| body.to_bytes().to_vec()).unwrap_or_default();
+    Ok(Answered { status, retry_after: asked, body })
+}
+
+#[cfg(test)]
+mod tests;

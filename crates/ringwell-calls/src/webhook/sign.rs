@@ -1,0 +1,109 @@
+//! Signatures of Standard Webhooks 1.0, and the additional one that CallRail's consumers know.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::digest::{self, Mac};
+
+/// Secrets that Ringwell makes have so many random bytes.
+const SECRET_BYTES: usize = 32;
+/// What secrets begin with as they are shown.
+const PREFIX: &str = "whsec_";
+/// How far the clocks of sender and receiver may be apart.
+pub const TOLERANCE_S: u64 = 300;
+
+/// Signs `body` as sent at `seconds` since 1970 under the name `id`, with each of `secrets`: the
+/// value of `webhook-signature`.
+#[must_use]
+pub fn sign(secrets: &[&str], id: &str, seconds: u64, body: &[u8]) -> String {
+    let one = |secret: &&str| {
+        let head = format!("{id}.{seconds}.");
+        let code = Mac::Sha256.sign(&key(secret), &[head.as_bytes(), body]);
+        format!("v1,{}", digest::base64(&code))
+    };
+    secrets.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether `presented` has a signature of `body` by one of `secrets`, made not long before or after
+/// `now`, in seconds since 1970.
+#[must_use]
+pub fn verify(
+    secrets: &[&str],
+    id: &str,
+    timestamp: &str,
+    presented: &str,
+    body: &[u8],
+    now: u64,
+) -> bool {
+    let Ok(seconds) = timestamp.parse::<u64>() else { return false };
+    if id.is_empty() || id.contains('.') || seconds.abs_diff(now) > TOLERANCE_S {
+        return false;
+    }
+    let ours = secrets.iter().map(|secret| sign(&[secret], id, seconds, body));
+    let ours: Vec<String> = ours.collect();
+    let theirs = presented.split(' ').take(16);
+    theirs.fold(false, |found, one| {
+        ours.iter().fold(found, |found, our| found | digest::same(our.as_bytes(), one.as_bytes()))
+    })
+}
+
+/// A secret of random bytes, as it is shown to its owner.
+#[must_use]
+pub fn secret(random: [u8; SECRET_BYTES]) -> String {
+    format!("{PREFIX}{}", STANDARD.encode(random))
+}
+
+/// The value of the header `Signature`, as CallRail makes it.
+#[must_use]
+pub fn company(key: &str, body: &[u8]) -> String {
+    digest::base64(&Mac::Sha1.sign(key.as_bytes(), &[body]))
+}
+
+/// The key is what the text means; a text that is no base64 is the key itself.
+fn key(secret: &str) -> Vec<u8> {
+    let text = secret.strip_prefix(PREFIX).unwrap_or(secret);
+    digest::from_base64(text).unwrap_or_else(|| text.as_bytes().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+    const ID: &str = "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk";
+    const BODY: &[u8] = br#"{"email":"test@example.com","username":"test_user"}"#;
+    const SIGNATURE: &str = "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw=";
+
+    #[test]
+    fn the_vector_of_the_standard_is_met() {
+        assert_eq!(sign(&[SECRET], ID, 1_649_367_553, BODY), SIGNATURE);
+        let without_prefix = SECRET.strip_prefix(PREFIX).unwrap();
+        assert_eq!(sign(&[without_prefix], ID, 1_649_367_553, BODY), SIGNATURE);
+    }
+
+    #[test]
+    fn a_signature_is_believed_for_five_minutes_and_among_others() {
+        let at = 1_649_367_553;
+        let check =
+            |presented: &str, now: u64| verify(&[SECRET], ID, "1649367553", presented, BODY, now);
+        assert!(check(SIGNATURE, at) && check(SIGNATURE, at + 300) && check(SIGNATURE, at - 300));
+        assert!(!check(SIGNATURE, at + 301) && !check(SIGNATURE, at - 301));
+        let other = sign(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"], ID, at, BODY);
+        assert!(check(&format!("{other} v1a,x {SIGNATURE}"), at));
+        for bad in ["", "v1,", "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kk", &other, "v2,x"] {
+            assert!(!check(bad, at), "{bad}");
+        }
+        assert!(!verify(&[SECRET], "a.b", "1649367553", SIGNATURE, BODY, at));
+        assert!(!verify(&[SECRET], ID, "soon", SIGNATURE, BODY, at));
+    }
+
+    #[test]
+    fn during_a_rotation_both_secrets_sign() {
+        let new = secret([7; 32]);
+        let both = sign(&[&new, SECRET], ID, 5, BODY);
+        for one in [new.as_str(), SECRET] {
+            assert!(verify(&[one], ID, "5", &both, BODY, 5));
+        }
+        assert!(new.starts_with("whsec_") && both.split(' ').count() == 2);
+    }
+}

@@ -1,0 +1,131 @@
+//! The one that delivers: takes what is due, sends it, notes what has become of it.
+//!
+//! Each endpoint has a few deliveries on their way at the same time, whatever the others do: a slow
+//! one delays nobody.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+
+use super::outbox::{Due, Ended, Result};
+use super::send::Sender;
+use crate::log::{Log, LogError};
+use crate::service::now;
+
+/// Deliveries to one endpoint that are on their way at the same time.
+const PER_ENDPOINT_MAX: usize = 10;
+/// Deliveries to all endpoints.
+const ALL_MAX: usize = 1_000;
+/// Results that are noted together.
+const RESULTS_MAX: usize = 256;
+/// However quiet it is, the log is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After the database has failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What sends.
+pub trait Transport: Clone + Send + Sync + 'static {
+    /// Sends one delivery.
+    fn deliver(&self, due: Due) -> impl Future<Output = Ended> + Send;
+}
+
+impl Transport for Sender {
+    async fn deliver(&self, due: Due) -> Ended {
+        Self::deliver(self, &due, now()).await
+    }
+}
+
+/// Delivers what the log has for endpoints.
+pub struct Worker<T> {
+    log: Log,
+    transport: T,
+    /// Told when something may have become due.
+    stored: Arc<Notify>,
+    flying: HashMap<String, HashSet<i64>>,
+    count: usize,
+}
+
+impl<T: Transport> Worker<T> {
+    /// A worker that looks at the log when it is told to, and every second.
+    pub fn new(log: Log, transport: T, stored: Arc<Notify>) -> Self {
+        Self { log, transport, stored, flying: HashMap::new(), count: 0 }
+    }
+
+    /// Until the process ends.
+    pub async fn run(mut self) {
+        let (sender, mut results) = mpsc::channel(ALL_MAX);
+        let stored = Arc::clone(&self.stored);
+        let mut ended = Vec::new();
+        loop {
+            let waits = stored.notified();
+            if let Err(error) = self.send_due(&sender).await {
+                tracing::error!(%error, "webhooks wait for the call log");
+                tokio::time::sleep(PAUSE).await;
+            }
+            tokio::select! {
+                _ = results.recv_many(&mut ended, RESULTS_MAX) => self.note(&mut ended).await,
+                () = waits => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    async fn send_due(
+        &mut self,
+        results: &mpsc::Sender<Result>,
+    ) -> std::result::Result<(), LogError> {
+        let moment = now();
+        for endpoint in self.log.due_endpoints(moment).await? {
+            let flying = self.flying.entry(endpoint.clone()).or_default();
+            let room = PER_ENDPOINT_MAX.saturating_sub(flying.len()).min(ALL_MAX - self.count);
+            if room == 0 {
+                continue;
+            }
+            // Those on their way are still due: as many more are asked for.
+            let most = u32::try_from(room + flying.len()).unwrap_or(u32::MAX);
+            for due in self.log.due(&endpoint, moment, most).await? {
+                if flying.len() >= PER_ENDPOINT_MAX || self.count >= ALL_MAX {
+                    break;
+                }
+                if !flying.insert(due.place) {
+                    continue;
+                }
+                self.count += 1;
+                let (transport, results) = (self.transport.clone(), results.clone());
+                tokio::spawn(async move {
+                    let (endpoint, place) = (due.endpoint.clone(), due.place);
+                    let attempts = due.attempts + 1;
+                    let ended = transport.deliver(due).await;
+                    let random = random();
+                    // The worker ends with the process.
+                    let _ = results.send(Result { endpoint, place, attempts, ended, random }).await;
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Until it is noted: what is on its way is not sent again before that.
+    async fn note(&mut self, ended: &mut Vec<Result>) {
+        while let Err(error) = self.log.record(ended, now()).await {
+            tracing::error!(%error, "deliveries of webhooks are not noted yet");
+            tokio::time::sleep(PAUSE).await;
+        }
+        for result in ended.drain(..) {
+            if let Some(flying) = self.flying.get_mut(&result.endpoint) {
+                flying.remove(&result.place);
+                if flying.is_empty() {
+                    self.flying.remove(&result.endpoint);
+                }
+            }
+            self.count -= 1;
+        }
+    }
+}
+
+/// Spreads attempts; without randomness they are not spread.
+fn random() -> u32 {
+    getrandom::u32().unwrap_or(100)
+}
