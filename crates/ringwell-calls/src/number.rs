@@ -16,5 +16,5 @@ pub fn called(text: &str) -> Option<String> {
 /// The promo number that `e164` is, if it can be one.
 #[must_use]
 pub fn promo_number(e164: &str) -> Option<PromoNumber> {
-    PromoNumber::parse(e164.strip_prefix("+1")?).ok()
+    PromoNumber::parse(e164).ok()
 }

@@ -16,8 +16,8 @@ use ringwell_store::Location;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{oneshot, watch};
 
-use crate::directory::listener::Listener;
 use crate::directory::{behind_the_shards, step_back};
+use crate::listener::Listener;
 
 /// Connections of providers that are open at once.
 const CONNECTIONS_MAX: usize = 2_048;

@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 use self::follow::Follower;
 use self::growth::Grower;
 use self::server::Server;
+use crate::listener::CONNECTIONS_MAX;
 use crate::management;
 
 /// Of the threads that keep the directory: a third of a shard's share where both want the same core.
@@ -137,7 +138,7 @@ impl Directory {
                 tokio::select! {
                     () = follower.run() => {}
                     () = grower.run() => {}
-                    () = listener.serve(router, listener::CONNECTIONS_MAX) => {}
+                    () = listener.serve(router, CONNECTIONS_MAX) => {}
                     () = dashboard.run() => {}
                 }
             });

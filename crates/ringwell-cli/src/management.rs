@@ -52,7 +52,7 @@ pub(crate) fn serve(config: &Config, dashboard: &Dashboard) -> anyhow::Result<St
     let serve = move || {
         step_back();
         runtime.block_on(async {
-            tokio::join!(listener.serve(router), dashboard.run());
+            tokio::join!(listener.serve(router, listener::CONNECTIONS_MAX), dashboard.run());
         });
     };
     thread::Builder::new().name("management".to_owned()).spawn(serve)?;

@@ -88,7 +88,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
             management::serve(&config, &dashboard)?;
         }
     }
-    serve(config, directory, member, directories)?;
+    serve(config, directory, member, directories, dashboard)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -98,6 +98,7 @@ fn serve(
     directory: Directory,
     member: Option<Membership>,
     directories: Directories,
+    dashboard: Dashboard,
 ) -> anyhow::Result<()> {
     let calls = config.calls.as_ref().map(|calls| Running::start(calls, &config)).transpose()?;
     let routes = with_calls(routes(&config, dashboard), calls.clone());

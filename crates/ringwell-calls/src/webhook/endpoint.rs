@@ -8,7 +8,7 @@ use super::sign;
 use crate::log::{Log, LogError, NewEvent, ms, publish, publish_to, random_id};
 
 /// After a rotation both secrets sign for so long.
-pub const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
+const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
 /// Every type of event that there is.
 pub const TYPES: [&str; 8] = [
     "call.started",
