@@ -8,8 +8,10 @@
 
 pub mod batch;
 pub mod canary;
+pub mod change;
 pub mod clock;
 pub mod commit;
+pub mod link;
 pub mod local;
 pub mod membership;
 pub mod message;
@@ -23,6 +25,7 @@ pub mod shard;
 pub mod stats;
 pub mod store;
 mod throttle;
+pub mod witness;
 
 pub use canary::{Bug, planted};
 pub use platform::{Moment, Net, Path, Platform, Trouble};

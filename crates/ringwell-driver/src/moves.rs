@@ -1,8 +1,129 @@
-//! Buckets that move between nodes with their lockouts.
+//! Buckets that move between running shards, with their lockouts.
+//!
+//! The present owner's node makes the move. It writes down that it has given the buckets up and
+//! serves them no more; then it tells the next owner what it knows of their numbers; when that is
+//! durable there, it hands the buckets over. Between the two, rows of these buckets overflow. A
+//! move that was cut off goes on where it was, after a restart too.
+//! Invariant: a node serves a bucket only while its newest map on disk says so, and it has the
+//! lockouts of all owners before. Source: docs/spec/cluster.md, "Moving buckets".
 
+mod give;
+mod learn;
 mod payload;
+mod take;
 
-pub use payload::{
+use std::future::Future;
+
+use ringwell_directory::{Directory, Owners};
+
+pub use self::give::Given;
+pub use self::give::{abort, give, resume};
+pub use self::learn::{learn, learn_from, tell_all};
+pub use self::payload::{
     Adopted, AnswerWord, HoldWord, NumberWord, OwnersCopy, Prepare, Prepared, Take, answer_word,
     hold_word, in_time_of, number_word, read_answer, read_hold, read_number,
 };
+pub use self::take::{abandon, adopt, adopt_here, prepare, take};
+use crate::change::{self, ChangeError};
+use crate::node::Node;
+use crate::platform::Platform;
+use crate::queue::Peers;
+use crate::store::{FileError, Files, Leaving, ServedMap};
+
+/// Why buckets stay where they are, or are on their way still.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say what each is")]
+pub enum MoveError {
+    #[error("this server is no node of a cluster: all shards are its own, and move with --shards")]
+    NoCluster,
+    #[error("this node is starting or stopping: ask again when it serves")]
+    NotServing,
+    #[error("there is no bucket {0}: they are counted from 0 to 1023")]
+    NoBucket(u16),
+    #[error("there is no shard {0} in the cluster")]
+    NoShard(u16),
+    #[error("bucket {bucket} is of shard {shard}, which is node {node}'s: ask that node")]
+    Elsewhere { bucket: u16, shard: u16, node: String },
+    #[error("the node of shard {shard} does not take them: {reason}. Nothing has moved")]
+    NotTaken { shard: u16, reason: String },
+    #[error(
+        "the buckets are given up, but the node of shard {shard} has not taken them yet: {reason}. \
+         Their rows get overflow numbers; it is tried again until it succeeds, after a restart too"
+    )]
+    OnTheirWay { shard: u16, reason: String },
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    #[error("the map could not be stored: {0}. Nothing has moved")]
+    Map(#[from] FileError),
+    #[error("buckets of this node that were given up before are still on their way: {0}")]
+    Busy(String),
+    #[error("no buckets of this node are on their way")]
+    NothingLeaves,
+    #[error("the buckets are not taken back from the node of shard {shard}: {reason}")]
+    NotTakenBack { shard: u16, reason: String },
+}
+
+/// Serves by these owners from now on. They are known as the node's once they are in use, so that
+/// what failed is done again when it is told again.
+async fn use_owners<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    owners: Owners,
+) -> Result<(), ChangeError> {
+    let placement = owners.placement();
+    change::apply(platform, node, peers, move |before| Ok(before.moved(placement))).await?;
+    node.set_owners(owners);
+    Ok(())
+}
+
+/// Does `work` to its end, also if whoever asked for it stops waiting: a change that is cut off half
+/// way would leave some shards in the new state and some in the old one. `None`: the node ends.
+pub async fn to_its_end<P: Platform, T: 'static>(
+    platform: &P,
+    work: impl Future<Output = T> + 'static,
+) -> Option<T> {
+    platform.task(work).await.ok()
+}
+
+/// Writes down, durably, which buckets this node serves by `owners`, and which are on their way.
+///
+/// # Errors
+/// [`FileError`]
+pub async fn keep<P: Platform>(
+    platform: &P,
+    node: &Node,
+    owners: &Owners,
+    leaving: Vec<Leaving>,
+) -> Result<(), FileError> {
+    let map =
+        ServedMap::of(owners.clone(), |shard| node.is_own(shard), leaving, node.bucket_holds());
+    let data = node.config.data.clone();
+    let files = platform.files();
+    let written = platform.offload(move || {
+        // With durability "memory" it was not made yet.
+        files.make_directory(&data)?;
+        map.write(&files, &data)
+    });
+    written.await.unwrap_or_else(|| {
+        let stopping = std::io::Error::other("the server is stopping");
+        Err(FileError::new("write", &node.config.data, stopping))
+    })
+}
+
+/// What two nodes must know alike of the pools of `buckets` before those move.
+fn digest(directory: &Directory, buckets: &[u16]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    let mut pools: Vec<_> = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket)).collect();
+    pools.sort_by_key(|pool| pool.id());
+    for pool in pools {
+        for word in [pool.id().0, pool.lifetime().0, pool.numbers().len() as u64] {
+            hasher.update(&word.to_le_bytes());
+        }
+        for range in pool.numbers() {
+            hasher.update(&range.first().to_code().to_le_bytes());
+            hasher.update(&range.count().to_le_bytes());
+        }
+    }
+    hasher.finalize().to_hex().to_string()
+}

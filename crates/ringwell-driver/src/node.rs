@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::membership::Membership;
 use crate::platform::Moment;
 use crate::rows;
+use crate::store::SeenJournals;
 
 /// Where the node is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +107,8 @@ pub struct Node {
     bucket_holds: RwLock<BucketHolds>,
     /// What the start found.
     pub begun: Begun,
+    /// What is known of other nodes' journals, once it has been read.
+    pub(crate) seen: tokio::sync::Mutex<Option<SeenJournals>>,
     /// Held while the directory or the owners change: one change at a time.
     pub changes: tokio::sync::Mutex<()>,
     /// Held while buckets are given away: one move at a time. Taken before `changes`.
@@ -149,6 +152,7 @@ impl Node {
             owners: RwLock::new(owners),
             bucket_holds: RwLock::new(begun.holds.clone()),
             begun,
+            seen: tokio::sync::Mutex::default(),
             changes: tokio::sync::Mutex::default(),
             moves: tokio::sync::Mutex::default(),
             is_leaving: Notify::new(),

@@ -13,7 +13,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hdrhistogram::Histogram;
 use pin_project_lite::pin_project;
+use tokio::sync::oneshot;
+
+use crate::store::Files;
 
 /// Time since an origin of the process, which all its shards share. Deadlines are moments.
 ///
@@ -46,9 +50,19 @@ impl Sub<Duration> for Moment {
 }
 
 /// The machine under one shard. Cloned freely: a handle, or nothing at all.
-pub trait Platform: Clone + 'static {
+pub trait Platform: Clone + fmt::Debug + 'static {
     /// The way to shards of other processes.
     type Net: Net;
+
+    /// Turns of the other tasks after which an answer that has arrived has been read: the runtime looks
+    /// at its sockets, the connection reads and hands the answer on.
+    const TURNS_TO_READ: usize;
+
+    /// Files of this process.
+    type Files: Files;
+
+    /// A handle on the files.
+    fn files(&self) -> Self::Files;
 
     /// The time, for deadlines.
     fn moment(&self) -> Moment;
@@ -73,6 +87,13 @@ pub trait Platform: Clone + 'static {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static;
+
+    /// As [`Self::spawn`]; the receiver gets the output. Dropping it does not end the task.
+    fn task<T: 'static>(&self, work: impl Future<Output = T> + 'static) -> oneshot::Receiver<T> {
+        let (done, output) = oneshot::channel();
+        self.spawn(async move { drop(done.send(work.await)) });
+        output
+    }
 
     /// The output of `work` if it completes by `at`. `work` is polled first: what is ready counts,
     /// however late it is looked at.
@@ -187,7 +208,7 @@ impl Path {
 }
 
 /// The way to one shard of another process.
-pub trait Net: 'static {
+pub trait Net: fmt::Debug + 'static {
     /// Sends a request and returns the answer's body. Whether a request was served stays unknown if
     /// the result is [`Trouble::Lost`], or if the future is dropped.
     fn call(
@@ -198,6 +219,20 @@ pub trait Net: 'static {
 
     /// Closes connections that wait for nothing: the other side sent something that cannot be read.
     fn close(&self);
+
+    /// Counts, for metrics.
+    fn stats(&self) -> NetStats;
+}
+
+/// Counts of a way to another process.
+#[derive(Clone, Debug)]
+pub struct NetStats {
+    /// Open connections.
+    pub connections: u32,
+    /// Connections made.
+    pub connects: u64,
+    /// From a request to its answer, in microseconds.
+    pub latency: Histogram<u64>,
 }
 
 /// Why a call brought no answer.

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
-use ringwell_directory::{Config, Directory};
-use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey};
+use ringwell_core::{Millis, PoolId, PoolSpec, PromoNumber, VisitorId};
+use ringwell_directory::{Config, Directory, RingPool};
+use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey, lockout};
 use ringwell_wire::{Answer, Limits, RequestError, Row, RowError, Tracking};
 
 /// A number leaves at most so long after its batch's deadline; later it becomes overflow.
@@ -60,6 +60,12 @@ pub fn limits(config: &Config) -> Limits {
         request_id_bytes_max: config.limits.request_id_bytes,
         strict_params: config.api.strict_params,
     }
+}
+
+/// A pool as its shard has it.
+#[must_use]
+pub fn spec(pool: &RingPool) -> PoolSpec {
+    PoolSpec { lifetime: lockout(pool.lifetime()), ..pool.spec() }
 }
 
 /// Identifies a batch that may be sent again: its key and its whole body. `None` if the key is

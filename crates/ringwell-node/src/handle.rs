@@ -21,12 +21,12 @@ use ringwell_driver::membership::Membership;
 
 use crate::application::{self, PushError};
 use crate::clock::Clock;
-use crate::handover::{self, Given, MoveError};
 use crate::live::{asked, look_at, refused};
 use crate::platform::Tokio;
 use crate::server::Server;
 use crate::site::{Outcome, SiteEntry};
 use ringwell_driver::message::Message;
+use ringwell_driver::moves::{self, Given, MoveError};
 use ringwell_driver::node::{HistoryState, JournalState, Node, Phase};
 use ringwell_driver::pool_query::PoolQuery;
 use ringwell_driver::pool_query::{PoolAsked, PoolState};
@@ -263,8 +263,8 @@ impl Handle {
     /// [`GiveError`] says whether anything has moved.
     pub async fn give(&self, buckets: BTreeSet<u16>, to: u16) -> Result<Given, GiveError> {
         let (node, peers) = (Arc::clone(self.node()), self.peers.clone());
-        let given = async move { handover::give(&node, &peers, buckets, to).await };
-        Ok(handover::to_its_end(given).await.ok_or_else(stopping)??)
+        let given = async move { moves::give(&Tokio, &node, &peers, buckets, to).await };
+        Ok(moves::to_its_end(&Tokio, given).await.ok_or_else(stopping)??)
     }
 
     /// Takes back buckets that are on their way and do not arrive; otherwise as [`Self::give`].
@@ -273,8 +273,8 @@ impl Handle {
     /// [`GiveError`]; the move goes on then.
     pub async fn take_back(&self) -> Result<Given, GiveError> {
         let (node, peers) = (Arc::clone(self.node()), self.peers.clone());
-        let back = async move { handover::abort(&node, &peers).await };
-        Ok(handover::to_its_end(back).await.ok_or_else(stopping)??)
+        let back = async move { moves::abort(&Tokio, &node, &peers).await };
+        Ok(moves::to_its_end(&Tokio, back).await.ok_or_else(stopping)??)
     }
 
     /// Takes a change of a pool that the main application has signed.

@@ -11,10 +11,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use ringwell_driver::Platform;
 
-use crate::change;
 use crate::platform::Tokio;
 use crate::server::Server;
 use crate::site;
+use ringwell_driver::change;
 use ringwell_driver::message::Message;
 use ringwell_driver::node::Node;
 use ringwell_driver::pool_query::{Place, PoolAsked, PoolQuery, PoolState};
@@ -197,7 +197,8 @@ pub(crate) async fn take(
 ) -> Result<(), String> {
     let _one = node.changes.lock().await;
     let removed = removed.to_vec();
-    let taken = change::apply(node, peers, move |before| before.change(put, &removed)).await;
+    let taken =
+        change::apply(&Tokio, node, peers, move |before| before.change(put, &removed)).await;
     taken.map(drop).map_err(|error| error.to_string())
 }
 
@@ -248,3 +249,8 @@ pub(crate) async fn asked(node: &Node, peers: &Peers) -> Vec<PoolAsked> {
     }
     asked
 }
+
+#[cfg(test)]
+mod pauses;
+#[cfg(test)]
+mod turns;

@@ -6,18 +6,20 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use crate::disk::Journal;
-use crate::link::Link;
+use crate::lookup;
+use crate::platform::Tokio;
 use crate::shard::HttpShard;
-use crate::{change, handover, lookup};
+use ringwell_driver::link::Link;
 use ringwell_driver::message::Message;
 use ringwell_driver::node::JournalState;
 use ringwell_driver::pool_query;
 use ringwell_driver::stats::{JournalStats, ShardStats};
+use ringwell_driver::{change, moves};
 
 /// Serves what other threads ask of this shard.
 pub(crate) async fn serve(
     thread: Rc<HttpShard>,
-    links: Vec<Rc<Link>>,
+    links: Vec<Rc<Link<Tokio>>>,
     journal: Rc<Journal>,
     mut queue: mpsc::Receiver<Message>,
 ) {
@@ -50,7 +52,7 @@ pub(crate) async fn serve(
                 });
             }
             Message::Adopt { adopted, reply } => {
-                let adopting = handover::adopt_here(Rc::clone(&**thread), adopted);
+                let adopting = moves::adopt_here(Rc::clone(&**thread), adopted);
                 tokio::task::spawn_local(async move {
                     let _ = reply.send(adopting.await);
                 });
@@ -58,7 +60,7 @@ pub(crate) async fn serve(
             Message::LearnOwners { of, reply } => {
                 let (node, peers) = (Arc::clone(&thread.node), thread.peers.clone());
                 tokio::task::spawn_local(async move {
-                    handover::learn_from(&node, &peers, of).await;
+                    moves::learn_from(&Tokio, &node, &peers, of).await;
                     let _ = reply.send(());
                 });
             }
@@ -79,7 +81,7 @@ pub(crate) async fn serve(
     }
 }
 
-fn stats(thread: &HttpShard, links: &[Rc<Link>], journal: &Journal) -> ShardStats {
+fn stats(thread: &HttpShard, links: &[Rc<Link<Tokio>>], journal: &Journal) -> ShardStats {
     let engine = thread.engine.borrow();
     let stored = journal.stats();
     let mut journals = thread.node.journals();

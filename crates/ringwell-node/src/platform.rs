@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ringwell_driver::{Moment, Platform};
 
 use crate::clock::{boot_time, wall_time};
+use crate::disk::OsFiles;
 use crate::link::HttpNet;
 
 /// The origin of the process's moments.
@@ -17,7 +18,14 @@ static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 pub(crate) struct Tokio;
 
 impl Platform for Tokio {
+    const TURNS_TO_READ: usize = 3;
+
+    type Files = OsFiles;
     type Net = HttpNet;
+
+    fn files(&self) -> OsFiles {
+        OsFiles
+    }
 
     fn moment(&self) -> Moment {
         Moment(ORIGIN.elapsed())

@@ -1,9 +1,10 @@
 //! SIGHUP: pools, web sites and management tokens of the configuration are read again while the node serves.
 
-use crate::change::{self, ChangeError};
+use crate::platform::Tokio;
 use crate::run::Directories;
 use crate::server::Server;
 use crate::site;
+use ringwell_driver::change::{self, ChangeError};
 use ringwell_driver::queue::Peers;
 
 /// Reads the pools again. What cannot be read, or cannot be, leaves everything as it is, and says
@@ -25,7 +26,7 @@ pub(crate) async fn again(server: &Server, peers: &Peers, directories: &mut Dire
     };
     let node = &server.node;
     let _one = node.changes.lock().await;
-    match change::apply(node, peers, move |before| before.replace(read.pools())).await {
+    match change::apply(&Tokio, node, peers, move |before| before.replace(read.pools())).await {
         Ok(next) => {
             if let Err(error) = site::serve(server, sites) {
                 tracing::error!(%error, "SIGHUP: the web sites stay as they are");

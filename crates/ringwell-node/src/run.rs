@@ -26,12 +26,13 @@ use crate::server::{Server, drills};
 use crate::shard::{HttpShard, ShardThread};
 use crate::start::{Believed, Started, start};
 use crate::{
-    Membership, ServeError, application, descriptors, handover, http, keeping, link, messages,
-    proof, reload, site, witness, writer,
+    Membership, ServeError, application, descriptors, http, keeping, link, messages, proof, reload,
+    site, writer,
 };
 use ringwell_driver::message::Message;
 use ringwell_driver::node::{JournalState, Node, Phase};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
+use ringwell_driver::{moves, witness};
 
 /// What the shards are told, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -441,7 +442,7 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
         reports,
     } = plan;
     let Started { shard, engine, journal, flushed, lengthened } = started;
-    let ways = link::to_others(&server, shard, &mut peers);
+    let ways = link::ways(&server, shard, &mut peers);
     let handle = Handle { server: Arc::clone(&server), peers: peers.clone(), clock: clock.clone() };
     let admin = routes(handle);
     let links_out = ways.iter().map(|way| Rc::clone(&way.link)).collect();
@@ -491,7 +492,7 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     drain(&http).await;
     if thread.node.shards().next() == Some(shard) {
-        witness::end(&thread.node, &thread.peers).await;
+        witness::end(&Tokio, &thread.node, &thread.peers).await;
     }
     let _ = reports.send(Report::Drained);
     wait_until(&mut told, Course::Stop).await;
@@ -519,7 +520,7 @@ fn shard_of(
 /// Begins what one thread does for the whole node.
 async fn begin_node(http: &Rc<HttpShard>, tasks: &mut JoinSet<()>) {
     let (node, peers) = (Arc::clone(&http.node), http.peers.clone());
-    let away = witness::begin(&node, &peers).await;
+    let away = witness::begin(&Tokio, &node, &peers).await;
     tasks.spawn_local(go_on(node, peers, away));
     tasks.spawn_local(application::renew(Rc::clone(http)));
 }
@@ -536,9 +537,9 @@ async fn any_panics(tasks: &mut JoinSet<()>) {
 
 /// What a node does for others of its cluster, and with them, on one of its threads.
 async fn go_on(node: Arc<Node>, peers: Peers, away: Vec<u16>) {
-    handover::tell_all(&node, &peers);
-    let told = witness::go_on(Arc::clone(&node), peers.clone(), away);
-    tokio::join!(told, handover::resume(node, peers));
+    moves::tell_all(&Tokio, &node, &peers);
+    let told = witness::go_on(Tokio, Arc::clone(&node), peers.clone(), away);
+    tokio::join!(told, moves::resume(Tokio, node, peers));
 }
 
 fn accept(

@@ -6,7 +6,6 @@ use ringwell_driver::node::{Drills, Node};
 use ringwell_journal::Durability;
 
 use crate::application::Application;
-use crate::disk::SeenJournals;
 use crate::link::tls::Tls;
 use crate::memory::{Bodies, bodies_bytes};
 use crate::secure::Secure;
@@ -24,8 +23,6 @@ pub(crate) struct Server {
     pub(crate) links: Option<Tls>,
     /// What bodies of clients may take.
     pub(crate) bodies: Bodies,
-    /// What is known of other nodes' journals, once it has been read.
-    pub(crate) seen: tokio::sync::Mutex<Option<SeenJournals>>,
 }
 
 impl Server {
@@ -37,8 +34,8 @@ impl Server {
         let sites = Sites::default();
         let limits = &config.limits;
         let bodies = limits.bodies_bytes.unwrap_or_else(|| bodies_bytes(limits.body_bytes));
-        let (bodies, seen) = (Bodies::new(bodies), tokio::sync::Mutex::default());
-        Self { node: Arc::clone(node), application, sites, secure, links, bodies, seen }
+        let bodies = Bodies::new(bodies);
+        Self { node: Arc::clone(node), application, sites, secure, links, bodies }
     }
 }
 

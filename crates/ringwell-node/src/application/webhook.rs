@@ -17,8 +17,9 @@ use sha2::Sha256;
 
 use super::Application;
 use crate::handle::Handle;
-use crate::handover::to_its_end;
 use crate::live;
+use crate::platform::Tokio;
+use ringwell_driver::moves::to_its_end;
 
 /// How far the clocks of the two may be apart, and how long a copied request is of use.
 pub(super) const SECONDS_MAX: u64 = 300;
@@ -79,7 +80,7 @@ pub(crate) async fn push(
     }
     let application = Arc::clone(application);
     // A client that hangs up does not cut a change in two.
-    let taken = to_its_end(async move {
+    let taken = to_its_end(&Tokio, async move {
         let mut replays = application.replays.lock().await;
         // Checked above: one or the other.
         let changed = put.as_ref().map(RingPool::id).or(removed.first().copied());

@@ -4,8 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use hdrhistogram::Histogram;
@@ -15,16 +14,15 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use ringwell_directory::Listen;
-use ringwell_mesh::frame;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use ringwell_driver::membership::{Membership, Neighbour};
+use ringwell_driver::platform::NetStats;
 use ringwell_driver::{Net, Path, Trouble};
 
 use super::tls::Tls;
-use super::translate::JSON;
 use ringwell_driver::node::Node;
 use ringwell_driver::stats::latency_histogram;
 
@@ -34,6 +32,8 @@ const CONNECTIONS_MAX: u32 = 32;
 
 /// The longest answer: 500 rows take less than a tenth of it.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
+
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// What the frames of the link protocol call themselves.
 pub(super) const FRAME: HeaderValue = HeaderValue::from_static("application/vnd.ringwell.link");
@@ -49,7 +49,6 @@ pub(crate) struct Calls {
     address: Listen,
     /// Of links over TCP, with the name that the other node's certificate must have.
     tls: Option<(Tls, ServerName<'static>)>,
-    shard: u16,
     authorization: HeaderValue,
     idle: RefCell<Vec<Connection>>,
     open: Rc<Cell<u32>>,
@@ -58,7 +57,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(super) fn new(node: &Arc<Node>, neighbour: &Neighbour, tls: Option<Tls>) -> Self {
+    pub(super) fn new(node: &Node, neighbour: &Neighbour, tls: Option<Tls>) -> Self {
         let secret = node.membership.as_ref().map(Membership::authorization);
         let mut authorization = secret
             .and_then(|secret| HeaderValue::from_maybe_shared(Bytes::from(secret)).ok())
@@ -69,7 +68,6 @@ impl Calls {
         Self {
             address: neighbour.link.clone(),
             tls: tls.zip(name),
-            shard: neighbour.shard,
             authorization,
             idle: RefCell::default(),
             open: Rc::default(),
@@ -114,17 +112,6 @@ impl Calls {
         Ok(body)
     }
 
-    /// Asks the shard's own queue for a sign of life.
-    ///
-    /// # Errors
-    /// [`Trouble`], also if the answer is none.
-    pub(super) async fn ping(&self) -> Result<(), Trouble> {
-        let mut ping = Vec::new();
-        frame::write_ping(&mut ping, self.shard);
-        let answer = self.post(Path::Ping, ping.into()).await?;
-        frame::read_answer(&answer, 0).map(drop).map_err(lost)
-    }
-
     /// Closes what is open and idle: the other side said what makes no sense.
     pub(super) fn close_idle(&self) {
         self.idle.borrow_mut().clear();
@@ -138,7 +125,7 @@ impl Calls {
         headers.insert(HOST, HeaderValue::from_static("ringwell"));
         headers.insert(AUTHORIZATION, self.authorization.clone());
         headers.insert(CONTENT_TYPE, if path.is_frame() { FRAME } else { JSON });
-        headers.insert(SPEAKS, HeaderValue::from(u16::from(frame::VERSION)));
+        headers.insert(SPEAKS, HeaderValue::from(u16::from(ringwell_mesh::frame::VERSION)));
         request
     }
 
@@ -191,18 +178,6 @@ impl Calls {
         });
         Ok(sender)
     }
-
-    pub(super) fn open(&self) -> u32 {
-        self.open.get()
-    }
-
-    pub(super) fn connects(&self) -> u64 {
-        self.connects.get()
-    }
-
-    pub(super) fn latency(&self) -> Histogram<u64> {
-        self.latency.borrow().clone()
-    }
 }
 
 /// The way to a shard of another node, over HTTP.
@@ -221,6 +196,12 @@ impl Net for HttpNet {
 
     fn close(&self) {
         self.0.close_idle();
+    }
+
+    fn stats(&self) -> NetStats {
+        let Calls { open, connects, latency, .. } = &*self.0;
+        let latency = latency.borrow().clone();
+        NetStats { connections: open.get(), connects: connects.get(), latency }
     }
 }
 
@@ -243,6 +224,3 @@ impl Drop for Open {
 fn lost(error: impl fmt::Display) -> Trouble {
     Trouble::Lost(error.to_string())
 }
-
-/// How long an answer that is too late is waited for, so that its numbers can be given back.
-pub(super) const LATE_MAX: Duration = Duration::from_secs(1);

@@ -20,15 +20,15 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-use super::take;
 use crate::clock::Clock;
 use crate::live;
 use crate::platform::Tokio;
 use crate::shard::ShardThread;
-use crate::start::spec;
+use ringwell_driver::change::take;
 use ringwell_driver::message::Message;
 use ringwell_driver::node::{Begun, Node};
 use ringwell_driver::queue::Peers;
+use ringwell_driver::rows::spec;
 
 const POOLS: &str = "RINGWELL_PAUSES_POOLS";
 const USUAL: u32 = 50_000;

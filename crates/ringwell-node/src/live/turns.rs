@@ -1,3 +1,5 @@
+//! Batches have their turn while a shard takes a long step.
+
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -7,11 +9,20 @@ use ringwell_engine::{Restore, RowKey};
 use ringwell_journal::{Answer, AnswerEntry, Durability, Tip};
 use tokio::task::LocalSet;
 
-use super::*;
 use crate::clock::Clock;
 use crate::platform::Tokio;
+use crate::shard::ShardThread;
+use ringwell_core::{Millis, NumberRange, PoolId, Retired};
+use ringwell_driver::change::take;
+use ringwell_driver::message::{Done, Step};
 use ringwell_driver::node::{Begun, Node};
 use ringwell_driver::queue::Peers;
+use ringwell_driver::rows::spec;
+use std::rc::Rc;
+
+/// As in `ringwell_driver::change`: a step of so many is one piece.
+const PIECE_ANSWERS: u32 = 512;
+const PIECE_NUMBERS: u64 = 1024;
 
 /// A shard that remembers so many answers, and knows so many numbers that it has no more.
 fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
@@ -77,6 +88,6 @@ fn batches_have_their_turn_while_a_shard_tells_all_that_it_knows() {
     let step = Step::TellAll { numbers: vec![range], buckets: vec![0] };
     let (Done::All(known, _), turns) = turns(&thread, step) else { panic!("another answer") };
     assert_eq!((known.numbers.len() as u64, known.answers.len() as u64), (numbers, answers));
-    let wanted = answers / u64::from(PIECE_ANSWERS) + numbers / u64::from(PIECE_NUMBERS_MAX);
+    let wanted = answers / u64::from(PIECE_ANSWERS) + numbers / PIECE_NUMBERS;
     assert!(turns >= wanted, "{turns} turns, {wanted} pieces");
 }

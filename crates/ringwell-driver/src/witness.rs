@@ -16,15 +16,15 @@ use ringwell_directory::{BucketHold, SHARDS_MAX};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use crate::Path;
 use crate::change::{ChangeError, ask};
-use crate::disk::{OsFiles, SeenJournals, ServedMap};
-use crate::handover::{self, to_its_end};
-use crate::server::Server;
-use ringwell_driver::Path;
-use ringwell_driver::message::Message;
-use ringwell_driver::message::{Done, Step};
-use ringwell_driver::node::Node;
-use ringwell_driver::queue::Peers;
+use crate::message::Message;
+use crate::message::{Done, Step};
+use crate::moves::{self, to_its_end};
+use crate::node::Node;
+use crate::platform::Platform;
+use crate::queue::Peers;
+use crate::store::{SeenJournals, ServedMap};
 
 /// A node that does not answer a start by then is asked again while this one serves.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -36,12 +36,12 @@ const EVERY: Duration = Duration::from_secs(1);
 const NAME_BYTES_MAX: usize = 64;
 
 /// A shard's journal: the shard, the name of its data directory, and the number of its next group.
-pub(crate) type JournalWord = (u16, String, u64);
+pub type JournalWord = (u16, String, u64);
 
 /// Asks what is known of some shards' journals, and then says how they are.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Exchange {
+pub struct Exchange {
     /// Asked for.
     shards: Vec<u16>,
     /// To be remembered.
@@ -52,14 +52,17 @@ pub(crate) struct Exchange {
 ///
 /// # Errors
 /// Why it cannot be remembered.
-pub(crate) async fn learn(server: &Server, said: Exchange) -> Result<Vec<JournalWord>, String> {
-    let node = &server.node;
-    let mut seen = server.seen.lock().await;
+pub async fn learn<P: Platform>(
+    platform: &P,
+    node: &Node,
+    said: Exchange,
+) -> Result<Vec<JournalWord>, String> {
+    let mut seen = node.seen.lock().await;
     let data = node.config.data.clone();
     let known = match &*seen {
         Some(known) => known.clone(),
         None if node.answers_wait() => {
-            SeenJournals::read(&OsFiles, &data).map_err(|e| e.to_string())?
+            SeenJournals::read(&platform.files(), &data).map_err(|e| e.to_string())?
         }
         None => SeenJournals::default(),
     };
@@ -74,8 +77,9 @@ pub(crate) async fn learn(server: &Server, said: Exchange) -> Result<Vec<Journal
     }
     if next != known && node.answers_wait() {
         let write = next.clone();
-        let written = tokio::task::spawn_blocking(move || write.write(&OsFiles, &data)).await;
-        written.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let files = platform.files();
+        let written = platform.offload(move || write.write(&files, &data)).await;
+        written.ok_or("the server is stopping")?.map_err(|error| error.to_string())?;
     }
     *seen = Some(next);
     Ok(answer)
@@ -83,20 +87,21 @@ pub(crate) async fn learn(server: &Server, said: Exchange) -> Result<Vec<Journal
 
 /// Before a node hands anything out: asks all others, holds what is in doubt, writes down what it
 /// serves, and has the others remember its journals. Returns who has to be asked again.
-pub(crate) async fn begin(node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
+pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
     if node.membership.is_none() || !node.answers_wait() {
         return Vec::new();
     }
-    let mut asked = tokio::task::JoinSet::new();
+    let mut asked = Vec::new();
     for other in others(node) {
-        let (node, peers) = (Arc::clone(node), peers.clone());
-        asked.spawn(async move { (other, question(&node, &peers, other).await) });
+        let (at, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
+        let question = async move { question(&at, &node, &peers, other).await };
+        asked.push((other, platform.task(question)));
     }
     let (mut away, mut doubtful) = (Vec::new(), BTreeSet::new());
-    while let Some(Ok((other, doubts))) = asked.join_next().await {
-        match doubts {
-            Some(doubts) => doubtful.extend(doubts),
-            None => away.push(other),
+    for (other, doubts) in asked {
+        match doubts.await {
+            Ok(Some(doubts)) => doubtful.extend(doubts),
+            Ok(None) | Err(_) => away.push(other),
         }
     }
     if !away.is_empty() && node.begun.is_first {
@@ -106,34 +111,34 @@ pub(crate) async fn begin(node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
              before: if its disk was lost, numbers may go out that visitors still hold"
         );
     }
-    settle(node, peers, &doubtful).await;
+    settle(platform, node, peers, &doubtful).await;
     let tips = tips(node, peers).await;
     for other in others(node).into_iter().filter(|other| !away.contains(other)) {
         // One that does not answer any more is told when it does.
-        say(peers, other, &tips).await;
+        say(platform, peers, other, &tips).await;
     }
     away
 }
 
 /// Tells others how far the journals have got, and asks those that could not be asked at the start.
-pub(crate) async fn go_on(node: Arc<Node>, peers: Peers, mut away: Vec<u16>) {
+pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut away: Vec<u16>) {
     let others = others(&node);
     if others.is_empty() {
         return;
     }
     let mut told: Vec<(u16, Vec<JournalWord>)> = Vec::new();
     loop {
-        tokio::time::sleep(EVERY).await;
+        platform.sleep_until(platform.moment() + EVERY).await;
         for other in std::mem::take(&mut away) {
-            match question(&node, &peers, other).await {
-                Some(doubts) => settle(&node, &peers, &doubts).await,
+            match question(&platform, &node, &peers, other).await {
+                Some(doubts) => settle(&platform, &node, &peers, &doubts).await,
                 None => away.push(other),
             }
         }
         let tips = tips(&node, &peers).await;
         for other in others.iter().filter(|other| !away.contains(other)) {
             let is_known = told.iter().any(|(to, said)| to == other && *said == tips);
-            if !is_known && say(&peers, *other, &tips).await {
+            if !is_known && say(&platform, &peers, *other, &tips).await {
                 told.retain(|(to, _)| to != other);
                 told.push((*other, tips.clone()));
             }
@@ -142,18 +147,21 @@ pub(crate) async fn go_on(node: Arc<Node>, peers: Peers, mut away: Vec<u16>) {
 }
 
 /// A last time, when all is answered that will be.
-pub(crate) async fn end(node: &Node, peers: &Peers) {
+pub async fn end<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     let others = others(node);
     if others.is_empty() {
         return;
     }
     let tips = tips(node, peers).await;
-    let mut said = tokio::task::JoinSet::new();
+    let mut said = Vec::new();
     for other in others {
-        let (peers, tips) = (peers.clone(), tips.clone());
-        said.spawn(async move { say(&peers, other, &tips).await });
+        let (at, peers, tips) = (platform.clone(), peers.clone(), tips.clone());
+        said.push(platform.task(async move { say(&at, &peers, other, &tips).await }));
     }
-    said.join_all().await;
+    for end in said {
+        // Whether they were reached makes no difference any more.
+        let _ = end.await;
+    }
 }
 
 /// A shard of each node that remembers this one's journals. A node that keeps none has nothing to lose.
@@ -164,9 +172,14 @@ fn others(node: &Node) -> Vec<u16> {
 
 /// Of which of this node's shards the node of `other` knew another journal than that which this start
 /// found, or a longer one. `None`: it does not answer.
-async fn question(node: &Node, peers: &Peers, other: u16) -> Option<BTreeSet<u16>> {
+async fn question<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    other: u16,
+) -> Option<BTreeSet<u16>> {
     let asks = Exchange { shards: node.shards().collect(), journals: Vec::new() };
-    let known = post(peers, other, &asks).await?;
+    let known = post(platform, peers, other, &asks).await?;
     let is_other = |(shard, name, n): &&JournalWord| {
         let found = node.begun.journals.iter().find(|(own, _)| own == shard);
         found.is_some_and(|(_, next)| *name != node.begun.identity || n > next)
@@ -184,25 +197,38 @@ async fn question(node: &Node, peers: &Peers, other: u16) -> Option<BTreeSet<u16
 }
 
 /// Holds the buckets of these shards from now on, and writes down what this node serves.
-async fn settle(node: &Arc<Node>, peers: &Peers, doubtful: &BTreeSet<u16>) {
-    let (work, peers, doubtful) = (Arc::clone(node), peers.clone(), doubtful.clone());
-    let done = to_its_end(async move { settle_now(&work, &peers, &doubtful).await }).await;
+async fn settle<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    peers: &Peers,
+    doubtful: &BTreeSet<u16>,
+) {
+    let (at, peers, doubtful) = (platform.clone(), peers.clone(), doubtful.clone());
+    let node = Arc::clone(node);
+    let work = async move { settle_now(&at, &node, &peers, &doubtful).await };
+    let done = to_its_end(platform, work).await;
     if let Some(Err(error)) = done {
         tracing::warn!(error, "the next start may hold pools back for a lifetime");
     }
 }
 
-async fn settle_now(node: &Node, peers: &Peers, doubtful: &BTreeSet<u16>) -> Result<(), String> {
+async fn settle_now<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    doubtful: &BTreeSet<u16>,
+) -> Result<(), String> {
     // Other nodes may hand buckets over by now, and what was on its way goes on.
     let _one = node.changes.lock().await;
     if !doubtful.is_empty() {
         hold(node, peers, doubtful).await.map_err(|error| error.to_string())?;
     }
     let Some(owners) = node.owners() else { return Ok(()) };
-    let before = ServedMap::read(&OsFiles, &node.config.data).map_err(|error| error.to_string())?;
+    let before =
+        ServedMap::read(&platform.files(), &node.config.data).map_err(|error| error.to_string())?;
     let before = before.filter(|before| before.version == owners.version());
     let leaving = before.map(|before| before.leaving).unwrap_or_default();
-    handover::keep(node, &owners, leaving).await.map_err(|error| error.to_string())
+    moves::keep(platform, node, &owners, leaving).await.map_err(|error| error.to_string())
 }
 
 async fn hold(node: &Node, peers: &Peers, doubtful: &BTreeSet<u16>) -> Result<(), ChangeError> {
@@ -236,18 +262,23 @@ async fn tips(node: &Node, peers: &Peers) -> Vec<JournalWord> {
     tips
 }
 
-async fn say(peers: &Peers, other: u16, tips: &[JournalWord]) -> bool {
+async fn say<P: Platform>(platform: &P, peers: &Peers, other: u16, tips: &[JournalWord]) -> bool {
     let said = Exchange { shards: Vec::new(), journals: tips.to_vec() };
-    post(peers, other, &said).await.is_some()
+    post(platform, peers, other, &said).await.is_some()
 }
 
 /// What a node answers, if it does.
-async fn post(peers: &Peers, shard: u16, said: &Exchange) -> Option<Vec<JournalWord>> {
+async fn post<P: Platform>(
+    platform: &P,
+    peers: &Peers,
+    shard: u16,
+    said: &Exchange,
+) -> Option<Vec<JournalWord>> {
     let body = serde_json::to_vec(said).ok()?.into();
     let (reply, answer) = oneshot::channel();
     if !peers.send(shard, Message::Post { path: Path::Journals, body, reply }) {
         return None;
     }
-    let answer = tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()?.ok()?;
+    let answer = platform.within(PATIENCE, answer).await?.ok()?.ok()?;
     serde_json::from_slice(&answer).ok()
 }

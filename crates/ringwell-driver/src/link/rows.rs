@@ -4,51 +4,49 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_engine::{Moment, Outcome, Past, Refusal};
+use ringwell_engine::{Moment as Asked, Outcome, Past, Refusal};
 use ringwell_mesh::frame;
 use ringwell_mesh::pacing::{Admission, Ending};
 
 use super::Link;
-use super::call::LATE_MAX;
 use super::translate::{self, ReleaseJson};
-use crate::platform::Tokio;
-use ringwell_driver::message::{PeerAnswer, PeerRows, Unanswered};
-use ringwell_driver::shard::unanswered;
-use ringwell_driver::{Net, Path, Platform, Trouble};
+use crate::message::{PeerAnswer, PeerRows, Unanswered};
+use crate::platform::{Moment, Net, Path, Platform, Trouble};
+use crate::shard::unanswered;
 
 /// What must be left of a batch's time when the rows' answer is there: to join and to send it.
 const MARGIN: Duration = Duration::from_millis(5);
 
-/// Turns of the other tasks after which an answer that has arrived has been read: the runtime looks at
-/// its sockets, the connection reads and hands the answer on.
-const TURNS: usize = 3;
+/// How long an answer that is too late is waited for, so that its numbers can be given back.
+const LATE_MAX: Duration = Duration::from_secs(1);
 
 /// The management API waits this long for another node.
 const MANAGEMENT_MAX: Duration = Duration::from_secs(5);
 
 type Answered = Result<Bytes, Trouble>;
 
-impl Link {
+impl<P: Platform> Link<P> {
     /// Takes rows: they go out at once, wait for a place, or overflow.
     pub(super) fn take(self: Rc<Self>, rows: PeerRows) {
         let admission = self.window.borrow_mut().ask(self.now());
         match admission {
-            Admission::Send => drop(tokio::task::spawn_local(self.ask(rows))),
+            Admission::Send => self.platform.clone().spawn(self.ask(rows)),
             Admission::Wait => {
                 let number = self.waited.replace(self.waited.get() + 1);
                 self.waiting.borrow_mut().push_back((number, rows));
-                tokio::task::spawn_local(self.give_up_waiting(number));
+                self.platform.clone().spawn(self.give_up_waiting(number));
             }
             Admission::Overflow(_) => self.overflow(rows),
         }
     }
 
     async fn give_up_waiting(self: Rc<Self>, number: u64) {
-        tokio::time::sleep(self.pacing.wait).await;
+        let until = self.platform.moment() + self.pacing.wait;
+        self.platform.sleep_until(until).await;
         let place = self.waiting.borrow().iter().position(|(waiting, _)| *waiting == number);
         let rows = place.and_then(|place| self.waiting.borrow_mut().remove(place));
         if let Some((_, rows)) = rows {
@@ -66,8 +64,8 @@ impl Link {
     /// Sends rows that the window has let out.
     pub(super) async fn ask(self: Rc<Self>, rows: PeerRows) {
         self.counts.requests.add(1);
-        let begun = Instant::now();
-        let left = rows.deadline.since(Tokio.moment()).saturating_sub(MARGIN);
+        let begun = self.platform.moment();
+        let left = rows.deadline.since(begun).saturating_sub(MARGIN);
         let limit = self.pacing.deadline.min(left);
         if limit.is_zero() {
             let (now, took) = (self.now(), Duration::ZERO);
@@ -78,9 +76,9 @@ impl Link {
         let body = translate::ask(&self.node, self.neighbour.shard, &rows, limit);
         let link = Rc::clone(&self);
         let mut call: Pin<Box<dyn Future<Output = Answered>>> =
-            Box::pin(link.calls.call(Path::Rows, body));
+            Box::pin(link.net.call(Path::Rows, body));
         let (answer, was_told_slow) = self.wait(&mut call, begun, limit).await;
-        let took = begun.elapsed();
+        let took = self.platform.moment().since(begun);
         // No verdict on the other: an answer that was there when a timer woke this thread late, or a
         // client in more of a hurry than links are judged by.
         let is_void = match answer {
@@ -117,19 +115,19 @@ impl Link {
     async fn wait(
         self: &Rc<Self>,
         call: &mut Pin<Box<dyn Future<Output = Answered>>>,
-        begun: Instant,
+        begun: Moment,
         limit: Duration,
     ) -> (Option<Answered>, bool) {
         let slow = self.pacing.slow;
-        let first = answer_by(call, begun + slow.min(limit)).await;
+        let first = answer_by(&self.platform, call, begun + slow.min(limit)).await;
         if first.is_some() || limit < slow {
             return (first, false);
         }
         self.counts.slow.add(1);
-        let lag = begun.elapsed().saturating_sub(slow);
+        let lag = self.platform.moment().since(begun).saturating_sub(slow);
         self.window.borrow_mut().slow(self.now(), lag);
         self.settle();
-        (answer_by(call, begun + limit).await, true)
+        (answer_by(&self.platform, call, begun + limit).await, true)
     }
 
     async fn deliver(&self, rows: PeerRows, bytes: &[u8]) {
@@ -142,7 +140,7 @@ impl Link {
             Err(error) => {
                 let shard = self.neighbour.shard;
                 tracing::warn!(shard, %error, "another node's answer cannot be read");
-                self.calls.close();
+                self.net.close();
                 refuse(rows, Refusal::Unreachable);
             }
         }
@@ -150,7 +148,7 @@ impl Link {
 
     /// An answer that comes too late: nobody sees its numbers.
     async fn give_back_late(&self, call: Pin<Box<dyn Future<Output = Answered>>>, wanted: usize) {
-        let Ok(Ok(bytes)) = tokio::time::timeout(LATE_MAX, call).await else { return };
+        let Some(Ok(bytes)) = self.platform.within(LATE_MAX, call).await else { return };
         if let Ok(answer) = translate::answer(&bytes, wanted) {
             self.give_back(&unanswered(&answer)).await;
         }
@@ -167,19 +165,15 @@ impl Link {
             numbers: numbers.iter().map(|unanswered| unanswered.number).collect(),
         };
         frame::write_unanswered(&mut body, &unanswered);
-        let post = self.calls.call(Path::Unanswered, body.into());
-        if !matches!(tokio::time::timeout(LATE_MAX, post).await, Ok(Ok(_))) {
+        let post = self.net.call(Path::Unanswered, body.into());
+        if !matches!(self.platform.within(LATE_MAX, post).await, Some(Ok(_))) {
             let shard = self.neighbour.shard;
             tracing::debug!(shard, "numbers could not be given back: their lockouts run out");
         }
     }
 
     /// Asks who held a number.
-    pub(super) async fn attribution(
-        &self,
-        number: PromoNumber,
-        at: Moment,
-    ) -> Result<Past, String> {
+    pub(super) async fn attribution(&self, number: PromoNumber, at: Asked) -> Result<Past, String> {
         let wanted = translate::AttributionJson::new(self.neighbour.shard, number, at);
         self.manage(Path::Attribution, &wanted).await.map(translate::past_from_json)
     }
@@ -212,23 +206,24 @@ impl Link {
         let told = |error: &dyn std::fmt::Display| {
             format!("shard {} of node {}: {error}", self.neighbour.shard, self.neighbour.node)
         };
-        let post = self.calls.call(path, body);
-        let answer = tokio::time::timeout(MANAGEMENT_MAX, post).await;
-        answer.map_err(|_| told(&"no answer in time"))?.map_err(|error| told(&error))
+        let post = self.net.call(path, body);
+        let answer = self.platform.within(MANAGEMENT_MAX, post).await;
+        answer.ok_or_else(|| told(&"no answer in time"))?.map_err(|error| told(&error))
     }
 }
 
 /// The answer, if it has arrived by then. Where this thread was late itself, it may lie in the socket
 /// unread: others get their turn to read it before the verdict.
-async fn answer_by(
+async fn answer_by<P: Platform>(
+    platform: &P,
     call: &mut Pin<Box<dyn Future<Output = Answered>>>,
-    until: Instant,
+    until: Moment,
 ) -> Option<Answered> {
-    if let Ok(answer) = tokio::time::timeout_at(until.into(), &mut *call).await {
+    if let Some(answer) = platform.by(until, &mut *call).await {
         return Some(answer);
     }
-    for _ in 0..TURNS {
-        tokio::task::yield_now().await;
+    for _ in 0..P::TURNS_TO_READ {
+        platform.turn().await;
         if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
             return Some(answer);
         }

@@ -5,36 +5,32 @@
 //! what is answered with overflow at once. A link that is slow or gone costs its own rows their
 //! numbers and nothing else. Source: docs/spec/link.md, docs/spec/pacing.md.
 
-mod call;
 mod rows;
-pub(crate) mod serve;
-pub(crate) mod tls;
+pub mod serve;
 mod translate;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use ringwell_mesh::frame;
 use ringwell_mesh::pacing::{Ending, Pacing, Window};
 use tokio::sync::mpsc;
 
-use ringwell_driver::Trouble;
-use ringwell_driver::membership::{Membership, Neighbour};
+use crate::membership::{Membership, Neighbour};
+use crate::platform::{Moment, Net, Path, Platform, Trouble};
 
-use self::call::Calls;
-pub(crate) use self::call::HttpNet;
-use self::tls::Tls;
-use crate::server::Server;
-use ringwell_driver::message::{Message, PeerRows};
-use ringwell_driver::node::Node;
-use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
-use ringwell_driver::stats::{Counter, LinkStats};
+use crate::message::{Message, PeerRows};
+use crate::node::Node;
+use crate::queue::{Peers, QUEUE_MESSAGES_MAX};
+use crate::stats::{Counter, LinkStats};
 
 /// The link of this thread to one shard of another node.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub struct Link<P: Platform> {
+    platform: P,
     node: Arc<Node>,
     neighbour: Neighbour,
     pacing: Pacing,
@@ -42,9 +38,8 @@ pub(crate) struct Link {
     /// Rows that wait for a place in the window, oldest first, by a number of their own.
     waiting: RefCell<VecDeque<(u64, PeerRows)>>,
     waited: Cell<u64>,
-    calls: HttpNet,
+    net: P::Net,
     is_pinging: Cell<bool>,
-    origin: Instant,
     counts: Counts,
 }
 
@@ -59,47 +54,54 @@ struct Counts {
 
 /// A link and the queue of what is to go over it.
 #[derive(Debug)]
-pub(crate) struct Way {
-    pub(crate) link: Rc<Link>,
+pub struct Way<P: Platform> {
+    /// The link.
+    pub link: Rc<Link<P>>,
     queue: mpsc::Receiver<Message>,
 }
 
-/// Makes the links of the thread of shard `caller`, and adds the ways to `peers`.
-pub(crate) fn to_others(server: &Server, caller: u16, peers: &mut Peers) -> Vec<Way> {
-    let (node, tls) = (&server.node, server.links.as_ref());
+/// Makes the links of the thread of shard `caller`, and adds their queues to `peers`.
+pub fn to_others<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    caller: u16,
+    peers: &mut Peers,
+    net: impl Fn(&Neighbour) -> P::Net,
+) -> Vec<Way<P>> {
     let others = node.membership.iter().flat_map(Membership::others);
     let way = |neighbour: Neighbour| {
         let (sender, queue) = mpsc::channel(QUEUE_MESSAGES_MAX);
         peers.add(neighbour.shard, sender);
         // The links of a node ping at different times, and a node's own as well.
         let seed = u64::from(caller) << 16 | u64::from(neighbour.shard);
-        Way { link: Rc::new(Link::new(node, tls.cloned(), neighbour, seed)), queue }
+        let net = net(&neighbour);
+        Way { link: Rc::new(Link::new(platform.clone(), node, net, neighbour, seed)), queue }
     };
     others.map(way).collect()
 }
 
-impl Way {
+impl<P: Platform> Way<P> {
     /// Works until the thread ends.
-    pub(crate) async fn run(mut self) {
+    pub async fn run(mut self) {
         while let Some(message) = self.queue.recv().await {
             let link = Rc::clone(&self.link);
             match message {
                 Message::Rows(rows) => link.take(rows),
                 Message::Unanswered(numbers) => {
-                    tokio::task::spawn_local(async move { link.give_back(&numbers).await });
+                    link.platform.clone().spawn(async move { link.give_back(&numbers).await });
                 }
                 Message::Release { number, allocated_at, reply } => {
-                    tokio::task::spawn_local(async move {
+                    link.platform.clone().spawn(async move {
                         let _ = reply.send(link.release(number, allocated_at).await);
                     });
                 }
                 Message::Attribution { number, at, reply } => {
-                    tokio::task::spawn_local(async move {
+                    link.platform.clone().spawn(async move {
                         let _ = reply.send(link.attribution(number, at).await);
                     });
                 }
                 Message::Post { path, body, reply } => {
-                    tokio::task::spawn_local(async move {
+                    link.platform.clone().spawn(async move {
                         let _ = reply.send(link.post(path, body).await);
                     });
                 }
@@ -115,8 +117,8 @@ impl Way {
     }
 }
 
-impl Link {
-    fn new(node: &Arc<Node>, tls: Option<Tls>, neighbour: Neighbour, seed: u64) -> Self {
+impl<P: Platform> Link<P> {
+    fn new(platform: P, node: &Arc<Node>, net: P::Net, neighbour: Neighbour, seed: u64) -> Self {
         let links = &node.config.links;
         let pacing = Pacing {
             deadline: links.deadline,
@@ -126,21 +128,21 @@ impl Link {
         };
         Self {
             node: Arc::clone(node),
-            calls: HttpNet(Rc::new(Calls::new(node, &neighbour, tls))),
+            platform,
+            net,
             neighbour,
             pacing,
             window: RefCell::new(Window::new(pacing, seed)),
             waiting: RefCell::default(),
             waited: Cell::default(),
             is_pinging: Cell::default(),
-            origin: Instant::now(),
             counts: Counts::default(),
         }
     }
 
     /// Time as the window counts it.
     fn now(&self) -> Duration {
-        self.origin.elapsed()
+        self.platform.moment().0
     }
 
     /// After each change of the window: lets those who wait go on, or sends them away.
@@ -156,13 +158,13 @@ impl Link {
                     node = self.neighbour.node,
                     "a shard was slow or gone: its rows get overflow numbers until it answers pings"
                 );
-                tokio::task::spawn_local(Rc::clone(self).ping());
+                self.platform.spawn(Rc::clone(self).ping());
             }
             return;
         }
         while self.window.borrow_mut().next_waiting() {
             let Some((_, rows)) = self.waiting.borrow_mut().pop_front() else { break };
-            tokio::task::spawn_local(Rc::clone(self).ask(rows));
+            self.platform.spawn(Rc::clone(self).ask(rows));
         }
     }
 
@@ -170,16 +172,16 @@ impl Link {
     async fn ping(self: Rc<Self>) {
         loop {
             let Some(at) = self.window.borrow().ping_at() else { break };
-            tokio::time::sleep_until((self.origin + at).into()).await;
+            self.platform.sleep_until(Moment(at)).await;
             self.window.borrow_mut().ping_sent(self.now());
-            let begun = Instant::now();
-            let answer = tokio::time::timeout(self.pacing.deadline, self.calls.0.ping()).await;
+            let begun = self.platform.moment();
+            let answer = self.platform.within(self.pacing.deadline, self.send_ping()).await;
             let ending = match answer {
-                Ok(Ok(())) => Ending::Answered,
-                Ok(Err(Trouble::Refused(..))) => Ending::Refused,
-                Ok(Err(Trouble::Lost(_))) | Err(_) => Ending::Lost,
+                Some(Ok(())) => Ending::Answered,
+                Some(Err(Trouble::Refused(..))) => Ending::Refused,
+                Some(Err(Trouble::Lost(_))) | None => Ending::Lost,
             };
-            let (now, took) = (self.now(), begun.elapsed());
+            let (now, took) = (self.now(), self.platform.moment().since(begun));
             // A timer that rang late: this thread was.
             let lag = took.saturating_sub(self.pacing.deadline);
             self.window.borrow_mut().pinged(now, took, ending, lag);
@@ -193,9 +195,18 @@ impl Link {
         self.settle();
     }
 
+    /// Asks the shard's own queue for a sign of life.
+    async fn send_ping(&self) -> Result<(), Trouble> {
+        let mut ping = Vec::new();
+        frame::write_ping(&mut ping, self.neighbour.shard);
+        let answer = self.net.call(Path::Ping, ping.into()).await?;
+        let read = frame::read_answer(&answer, 0).map(drop);
+        read.map_err(|error| Trouble::Lost(error.to_string()))
+    }
+
     /// A copy of the counts, for `/metrics` and `/v1/shards`.
-    pub(crate) fn stats(&self) -> LinkStats {
-        let window = self.window.borrow();
+    pub fn stats(&self) -> LinkStats {
+        let (window, net) = (self.window.borrow(), self.net.stats());
         LinkStats {
             shard: self.neighbour.shard,
             node: self.neighbour.node.clone(),
@@ -204,14 +215,14 @@ impl Link {
             waiting: window.waiting(),
             is_shut: window.is_shut(),
             last_ping: window.last_ping(),
-            connections: self.calls.0.open(),
-            connects: self.calls.0.connects(),
+            connections: net.connections,
+            connects: net.connects,
             requests: self.counts.requests.get(),
             slow: self.counts.slow.get(),
             lost: self.counts.lost.get(),
             paced_rows: self.counts.paced_rows.get(),
             late_released: self.counts.late_released.get(),
-            latency: self.calls.0.latency(),
+            latency: net.latency,
         }
     }
 }

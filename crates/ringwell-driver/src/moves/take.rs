@@ -7,22 +7,21 @@ use ringwell_core::{Millis, PoolId, Retired};
 use ringwell_engine::Engine;
 use tokio::sync::oneshot;
 
+use super::payload::{Adopted, Prepare, Take, in_time_of, read_answer, read_hold, read_number};
 use super::{digest, keep, to_its_end, use_owners};
 use crate::change;
-use crate::disk::{OsFiles, ServedMap};
-use crate::shard::ShardThread;
-use ringwell_driver::message::Message;
-use ringwell_driver::moves::{
-    Adopted, Prepare, Take, in_time_of, read_answer, read_hold, read_number,
-};
-use ringwell_driver::node::{JournalState, Node, Phase};
-use ringwell_driver::queue::Peers;
+use crate::message::Message;
+use crate::node::{JournalState, Node, Phase};
+use crate::platform::Platform;
+use crate::queue::Peers;
+use crate::shard::Shard;
+use crate::store::ServedMap;
 
 /// Whether this node can take the buckets.
 ///
 /// # Errors
 /// Why not, for the operator who moves them.
-pub(crate) fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
+pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
     let owners = node.owners().ok_or("it is no node of a cluster")?;
     if !node.is_own(wanted.shard) {
         return Err(format!("shard {} is not of this node", wanted.shard));
@@ -48,7 +47,7 @@ pub(crate) fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
 ///
 /// # Errors
 /// Why it could not, for the operator.
-pub(crate) async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String> {
+pub async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String> {
     let (reply, answer) = oneshot::channel();
     let shard = adopted.shard;
     if !peers.send_when_there_is_room(shard, Message::Adopt { adopted, reply }).await {
@@ -61,7 +60,7 @@ pub(crate) async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String>
 ///
 /// # Errors
 /// As of [`adopt`].
-pub(crate) async fn adopt_here(thread: Rc<ShardThread>, adopted: Adopted) -> Result<(), String> {
+pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> Result<(), String> {
     let no_writes = || "the shard's journal takes no writes".to_owned();
     if thread.node.owners().is_none_or(|owners| owners.version() != adopted.version) {
         return Err("the cluster files differ".to_owned());
@@ -117,10 +116,20 @@ fn is_taken(node: &Node, adopted: &Adopted) -> bool {
 ///
 /// # Errors
 /// Why not, for the operator.
-pub(crate) async fn take(node: &Arc<Node>, peers: &Peers, take: Take) -> Result<(), String> {
-    let (node, peers) = (Arc::clone(node), peers.clone());
+pub async fn take<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    peers: &Peers,
+    take: Take,
+) -> Result<(), String> {
+    let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
     // The giver may give up waiting, or end.
-    let taken = to_its_end(async move { take_now(&node, &peers, &take).await }).await;
+    let taken =
+        to_its_end(
+            &platform.clone(),
+            async move { take_now(&platform, &node, &peers, &take).await },
+        )
+        .await;
     taken.unwrap_or_else(|| Err("the node is stopping".to_owned()))
 }
 
@@ -145,7 +154,12 @@ async fn hold_buckets(node: &Node, peers: &Peers, take: &Take) -> Result<(), Str
     Ok(())
 }
 
-async fn take_now(node: &Node, peers: &Peers, take: &Take) -> Result<(), String> {
+async fn take_now<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    take: &Take,
+) -> Result<(), String> {
     if node.phase() != Phase::Serving {
         // Until then it is not written down what is held because of a new cluster file.
         return Err("it is starting or stopping".to_owned());
@@ -173,12 +187,12 @@ async fn take_now(node: &Node, peers: &Peers, take: &Take) -> Result<(), String>
         };
     }
     hold_buckets(node, peers, take).await?;
-    let leaving = match ServedMap::read(&OsFiles, &node.config.data) {
+    let leaving = match ServedMap::read(&platform.files(), &node.config.data) {
         Ok(served) => served.map(|served| served.leaving).unwrap_or_default(),
         Err(error) => return Err(error.to_string()),
     };
-    keep(node, &owners, leaving).await.map_err(|error| error.to_string())?;
-    use_owners(node, peers, owners).await.map_err(|error| error.to_string())?;
+    keep(platform, node, &owners, leaving).await.map_err(|error| error.to_string())?;
+    use_owners(platform, node, peers, owners).await.map_err(|error| error.to_string())?;
     tracing::info!(buckets = taken, "buckets have come, with their lockouts");
     Ok(())
 }
@@ -187,13 +201,28 @@ async fn take_now(node: &Node, peers: &Peers, take: &Take) -> Result<(), String>
 ///
 /// # Errors
 /// Why not, for the operator.
-pub(crate) async fn abandon(node: &Arc<Node>, peers: &Peers, back: Take) -> Result<(), String> {
-    let (node, peers) = (Arc::clone(node), peers.clone());
-    let abandoned = to_its_end(async move { abandon_now(&node, &peers, &back).await }).await;
+pub async fn abandon<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    peers: &Peers,
+    back: Take,
+) -> Result<(), String> {
+    let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
+    let abandoned =
+        to_its_end(
+            &platform.clone(),
+            async move { abandon_now(&platform, &node, &peers, &back).await },
+        )
+        .await;
     abandoned.unwrap_or_else(|| Err("the node is stopping".to_owned()))
 }
 
-async fn abandon_now(node: &Node, peers: &Peers, back: &Take) -> Result<(), String> {
+async fn abandon_now<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    back: &Take,
+) -> Result<(), String> {
     if node.phase() != Phase::Serving {
         return Err("it is starting or stopping".to_owned());
     }
@@ -213,8 +242,9 @@ async fn abandon_now(node: &Node, peers: &Peers, back: &Take) -> Result<(), Stri
     if learnt == 0 {
         return Ok(());
     }
-    let served = ServedMap::read(&OsFiles, &node.config.data).map_err(|error| error.to_string())?;
+    let served =
+        ServedMap::read(&platform.files(), &node.config.data).map_err(|error| error.to_string())?;
     let leaving = served.map(|served| served.leaving).unwrap_or_default();
-    keep(node, &owners, leaving).await.map_err(|error| error.to_string())?;
-    use_owners(node, peers, owners).await.map_err(|error| error.to_string())
+    keep(platform, node, &owners, leaving).await.map_err(|error| error.to_string())?;
+    use_owners(platform, node, peers, owners).await.map_err(|error| error.to_string())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::{Millis, PoolId, Retired};
@@ -11,18 +11,17 @@ use ringwell_journal::AnswerEntry;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+use super::payload::{Adopted, Prepare, Prepared, Take, answer_word, hold_word, number_word};
 use super::{MoveError, digest, keep, learn_from, tell_all, use_owners};
+use crate::Path;
 use crate::change::{ChangeError, ask, known_apart};
-use crate::disk::{Leaving, OsFiles, ServedMap};
 use crate::link::serve::frame_bytes_max;
-use ringwell_driver::Path;
-use ringwell_driver::message::Message;
-use ringwell_driver::message::{Done, Known, Step};
-use ringwell_driver::moves::{
-    Adopted, Prepare, Prepared, Take, answer_word, hold_word, number_word,
-};
-use ringwell_driver::node::{Node, Phase};
-use ringwell_driver::queue::Peers;
+use crate::message::Message;
+use crate::message::{Done, Known, Step};
+use crate::node::{Node, Phase};
+use crate::platform::Platform;
+use crate::queue::Peers;
+use crate::store::{Leaving, ServedMap};
 
 /// Numbers, or answers, that travel at once: some 50 KB. Fewer if the next owner reads less.
 const PIECE: usize = 512;
@@ -50,21 +49,22 @@ pub struct Given {
 ///
 /// # Errors
 /// [`MoveError`] says whether anything has moved.
-pub(crate) async fn give(
+pub async fn give<P: Platform>(
+    platform: &P,
     node: &Arc<Node>,
     peers: &Peers,
     buckets: BTreeSet<u16>,
     to: u16,
 ) -> Result<Given, MoveError> {
-    let began = Instant::now();
+    let began = platform.moment();
     let _one = node.moves.lock().await;
     let owners = node.owners().ok_or(MoveError::NoCluster)?;
-    let buckets = check(node, &owners, buckets, to)?;
+    let buckets = check(platform, node, &owners, buckets, to)?;
     let directory = node.directory();
     let ring_pools = buckets.iter().map(|bucket| directory.pools_in(*bucket).len()).sum();
     let mut given = Given { buckets: buckets.len(), ring_pools, numbers: 0, took_ms: 0 };
     if node.is_own(to) {
-        give_up(node, peers, &buckets, to, None).await?;
+        give_up(platform, node, peers, &buckets, to, None).await?;
     } else if !buckets.is_empty() {
         let not_taken = |reason| MoveError::NotTaken { shard: to, reason };
         let (version, digest) = (owners.version(), digest(&directory, &buckets));
@@ -81,8 +81,8 @@ pub(crate) async fn give(
         let (holds, _) = holds(node, peers, &buckets).await?;
         let from = buckets.iter().filter_map(|bucket| Some(owners.get(*bucket)?.shard)).collect();
         let leaving = Leaving { to, buckets: buckets.clone(), holds, from, body_bytes };
-        give_up(node, peers, &buckets, to, Some(leaving.clone())).await?;
-        match deliver(node, peers, &leaving).await {
+        give_up(platform, node, peers, &buckets, to, Some(leaving.clone())).await?;
+        match deliver(platform, node, peers, &leaving).await {
             Ok(numbers) => given.numbers = numbers,
             Err(reason) => {
                 node.is_leaving.notify_one();
@@ -90,7 +90,7 @@ pub(crate) async fn give(
             }
         }
     }
-    given.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    given.took_ms = u64::try_from(platform.moment().since(began).as_millis()).unwrap_or(u64::MAX);
     tracing::info!(
         to,
         buckets = given.buckets,
@@ -99,12 +99,13 @@ pub(crate) async fn give(
         took_ms = given.took_ms,
         "buckets have moved"
     );
-    tell_all(node, peers);
+    tell_all(platform, node, peers);
     Ok(given)
 }
 
 /// Notes the move, and serves the buckets no more where they were.
-async fn give_up(
+async fn give_up<P: Platform>(
+    platform: &P,
     node: &Node,
     peers: &Peers,
     buckets: &[u16],
@@ -116,18 +117,18 @@ async fn give_up(
     for bucket in buckets {
         owners.give(*bucket, to);
     }
-    keep(node, &owners, leaving.into_iter().collect()).await?;
+    keep(platform, node, &owners, leaving.into_iter().collect()).await?;
     // They are given up on the disk: what remains is done again until it succeeds.
-    let used = use_owners(node, peers, owners).await;
+    let used = use_owners(platform, node, peers, owners).await;
     used.map_err(|error| MoveError::OnTheirWay { shard: to, reason: error.to_string() })
 }
 
 /// Goes on with moves that were cut off, whenever there are any.
-pub(crate) async fn resume(node: Arc<Node>, peers: Peers) {
+pub async fn resume<P: Platform>(platform: P, node: Arc<Node>, peers: Peers) {
     loop {
-        if let Some(reason) = resume_once(&node, &peers).await {
+        if let Some(reason) = resume_once(&platform, &node, &peers).await {
             tracing::warn!(reason, "buckets that were given up are not taken yet: trying again");
-            tokio::time::sleep(AGAIN).await;
+            platform.sleep_until(platform.moment() + AGAIN).await;
         } else {
             node.is_leaving.notified().await;
         }
@@ -135,9 +136,9 @@ pub(crate) async fn resume(node: Arc<Node>, peers: Peers) {
 }
 
 /// `Some` says why not all are delivered.
-async fn resume_once(node: &Arc<Node>, peers: &Peers) -> Option<String> {
+async fn resume_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Option<String> {
     let _one = node.moves.lock().await;
-    let served = match ServedMap::read(&OsFiles, &node.config.data) {
+    let served = match ServedMap::read(&platform.files(), &node.config.data) {
         Ok(served) => served?,
         Err(error) => return Some(error.to_string()),
     };
@@ -146,23 +147,25 @@ async fn resume_once(node: &Arc<Node>, peers: &Peers) -> Option<String> {
         return None;
     }
     for leaving in &served.leaving {
-        if let Err(reason) = deliver(node, peers, leaving).await {
+        if let Err(reason) = deliver(platform, node, peers, leaving).await {
             return Some(reason);
         }
         tracing::info!(to = leaving.to, buckets = leaving.buckets.len(), "buckets have moved");
-        tell_all(node, peers);
+        tell_all(platform, node, peers);
     }
     None
 }
 
 /// The buckets that are to move, without those that are there already.
-fn check(
+fn check<P: Platform>(
+    platform: &P,
     node: &Node,
     owners: &Owners,
     buckets: BTreeSet<u16>,
     to: u16,
 ) -> Result<Vec<u16>, MoveError> {
-    let leaving = ServedMap::read(&OsFiles, &node.config.data)?.map(|served| served.leaving);
+    let leaving =
+        ServedMap::read(&platform.files(), &node.config.data)?.map(|served| served.leaving);
     if let Some(first) = leaving.iter().flatten().next() {
         return Err(MoveError::Busy(format!("{} to shard {}", first.buckets.len(), first.to)));
     }
@@ -220,7 +223,12 @@ async fn holds(
 
 /// Tells the next owner all that this node knows, and hands the buckets over. Returns how many
 /// numbers that were.
-async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<usize, String> {
+async fn deliver<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    peers: &Peers,
+    leaving: &Leaving,
+) -> Result<usize, String> {
     let owners = node.owners().ok_or("no node of a cluster")?;
     let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
     // Buckets that have moved on since had been taken: the answer was lost.
@@ -228,9 +236,9 @@ async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<u
     let buckets: Vec<_> = buckets.filter(|(_, owner)| owner.shard == leaving.to).collect();
     let still: Vec<u16> = buckets.iter().map(|(bucket, _)| *bucket).collect();
     if still.is_empty() {
-        return delivered(node).await.map(|()| 0);
+        return delivered(platform, node).await.map(|()| 0);
     }
-    let known = known_apart(node, peers, node.directory(), &still).await;
+    let known = known_apart(platform, node, peers, node.directory(), &still).await;
     let Known { numbers, answers, at } = known.map_err(|error| error.to_string())?;
     let (version, told) = (owners.version(), buckets.clone());
     // A start since the buckets were given up may have found that the journal's end is damaged.
@@ -262,10 +270,10 @@ async fn deliver(node: &Arc<Node>, peers: &Peers, leaving: &Leaving) -> Result<u
     let take = Take { version, buckets, holds: bucket_holds };
     if let Err(reason) = post(peers, leaving.to, Path::Take, &take).await {
         // Buckets may have moved on from there.
-        learn_from(node, peers, leaving.to).await;
+        learn_from(platform, node, peers, leaving.to).await;
         return Err(reason);
     }
-    delivered(node).await?;
+    delivered(platform, node).await?;
     Ok(numbers.len())
 }
 
@@ -301,10 +309,14 @@ async fn post_pieces<T>(
 ///
 /// # Errors
 /// [`MoveError`]; the move goes on then.
-pub(crate) async fn abort(node: &Arc<Node>, peers: &Peers) -> Result<Given, MoveError> {
-    let began = Instant::now();
+pub async fn abort<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    peers: &Peers,
+) -> Result<Given, MoveError> {
+    let began = platform.moment();
     let _one = node.moves.lock().await;
-    let served = ServedMap::read(&OsFiles, &node.config.data)?;
+    let served = ServedMap::read(&platform.files(), &node.config.data)?;
     let owners = node.owners().ok_or(MoveError::NoCluster)?;
     let is_of_file = |served: &ServedMap| served.version == owners.version();
     let leaving = served.filter(is_of_file).and_then(|served| served.leaving.into_iter().next());
@@ -329,21 +341,21 @@ pub(crate) async fn abort(node: &Arc<Node>, peers: &Peers) -> Result<Given, Move
     for (bucket, owner) in &back {
         owners.take(*bucket, *owner);
     }
-    keep(node, &owners, Vec::new()).await?;
-    use_owners(node, peers, owners).await?;
+    keep(platform, node, &owners, Vec::new()).await?;
+    use_owners(platform, node, peers, owners).await?;
     let directory = node.directory();
     let ring_pools = back.iter().map(|(bucket, _)| directory.pools_in(*bucket).len()).sum();
     tracing::info!(shard, buckets = back.len(), "buckets that were on their way were taken back");
-    tell_all(node, peers);
-    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    tell_all(platform, node, peers);
+    let took_ms = u64::try_from(platform.moment().since(began).as_millis()).unwrap_or(u64::MAX);
     Ok(Given { buckets: back.len(), ring_pools, numbers: 0, took_ms })
 }
 
 /// Notes that nothing is on its way any more.
-async fn delivered(node: &Node) -> Result<(), String> {
+async fn delivered<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let _one = node.changes.lock().await;
     let owners = node.owners().ok_or("no node of a cluster")?;
-    keep(node, &owners, Vec::new()).await.map_err(|error| error.to_string())
+    keep(platform, node, &owners, Vec::new()).await.map_err(|error| error.to_string())
 }
 
 /// Posts to the node of `shard`.

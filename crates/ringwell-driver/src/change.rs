@@ -18,16 +18,18 @@ use ringwell_core::{InRotation, Millis, NumberRange, PoolId, PoolSpec, PromoNumb
 use ringwell_directory::{Changes, Directory, Fault, RingPool, bucket, new_overflow};
 use tokio::sync::oneshot;
 
-pub(crate) use self::known::{known, known_apart};
-pub(crate) use self::shard::{take, when_there_is_room};
-use crate::start::spec;
-use ringwell_driver::message::{Done, Known, Message, Step};
-use ringwell_driver::node::Node;
-use ringwell_driver::queue::Peers;
+pub use self::known::{known, known_apart};
+pub use self::shard::{take, when_there_is_room};
+use crate::message::{Done, Known, Message, Step};
+use crate::node::Node;
+use crate::platform::Platform;
+use crate::queue::Peers;
+use crate::rows::spec;
 
 /// Why the directory stays as it is.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ChangeError {
+#[allow(missing_docs, reason = "the texts say what each is")]
+pub enum ChangeError {
     /// An overflow number goes to everybody: none may be somebody's own.
     #[error(
         "{number} cannot become the overflow number of ring pool {pool} yet: {why}. Take it out of \
@@ -68,18 +70,19 @@ struct Prepared {
 /// # Errors
 /// [`ChangeError`]. Shards that do not answer are about to end; whatever else is found is found
 /// before anything was changed.
-pub(crate) async fn apply(
+pub async fn apply<P: Platform>(
+    platform: &P,
     node: &Node,
     peers: &Peers,
     make: impl FnOnce(&Directory) -> Result<Directory, Vec<Fault>> + Send + 'static,
 ) -> Result<Arc<Directory>, ChangeError> {
     let (before, shards) = (node.directory(), node.shards().collect::<Vec<_>>());
-    let prepared = tokio::task::spawn_blocking(move || prepare(before, &shards, make)).await;
-    let prepared = prepared.map_err(|_| ChangeError::Stopping)??;
-    let taken = take_steps(node, peers, &prepared).await;
+    let prepared = platform.offload(move || prepare(before, &shards, make)).await;
+    let prepared = prepared.ok_or(ChangeError::Stopping)??;
+    let taken = take_steps(platform, node, peers, &prepared).await;
     let next = Arc::clone(&prepared.next);
     // It may be the last one who has the state before: large, if all pools have changed.
-    tokio::task::spawn_blocking(move || drop(prepared));
+    platform.offload(move || drop(prepared)).await;
     taken.map(|()| next)
 }
 
@@ -100,7 +103,12 @@ fn prepare(
     Ok(Prepared { before, next: Arc::new(next), changes, overflow })
 }
 
-async fn take_steps(node: &Node, peers: &Peers, prepared: &Prepared) -> Result<(), ChangeError> {
+async fn take_steps<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    prepared: &Prepared,
+) -> Result<(), ChangeError> {
     let Prepared { before, next, changes, overflow } = prepared;
     let shards: Vec<u16> = changes.keys().copied().collect();
     check_overflow(peers, &shards, overflow).await?;
@@ -122,7 +130,8 @@ async fn take_steps(node: &Node, peers: &Peers, prepared: &Prepared) -> Result<(
         let (mut known, answers) = match &moved(changes, *shard)[..] {
             [] => (Vec::new(), Vec::new()),
             buckets => {
-                let Known { numbers, answers, .. } = known(node, peers, before, buckets).await?;
+                let Known { numbers, answers, .. } =
+                    known(platform, node, peers, before, buckets).await?;
                 (numbers, answers)
             }
         };
@@ -160,7 +169,7 @@ fn moved(changes: &BTreeMap<u16, Changes>, shard: u16) -> Vec<u16> {
 ///
 /// # Errors
 /// [`ChangeError::Shard`] if it has ended.
-pub(crate) async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<Done, ChangeError> {
+pub async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<Done, ChangeError> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Change(step, reply)).await {
         return Err(ChangeError::Shard(shard));
@@ -276,7 +285,5 @@ fn common(one: &[NumberRange], other: &[NumberRange]) -> Vec<NumberRange> {
     common
 }
 
-#[cfg(test)]
-mod pauses;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Asks all shards of a node what they know of numbers that change owners.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ringwell_core::{Millis, NumberRange, PoolId, Retired};
@@ -8,44 +8,47 @@ use ringwell_directory::{Directory, bucket};
 use ringwell_engine::Facts;
 use ringwell_journal::AnswerEntry;
 
-use ringwell_driver::message::{Done, Holds, Known, Step};
+use crate::message::{Done, Holds, Known, Step};
 
 use super::{ChangeError, ask};
-use ringwell_driver::node::Node;
-use ringwell_driver::queue::Peers;
+use crate::node::Node;
+use crate::platform::Platform;
+use crate::queue::Peers;
 
 /// What the shards of this node know of numbers that the pools of `buckets` have in `directory`, or
 /// had. They must have left those pools.
 ///
 /// # Errors
 /// [`ChangeError::Shard`].
-pub(crate) async fn known(
+pub async fn known<P: Platform>(
+    platform: &P,
     node: &Node,
     peers: &Peers,
     directory: &Directory,
     buckets: &[u16],
 ) -> Result<Known, ChangeError> {
     let told = gather(node, peers, directory, buckets).await?;
-    Ok(aside(move || told.settle(Facts::settle)).await)
+    platform.offload(move || told.settle(Facts::settle)).await.ok_or(ChangeError::Stopping)
 }
 
 /// As [`known`], for the next owner on another node: see [`Facts::settle_apart`].
 ///
 /// # Errors
 /// [`ChangeError::Shard`].
-pub(crate) async fn known_apart(
+pub async fn known_apart<P: Platform>(
+    platform: &P,
     node: &Node,
     peers: &Peers,
     directory: Arc<Directory>,
     buckets: &[u16],
 ) -> Result<Known, ChangeError> {
     let told = gather(node, peers, &directory, buckets).await?;
-    let buckets: HashSet<u16> = buckets.iter().copied().collect();
+    let buckets: BTreeSet<u16> = buckets.iter().copied().collect();
     let settle = move |facts: Facts| {
         let goes = |pool: &PoolId| buckets.contains(&bucket(*pool));
         facts.settle_apart(|number| directory.pool_by_number(number).filter(goes))
     };
-    Ok(aside(move || told.settle(settle)).await)
+    platform.offload(move || told.settle(settle)).await.ok_or(ChangeError::Stopping)
 }
 
 /// What each shard has told.
@@ -62,14 +65,6 @@ impl Gathered {
         }
         let (numbers, answers) = settle(facts);
         Known { numbers, answers, at }
-    }
-}
-
-/// Does what takes a second for a million numbers where no batch waits for it.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 

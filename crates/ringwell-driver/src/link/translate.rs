@@ -3,16 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::header::HeaderValue;
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_engine::{Held, Missing, Moment, Outcome, Past, Refusal};
 use ringwell_mesh::frame::{self, FrameError, RowAnswer};
 use serde::{Deserialize, Serialize};
 
-use ringwell_driver::message::{PeerAnswer, PeerRows};
-use ringwell_driver::node::Node;
-
-pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+use crate::message::{PeerAnswer, PeerRows};
+use crate::node::Node;
 
 /// The frame that asks for rows. `limit`: nobody waits longer.
 pub(super) fn ask(node: &Node, shard: u16, rows: &PeerRows, limit: Duration) -> Bytes {
@@ -22,7 +19,7 @@ pub(super) fn ask(node: &Node, shard: u16, rows: &PeerRows, limit: Duration) -> 
         map_version: map_version(node),
         retry: rows.retry,
     };
-    let row = |row: &ringwell_driver::message::PeerRow| frame::AskRow {
+    let row = |row: &crate::message::PeerRow| frame::AskRow {
         pool: row.id,
         row: row.row,
         params: row.params.map(|span| span.of(&rows.text)),

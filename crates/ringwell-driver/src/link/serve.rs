@@ -1,0 +1,283 @@
+//! What other nodes ask this one: rows of its shards, releases, look-ups, signs of life.
+//!
+//! Comes in on an address of its own, from who knows the cluster's secret. Everything is checked
+//! here as if it came from a stranger. Source: docs/spec/link.md.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use ringwell_core::Millis;
+use ringwell_directory::{Directory, Entry};
+use ringwell_engine::{Outcome, Refusal};
+use ringwell_mesh::frame::{self, FrameError, ReadRow, RowAnswer};
+use ringwell_wire::Span;
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
+
+use super::translate::{self, AttributionJson, ReleaseJson};
+use crate::message::{Message, PeerRow, PeerRows, Unanswered};
+use crate::moves::{self, OwnersCopy, Prepared};
+use crate::node::{Node, Phase};
+use crate::platform::{Path, Platform};
+use crate::queue::Peers;
+use crate::shard::Shard;
+use crate::witness;
+
+/// What a row takes in a frame beside its parameters, at most.
+const ROW_BYTES: usize = 64;
+
+/// What nodes say to each other of owners, moves and journals: not bound to what clients may send. All
+/// 1,024 buckets with their owners and holds take a third of it.
+const JSON_BYTES_MAX: usize = 256 * 1024;
+
+/// The longest frame with rows: of the longest batch.
+pub fn frame_bytes_max(node: &Node) -> usize {
+    let limits = &node.config.limits;
+    limits.body_bytes + limits.rows * ROW_BYTES
+}
+
+/// The longest body of a request.
+#[must_use]
+pub fn body_bytes_max(node: &Node, path: Option<Path>) -> usize {
+    match path {
+        Some(
+            Path::Prepare
+            | Path::Adopt
+            | Path::Take
+            | Path::Abandon
+            | Path::Owners
+            | Path::Journals,
+        ) => JSON_BYTES_MAX,
+        _ => frame_bytes_max(node),
+    }
+}
+
+/// Whether a request with this secret comes from a node of the cluster.
+#[must_use]
+pub fn is_of_the_cluster(node: &Node, secret: &[u8]) -> bool {
+    let membership = node.membership.as_ref();
+    membership.is_some_and(|membership| membership.cluster().secret_matches(secret))
+}
+
+/// A status of HTTP, and the reason in words.
+pub type Refused = (u16, String);
+
+const BAD_REQUEST: u16 = 400;
+const NOT_FOUND: u16 = 404;
+const CONFLICT: u16 = 409;
+const UPGRADE_REQUIRED: u16 = 426;
+const INTERNAL_SERVER_ERROR: u16 = 500;
+const SERVICE_UNAVAILABLE: u16 = 503;
+
+/// Answers a request of another node, which reads frames up to version `speaks`, on whichever shard it
+/// came to.
+///
+/// # Errors
+/// [`Refused`]
+pub async fn answer<P: Platform>(
+    shard: &Shard<P>,
+    path: Path,
+    body: Bytes,
+    speaks: u8,
+) -> Result<Vec<u8>, Refused> {
+    match path {
+        Path::Rows => rows(shard, body, speaks).await,
+        Path::Unanswered => unanswered(shard, &body),
+        Path::Ping => ping(shard, &body).await,
+        Path::Attribution => attribution(shard, &body).await,
+        Path::Release => release(shard, &body).await,
+        Path::Prepare | Path::Adopt | Path::Take | Path::Abandon | Path::Owners => {
+            answer_move(shard, path, &body).await
+        }
+        Path::Journals => journals(shard, &body).await,
+    }
+}
+
+/// Serves rows of a batch that another node took in.
+async fn rows<P: Platform>(shard: &Shard<P>, body: Bytes, speaks: u8) -> Result<Vec<u8>, Refused> {
+    let limits = frame::Limits { rows_max: shard.node.config.limits.rows, ..Default::default() };
+    let (ask, read) = frame::read_ask(&body, &limits).map_err(|error| malformed(&error))?;
+    let deadline = shard.platform.moment() + Duration::from_millis(ask.remaining_ms.into());
+    check_shard(&shard.node, ask.shard)?;
+    check_phase(&shard.node)?;
+    let mut outcomes = vec![Outcome::Refused(Refusal::Moved); read.len()];
+    let (own, places) = rows_of(&shard.directory(), ask.shard, &read);
+    let (reply, answer) = oneshot::channel();
+    let rows = PeerRows { text: body, rows: own, retry: ask.retry, deadline, reply };
+    let mut missing = Refusal::Late;
+    let mut at = Millis::ZERO;
+    if !places.is_empty() {
+        if !shard.peers.send(ask.shard, Message::Rows(rows)) {
+            missing = Refusal::Busy;
+        }
+        let answer = shard.platform.by(deadline, answer).await;
+        let answer = answer.and_then(Result::ok);
+        at = answer.as_ref().map_or(at, |answer| answer.at);
+        let mut answered = answer.into_iter().flat_map(|answer| answer.outcomes);
+        for place in places {
+            outcomes[place] = answered.next().unwrap_or(Outcome::Refused(missing));
+        }
+    }
+    let map_version = translate::map_version(&shard.node);
+    let mut rows: Vec<_> = outcomes.iter().map(translate::row_answer).collect();
+    if speaks < frame::VERSION {
+        take_back(&shard.peers, ask.shard, at, &mut rows);
+    }
+    let mut out = Vec::new();
+    frame::write_answer(&mut out, &frame::Answer { at, map_version, rows });
+    Ok(out)
+}
+
+/// The rows whose pools `shard` owns, and their places.
+fn rows_of(directory: &Directory, shard: u16, read: &[ReadRow]) -> (Vec<PeerRow>, Vec<usize>) {
+    let (mut own, mut places) = (Vec::with_capacity(read.len()), Vec::with_capacity(read.len()));
+    for (place, row) in read.iter().enumerate() {
+        let entry = directory.lookup(row.pool).filter(|entry| entry.shard() == shard);
+        let Some(pool) = entry.map(Entry::index) else { continue };
+        let params = row.params.clone().map(|range| Span::new(range.start, range.end));
+        let (id, visitor) = (row.pool, row.visitor);
+        own.push(PeerRow { pool, id, row: row.row, params, visitor });
+        places.push(place);
+    }
+    (own, places)
+}
+
+/// Releases numbers that a frame of version 1 has no room for; their rows were busy.
+fn take_back(peers: &Peers, shard: u16, at: Millis, rows: &mut [RowAnswer]) {
+    let mut unseen = Vec::new();
+    for row in rows {
+        let Some(number) = row.number().filter(|number| number.to_nanp().is_none()) else {
+            continue;
+        };
+        if matches!(row, RowAnswer::Allocated { .. }) {
+            unseen.push(Unanswered { number, allocated_at: at });
+        }
+        *row = RowAnswer::Busy;
+    }
+    if !unseen.is_empty() {
+        // If the queue is full, their lockouts end by themselves.
+        let _ = peers.send(shard, Message::Unanswered(unseen));
+    }
+}
+
+/// Releases numbers that no client has seen.
+fn unanswered<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let limits = frame::Limits { rows_max: shard.node.config.limits.rows, ..Default::default() };
+    let unseen = frame::read_unanswered(body, &limits).map_err(|error| malformed(&error))?;
+    check_shard(&shard.node, unseen.shard)?;
+    let allocated_at = unseen.allocated_at;
+    let numbers = unseen.numbers.into_iter().map(|number| Unanswered { number, allocated_at });
+    if shard.peers.send(unseen.shard, Message::Unanswered(numbers.collect())) {
+        Ok(Vec::new())
+    } else {
+        Err(busy())
+    }
+}
+
+/// Answers when the shard's own queue has come to it.
+async fn ping<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let pinged = frame::read_ping(body).map_err(|error| malformed(&error))?;
+    check_shard(&shard.node, pinged)?;
+    check_phase(&shard.node)?;
+    let (reply, answer) = oneshot::channel();
+    let at = if shard.peers.send(pinged, Message::Ping(reply)) { answer.await.ok() } else { None };
+    let map_version = translate::map_version(&shard.node);
+    let mut out = Vec::new();
+    let at = at.ok_or_else(busy)?;
+    frame::write_answer(&mut out, &frame::Answer { at, map_version, rows: Vec::new() });
+    Ok(out)
+}
+
+async fn attribution<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let wanted: AttributionJson = serde_json::from_slice(body).map_err(|error| unread(&error))?;
+    check_shard(&shard.node, wanted.shard)?;
+    let (number, at) = wanted.wanted().ok_or_else(|| unread(&"not a number"))?;
+    let (reply, answer) = oneshot::channel();
+    if !shard.peers.send(wanted.shard, Message::Attribution { number, at, reply }) {
+        return Err(busy());
+    }
+    let past = answer.await.map_err(|_| busy())?;
+    let past = past.map_err(|reason| (INTERNAL_SERVER_ERROR, reason))?;
+    serde_json::to_vec(&translate::past_to_json(past)).map_err(|error| unread(&error))
+}
+
+async fn release<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let wanted: ReleaseJson = serde_json::from_slice(body).map_err(|error| unread(&error))?;
+    check_shard(&shard.node, wanted.shard)?;
+    let (number, allocated_at) = wanted.wanted().ok_or_else(|| unread(&"not a number"))?;
+    let (reply, answer) = oneshot::channel();
+    if !shard.peers.send(wanted.shard, Message::Release { number, allocated_at, reply }) {
+        return Err(busy());
+    }
+    let released = answer.await.ok().and_then(Result::ok).ok_or_else(busy)?;
+    serde_json::to_vec(&released).map_err(|error| unread(&error))
+}
+
+/// What has to do with buckets that move.
+async fn answer_move<P: Platform>(
+    shard: &Shard<P>,
+    path: Path,
+    body: &[u8],
+) -> Result<Vec<u8>, Refused> {
+    let (node, peers) = (&shard.node, &shard.peers);
+    let done = match path {
+        Path::Prepare => {
+            let wanted = read_json(body)?;
+            let prepared = moves::prepare(node, &wanted);
+            prepared.map_err(|reason| (CONFLICT, reason))?;
+            let prepared = Prepared { body_bytes: JSON_BYTES_MAX };
+            return serde_json::to_vec(&prepared).map_err(|error| unread(&error));
+        }
+        Path::Adopt => moves::adopt(peers, read_json(body)?).await,
+        Path::Take => moves::take(&shard.platform, node, peers, read_json(body)?).await,
+        Path::Abandon => moves::abandon(&shard.platform, node, peers, read_json(body)?).await,
+        _ => {
+            moves::learn(&shard.platform, node, peers, read_json(body)?).await;
+            let owners = node.owners().ok_or_else(|| unread(&"no node of a cluster"))?;
+            return serde_json::to_vec(&OwnersCopy { owners }).map_err(|error| unread(&error));
+        }
+    };
+    done.map(|()| b"true".to_vec()).map_err(|reason| (CONFLICT, reason))
+}
+
+/// Says what is known of another node's journals, and remembers what it says of them.
+async fn journals<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let known = witness::learn(&shard.platform, &shard.node, read_json(body)?).await;
+    let known = known.map_err(|reason| (CONFLICT, reason))?;
+    serde_json::to_vec(&known).map_err(|error| unread(&error))
+}
+
+fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
+    serde_json::from_slice(body).map_err(|error| unread(&error))
+}
+
+fn check_shard(node: &Node, shard: u16) -> Result<(), Refused> {
+    if node.shards().any(|own| own == shard) {
+        return Ok(());
+    }
+    Err((NOT_FOUND, format!("shard {shard} is not of this node: the maps differ")))
+}
+
+/// A node that starts asks others first whether it may hand anything out.
+fn check_phase(node: &Node) -> Result<(), Refused> {
+    if node.phase() == Phase::Starting {
+        return Err((SERVICE_UNAVAILABLE, "the node is starting".to_owned()));
+    }
+    Ok(())
+}
+
+fn malformed(error: &FrameError) -> Refused {
+    let status = match error {
+        FrameError::Version { .. } => UPGRADE_REQUIRED,
+        _ => BAD_REQUEST,
+    };
+    (status, error.to_string())
+}
+
+fn unread(error: &dyn std::fmt::Display) -> Refused {
+    (BAD_REQUEST, error.to_string())
+}
+
+fn busy() -> Refused {
+    (SERVICE_UNAVAILABLE, "the shard has more to do than it may queue".to_owned())
+}

@@ -1,0 +1,172 @@
+//! What becomes of a batch's numbers when the journal, another shard or the client does not wait.
+
+#![allow(missing_docs, unreachable_pub, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+
+mod support;
+
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_directory::{Changes, Placement};
+use ringwell_driver::message::Message;
+use ringwell_driver::{Platform, Shard};
+use ringwell_journal::Durability;
+
+use support::{Virtual, body, bulk, locked, shards};
+
+const LIFETIME: Millis = Millis(60_000);
+
+/// Both, at the same time.
+async fn both<A: 'static, B>(
+    platform: &Virtual,
+    one: impl Future<Output = A> + 'static,
+    other: impl Future<Output = B>,
+) -> (A, B) {
+    let one = platform.task(one);
+    let other = other.await;
+    (one.await.unwrap(), other)
+}
+
+/// A batch on a task of its own.
+fn answering(
+    shard: &Rc<Shard<Virtual>>,
+    rows: usize,
+    ms: u64,
+) -> impl Future<Output = String> + 'static {
+    let (shard, body) = (Rc::clone(shard), body(shard, rows));
+    async move { bulk(&shard, body, &shard.platform.terms(ms)).await }
+}
+
+#[test]
+fn rows_that_the_journal_does_not_take_in_time_overflow_and_their_numbers_are_released() {
+    let platform = Virtual::default();
+    let (shard, _queue) = shards(&platform, 1, LIFETIME, Durability::Disk).remove(0);
+    let answer = platform.run(answering(&shard, 40, 20));
+    assert_eq!(platform.moment().0, Duration::from_millis(20));
+    assert_eq!(answer.matches("\"overflow\":true").count(), 40, "{answer}");
+    assert_eq!(shard.engine.borrow().counts().allocated, 40);
+    assert_eq!(locked(&shard), 0);
+}
+
+#[test]
+fn an_answer_leaves_when_its_group_is_durable_and_not_before() {
+    let platform = Virtual::default();
+    let (shard, _queue) = shards(&platform, 1, LIFETIME, Durability::Disk).remove(0);
+    let (answer, stored_at) = platform.run(both(&platform, answering(&shard, 40, 100), async {
+        platform.sleep_until(platform.moment() + Duration::from_millis(7)).await;
+        let group = shard.engine.borrow().newest_group();
+        shard.stored(group);
+        platform.moment()
+    }));
+    assert_eq!(stored_at.0, Duration::from_millis(7));
+    assert_eq!(platform.moment(), stored_at);
+    assert!(!answer.contains("overflow"), "{answer}");
+    assert_eq!(locked(&shard), 40);
+}
+
+/// A timer looks at what is ready first, however long ago the deadline was.
+#[test]
+fn numbers_that_are_ready_long_after_the_deadline_overflow_and_are_free_again() {
+    for (late_ms, overflow) in [(5, 0), (6, 40)] {
+        let platform = Virtual::default();
+        let (shard, _queue) = shards(&platform, 1, LIFETIME, Durability::Disk).remove(0);
+        let (answer, ()) = platform.run(both(&platform, answering(&shard, 40, 20), async {
+            platform.turn().await;
+            // The journal has stored the group, and something else keeps the thread.
+            let group = shard.engine.borrow().newest_group();
+            shard.stored(group);
+            platform.0.advance(platform.moment() + Duration::from_millis(20 + late_ms));
+        }));
+        assert_eq!(answer.matches("\"overflow\":true").count(), overflow, "{late_ms} ms late");
+        assert_eq!(shard.engine.borrow().counts().allocated, 40);
+        assert_eq!(locked(&shard), 40 - overflow);
+    }
+}
+
+#[test]
+fn a_client_that_hangs_up_leaves_its_numbers_free() {
+    let platform = Virtual::default();
+    let (shard, _queue) = shards(&platform, 1, LIFETIME, Durability::Disk).remove(0);
+    let waiting = answering(&shard, 40, 60_000);
+    // The journal never answers; the client goes after a moment.
+    let cut = platform.run(platform.within(Duration::from_millis(20), waiting));
+    assert_eq!(cut, None);
+    assert_eq!(shard.engine.borrow().counts().allocated, 40);
+    assert_eq!(locked(&shard), 0);
+}
+
+#[test]
+fn a_shard_that_does_not_answer_costs_its_own_rows_their_numbers_and_no_others() {
+    let platform = Virtual::default();
+    let mut all = shards(&platform, 2, LIFETIME, Durability::Memory);
+    let (other, mut queue) = all.remove(1);
+    let (shard, _queue) = all.remove(0);
+    let answer = platform.run(answering(&shard, 100, 30));
+    assert_eq!(platform.moment().0, Duration::from_millis(30));
+    let own = shard.directory().pools_of(0).count();
+    assert_eq!(answer.matches("\"overflow\":true").count(), 100 - own);
+    assert_eq!(locked(&shard), own);
+    // It takes the rows up too late, and hands nothing out.
+    platform.0.advance(platform.moment() + Duration::from_millis(1));
+    let Ok(Message::Rows(rows)) = queue.try_recv() else { panic!("it was not asked") };
+    platform.run(other.serve_peer(rows));
+    assert_eq!(other.engine.borrow().counts().allocated, 0);
+    // A queue that is full is known to be slow: no waiting.
+    for _ in 0..4 {
+        platform.run(answering(&shard, 100, 1));
+    }
+    let begun = platform.moment();
+    platform.run(answering(&shard, 100, 5_000));
+    assert_eq!(platform.moment(), begun, "it waited for a shard that was not asked");
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_any_more_is_released_by_its_owner() {
+    let platform = Virtual::default();
+    let mut all = shards(&platform, 2, LIFETIME, Durability::Memory);
+    let (other, mut queue) = all.remove(1);
+    let (shard, _queue) = all.remove(0);
+    platform.run(async {
+        let waiting = answering(&shard, 100, 60_000);
+        assert_eq!(platform.within(Duration::from_millis(10), waiting).await, None);
+        let Ok(Message::Rows(rows)) = queue.try_recv() else { panic!("it was not asked") };
+        other.serve_peer(rows).await;
+    });
+    assert_eq!((locked(&shard), locked(&other)), (0, 0));
+}
+
+/// The thread finds its rows' pools on shard 1 as long as nobody tells it better.
+#[test]
+fn rows_that_are_refused_as_moved_are_asked_for_once_more_of_the_new_owner() {
+    let platform = Virtual::default();
+    let mut all = shards(&platform, 3, LIFETIME, Durability::Memory);
+    let (new, mut new_queue) = all.remove(2);
+    let (old, mut old_queue) = all.remove(1);
+    let (shard, _queue) = all.remove(0);
+    let before = shard.node.directory();
+    let all_to = |shard| Placement::from_owners(&[shard; 1024], 3).unwrap();
+    let state = |shard| Arc::new(before.moved(all_to(shard)));
+    let (outdated, newest) = (state(1), state(2));
+    // Numbers go out of one shard only: those of this test are new to shard 2.
+    for (index, _) in Changes::between(&before, &newest, 1).removed {
+        old.engine.borrow_mut().remove_pool(index);
+    }
+    for (index, pool) in Changes::between(&before, &newest, 2).put {
+        new.engine.borrow_mut().put_pool(index, &pool.spec()).unwrap();
+    }
+    shard.use_directory(outdated);
+    let (answer, ()) = platform.run(both(&platform, answering(&shard, 40, 60_000), async {
+        let Some(Message::Rows(rows)) = old_queue.recv().await else { panic!("not asked") };
+        // Meanwhile this thread has learnt who owns them.
+        shard.use_directory(newest);
+        old.serve_peer(rows).await;
+        let Some(Message::Rows(rows)) = new_queue.recv().await else { panic!("not asked") };
+        new.serve_peer(rows).await;
+    }));
+    assert!(!answer.contains("overflow") && !answer.contains("errors"), "{answer}");
+    assert_eq!(new.engine.borrow().counts().allocated, 40);
+}

@@ -1,0 +1,177 @@
+//! A platform in virtual time, for tests: nothing sleeps, and every run is the same.
+
+use std::future::{Future, ready};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use ringwell_core::Millis;
+use ringwell_directory::{Config, Directory, RingPool, demo_pools};
+use ringwell_driver::batch::{self, Answered, Terms};
+use ringwell_driver::clock::{Clock, reading};
+use ringwell_driver::local::{Executor, turn};
+use ringwell_driver::message::Message;
+use ringwell_driver::node::{Begun, Node};
+use ringwell_driver::platform::NetStats;
+use ringwell_driver::queue::Peers;
+use ringwell_driver::stats::Kind;
+use ringwell_driver::{Moment, Net, Path, Platform, Shard, Trouble};
+use ringwell_engine::Restore;
+use ringwell_journal::{Durability, Tip};
+use ringwell_os::OsFiles;
+use ringwell_wire::RequestError;
+use tokio::sync::mpsc;
+
+/// The machine was booted so long before the process began.
+const SINCE_BOOT: Duration = Duration::from_secs(1_000);
+
+/// What time it is where a test begins.
+const WALL: Duration = Duration::from_secs(1_700_000_000);
+
+/// Time stands still but for [`Virtual::run`] and [`Executor::advance`].
+#[derive(Clone, Debug, Default)]
+pub struct Virtual(pub Executor);
+
+/// No other process.
+#[derive(Debug)]
+pub struct Alone;
+
+impl Net for Alone {
+    fn call(&self, _: Path, _: Bytes) -> impl Future<Output = Result<Bytes, Trouble>> + 'static {
+        ready(Err(Trouble::Lost("there is nobody".to_owned())))
+    }
+
+    fn close(&self) {}
+
+    fn stats(&self) -> NetStats {
+        NetStats { connections: 0, connects: 0, latency: Histogram::new(2).unwrap() }
+    }
+}
+
+impl Platform for Virtual {
+    const TURNS_TO_READ: usize = 1;
+
+    type Files = OsFiles;
+    type Net = Alone;
+
+    fn files(&self) -> OsFiles {
+        OsFiles
+    }
+
+    fn moment(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn boot_time(&self) -> Duration {
+        SINCE_BOOT + self.0.now().0
+    }
+
+    fn wall(&self) -> Duration {
+        WALL + self.0.now().0
+    }
+
+    fn sleep_until(&self, at: Moment) -> impl Future<Output = ()> + 'static {
+        self.0.sleep_until(at)
+    }
+
+    fn turn(&self) -> impl Future<Output = ()> + 'static {
+        turn()
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.0.spawn(task);
+    }
+
+    fn offload<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = Option<T>> + 'static {
+        ready(Some(work()))
+    }
+}
+
+impl Virtual {
+    /// Runs `work` and all tasks; while nothing is ready, time goes on to the next timer.
+    ///
+    /// # Panics
+    /// If there is nothing left to wait for.
+    pub fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            if let Some(output) = self.0.run(work.as_mut()) {
+                return output;
+            }
+            self.0.advance(self.0.next_timer().expect("it waits for ever"));
+        }
+    }
+
+    /// The terms of a batch that has so many milliseconds.
+    pub fn terms(&self, ms: u64) -> Terms {
+        Terms { retry: None, deadline: self.moment() + Duration::from_millis(ms) }
+    }
+}
+
+/// A node's shards without their tasks: nobody stores what they seal or reads their queues.
+pub fn shards(
+    platform: &Virtual,
+    count: u16,
+    lifetime: Millis,
+    durability: Durability,
+) -> Vec<(Rc<Shard<Virtual>>, mpsc::Receiver<Message>)> {
+    let pools = demo_pools(100, 200, lifetime).unwrap();
+    let directory = Directory::new(1, pools, count).unwrap();
+    let config = Config::new("unused".into(), 1);
+    let ids: Vec<u16> = (0..count).collect();
+    let node =
+        Arc::new(Node::new(config, directory, durability, &ids, None, (None, Begun::default())));
+    let mut peers = Peers::default();
+    let queue = |shard: &u16| {
+        let (way, queue) = mpsc::channel(4);
+        peers.add(*shard, way);
+        queue
+    };
+    let queues: Vec<_> = ids.iter().map(queue).collect();
+    let clock = Clock::resume(&reading(1, platform.boot_time(), platform.wall()), &[]);
+    let shard = |(id, queue)| {
+        let specs = node.directory().pools_of(id).map(|pool| pool.spec()).collect();
+        let now = clock.now(platform.boot_time());
+        let (engine, _) = Restore::new(specs, 0).finish(Tip::FIRST.raise_epoch(), now, false);
+        let (node, clock, peers) = (Arc::clone(&node), clock.clone(), peers.clone());
+        (Rc::new(Shard::new(id, node, platform.clone(), engine, clock, peers)), queue)
+    };
+    ids.into_iter().zip(queues).map(shard).collect()
+}
+
+/// The body of a bulk request for so many rows, one of each pool in turn.
+pub fn body(shard: &Shard<Virtual>, rows: usize) -> Bytes {
+    let directory = shard.directory();
+    let pools = directory.pools().collect::<Vec<_>>().into_iter().cycle().take(rows);
+    let row = |(at, pool): (usize, &Arc<RingPool>)| {
+        format!(
+            r#"{{"api_suffix":"{}/allocate_number.json?ring_pool_key={}","request_id":"{at}"}}"#,
+            pool.id(),
+            pool.key().reveal()
+        )
+    };
+    let rows: Vec<String> = pools.enumerate().map(row).collect();
+    format!("{{\"requests\":[{}]}}", rows.join(",")).into()
+}
+
+/// Answers a bulk request.
+pub async fn bulk(shard: &Rc<Shard<Virtual>>, body: Bytes, terms: &Terms) -> String {
+    let read = |batch: &mut ringwell_wire::Batch| batch.parse(body, &shard.node.wire_limits);
+    let render = |answered: &Answered<'_>| answered.bulk();
+    let answer: Result<_, RequestError> =
+        batch::answer(shard, Kind::Bulk, terms, read, render).await;
+    String::from_utf8(answer.unwrap()).unwrap()
+}
+
+/// How many numbers the shard has locked.
+pub fn locked(shard: &Shard<Virtual>) -> usize {
+    let now = shard.now() + Millis(2);
+    let engine = shard.engine.borrow();
+    engine.shard().slots().iter().filter(|slot| !slot.is_free(now)).count()
+}

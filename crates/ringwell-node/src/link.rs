@@ -1,0 +1,24 @@
+//! Links to other nodes as HTTP/1.1: connections out, requests in. Which rows go out when, and what
+//! is answered, is the driver's.
+
+mod call;
+pub(crate) mod serve;
+pub(crate) mod tls;
+
+use std::rc::Rc;
+
+use ringwell_driver::link::{Way, to_others};
+use ringwell_driver::queue::Peers;
+
+use self::call::Calls;
+pub(crate) use self::call::HttpNet;
+use crate::platform::Tokio;
+use crate::server::Server;
+
+/// The links of the thread of shard `caller`; adds their queues to `peers`.
+pub(crate) fn ways(server: &Server, caller: u16, peers: &mut Peers) -> Vec<Way<Tokio>> {
+    let node = &server.node;
+    to_others(&Tokio, node, caller, peers, |neighbour| {
+        HttpNet(Rc::new(Calls::new(node, neighbour, server.links.clone())))
+    })
+}
