@@ -15,11 +15,12 @@ use ringwell_directory::TokenHashes;
 use ringwell_node::{Handle, PushError, Unread};
 
 use crate::problem::Problem;
-use crate::{access, health, metrics, v1};
+use crate::v1::{attribution, moves, overflow, release, shards};
+use crate::{access, health, metrics};
 
 /// All paths outside of `/api/` and those of web pages, for the node to mount at its root.
 pub fn data_port(node: Handle, hashes: TokenHashes) -> Router {
-    let v1 = v1::of_the_shards()
+    let v1 = of_the_shards()
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(hashes, require_token));
@@ -33,6 +34,17 @@ pub fn data_port(node: Handle, hashes: TokenHashes) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn(refuse_unread))
         .with_state(node)
+}
+
+/// What needs the shards alone, below `/v1`.
+fn of_the_shards() -> Router<Handle> {
+    Router::new()
+        .route("/attributions", get(attribution::get))
+        .route("/overflow", get(overflow::overflow))
+        .route("/pools/{id}/state", get(overflow::state))
+        .route("/releases", post(release::post))
+        .route("/shards", get(shards::get))
+        .route("/shards/moves", post(moves::post).delete(moves::delete))
 }
 
 /// Lets a request through that carries `Authorization: Bearer TOKEN`.

@@ -6,15 +6,15 @@
 mod access;
 pub(crate) mod attribution;
 mod lists;
-mod moves;
+pub(crate) mod moves;
 mod networks;
 mod numbers;
 mod openapi;
 pub(crate) mod overflow;
 mod pools;
 mod purchases;
-mod release;
-mod shards;
+pub(crate) mod release;
+pub(crate) mod shards;
 mod sites;
 mod sizing;
 
@@ -23,7 +23,6 @@ use axum::extract::Query;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::routing::{delete, get, post, put};
 use ringwell_core::{NumberRange, PoolId};
-use ringwell_node::Handle;
 use ringwell_store::{Change, Pool, Role};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -64,17 +63,6 @@ pub(crate) fn routes() -> Router<Context> {
         .route("/v1/tokens/{id}", delete(access::revoke))
         .route("/v1/audit", get(access::audit))
         .route("/v1/openapi.json", get(openapi::show))
-}
-
-/// What needs the shards alone, below `/v1`.
-pub(crate) fn of_the_shards() -> Router<Handle> {
-    Router::new()
-        .route("/attributions", get(attribution::get))
-        .route("/overflow", get(overflow::overflow))
-        .route("/pools/{id}/state", get(overflow::state))
-        .route("/releases", post(release::post))
-        .route("/shards", get(shards::get))
-        .route("/shards/moves", post(moves::post).delete(moves::delete))
 }
 
 /// How a change is to be made.
