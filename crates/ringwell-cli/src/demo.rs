@@ -4,11 +4,14 @@
 //! token is kept, so that what was pasted yesterday works today.
 //! Invariant: `ringwell load` uses up no number of the pools that a person plays with.
 
+mod shop;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -17,9 +20,10 @@ use ringwell_core::Millis;
 use ringwell_directory::{
     Config, Directory, Listen, Overrides, RingPool, Token, demo_pools, write_demo_csv,
 };
-use ringwell_node::Directories;
 use ringwell_node::disk::{DataLock, LockError};
+use ringwell_node::{Directories, Routes};
 
+use self::shop::Shop;
 use crate::args::Demo;
 use crate::serve::{cores, show, variable};
 use crate::story::{Origin, Story};
@@ -33,6 +37,9 @@ const LOAD_POOLS: u32 = 200;
 
 /// Their numbers come free at once: a server that is measured hands out more than any pool has.
 const LOAD_LIFETIME: Millis = Millis(10);
+
+/// Short enough that a pool which overflowed recovers while somebody looks.
+const BUSY_LIFETIME: Millis = Millis(20_000);
 
 /// Pools of a lifetime up to this stand load themselves, and get no others beside them.
 const BRIEF: Millis = Millis(1000);
@@ -90,23 +97,76 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     hashes.replace(&[&hashes.current()[..], &[token.hash()]].concat());
 
     let story = Story::new(origin, &pools, load_pools.len(), &config);
-    let all = [pools, load_pools].concat();
+    let first = pools.first().cloned();
+    let busy = if load_pools.is_empty() { None } else { busy_pool(args.pools, args.numbers) };
+    let all = [pools, load_pools, busy.iter().cloned().collect()].concat();
     let directory = match Directory::new(1, all, config.shards) {
         Ok(directory) => directory,
         Err(faults) => return Ok(show(&faults)),
     };
-    let dashboard = Dashboard::new(SharedLoads::default());
-    let at = open_dashboard(&mut config, &dashboard)?;
-    let path = dashboard.login_path(token.hash()).unwrap_or_else(|| "/ui/".to_owned());
-    let dashboard_url = format!("http://{at}{path}");
+    let front = Front::open(&mut config, &token, first.zip(busy))?;
+    let slow = front.shop.as_ref().map(|(shop, busy)| {
+        let shard = directory.lookup(busy.id()).map_or(0, ringwell_directory::Entry::shard);
+        (shop.controls(), format!("shard-{shard}"))
+    });
+    let of_server = crate::serve::routes(&config, front.dashboard.clone());
+    let routes: Routes = Arc::new(move |node| {
+        // Called on each shard's thread, which is the one that is to be slow.
+        let name = std::thread::current().name().map(str::to_owned);
+        if let Some((controls, _)) = slow.as_ref().filter(|(_, shard)| name.as_ref() == Some(shard))
+        {
+            tokio::task::spawn_local(Arc::clone(controls).slow_down());
+        }
+        of_server(node)
+    });
     let tell = move |addresses: &[String]| {
         // The server is up; that nobody reads what it says is no reason to stop it.
-        let told = story.tell(addresses, &dashboard_url);
+        let told = story.tell(addresses, &front.url);
         let _ = io::stdout().lock().write_all(told.as_bytes());
+        front.serve(addresses);
     };
-    let routes = crate::serve::routes(&config, dashboard);
     ringwell_node::serve(config, directory, None, Directories::default(), routes, Box::new(tell))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What people see of the demo: the dashboard, and a shop whose numbers are swapped.
+struct Front {
+    dashboard: Dashboard,
+    /// With the pool that its slider asks; absent where nothing is to be measured beside it.
+    shop: Option<(Shop, RingPool)>,
+    /// What is opened first.
+    url: String,
+}
+
+impl Front {
+    /// Binds the addresses. `pools` are those of the shop's number and of its slider.
+    fn open(
+        config: &mut Config,
+        token: &Token,
+        pools: Option<(RingPool, RingPool)>,
+    ) -> anyhow::Result<Self> {
+        let dashboard = Dashboard::new(SharedLoads::default());
+        let at = format!("http://{}", open_dashboard(config, &dashboard)?);
+        let path = dashboard.login_path(token.hash()).unwrap_or_else(|| "/ui/".to_owned());
+        let is_tcp = |listen: &Listen| matches!(listen, Listen::Tcp { .. });
+        let pools = pools.filter(|_| config.listen.first().is_some_and(is_tcp));
+        let Some((first, busy)) = pools else {
+            return Ok(Self { dashboard, shop: None, url: at + &path });
+        };
+        let shop = Shop::open(&at, &busy)?;
+        config.sites.push(shop.site(&first)?);
+        let code = path.split_once('#').map_or("", |(_, code)| code);
+        let url = format!("http://{}/#{code}", shop.address());
+        Ok(Self { dashboard, shop: Some((shop, busy)), url })
+    }
+
+    /// Serves the shop, now that the server listens at `addresses`.
+    fn serve(self, addresses: &[String]) {
+        let Some(((shop, busy), address)) = self.shop.zip(addresses.first()) else { return };
+        if let Err(error) = shop.serve(address, &busy) {
+            tracing::warn!(%error, "the demo has no shop");
+        }
+    }
 }
 
 /// Serves the dashboard where management listens, or if something else does, anywhere on this machine;
@@ -117,6 +177,12 @@ fn open_dashboard(config: &mut Config, dashboard: &Dashboard) -> anyhow::Result<
     }
     config.management.address = Listen::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
     management::serve(config, dashboard)
+}
+
+/// The pool that the shop's slider asks: the one after all others.
+fn busy_pool(pools: u32, numbers: u32) -> Option<RingPool> {
+    let last = pools.saturating_add(LOAD_POOLS).saturating_add(1);
+    demo_pools(last, numbers, BUSY_LIFETIME).ok()?.pop()
 }
 
 /// The pools that `ringwell load` asks unless told otherwise; none if the others stand load, or if

@@ -73,7 +73,7 @@ impl Story {
     }
 
     /// The text, with a final newline.
-    pub(crate) fn tell(&self, addresses: &[String], dashboard: &str) -> String {
+    pub(crate) fn tell(&self, addresses: &[String], url: &str) -> String {
         let (options, base) = curl_target(addresses.first().map_or("", String::as_str));
         let Self { pools, kept, load, shards, body, number, token_file } = self;
         let shards = if *shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };
@@ -85,8 +85,8 @@ Ringwell demo
   data    {kept}{load}
   serves  {addresses}, {shards}
 
-The dashboard; the link works once:
-  {dashboard}
+Open this, and the dashboard from there; the link logs in once:
+  {url}
 
 Two numbers, please:
   curl -w '\\n' {options}-d '{body}' {base}/api/2013-07-01/bulk.json

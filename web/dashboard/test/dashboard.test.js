@@ -65,7 +65,7 @@ const logIn = async () => {
   return answer.headers['set-cookie'][0].split(';')[0];
 };
 
-const get = (path) => fetch(`${server.ui}/ui/${path}`, { headers: { cookie } });
+const get = (path) => fetch(`${server.ui}/ui/${path}`, { headers: path === 'login' ? {} : { cookie } });
 
 /** A page, open, with all that the browser complains about. */
 const open = async (path, options = {}) => {

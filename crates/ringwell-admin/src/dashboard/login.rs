@@ -14,8 +14,11 @@ use super::{Ui, pairs, redirect};
 use crate::access::{Visitor, bearer};
 use crate::problem::Problem;
 
-/// The page that asks for a token.
-pub(super) async fn form() -> Response {
+/// The page that asks for a token, for whoever has not shown one.
+pub(super) async fn form(State(ui): State<Ui>, headers: HeaderMap) -> Response {
+    if ui.session(&headers).await.is_some() {
+        return redirect("./");
+    }
     ask(StatusCode::OK, None)
 }
 

@@ -1,0 +1,26 @@
+// The demo's page: links to the dashboard, and two sliders.
+(() => {
+  'use strict';
+  const at = (id) => document.getElementById(id);
+  const { dashboard } = document.body.dataset;
+  // What stands behind the # logs in once; from then on the browser has a session.
+  const code = location.hash.slice(1);
+  if (code) at('open').href = `${dashboard}/ui/login#${code}`;
+  const name = () => {
+    const digits = at('number').textContent.replace(/\D/g, '');
+    at('who').href = `${dashboard}/ui/number?number=${digits}`;
+  };
+  new MutationObserver(name).observe(at('number'), { childList: true, characterData: true, subtree: true });
+  name();
+  const show = () => {
+    at('load-shown').value = at('load').value;
+    at('slow-shown').value = at('slow').value;
+  };
+  const send = async () => {
+    show();
+    const answer = await fetch('controls', { method: 'POST', body: `${at('load').value} ${at('slow').value}` });
+    at('state').textContent = answer.ok ? '' : `The demo refuses: ${answer.status}`;
+  };
+  at('controls').addEventListener('input', send);
+  show();
+})();

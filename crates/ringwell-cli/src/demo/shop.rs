@@ -1,0 +1,244 @@
+//! The demo's shop: a page whose number is swapped, and two sliders beside it.
+//!
+//! Owns the page, its address and what the sliders ask for. Everything behind it is the server itself:
+//! visitors come over its API, and a slow shard is its own thread that sleeps.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use hyper::Method;
+use ringwell_directory::{Consent, RingPool, Site, SiteOrigin, Swap};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::call::{Access, Caller, Url};
+
+/// Where the shop is, if nothing else is there.
+const ADDRESS: &str = "127.0.0.1:8082";
+/// The number that the page was written with.
+const NUMBER: &str = "+18005550100";
+const KEY: &str = "pk_demo";
+/// Batches are sent this often.
+const TICK: Duration = Duration::from_millis(100);
+/// Visitors a second; more would fill a batch.
+const LOAD_MAX: u32 = 2_000;
+const SLOW_MAX_MS: u32 = 200;
+/// Between two pauses a slow shard works for so long.
+const WORKS: Duration = Duration::from_millis(20);
+
+/// What the sliders ask for.
+#[derive(Debug, Default)]
+pub(super) struct Controls {
+    visitors_a_second: AtomicU32,
+    slow_ms: AtomicU32,
+}
+
+/// The shop before its server runs.
+pub(super) struct Shop {
+    runtime: Runtime,
+    listener: TcpListener,
+    address: SocketAddr,
+    page: Page,
+}
+
+#[derive(Clone)]
+struct Page {
+    controls: Arc<Controls>,
+    /// Where the server listens, once it does.
+    api: Arc<OnceLock<String>>,
+    dashboard: String,
+    /// The pool that the slider asks.
+    pool: u64,
+    numbers: u64,
+    lifetime: Duration,
+    address: SocketAddr,
+}
+
+impl Shop {
+    /// Binds the address of the shop.
+    ///
+    /// # Errors
+    /// If there is none on this machine.
+    pub(super) fn open(dashboard: &str, pool: &RingPool) -> anyhow::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let listener = runtime.block_on(async {
+            match TcpListener::bind(ADDRESS).await {
+                Ok(listener) => Ok(listener),
+                Err(_) => TcpListener::bind("127.0.0.1:0").await,
+            }
+        });
+        let listener = listener.context("the demo's shop cannot listen")?;
+        let address = listener.local_addr()?;
+        let page = Page {
+            controls: Arc::default(),
+            api: Arc::default(),
+            dashboard: dashboard.to_owned(),
+            pool: pool.id().0,
+            numbers: pool.number_count(),
+            lifetime: Duration::from_millis(pool.lifetime().0),
+            address,
+        };
+        Ok(Self { runtime, listener, address, page })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn controls(&self) -> Arc<Controls> {
+        Arc::clone(&self.page.controls)
+    }
+
+    /// The site whose pages these are: its visitors get numbers of `pool`.
+    ///
+    /// # Errors
+    /// If the address is no origin, which it is.
+    pub(super) fn site(&self, pool: &RingPool) -> anyhow::Result<Site> {
+        let port = self.address.port();
+        let origins = ["127.0.0.1", "localhost"].map(|name| format!("http://{name}:{port}"));
+        let origins: Result<Vec<SiteOrigin>, _> = origins.iter().map(|it| it.parse()).collect();
+        let origins = origins.map_err(|error| anyhow::anyhow!("the shop's origin: {error}"))?;
+        Ok(Site {
+            key: KEY.to_owned(),
+            origins,
+            swaps: vec![Swap { number: NUMBER.to_owned(), pool: pool.id() }],
+            params: Vec::new(),
+            consent: Consent::Off,
+            edge_key: None,
+            leases_per_minute: 1_000,
+        })
+    }
+
+    /// Serves the shop and sends what its slider asks for, now that the server listens at `api`.
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub(super) fn serve(self, api: &str, pool: &RingPool) -> io::Result<()> {
+        let Self { runtime, listener, page, .. } = self;
+        let _ = page.api.set(format!("http://{api}"));
+        let (controls, pool) = (Arc::clone(&page.controls), pool.clone());
+        if let Ok(url) = api.parse() {
+            let send = move || send_visitors(&controls, url, &pool);
+            thread::Builder::new().name("demo-visitors".to_owned()).spawn(send)?;
+        }
+        let router = Router::new()
+            .route("/", get(show))
+            .route("/shop.css", get(|| async { file("text/css", include_str!("shop.css")) }))
+            .route("/shop.js", get(|| async { file("text/javascript", include_str!("shop.js")) }))
+            .route("/controls", post(control))
+            .with_state(page);
+        let serve = move || {
+            let served = runtime.block_on(async { axum::serve(listener, router).await });
+            if let Err(error) = served {
+                tracing::warn!(%error, "the demo's shop has ended");
+            }
+        };
+        thread::Builder::new().name("demo-shop".to_owned()).spawn(serve)?;
+        Ok(())
+    }
+}
+
+impl Controls {
+    /// Lets the calling thread, which is that of a shard, sleep as the slider says, from now on.
+    pub(super) async fn slow_down(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(WORKS).await;
+            let ms = self.slow_ms.load(Ordering::Relaxed);
+            // Nothing else of this shard goes on meanwhile: that is what is shown.
+            thread::sleep(Duration::from_millis(ms.into()));
+        }
+    }
+}
+
+/// Sends batches of rows for `pool`, each for a visitor of its own, as the slider says.
+fn send_visitors(controls: &Controls, url: Url, pool: &RingPool) {
+    let Ok(caller) = Caller::new(&Access { url: url.clone(), token_file: None }) else { return };
+    let (id, key) = (pool.id(), pool.key().reveal());
+    let mut visitor = 0_u64;
+    loop {
+        thread::sleep(TICK);
+        let rows = controls.visitors_a_second.load(Ordering::Relaxed) / 10;
+        if rows == 0 {
+            continue;
+        }
+        let rows: Vec<String> = (0..rows)
+            .map(|_| {
+                visitor += 1;
+                let suffix = format!(
+                    "{id}/allocate_number.json?ring_pool_key={key}&utm_source=demo&visit={visitor}"
+                );
+                format!(r#"{{"api_suffix":"{suffix}","request_id":"{visitor}"}}"#)
+            })
+            .collect();
+        let body = format!(r#"{{"requests":[{}]}}"#, rows.join(","));
+        let path = "/api/2013-07-01/bulk.json";
+        let sent = caller.send(&url, Method::POST, path, ("application/json", body.into()));
+        if let Err(error) = sent {
+            tracing::debug!(%error, "the demo's visitors got no answer");
+        }
+    }
+}
+
+async fn show(State(page): State<Page>, headers: HeaderMap) -> Response {
+    if !page.is_meant(&headers) {
+        return StatusCode::MISDIRECTED_REQUEST.into_response();
+    }
+    let Page { controls, api, dashboard, pool, numbers, lifetime, .. } = page;
+    let most = numbers / lifetime.as_secs().max(1);
+    let html = include_str!("shop.html")
+        .replace("{{api}}", api.get().map_or("", String::as_str))
+        .replace("{{dashboard}}", &dashboard)
+        .replace("{{pool}}", &pool.to_string())
+        .replace("{{numbers}}", &numbers.to_string())
+        .replace("{{most}}", &most.to_string())
+        .replace("{{top}}", &(most * 4).clamp(20, LOAD_MAX.into()).to_string())
+        .replace("{{load}}", &controls.visitors_a_second.load(Ordering::Relaxed).to_string())
+        .replace("{{slow}}", &controls.slow_ms.load(Ordering::Relaxed).to_string());
+    file("text/html; charset=utf-8", html)
+}
+
+/// Takes two figures: visitors a second, and milliseconds that the shard sleeps.
+async fn control(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> StatusCode {
+    let is_own = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
+    if !is_own || !page.is_meant(&headers) {
+        return StatusCode::FORBIDDEN;
+    }
+    let text = str::from_utf8(&body).unwrap_or_default();
+    let figures = text
+        .split_once(' ')
+        .and_then(|(load, slow)| Some((load.parse::<u32>().ok()?, slow.parse::<u32>().ok()?)));
+    let Some((load, slow)) = figures else { return StatusCode::BAD_REQUEST };
+    page.controls.visitors_a_second.store(load.min(LOAD_MAX), Ordering::Relaxed);
+    page.controls.slow_ms.store(slow.min(SLOW_MAX_MS), Ordering::Relaxed);
+    StatusCode::NO_CONTENT
+}
+
+impl Page {
+    /// Whether a request names this address: a page of another site could lead here by its own name.
+    fn is_meant(&self, headers: &HeaderMap) -> bool {
+        let port = self.address.port();
+        let names = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        host.is_some_and(|host| names.iter().any(|name| name == host))
+    }
+}
+
+fn file(kind: &'static str, text: impl Into<String>) -> Response {
+    let headers: [(HeaderName, &str); 3] = [
+        (header::CONTENT_TYPE, kind),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, text.into()).into_response()
+}

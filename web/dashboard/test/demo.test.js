@@ -1,0 +1,87 @@
+// The demo as somebody tries it who has just built it: one address, a number of one's own, the dashboard
+// beside it, load, overflow and recovery. RINGWELL_BIN names the program.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { after, before, test } from 'node:test';
+
+import { chromium } from 'playwright-core';
+
+let browser;
+let demo;
+let folder;
+let address;
+
+before(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'ringwell-demo-'));
+  const words = ['demo', '--data', join(folder, 'data'), '--listen', '127.0.0.1:0', '--shards', '2', '--numbers', '40', '--durability', 'os'];
+  demo = spawn(process.env.RINGWELL_BIN, words, { stdio: ['ignore', 'pipe', 'ignore'] });
+  for await (const line of createInterface({ input: demo.stdout })) {
+    address = /http:\/\/127\.0\.0\.1:\d+\/#[0-9a-f]{64}/.exec(line)?.[0];
+    if (address) break;
+  }
+  assert.ok(address, 'the demo prints an address');
+  demo.stdout.resume();
+  browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+  });
+});
+
+after(async () => {
+  await browser?.close();
+  const ended = new Promise((done) => demo.once('exit', done));
+  demo.kill('SIGTERM');
+  await ended;
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const slide = (page, id, value) => page.$eval(`#${id}`, (input, to) => {
+  input.value = to;
+  input.dispatchEvent(new Event('input', { bubbles: true }));
+}, String(value));
+
+test('a visitor gets a number, the dashboard knows whose it is, and load and slowness show', async () => {
+  const context = await browser.newContext({ userAgent: 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36' });
+  const shop = await context.newPage();
+  await shop.goto(address);
+  await shop.waitForFunction(() => document.querySelector('#number').textContent !== '800-555-0100');
+  const number = (await shop.textContent('#number')).replace(/\D/g, '').slice(-10);
+  const follow = async (id) => {
+    const [page] = await Promise.all([context.waitForEvent('page'), shop.click(id)]);
+    await page.waitForLoadState();
+    return page;
+  };
+  const dashboard = await follow('#open');
+  await dashboard.waitForSelector('text=All is well');
+  const who = await follow('#who');
+  assert.match(await who.textContent('h1'), new RegExp(number));
+  assert.match(await who.textContent('.banner'), /Held by one visitor/);
+
+  const ui = (await shop.getAttribute('body', 'data-dashboard'));
+  const session = (await context.cookies()).find((one) => one.name === 'rw_session');
+  const now = async () => (await fetch(`${ui}/ui/now.json`, { headers: { cookie: `${session.name}=${session.value}` } })).json();
+  const until = async (holds) => {
+    for (let tries = 0; tries < 120; tries += 1) {
+      const state = await now();
+      if (holds(state)) return state;
+      await new Promise((done) => setTimeout(done, 500));
+    }
+    throw new Error(`that has not become so: ${JSON.stringify(await now())}`);
+  };
+  const top = await shop.getAttribute('#load', 'max');
+  await slide(shop, 'load', top);
+  await until((state) => state.overflow_per_second.pool_too_small > 0 && state.pools_too_small === 1);
+  // Without another look: the open page says so by itself.
+  await dashboard.waitForSelector('text=1 ring pool is too small', { timeout: 20_000 });
+  await slide(shop, 'slow', 200);
+  await until((state) => state.overflow.server_too_slow > 0);
+  await slide(shop, 'slow', 0);
+  await slide(shop, 'load', 0);
+  // The lifetime of the pool is 20 s; then nothing is asked of it any more.
+  await until((state) => state.pools_too_small === 0 && state.overflow_per_second.pool_too_small === 0);
+  await context.close();
+});
