@@ -129,7 +129,7 @@ impl Shop {
         let _ = page.api.set(format!("http://{api}"));
         let (controls, pool) = (Arc::clone(&page.controls), pool.clone());
         if let Ok(url) = api.parse() {
-            let send = move || send_visitors(&controls, url, &pool);
+            let send = move || send_visitors(&controls, &url, &pool);
             thread::Builder::new().name("demo-visitors".to_owned()).spawn(send)?;
         }
         let router = Router::new()
@@ -162,7 +162,7 @@ impl Controls {
 }
 
 /// Sends batches of rows for `pool`, each for a visitor of its own, as the slider says.
-fn send_visitors(controls: &Controls, url: Url, pool: &RingPool) {
+fn send_visitors(controls: &Controls, url: &Url, pool: &RingPool) {
     let Ok(caller) = Caller::new(&Access { url: url.clone(), token_file: None }) else { return };
     let (id, key) = (pool.id(), pool.key().reveal());
     let mut visitor = 0_u64;
@@ -183,7 +183,7 @@ fn send_visitors(controls: &Controls, url: Url, pool: &RingPool) {
             .collect();
         let body = format!(r#"{{"requests":[{}]}}"#, rows.join(","));
         let path = "/api/2013-07-01/bulk.json";
-        let sent = caller.send(&url, Method::POST, path, ("application/json", body.into()));
+        let sent = caller.send(url, Method::POST, path, ("application/json", body.into()));
         if let Err(error) = sent {
             tracing::debug!(%error, "the demo's visitors got no answer");
         }
