@@ -4,10 +4,16 @@
 //! Pure: requests and times come in, reports and documents go out. Knows no database and no
 //! attribution. Source: docs/spec/calls.md, "Providers".
 
+mod bandwidth;
 mod connect;
+mod generic;
 mod moment;
+mod plivo;
+mod signalwire;
 mod signed;
+mod telnyx;
 mod twilio;
+mod vonage;
 
 use axum::http::{HeaderMap, Method};
 use ringwell_core::Millis;
@@ -105,9 +111,9 @@ impl Hook {
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         match name {
-            "answer" => Some(Self::Answer),
-            "dial" => Some(Self::Dial),
-            "status" => Some(Self::Status),
+            "answer" | "initiate" => Some(Self::Answer),
+            "dial" | "complete" => Some(Self::Dial),
+            "status" | "event" | "events" | "hangup" | "disconnect" => Some(Self::Status),
             "whisper" => Some(Self::Whisper),
             _ => None,
         }
@@ -157,7 +163,12 @@ impl Incoming {
 pub fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     match account.provider {
         CallProvider::Twilio => twilio::verify(account, request),
-        _ => Err(Unsigned::unsupported()),
+        CallProvider::SignalWire => signalwire::verify(account, request),
+        CallProvider::Telnyx => telnyx::verify(account, request),
+        CallProvider::Plivo => plivo::verify(account, request),
+        CallProvider::Vonage => vonage::verify(account, request),
+        CallProvider::Bandwidth => bandwidth::verify(account, request),
+        CallProvider::Generic => generic::verify(account, request),
     }
 }
 
@@ -167,8 +178,12 @@ pub fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
 /// [`Unreadable`].
 pub fn read(account: &Account, hook: Hook, request: &Incoming) -> Result<Report, Unreadable> {
     let report = match account.provider {
-        CallProvider::Twilio => twilio::read(hook, request)?,
-        _ => return Err(Unreadable::NoCall),
+        CallProvider::Twilio | CallProvider::SignalWire => twilio::read(hook, request)?,
+        CallProvider::Telnyx => telnyx::read(hook, request)?,
+        CallProvider::Plivo => plivo::read(hook, request)?,
+        CallProvider::Vonage => vonage::read(hook, request)?,
+        CallProvider::Bandwidth => bandwidth::read(hook, request)?,
+        CallProvider::Generic => generic::read(hook, request)?,
     };
     let is_name = |b: u8| b.is_ascii_graphic();
     let fits = (1..=CALL_ID_BYTES_MAX).contains(&report.call.len());
@@ -178,8 +193,18 @@ pub fn read(account: &Account, hook: Hook, request: &Incoming) -> Result<Report,
 /// The document by which the provider does what `answer` says.
 #[must_use]
 pub fn document(account: &Account, answer: &Answer) -> Document {
-    twilio::document(account, answer)
+    match account.provider {
+        CallProvider::Twilio | CallProvider::SignalWire | CallProvider::Telnyx => {
+            twilio::document(account, answer)
+        }
+        CallProvider::Plivo => plivo::document(account, answer),
+        CallProvider::Vonage => vonage::document(account, answer),
+        CallProvider::Bandwidth => bandwidth::document(account, answer),
+        CallProvider::Generic => generic::document(answer),
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod vectors;

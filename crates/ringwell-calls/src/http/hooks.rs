@@ -133,6 +133,13 @@ async fn answer(
         events: report.events,
         received: incoming.received,
     };
+    // One URL of some providers takes reports of any kind.
+    let begins = call.events.iter().any(|it| it.kind == crate::EventKind::Started);
+    let hook = match hook {
+        Hook::Answer if !begins => Hook::Status,
+        Hook::Status if begins => Hook::Answer,
+        hook => hook,
+    };
     let plan_of = |number: Option<&str>| service.plan_of(number, incoming.received);
     match hook {
         Hook::Answer => {

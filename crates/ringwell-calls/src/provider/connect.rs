@@ -48,7 +48,7 @@ pub enum Refusal {
 pub struct Document {
     /// Its media type.
     pub content_type: &'static str,
-    /// Its text; empty for an answer without a body.
+    /// Its text.
     pub body: String,
 }
 

@@ -26,10 +26,6 @@ impl Unsigned {
         Self { reason, checked: String::new(), hint: None, is_retried: false }
     }
 
-    pub(super) fn unsupported() -> Self {
-        Self::new("the provider is not supported")
-    }
-
     pub(super) fn checked(self, string: &str) -> Self {
         let string = crate::caller::cut(string, SHOWN_BYTES_MAX);
         Self { checked: without_numbers(string), ..self }

@@ -39,13 +39,25 @@ pub(super) fn check(
     presented: &str,
     sign: impl Fn(&str) -> Vec<String>,
 ) -> Result<(), Unsigned> {
+    let (body, is_whole) = signed_body(request);
+    if !is_whole {
+        let url = signed::public_url(account, request);
+        return Err(Unsigned::new("bodySHA256 is not the body's").checked(&url));
+    }
+    check_body(account, request, presented, &body, sign)
+}
+
+/// The same, where `body` follows the URL in the signed string.
+pub(super) fn check_body(
+    account: &Account,
+    request: &Incoming,
+    presented: &str,
+    body: &str,
+    sign: impl Fn(&str) -> Vec<String>,
+) -> Result<(), Unsigned> {
     let url = signed::public_url(account, request);
     if presented.is_empty() {
         return Err(Unsigned::new("the signature is missing").checked(&url));
-    }
-    let (body, is_whole) = signed_body(request);
-    if !is_whole {
-        return Err(Unsigned::new("bodySHA256 is not the body's").checked(&url));
     }
     let matches = |url: &str| {
         let signatures = variants(url).into_iter().flat_map(|url| sign(&format!("{url}{body}")));

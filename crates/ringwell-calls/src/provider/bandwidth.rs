@@ -1,0 +1,116 @@
+//! Bandwidth: HTTP Basic, JSON events, BXML.
+
+use serde_json::Value;
+
+use super::connect::{Answer, Connect, Document};
+use super::moment;
+use super::signed::Unsigned;
+use super::{Hook, Incoming, Report, Stir, Unreadable};
+use crate::account::Account;
+use crate::call::{CallEvent, EventKind, Outcome};
+use crate::digest;
+use crate::markup::Element;
+
+/// The account's secrets are `user:password`.
+pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
+    let presented = request.header("authorization");
+    let presented = presented.strip_prefix("Basic ").and_then(digest::from_base64);
+    let Some(presented) = presented else {
+        let hint = "set user name and password of the application's callbacks";
+        return Err(Unsigned::new("Authorization: Basic is missing").hint(Some(hint.to_owned())));
+    };
+    let fits = account
+        .secrets
+        .iter()
+        .fold(false, |found, secret| found | digest::same(secret, &presented));
+    if fits { Ok(()) } else { Err(Unsigned::new("user name or password do not match")) }
+}
+
+pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
+    let body: Value =
+        serde_json::from_slice(&request.body).map_err(|_| Unreadable::Form("JSON"))?;
+    let text = |name: &str| body[name].as_str().filter(|text| !text.is_empty());
+    let time = |name: &str| text(name).and_then(moment::parse);
+    let leg = request.leg();
+    let was_answered = text("answerTime").is_some();
+    let event = text("eventType").unwrap_or_default();
+    let (kind, at) = match event {
+        "initiate" => (Some(EventKind::Started), time("startTime")),
+        "answer" => (Some(EventKind::Ringing), time("eventTime")),
+        "transferAnswer" => (Some(EventKind::Answered), time("eventTime")),
+        "transferComplete" | "transferDisconnect" => {
+            let outcome = outcome(text("cause").unwrap_or_default(), was_answered);
+            let is_end =
+                leg.is_last || matches!(outcome, Outcome::Answered | Outcome::CallerGaveUp);
+            let kind =
+                if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) };
+            (Some(kind), time("eventTime"))
+        }
+        // The caller's leg is answered by the application: that it was says nothing.
+        "disconnect" => (Some(EventKind::Ended(None)), time("endTime")),
+        _ => (None, None),
+    };
+    let at = moment::believed(at, request.received);
+    let ended_at = time("endTime").or(time("eventTime"));
+    let talk =
+        time("answerTime").zip(ended_at).map(|(from, to)| to.0.saturating_sub(from.0) / 1000);
+    let is_talk = event.starts_with("transfer")
+        && matches!(kind, Some(EventKind::Ended(Some(Outcome::Answered))));
+    let talk_seconds = talk.filter(|_| is_talk).and_then(|talk| u32::try_from(talk).ok());
+    let key = format!("{event}:{}", leg.place);
+    let is_new = event == "initiate";
+    let shaken = &body["stirShaken"];
+    let stir = shaken.is_object().then(|| Stir {
+        verstat: shaken["verstat"].as_str().map(str::to_owned),
+        attestation: shaken["attestationIndicator"].as_str().map(str::to_owned),
+    });
+    Ok(Report {
+        call: text("callId").ok_or(Unreadable::NoCall)?.to_owned(),
+        events: kind.map(|kind| CallEvent { key, kind, at, talk_seconds }).into_iter().collect(),
+        to: text("to").map(str::to_owned).filter(|_| is_new),
+        from: text("from").map(str::to_owned).filter(|_| is_new),
+        stir,
+        leg,
+    })
+}
+
+fn outcome(cause: &str, was_answered: bool) -> Outcome {
+    match cause {
+        "hangup" if was_answered => Outcome::Answered,
+        "hangup" | "cancel" => Outcome::CallerGaveUp,
+        "busy" => Outcome::Busy,
+        "timeout" => Outcome::NoAnswer,
+        "rejected" => Outcome::Rejected,
+        _ => Outcome::Failed,
+    }
+}
+
+pub(super) fn document(account: &Account, answer: &Answer) -> Document {
+    let response = Element::new("Response");
+    let response = match answer {
+        Answer::Connect(connect) => response.child(&transfer(account, connect)),
+        Answer::Refuse(_) => response.child(&Element::new("Hangup")),
+        Answer::Whisper(text) => response.child(&Element::new("SpeakSentence").text(text)),
+        Answer::Nothing => response,
+    };
+    Document::xml(response.document())
+}
+
+fn transfer(account: &Account, connect: &Connect) -> Element {
+    let query = connect.query();
+    let noun = if connect.is_sip() { "SipUri" } else { "PhoneNumber" };
+    let whisper = connect.whisper.then(|| account.hook(&format!("whisper?{query}")));
+    let callee = Element::new(noun).with_some("transferAnswerUrl", whisper).text(&connect.to);
+    // Later callbacks are to carry the same name and password.
+    let secret = account.secrets.first().and_then(|secret| str::from_utf8(secret).ok());
+    let (user, password) = secret.and_then(|secret| secret.split_once(':')).unzip();
+    let caller = connect.caller_id.as_ref().or(connect.from.as_ref());
+    Element::new("Transfer")
+        .with_some("transferCallerId", caller)
+        .with("callTimeout", connect.timeout_s.min(300))
+        .with("transferCompleteUrl", account.hook(&format!("complete?{query}")))
+        .with_some("username", user)
+        .with_some("password", password)
+        .with("tag", &connect.call)
+        .child(&callee)
+}

@@ -1,0 +1,111 @@
+//! Any other switch: one shape of event, as JSON or as a form, and an answer in JSON.
+//! Source: docs/spec/calls.md, "The generic provider".
+
+use serde_json::{Value, json};
+
+use super::connect::{Answer, Document, Refusal};
+use super::moment;
+use super::signed::Unsigned;
+use super::{Hook, Incoming, Report, Unreadable};
+use crate::account::Account;
+use crate::call::{CallEvent, EventKind, Outcome};
+use crate::digest;
+use crate::webhook::sign;
+
+/// Signed by Standard Webhooks, or with the secret as `Bearer` token or `Basic` password.
+pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
+    let secrets = account.secrets.iter();
+    let authorization = request.header("authorization");
+    let basic = authorization.strip_prefix("Basic ").and_then(digest::from_base64);
+    let password = basic.and_then(|pair| {
+        let at = pair.iter().position(|byte| *byte == b':')?;
+        Some(pair[at + 1..].to_vec())
+    });
+    let bearer = authorization.strip_prefix("Bearer ").map(|token| token.as_bytes().to_vec());
+    if let Some(presented) = password.or(bearer) {
+        let fits = secrets.fold(false, |found, it| found | digest::same(it, &presented));
+        return if fits { Ok(()) } else { Err(Unsigned::new("the secret does not match")) };
+    }
+    let texts: Vec<&str> = secrets.filter_map(|secret| str::from_utf8(secret).ok()).collect();
+    let (id, time) = (request.header("webhook-id"), request.header("webhook-timestamp"));
+    let presented = request.header("webhook-signature");
+    if presented.is_empty() {
+        return Err(Unsigned::new("there is neither a signature nor a secret"));
+    }
+    let now = request.received.0 / 1000;
+    if sign::verify(&texts, id, time, presented, &request.body, now) {
+        return Ok(());
+    }
+    let string = format!("{id}.{time}.{}", String::from_utf8_lossy(&request.body));
+    Err(Unsigned::new("the signature does not match, or is too old").checked(&string))
+}
+
+pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable> {
+    if hook == Hook::Whisper {
+        return Err(Unreadable::NoCall);
+    }
+    let fields = fields(request)?;
+    let text = |name: &str| fields[name].as_str().filter(|text| !text.is_empty());
+    let at = text("at")
+        .and_then(moment::parse)
+        .or_else(|| fields["at"].as_u64().and_then(|at| moment::parse(&at.to_string())));
+    let talk = fields["talk_seconds"].as_u64().and_then(|talk| u32::try_from(talk).ok());
+    let talk_seconds = talk.or_else(|| text("talk_seconds").and_then(|talk| talk.parse().ok()));
+    let event = text("event").unwrap_or(if hook == Hook::Answer { "started" } else { "" });
+    let status = text("status");
+    let kind = match event {
+        "started" => Some(EventKind::Started),
+        "ringing" => Some(EventKind::Ringing),
+        "answered" => Some(EventKind::Answered),
+        "ended" => Some(EventKind::Ended(status.and_then(outcome))),
+        _ => None,
+    };
+    let at = moment::believed(at, request.received);
+    let key = format!("{event}:{}", text("id").unwrap_or_default());
+    Ok(Report {
+        call: text("call_id").ok_or(Unreadable::NoCall)?.to_owned(),
+        events: kind.map(|kind| CallEvent { key, kind, at, talk_seconds }).into_iter().collect(),
+        to: text("to").map(str::to_owned),
+        from: text("from").map(str::to_owned),
+        ..Report::default()
+    })
+}
+
+/// The fields of a JSON object or of a form.
+fn fields(request: &Incoming) -> Result<Value, Unreadable> {
+    if request.is_form() {
+        let form = request.form();
+        let pairs = form.sorted().into_iter().map(|(name, value)| (name.to_owned(), json!(value)));
+        return Ok(Value::Object(pairs.collect()));
+    }
+    let read: Option<Value> = serde_json::from_slice(&request.body).ok();
+    read.filter(Value::is_object).ok_or(Unreadable::Form("a JSON object or a form"))
+}
+
+/// Our own words, and those of Asterisk's `DIALSTATUS` and of `FreeSWITCH`.
+fn outcome(status: &str) -> Option<Outcome> {
+    match status {
+        "ANSWER" | "NORMAL_CLEARING" => Some(Outcome::Answered),
+        "BUSY" | "USER_BUSY" => Some(Outcome::Busy),
+        "NOANSWER" | "NO_ANSWER" => Some(Outcome::NoAnswer),
+        "CANCEL" | "ORIGINATOR_CANCEL" => Some(Outcome::CallerGaveUp),
+        "DONTCALL" | "CALL_REJECTED" => Some(Outcome::Rejected),
+        "CONGESTION" | "CHANUNAVAIL" => Some(Outcome::Failed),
+        other => Outcome::parse(other),
+    }
+}
+
+pub(super) fn document(answer: &Answer) -> Document {
+    let value = match answer {
+        Answer::Connect(connect) => json!({
+            "call": connect.call,
+            "destination": connect.to,
+            "timeout": connect.timeout_s,
+            "caller_id": connect.caller_id.as_ref().or(connect.from.as_ref()),
+        }),
+        Answer::Refuse(Refusal::Busy) => json!({ "refuse": "busy" }),
+        Answer::Refuse(Refusal::Rejected) => json!({ "refuse": "rejected" }),
+        Answer::Whisper(_) | Answer::Nothing => json!({}),
+    };
+    Document { content_type: "application/json", body: value.to_string() }
+}

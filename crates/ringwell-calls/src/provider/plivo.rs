@@ -1,0 +1,193 @@
+//! Plivo: HMAC-SHA256 over URL, parameters and nonce; forms; an XML of its own.
+
+use super::connect::{Answer, Connect, Document, Refusal};
+use super::signed::{self, Unsigned};
+use super::{Hook, Incoming, Report, Stir, Unreadable};
+use crate::account::Account;
+use crate::call::{CallEvent, EventKind, Outcome};
+use crate::digest::{self, Mac};
+use crate::form::Form;
+use crate::markup::Element;
+
+/// Of the account itself, and of the main account of a sub-account.
+const SIGNATURES: [&str; 2] = ["x-plivo-signature-v3", "x-plivo-signature-ma-v3"];
+const NONCE: &str = "x-plivo-signature-v3-nonce";
+/// The longest call, in seconds.
+const CALL_S_MAX: u64 = 14_400;
+
+pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
+    let nonce = request.header(NONCE);
+    let string = |url: &str| format!("{}.{nonce}", signed_string(url, request));
+    let url = signed::public_url(account, request);
+    let presented: Vec<&str> = SIGNATURES
+        .iter()
+        .flat_map(|name| request.header(name).split(','))
+        .map(str::trim)
+        .filter(|signature| !signature.is_empty())
+        .collect();
+    if presented.is_empty() || nonce.is_empty() {
+        return Err(Unsigned::new("signature or nonce is missing").checked(&string(&url)));
+    }
+    let matches = |url: &str| {
+        let string = string(url);
+        account.secrets.iter().fold(false, |found, key| {
+            let ours = digest::base64(&Mac::Sha256.sign(key, &[string.as_bytes()]));
+            presented.iter().fold(found, |found, theirs| {
+                found | digest::same(ours.as_bytes(), theirs.as_bytes())
+            })
+        })
+    };
+    if matches(&url) {
+        return Ok(());
+    }
+    let hint = signed::hint(account, request, matches);
+    Err(Unsigned::new("the signature does not match").checked(&string(&url)).hint(hint))
+}
+
+/// Base, sorted query, sorted parameters of the body.
+fn signed_string(url: &str, request: &Incoming) -> String {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let query = Form::read(query.as_bytes());
+    let body = request.form();
+    let pairs = |form: &Form| {
+        let pairs = form.sorted().into_iter().map(|(name, value)| format!("{name}={value}"));
+        pairs.collect::<Vec<_>>().join("&")
+    };
+    if request.method == axum::http::Method::POST && !body.is_empty() {
+        let dot = if query.is_empty() { "" } else { "." };
+        let body: String =
+            body.sorted().iter().map(|(name, value)| format!("{name}{value}")).collect();
+        return format!("{base}?{}{dot}{body}", pairs(&query));
+    }
+    if query.is_empty() { base.to_owned() } else { format!("{base}?{}", pairs(&query)) }
+}
+
+/// Numbers come without their `+`.
+pub(super) fn with_plus(text: &str) -> String {
+    let is_number = text.len() >= 7 && text.bytes().all(|b| b.is_ascii_digit());
+    if is_number { format!("+{text}") } else { text.to_owned() }
+}
+
+pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable> {
+    let body = request.form();
+    let form = if body.is_empty() { request.query_form() } else { body };
+    if form.is_empty() {
+        return Err(Unreadable::Form("a form"));
+    }
+    let text = |name: &str| form.find(name).filter(|text| !text.is_empty());
+    // In reports about the callee's leg the caller's is named apart.
+    let call = text("DialALegUUID").or_else(|| text("CallUUID")).or_else(|| text("ALegUUID"));
+    let leg = request.leg();
+    let found = match hook {
+        Hook::Answer if text("Event") == Some("Hangup") => Some(hung_up(&form)),
+        Hook::Answer => Some((EventKind::Started, None)),
+        Hook::Dial => dial_status(&form, leg.is_last).map(|kind| (kind, None)),
+        Hook::Status if text("DialAction").is_some() => dial_action(&form),
+        Hook::Status if text("CallStatus").is_some() => Some(hung_up(&form)),
+        Hook::Status | Hook::Whisper => None,
+    };
+    let event = found.map(|(kind, talk_seconds)| {
+        let key = format!("{hook:?}:{}:{}", kind.name(), leg.place);
+        CallEvent { key, kind, at: request.received, talk_seconds }
+    });
+    let stir = text("STIRVerification");
+    Ok(Report {
+        call: call.ok_or(Unreadable::NoCall)?.to_owned(),
+        events: event.into_iter().collect(),
+        to: text("To").map(with_plus).filter(|_| hook == Hook::Answer),
+        from: text("From").map(with_plus).filter(|_| hook == Hook::Answer),
+        stir: stir.map(|it| Stir { verstat: Some(it.to_owned()), attestation: None }),
+        leg,
+    })
+}
+
+fn dial_status(form: &Form, is_last: bool) -> Option<EventKind> {
+    let outcome = match form.get("DialStatus") {
+        "completed" => Outcome::Answered,
+        "busy" => Outcome::Busy,
+        "no-answer" | "timeout" => Outcome::NoAnswer,
+        "cancel" => Outcome::CallerGaveUp,
+        "failed" => Outcome::Failed,
+        _ => return None,
+    };
+    let is_end = is_last || matches!(outcome, Outcome::Answered | Outcome::CallerGaveUp);
+    Some(if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) })
+}
+
+fn dial_action(form: &Form) -> Option<(EventKind, Option<u32>)> {
+    match form.get("DialAction") {
+        "answer" | "connected" => Some((EventKind::Answered, None)),
+        "hangup" => {
+            let talk = form.get("DialBLegDuration").parse().ok().filter(|talk| *talk > 0);
+            let code = by_code(form.get("DialBLegHangupCauseCode"));
+            match (talk, code) {
+                (Some(talk), _) => Some((EventKind::Ended(Some(Outcome::Answered)), Some(talk))),
+                (None, Some(outcome)) => Some((EventKind::LegEnded(outcome), None)),
+                (None, None) => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// The end of the caller's leg. That it was completed says nothing of the callee.
+fn hung_up(form: &Form) -> (EventKind, Option<u32>) {
+    let outcome = match form.get("CallStatus") {
+        "completed" => None,
+        "busy" => Some(Outcome::Busy),
+        "no-answer" | "timeout" => Some(Outcome::NoAnswer),
+        "cancel" => Some(Outcome::CallerGaveUp),
+        _ => by_code(form.get("HangupCauseCode")).or(Some(Outcome::Failed)),
+    };
+    (EventKind::Ended(outcome), None)
+}
+
+fn by_code(code: &str) -> Option<Outcome> {
+    match code {
+        "" | "4000" | "4010" => None,
+        "3010" => Some(Outcome::Busy),
+        "3020" => Some(Outcome::Rejected),
+        "3000" | "6010" => Some(Outcome::NoAnswer),
+        _ => Some(Outcome::Failed),
+    }
+}
+
+pub(super) fn document(account: &Account, answer: &Answer) -> Document {
+    let response = Element::new("Response");
+    let response = match answer {
+        Answer::Connect(connect) => response.child(&dial(account, connect)),
+        Answer::Refuse(refusal) => {
+            let reason = match refusal {
+                Refusal::Busy => "busy",
+                Refusal::Rejected => "rejected",
+            };
+            response.child(&Element::new("Hangup").with("reason", reason))
+        }
+        Answer::Whisper(text) => response.child(&Element::new("Speak").text(text)),
+        Answer::Nothing => response,
+    };
+    Document::xml(response.document())
+}
+
+fn dial(account: &Account, connect: &Connect) -> Element {
+    let query = connect.query();
+    let caller = connect.caller_id.as_ref().or(connect.from.as_ref());
+    let whisper = connect.whisper.then(|| account.hook(&format!("whisper?{query}")));
+    let callee = if connect.is_sip() {
+        Element::new("User").text(&connect.to)
+    } else {
+        Element::new("Number").text(connect.to.trim_start_matches('+'))
+    };
+    Element::new("Dial")
+        .with("action", account.hook(&format!("dial?{query}")))
+        .with("method", "POST")
+        .with("timeLimit", CALL_S_MAX)
+        .with("timeout", connect.timeout_s)
+        .with_some("callerId", caller.map(|number| number.trim_start_matches('+')))
+        .with("callbackUrl", account.hook(&format!("event?{query}")))
+        .with("callbackMethod", "POST")
+        .with("redirect", "true")
+        .with_some("confirmSound", whisper)
+        .with("sipHeaders", format!("rwcall={}", connect.call.replace('_', "")))
+        .child(&callee)
+}

@@ -1,0 +1,93 @@
+//! Telnyx: Ed25519 over time and body; `TeXML` as Twilio has it, Call Control for the log only.
+
+use ring::signature::{ED25519, UnparsedPublicKey};
+use serde_json::Value;
+
+use super::moment;
+use super::signed::Unsigned;
+use super::{Hook, Incoming, Report, Stir, Unreadable, twilio};
+use crate::account::Account;
+use crate::call::{CallEvent, EventKind, Outcome};
+use crate::digest;
+
+const SIGNATURE: &str = "telnyx-signature-ed25519";
+const TIMESTAMP: &str = "telnyx-timestamp";
+/// Older requests are not believed, nor younger ones.
+const SECONDS_MAX: u64 = 300;
+
+/// The account's secrets are its public keys, in base64.
+pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
+    let (signature, timestamp) = (request.header(SIGNATURE), request.header(TIMESTAMP));
+    let signed = [timestamp.as_bytes(), b"|", &request.body].concat();
+    let refused = |reason| Err(Unsigned::new(reason).checked(&String::from_utf8_lossy(&signed)));
+    if signature.is_empty() {
+        return refused("the signature is missing");
+    }
+    let seconds = timestamp.parse::<u64>().ok();
+    if seconds.is_none_or(|at| at.abs_diff(request.received.0 / 1000) > SECONDS_MAX) {
+        return refused("the timestamp is more than five minutes away: is the clock right?");
+    }
+    let Some(signature) = digest::from_base64(signature) else {
+        return refused("the signature is no base64");
+    };
+    let fits = |key: &Vec<u8>| {
+        let key = str::from_utf8(key).ok().and_then(digest::from_base64).unwrap_or_default();
+        UnparsedPublicKey::new(&ED25519, key).verify(&signed, &signature).is_ok()
+    };
+    if account.secrets.iter().any(fits) {
+        Ok(())
+    } else {
+        refused("the signature does not match the account's public key")
+    }
+}
+
+pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable> {
+    if !request.body.starts_with(b"{") {
+        let mut report = twilio::read(hook, request)?;
+        let attestation = request.form().find("ShakenStirAttestation").map(str::to_owned);
+        if attestation.is_some() && report.stir.is_none() {
+            report.stir = Some(Stir { verstat: None, attestation });
+        }
+        return Ok(report);
+    }
+    let body: Value =
+        serde_json::from_slice(&request.body).map_err(|_| Unreadable::Form("JSON"))?;
+    let (data, payload) = (&body["data"], &body["data"]["payload"]);
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let is_callers = payload["direction"] != "outgoing";
+    let call = text(&payload["call_session_id"]).or_else(|| text(&payload["call_control_id"]));
+    let at = data["occurred_at"].as_str().and_then(moment::parse);
+    let at = moment::believed(at, request.received);
+    let kind = match (data["event_type"].as_str().unwrap_or_default(), is_callers) {
+        ("call.initiated", true) => Some(EventKind::Started),
+        ("call.initiated", false) => Some(EventKind::Ringing),
+        // The caller's leg is answered by the application, not by a person.
+        ("call.answered", false) | ("call.bridged", true) => Some(EventKind::Answered),
+        ("call.hangup", true) => Some(EventKind::Ended(hangup(payload))),
+        ("call.hangup", false) => hangup(payload).map(EventKind::LegEnded),
+        _ => None,
+    };
+    let key = data["id"].as_str().unwrap_or_default().to_owned();
+    let event = kind.map(|kind| CallEvent { key, kind, at, talk_seconds: None });
+    let attestation = text(&payload["shaken_stir_attestation"]);
+    Ok(Report {
+        call: call.ok_or(Unreadable::NoCall)?,
+        events: event.into_iter().collect(),
+        to: text(&payload["to"]).filter(|_| is_callers),
+        from: text(&payload["from"]).filter(|_| is_callers),
+        stir: attestation.map(|it| Stir { verstat: None, attestation: Some(it) }),
+        ..Report::default()
+    })
+}
+
+/// `None` where the parties hung up: whether they talked, other events say.
+fn hangup(payload: &Value) -> Option<Outcome> {
+    match payload["hangup_cause"].as_str().unwrap_or_default() {
+        "normal_clearing" => None,
+        "user_busy" => Some(Outcome::Busy),
+        "no_answer" | "timeout" => Some(Outcome::NoAnswer),
+        "call_rejected" => Some(Outcome::Rejected),
+        "originator_cancel" => Some(Outcome::CallerGaveUp),
+        _ => Some(Outcome::Failed),
+    }
+}

@@ -1,0 +1,147 @@
+//! Vonage: a JWT over the body's hash; JSON in both directions.
+
+use serde_json::{Value, json};
+
+use super::connect::{Answer, Connect, Document};
+use super::moment;
+use super::plivo::with_plus;
+use super::signed::Unsigned;
+use super::{Hook, Incoming, Report, Unreadable};
+use crate::account::Account;
+use crate::call::{CallEvent, EventKind, Outcome};
+use crate::digest::{self, Mac};
+
+/// How far the token's time may be away.
+const SECONDS_MAX: u64 = 300;
+
+pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
+    let token = request.header("authorization").strip_prefix("Bearer ").unwrap_or_default();
+    if token.is_empty() {
+        // Callbacks come unsigned now and then, and are sent again, signed, after an error.
+        let unsigned = Unsigned::new("the token is missing");
+        return Err(Unsigned { is_retried: true, ..unsigned });
+    }
+    let refused = |reason| Err(Unsigned::new(reason));
+    let Some(claims) = claims(&account.secrets, token) else {
+        return refused("the token is not signed with the account's signature secret by HS256");
+    };
+    let at = claims["iat"].as_u64().unwrap_or_default();
+    if at.abs_diff(request.received.0 / 1000) > SECONDS_MAX {
+        return refused("the token is more than five minutes away: is the clock right?");
+    }
+    if claims["iss"] != "Vonage" {
+        return refused("the token is not issued by Vonage");
+    }
+    if request.body.is_empty() {
+        // A token covers no query.
+        let hint = "set answer_method of the application to POST, so that there is a body to sign";
+        return Err(Unsigned::new("there is no body").hint(Some(hint.to_owned())));
+    }
+    let hash = claims["payload_hash"].as_str().unwrap_or_default();
+    if !digest::same(hash.as_bytes(), digest::sha256_hex(&request.body).as_bytes()) {
+        return refused("payload_hash is not the body's");
+    }
+    Ok(())
+}
+
+/// The claims of a token that one of `secrets` has signed.
+pub(super) fn claims(secrets: &[Vec<u8>], token: &str) -> Option<Value> {
+    let (signed, signature) = token.rsplit_once('.')?;
+    let (head, claims) = signed.split_once('.')?;
+    let json = |part: &str| serde_json::from_slice::<Value>(&digest::from_base64_url(part)?).ok();
+    // The token does not choose how it is checked.
+    json(head).filter(|head| head["alg"] == "HS256")?;
+    let signature = digest::from_base64_url(signature)?;
+    let is_signed = secrets.iter().fold(false, |found, key| {
+        found | digest::same(&Mac::Sha256.sign(key, &[signed.as_bytes()]), &signature)
+    });
+    is_signed.then(|| json(claims))?
+}
+
+pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable> {
+    let body: Value =
+        serde_json::from_slice(&request.body).map_err(|_| Unreadable::Form("JSON"))?;
+    let text = |name: &str| body[name].as_str().filter(|text| !text.is_empty());
+    let call = text("conversation_uuid").or_else(|| text("uuid"));
+    let is_callee = text("direction") == Some("outbound");
+    let at = moment::believed(text("timestamp").and_then(moment::parse), request.received);
+    let leg = request.leg();
+    let status = text("status").unwrap_or_default();
+    let kind = match hook {
+        Hook::Answer if status.is_empty() => Some(EventKind::Started),
+        Hook::Whisper => None,
+        Hook::Answer | Hook::Dial | Hook::Status => happened(status, is_callee, leg.is_last),
+    };
+    let talk = body["duration"].as_str().and_then(|text| text.parse().ok());
+    let talk = talk.or_else(|| body["duration"].as_u64().and_then(|n| u32::try_from(n).ok()));
+    let talk_seconds = talk.filter(|_| is_callee && status == "completed");
+    let key = format!("{status}:{}", text("uuid").unwrap_or_default());
+    let is_new = matches!(kind, Some(EventKind::Started));
+    Ok(Report {
+        call: call.ok_or(Unreadable::NoCall)?.to_owned(),
+        events: kind.map(|kind| CallEvent { key, kind, at, talk_seconds }).into_iter().collect(),
+        to: text("to").map(with_plus).filter(|_| is_new),
+        from: text("from").map(with_plus).filter(|_| is_new),
+        stir: None,
+        leg,
+    })
+}
+
+fn happened(status: &str, is_callee: bool, is_last: bool) -> Option<EventKind> {
+    let outcome = match status {
+        "ringing" if is_callee => return Some(EventKind::Ringing),
+        "answered" if is_callee => return Some(EventKind::Answered),
+        "completed" if is_callee => return Some(EventKind::Ended(Some(Outcome::Answered))),
+        "completed" => return Some(EventKind::Ended(None)),
+        "busy" => Outcome::Busy,
+        "unanswered" | "timeout" => Outcome::NoAnswer,
+        "rejected" => Outcome::Rejected,
+        "cancelled" => Outcome::CallerGaveUp,
+        "failed" => Outcome::Failed,
+        _ => return None,
+    };
+    let is_end = is_last || !is_callee;
+    Some(if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) })
+}
+
+pub(super) fn document(account: &Account, answer: &Answer) -> Document {
+    let actions = match answer {
+        Answer::Connect(it) => json!([connect(account, it)]),
+        Answer::Whisper(text) => json!([{ "action": "talk", "text": text }]),
+        // A call without actions ends; there is no other way to refuse it.
+        Answer::Refuse(_) => json!([]),
+        Answer::Nothing => return Document { content_type: "application/json", body: "{}".into() },
+    };
+    Document { content_type: "application/json", body: actions.to_string() }
+}
+
+/// The callee sees a number of the account: Vonage passes no other through. That is the number that
+/// was called, unless the configuration names one.
+fn connect(account: &Account, connect: &Connect) -> Value {
+    let query = connect.query();
+    let mut endpoint = if connect.is_sip() {
+        let from = connect.from.clone().unwrap_or_default();
+        json!({ "type": "sip", "uri": connect.to, "headers": { "ringwell-from": from } })
+    } else {
+        json!({ "type": "phone", "number": connect.to.trim_start_matches('+') })
+    };
+    if let (true, Some(endpoint)) = (connect.whisper, endpoint.as_object_mut()) {
+        let url = account.hook(&format!("whisper?{query}"));
+        endpoint.insert("onAnswer".to_owned(), json!({ "url": url }));
+    }
+    let number = connect.caller_id.as_deref().unwrap_or(&connect.number).trim_start_matches('+');
+    // Events of a destination that is not the last are answered with the next one.
+    let (hook, kind) =
+        if connect.leg.is_last { ("event", None) } else { ("dial", Some("synchronous")) };
+    let mut action = json!({
+        "action": "connect",
+        "endpoint": [endpoint],
+        "from": number,
+        "timeout": connect.timeout_s,
+        "eventUrl": [account.hook(&format!("{hook}?{query}"))],
+    });
+    if let (Some(kind), Some(action)) = (kind, action.as_object_mut()) {
+        action.insert("eventType".to_owned(), json!(kind));
+    }
+    action
+}
