@@ -214,3 +214,94 @@ fn an_edge_gets_the_number_by_headers_and_strangers_do_not() {
     let again = client.get(&path, &known).unwrap();
     assert_eq!(find(&again, "ringwell-tel"), find(&answer, "ringwell-tel"));
 }
+
+#[test]
+fn an_amp_page_gets_a_number_and_pages_of_others_do_not() {
+    let (_site, server) = start(50, Duration::from_mins(30), "");
+    let mut client = server.client();
+    let path =
+        format!("/site/v1/amp?site={KEY}&gclid=c-7&landing=https%3A%2F%2Fshop.example%2Fa%3Fx");
+    let agent = ("user-agent", FIREFOX);
+    let find = |answer: &Answer, wanted: &str| {
+        let found = answer.headers.iter().find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    let answer = client.get(&path, &[agent, ("origin", ORIGIN)]).unwrap();
+    assert_eq!(find(&answer, "access-control-allow-origin"), ORIGIN);
+    assert_eq!(find(&answer, "access-control-allow-credentials"), "true");
+    let given = answer.json();
+    let number = given["phoneNumber"].as_str().unwrap()[2..].to_owned();
+    let formatted = format!("({}) {}-{}", &number[..3], &number[3..6], &number[6..]);
+    assert_eq!(given["formattedPhoneNumber"], formatted);
+    let token = format!("Bearer {TOKEN}");
+    let held = format!("/v1/attributions?number={number}");
+    let held = client.get(&held, &[("authorization", token.as_str())]).unwrap().json();
+    assert_eq!(held["parameters"], json!({"gclid": "c-7", "landing": "https://shop.example/a"}));
+    // A browser sends no Origin to the page's own host; AMP sends this instead.
+    let same = client.get(&path, &[agent, ("amp-same-origin", "true")]).unwrap();
+    assert_ne!(same.json()["phoneNumber"], given["phoneNumber"], "another visitor");
+    let before = allocations(&mut client);
+    let refused: [&[(&str, &str)]; 3] = [
+        &[agent],
+        &[agent, ("origin", "https://evil.example")],
+        &[agent, ("origin", "https://evil.example"), ("amp-same-origin", "true")],
+    ];
+    for headers in refused {
+        assert_eq!(client.get(&path, headers).unwrap().status, 403, "{headers:?}");
+    }
+    let bot = [("user-agent", "Googlebot/2.1"), ("origin", ORIGIN)];
+    assert_eq!(client.get(&path, &bot).unwrap().json(), json!({}));
+    assert_eq!(allocations(&mut client), before);
+}
+
+#[test]
+fn behind_a_known_proxy_the_limit_is_that_of_each_visitor_s_address() {
+    let ask = |more: &str, forwarded: &str| {
+        // Settings of the file come before its first table.
+        let site = Site::new(
+            vec![Pool::new(1, 200, Duration::from_mins(30))],
+            &format!(
+                "shards = 1\n{more}\n[[site]]\nkey = \"{KEY}\"\norigins = [\"{ORIGIN}\"]\n\
+             leases_per_minute = 3\n[[site.swap]]\nnumber = \"{OWN}\"\nring_pool = 1\n"
+            ),
+        );
+        let server = Server::start(site.serve(&[]));
+        let mut client = server.client();
+        let body = json!({"site": KEY, "params": {}}).to_string();
+        let mut given = 0;
+        for visitor in 0..9 {
+            let address = forwarded.replace('N', &visitor.to_string());
+            let headers = [headers()[0], headers()[1], ("x-forwarded-for", &address)];
+            given += u32::from(client.post(NUMBERS, &headers, &body).unwrap().status == 200);
+        }
+        given
+    };
+    let trusted = "trusted_proxies = [\"127.0.0.1\"]";
+    assert_eq!(ask(trusted, "203.0.N.5"), 9);
+    assert_eq!(ask(trusted, "203.0.113.N"), 3, "neighbours share a limit");
+    // Who is not a proxy of ours writes what they like.
+    assert_eq!(ask("", "203.0.N.5"), 3);
+    assert_eq!(ask(trusted, "203.0.N.5, 198.51.100.9"), 3, "the proxy has seen one address");
+}
+
+#[test]
+fn a_number_comes_free_a_minute_after_its_visitor_was_seen_last_and_a_kept_one_does_not() {
+    let (_site, server) = start(2, Duration::from_mins(30), "");
+    let mut client = server.client();
+    let (silent, kept) = (visit(&mut client), visit(&mut client));
+    assert_eq!(again(BEAT, &mut client, &kept).status, 200);
+    let until = std::time::Instant::now() + Duration::from_secs(90);
+    // Both numbers are locked: a third visitor gets the overflow number, until one comes free.
+    let began = std::time::Instant::now();
+    loop {
+        let third = visit(&mut client);
+        if third["lease"].is_string() {
+            assert_eq!(to(&third), to(&silent));
+            break;
+        }
+        assert!(std::time::Instant::now() < until);
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    assert!(began.elapsed() > Duration::from_secs(55), "{:?}", began.elapsed());
+    assert_eq!(to(&again(BEAT, &mut client, &kept).json()), to(&kept));
+}

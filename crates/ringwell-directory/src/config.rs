@@ -16,6 +16,7 @@ mod limits;
 mod load;
 mod overrides;
 mod pools;
+mod proxies;
 mod section;
 mod sites;
 mod values;
@@ -35,6 +36,7 @@ pub use self::inventory::{Buying, Inventory, NumberCheck};
 pub use self::json::pool_from_json;
 pub use self::load::load;
 pub use self::overrides::{Overrides, VARIABLES, parse_deadline, parse_shards};
+pub use self::proxies::{TrustedProxy, client_address};
 pub use self::sites::{Consent, Site, SiteFault, SiteOrigin, SiteText, Swap, SwapText};
 pub(crate) use self::values::format_seconds;
 pub use self::values::{ValueError, parse_duration, parse_lifetime};
@@ -81,6 +83,8 @@ pub struct Config {
     pub api: Api,
     /// What is logged, and how.
     pub log: Log,
+    /// Proxies whose `X-Forwarded-For` is believed: none.
+    pub trusted_proxies: Vec<TrustedProxy>,
     /// Web sites whose pages show visitors numbers of their own: none.
     pub sites: Vec<Site>,
     /// Calls: none are taken.
@@ -302,6 +306,7 @@ impl Config {
             journal: Journal::default(),
             api: Api::default(),
             log: Log::default(),
+            trusted_proxies: Vec::new(),
             sites: Vec::new(),
             calls: None,
         }

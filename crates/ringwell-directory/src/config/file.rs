@@ -66,6 +66,9 @@ pub(super) fn read(
     read_journal(file.section("journal"), &mut config.journal);
     read_api(file.section("api"), &mut config.api);
     read_log(file.section("log"), &mut config.log);
+    if let Some(proxies) = file.take_list("trusted_proxies", text(str::parse)) {
+        config.trusted_proxies = proxies;
+    }
     for site in file.sections("site") {
         sites::read(site, &mut config.sites);
     }

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use ringwell_core::Millis;
 use ringwell_directory::{Consent, Site};
@@ -14,12 +13,11 @@ use ringwell_driver::Platform;
 use ringwell_driver::batch::{self, Answered, Terms};
 use ringwell_driver::stats::Kind;
 use ringwell_wire::Answer;
-use subtle::ConstantTimeEq;
 
 use super::leases::{Held, Network};
 use super::token::Visitor;
 use super::visit::{Numbers, SwapJson, Visit};
-use super::{EDGE_KEY, Outcome, SiteEntry, is_program, nothing, refused, text};
+use super::{Outcome, SiteEntry, nothing, refused};
 use crate::api::whole;
 use crate::http::AnswerBody;
 use crate::shard::HttpShard;
@@ -27,19 +25,13 @@ use crate::shard::HttpShard;
 /// Seconds between two signs of life of a page.
 const BEAT_S: u64 = 60;
 
-/// What servers that swap numbers themselves read.
-const NUMBER: HeaderName = HeaderName::from_static("ringwell-number");
-const TEL: HeaderName = HeaderName::from_static("ringwell-tel");
-const X_VISITOR: HeaderName = HeaderName::from_static("x-visitor");
-const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-
 /// What a site's visitor got.
-struct Given {
-    swaps: Vec<SwapJson>,
+pub(super) struct Given {
+    pub(super) swaps: Vec<SwapJson>,
     /// Numbers of the visitor's own that were free before.
     new: Vec<Held>,
     /// Until when the numbers are the visitor's; `None` if all are overflow numbers.
-    until: Option<(Millis, u64)>,
+    pub(super) until: Option<(Millis, u64)>,
 }
 
 /// Numbers for a visitor who is new or comes back.
@@ -109,68 +101,7 @@ pub(super) async fn beat(
     json(&said(thread, site, visitor, given))
 }
 
-/// `GET /site/v1/number?site=`: for a server that swaps the number itself. Answers by headers.
-pub(super) async fn edge(
-    thread: &Rc<HttpShard>,
-    query: &str,
-    headers: &HeaderMap,
-    address: Option<IpAddr>,
-) -> Response<AnswerBody> {
-    let key = query.split('&').find_map(|pair| pair.strip_prefix("site="));
-    let Some(entry) = key.and_then(|key| super::site(thread, key)) else {
-        return refused(403, "the site key is unknown");
-    };
-    let site = &entry.site;
-    let presented = headers.get(&EDGE_KEY).map(HeaderValue::as_bytes).unwrap_or_default();
-    let is_open =
-        site.edge_key.as_ref().is_some_and(|key| bool::from(key.reveal().ct_eq(presented)));
-    if !is_open {
-        entry.count(Outcome::Refused);
-        return refused(403, "send the site's edge_key as Ringwell-Edge-Key");
-    }
-    if is_program(headers) {
-        entry.count(Outcome::Bot);
-        return nothing();
-    }
-    // The edge is ours: it says who its client is.
-    let address = text(headers, &X_REAL_IP).and_then(|text| text.parse().ok()).or(address);
-    let visit = Visit {
-        visitor: text(headers, &X_VISITOR).map(str::to_owned),
-        params: (site.consent != Consent::Cookieless).then(Default::default),
-        ..Visit::default()
-    };
-    let sites = &thread.server.sites;
-    let known = visit.visitor.as_deref().and_then(|text| sites.signer().visitor(&site.key, text));
-    let limits = (1, site.leases_per_minute);
-    let is_limited = known.is_none()
-        && !sites.leases().take(Instant::now(), (&site.key, Network::of(address)), limits);
-    if is_limited {
-        entry.count(Outcome::Limited);
-        return nothing();
-    }
-    let Some(visitor) = known.or_else(new_visitor) else { return nothing() };
-    let Some(given) = allocate(thread, site, visitor, &visit.query(&site.params)).await else {
-        return nothing();
-    };
-    entry.count(Outcome::Numbers);
-    let mut response = nothing();
-    if let Some(first) = given.swaps.first() {
-        let ttl = given.until.map_or(0, |(_, seconds)| seconds);
-        let cookie = format!(
-            "rw_v={}; Max-Age={ttl}; Path=/; SameSite=Lax; Secure",
-            sites.signer().visitor_text(&site.key, visitor)
-        );
-        let fields = [(NUMBER, &first.formatted), (TEL, &first.to), (header::SET_COOKIE, &cookie)];
-        for (name, value) in fields {
-            if let Ok(value) = HeaderValue::try_from(value) {
-                response.headers_mut().insert(name, value);
-            }
-        }
-    }
-    response
-}
-
-fn new_visitor() -> Option<Visitor> {
+pub(super) fn new_visitor() -> Option<Visitor> {
     crate::disk::random().ok().map(Visitor)
 }
 
@@ -194,7 +125,7 @@ fn json(numbers: &Numbers) -> Response<AnswerBody> {
 }
 
 /// Asks the site's pools for the visitor's numbers, as a client of the bulk API would.
-async fn allocate(
+pub(super) async fn allocate(
     thread: &Rc<HttpShard>,
     site: &Site,
     visitor: Visitor,

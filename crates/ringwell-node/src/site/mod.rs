@@ -6,6 +6,7 @@
 //! Source: docs/spec/site.md.
 
 mod answer;
+mod edge;
 mod leases;
 mod script;
 mod token;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use ringwell_directory::Site;
+use ringwell_directory::{Site, client_address};
 use tokio::sync::oneshot;
 
 use self::leases::Leases;
@@ -42,7 +43,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-const EDGE_KEY: HeaderName = HeaderName::from_static("ringwell-edge-key");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// All sites, with what is known of their visitors. Shared by all threads.
 #[derive(Debug, Default)]
@@ -198,13 +199,19 @@ pub(crate) fn is_for(path: &str) -> bool {
     path.starts_with(PREFIX) || script::is_at(path)
 }
 
-/// Answers a page. `address` is the client's.
+/// Answers a page. `peer` is the other end of the connection.
 pub(crate) async fn answer(
     thread: &Rc<HttpShard>,
     request: Request<Incoming>,
-    address: Option<IpAddr>,
+    peer: Option<IpAddr>,
 ) -> Response<AnswerBody> {
     let (head, body) = request.into_parts();
+    let name = X_FORWARDED_FOR;
+    let forwarded = values(&head.headers, &name).map(|it| it.to_str().unwrap_or("?"));
+    let forwarded: Vec<_> = forwarded.collect();
+    let trusted = &thread.node.config.trusted_proxies;
+    let address = client_address(trusted, peer, forwarded.into_iter());
+    let query = head.uri.query().unwrap_or_default();
     let started = Instant::now();
     let room = thread.server.bodies.room();
     let mut response = match (&head.method, head.uri.path()) {
@@ -219,8 +226,9 @@ pub(crate) async fn answer(
             Err(error) => refused(error.status(), "the body cannot be taken"),
         },
         (&Method::GET, "/site/v1/number") => {
-            answer::edge(thread, head.uri.query().unwrap_or_default(), &head.headers, address).await
+            edge::headers(thread, query, &head.headers, address).await
         }
+        (&Method::GET, "/site/v1/amp") => edge::amp(thread, query, &head.headers, address).await,
         _ => refused(404, "there is no such path below /site/v1/"),
     };
     time_headers(&mut response, started.elapsed());

@@ -75,6 +75,12 @@ fn is_click(name: &str) -> bool {
 }
 
 impl Visit {
+    /// The parameters of a query, decoded. Of two with the same name the last counts.
+    pub(super) fn params_of(query: &str) -> BTreeMap<String, String> {
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.map(|(name, value)| (unescape(name), unescape(value))).collect()
+    }
+
     /// What is stored with the allocation: parameters of advertisements and `own` ones, and the two
     /// addresses without what may name a person. As a query, escaped.
     pub(super) fn query(&self, own: &[String]) -> String {
@@ -97,6 +103,28 @@ impl Visit {
         }
         query
     }
+}
+
+/// What `%XX` and `+` stand for in a query; what is no UTF-8 becomes the sign for that.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|two| two.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|two| str::from_utf8(two).ok());
+        let byte = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
+        match (first, byte) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = &after[2..];
+                continue;
+            }
+            (b'+', _) => bytes.push(b' '),
+            _ => bytes.push(*first),
+        }
+        rest = after;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn escape(into: &mut String, text: &str) {
@@ -125,6 +153,16 @@ mod tests {
             "&gclid=a%26b%3D%22c%5C&plan=x&utm_source=%C3%B6\
              &landing=https%3A%2F%2Fshop.example%2Fa&referrer=https%3A%2F%2Fsearch.example%2F"
         );
+    }
+
+    #[test]
+    fn the_query_of_a_page_is_decoded() {
+        let params =
+            Visit::params_of("gclid=a%26b+c&x&utm_source=%C3%B6&utm_term=50%&gclid=2&%zz=%");
+        let wanted = [("%zz", "%"), ("gclid", "2"), ("utm_source", "ö"), ("utm_term", "50%")];
+        let wanted = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(params.into_iter().collect::<Vec<_>>(), wanted);
+        assert_eq!(unescape("a%26b+c%2"), "a&b c%2");
     }
 
     #[test]

@@ -1,0 +1,190 @@
+//! Servers that put numbers into pages: the examples of `deploy/edge`, as nginx and Caddy run them.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::client::Client;
+use support::server::Server;
+use support::site::{Pool, Site, TOKEN};
+use tempfile::TempDir;
+
+const FIREFOX: &str =
+    "user-agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
+const EDGE_KEY: &str = "only-the-edge-knows";
+const SOON: Duration = Duration::from_secs(30);
+const OWN: [&str; 3] = ["(800) 555-0100", "800-555-0100", "+18005550100"];
+
+/// A web server of the examples. Killed when dropped.
+struct Edge {
+    folder: TempDir,
+    child: Child,
+    address: String,
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The program at one of these places.
+fn program<'a>(places: &[&'a str]) -> Option<&'a str> {
+    places.iter().copied().find(|place| Path::new(place).exists())
+}
+
+impl Edge {
+    /// `program` with what `configure` makes of a folder and the address that it is to listen on.
+    fn start(mut command: Command, folder: TempDir, address: String) -> Self {
+        let log = fs::File::create(folder.path().join("edge.log")).unwrap();
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let edge = Self { child: command.spawn().unwrap(), folder, address };
+        let until = Instant::now() + SOON;
+        while Client::connect(&edge.address).is_err() {
+            let log = || fs::read_to_string(edge.folder.path().join("edge.log"));
+            assert!(Instant::now() < until, "{:?}", log());
+            thread::sleep(Duration::from_millis(10));
+        }
+        edge
+    }
+
+    /// nginx with the example, in front of a server with one page.
+    fn nginx(ringwell: &str) -> Option<Self> {
+        let nginx = program(&["/usr/sbin/nginx", "/usr/local/sbin/nginx"])?;
+        let folder = TempDir::new().unwrap();
+        let (address, pages) =
+            (format!("127.0.0.1:{}", free_port()), format!("127.0.0.1:{}", free_port()));
+        let page = "<p>(800) 555-0100</p><p>800-555-0100</p><a href=\"tel:+18005550100\">call</a>";
+        fs::create_dir(folder.path().join("pages")).unwrap();
+        fs::write(folder.path().join("pages/index.html"), page).unwrap();
+        let example = example("nginx.conf")
+            .replace("127.0.0.1:8000", &address)
+            .replace("127.0.0.1:8001", &pages)
+            .replace("127.0.0.1:8080", ringwell);
+        let at = folder.path().display();
+        // Run by one user, in the foreground, with all its files in the folder.
+        let config = format!(
+            "daemon off;\nmaster_process off;\npid {at}/pid;\nerror_log {at}/error.log;\n\
+             events {{}}\nhttp {{\n\
+             access_log off;\nclient_body_temp_path {at}/body;\nproxy_temp_path {at}/proxy;\n\
+             fastcgi_temp_path {at}/f;\nuwsgi_temp_path {at}/u;\nscgi_temp_path {at}/s;\n\
+             types {{ text/html html; }}\n\
+             server {{ listen {pages}; root {at}/pages; }}\n{example}\n}}\n"
+        );
+        fs::write(folder.path().join("nginx.conf"), config).unwrap();
+        let mut command = Command::new(nginx);
+        command.arg("-p").arg(folder.path()).arg("-c").arg(folder.path().join("nginx.conf"));
+        Some(Self::start(command, folder, address))
+    }
+
+    /// Caddy with the example.
+    fn caddy(ringwell: &str) -> Option<Self> {
+        let caddy = program(&["/usr/bin/caddy", "/usr/local/bin/caddy"])?;
+        let folder = TempDir::new().unwrap();
+        let address = format!("127.0.0.1:{}", free_port());
+        let shown = |name: &str, own: &str| {
+            format!("{{{{with .Req.Header.Get \"{name}\"}}}}{{{{.}}}}{{{{else}}}}{own}{{{{end}}}}")
+        };
+        let (number, tel) = (shown("Ringwell-Number", OWN[1]), shown("Ringwell-Tel", OWN[2]));
+        let page = format!("<p>{number}</p><a href=\"tel:{tel}\">call</a>");
+        fs::write(folder.path().join("index.html"), page).unwrap();
+        let config = example("Caddyfile")
+            .replace("127.0.0.1:8000", &address)
+            .replace("127.0.0.1:8080", ringwell)
+            .replace("/var/www/shop", folder.path().to_str().unwrap());
+        let config = format!("{{\n\tadmin off\n\tauto_https off\n}}\n{config}");
+        fs::write(folder.path().join("Caddyfile"), config).unwrap();
+        let mut command = Command::new(caddy);
+        command.args(["run", "--adapter", "caddyfile", "--config"]);
+        command.arg(folder.path().join("Caddyfile"));
+        command.env("HOME", folder.path()).env("XDG_CONFIG_HOME", folder.path());
+        Some(Self::start(command, folder, address))
+    }
+
+    /// The page's head, in lower case, and its body.
+    fn page(&self, headers: &[&str]) -> (String, String) {
+        let mut curl = Command::new("curl");
+        curl.args(["-si", "--max-time", "10"]);
+        for header in headers {
+            curl.args(["-H", header]);
+        }
+        curl.arg(format!("http://{}/?gclid=c-7&utm_source=%C3%B6", self.address));
+        let answer = String::from_utf8(curl.output().unwrap().stdout).unwrap();
+        let log = || fs::read_to_string(self.folder.path().join("edge.log"));
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer} {:?}", log());
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_lowercase(), body.to_owned())
+    }
+}
+
+/// An example of `deploy/edge`, with the secret of the tests.
+fn example(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/edge").join(name);
+    fs::read_to_string(path).unwrap().replace("16 to 256 characters", EDGE_KEY)
+}
+
+fn ringwell() -> (Site, Server) {
+    let settings = format!(
+        "shards = 1\n[[site]]\nkey = \"pk_shop\"\norigins = [\"https://shop.example\"]\n\
+         edge_key = \"{EDGE_KEY}\"\n[[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 1\n"
+    );
+    let site = Site::new(vec![Pool::new(1, 50, Duration::from_mins(30))], &settings);
+    let server = Server::start(site.serve(&[]));
+    (site, server)
+}
+
+fn keeps_its_own_number((_, body): &(String, String)) {
+    assert!(body.contains(OWN[1]) && body.contains(OWN[2]), "{body}");
+    assert!(!body.contains("200010"), "{body}");
+}
+
+/// The page has the visitor's number wherever it had its own, and keeps its own if Ringwell has none for
+/// it or is down.
+fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
+    let (_site, server) = ringwell();
+    // CI installs both; elsewhere there may be none.
+    let Some(edge) = start(server.address()) else { return };
+    let (head, body) = edge.page(&[FIREFOX]);
+    for own in OWN {
+        assert!(!body.contains(own), "{own} in {body}");
+    }
+    let tel = body.split("tel:+1").nth(1).unwrap()[..10].to_owned();
+    let formatted = format!("({}) {}-{}", &tel[..3], &tel[3..6], &tel[6..]);
+    assert!(body.contains(&formatted), "{formatted} in {body}");
+    assert!(head.contains("cache-control: private, no-store"), "{head}");
+    // The visitor comes back with the cookie.
+    let cookie = head.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap();
+    let (_, again) = edge.page(&[FIREFOX, &format!("cookie: {cookie}")]);
+    assert!(again.contains(&formatted), "{formatted} in {again}");
+    // The call is attributed to the page's parameters.
+    let token = format!("Bearer {TOKEN}");
+    let path = format!("/v1/attributions?number={tel}");
+    let held = server.client().get(&path, &[("authorization", token.as_str())]).unwrap().json();
+    assert_eq!(held["parameters"]["gclid"], "c-7", "{held}");
+    assert_eq!(held["parameters"]["utm_source"], "ö", "{held}");
+    keeps_its_own_number(&edge.page(&["user-agent: Googlebot/2.1"]));
+    drop(server);
+    keeps_its_own_number(&edge.page(&[FIREFOX]));
+}
+
+#[test]
+fn nginx_puts_the_visitor_s_number_into_the_page() {
+    the_page_has_the_visitor_s_number(Edge::nginx);
+}
+
+#[test]
+fn caddy_puts_the_visitor_s_number_into_the_page() {
+    the_page_has_the_visitor_s_number(Edge::caddy);
+}

@@ -1,0 +1,164 @@
+//! Numbers by one GET: for servers that swap numbers themselves, and for AMP pages, which run no script
+//! of ours.
+//!
+//! There is no sign of life to wait for: the number is the visitor's for the whole lifetime at once.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Response, StatusCode};
+use ringwell_directory::Consent;
+use subtle::ConstantTimeEq;
+
+use super::answer::{Given, allocate, new_visitor};
+use super::leases::Network;
+use super::token::Visitor;
+use super::visit::Visit;
+use super::{Outcome, SiteEntry, allow, is_program, nothing, origin, refused, text};
+use crate::api::whole;
+use crate::http::AnswerBody;
+use crate::shard::HttpShard;
+
+/// Sent by a server that swaps numbers itself.
+const EDGE_KEY: HeaderName = HeaderName::from_static("ringwell-edge-key");
+const X_VISITOR: HeaderName = HeaderName::from_static("x-visitor");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+const X_ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
+/// What it reads.
+const NUMBER: HeaderName = HeaderName::from_static("ringwell-number");
+const TEL: HeaderName = HeaderName::from_static("ringwell-tel");
+/// Sent by an AMP page to its own origin, to which browsers send no `Origin`.
+const AMP_SAME_ORIGIN: HeaderName = HeaderName::from_static("amp-same-origin");
+
+/// `GET /site/v1/number?site=`: for a server that swaps the number itself. Answers by headers.
+pub(super) async fn headers(
+    thread: &Rc<HttpShard>,
+    query: &str,
+    headers: &HeaderMap,
+    address: Option<IpAddr>,
+) -> Response<AnswerBody> {
+    let Some(entry) = site(thread, query) else {
+        return refused(403, "the site key is unknown");
+    };
+    let presented = headers.get(&EDGE_KEY).map(HeaderValue::as_bytes).unwrap_or_default();
+    let key = entry.site.edge_key.as_ref();
+    if !key.is_some_and(|key| bool::from(key.reveal().ct_eq(presented))) {
+        entry.count(Outcome::Refused);
+        return refused(403, "send the site's edge_key as Ringwell-Edge-Key");
+    }
+    // The edge is ours: it says who its client is, and which page was asked for.
+    let address = text(headers, &X_REAL_IP).and_then(|text| text.parse().ok()).or(address);
+    let page = text(headers, &X_ORIGINAL_URI).unwrap_or_default();
+    let (landing, page_query) = page.split_once('?').unwrap_or((page, ""));
+    let visit = Visit {
+        visitor: text(headers, &X_VISITOR).map(str::to_owned),
+        params: Some(Visit::params_of(page_query)),
+        landing: Some(landing.to_owned()),
+        referrer: text(headers, &header::REFERER).map(str::to_owned),
+        ..Visit::default()
+    };
+    let Some((visitor, given)) = give(thread, &entry, &visit, (headers, address)).await else {
+        return nothing();
+    };
+    let mut response = nothing();
+    if let Some(first) = given.swaps.first() {
+        let ttl = given.until.map_or(0, |(_, seconds)| seconds);
+        let text = thread.server.sites.signer().visitor_text(&entry.site.key, visitor);
+        let cookie = format!("rw_v={text}; Max-Age={ttl}; Path=/; SameSite=Lax; Secure");
+        let fields = [(NUMBER, &first.formatted), (TEL, &first.to), (header::SET_COOKIE, &cookie)];
+        for (name, value) in fields {
+            if let Ok(value) = HeaderValue::try_from(value) {
+                response.headers_mut().insert(name, value);
+            }
+        }
+    }
+    response
+}
+
+/// `GET /site/v1/amp?site=`: what `amp-call-tracking` asks. `{}` leaves the page its own number.
+pub(super) async fn amp(
+    thread: &Rc<HttpShard>,
+    query: &str,
+    headers: &HeaderMap,
+    address: Option<IpAddr>,
+) -> Response<AnswerBody> {
+    let Some(entry) = site(thread, query) else {
+        return refused(403, "the site key is unknown");
+    };
+    let is_same_origin =
+        !headers.contains_key(header::ORIGIN) && text(headers, &AMP_SAME_ORIGIN) == Some("true");
+    let origin = origin(&entry.site, headers);
+    if origin.is_none() && !is_same_origin {
+        entry.count(Outcome::Origin);
+        return refused(403, "pages of this origin may not ask: see origins of the site");
+    }
+    let mut params = Visit::params_of(query);
+    let visit = Visit {
+        landing: params.remove("landing"),
+        referrer: params.remove("referrer"),
+        params: Some(params),
+        ..Visit::default()
+    };
+    let given = match entry.site.consent {
+        Consent::Required => {
+            entry.count(Outcome::Refused);
+            None
+        }
+        Consent::Off | Consent::Cookieless => {
+            give(thread, &entry, &visit, (headers, address)).await
+        }
+    };
+    let first = given.and_then(|(_, given)| given.swaps.into_iter().next());
+    let body = first.map_or_else(
+        || serde_json::json!({}),
+        |swap| {
+            serde_json::json!({ "phoneNumber": swap.to, "formattedPhoneNumber": swap.formatted })
+        },
+    );
+    let body = body.to_string().into_bytes();
+    let mut response = whole(StatusCode::OK, "application/json", body);
+    if let Some(origin) = origin {
+        allow(&mut response, origin);
+        // The component always asks with credentials, of which none are used.
+        let name = header::ACCESS_CONTROL_ALLOW_CREDENTIALS;
+        response.headers_mut().insert(name, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+fn site(thread: &HttpShard, query: &str) -> Option<Arc<SiteEntry>> {
+    let key = query.split('&').find_map(|pair| pair.strip_prefix("site="))?;
+    super::site(thread, key)
+}
+
+/// Numbers for the visitor, unless a program asks or the address has had too many.
+async fn give(
+    thread: &Rc<HttpShard>,
+    entry: &Arc<SiteEntry>,
+    visit: &Visit,
+    (headers, address): (&HeaderMap, Option<IpAddr>),
+) -> Option<(Visitor, Given)> {
+    let (sites, site) = (&thread.server.sites, &entry.site);
+    if is_program(headers) {
+        entry.count(Outcome::Bot);
+        return None;
+    }
+    let known = visit.visitor.as_deref().and_then(|text| sites.signer().visitor(&site.key, text));
+    let wanted = u32::try_from(site.swaps.len()).unwrap_or(u32::MAX);
+    let (of, limits) = ((&*site.key, Network::of(address)), (wanted, site.leases_per_minute));
+    if known.is_none() && !sites.leases().take(Instant::now(), of, limits) {
+        entry.count(Outcome::Limited);
+        return None;
+    }
+    let visitor = known.or_else(new_visitor)?;
+    let params = match site.consent {
+        Consent::Cookieless => String::new(),
+        Consent::Off | Consent::Required => visit.query(&site.params),
+    };
+    let given = allocate(thread, site, visitor, &params).await?;
+    entry.count(Outcome::Numbers);
+    Some((visitor, given))
+}
