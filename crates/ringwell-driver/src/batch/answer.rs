@@ -104,13 +104,17 @@ impl Answered<'_> {
         self.row_answer(row, &self.job.plans[row], self.job.outcomes[row])
     }
 
-    /// The number that a row was handed out anew, and when, by its owner's clock.
+    /// The number that a row got of its pool's rotation, and when, by its owner's clock. A visitor may
+    /// have held the number before.
     ///
     /// # Panics
     /// If there is no such row.
     #[must_use]
-    pub fn new_number(&self, row: usize) -> Option<(ringwell_core::PromoNumber, Millis)> {
-        let Outcome::Allocated { number } = self.job.outcomes[row] else { return None };
+    pub fn given_number(&self, row: usize) -> Option<(ringwell_core::PromoNumber, Millis)> {
+        let (Outcome::Allocated { number } | Outcome::Kept { number }) = self.job.outcomes[row]
+        else {
+            return None;
+        };
         Some((number, self.job.allocated_at(row, self.own, self.served_at)?))
     }
 

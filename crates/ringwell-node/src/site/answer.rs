@@ -28,8 +28,8 @@ const BEAT_S: u64 = 60;
 /// What a site's visitor got.
 pub(super) struct Given {
     pub(super) swaps: Vec<SwapJson>,
-    /// Numbers of the visitor's own that were free before.
-    new: Vec<Held>,
+    /// The numbers among them that are the visitor's own.
+    held: Vec<Held>,
     /// Until when the numbers are the visitor's; `None` if all are overflow numbers.
     pub(super) until: Option<(Millis, u64)>,
 }
@@ -47,6 +47,7 @@ pub(super) async fn numbers(
         return nothing();
     }
     let known = visit.visitor.as_deref().and_then(|text| sites.signer().visitor(&site.key, text));
+    let is_new = known.is_none();
     let Some(visitor) = known.or_else(new_visitor) else { return nothing() };
     let lease = visit.lease.as_deref();
     let until = lease.and_then(|text| sites.signer().lease(&site.key, visitor, text));
@@ -66,8 +67,9 @@ pub(super) async fn numbers(
         return nothing();
     };
     entry.count(Outcome::Numbers);
-    if !given.new.is_empty() {
-        sites.leases().wait(Instant::now(), visitor, given.new.clone());
+    // A visitor who comes back may have had the number for long.
+    if is_new && !given.held.is_empty() {
+        sites.leases().wait(Instant::now(), visitor, given.held.clone());
     }
     json(&said(thread, site, visitor, given))
 }
@@ -172,9 +174,9 @@ fn read(
     if answered.is_failed() {
         return None;
     }
-    let mut given = Given { swaps: Vec::new(), new: Vec::new(), until: None };
+    let mut given = Given { swaps: Vec::new(), held: Vec::new(), until: None };
     for (row, swap) in site.swaps.iter().enumerate() {
-        given.new.extend(answered.new_number(row));
+        given.held.extend(answered.given_number(row));
         let Answer::Number { number, overflow, .. } = answered.row(row) else { continue };
         if !overflow {
             given.until = Some((Millis(now().0.saturating_add(lifetime)), lifetime / 1000));
