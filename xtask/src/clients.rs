@@ -125,6 +125,11 @@ fn clients() -> Vec<Client> {
         && shell::output(Command::new("php").arg("-m")).is_ok_and(|all| all.contains("curl"));
     let mut php_curl = client("PHP curl", Path::new("php"), &[], "curl.php");
     php_curl.is_installed &= has_curl;
+    let program = home.join("dotnet/Client.exe");
+    let mut dotnet = client(".NET HttpClient", Path::new("mono"), &[], "Client.cs");
+    dotnet.is_installed &= program.is_file();
+    dotnet.command = Command::new("mono");
+    dotnet.command.arg(program);
     let mut go = client("Go net/http", Path::new("go"), &["run"], "client.go");
     go.command.env("GO111MODULE", "off");
     let file_get_contents =
@@ -139,6 +144,7 @@ fn clients() -> Vec<Client> {
         file_get_contents,
         client("Ruby Net::HTTP", Path::new("ruby"), &[], "net_http.rb"),
         java,
+        dotnet,
     ]
 }
 

@@ -74,6 +74,7 @@ pub struct Entrance {
 }
 
 /// What the management API needs beside its [`Entrance`].
+#[derive(Clone)]
 pub struct Management {
     /// The directory.
     pub store: Store,
@@ -100,18 +101,30 @@ struct Guard {
 /// The management API, if there is a directory to manage, and the dashboard; for the server to mount at
 /// its root.
 pub fn router(entrance: Entrance, management: Option<Management>) -> Router {
-    let Entrance { token_sha256, requests_per_second, hosts, bodies_bytes, dashboard } = entrance;
     let store = management.as_ref().map(|management| management.store.clone());
-    let door = Door::new(store, token_sha256);
-    let gate = Gate::new(hosts, requests_per_second, bodies_bytes.max(LIST_BYTES_MAX));
+    let door = Door::new(store, entrance.token_sha256.clone());
     let mut router = Router::new();
     if let Some(Management { store, live }) = management {
         let context = Context { store, live, door: door.clone() };
         router = router.merge(published::routes().merge(v1::routes()).with_state(context));
     }
-    if let Some(dashboard) = &dashboard {
+    if let Some(dashboard) = &entrance.dashboard {
         router = router.merge(dashboard.routes(door.clone()));
     }
+    guarded(router, door, entrance)
+}
+
+/// The published API's ring pools alone, for the server to mount beside the paths of clients.
+pub fn ring_pools(entrance: Entrance, management: Management) -> Router {
+    let Management { store, live } = management;
+    let door = Door::new(Some(store.clone()), entrance.token_sha256.clone());
+    let context = Context { store, live, door: door.clone() };
+    guarded(published::routes().with_state(context), door, entrance)
+}
+
+fn guarded(router: Router, door: Door, entrance: Entrance) -> Router {
+    let Entrance { requests_per_second, hosts, bodies_bytes, dashboard, .. } = entrance;
+    let gate = Gate::new(hosts, requests_per_second, bodies_bytes.max(LIST_BYTES_MAX));
     let guard = Guard { door, gate: Arc::new(gate), dashboard };
     router
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

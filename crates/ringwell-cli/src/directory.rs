@@ -27,6 +27,7 @@ use self::growth::Grower;
 use self::server::Server;
 use crate::listener::CONNECTIONS_MAX;
 use crate::management;
+use crate::one_address::{self, Way};
 
 /// Of the threads that keep the directory: a third of a shard's share where both want the same core.
 const NICENESS: i32 = 5;
@@ -105,7 +106,7 @@ async fn import(store: &Store, of_file: &[RingPool]) -> Result<(), StoreError> {
 
 impl Directory {
     /// Follows the database, and serves the management of its pools, on a thread of its own until
-    /// the node ends.
+    /// the node ends. Returns the way to it if clients' addresses serve ring pools too.
     ///
     /// # Errors
     /// If there can be no thread, or management cannot listen.
@@ -115,7 +116,7 @@ impl Directory {
         config: &Config,
         dashboard: &Dashboard,
         loads: SharedLoads,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Option<Way>> {
         let Self { runtime, store, node, version, sites_of_file } = self;
         let changed = Arc::new(Notify::new());
         let mut grower = Grower::new(
@@ -128,23 +129,31 @@ impl Directory {
         let server = Server { live: live.clone(), changed: Arc::clone(&changed), loads };
         let management =
             ringwell_admin::Management { store: store.clone(), live: Arc::new(server) };
+        let (way, end) = one_address::way();
+        let ring_pools = management::on_data_port(config, management.clone());
         let (listener, router) =
             runtime.block_on(management::open(config, dashboard, Some(management)))?;
         let dashboard = dashboard.clone();
         let follow = move || {
             step_back();
             let mut follower = Follower::new(store, node, version, live, (changed, sites_of_file));
+            let serve_ring_pools = async {
+                end.serve(ring_pools).await;
+                // Nothing more comes, or nothing ever did.
+                std::future::pending::<()>().await;
+            };
             runtime.block_on(async {
                 tokio::select! {
                     () = follower.run() => {}
                     () = grower.run() => {}
                     () = listener.serve(router, CONNECTIONS_MAX) => {}
                     () = dashboard.run() => {}
+                    () = serve_ring_pools => {}
                 }
             });
         };
         thread::Builder::new().name("directory".to_owned()).spawn(follow)?;
-        Ok(())
+        Ok(config.management.on_data_port.then_some(way))
     }
 }
 

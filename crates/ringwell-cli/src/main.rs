@@ -19,6 +19,7 @@ mod load;
 mod logs;
 mod man;
 mod management;
+mod one_address;
 mod plan;
 mod pools;
 mod progress;

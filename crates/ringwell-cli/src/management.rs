@@ -40,6 +40,20 @@ pub(crate) async fn open(
     Ok((listener, router))
 }
 
+/// The ring pools of the published API, for the addresses of clients.
+pub(crate) fn on_data_port(config: &Config, management: Management) -> Router {
+    let settings = &config.management;
+    let entrance = Entrance {
+        token_sha256: settings.token_sha256.clone(),
+        requests_per_second: settings.requests_per_second,
+        // The addresses of clients have whatever names clients know.
+        hosts: None,
+        bodies_bytes: config.limits.bodies_bytes.unwrap_or_else(|| bodies_bytes(0)),
+        dashboard: None,
+    };
+    ringwell_admin::ring_pools(entrance, management)
+}
+
 /// Serves the dashboard alone on a thread of its own until the process ends; returns its address.
 ///
 /// # Errors

@@ -11,6 +11,7 @@ use ringwell_node::{Directories, Membership, Routes, disk, live};
 
 use crate::args::Serve;
 use crate::calls::Running;
+use crate::one_address::Way;
 use crate::{directory, logs, management};
 
 /// More than anybody reads at once.
@@ -77,18 +78,19 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let loads = SharedLoads::default();
     let dashboard = Dashboard::new(loads.clone());
     let mut directories = Directories::default();
+    let mut way = None;
     if let Some(kept) = kept {
         let (handle, orders) = live();
         directories.orders = Some(orders);
         directories.reload_settings = Some(Box::new(move || reload().map(drop)));
-        kept.follow(handle, &config, &dashboard, loads)?;
+        way = kept.follow(handle, &config, &dashboard, loads)?;
     } else {
         directories.reload = Some(Box::new(reload));
         if config.management.dashboard {
             management::serve(&config, &dashboard)?;
         }
     }
-    serve(config, directory, member, directories, dashboard)?;
+    serve(config, directory, member, directories, (dashboard, way))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -98,10 +100,13 @@ fn serve(
     directory: Directory,
     member: Option<Membership>,
     directories: Directories,
-    dashboard: Dashboard,
+    (dashboard, way): (Dashboard, Option<Way>),
 ) -> anyhow::Result<()> {
     let calls = config.calls.as_ref().map(|calls| Running::start(calls, &config)).transpose()?;
-    let routes = with_calls(routes(&config, dashboard), calls.clone());
+    let mut routes = with_calls(routes(&config, dashboard), calls.clone());
+    if let Some(way) = way {
+        routes = way.beside(routes);
+    }
     let served =
         ringwell_node::serve(config, directory, member, directories, routes, Box::new(|_| ()));
     if let Some(calls) = calls {

@@ -100,6 +100,8 @@ pub struct Management {
     pub address: Listen,
     /// Requests that are answered in a second there; what comes beyond gets 429: 100.
     pub requests_per_second: u32,
+    /// Whether clients' addresses serve the ring pools of the published API too: no.
+    pub on_data_port: bool,
     /// Names under which it may be asked there, if that is an address of this machine alone, beside
     /// the machine's own: none.
     pub hosts: Vec<String>,
@@ -317,8 +319,8 @@ impl Default for Management {
     fn default() -> Self {
         let address = Listen::Tcp { host: "127.0.0.1".to_owned(), port: 8081 };
         let token_sha256 = TokenHashes::default();
-        let (hosts, dashboard) = (Vec::new(), false);
-        Self { token_sha256, address, requests_per_second: 100, hosts, dashboard }
+        let (hosts, dashboard, on_data_port) = (Vec::new(), false, false);
+        Self { token_sha256, address, requests_per_second: 100, on_data_port, hosts, dashboard }
     }
 }
 

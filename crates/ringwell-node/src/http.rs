@@ -351,8 +351,12 @@ async fn answer(
         }
         return response;
     }
-    if api_path(uri.path()).is_some() {
-        return api::answer(thread, request).await;
+    if let Some(path) = api_path(uri.path()) {
+        let is_managed =
+            thread.node.config.management.on_data_port && path.contains("/advertisers/");
+        if !is_managed {
+            return api::answer(thread, request).await;
+        }
     }
     // On the heap: the future of every request would be as large as these rare ones.
     if site::is_for(uri.path()) {

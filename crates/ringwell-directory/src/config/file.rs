@@ -53,6 +53,7 @@ pub(super) fn read(
     management.set(&mut config.management.address, "address", text(str::parse));
     let a_second = whole(&limits::REQUESTS_PER_SECOND);
     management.set(&mut config.management.requests_per_second, "requests_per_second", a_second);
+    management.set(&mut config.management.on_data_port, "on_data_port", truth);
     if let Some(hosts) = management.take_list("hosts", text(parse_host)) {
         config.management.hosts = hosts;
     }

@@ -1,0 +1,79 @@
+//! `management.on_data_port`: the published API's ring pools, answered at the addresses of clients.
+//!
+//! Requests come from the shards' threads and are carried out on the thread that keeps the directory, as
+//! those of the management address are: a shard waits for no database.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use ringwell_node::{Routes, Unread};
+use tokio::sync::{mpsc, oneshot};
+use tower::ServiceExt;
+
+/// Requests that may wait for the directory's thread.
+const WAITING_MAX: usize = 64;
+
+type Asked = (Request, oneshot::Sender<Response>);
+
+/// The way to the directory's thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Way(mpsc::Sender<Asked>);
+
+/// The end of the way.
+#[derive(Debug)]
+pub(crate) struct End(mpsc::Receiver<Asked>);
+
+/// A way and its end.
+pub(crate) fn way() -> (Way, End) {
+    let (sender, receiver) = mpsc::channel(WAITING_MAX);
+    (Way(sender), End(receiver))
+}
+
+impl Way {
+    /// `routes` with those of ring pools beside them.
+    pub(crate) fn beside(self, routes: Routes) -> Routes {
+        std::sync::Arc::new(move |node| {
+            let way = self.clone();
+            let answer = any(move |request| async move { way.answer(request).await });
+            routes(node).route("/api/{*path}", answer)
+        })
+    }
+
+    async fn answer(self, request: Request) -> Response {
+        let (head, body) = request.into_parts();
+        if let Some(Unread(error)) = head.extensions.get() {
+            let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+            return status.into_response();
+        }
+        // Without what this router has found in the path: the other one looks for itself.
+        let mut request = Request::new(body);
+        *request.method_mut() = head.method;
+        *request.uri_mut() = head.uri;
+        *request.headers_mut() = head.headers;
+        let (reply, answer) = oneshot::channel();
+        // If there is no room the reply is dropped, and there will be no answer.
+        let _ = self.0.try_send((request, reply));
+        match answer.await {
+            Ok(answer) => answer,
+            Err(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")]).into_response()
+            }
+        }
+    }
+}
+
+impl End {
+    /// Answers with `router` until all ways to this end are gone.
+    pub(crate) async fn serve(mut self, router: Router) {
+        while let Some((request, reply)) = self.0.recv().await {
+            let router = router.clone();
+            tokio::spawn(async move {
+                let answer = router.oneshot(request).await;
+                // A client that has gone needs no answer.
+                let _ = answer.map(|answer| reply.send(answer));
+            });
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! One address for all of the published API: allocation, and the ring pools that it is made from.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::batch::{self, Ask, BULK};
+use support::server::Server;
+use support::site::{Pool, Site, TOKEN};
+use tempfile::TempDir;
+
+const POOLS: &str = "/api/2013-07-01/1/advertisers/7/advertiser_campaigns/8/ring_pools";
+const LONG: Duration = Duration::from_mins(30);
+
+fn start(more: &str) -> (Site, Server) {
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().join("data");
+    let settings = format!(
+        "shards = 2\nmanagement.address = \"127.0.0.1:0\"\n{more}\n[directory]\n\
+         database = \"sqlite:{}\"",
+        folder.path().join("directory.sqlite").display()
+    );
+    let site = Site::with_data(folder, data, vec![Pool::new(1, 40, LONG)], &settings);
+    let server = Server::start(site.serve(&[]));
+    (site, server)
+}
+
+#[test]
+fn a_pool_is_made_and_allocated_from_at_one_address() {
+    let (_site, server) = start("management.on_data_port = true");
+    let mut client = server.client();
+    let wanted = "{\"name\":\"Spring\",\"max_pool_size\":2,\"allow_overflow\":false}";
+    let path = format!("{POOLS}/spring.json");
+    for (headers, status) in [(&[][..], 401), (&[("authorization", "another")], 401)] {
+        assert_eq!(client.post(&path, headers, wanted).unwrap().status, status, "{headers:?}");
+    }
+    let token = [("authorization", TOKEN)];
+    let large = format!("{{\"name\":\"{}\"}}", "x".repeat(2 << 20));
+    assert_eq!(server.client().post(&path, &token, &large).unwrap().status, 413);
+    let made = client.post(&path, &token, wanted).unwrap();
+    assert_eq!(made.status, 201, "{}", made.body);
+    let made = made.json();
+    let shown = client.get(&path, &token).unwrap();
+    assert_eq!((shown.status, &shown.json()["name"]), (200, &made["name"]));
+    let listed = client.get(&format!("{POOLS}.json"), &token).unwrap();
+    assert_eq!(listed.json().as_array().unwrap().len(), 1, "{}", listed.body);
+    // Nothing else of management is there.
+    assert_eq!(client.get("/v1/networks", &[]).unwrap().status, 401);
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [("authorization", bearer.as_str())];
+    assert_eq!(client.get("/v1/networks", &headers).unwrap().status, 404);
+    let id = made["id"].as_u64().unwrap();
+    let key = made["api_key"].as_str().unwrap();
+    let single =
+        format!("/api/2015-12-09/ring_pools/{id}/allocate_number.json?ring_pool_key={key}");
+    let until = Instant::now() + Duration::from_secs(30);
+    // The pool has no numbers yet, and says so as soon as it is known.
+    while client.get(&single, &[]).unwrap().status != 503 {
+        assert!(Instant::now() < until);
+        thread::sleep(Duration::from_millis(20));
+    }
+    // Batches go on as before, in between.
+    let known = Pool::new(1, 40, LONG);
+    let asks = [Ask { pool: 1, id: "x".into() }];
+    let body = batch::body(&asks, std::slice::from_ref(&known));
+    assert_eq!(batch::rows(&client.post(BULK, &[], &body).unwrap()).len(), 1);
+}
+
+#[test]
+fn without_the_setting_ring_pools_are_not_at_the_address_of_clients() {
+    let (_site, server) = start("");
+    let answer = server.client().get(&format!("{POOLS}.json"), &[("authorization", TOKEN)]);
+    assert_eq!(answer.unwrap().status, 404);
+}
+
+#[test]
+fn long_answers_are_compressed_for_those_who_take_gzip_if_the_setting_says_so() {
+    let pool = Pool::new(1, 90, LONG);
+    let asks: Vec<_> = (0..40).map(|row| Ask { pool: 1, id: format!("{row}") }).collect();
+    let ask = |server: &Server, asks: &[Ask], accept: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-H", accept, "-d", &batch::body(asks, std::slice::from_ref(&pool))]);
+        curl.args(["-D", "-", "-o", "-"]).arg(format!("http://{}{BULK}", server.address()));
+        curl.output().unwrap().stdout
+    };
+    let head = |answer: &[u8]| {
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        (String::from_utf8_lossy(&answer[..end]).to_lowercase(), answer[end + 4..].to_vec())
+    };
+    let takes = "accept-encoding: gzip";
+    let start = |more: &str| {
+        let site = Site::new(vec![pool.clone()], &format!("shards = 1\n{more}"));
+        let server = Server::start(site.serve(&[]));
+        (site, server)
+    };
+    let (_site, server) = start("api.gzip = true");
+    let (fields, body) = head(&ask(&server, &asks, takes));
+    assert!(fields.contains("content-encoding: gzip"), "{fields}");
+    assert!(fields.contains("vary: accept-encoding"), "{fields}");
+    assert!(body.starts_with(&[0x1f, 0x8b]) && body.len() < 1024, "{} bytes", body.len());
+    // What curl unpacks is the answer.
+    let mut curl = Command::new("curl");
+    curl.args(["-s", "--compressed", "-d", &batch::body(&asks, std::slice::from_ref(&pool))]);
+    let unpacked = curl.arg(format!("http://{}{BULK}", server.address())).output().unwrap().stdout;
+    let unpacked: serde_json::Value = serde_json::from_slice(&unpacked).unwrap();
+    assert_eq!(unpacked["responses"].as_array().unwrap().len(), 40);
+    for (asks, accept) in [
+        (&asks[..1], takes),
+        (&asks[..], "accept-encoding: identity"),
+        (&asks[..], "accept-encoding: gzip;q=0, br"),
+    ] {
+        let (fields, body) = head(&ask(&server, asks, accept));
+        assert!(!fields.contains("content-encoding"), "{accept}: {fields}");
+        assert!(body.starts_with(b"{"), "{accept}");
+    }
+    let (_site, server) = start("");
+    let (fields, _) = head(&ask(&server, &asks, takes));
+    assert!(!fields.contains("content-encoding"), "off unless set: {fields}");
+}

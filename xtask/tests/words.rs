@@ -1,0 +1,82 @@
+//! Words that make a sentence read like a translation: they personify programs, or stand for a subject.
+//!
+//! Pages for users have none of them. Pages of the specification have at most as many as are listed
+//! here; the list only shrinks.
+
+#![allow(clippy::unwrap_used, reason = "a test program")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const WORDS: [&str; 3] = ["told", "nobody", "whoever"];
+
+/// How many there still are in pages about the inside.
+const LEFT: [(&str, usize); 14] = [
+    ("docs/spec/allocation.md", 5),
+    ("docs/spec/api.md", 4),
+    ("docs/spec/application.md", 2),
+    ("docs/spec/checker.md", 1),
+    ("docs/spec/cluster.md", 20),
+    ("docs/spec/directory.md", 11),
+    ("docs/spec/embed.md", 4),
+    ("docs/spec/history.md", 5),
+    ("docs/spec/http.md", 3),
+    ("docs/spec/journal.md", 4),
+    ("docs/spec/link.md", 3),
+    ("docs/spec/management.md", 3),
+    ("docs/spec/pacing.md", 4),
+    ("docs/spec/simulation.md", 11),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Pages for users, and those of the list.
+fn pages() -> Vec<String> {
+    let mut pages = vec!["README.md".to_owned()];
+    pages.extend(LEFT.iter().map(|(page, _)| (*page).to_owned()));
+    for folder in ["docs", "docs/guides"] {
+        for entry in fs::read_dir(root().join(folder)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if name.ends_with(".md") {
+                pages.push(format!("{folder}/{name}"));
+            }
+        }
+    }
+    pages.sort();
+    pages
+}
+
+/// How often the words stand in the prose of a page: code is left out.
+fn count(page: &str) -> usize {
+    let text = fs::read_to_string(root().join(page)).unwrap();
+    let mut is_code = false;
+    let mut found = 0;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        }
+        if is_code {
+            continue;
+        }
+        let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join(" ");
+        let prose = prose.to_lowercase();
+        let words = prose.split(|c: char| !c.is_alphabetic());
+        found += words.filter(|word| WORDS.contains(word)).count();
+    }
+    found
+}
+
+#[test]
+fn pages_are_written_without_words_that_read_like_a_translation() {
+    let mut wrong = Vec::new();
+    for page in pages() {
+        let most = LEFT.iter().find(|(name, _)| *name == page).map_or(0, |(_, most)| *most);
+        let found = count(&page);
+        if found > most {
+            wrong.push(format!("{page} has {found} of them, and may have {most}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{WORDS:?}:\n{}", wrong.join("\n"));
+}
