@@ -25,14 +25,15 @@ use crate::secure::Secure;
 use crate::server::{Server, drills};
 use crate::shard::{HttpShard, ShardThread};
 use crate::start::{Believed, Started, start};
+use crate::stored::Stored;
 use crate::{
-    Membership, ServeError, application, descriptors, http, keeping, link, messages, proof, reload,
-    site, writer,
+    Membership, ServeError, application, descriptors, http, keeping, link, proof, reload, site,
 };
 use ringwell_driver::message::Message;
 use ringwell_driver::node::{JournalState, Node, Phase};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
-use ringwell_driver::{moves, witness};
+use ringwell_driver::serve::serve as serve_queue;
+use ringwell_driver::{moves, witness, writer};
 
 /// What the shards are told, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -452,16 +453,12 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     let unread = journal.reader().unread();
     let journal = Rc::new(journal);
     let mut tasks = JoinSet::new();
-    tasks.spawn_local(writer::run(Rc::clone(&thread), Rc::clone(&journal), flushed));
-    // Files that once failed to flush cannot vouch for themselves: a fresh snapshot can.
-    if lengthened.is_some() {
-        // Before any record of the new time: a start after this one would see no gap.
-        let taken = keeping::snapshot(&thread, &journal).await;
-        taken.map_err(|reason| ServeError::NoSnapshot { shard, reason })?;
-    } else {
-        save(&thread, &journal).await;
-    }
-    tasks.spawn_local(messages::serve(Rc::clone(&http), links_out, Rc::clone(&journal), queue));
+    let stored = Stored { journal: Rc::clone(&journal), flushed };
+    tasks.spawn_local(writer::run(Rc::clone(&thread), stored));
+    begin_shard(&thread, &journal, lengthened.is_some()).await?;
+    let (clients, stored) = (Rc::clone(&http), Rc::clone(&journal));
+    let count = move || clients.connections.count();
+    tasks.spawn_local(serve_queue(Rc::clone(&thread), links_out, stored, count, queue));
     tasks.spawn_local(keeping::run(Rc::clone(&thread), Rc::clone(&journal)));
     let reader = journal.reader();
     tasks.spawn_local(proof::history(Rc::clone(&thread), reader, unread));
@@ -515,6 +512,22 @@ fn shard_of(
     let mut thread = ShardThread::new(shard, node, Tokio, engine, clock, peers);
     thread.source = application::source(&server, &thread.peers);
     Rc::new(HttpShard::new(Rc::new(thread), server))
+}
+
+/// Files that once failed to flush cannot vouch for themselves: a fresh snapshot can. It must if lockouts
+/// were lengthened.
+async fn begin_shard(
+    thread: &Rc<ShardThread>,
+    journal: &Rc<Journal>,
+    is_lengthened: bool,
+) -> Result<(), ServeError> {
+    if !is_lengthened {
+        save(thread, journal).await;
+        return Ok(());
+    }
+    // Before any record of the new time: a start after this one would see no gap.
+    let taken = keeping::snapshot(thread, journal).await;
+    taken.map_err(|reason| ServeError::NoSnapshot { shard: thread.id, reason })
 }
 
 /// Begins what one thread does for the whole node.

@@ -1,14 +1,15 @@
 //! A shard's part of an attribution look-up: follows a number's records through memory and files.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringwell_core::{Position, PromoNumber};
 use ringwell_engine::{Missing, Moment, Past, Step};
 use ringwell_journal::{Group, position_parts};
 
-use crate::disk::{JournalReader, ReadError};
-use crate::shard::ShardThread;
+use crate::platform::Platform;
+use crate::shard::Shard;
+use crate::store::{JournalReader, ReadError};
 
 /// A look-up ends after this with what is known by then: a number that goes out every second has
 /// as many records a day as there are seconds.
@@ -18,33 +19,33 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// What could not be read, for the operator.
-pub(crate) async fn attribution(
-    thread: Rc<ShardThread>,
-    reader: JournalReader,
+pub async fn attribution<P: Platform>(
+    shard: Rc<Shard<P>>,
+    reader: JournalReader<P::Files>,
     number: PromoNumber,
     at: Moment,
 ) -> Result<Past, String> {
-    let until = Instant::now() + TIME_MAX;
-    let clocks = thread.clocks();
-    thread.engine.borrow_mut().set_clocks(clocks);
-    let (mut walk, mut step) = thread.engine.borrow().attribution(number, at);
+    let until = shard.platform.moment() + TIME_MAX;
+    let clocks = shard.clocks();
+    shard.engine.borrow_mut().set_clocks(clocks);
+    let (mut walk, mut step) = shard.engine.borrow().attribution(number, at);
     loop {
         let position = match step {
             Step::Done(past) => return Ok(past),
             Step::Read(position) => position,
         };
-        let pending = thread.engine.borrow().pending_record(position).map(|record| {
+        let pending = shard.engine.borrow().pending_record(position).map(|record| {
             let then = record.clocks(Some(clocks));
             walk.feed(&record, reader.wall_less_shard(then, clocks))
         });
         let fed = if let Some(fed) = pending {
             fed
         } else {
-            if Instant::now() > until {
+            if shard.platform.moment() > until {
                 return Ok(walk.end(Missing::TooLong));
             }
             // Older history than is kept ends the walk.
-            let group = match read(&thread, &reader, position).await? {
+            let group = match read(&shard, &reader, position).await? {
                 Ok(group) => group,
                 Err(missing) => return Ok(walk.end(missing)),
             };
@@ -59,19 +60,19 @@ pub(crate) async fn attribution(
 }
 
 /// The group that `position` lies in, or why it is missing; one that is being written is waited for.
-async fn read(
-    thread: &ShardThread,
-    reader: &JournalReader,
+async fn read<P: Platform>(
+    shard: &Shard<P>,
+    reader: &JournalReader<P::Files>,
     position: Position,
 ) -> Result<Result<Group, Missing>, String> {
     let (group, _) = position_parts(position);
-    thread.commit.wait(group).await.map_err(|_| "the journal takes no writes".to_owned())?;
+    shard.commit.wait(group).await.map_err(|_| "the journal takes no writes".to_owned())?;
     let reader = reader.clone();
-    let read = tokio::task::spawn_blocking(move || reader.read_group(group)).await;
-    Ok(read.map_err(|error| error.to_string())?.map_err(|error| match error {
+    let read = shard.platform.offload(move || reader.read_group(group)).await;
+    Ok(read.ok_or("the server is stopping")?.map_err(|error| match error {
         ReadError::Gone(_) => Missing::NotKept,
         ReadError::NotYet(_) | ReadError::Damaged { .. } | ReadError::File(_) => {
-            tracing::error!(shard = thread.id, %error, "history that a look-up needs cannot be read");
+            tracing::error!(shard = shard.id, %error, "history that a look-up needs cannot be read");
             Missing::Damaged
         }
     }))

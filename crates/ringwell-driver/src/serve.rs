@@ -1,0 +1,115 @@
+//! What other shards, and operators, ask of a shard: its queue is worked through here.
+
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::link::Link;
+use crate::message::Message;
+use crate::node::JournalState;
+use crate::platform::Platform;
+use crate::shard::Shard;
+use crate::stats::{JournalStats, ShardStats};
+use crate::store::Journal;
+use crate::{change, lookup, moves, pool_query};
+
+/// Serves what is asked of this shard until its queue ends. `connections` counts those that are open.
+pub async fn serve<P: Platform>(
+    shard: Rc<Shard<P>>,
+    links: Vec<Rc<Link<P>>>,
+    journal: Rc<impl Deref<Target = Journal<P::Files>> + 'static>,
+    connections: impl Fn() -> usize,
+    mut queue: mpsc::Receiver<Message>,
+) {
+    while let Some(message) = queue.recv().await {
+        match message {
+            Message::Rows(rows) => shard.serve_peer(rows).await,
+            Message::Unanswered(numbers) => shard.withdraw(&numbers),
+            Message::Release { number, allocated_at, reply } => {
+                let now = shard.now();
+                let released = shard.engine.borrow_mut().release(now, number, allocated_at);
+                shard.commit_soon();
+                let group = shard.engine.borrow().newest_group();
+                let releasing = Rc::clone(&shard);
+                shard.platform.spawn(async move {
+                    let shard = releasing;
+                    let durable = if released { shard.commit.wait(group).await } else { Ok(()) };
+                    let _ = reply.send(durable.map(|()| released));
+                });
+            }
+            Message::Attribution { number, at, reply } => {
+                let looked = lookup::attribution(Rc::clone(&shard), journal.reader(), number, at);
+                shard.platform.spawn(async move {
+                    let _ = reply.send(looked.await);
+                });
+            }
+            Message::Change(step, reply) => {
+                let taken = change::take(Rc::clone(&shard), step);
+                shard.platform.spawn(async move {
+                    let _ = reply.send(taken.await);
+                });
+            }
+            Message::Adopt { adopted, reply } => {
+                let adopting = moves::adopt_here(Rc::clone(&shard), adopted);
+                shard.platform.spawn(async move {
+                    let _ = reply.send(adopting.await);
+                });
+            }
+            Message::LearnOwners { of, reply } => {
+                let (node, peers) = (Arc::clone(&shard.node), shard.peers.clone());
+                let platform = shard.platform.clone();
+                shard.platform.spawn(async move {
+                    moves::learn_from(&platform, &node, &peers, of).await;
+                    let _ = reply.send(());
+                });
+            }
+            Message::Pools(query) => {
+                // The time is the engine's too.
+                let now = shard.now();
+                pool_query::answer(shard.id, &shard.engine.borrow(), now, &shard.stats, query);
+            }
+            // For shards of other nodes.
+            Message::Post { .. } => {}
+            Message::Stats(reply) => {
+                let _ = reply.send(stats(&shard, &links, &journal, connections()));
+            }
+            Message::Ping(reply) => {
+                let _ = reply.send(shard.now());
+            }
+        }
+    }
+}
+
+fn stats<P: Platform>(
+    shard: &Shard<P>,
+    links: &[Rc<Link<P>>],
+    journal: &Journal<P::Files>,
+    connections: usize,
+) -> ShardStats {
+    let engine = shard.engine.borrow();
+    let stored = journal.stats();
+    let mut journals = shard.node.journals();
+    let state = journals.find(|(id, _)| *id == shard.id).map(|(_, state)| state);
+    let mut histories = shard.node.shards().zip(shard.node.histories());
+    let history = histories.find(|(id, _)| *id == shard.id).map(|(_, state)| state);
+    ShardStats {
+        shard: shard.id,
+        counters: shard.stats.counters(),
+        overflow: shard.stats.overflow_counts(),
+        latency: shard.stats.latency(),
+        links: links.iter().map(|link| link.stats()).collect(),
+        connections,
+        engine: engine.counts(),
+        answers: engine.answers_remembered(),
+        numbers: engine.shard().number_count(),
+        journal: JournalStats {
+            kept: stored.segment_bytes,
+            history: history.map_or(0, |state| state as u64),
+            groups: stored.frames,
+            bytes: stored.body_bytes,
+            state: state.unwrap_or(JournalState::Failed) as u64,
+        },
+    }
+}
