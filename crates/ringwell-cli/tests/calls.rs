@@ -6,6 +6,8 @@
 #[path = "calls/phone.rs"]
 mod phone;
 mod support;
+#[path = "calls/webhooks.rs"]
+mod webhooks;
 
 use std::time::{Duration, Instant};
 

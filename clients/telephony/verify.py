@@ -1,0 +1,12 @@
+"""Verifies webhooks, one a line as JSON on standard input, with the library of Standard Webhooks."""
+import json
+import sys
+
+from standardwebhooks.webhooks import Webhook
+
+count = 0
+for line in sys.stdin:
+    webhook = json.loads(line)
+    Webhook(webhook["secret"]).verify(webhook["body"], webhook["headers"])
+    count += 1
+print(f"{count} verified")

@@ -1,0 +1,277 @@
+//! Webhooks out, to receivers that fail, hang and reset.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::hmac;
+use serde_json::{Value, json};
+
+use super::phone::Provider;
+use super::support::client::Answer;
+use super::support::server::Server;
+use super::support::site::TOKEN;
+use super::Switchboard;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How a receiver treats a request, by its number.
+type Behaviour = fn(usize) -> Option<u16>;
+
+/// Answers with these statuses; `None` hangs until the sender gives up.
+struct Receiver {
+    port: u16,
+    got: Arc<Mutex<Vec<Delivery>>>,
+}
+
+/// One request as it came.
+#[derive(Clone, Debug)]
+struct Delivery {
+    headers: BTreeMap<String, String>,
+    body: String,
+    status: Option<u16>,
+    at: Instant,
+}
+
+impl Receiver {
+    fn start(behaviour: Behaviour) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let got: Arc<Mutex<Vec<Delivery>>> = Arc::default();
+        let (all, count) = (Arc::clone(&got), Arc::new(AtomicUsize::new(0)));
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (all, count) = (Arc::clone(&all), Arc::clone(&count));
+                thread::spawn(move || serve(stream, behaviour, &all, &count));
+            }
+        });
+        Self { port, got }
+    }
+
+    fn got(&self) -> Vec<Delivery> {
+        self.got.lock().unwrap().clone()
+    }
+
+    /// The names of events that were taken, once there are `count` of them.
+    fn taken(&self, count: usize) -> Vec<Delivery> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let taken: Vec<_> = self.got().into_iter().filter(|it| it.status == Some(200)).collect();
+            let names: std::collections::BTreeSet<_> =
+                taken.iter().map(|it| it.headers["webhook-id"].clone()).collect();
+            if names.len() >= count {
+                return taken;
+            }
+            assert!(Instant::now() < until, "{} of {count} events: {:#?}", names.len(), self.got());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn serve(
+    stream: TcpStream,
+    behaviour: Behaviour,
+    all: &Mutex<Vec<Delivery>>,
+    count: &AtomicUsize,
+) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    let mut headers = BTreeMap::new();
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+    loop {
+        line.clear();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.split_once(':') else { break };
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    }
+    let mut body = vec![0; headers["content-length"].parse().unwrap()];
+    reader.read_exact(&mut body).ok()?;
+    let status = behaviour(count.fetch_add(1, Ordering::Relaxed));
+    let body = String::from_utf8(body).unwrap();
+    all.lock().unwrap().push(Delivery { headers, body, status, at: Instant::now() });
+    let Some(status) = status else {
+        thread::sleep(PATIENCE);
+        return None;
+    };
+    let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    reader.get_mut().write_all(answer.as_bytes()).ok()
+}
+
+/// A switchboard that may call these receivers.
+fn board(receivers: &[&Receiver]) -> Switchboard {
+    let ports: Vec<String> = receivers.iter().map(|it| it.port.to_string()).collect();
+    let allowed = format!(
+        "[calls.webhooks]\nallow_networks = [\"127.0.0.0/8\"]\nallow_http = true\n\
+         allow_ports = [{}]\n",
+        ports.join(", ")
+    );
+    Switchboard::new(&allowed)
+}
+
+impl Switchboard {
+    fn manage(&self, path: &str, body: &Value) -> Answer {
+        let bearer = format!("Bearer {TOKEN}");
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+        self.server.client().post(path, &headers, &body.to_string()).unwrap()
+    }
+
+    /// Makes an endpoint; its name and secret.
+    fn endpoint(&self, receiver: &Receiver) -> (String, String) {
+        let url = format!("http://127.0.0.1:{}/in", receiver.port);
+        let made = self.manage("/v1/webhooks", &json!({ "url": url, "company_key": "company" }));
+        assert_eq!(made.status, 201, "{}", made.body);
+        let made = made.json();
+        (made["id"].as_str().unwrap().to_owned(), made["secret"].as_str().unwrap().to_owned())
+    }
+
+    /// A call from ring to end.
+    fn whole_call(&self, name: &str) {
+        let number = self.visitor("17");
+        self.call_of(name, number);
+    }
+
+    fn call_of(&self, name: &str, number: u64) {
+        let twilio = Provider::twilio(&self.phone);
+        let ring = format!("CallSid={name}&From=%2B14155551234&To=%2B1{number}");
+        assert_eq!(twilio.post("/t/main/answer", &ring).status, 200);
+        let done = format!("CallSid={name}&DialCallStatus=completed&DialCallDuration=5");
+        assert_eq!(twilio.post("/t/main/dial?leg=0&last=1", &done).status, 200);
+    }
+}
+
+/// As the specification of Standard Webhooks says, without the server's code.
+fn is_signed(delivery: &Delivery, secret: &str) -> bool {
+    let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
+    let (id, time) = (&delivery.headers["webhook-id"], &delivery.headers["webhook-timestamp"]);
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+    let code = hmac::sign(&key, format!("{id}.{time}.{}", delivery.body).as_bytes());
+    let wanted = format!("v1,{}", STANDARD.encode(code));
+    delivery.headers["webhook-signature"].split(' ').any(|one| one == wanted)
+}
+
+/// Has the libraries of Python and JavaScript verify `deliveries`, where `cargo xtask telephony` has
+/// installed them.
+fn verified_by_libraries(deliveries: &[Delivery], secret: &str) {
+    let Some(home) = std::env::var_os("RINGWELL_TELEPHONY") else { return };
+    let (home, here) = (Path::new(&home), Path::new(env!("CARGO_MANIFEST_DIR")));
+    let scripts = here.join("../../clients/telephony");
+    let lines: Vec<String> = deliveries
+        .iter()
+        .map(|it| json!({ "secret": secret, "headers": it.headers, "body": it.body }).to_string())
+        .collect();
+    let mut python = Command::new(home.join("python/bin/python"));
+    python.arg(scripts.join("verify.py"));
+    let mut node = Command::new("node");
+    node.arg(scripts.join("verify.mjs")).arg(home.join("node"));
+    for mut command in [python, node] {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(lines.join("\n").as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.trim(), format!("{} verified", lines.len()));
+    }
+}
+
+#[test]
+fn every_event_arrives_signed_at_a_receiver_that_fails() {
+    // Every third request fails: it comes again five seconds later, under the same name.
+    let receiver = Receiver::start(|count| Some(if count % 3 == 2 { 500 } else { 200 }));
+    let board = board(&[&receiver]);
+    let (_, secret) = board.endpoint(&receiver);
+    board.whole_call("CA1");
+    board.whole_call("CA2");
+    let taken = receiver.taken(6);
+    for delivery in receiver.got() {
+        assert!(is_signed(&delivery, &secret), "{delivery:#?}");
+        let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, b"company");
+        let company = STANDARD.encode(hmac::sign(&key, delivery.body.as_bytes()));
+        assert_eq!(delivery.headers["signature"], company);
+    }
+    let mut kinds: Vec<String> = taken
+        .iter()
+        .map(|it| serde_json::from_str::<Value>(&it.body).unwrap()["type"].to_string())
+        .collect();
+    kinds.sort();
+    assert_eq!(kinds.iter().filter(|kind| *kind == "\"call.completed\"").count(), 2);
+    assert_eq!(kinds.iter().filter(|kind| *kind == "\"call.started\"").count(), 2);
+    verified_by_libraries(&taken, &secret);
+    let call = board.call("CA1", |_| true);
+    assert!(call["timeline"].as_array().unwrap().iter().any(|line| line["kind"] == "webhook"));
+}
+
+#[test]
+fn an_endpoint_that_hangs_delays_no_other() {
+    let (hangs, well) = (Receiver::start(|_| None), Receiver::start(|_| Some(200)));
+    let board = board(&[&hangs, &well]);
+    let _ = board.endpoint(&hangs);
+    let (_, secret) = board.endpoint(&well);
+    let number = board.visitor("17");
+    let began = Instant::now();
+    for call in 0..20 {
+        board.call_of(&format!("CA{call}"), number);
+    }
+    let taken = well.taken(60);
+    assert!(taken.iter().all(|it| is_signed(it, &secret)));
+    let last = taken.iter().map(|it| it.at).max().unwrap();
+    assert!(last - began < Duration::from_secs(10), "{:?}", last - began);
+    // No more than ten requests wait for the one that hangs.
+    assert!(hangs.got().len() <= 10, "{}", hangs.got().len());
+}
+
+#[test]
+fn after_kill_9_every_event_arrives() {
+    let receiver = Receiver::start(|count| Some(if count < 10 { 503 } else { 200 }));
+    let board = board(&[&receiver]);
+    let (_, secret) = board.endpoint(&receiver);
+    let number = board.visitor("17");
+    for call in 0..10 {
+        board.call_of(&format!("CA{call}"), number);
+    }
+    let Switchboard { site, server, phone } = board;
+    server.kill();
+    let server = Server::start(site.serve(&[]));
+    let board = Switchboard { phone: phone.at(&server), site, server };
+    let taken = receiver.taken(30);
+    assert!(taken.iter().all(|it| is_signed(it, &secret)));
+    let calls = board.get("/v1/calls").json();
+    assert_eq!(calls["calls"].as_array().unwrap().len(), 10);
+}
+
+#[test]
+fn endpoints_are_made_tested_rotated_replayed_and_removed() {
+    let receiver = Receiver::start(|_| Some(200));
+    let board = board(&[&receiver]);
+    for url in ["http://127.0.0.1:1/", "https://10.0.0.1/", "https://me:secret@example.com/", "x"] {
+        let refused = board.manage("/v1/webhooks", &json!({ "url": url }));
+        assert_eq!(refused.status, 400, "{url}: {}", refused.body);
+    }
+    board.whole_call("CA1");
+    let (id, secret) = board.endpoint(&receiver);
+    let path = |what: &str| format!("/v1/webhooks/{id}/{what}");
+    assert_eq!(board.manage(&path("test"), &json!({})).status, 202);
+    assert!(receiver.taken(1)[0].body.contains("webhook.test"));
+    // What was there before the endpoint was can be had, too.
+    let replayed = board.manage(&path("replays"), &json!({ "only": "all" })).json();
+    assert_eq!(replayed["deliveries"], 3);
+    receiver.taken(4);
+    let new = board.manage(&path("secret"), &json!({})).json();
+    assert_eq!(board.manage(&path("test"), &json!({})).status, 202);
+    let last = receiver.taken(5).pop().unwrap();
+    assert!(is_signed(&last, &secret) && is_signed(&last, new["secret"].as_str().unwrap()));
+    let list = board.get("/v1/webhooks").json();
+    assert_eq!(list["endpoints"][0]["state"], "enabled");
+    assert!(!list.to_string().contains("whsec_"));
+    for (what, body) in [("replays", json!({ "only": "x" })), ("replays", json!({ "x": 1 }))] {
+        assert_eq!(board.manage(&path(what), &body).status, 400, "{body}");
+    }
+    assert_eq!(board.manage("/v1/webhooks/we_none/test", &json!({})).status, 404);
+}
