@@ -14,6 +14,7 @@ mod jmeter;
 mod shell;
 mod soak;
 mod suite;
+mod telephony;
 
 use clap::{Parser, Subcommand};
 
@@ -31,6 +32,9 @@ enum Task {
     Ci,
     /// Run the programs of clients/, in other languages, against a server of this build.
     Clients,
+    /// Verify requests that telephony providers' own libraries sign, and have the libraries of Standard
+    /// Webhooks verify ours.
+    Telephony,
     /// All tests of the workspace, several programs of them at a time.
     Suite,
     /// Measure Ringwell against the ceiling server of the same run.
@@ -54,6 +58,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().task {
         Task::Ci => ci::run(),
         Task::Clients => clients::run(),
+        Task::Telephony => telephony::run_all(),
         Task::Suite => suite::run(),
         Task::Bench(args) => bench::run(&args),
         Task::Chart => chart::run(),

@@ -133,10 +133,15 @@ impl Incoming {
         Form::read(self.query().as_bytes())
     }
 
-    /// Names and values of the body; empty unless it is a form.
+    /// Names and values of the body; empty unless it is a form. The body of a GET counts for nothing:
+    /// signatures of GET do not cover it.
     #[must_use]
     pub fn form(&self) -> Form {
-        if self.is_form() { Form::read(&self.body) } else { Form::default() }
+        if self.method == Method::POST && self.is_form() {
+            Form::read(&self.body)
+        } else {
+            Form::default()
+        }
     }
 
     fn is_form(&self) -> bool {

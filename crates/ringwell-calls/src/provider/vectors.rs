@@ -150,6 +150,14 @@ fn the_vectors_of_plivo_are_accepted() {
 }
 
 #[test]
+fn the_body_of_a_get_which_no_signature_covers_counts_for_nothing() {
+    let account = account(CallProvider::Plivo, "https://h", "my_auth_token");
+    let forged = "CallUUID=abc&From=15550000000&To=18005550100&Event=StartApp";
+    let request = request(Method::GET, "/t/main/answer", forged);
+    assert_eq!(read(&account, Hook::Answer, &request), Err(Unreadable::Form("a form")));
+}
+
+#[test]
 fn plivo_s_reports_and_documents_are_its_own() {
     let account = account(CallProvider::Plivo, "https://h", "my_auth_token");
     let told = |hook, target: &str, body: &str| read(&account, hook, &post(target, body)).unwrap();

@@ -15,11 +15,11 @@ use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 use serde_json::{Value, json};
 
+use super::Switchboard;
 use super::phone::Provider;
 use super::support::client::Answer;
 use super::support::server::Server;
 use super::support::site::TOKEN;
-use super::Switchboard;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -64,7 +64,8 @@ impl Receiver {
     fn taken(&self, count: usize) -> Vec<Delivery> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let taken: Vec<_> = self.got().into_iter().filter(|it| it.status == Some(200)).collect();
+            let taken: Vec<_> =
+                self.got().into_iter().filter(|it| it.status == Some(200)).collect();
             let names: std::collections::BTreeSet<_> =
                 taken.iter().map(|it| it.headers["webhook-id"].clone()).collect();
             if names.len() >= count {
