@@ -6,6 +6,7 @@ mod calls;
 mod endpoints;
 mod hooks;
 mod problem;
+mod sip;
 
 pub use calls::routes as management;
 pub use hooks::routes as providers;

@@ -15,8 +15,8 @@ use ringwell_directory::{
 };
 
 use crate::{
-    backup, check, doctor, haproxy, journal, load, plan, pools, restore, shards, sites, snippet,
-    top, ui,
+    backup, check, doctor, haproxy, journal, load, plan, pools, restore, ring, shards, sites,
+    snippet, top, ui,
 };
 
 const AFTER_HELP: &str = "\
@@ -103,6 +103,9 @@ pub(crate) enum Command {
     /// Show which ring pools overflow, and why
     #[command(after_help = top::HELP)]
     Top(top::Args),
+    /// Ring a number of a running server as its provider would, to try it
+    #[command(after_help = ring::HELP)]
+    Call(ring::Args),
     /// Print a link that opens the dashboard of a running server
     #[command(after_help = ui::HELP)]
     Ui(ui::Args),

@@ -14,7 +14,7 @@ use anyhow::{Context, ensure};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use ringwell_directory::Listen;
@@ -228,7 +228,22 @@ impl Caller {
         url: &Url,
         method: Method,
         path: &str,
+        body: (&'static str, Bytes),
+    ) -> Result<(StatusCode, Bytes), CallError> {
+        self.send_with(url, method, path, body, HeaderMap::new())
+    }
+
+    /// The same with more headers.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub(crate) fn send_with(
+        &self,
+        url: &Url,
+        method: Method,
+        path: &str,
         (kind, body): (&'static str, Bytes),
+        more: HeaderMap,
     ) -> Result<(StatusCode, Bytes), CallError> {
         let lost = |reason: String| CallError::Lost { url: url.clone(), reason };
         let mut request = Request::new(Full::new(body));
@@ -238,6 +253,7 @@ impl Caller {
         headers.insert(HOST, url.host());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.extend(self.authorization.clone().map(|value| (AUTHORIZATION, value)));
+        headers.extend(more);
         self.runtime.block_on(async {
             let connecting = timeout(CONNECT_MAX, connect(&url.0)).await;
             let stream = match connecting {

@@ -24,6 +24,7 @@ mod plan;
 mod pools;
 mod progress;
 mod restore;
+mod ring;
 mod serve;
 mod shards;
 mod sites;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Snippet(args) => snippet::run(&args),
         Command::Shards(args) => shards::run(&args),
         Command::Restore(args) => restore::run(&args),
+        Command::Call(args) => ring::run(&args),
         Command::Ui(args) => ui::run(&args),
         Command::Token => texts::token(),
         Command::Completions { shell } => texts::completions(shell),

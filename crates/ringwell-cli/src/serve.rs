@@ -183,7 +183,7 @@ fn join(path: &Path, name: &str) -> Result<Membership, Vec<Fault>> {
 }
 
 /// Prints faults of a configuration, and what to do if there is none.
-fn show_of_file(faults: &[Fault], config: &Path) -> ExitCode {
+pub(crate) fn show_of_file(faults: &[Fault], config: &Path) -> ExitCode {
     let code = show(faults);
     if !config.exists() {
         eprintln!(

@@ -219,3 +219,31 @@ fn calls_that_were_answered_are_there_after_kill_9() {
         assert_eq!(call["attribution"]["parameters"]["id"], "17");
     }
 }
+
+#[test]
+fn ringwell_call_rings_a_number_as_its_provider_would() {
+    let board = Switchboard::new("");
+    let number = board.visitor("17").to_string();
+    let config = board.site.config();
+    let url = format!("http://{}", board.phone.address());
+    let ring = || {
+        let mut command = support::server::ringwell(&["call", "--to", &number, "--url", &url]);
+        command.args(["--answer-after", "100ms", "--talk", "1s", "--config"]).arg(&config);
+        command.output().unwrap()
+    };
+    let output = ring();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("connected to +18005550199"), "{said}");
+    let call = board.call(said.split(':').next().unwrap(), |call| call["state"] == "ended");
+    assert_eq!((&call["outcome"], &call["talk_seconds"]), (&"answered".into(), &1.into()));
+    assert_eq!(call["attribution"]["parameters"]["id"], "17", "{call:#}");
+
+    // With another secret it is a stranger, as its provider would be.
+    std::fs::write(config.with_file_name("main.secret"), "another-secret-0123456789abcdef")
+        .unwrap();
+    let output = ring();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("403"), "{said}");
+}

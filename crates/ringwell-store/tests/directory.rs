@@ -18,6 +18,7 @@ on_both_databases! {
     a_pool_is_served_also_without_a_number
     what_changed_since_a_version_is_only_that
     a_change_that_is_dropped_never_was
+    numbers_of_every_country_come_back
     a_number_is_in_one_place
     the_database_itself_refuses_overlapping_numbers
     a_number_enters_another_pool_after_every_lockout
@@ -166,6 +167,27 @@ async fn a_change_that_is_dropped_never_was(rig: Rig) {
     third.add_numbers(PoolId(1), &[range("8885550110", 1)]).await.unwrap();
     third.commit().await.unwrap();
     assert_eq!(rotation(&store, 1).await, [range("8885550100", 11)]);
+}
+
+async fn numbers_of_every_country_come_back(rig: Rig) {
+    let store = open(&rig).await;
+    two_pools(&store).await;
+    let mut all = ["+493012345678", "+6581234567", "+2000000", "+999999999999999", "2125550100"];
+    let mut add = change(&store, 1).await;
+    for text in all {
+        add.add_numbers(PoolId(2), &[range(text, 1)]).await.unwrap();
+    }
+    add.commit().await.unwrap();
+    all.sort_by_key(|text| number(text));
+    let found = rotation(&store, 2).await;
+    let found: Vec<_> = found.iter().flat_map(|range| range.iter()).collect();
+    assert_eq!(found, all.map(number));
+    for text in all {
+        let held = store.number(number(text)).await.unwrap().unwrap();
+        assert_eq!((held.range.first(), held.pool), (number(text), Some(PoolId(2))));
+    }
+    // The digits of Singapore are no number of the area code 658.
+    assert!(store.number(number("6581234567")).await.unwrap().is_none());
 }
 
 async fn a_number_is_in_one_place(rig: Rig) {

@@ -12,11 +12,12 @@ use ringwell_directory::TokenHashes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::endpoints;
 use super::problem::Problem;
+use super::{endpoints, sip};
 use crate::attribution::Attributed;
 use crate::call::{Outcome, State as CallState};
 use crate::caller::Caller;
+use crate::digest::from_base64;
 use crate::log::{CallDetail, CallFilter, Cursor, EventRow, moment};
 use crate::number::called;
 use crate::provider::parse_moment;
@@ -32,6 +33,7 @@ pub fn routes(service: Service, hashes: TokenHashes) -> Router {
         .route("/v1/calls/{id}", get(one))
         .route("/v1/events", get(events))
         .merge(endpoints::routes())
+        .merge(sip::routes())
         .layer(middleware::from_fn_with_state(hashes, require_token))
         .with_state(service)
 }
@@ -41,9 +43,9 @@ async fn require_token(
     request: Request,
     next: Next,
 ) -> Response {
-    let value = request.headers().get(header::AUTHORIZATION);
-    let token = value.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-    if token.is_some_and(|token| hashes.accept(token)) {
+    let value = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = value.and_then(token_of);
+    if token.is_some_and(|token| hashes.accept(token.as_bytes())) {
         return next.run(request).await;
     }
     Problem::new(
@@ -51,6 +53,16 @@ async fn require_token(
         "send Authorization: Bearer TOKEN with a token whose SHA-256 is in management.token_sha256",
     )
     .into_response()
+}
+
+/// The token of `Bearer TOKEN`, or the password of Basic: some switches can send nothing else.
+pub(super) fn token_of(value: &str) -> Option<String> {
+    if let Some(token) = value.strip_prefix("Bearer ") {
+        return Some(token.to_owned());
+    }
+    let pair = from_base64(value.strip_prefix("Basic ")?)?;
+    let pair = String::from_utf8(pair).ok()?;
+    pair.split_once(':').map(|(_, password)| password.to_owned())
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -51,6 +51,10 @@ impl Phone {
         Self { address }
     }
 
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     pub(crate) fn client(&self) -> Client {
         Client::connect(&self.address).unwrap()
     }

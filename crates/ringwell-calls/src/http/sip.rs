@@ -1,0 +1,319 @@
+//! `/v1/sip/route` and `/v1/freeswitch/dialplan`: a switch asks where a call goes.
+//!
+//! Kamailio, Asterisk and `FreeSWITCH` ask before they connect a call; the call is logged with its
+//! visitor, as one that a provider has reported. Answers come within `calls.deadline`.
+//! Source: docs/spec/sip.md.
+
+use std::collections::BTreeMap;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::problem::Problem;
+use crate::call::{CallEvent, EventKind};
+use crate::form::Form;
+use crate::markup::Element;
+use crate::provider::Stir;
+use crate::service::{Decision, IncomingCall, Service, now};
+
+/// The largest question.
+const BODY_BYTES_MAX: usize = 16 * 1024;
+/// A switch's own name of a call, of a trunk and of a gateway has at most so many bytes.
+const NAME_BYTES_MAX: usize = 200;
+/// The account of switches that name no trunk.
+const ACCOUNT: &str = "sip";
+
+/// The paths; the token is checked before.
+pub(super) fn routes() -> Router<Service> {
+    Router::new()
+        .route("/v1/sip/route", post(route))
+        .route("/v1/freeswitch/dialplan", post(dialplan))
+}
+
+/// What a switch asks. Unknown members are passed over.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Question {
+    /// The number that was called: digits, or a SIP or `tel:` address.
+    to: String,
+    from: String,
+    call_id: String,
+    trunk: Option<String>,
+    /// Host, and perhaps port, that destinations with a telephone number are reached by.
+    gateway: Option<String>,
+    /// Headers of the INVITE that say more of the caller.
+    headers: BTreeMap<String, String>,
+}
+
+impl Question {
+    /// Reads JSON or a form, by its first byte: not every switch says which it sends.
+    fn read(body: &[u8]) -> Result<Self, Problem> {
+        if body.len() > BODY_BYTES_MAX {
+            return Err(Problem::bad_request("the body has more than 16 KiB"));
+        }
+        if body.trim_ascii_start().first() == Some(&b'{') {
+            return serde_json::from_slice(body)
+                .map_err(|error| Problem::bad_request(format!("body: {error}")));
+        }
+        let form = Form::read(body);
+        let text = |name: &str| form.get(name).to_owned();
+        Ok(Self {
+            to: text("to"),
+            from: text("from"),
+            call_id: text("call_id"),
+            trunk: form.find("trunk").map(str::to_owned),
+            gateway: form.find("gateway").map(str::to_owned),
+            headers: BTreeMap::new(),
+        })
+    }
+
+    /// The fields that `FreeSWITCH` sends of a channel.
+    fn of_freeswitch(body: &[u8]) -> Self {
+        let form = Form::read(body.get(..BODY_BYTES_MAX).unwrap_or(body));
+        let text = |name: &str| form.get(name).to_owned();
+        Self {
+            to: text("Caller-Destination-Number"),
+            from: text("Caller-Caller-ID-Number"),
+            call_id: text("Unique-ID"),
+            ..Self::default()
+        }
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut all = self.headers.iter();
+        all.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    /// Who calls. A trunk that vouches for the number knows it better than the caller's own `From`.
+    fn caller(&self) -> Option<String> {
+        if self.header("privacy").is_some_and(|value| value.split(';').any(|it| it.trim() == "id"))
+        {
+            return None;
+        }
+        let vouched = self.header("p-asserted-identity").map(address);
+        let from = vouched.unwrap_or_else(|| address(&self.from));
+        (!from.is_empty()).then(|| from.to_owned())
+    }
+
+    /// What the network says of the caller's number.
+    fn stir(&self) -> Option<Stir> {
+        let asserted = self.header("p-asserted-identity");
+        let verstat = [asserted, Some(self.from.as_str())].into_iter().flatten().find_map(|text| {
+            let value = text.split_once("verstat=")?.1;
+            value.split([';', '>', '@', '"']).next().map(str::to_owned)
+        });
+        let attestation = self.header("p-attestation-indicator").map(|it| it.trim().to_owned());
+        let is_there = verstat.is_some() || attestation.is_some();
+        is_there.then_some(Stir { verstat, attestation })
+    }
+
+    fn call(&self) -> Result<IncomingCall, Problem> {
+        if !is_name(&self.call_id) {
+            return Err(Problem::bad_request("call_id: 1 to 200 visible ASCII characters"));
+        }
+        if self.trunk.as_deref().is_some_and(|trunk| !is_name(trunk)) {
+            return Err(Problem::bad_request("trunk: 1 to 200 visible ASCII characters"));
+        }
+        let received = now();
+        let started = CallEvent {
+            key: "started".to_owned(),
+            kind: EventKind::Started,
+            at: received,
+            talk_seconds: None,
+        };
+        Ok(IncomingCall {
+            account: self.trunk.clone().unwrap_or_else(|| ACCOUNT.to_owned()),
+            provider: ACCOUNT.to_owned(),
+            provider_call: self.call_id.clone(),
+            to: Some(address(&self.to).to_owned()),
+            from: self.caller(),
+            stir: self.stir(),
+            events: vec![started],
+            received,
+        })
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// The address in `"Name" <sip:1@host>;tag=2`.
+fn address(text: &str) -> &str {
+    let inner = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
+    inner.map_or(text, |(address, _)| address).trim()
+}
+
+/// Where a call goes, as switches write it.
+struct Answer {
+    decision: Decision,
+    gateway: Option<String>,
+}
+
+impl Answer {
+    /// The address of each destination, in the order in which they are tried.
+    fn contacts(&self) -> Vec<String> {
+        let of = |to: &String| match &self.gateway {
+            _ if !to.starts_with('+') => to.clone(),
+            Some(gateway) => format!("sip:{to}@{gateway}"),
+            None => format!("tel:{to}"),
+        };
+        self.decision.plan.iter().flat_map(|plan| &plan.to).map(of).collect()
+    }
+
+    /// What the callee sees: the rule's number, else the caller's.
+    fn caller_id(&self) -> Option<&str> {
+        let configured = self.decision.plan.as_ref().and_then(|plan| plan.caller_id.as_deref());
+        configured.or_else(|| self.decision.caller.number())
+    }
+
+    fn timeout_s(&self) -> Option<u64> {
+        self.decision.plan.as_ref().map(|plan| plan.timeout_s)
+    }
+
+    fn destination(&self) -> Option<&str> {
+        self.decision.plan.as_ref()?.to.first().map(String::as_str)
+    }
+
+    fn json(&self) -> Value {
+        let contacts = self.contacts();
+        let mut answer = json!({ "call": self.decision.call });
+        let Some(members) = answer.as_object_mut() else { return answer };
+        // Members without a value are left out: switches take `null` for a text.
+        let mut put = |name: &str, value: Value| {
+            if !value.is_null() {
+                members.insert(name.to_owned(), value);
+            }
+        };
+        put("contact", json!(contacts.first()));
+        put("destination", json!(self.destination()));
+        put("caller_id", json!(self.caller_id()));
+        put("timeout", json!(self.timeout_s()));
+        put("headers", json!({ "X-Ringwell-Call": self.decision.call }));
+        put("attribution", json!(self.decision.attribution));
+        put("contacts", json!(contacts));
+        answer
+    }
+
+    /// Names and values of what fits into a line each.
+    fn pairs(&self) -> Vec<(&'static str, String)> {
+        let contact = self.contacts().into_iter().next();
+        let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
+        let pairs = [
+            ("call", self.decision.call.clone()),
+            ("contact", contact.unwrap_or_default()),
+            ("destination", text(self.destination())),
+            ("caller_id", text(self.caller_id())),
+            ("timeout", self.timeout_s().map(|it| it.to_string()).unwrap_or_default()),
+        ];
+        pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Wanted {
+    format: Option<String>,
+    gateway: Option<String>,
+}
+
+async fn decide(service: &Service, question: &Question) -> Result<Decision, Problem> {
+    let (call, of) = (question.call()?, service.clone());
+    Ok(service.run(async move { of.incoming(call).await }).await?)
+}
+
+async fn route(
+    State(service): State<Service>,
+    Query(wanted): Query<Wanted>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let question = Question::read(&body)?;
+    let gateway = question.gateway.clone().or(wanted.gateway);
+    if gateway.as_deref().is_some_and(|gateway| !is_name(gateway)) {
+        return Err(Problem::bad_request("gateway: a host, and perhaps a port"));
+    }
+    let answer = Answer { decision: decide(&service, &question).await?, gateway };
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let is_text = accepts.is_some_and(|value| value.starts_with("text/plain"));
+    Ok(match wanted.format.as_deref() {
+        Some("contact") => plain(answer.contacts().into_iter().next().unwrap_or_default()),
+        Some("hash") => plain(joined(&answer.pairs(), "&", |value| {
+            percent_encoding::utf8_percent_encode(value, percent_encoding::NON_ALPHANUMERIC)
+                .to_string()
+        })),
+        None if is_text => plain(joined(&answer.pairs(), "\n", str::to_owned)),
+        None | Some("json") => axum::Json(answer.json()).into_response(),
+        Some(_) => return Err(Problem::bad_request("format: json, hash or contact")),
+    })
+}
+
+fn plain(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+}
+
+fn joined(pairs: &[(&str, String)], by: &str, write: impl Fn(&str) -> String) -> String {
+    let lines: Vec<_> =
+        pairs.iter().map(|(name, value)| format!("{name}={}", write(value))).collect();
+    lines.join(by)
+}
+
+/// What `mod_xml_curl` asks of a dialplan.
+async fn dialplan(
+    State(service): State<Service>,
+    Query(wanted): Query<Wanted>,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let question = Question::of_freeswitch(&body);
+    let decision = decide(&service, &question).await?;
+    let gateway = wanted.gateway.filter(|gateway| is_name(gateway));
+    let context = Form::read(&body).get("Caller-Context").to_owned();
+    let document = freeswitch(&Answer { decision, gateway }, &context);
+    Ok(([(header::CONTENT_TYPE, "text/xml")], document).into_response())
+}
+
+fn freeswitch(answer: &Answer, context: &str) -> String {
+    let document = Element::new("document").with("type", "freeswitch/xml");
+    let targets: Vec<_> = answer
+        .decision
+        .plan
+        .iter()
+        .flat_map(|plan| &plan.to)
+        .map(|to| match (to.strip_prefix('+'), &answer.gateway) {
+            (Some(digits), Some(gateway)) => format!("sofia/gateway/{gateway}/{digits}"),
+            (Some(digits), None) => format!("sofia/gateway/carrier/{digits}"),
+            (None, _) => format!("sofia/external/{}", to.trim_start_matches("sip:")),
+        })
+        .collect();
+    if targets.is_empty() {
+        let result = Element::new("result").with("status", "not found");
+        let section = Element::new("section").with("name", "result").child(&result);
+        return document.child(&section).document();
+    }
+    let action = |application: &str, data: String| {
+        Element::new("action").with("application", application).with("data", data)
+    };
+    let mut condition = Element::new("condition");
+    condition = condition
+        .child(&action("set", format!("ringwell_call={}", answer.decision.call)))
+        .child(&action("set", format!("call_timeout={}", answer.timeout_s().unwrap_or(30))))
+        // The next destination is tried if one does not answer, and none after an answer.
+        .child(&action("set", "hangup_after_bridge=true".to_owned()))
+        .child(&action("set", "continue_on_fail=true".to_owned()));
+    for target in targets {
+        condition = condition.child(&action("bridge", target));
+    }
+    let extension = Element::new("extension").with("name", "ringwell").child(&condition);
+    let context = if context.is_empty() { "public" } else { context };
+    let context = Element::new("context").with("name", context).child(&extension);
+    let section = Element::new("section").with("name", "dialplan").child(&context);
+    document.child(&section).document()
+}
+
+#[cfg(test)]
+mod tests;

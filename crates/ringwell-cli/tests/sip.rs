@@ -1,0 +1,220 @@
+//! Calls by SIP: the real Kamailio with `deploy/kamailio.cfg`, the real SIPp as callers.
+//!
+//! Debian: `apt-get install kamailio kamailio-utils-modules kamailio-json-modules sip-tester`.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::batch::{self, Ask, BULK};
+use support::server::Server;
+use support::site::{Pool, Site, TOKEN};
+
+/// Pools, each with a destination of its own, and visitors of each.
+const POOLS: u64 = 20;
+const VISITORS: u64 = 10;
+/// Calls a second.
+const RATE: &str = "100";
+const GATEWAY: &str = "127.0.0.1:5099";
+const DEFAULT: &str = "sip:+18005550100@127.0.0.1:5099";
+const CONFIGURATION: &str = include_str!("../../../deploy/kamailio.cfg");
+const SCENARIO: &str = include_str!("sip/caller.xml");
+
+/// Kamailio on a port of its own; killed when dropped.
+struct Kamailio {
+    child: Child,
+    port: u16,
+}
+
+impl Kamailio {
+    fn start(folder: &Path, server: &str) -> Self {
+        let port = free_port();
+        let changes = [
+            ("listen=udp:127.0.0.1:5060", format!("listen=udp:127.0.0.1:{port}")),
+            ("http://127.0.0.1:8080/v1/sip/route", format!("http://{server}/v1/sip/route")),
+            ("change-me-token", TOKEN.to_owned()),
+            ("!RINGWELL_GATEWAY!127.0.0.1:5080!", format!("!RINGWELL_GATEWAY!{GATEWAY}!")),
+            ("sip:+18005550100@127.0.0.1:5080", DEFAULT.to_owned()),
+        ];
+        let mut text = CONFIGURATION.to_owned();
+        for (from, to) in changes {
+            assert!(text.contains(from), "deploy/kamailio.cfg has no {from}");
+            text = text.replace(from, &to);
+        }
+        let file = folder.join("kamailio.cfg");
+        fs::write(&file, text).unwrap();
+        let log = fs::File::create(folder.join("kamailio.log")).unwrap();
+        // Debian puts it where users do not look.
+        let program = ["/usr/sbin/kamailio", "/usr/local/sbin/kamailio"];
+        let program = program.iter().find(|path| Path::new(path).exists());
+        let program = program.expect("kamailio is not installed: see the first lines of this file");
+        let child = Command::new(program)
+            .args(["-DD", "-E", "-m", "16", "-M", "4"])
+            .arg("-f")
+            .arg(&file)
+            .arg("-P")
+            .arg(folder.join("kamailio.pid"))
+            .arg("-Y")
+            .arg(folder)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let kamailio = Self { child, port };
+        kamailio.wait(folder);
+        kamailio
+    }
+
+    /// Until it answers OPTIONS.
+    fn wait(&self, folder: &Path) {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let own = socket.local_addr().unwrap();
+        let to = format!("127.0.0.1:{}", self.port);
+        let question = format!(
+            "OPTIONS sip:{to} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK1\r\n\
+             From: <sip:a@{own}>;tag=1\r\nTo: <sip:{to}>\r\nCall-ID: 1@{own}\r\nCSeq: 1 OPTIONS\r\n\
+             Max-Forwards: 9\r\nContent-Length: 0\r\n\r\n"
+        );
+        let until = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < until {
+            socket.send_to(question.as_bytes(), &to).unwrap();
+            if socket.recv(&mut [0; 2048]).is_ok() {
+                return;
+            }
+        }
+        panic!("kamailio: {}", fs::read_to_string(folder.join("kamailio.log")).unwrap());
+    }
+}
+
+impl Drop for Kamailio {
+    fn drop(&mut self) {
+        support::server::signal(self.child.id(), "TERM");
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Where one call was sent to.
+#[derive(Debug)]
+struct Redirect {
+    to: String,
+    sip_call: String,
+    contact: String,
+    /// Ringwell's name of the call; empty if it was not asked.
+    call: String,
+}
+
+/// Has SIPp call each of `numbers` once; returns where it was sent. SIPp fails if a call gets no
+/// answer, or another than 302.
+fn call(folder: &Path, port: u16, numbers: &[String]) -> Vec<Redirect> {
+    let (scenario, list) = (folder.join("caller.xml"), folder.join("numbers.csv"));
+    fs::write(&scenario, SCENARIO).unwrap();
+    let mut text = "SEQUENTIAL\n".to_owned();
+    for (at, number) in numbers.iter().enumerate() {
+        writeln!(text, "{number};+1415555{at:04};").unwrap();
+    }
+    fs::write(&list, text).unwrap();
+    let log = folder.join("redirects.log");
+    let _ = fs::remove_file(&log);
+    let output = Command::new("sipp")
+        .arg(format!("127.0.0.1:{port}"))
+        .arg("-sf")
+        .arg(&scenario)
+        .arg("-inf")
+        .arg(&list)
+        .args(["-i", "127.0.0.1", "-p", &free_port().to_string(), "-r", RATE, "-nostdin"])
+        .args(["-m", &numbers.len().to_string(), "-timeout", "60s", "-timeout_error"])
+        .args(["-trace_logs", "-log_file"])
+        .arg(&log)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .expect("sipp is not installed: see the first lines of this file");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{:?}: {said}", output.status);
+    let lines = fs::read_to_string(&log).unwrap();
+    let redirects = lines.lines().filter(|line| !line.is_empty()).map(|line| {
+        let fields: Vec<_> = line.split(';').map(|field| field.trim().to_owned()).collect();
+        let [to, sip_call, contact, call, _] = <[String; 5]>::try_from(fields).unwrap();
+        Redirect { to, sip_call, contact, call }
+    });
+    redirects.collect()
+}
+
+fn destination(pool: u64) -> String {
+    format!("+1800555{:04}", 1000 + pool)
+}
+
+/// Shows a number to each visitor of each pool: the number as it is called, and whose it is.
+fn visitors(server: &Server, site: &Site) -> BTreeMap<String, (u64, String)> {
+    let mut shown = BTreeMap::new();
+    for pool in &site.pools {
+        let ask = |at| Ask { pool: pool.id, id: format!("{}-{at}", pool.id) };
+        let asks: Vec<_> = (0..VISITORS).map(ask).collect();
+        let body = batch::body(&asks, &site.pools);
+        for row in batch::rows(&server.client().post(BULK, &[], &body).unwrap()) {
+            assert!(!row.overflow);
+            shown.insert(format!("+1{}", row.number), (pool.id, row.id));
+        }
+    }
+    shown
+}
+
+fn logged(server: &Server, call: &str) -> Value {
+    let bearer = format!("Bearer {TOKEN}");
+    let mut client = server.client();
+    let answer = client.get(&format!("/v1/calls/{call}"), &[("authorization", &bearer)]).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    answer.json()
+}
+
+#[test]
+fn kamailio_sends_each_call_to_its_destination_and_the_log_has_its_visitor() {
+    let pools: Vec<_> =
+        (1..=POOLS).map(|id| Pool::new(id, VISITORS, Duration::from_mins(10))).collect();
+    let mut settings = "[calls]\nlisten = \"127.0.0.1:0\"\n".to_owned();
+    for pool in &pools {
+        let (id, to) = (pool.id, destination(pool.id));
+        writeln!(settings, "[[calls.destination]]\nring_pools = [{id}]\nto = [\"{to}\"]").unwrap();
+    }
+    let site = Site::new(pools, &settings);
+    let server = Server::start(site.serve(&[]));
+    let folder = tempfile::TempDir::new().unwrap();
+    let kamailio = Kamailio::start(folder.path(), server.address());
+    let shown = visitors(&server, &site);
+    let numbers: Vec<_> = shown.keys().cloned().collect();
+
+    let redirects = call(folder.path(), kamailio.port, &numbers);
+    assert_eq!(redirects.len(), numbers.len());
+    for redirect in &redirects {
+        let (pool, visitor) = &shown[&redirect.to];
+        let to = destination(*pool);
+        assert_eq!(redirect.contact, format!("sip:{to}@{GATEWAY}"), "{redirect:?}");
+        let call = logged(&server, &redirect.call);
+        assert_eq!(call["provider_call_id"], *redirect.sip_call, "{call:#}");
+        assert_eq!((&call["to"], &call["destination"]), (&redirect.to.clone().into(), &to.into()));
+        assert_eq!(call["pool"]["id"], *pool, "{call:#}");
+        assert_eq!(call["attribution"]["parameters"]["id"], **visitor, "{call:#}");
+    }
+
+    // Without the server, callers are connected all the same.
+    server.kill();
+    let redirects = call(folder.path(), kamailio.port, &numbers[..20]);
+    assert_eq!(redirects.len(), 20);
+    for redirect in redirects {
+        assert_eq!((redirect.contact.as_str(), redirect.call.as_str()), (DEFAULT, ""));
+    }
+}
