@@ -75,3 +75,49 @@ fn a_data_directory_whose_journal_was_removed_holds_all_pools() {
     let server = Server::start(site.serve(&[]));
     assert!(is_overflow(&server, &site));
 }
+
+/// The lockouts of both visitors before the copy are over, so that only the lost interval is open.
+#[test]
+fn a_call_of_the_time_that_a_copy_lacks_is_not_attributed_to_an_earlier_visitor() {
+    let short = Duration::from_millis(300);
+    let site = Site::new(vec![Pool::new(1, 1, short), Pool::new(2, 1, short)], "shards = 2");
+    let server = Server::start(site.serve(&[]));
+    let before = batch::one(&mut server.client(), &site.pools[0], "before");
+    let began = now_ms();
+    std::thread::sleep(2 * short);
+    server.stop();
+    let folder = tempfile::TempDir::new().unwrap();
+    copy(site.data(), &folder.path().join("copy"));
+    let server = Server::start(site.serve(&[]));
+    let lost = [0, 1].map(|pool| batch::one(&mut server.client(), &site.pools[pool], "lost"));
+    let at = now_ms();
+    assert_eq!(lost[0].number, before.number);
+    server.kill();
+    std::fs::remove_dir_all(site.data()).unwrap();
+    copy(&folder.path().join("copy"), site.data());
+    for arguments in [&["--restored"][..], &[]] {
+        let server = Server::start(site.serve(arguments));
+        let outcome = |number, at| {
+            let answer = batch::attribution(&mut server.client(), number, at).unwrap();
+            answer["outcome"].as_str().unwrap().to_owned()
+        };
+        for number in lost.each_ref().map(|row| row.number) {
+            assert_eq!(outcome(number, at), "not_kept", "{arguments:?}");
+            assert_eq!(outcome(number, now_ms()), "not_kept", "{arguments:?}");
+        }
+        assert_eq!(outcome(before.number, began), "allocated", "{arguments:?}");
+        server.stop();
+    }
+    // What is answered from here on is known again.
+    let server = Server::start(site.serve(&[]));
+    std::thread::sleep(2 * short);
+    let after = batch::one(&mut server.client(), &site.pools[0], "after");
+    assert!(!after.overflow);
+    let answer = batch::attribution(&mut server.client(), after.number, now_ms()).unwrap();
+    assert_eq!(answer["outcome"], "allocated", "{answer}");
+}
+
+fn now_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_millis()).unwrap()
+}

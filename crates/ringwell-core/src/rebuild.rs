@@ -207,6 +207,9 @@ impl Rebuild {
     /// this node's clock, counts, and the later end of a lockout, whoever knows it. The record stays
     /// in the other journal, so the number keeps the position of what was recorded here, if anything
     /// was.
+    ///
+    /// # Panics
+    /// Never: an invariant of the shard is asserted.
     pub fn adopt(&mut self, from: &Retired) {
         let Some(index) = self.find(u32::MAX, from.slot.number) else { return };
         let known = self.slots[index as usize];

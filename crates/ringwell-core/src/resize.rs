@@ -108,6 +108,9 @@ impl Shard {
 
     /// The pool is not this shard's any more. What is known of its numbers stays, and until when it
     /// is held; those are added to `moved`.
+    ///
+    /// # Panics
+    /// Never: an invariant of the shard is asserted.
     pub fn remove_pool(&mut self, pool: u32, moved: Option<&mut Vec<PromoNumber>>) {
         let old = self.ranges(pool);
         self.retire(pool, &old, moved);
@@ -124,6 +127,9 @@ impl Shard {
     /// Takes over what another shard knows of a number: the later allocation counts, by this node's
     /// clock, and the later end of its lockout. Who tells of the same allocation without its visitor
     /// leaves the visitor that is known here. Returns what is known then, if that changed it.
+    ///
+    /// # Panics
+    /// Never: an invariant of the shard is asserted.
     pub fn adopt(&mut self, now: Millis, from: &Retired) -> Option<Retired> {
         let number = from.slot.number;
         let slot = self.newest(number).unwrap_or(Slot::new(number));

@@ -432,6 +432,9 @@ impl Shard {
     /// The record of the number's newest allocation was copied to `position`: it points there
     /// from now on. Among numbers that came free in the same millisecond it moves to the end.
     /// `hint` is where the number was when the record was written.
+    ///
+    /// # Panics
+    /// Never: an invariant of the shard is asserted.
     pub fn carried(&mut self, hint: u32, number: PromoNumber, position: Position) {
         let Some(slot) = self.find_hinted(hint, number) else {
             if let Some(retired) = self.retired.get_mut(&number) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringwell_core::{Position, PromoNumber};
 use ringwell_engine::{Missing, Moment, Past, Step};
-use ringwell_journal::{Group, position_parts};
+use ringwell_journal::{Clocks, Group, position_parts};
 
 use crate::platform::Platform;
 use crate::shard::Shard;
@@ -25,9 +25,23 @@ pub async fn attribution<P: Platform>(
     number: PromoNumber,
     at: Moment,
 ) -> Result<Past, String> {
-    let until = shard.platform.moment() + TIME_MAX;
     let clocks = shard.clocks();
     shard.engine.borrow_mut().set_clocks(clocks);
+    let past = walk(&shard, &reader, number, at, clocks).await?;
+    // Of other numbers nothing was answered here.
+    let is_here = shard.engine.borrow().shard().newest(number).is_some();
+    Ok(if is_here { shard.node.gaps().judge(past, at) } else { past })
+}
+
+/// Follows the records of `number`, as [`attribution`] without regard to gaps.
+async fn walk<P: Platform>(
+    shard: &Shard<P>,
+    reader: &JournalReader<P::Files>,
+    number: PromoNumber,
+    at: Moment,
+    clocks: Clocks,
+) -> Result<Past, String> {
+    let until = shard.platform.moment() + TIME_MAX;
     let (mut walk, mut step) = shard.engine.borrow().attribution(number, at);
     loop {
         let position = match step {
@@ -45,7 +59,7 @@ pub async fn attribution<P: Platform>(
                 return Ok(walk.end(Missing::TooLong));
             }
             // Older history than is kept ends the walk.
-            let group = match read(&shard, &reader, position).await? {
+            let group = match read(shard, reader, position).await? {
                 Ok(group) => group,
                 Err(missing) => return Ok(walk.end(missing)),
             };

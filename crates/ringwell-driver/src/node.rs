@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use ringwell_core::Millis;
 use ringwell_directory::{BucketHolds, Config, Directory, Owners};
 use ringwell_journal::Durability;
 use ringwell_wire::Limits;
@@ -12,6 +13,7 @@ use tokio::sync::Notify;
 use crate::membership::Membership;
 use crate::platform::Moment;
 use crate::rows;
+use crate::store::Gaps;
 use crate::store::SeenJournals;
 
 /// Where the node is in its life.
@@ -82,6 +84,10 @@ pub struct Begun {
     pub is_first: bool,
     /// The number of the next group of each shard's journal.
     pub journals: Vec<(u16, u64)>,
+    /// By the wall clock, the newest time that the journals record; zero if they record none.
+    pub recorded_until: Millis,
+    /// When answered allocations may be missing.
+    pub gaps: Gaps,
 }
 
 /// Faults that tests ask for.
@@ -105,6 +111,8 @@ pub struct Node {
     owners: RwLock<Option<Owners>>,
     /// Buckets that came without the lockouts of the owner before. Grows only while `changes` is held.
     bucket_holds: RwLock<BucketHolds>,
+    /// When answered allocations may be missing.
+    gaps: RwLock<Gaps>,
     /// What the start found.
     pub begun: Begun,
     /// What is known of other nodes' journals, once it has been read.
@@ -151,6 +159,7 @@ impl Node {
             directory_seen_ms: AtomicU64::new(0),
             owners: RwLock::new(owners),
             bucket_holds: RwLock::new(begun.holds.clone()),
+            gaps: RwLock::new(begun.gaps.clone()),
             begun,
             seen: tokio::sync::Mutex::default(),
             changes: tokio::sync::Mutex::default(),
@@ -201,6 +210,17 @@ impl Node {
     /// Replaces what [`Self::bucket_holds`] returns.
     pub fn set_bucket_holds(&self, holds: BucketHolds) {
         *self.bucket_holds.write().unwrap_or_else(PoisonError::into_inner) = holds;
+    }
+
+    /// When answered allocations may be missing from this node's journals.
+    #[must_use]
+    pub fn gaps(&self) -> Gaps {
+        self.gaps.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces what [`Self::gaps`] returns.
+    pub fn set_gaps(&self, gaps: Gaps) {
+        *self.gaps.write().unwrap_or_else(PoisonError::into_inner) = gaps;
     }
 
     /// Has requests fail on purpose.

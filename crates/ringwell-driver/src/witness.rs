@@ -221,6 +221,7 @@ async fn settle_now<P: Platform>(
     // Other nodes may hand buckets over by now, and what was on its way goes on.
     let _one = node.changes.lock().await;
     if !doubtful.is_empty() {
+        note_gap(platform, node).await?;
         hold(node, peers, doubtful).await.map_err(|error| error.to_string())?;
     }
     let Some(owners) = node.owners() else { return Ok(()) };
@@ -249,6 +250,17 @@ async fn hold(node: &Node, peers: &Peers, doubtful: &BTreeSet<u16>) -> Result<()
         ask(peers, *shard, Step::HoldBuckets(holds.clone())).await?;
     }
     Ok(())
+}
+
+/// What was answered after this start's journals ended is not known here.
+async fn note_gap<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
+    let wall = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
+    let mut gaps = node.gaps();
+    gaps.add(node.begun.recorded_until, wall);
+    node.set_gaps(gaps.clone());
+    let (files, data) = (platform.files(), node.config.data.clone());
+    let written = platform.offload(move || gaps.write(&files, &data)).await;
+    written.ok_or("the server is stopping")?.map_err(|error| error.to_string())
 }
 
 /// How far this node's journals have got.

@@ -48,6 +48,9 @@ impl Engine {
 
     /// Takes over what another shard knew of a number, and records it. `false`: the group that
     /// gathers has no room; call again when it is sealed.
+    ///
+    /// # Panics
+    /// Never: the journal and the rules agree on where a record lies.
     #[must_use]
     pub fn adopt(&mut self, now: Millis, from: &Retired) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {

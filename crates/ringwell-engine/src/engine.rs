@@ -465,6 +465,9 @@ impl Engine {
 
     /// The oldest group that is to be stored: one that a long batch has filled, else the one that
     /// gathers, which is closed, and the next one gathers in `spare`. `None` if there are no records.
+    ///
+    /// # Panics
+    /// Never: the sealed group does not gather any more.
     pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
         let group = self.sealed.pop_front().or_else(|| self.writer.seal(spare));
         let is_older = |group: &Group| group.header.n < self.group();

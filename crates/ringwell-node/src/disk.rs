@@ -2,7 +2,7 @@
 
 use ringwell_driver::store;
 pub use ringwell_driver::store::{
-    FileError, Identity, Leaving, OpenError, ReadError, SeenJournals, SegmentRef, ServedMap,
+    FileError, Gaps, Identity, Leaving, OpenError, ReadError, SeenJournals, SegmentRef, ServedMap,
     Settings, SnapshotRef, Stats, WriteMode, is_restored, list_snapshots, mark_restored,
     read_snapshot, unmark_restored, write_whole,
 };

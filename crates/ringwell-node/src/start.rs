@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use crate::ServeError;
 use crate::clock::{Clock, WALL_APART_WARNED};
 use crate::disk::{
-    self, Flushed, Identity, InlineJournal, Journal, OsFiles, ServedMap, ShardStore,
+    self, Flushed, Gaps, Identity, InlineJournal, Journal, OsFiles, ServedMap, ShardStore,
 };
 use crate::run::disk_settings;
 use ringwell_driver::membership::Membership;
@@ -121,6 +121,8 @@ pub(crate) fn start(
     for read in &mut reads {
         read.is_in_doubt |= is_copy;
     }
+    let recorded_until = recorded_until(&reads);
+    let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
     let clock = agree(&mut reads, directory)?;
     let is_new = |read: &&Read| read.recovered.tip.last_at == Millis::ZERO;
     let new_shards: Vec<u16> = reads.iter().filter(is_new).map(|read| read.shard).collect();
@@ -131,6 +133,12 @@ pub(crate) fn start(
     if settings.durability != Durability::Memory {
         begun.is_first = on_disk.is_empty();
         begun.identity = Identity::read_or_draw(&OsFiles, &settings.data)?.id;
+        begun.recorded_until = recorded_until;
+        begun.gaps = Gaps::read(&OsFiles, &settings.data)?;
+        if is_in_doubt {
+            begun.gaps.add(recorded_until, clock.clocks().wall(clock.now()));
+            begun.gaps.write(&OsFiles, &settings.data)?;
+        }
     }
     if let Some(membership) = membership.filter(|_| settings.durability != Durability::Memory) {
         let served = ServedMap::read(&OsFiles, &settings.data)?;
@@ -161,6 +169,15 @@ fn known_holds(
         served.write(&OsFiles, data)?;
     }
     Ok(served.holds)
+}
+
+/// By the wall clock, a time up to which the journals of all shards record what was answered; zero if
+/// none records anything.
+fn recorded_until(reads: &[Read]) -> Millis {
+    let recorded = reads.iter().map(|read| read.restore.recorded(&read.recovered.tip));
+    let recorded = recorded.filter(|recorded| recorded.last_at > Millis::ZERO);
+    let wall = |it: Recorded| it.clocks.map_or(it.last_at, |clocks| clocks.wall(it.last_at));
+    recorded.map(wall).min().unwrap_or_default()
 }
 
 /// Brings shards that were read for themselves together: lockouts, and what time it is.

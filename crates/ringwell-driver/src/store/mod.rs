@@ -10,6 +10,7 @@
 //! DATA/cluster-map.json                     buckets served here, of a node of a cluster
 //! DATA/identity.json                        the name of this data directory, drawn once
 //! DATA/peers.json                           what was seen of other nodes' journals
+//! DATA/gaps.json                             when answered allocations may be missing
 //! DATA/RESTORED                             this is a copy: the next start holds all pools
 //! DATA/journal/<shard>/<segment:016>.rpj    segments; fixed size, used again under a new name
 //! DATA/journal/<shard>/<k:016>.spare        zero-filled or dropped segments that wait for use
@@ -23,6 +24,7 @@
 mod aligned;
 mod files;
 mod frames;
+mod gaps;
 mod identity;
 mod index;
 mod inline;
@@ -38,6 +40,7 @@ mod stats;
 
 pub use files::{Access, FileError, Files, read_whole, write_whole};
 pub use frames::Frames;
+pub use gaps::Gaps;
 pub use identity::{Identity, is_restored, mark_restored, unmark_restored};
 pub use index::{JournalReader, ReadError, SegmentRef};
 pub use inline::{InlineJournal, Unstored};

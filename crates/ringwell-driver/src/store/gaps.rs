@@ -1,0 +1,76 @@
+//! Stretches of time in which this data directory may lack answered allocations: `gaps.json`.
+//!
+//! After a copy is restored, or a damaged end is cut off, the journal does not show what was answered
+//! between its newest record and the start. No number goes out twice, because all pools are held; but
+//! a look-up must not name an earlier visitor for a call that belongs to a lost one.
+//! Source: docs/spec/journal.md, "History".
+
+use std::path::Path;
+
+use ringwell_core::Millis;
+use ringwell_engine::{Missing, Moment, Past};
+use serde::{Deserialize, Serialize};
+
+use super::files::{FileError, Files, read_json, write_json};
+
+const FILE: &str = "gaps.json";
+
+/// Gaps that are kept. When there are more, the two oldest become one.
+const GAPS_MAX: usize = 100;
+
+/// A gap, in milliseconds of the wall clock since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Gap {
+    from: u64,
+    to: u64,
+}
+
+/// The gaps of a data directory, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Gaps(Vec<Gap>);
+
+impl Gaps {
+    /// What `data` has; none if there is no such file.
+    ///
+    /// # Errors
+    /// [`FileError`] if there is a file that cannot be read or understood.
+    pub fn read(files: &impl Files, data: &Path) -> Result<Self, FileError> {
+        Ok(read_json(files, &data.join(FILE))?.unwrap_or_default())
+    }
+
+    /// Writes them, durably.
+    ///
+    /// # Errors
+    /// [`FileError`]; the file before stays then.
+    pub fn write(&self, files: &impl Files, data: &Path) -> Result<(), FileError> {
+        write_json(files, data, FILE, self)
+    }
+
+    /// Adds a gap that ends now.
+    pub fn add(&mut self, from: Millis, to: Millis) {
+        self.0.push(Gap { from: from.0, to: to.0.max(from.0) });
+        if self.0.len() > GAPS_MAX {
+            let oldest = self.0.remove(0);
+            let next = &mut self.0[0];
+            *next = Gap { from: oldest.from.min(next.from), to: oldest.to.max(next.to) };
+        }
+        assert!(self.0.len() <= GAPS_MAX, "more gaps than are kept");
+    }
+
+    /// What a look-up may say of a number: `past` notes that history is missing if somebody may have
+    /// been given the number in a gap before `at`, after the lockout of the visitor it names.
+    #[must_use]
+    pub fn judge(&self, past: Past, at: Moment) -> Past {
+        let Moment::Wall(Millis(at)) = at else { return past };
+        let free_from = past.held.as_ref().map_or(0, |held| held.locked_until.0);
+        let since = past.held.as_ref().map_or(0, |held| held.allocated_wall.0);
+        let is_lost = |gap: &Gap| since < gap.to && free_from < at.min(gap.to) && gap.from < at;
+        let is_missing = past.missing.is_none() && self.0.iter().any(is_lost);
+        Past { missing: if is_missing { Some(Missing::NotKept) } else { past.missing }, ..past }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+use ringwell_core::PoolId;
+use ringwell_engine::Held;
+
+use super::*;
+
+fn held(allocated: u64, locked_until: u64) -> Past {
+    let held = Held {
+        pool: Some(PoolId(1)),
+        allocated_at: Millis(allocated),
+        allocated_wall: Millis(allocated),
+        locked_until: Millis(locked_until),
+        params: Vec::new(),
+        next_allocated_at: None,
+    };
+    Past { held: Some(held), missing: None }
+}
+
+fn is_missing(past: Past, at: u64) -> bool {
+    let mut gaps = Gaps::default();
+    gaps.add(Millis(100), Millis(200));
+    gaps.judge(past, Moment::Wall(Millis(at))).missing == Some(Missing::NotKept)
+}
+
+#[test]
+fn a_number_that_may_have_gone_out_in_the_gap_is_not_attributed() {
+    for at in [101, 150, 200, 5_000] {
+        assert!(is_missing(Past::default(), at), "no history, {at}");
+        assert!(is_missing(held(10, 90), at), "free since before, {at}");
+    }
+    assert!(is_missing(held(10, 150), 151), "it came free in the gap");
+}
+
+#[test]
+fn what_the_gap_cannot_have_changed_is_named() {
+    assert!(!is_missing(held(10, 90), 100), "before the gap");
+    assert!(!is_missing(Past::default(), 99), "before the gap");
+    assert!(!is_missing(held(10, 150), 149), "its lockout ran");
+    assert!(!is_missing(held(10, 201), 5_000), "locked through the gap");
+    assert!(!is_missing(held(200, 210), 5_000), "allocated after the gap");
+}
+
+#[test]
+fn gaps_are_bounded_and_the_oldest_are_merged() {
+    let mut gaps = Gaps::default();
+    for n in 0..300 {
+        gaps.add(Millis(10 * n), Millis(10 * n + 1));
+    }
+    assert_eq!(gaps.0.len(), GAPS_MAX);
+    assert_eq!(gaps.0[0], Gap { from: 0, to: 2001 });
+    assert_eq!(gaps.0[1], Gap { from: 2010, to: 2011 });
+}
