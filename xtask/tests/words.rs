@@ -39,7 +39,7 @@ fn pages() -> Vec<String> {
     for folder in ["docs", "docs/guides"] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
-            if name.ends_with(".md") {
+            if Path::new(&name).extension().is_some_and(|kind| kind == "md") {
                 pages.push(format!("{folder}/{name}"));
             }
         }

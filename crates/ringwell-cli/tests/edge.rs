@@ -171,9 +171,9 @@ fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
     // The call is attributed to the page's parameters.
     let token = format!("Bearer {TOKEN}");
     let path = format!("/v1/attributions?number={tel}");
-    let held = server.client().get(&path, &[("authorization", token.as_str())]).unwrap().json();
-    assert_eq!(held["parameters"]["gclid"], "c-7", "{held}");
-    assert_eq!(held["parameters"]["utm_source"], "ö", "{held}");
+    let call = server.client().get(&path, &[("authorization", token.as_str())]).unwrap().json();
+    assert_eq!(call["parameters"]["gclid"], "c-7", "{call}");
+    assert_eq!(call["parameters"]["utm_source"], "ö", "{call}");
     keeps_its_own_number(&edge.page(&["user-agent: Googlebot/2.1"]));
     drop(server);
     keeps_its_own_number(&edge.page(&[FIREFOX]));

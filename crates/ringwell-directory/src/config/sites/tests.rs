@@ -81,7 +81,8 @@ fn a_site_is_written_as_the_text_it_was_read_from() {
 
 #[test]
 fn the_text_of_a_site_is_checked_as_its_section_of_the_file_is() {
-    let faulty: [(&str, fn(&mut SiteText)); 9] = [
+    type Break = fn(&mut SiteText);
+    let faulty: [(&str, Break); 9] = [
         ("key: ", |site| site.key = "shop".to_owned()),
         ("origins[1]: ", |site| site.origins[1] = "shop.example".to_owned()),
         ("origins: ", |site| site.origins.clear()),
