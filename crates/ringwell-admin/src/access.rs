@@ -17,7 +17,7 @@ use ringwell_store::{Grant, Role, Store, StoreError};
 pub(crate) struct Visitor {
     /// For the audit log.
     pub(crate) who: String,
-    role: Role,
+    pub(crate) role: Role,
     network: Option<String>,
 }
 

@@ -4,22 +4,22 @@
 //! Owns the paths there. Everything under `/v1/` needs a token of the configuration file; what the
 //! main application pushes is signed instead.
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use ringwell_directory::TokenHashes;
 use ringwell_node::{Handle, PushError, Unread};
 
 use crate::problem::Problem;
 use crate::v1::{attribution, moves, overflow, release, shards};
-use crate::{access, health, metrics};
+use crate::{Dashboard, access, health, metrics};
 
 /// All paths outside of `/api/` and those of web pages, for the node to mount at its root.
-pub fn data_port(node: Handle, hashes: TokenHashes) -> Router {
+pub fn data_port(node: Handle, hashes: TokenHashes, dashboard: Dashboard) -> Router {
     let v1 = of_the_shards()
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
@@ -32,6 +32,7 @@ pub fn data_port(node: Handle, hashes: TokenHashes) -> Router {
         .nest("/v1", v1)
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(Extension(dashboard))
         .layer(middleware::from_fn(refuse_unread))
         .with_state(node)
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -15,6 +16,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use ringwell_node::{Handle, LinkStats, Reason, ShardStats};
 
+use crate::Dashboard;
 use crate::problem::Problem;
 use crate::v1::overflow::{self, Overflow};
 
@@ -22,12 +24,16 @@ use crate::v1::overflow::{self, Overflow};
 const BUCKETS_US: [u64; 13] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000];
 
-pub(crate) async fn get(State(node): State<Handle>) -> Result<Response, Problem> {
+pub(crate) async fn get(
+    State(node): State<Handle>,
+    Extension(dashboard): Extension<Dashboard>,
+) -> Result<Response, Problem> {
     let shards = node.stats().await?;
     let overflowing = overflow::most_overflowing(&node, overflow::TOP).await;
     let mut registry = Registry::with_prefix("ringwell");
     let wall_ahead_ms = node.wall_ahead_ms();
-    let scrape = Scrape { node, shards, overflowing, wall_ahead_ms };
+    let scrape =
+        Scrape { node, shards, overflowing, wall_ahead_ms, in_trouble: dashboard.in_trouble() };
     registry.register_collector(Box::new(scrape));
     let mut body = String::new();
     text::encode(&mut body, &registry)
@@ -46,6 +52,8 @@ struct Scrape {
     shards: Vec<ShardStats>,
     /// The pools with most overflow rows; few, so that labels are.
     overflowing: Vec<Overflow>,
+    /// Pools that are too small, and those that will be; unknown without a management address.
+    in_trouble: Option<[usize; 2]>,
     /// The wall clock less shard time.
     wall_ahead_ms: i64,
 }
@@ -209,6 +217,18 @@ impl Scrape {
         Ok(())
     }
 
+    fn in_trouble(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(pools) = self.in_trouble else { return Ok(()) };
+        let help = "Ring pools that are too small, or will be exhausted within an hour";
+        let kind = MetricType::Gauge;
+        let mut family = encoder.encode_descriptor("ring_pools_in_trouble", help, None, kind)?;
+        for (state, pools) in ["too_small", "exhausting"].into_iter().zip(pools) {
+            let pools = i64::try_from(pools).unwrap_or(i64::MAX);
+            ConstGauge::new(pools).encode(family.encode_family(&[("state", state)])?)?;
+        }
+        Ok(())
+    }
+
     fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Time in the server from a request's last byte to its answer";
         let mut family = encoder.encode_descriptor(
@@ -258,6 +278,7 @@ impl Collector for Scrape {
         self.overflow(encoder)?;
         self.sites(encoder)?;
         self.overflowing(encoder)?;
+        self.in_trouble(encoder)?;
         self.latency(encoder)?;
         self.links(encoder)?;
         self.counter(encoder, "allocations", "Numbers handed out", |s| s.engine.allocated)?;

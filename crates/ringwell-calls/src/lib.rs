@@ -21,7 +21,7 @@ pub mod service;
 pub mod webhook;
 
 pub use account::Account;
-pub use attribution::{Attribution, Held, HolderError, Holders, Numbers, Serving};
+pub use attribution::{Attributed, Attribution, Held, HolderError, Holders, Numbers, Serving};
 pub use call::{CallEvent, EventKind, Facts, Outcome, State};
 pub use caller::Caller;
 pub use log::{CallDetail, CallFilter, CallRow, Cursor, EndpointRow, EventRow, Log, LogError};

@@ -125,6 +125,11 @@ impl Running {
         http::management(self.service.clone(), self.hashes.clone())
     }
 
+    /// The service, for the dashboard.
+    pub(crate) fn service(&self) -> Service {
+        self.service.clone()
+    }
+
     /// Takes no more calls, and stores what has been reported.
     pub(crate) fn stop(&self) {
         drop(self.end.lock().unwrap_or_else(PoisonError::into_inner).take());

@@ -103,6 +103,9 @@ fn serve(
     (dashboard, way): (Dashboard, Option<Way>),
 ) -> anyhow::Result<()> {
     let calls = config.calls.as_ref().map(|calls| Running::start(calls, &config)).transpose()?;
+    if let Some(calls) = &calls {
+        dashboard.attach_calls(calls.service());
+    }
     let mut routes = with_calls(routes(&config, dashboard), calls.clone());
     if let Some(way) = way {
         routes = way.beside(routes);
@@ -120,7 +123,7 @@ pub(crate) fn routes(config: &Config, dashboard: Dashboard) -> Routes {
     let hashes = config.management.token_sha256.clone();
     Arc::new(move |node| {
         dashboard.attach(node.clone());
-        ringwell_admin::data_port(node, hashes.clone())
+        ringwell_admin::data_port(node, hashes.clone(), dashboard.clone())
     })
 }
 

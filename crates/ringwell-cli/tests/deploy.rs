@@ -114,3 +114,40 @@ fn one_address_serves_allocation_and_ring_pools_through_haproxy() {
     assert_eq!(client.get("/v1/pools", &[("authorization", TOKEN)]).unwrap().status, 404);
     server.stop();
 }
+
+/// Metrics that files of monitoring name, without the suffixes of counters and histograms.
+fn metrics_of(text: &str) -> Vec<&str> {
+    let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
+    let names = text.split(|c: char| !is_part(c)).filter(|word| word.starts_with("ringwell_"));
+    // Links are there in a cluster alone.
+    let names = names.filter(|name| !name.starts_with("ringwell_link_"));
+    names.map(|name| name.trim_end_matches("_total").trim_end_matches("_bucket")).collect()
+}
+
+#[test]
+fn alerts_and_the_dashboard_of_grafana_name_metrics_that_there_are() {
+    let settings = "management.address = \"127.0.0.1:0\"\nmanagement.dashboard = true";
+    let site = Site::new(vec![Pool::new(1, 4, Duration::from_secs(60))], settings);
+    let server = Server::start(site.serve(&[]));
+    batch::one(&mut server.client(), &site.pools[0], "1");
+    let until = Instant::now() + Duration::from_secs(20);
+    let served = loop {
+        let text = server.client().get("/metrics", &[]).unwrap().body;
+        if text.contains("ringwell_ring_pools_in_trouble") {
+            break text;
+        }
+        assert!(Instant::now() < until, "nobody has looked at the pools: {text}");
+        thread::sleep(Duration::from_millis(50));
+    };
+    for name in ["prometheus/ringwell.rules.yml", "grafana/ringwell.json"] {
+        let text = deploy(name);
+        let metrics = metrics_of(&text);
+        assert!(metrics.len() > 5, "{name}: {metrics:?}");
+        for metric in metrics.into_iter().filter(|metric| *metric != "ringwell_") {
+            assert!(served.contains(&format!("# TYPE {metric} ")), "{name}: no {metric}");
+        }
+    }
+    let dashboard: serde_json::Value =
+        serde_json::from_str(&deploy("grafana/ringwell.json")).unwrap();
+    assert!(dashboard["panels"].as_array().unwrap().len() >= 8);
+}

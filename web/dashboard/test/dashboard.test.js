@@ -12,11 +12,11 @@ import { gzipSync } from 'node:zlib';
 
 import { chromium } from 'playwright-core';
 
-import { HOSTILE, TOKEN, allocate, start } from './server.js';
+import { HOSTILE, TOKEN, allocate, provider, start } from './server.js';
 
 const axe = createRequire(import.meta.url).resolve('axe-core');
 const vnu = createRequire(import.meta.url)('vnu-jar');
-const PAGES = ['', 'pools', 'pools/1', 'pools/2', 'pools/3', 'number?number=2125550000', 'sites', 'cluster', 'pools/77', 'nothing'];
+const PAGES = ['', 'pools', 'pools/1', 'pools/2', 'pools/3', 'number?number=2125550000', 'calls', 'webhooks', 'sites', 'cluster', 'pools/77', 'nothing'];
 
 let browser;
 let server;
@@ -26,6 +26,7 @@ before(async () => {
   server = await start();
   for (let n = 0; n < 30; n += 1) await allocate(server.api, 2, { visit: n });
   for (let n = 0; n < 5; n += 1) await allocate(server.api, 1, { utm_source: 'spring', m1: HOSTILE });
+  await ring('CA1', '+12125550000');
   await allocate(server.api, 3);
   cookie = await logIn();
   await until(async () => (await (await get('pools/2.json')).json()).load > 0);
@@ -39,6 +40,14 @@ after(async () => {
   await browser?.close();
   await server?.stop();
 });
+
+/** A call to `to`, answered for 58 s. */
+const ring = async (sid, to) => {
+  const answer = await provider(server.calls, '/t/main/answer', { CallSid: sid, CallStatus: 'ringing', From: '+14155551234', To: to });
+  assert.equal(answer.status, 200, answer.text);
+  const action = /action="https:\/\/calls\.example([^"]+)"/.exec(answer.text)[1].replaceAll('&amp;', '&');
+  await provider(server.calls, action, { CallSid: sid, DialCallStatus: 'completed', DialCallDuration: '58', DialBridged: 'true' });
+};
 
 const until = async (holds) => {
   for (let tries = 0; tries < 150; tries += 1) {
@@ -176,9 +185,28 @@ test('a link logs in once, and its secret is in no address that is sent', async 
   await context.close();
 });
 
+test('a call stands on its own page with its visitor, and on that of its number', async () => {
+  let calls = [];
+  await until(async () => {
+    ({ calls } = await (await get('calls.json')).json());
+    return calls.length === 1 && calls[0].attribution.outcome === 'allocated' && calls[0].state === 'ended';
+  });
+  const { page, context, complaints } = await open('number?number=2125550000', { javaScriptEnabled: false });
+  await page.click(`text=${calls[0].id}`);
+  assert.match(await page.textContent('.banner'), /The visitor is known, \d+ % sure/);
+  const text = await page.textContent('main');
+  for (const said of ['utm_source: spring', '+14155551234', 'answered', '58 s', 'the visitor was shown the number', 'event call.completed']) assert.ok(text.includes(said), `${said}: ${text}`);
+  assert.ok(text.includes(HOSTILE));
+  // Why not? The overflow number is shown to many.
+  await ring('CA2', '+12125559999');
+  await until(async () => (await (await get('calls.csv')).text()).includes('unknown: an overflow number, which many visitors see'));
+  assert.deepEqual(complaints, []);
+  await context.close();
+});
+
 test('nobody without a session sees or changes anything', async () => {
   const token = { authorization: `Bearer ${TOKEN}` };
-  for (const path of ['', 'pools', 'pools/1', 'pools.json', 'pools.csv', 'number?number=2125550000', 'live/now', 'sites', 'cluster']) {
+  for (const path of ['', 'pools', 'pools/1', 'pools.json', 'pools.csv', 'number?number=2125550000', 'live/now', 'calls', 'calls.csv', 'webhooks', 'sites', 'cluster']) {
     for (const headers of [{}, { cookie: 'rw_session=planted' }, { cookie: `rw_session=${'0'.repeat(64)}` }, { authorization: 'Bearer planted' }, token]) {
       const answer = await ask(`/ui/${path}`, { headers });
       assert.ok([303, 401].includes(answer.status), `${path} ${JSON.stringify(headers)}: ${answer.status}`);

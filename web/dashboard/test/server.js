@@ -1,5 +1,6 @@
 // The program with a few ring pools, one of them far too small, and one with a hostile name.
 import { spawn } from 'node:child_process';
+import { createHmac } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,6 +8,7 @@ import { createInterface } from 'node:readline';
 
 export const TOKEN = 'a-token-of-the-tests-0123456789';
 const TOKEN_SHA256 = 'af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952';
+const SECRET = 'a-secret-of-the-provider-0123456789';
 export const HOSTILE = '"><script>alert(1)</script>\u202egnp.exe<img src=x onerror=alert(2)>';
 
 const settings = () => `
@@ -43,6 +45,16 @@ ring_pool_key = "key-of-the-shop"
 lifetime = "30m"
 numbers = ["2125552000-2125552099"]
 overflow_number = "2125559999"
+[calls]
+listen = "127.0.0.1:0"
+[[calls.account]]
+name = "main"
+provider = "twilio"
+public_url = "https://calls.example"
+secret_files = ["main.secret"]
+[[calls.destination]]
+ring_pools = [1, 2, 3]
+to = ["+18005550199"]
 [[site]]
 key = "pk_shop"
 origins = ["http://127.0.0.1:1"]
@@ -56,6 +68,7 @@ export const start = async () => {
   const folder = mkdtempSync(join(tmpdir(), 'ringwell-dashboard-'));
   const config = join(folder, 'ringwell.toml');
   writeFileSync(config, settings());
+  writeFileSync(join(folder, 'main.secret'), SECRET, { mode: 0o600 });
   const server = spawn(process.env.RINGWELL_BIN, ['serve', '--config', config], { stdio: ['ignore', 'ignore', 'pipe'] });
   const stop = async () => {
     const ended = new Promise((done) => server.once('exit', done));
@@ -71,12 +84,22 @@ export const start = async () => {
     const address = /127\.0\.0\.1:\d+/.exec(line)?.[0];
     if (address && line.includes('"message":"management"')) found.ui = `http://${address}`;
     if (address && line.includes('"serving"')) found.api = `http://${address}`;
-    if (found.ui && found.api) {
+    if (address && line.includes('"message":"calls"')) found.calls = `http://${address}`;
+    if (found.ui && found.api && found.calls) {
       server.stderr.resume();
       return { ...found, stop };
     }
   }
   throw new Error(`the program has not started: ${said.join('\n')}`);
+};
+
+/** Posts a form to the account's hook as Twilio does, signed; what the server answers. */
+export const provider = async (calls, target, fields) => {
+  const signed = Object.entries(fields).sort(([one], [other]) => (one < other ? -1 : 1)).flat().join('');
+  const signature = createHmac('sha1', SECRET).update(`https://calls.example${target}${signed}`).digest('base64');
+  const headers = { 'content-type': 'application/x-www-form-urlencoded', 'x-twilio-signature': signature };
+  const answer = await fetch(`${calls}${target}`, { method: 'POST', headers, body: new URLSearchParams(fields) });
+  return { status: answer.status, text: await answer.text() };
 };
 
 /** Asks ring pool `pool` for a number, with these parameters. */

@@ -14,12 +14,16 @@ pub(super) struct Frame<'a> {
     /// How far up the first page is.
     pub(super) up: &'static str,
     pub(super) session: Option<&'a Session>,
+    /// Whether there are pages of calls.
+    pub(super) has_calls: bool,
 }
 
-const PAGES: [(&str, &str); 5] = [
+const PAGES: [(&str, &str); 7] = [
     ("", "Now"),
     ("pools", "Pools"),
     ("number", "Number"),
+    ("calls", "Calls"),
+    ("webhooks", "Webhooks"),
     ("sites", "Sites"),
     ("cluster", "Cluster"),
 ];
@@ -74,6 +78,7 @@ pub(super) fn page(
 
 fn head(frame: &Frame<'_>, session: &Session) -> Markup {
     let up = frame.up;
+    let is_there = |path: &str| frame.has_calls || !matches!(path, "calls" | "webhooks");
     let is_here = |path: &str| {
         let first = frame.path.split('/').next().unwrap_or_default();
         first == path || (path.is_empty() && first == "now")
@@ -82,7 +87,7 @@ fn head(frame: &Frame<'_>, session: &Session) -> Markup {
         header {
             strong { "Ringwell" }
             nav aria-label="Pages" { ul {
-                @for (path, name) in PAGES {
+                @for (path, name) in PAGES.into_iter().filter(|(path, _)| is_there(path)) {
                     @let to = if path.is_empty() { format!("{up}./") } else { format!("{up}{path}") };
                     li { a href=(to) aria-current=[is_here(path).then_some("page")] { (name) } }
                 }

@@ -23,7 +23,7 @@ pub(super) async fn form(State(ui): State<Ui>, headers: HeaderMap) -> Response {
 }
 
 fn ask(status: StatusCode, fault: Option<&str>) -> Response {
-    let frame = Frame { path: "login", query: None, up: "", session: None };
+    let frame = Frame { path: "login", query: None, up: "", session: None, has_calls: false };
     let body = html! {
         h1 { "Log in to Ringwell" }
         @if let Some(fault) = fault { p.banner.red role="alert" { b { "Not logged in. " } (fault) } }

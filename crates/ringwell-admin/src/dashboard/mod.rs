@@ -6,6 +6,7 @@
 //! Source: docs/dashboard.md.
 
 mod assets;
+mod calls;
 mod cluster;
 mod layout;
 mod login;
@@ -30,9 +31,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use maud::{Markup, html};
 use percent_encoding::percent_decode_str;
+use ringwell_calls::Service;
 use ringwell_core::PoolId;
 use ringwell_directory::TokenHash;
 use ringwell_node::Handle;
+use ringwell_store::Role;
 
 use self::layout::{Frame, page};
 use self::sample::Sampler;
@@ -56,6 +59,8 @@ pub struct Dashboard(Arc<Inner>);
 struct Inner {
     /// Absent until the node runs.
     node: OnceLock<Handle>,
+    /// Absent where no calls are taken.
+    calls: OnceLock<Service>,
     sampler: Arc<Sampler>,
     sessions: Sessions,
 }
@@ -96,6 +101,9 @@ struct Asked<'a> {
     query: Vec<(String, String)>,
     /// How far up the first page is: `../`.
     up: &'static str,
+    /// Whether callers' numbers are shown whole.
+    sees_callers: bool,
+    calls: Option<&'a Service>,
 }
 
 /// In which form a page is wanted.
@@ -111,13 +119,23 @@ impl Dashboard {
     #[must_use]
     pub fn new(loads: SharedLoads) -> Self {
         let sampler = Arc::new(Sampler::new(loads));
-        Self(Arc::new(Inner { node: OnceLock::new(), sampler, sessions: Sessions::default() }))
+        Self(Arc::new(Inner {
+            node: OnceLock::new(),
+            calls: OnceLock::new(),
+            sampler,
+            sessions: Sessions::default(),
+        }))
     }
 
     /// The node runs. Of several calls the first counts.
     pub fn attach(&self, node: Handle) {
         // A later one is the same node, by another of its threads.
         let _ = self.0.node.set(node);
+    }
+
+    /// Calls are taken, too. Of several calls of this the first counts.
+    pub fn attach_calls(&self, calls: Service) {
+        let _ = self.0.calls.set(calls);
     }
 
     /// Looks at the node again and again, until it ends.
@@ -136,6 +154,13 @@ impl Dashboard {
     pub fn login_path(&self, token: TokenHash) -> Option<String> {
         let code = self.0.sessions.link(Visitor::configured(), token)?;
         Some(format!("/ui/login#{code}"))
+    }
+
+    /// Pools that are too small now, and those that will be exhausted within an hour; `None` where nobody
+    /// looks.
+    pub(crate) fn in_trouble(&self) -> Option<[usize; 2]> {
+        let sample = self.0.sampler.newest();
+        (sample.at.0 > 0).then_some([sample.too_small, sample.exhausting])
     }
 
     /// Whether a request is of somebody who is logged in.
@@ -179,12 +204,20 @@ impl Ui {
     }
 
     /// Makes the page at `path`, below `/ui/` and without a suffix.
-    async fn view(&self, path: &str, query: Option<&str>) -> Result<View, NoPage> {
+    async fn view(
+        &self,
+        path: &str,
+        query: Option<&str>,
+        session: &Session,
+    ) -> Result<View, NoPage> {
         let node = self.dashboard.0.node.get();
         let starting = || NoPage::Unavailable("The server is starting.".to_owned());
         let node = node.ok_or_else(starting)?;
         let up = if path.contains('/') { "../" } else { "" };
-        let asked = Asked { node, sampler: self.sampler(), query: pairs(query), up };
+        let calls = self.dashboard.0.calls.get();
+        let sees_callers = session.role >= Role::Admin;
+        let query = pairs(query);
+        let asked = Asked { node, sampler: self.sampler(), query, up, sees_callers, calls };
         match path.split('/').collect::<Vec<_>>()[..] {
             ["" | "now"] => Ok(now::view(&asked)),
             ["pools"] => Ok(pools::view(&asked)),
@@ -194,6 +227,9 @@ impl Ui {
                 pool::view(&asked, id.map_err(|_| missing)?).await
             }
             ["number"] => number::view(&asked).await,
+            ["calls"] => calls::list(&asked, asked.calls()?).await,
+            ["calls", id] => calls::one(&asked, asked.calls()?, id).await,
+            ["webhooks"] => calls::webhooks(asked.calls()?).await,
             ["sites"] => Ok(sites::view(&asked)),
             ["cluster"] => Ok(cluster::view(&asked)),
             _ => Err(NoPage::Missing("There is no such page.")),
@@ -202,6 +238,11 @@ impl Ui {
 }
 
 impl Asked<'_> {
+    fn calls(&self) -> Result<&Service, NoPage> {
+        let missing = "This server takes no calls: its configuration has no section [calls].";
+        self.calls.ok_or(NoPage::Missing(missing))
+    }
+
     /// A parameter of the query, cut to what anybody types.
     fn text(&self, name: &str) -> &str {
         let found = self.query.iter().find(|(it, _)| it == name);
@@ -248,7 +289,8 @@ async fn show(
         }
         return (StatusCode::UNAUTHORIZED, "log in at login\n").into_response();
     };
-    let viewed = ui.view(path, uri.query()).await;
+    let has_calls = ui.dashboard.0.calls.get().is_some();
+    let viewed = ui.view(path, uri.query(), &session).await;
     match (viewed, form) {
         (Ok(view), Form::Json) => axum::Json(view.data).into_response(),
         (Ok(view), Form::Csv) => {
@@ -256,16 +298,16 @@ async fn show(
             (kind, view.table.csv()).into_response()
         }
         (Ok(view), Form::Html) => {
-            let frame = Frame { path, query: uri.query(), up, session: Some(&session) };
+            let frame = Frame { path, query: uri.query(), up, session: Some(&session), has_calls };
             let has_stream = !view.live.is_empty();
             page(&frame, &view.title, &view.body, has_stream).into_response()
         }
-        (Err(error), form) => error.answer(form, up, &session),
+        (Err(error), form) => error.answer(form, up, &session, has_calls),
     }
 }
 
 impl NoPage {
-    fn answer(self, form: Form, up: &'static str, session: &Session) -> Response {
+    fn answer(self, form: Form, up: &'static str, session: &Session, has_calls: bool) -> Response {
         let (status, title, text) = match self {
             Self::Missing(text) => (StatusCode::NOT_FOUND, "Not found", text.to_owned()),
             Self::Wrong(text) => (StatusCode::BAD_REQUEST, "That cannot be", text),
@@ -274,7 +316,7 @@ impl NoPage {
         if form != Form::Html {
             return (status, text + "\n").into_response();
         }
-        let frame = Frame { path: "error", query: None, up, session: Some(session) };
+        let frame = Frame { path: "error", query: None, up, session: Some(session), has_calls };
         let body = html! { h1 { (title) } p { (text) } };
         (status, page(&frame, title, &body, false)).into_response()
     }

@@ -44,6 +44,10 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
     let mut table = table();
     table.rows = holders.iter().map(|held| row(asked, held)).collect();
     let table = table.or(html! { "No allocation of it is known up to then." });
+    let calls = match asked.calls {
+        Some(service) => Some(super::calls::of_number(asked, service, number).await?),
+        None => None,
+    };
     let title = format!("Number {number}");
     let verdict = verdict(holders.first(), at, missing, !shared.is_empty());
     let body = html! {
@@ -56,6 +60,7 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
             p { "It is the overflow number of " (count(shared.len() as u64)) " ring pools." }
         }
         (table.html())
+        @if let Some(calls) = &calls { (calls.html()) }
     };
     let data = json!({
         "number": number.to_string(),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use ringwell_directory::TokenHash;
+use ringwell_store::Role;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -28,6 +29,8 @@ const COOKIE: &str = "rw_session";
 pub(super) struct Session {
     /// For the page's head and the audit log.
     pub(super) who: String,
+    /// What its token may do.
+    pub(super) role: Role,
     /// Stands in every form.
     pub(super) form_token: String,
     /// The token that opened it.
@@ -63,6 +66,7 @@ impl Sessions {
         let (secret, form_token) = (secret()?, secret()?);
         let session = Session {
             who: visitor.who.clone(),
+            role: visitor.role,
             form_token,
             token,
             until: Instant::now() + SESSION_TIME,

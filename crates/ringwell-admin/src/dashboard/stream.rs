@@ -81,14 +81,14 @@ impl Streamed {
             if tokio::time::Instant::now() >= self.until || matches!(changed, Ok(Err(_))) {
                 return None;
             }
-            if self.ui.session(&self.headers).await.is_none() {
+            let Some(session) = self.ui.session(&self.headers).await else {
                 self.is_over = true;
                 return Some(Bytes::from_static(b"event: end\ndata: \n\n"));
-            }
+            };
             if changed.is_err() {
                 return Some(Bytes::from_static(b":\n\n"));
             }
-            let view = self.ui.view(&self.path, self.query.as_deref()).await.ok()?;
+            let view = self.ui.view(&self.path, self.query.as_deref(), &session).await.ok()?;
             let is_new = |(name, text): &(String, String)| self.sent.get(name) != Some(text);
             let new: HashMap<_, _> = view.live.into_iter().filter(is_new).collect();
             if new.is_empty() {

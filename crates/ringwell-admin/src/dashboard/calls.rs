@@ -1,0 +1,361 @@
+//! Calls, the newest first; one call with all that happened to it; and where events are sent.
+//!
+//! Owns what of a caller is shown to whom. Asks the log on the thread of calls.
+
+use maud::{Markup, html};
+use ringwell_calls::{
+    CallDetail, CallFilter, CallRow, Caller, Cursor, EndpointRow, LogError, Outcome, Service,
+};
+use ringwell_core::{Millis, PromoNumber};
+use serde_json::json;
+
+use super::layout::Tiles;
+use super::table::{Cell, Table};
+use super::words::{count, duration, moment, several, share, stamp};
+use super::{Asked, NoPage, View};
+
+/// Calls on a page.
+const PAGE: u32 = 50;
+/// Calls that are listed of one number.
+const OF_NUMBER: u32 = 20;
+
+/// Results by which calls are chosen: names of the log.
+const OUTCOMES: [(&str, &str); 7] = [
+    ("", "any"),
+    ("answered", "answered"),
+    ("no_answer", "no answer"),
+    ("busy", "busy"),
+    ("rejected", "rejected"),
+    ("caller_gave_up", "caller gave up"),
+    ("failed", "failed"),
+];
+
+pub(super) async fn list(asked: &Asked<'_>, service: &Service) -> Result<View, NoPage> {
+    let wanted = asked.text("number");
+    let number = match wanted {
+        "" => None,
+        text => Some(dialled(text)?),
+    };
+    let filter = CallFilter {
+        number,
+        pool: asked.text("pool").parse().ok(),
+        outcome: Outcome::parse(asked.text("outcome")),
+        ..CallFilter::default()
+    };
+    let after = Cursor::parse(asked.text("after"));
+    let found =
+        read(service, move |log| async move { log.calls(&filter, after.as_ref(), PAGE).await });
+    let found = found.await?;
+    let is_full = found.len() >= PAGE as usize;
+    let next = found.last().filter(|_| is_full).map(Cursor::after);
+    let table = table(asked, &found, "Calls, the newest first");
+    let body = html! {
+        h1 { "Calls" }
+        (form(asked))
+        (table.html())
+        @if let Some(next) = &next { p {
+            a href={ "calls?number=" (encoded(wanted)) "&pool=" (encoded(asked.text("pool"))) "&outcome="
+                (encoded(asked.text("outcome"))) "&after=" (next) } { "The next " (PAGE) }
+        } }
+    };
+    let data = json!({
+        "calls": found.iter().map(|call| of_call(asked, call)).collect::<Vec<_>>(),
+        "next_after": next.map(|next| next.to_string()),
+    });
+    Ok(View { title: "Calls".to_owned(), body, data, table, live: Vec::new() })
+}
+
+/// Calls to one number.
+pub(super) async fn of_number(
+    asked: &Asked<'_>,
+    service: &Service,
+    number: PromoNumber,
+) -> Result<Table, NoPage> {
+    let filter = CallFilter { number: Some(e164(number)), ..CallFilter::default() };
+    let found = read(service, move |log| async move { log.calls(&filter, None, OF_NUMBER).await });
+    Ok(table(asked, &found.await?, "Calls to it, the newest first"))
+}
+
+pub(super) async fn one(asked: &Asked<'_>, service: &Service, id: &str) -> Result<View, NoPage> {
+    let name = id.to_owned();
+    let found = read(service, move |log| async move { log.call(&name).await }).await?;
+    let CallDetail { call, timeline, outcomes, events, deliveries } =
+        found.ok_or(NoPage::Missing("There is no such call."))?;
+    let began = call.facts.started_at();
+    let columns = [("at", "When"), ("after_ms", "After"), ("what", "What")];
+    let mut table = Table::new("What happened", &columns);
+    let mut lines: Vec<(Millis, String)> = Vec::new();
+    if let Some(shown) = &call.attribution.allocation {
+        lines.push((Millis(shown.allocated_ms), "the visitor was shown the number".to_owned()));
+    }
+    for row in &timeline {
+        let how = row.outcome.as_ref().map(|how| format!(": {}", how.replace('_', " ")));
+        lines.push((row.at, format!("{}{}", row.kind.replace('_', " "), how.unwrap_or_default())));
+    }
+    for row in &outcomes {
+        let value = row.value.as_ref().map(|value| format!(", {value}")).unwrap_or_default();
+        let currency = row.currency.as_deref().unwrap_or_default();
+        lines.push((row.at, format!("result: {}{value} {currency}", row.kind)));
+    }
+    lines.extend(events.iter().map(|event| (event.at, format!("event {} is written", event.kind))));
+    for sent in &deliveries {
+        let status = sent.last_status.map(|status| format!(", it answered {status}"));
+        let error = sent.last_error.as_ref().map(|error| format!(", {error}"));
+        let more = status.or(error).unwrap_or_default();
+        let at = sent.last_at.unwrap_or(sent.next_at);
+        let tries = several(sent.attempts.into(), "time");
+        lines
+            .push((at, format!("event to {}: {}, tried {tries}{more}", sent.endpoint, sent.state)));
+    }
+    lines.sort_by_key(|(at, _)| *at);
+    for (at, what) in lines {
+        let after = if at >= began {
+            duration(at.since(began))
+        } else {
+            format!("{} before", duration(began.since(at)))
+        };
+        table.rows.push(vec![
+            Cell::of(moment(at), stamp(at)),
+            Cell::figure(after, at.0.cast_signed() - began.0.cast_signed()),
+            Cell::text(what),
+        ]);
+    }
+    let tiles = facts(asked, &call);
+    let body = html! {
+        h1 { "Call " (call.id) }
+        (attribution(asked, &call))
+        (tiles.html())
+        (table.html())
+    };
+    let data = of_call(asked, &call);
+    Ok(View { title: format!("Call {}", call.id), body, data, table, live: Vec::new() })
+}
+
+pub(super) async fn webhooks(service: &Service) -> Result<View, NoPage> {
+    let found = read(service, |log| async move { log.endpoints().await }).await?;
+    let columns = [
+        ("endpoint", "Endpoint"),
+        ("url", "Address"),
+        ("state", "State"),
+        ("waiting", "Waiting"),
+        ("given_up", "Given up"),
+        ("failing_since", "Failing since"),
+    ];
+    let mut table = Table::new("Where events are sent", &columns);
+    for EndpointRow { id, url, is_enabled, reason, failing_since, pending, failed, .. } in &found {
+        let state = match (is_enabled, failing_since) {
+            (false, _) => format!("✖ off: {}", reason.as_deref().unwrap_or("switched off")),
+            (true, Some(_)) => "▲ does not take events: look whether it runs".to_owned(),
+            (true, None) => "✔ takes events".to_owned(),
+        };
+        table.rows.push(vec![
+            Cell::text(id.as_str()),
+            Cell::text(url.as_str()),
+            Cell::text(state),
+            Cell::figure(count(*pending), pending),
+            Cell::figure(count(*failed), failed),
+            failing_since.map_or_else(|| Cell::text("–"), |at| Cell::of(moment(at), stamp(at))),
+        ]);
+    }
+    let failing = found.iter().filter(|it| it.failing_since.is_some() || !it.is_enabled).count();
+    let table = table.or(html! {
+        "No endpoint yet. " code { "POST /v1/webhook_endpoints" } " makes one."
+    });
+    let title = match failing {
+        0 => "Webhooks".to_owned(),
+        some => format!("{} of {} fail", several(some as u64, "endpoint"), found.len()),
+    };
+    let body = html! { h1 { (title) } (table.html()) };
+    let data = json!({ "endpoints": found.iter().map(|it| json!({
+        "id": it.id, "url": it.url, "enabled": it.is_enabled, "reason": it.reason,
+        "failing_since_ms": it.failing_since.map(|at| at.0),
+        "waiting": it.pending, "given_up": it.failed,
+    })).collect::<Vec<_>>() });
+    Ok(View { title, body, data, table, live: Vec::new() })
+}
+
+/// Reads the log on its own thread.
+async fn read<T, F>(
+    service: &Service,
+    query: impl FnOnce(ringwell_calls::Log) -> F + Send + 'static,
+) -> Result<T, NoPage>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, LogError>> + Send + 'static,
+{
+    let log = service.log().clone();
+    let unavailable = |text: String| NoPage::Unavailable(text);
+    let read = service.run(query(log)).await.map_err(|error| unavailable(error.to_string()))?;
+    read.map_err(|error| {
+        tracing::warn!(%error, "the call log cannot be read");
+        unavailable("The call log cannot be read: see the server's log.".to_owned())
+    })
+}
+
+/// A number as somebody types it, in the form of the log.
+fn dialled(text: &str) -> Result<String, NoPage> {
+    let number = crate::v1::attribution::parse_number(text);
+    number.map(e164).map_err(|problem| NoPage::Wrong(problem.to_string()))
+}
+
+fn e164(number: PromoNumber) -> String {
+    let text = number.to_string();
+    if text.starts_with('+') { text } else { format!("+1{text}") }
+}
+
+fn encoded(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+fn form(asked: &Asked<'_>) -> Markup {
+    html! { form.find role="search" method="get" action="calls" {
+        label { "Number called" input name="number" value=(asked.text("number")) maxlength="40"; }
+        label { "Ring pool" input name="pool" value=(asked.text("pool")) maxlength="20"; }
+        label { "Result" select name="outcome" {
+            @for (name, text) in OUTCOMES {
+                option value=(name) selected[name == asked.text("outcome")] { (text) }
+            }
+        } }
+        button { "Show" }
+    } }
+}
+
+fn table(asked: &Asked<'_>, calls: &[CallRow], caption: &str) -> Table {
+    let columns = [
+        ("call", "Call"),
+        ("started_at", "Began"),
+        ("from", "From"),
+        ("to", "To"),
+        ("outcome", "Result"),
+        ("talk_seconds", "Talked"),
+        ("ring_pool", "Ring pool"),
+        ("attribution", "Visitor"),
+        ("confidence", "Sure"),
+    ];
+    let mut table = Table::new(caption, &columns);
+    table.rows = calls.iter().map(|call| row(asked, call)).collect();
+    table.or(html! { "No call yet. docs/spec/calls.md says how providers send them here." })
+}
+
+fn row(asked: &Asked<'_>, call: &CallRow) -> Vec<Cell> {
+    let began = call.facts.started_at();
+    let talked = call.facts.talk_seconds();
+    let up = asked.up;
+    let number = call.number.as_deref().unwrap_or("–");
+    let pool = call.attribution.pool.as_ref().map(|pool| pool.id);
+    let sure = call.attribution.confidence.as_ref().map(|it| it.value);
+    vec![
+        Cell::of(html! { a href={ (up) "calls/" (call.id) } { (call.id) } }, call.id.clone()),
+        Cell::of(moment(began), stamp(began)),
+        Cell::text(caller(asked, &call.caller)),
+        Cell::of(html! { a href={ (up) "number?number=" (encoded(number)) } { (number) } }, number),
+        Cell::text(state(call)),
+        Cell::figure(
+            talked.map_or("–".to_owned(), |s| duration(Millis(u64::from(s) * 1000))),
+            talked.map_or(String::new(), |s| s.to_string()),
+        ),
+        Cell::of(
+            html! { @if let Some(id) = pool { a href={ (up) "pools/" (id) } { (id) } } },
+            pool.map_or(String::new(), |id| id.to_string()),
+        ),
+        Cell::text(why(call)),
+        Cell::figure(
+            sure.map_or("–".to_owned(), share),
+            sure.map_or(String::new(), |value| value.to_string()),
+        ),
+    ]
+}
+
+fn state(call: &CallRow) -> String {
+    let outcome = call.facts.outcome().map(|outcome| outcome.name().replace('_', " "));
+    outcome.unwrap_or_else(|| call.facts.state().name().replace('_', " "))
+}
+
+/// What the attribution came to, in words that answer "why not?".
+fn why(call: &CallRow) -> String {
+    use ringwell_calls::Attributed;
+    let attribution = &call.attribution;
+    match attribution.outcome {
+        Attributed::Allocated => "known".to_owned(),
+        Attributed::Pending => "is looked for".to_owned(),
+        Attributed::Overflow => "unknown: an overflow number, which many visitors see".to_owned(),
+        Attributed::None => "unknown: nobody was shown the number before the call".to_owned(),
+        Attributed::Unknown => {
+            format!("unknown: {}", attribution.problem.as_deref().unwrap_or("no reason is known"))
+        }
+    }
+}
+
+fn attribution(asked: &Asked<'_>, call: &CallRow) -> Markup {
+    let it = &call.attribution;
+    let Some(shown) = &it.allocation else {
+        return html! { p.banner.amber { b { "▲ The visitor is " (why(call)) "." } } };
+    };
+    html! {
+        p.banner.green {
+            b { "✔ The visitor is known" }
+            @if let Some(sure) = &it.confidence { ", " (share(sure.value)) " sure: " (sure.reason) }
+            "."
+        }
+        h2 { "The visitor" }
+        ul { @for (name, value) in &shown.parameters { li { bdi { (name) } ": " bdi { (value) } } }
+            @if shown.parameters.is_empty() { li { "Nothing else is known of them." } } }
+        @if let Some(pool) = &it.pool {
+            p { "From " a href={ (asked.up) "pools/" (pool.id) } { "ring pool " (pool.id) } "." }
+        }
+        @if !it.earlier.is_empty() {
+            p { "Before them the number was shown to " (several(it.earlier.len() as u64, "other visitor"))
+                ", the likeliest of whom called with a probability of "
+                (share(it.earlier.iter().map(|one| one.probability).fold(0.0, f64::max))) "." }
+        }
+    }
+}
+
+fn facts(asked: &Asked<'_>, call: &CallRow) -> Tiles {
+    let mut tiles = Tiles::default();
+    tiles.add("From", caller(asked, &call.caller));
+    tiles.add("To", call.number.as_deref().unwrap_or("–"));
+    tiles.add("Result", state(call));
+    tiles.add("Connected to", call.destination.as_deref().unwrap_or("–"));
+    tiles.add("Began", stamp(call.facts.started_at()));
+    if let Some(talked) = call.facts.talk_seconds() {
+        tiles.add("Talked", duration(Millis(u64::from(talked) * 1000)));
+    }
+    tiles.add("Provider", format!("{} ({})", call.provider, call.account));
+    tiles
+}
+
+/// Who called, as this visitor of the dashboard may see it.
+fn caller(asked: &Asked<'_>, caller: &Caller) -> String {
+    match caller {
+        Caller::Withheld => "withheld".to_owned(),
+        Caller::Hash(_) => "not kept".to_owned(),
+        Caller::E164(number) | Caller::Sip(number) if asked.sees_callers => number.clone(),
+        Caller::E164(number) => masked(number),
+        Caller::Sip(_) => "a SIP address".to_owned(),
+    }
+}
+
+/// `+1415***1234`.
+fn masked(number: &str) -> String {
+    let digits: Vec<char> = number.chars().collect();
+    if digits.len() < 10 {
+        return "***".to_owned();
+    }
+    let (first, last) = (&digits[..digits.len() - 7], &digits[digits.len() - 4..]);
+    first.iter().chain(&['*', '*', '*']).chain(last).collect()
+}
+
+fn of_call(asked: &Asked<'_>, call: &CallRow) -> serde_json::Value {
+    let mut value = call.to_json();
+    if let Some(members) = value.as_object_mut() {
+        members.insert("from".to_owned(), caller(asked, &call.caller).into());
+    }
+    value
+}
+
+#[cfg(test)]
+#[test]
+fn a_caller_is_masked_so_that_nobody_can_be_called_back() {
+    assert_eq!([masked("+14155551234"), masked("+4912345")], ["+1415***1234", "***"]);
+}
