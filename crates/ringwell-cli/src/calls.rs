@@ -29,6 +29,7 @@ pub(crate) struct Running {
     service: Service,
     hashes: TokenHashes,
     node: NodeNumbers,
+    address: String,
     end: Mutex<Option<oneshot::Sender<()>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -105,7 +106,8 @@ impl Running {
             })
         };
         let (service, listener) = behind_the_shards(open)??;
-        tracing::info!(address = %listener.address(), "calls");
+        let address = listener.address();
+        tracing::info!(%address, "calls");
         let (end, ended) = oneshot::channel();
         let thread = {
             let (service, serves) = (service.clone(), node.serves.subscribe());
@@ -114,7 +116,7 @@ impl Running {
         };
         let (end, thread) = (Mutex::new(Some(end)), Mutex::new(Some(thread)));
         let hashes = config.management.token_sha256.clone();
-        Ok(Arc::new(Self { service, hashes, node, end, thread }))
+        Ok(Arc::new(Self { service, hashes, node, address, end, thread }))
     }
 
     /// The node serves: it can be asked from now on. Returns the paths of calls for its management.
@@ -123,6 +125,11 @@ impl Running {
         let _ = self.node.node.set(node.clone());
         self.node.serves.send_replace(true);
         http::management(self.service.clone(), self.hashes.clone())
+    }
+
+    /// Where providers are listened for.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     /// The service, for the dashboard.

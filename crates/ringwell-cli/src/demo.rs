@@ -4,6 +4,7 @@
 //! token is kept, so that what was pasted yesterday works today.
 //! Invariant: `ringwell load` uses up no number of the pools that a person plays with.
 
+mod phone;
 mod shop;
 
 use std::fs::{self, File, OpenOptions};
@@ -18,14 +19,16 @@ use anyhow::{Context, bail};
 use ringwell_admin::{Dashboard, SharedLoads};
 use ringwell_core::Millis;
 use ringwell_directory::{
-    Config, Directory, Listen, Overrides, RingPool, Token, demo_pools, write_demo_csv,
+    Calls, Config, Directory, Listen, Overrides, RingPool, Token, demo_pools, write_demo_csv,
 };
 use ringwell_node::disk::{DataLock, LockError};
 use ringwell_node::{Directories, Routes};
 
+use self::phone::Phone;
 use self::shop::Shop;
 use crate::args::Demo;
-use crate::serve::{cores, show, variable};
+use crate::calls::Running;
+use crate::serve::{cores, show, variable, with_calls};
 use crate::story::{Origin, Story};
 use crate::{logs, management, texts};
 
@@ -104,12 +107,14 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         Ok(directory) => directory,
         Err(faults) => return Ok(show(&faults)),
     };
-    let front = Front::open(&mut config, &token, first.zip(busy))?;
+    let mut front = Front::open(&mut config, &token, first.zip(busy))?;
+    let calls = front.take_calls(&config)?;
     let slow = front.shop.as_ref().map(|(shop, busy)| {
         let shard = directory.lookup(busy.id()).map_or(0, ringwell_directory::Entry::shard);
         (shop.controls(), format!("shard-{shard}"))
     });
     let of_server = crate::serve::routes(&config, front.dashboard.clone());
+    let of_server = with_calls(of_server, calls.clone());
     let routes: Routes = Arc::new(move |node| {
         // Called on each shard's thread, which is the one that is to be slow.
         let name = std::thread::current().name().map(str::to_owned);
@@ -125,7 +130,18 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         let _ = io::stdout().lock().write_all(told.as_bytes());
         front.serve(addresses);
     };
-    ringwell_node::serve(config, directory, None, Directories::default(), routes, Box::new(tell))?;
+    let served = ringwell_node::serve(
+        config,
+        directory,
+        None,
+        Directories::default(),
+        routes,
+        Box::new(tell),
+    );
+    if let Some(calls) = calls {
+        calls.stop();
+    }
+    served?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -158,6 +174,20 @@ impl Front {
         let code = path.split_once('#').map_or("", |(_, code)| code);
         let url = format!("http://{}/#{code}", shop.address());
         Ok(Self { dashboard, shop: Some((shop, busy)), url })
+    }
+
+    /// Takes calls for the shop, if there is one.
+    fn take_calls(&mut self, config: &Config) -> anyhow::Result<Option<Arc<Running>>> {
+        let Some((shop, _)) = &mut self.shop else { return Ok(None) };
+        let secret = texts::new_token()?;
+        let settings = |port| phone::settings(secret.reveal(), port).map_err(anyhow::Error::msg);
+        let usual = Calls::default().listen;
+        let port = if let Listen::Tcp { port, .. } = usual { port } else { 0 };
+        let running = Running::start(&settings(port)?, config);
+        let running = running.or_else(|_| Running::start(&settings(0)?, config))?;
+        self.dashboard.attach_calls(running.service());
+        shop.has(Phone::new(running.address(), secret.reveal()));
+        Ok(Some(running))
     }
 
     /// Serves the shop, now that the server listens at `addresses`.

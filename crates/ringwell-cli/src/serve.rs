@@ -128,7 +128,7 @@ pub(crate) fn routes(config: &Config, dashboard: Dashboard) -> Routes {
 }
 
 /// The same, and the paths of calls.
-fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes {
+pub(crate) fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes {
     let Some(calls) = calls else { return routes };
     Arc::new(move |node| {
         let of_calls = calls.attach(&node);

@@ -229,8 +229,11 @@ impl Secret {
         &self.0
     }
 
-    /// Reads a secret; the error says what it should be, and shows nothing of it.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    /// Reads a secret.
+    ///
+    /// # Errors
+    /// What it should be; shows nothing of it.
+    pub fn parse(text: &str) -> Result<Self, String> {
         if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&text.len()) {
             let (least, most) = (Self::BYTES_MIN, Self::BYTES_MAX);
             return Err(format!("must have {least} to {most} bytes, has {}", text.len()));

@@ -61,6 +61,15 @@ test('a visitor gets a number, the dashboard knows whose it is, and load and slo
   assert.match(await who.textContent('h1'), new RegExp(number));
   assert.match(await who.textContent('.banner'), /Held by one visitor/);
 
+  await shop.click('#ring');
+  const calls = await follow('text=the call with its visitor');
+  for (let tries = 0; tries < 40 && !(await calls.textContent('main')).includes('answered'); tries += 1) {
+    await calls.waitForTimeout(500);
+    await calls.reload();
+  }
+  const call = await calls.textContent('main tbody');
+  for (const said of [number, 'answered', 'known', '100 %']) assert.ok(call.includes(said), `${said}: ${call}`);
+
   const ui = (await shop.getAttribute('body', 'data-dashboard'));
   const session = (await context.cookies()).find((one) => one.name === 'rw_session');
   const now = async () => (await fetch(`${ui}/ui/now.json`, { headers: { cookie: `${session.name}=${session.value}` } })).json();

@@ -21,6 +21,11 @@
     const answer = await fetch('controls', { method: 'POST', body: `${at('load').value} ${at('slow').value}` });
     at('state').textContent = answer.ok ? '' : `The demo refuses: ${answer.status}`;
   };
+  at('ring').addEventListener('click', async () => {
+    const digits = at('number').textContent.replace(/\D/g, '');
+    const answer = await fetch('ring', { method: 'POST', body: digits.length === 10 ? `+1${digits}` : `+${digits}` });
+    at('state').textContent = answer.ok ? 'It rings. The call ends in seven seconds.' : `Nobody answers: ${answer.status}`;
+  });
   at('controls').addEventListener('input', send);
   show();
 })();

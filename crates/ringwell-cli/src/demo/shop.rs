@@ -22,6 +22,7 @@ use ringwell_directory::{Consent, RingPool, Site, SiteOrigin, Swap};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
+use super::phone::Phone;
 use crate::call::{Access, Caller, Url};
 
 /// Where the shop is, if nothing else is there.
@@ -42,6 +43,9 @@ const WORKS: Duration = Duration::from_millis(20);
 pub(super) struct Controls {
     visitors_a_second: AtomicU32,
     slow_ms: AtomicU32,
+    /// Held while somebody talks.
+    line: Arc<tokio::sync::Mutex<()>>,
+    calls: AtomicU32,
 }
 
 /// The shop before its server runs.
@@ -55,6 +59,7 @@ pub(super) struct Shop {
 #[derive(Clone)]
 struct Page {
     controls: Arc<Controls>,
+    phone: Option<Phone>,
     /// Where the server listens, once it does.
     api: Arc<OnceLock<String>>,
     dashboard: String,
@@ -82,6 +87,7 @@ impl Shop {
         let address = listener.local_addr()?;
         let page = Page {
             controls: Arc::default(),
+            phone: None,
             api: Arc::default(),
             dashboard: dashboard.to_owned(),
             pool: pool.id().0,
@@ -120,6 +126,11 @@ impl Shop {
         })
     }
 
+    /// The telephone behind the shop's button.
+    pub(super) fn has(&mut self, phone: Phone) {
+        self.page.phone = Some(phone);
+    }
+
     /// Serves the shop and sends what its slider asks for, now that the server listens at `api`.
     ///
     /// # Errors
@@ -137,6 +148,7 @@ impl Shop {
             .route("/shop.css", get(|| async { file("text/css", include_str!("shop.css")) }))
             .route("/shop.js", get(|| async { file("text/javascript", include_str!("shop.js")) }))
             .route("/controls", post(control))
+            .route("/ring", post(ring))
             .with_state(page);
         let serve = move || {
             let served = runtime.block_on(async { axum::serve(listener, router).await });
@@ -222,6 +234,37 @@ async fn control(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> S
     page.controls.visitors_a_second.store(load.min(LOAD_MAX), Ordering::Relaxed);
     page.controls.slow_ms.store(slow.min(SLOW_MAX_MS), Ordering::Relaxed);
     StatusCode::NO_CONTENT
+}
+
+/// Rings the number in the body, which is what the page shows.
+async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> StatusCode {
+    let is_own = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
+    if !is_own || !page.is_meant(&headers) {
+        return StatusCode::FORBIDDEN;
+    }
+    let number = str::from_utf8(&body).ok().filter(|text| {
+        (8..=16).contains(&text.len()) && text.strip_prefix('+').is_some_and(is_digits)
+    });
+    let (Some(number), Some(phone)) = (number.map(str::to_owned), page.phone) else {
+        return StatusCode::BAD_REQUEST;
+    };
+    // One at a time: whoever hammers at the button hears the busy tone.
+    let Ok(line) = Arc::clone(&page.controls.line).try_lock_owned() else {
+        return StatusCode::TOO_MANY_REQUESTS;
+    };
+    let call = format!("CAdemo{}", page.controls.calls.fetch_add(1, Ordering::Relaxed));
+    let call = format!("{call}-{}", std::process::id());
+    tokio::task::spawn_blocking(move || {
+        let _line = line;
+        if let Err(error) = phone.ring(&call, &number) {
+            tracing::warn!(%error, "the demo's call was not connected");
+        }
+    });
+    StatusCode::NO_CONTENT
+}
+
+fn is_digits(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl Page {
