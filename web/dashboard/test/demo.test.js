@@ -63,7 +63,7 @@ test('a visitor gets a number, the dashboard knows whose it is, and load and slo
 
   await shop.click('#ring');
   const calls = await follow('text=the call with its visitor');
-  for (let tries = 0; tries < 40 && !(await calls.textContent('main')).includes('answered'); tries += 1) {
+  for (let tries = 0; tries < 40 && !(await calls.textContent('main tbody')).includes('answered'); tries += 1) {
     await calls.waitForTimeout(500);
     await calls.reload();
   }
