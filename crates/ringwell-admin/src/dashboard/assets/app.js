@@ -39,7 +39,7 @@
         width, height: 220,
         scales: { x: { time: chart.time } },
         axes: [axis, { ...axis, size: 64 }],
-        series: [{ label: chart.label }, ...chart.y.map((line, n) => ({ label: line.label, stroke: colour(lines[n]), dash: dashes[n], width: 2 }))],
+        series: [{ label: chart.label }, ...chart.y.map((line, n) => ({ label: line.label, stroke: colour(lines[n]), dash: dashes[n], width: 2, points: { show: false } }))],
       }, [chart.x, ...chart.y.map((line) => line.values)], box);
       charts.push({ box, plot });
     }
