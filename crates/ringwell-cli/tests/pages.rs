@@ -6,7 +6,8 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::client::{Answer, Client};
@@ -58,10 +59,19 @@ fn to(answer: &Value) -> &str {
     answer["swaps"][0]["to"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
-fn allocations(client: &mut Client) -> u64 {
+/// The sum of a metric's series.
+fn metric(client: &mut Client, name: &str) -> u64 {
     let metrics = client.get("/metrics", &[]).unwrap().body;
-    let lines = metrics.lines().filter(|line| line.starts_with("ringwell_allocations_total"));
+    let lines = metrics.lines().filter(|line| line.starts_with(name));
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+fn allocations(client: &mut Client) -> u64 {
+    metric(client, "ringwell_allocations_total")
+}
+
+fn provisional(client: &mut Client) -> u64 {
+    metric(client, "ringwell_site_provisional")
 }
 
 #[test]
@@ -120,11 +130,10 @@ fn other_origins_programs_and_forged_visitors_are_refused_and_use_nothing_up() {
     forged["visitor"] = json!(format!("{flipped}{}", &visitor[1..]));
     assert_eq!(again(BEAT, &mut client, &forged).status, 403);
     for wrong in [
+        json!({}),
         json!({"site": "pk_other"}),
         json!({"site": KEY, "visitor": known["visitor"]}),
         json!({"site": KEY, "lease": known["lease"]}),
-        json!([1, 2]),
-        json!("{"),
     ] {
         assert_eq!(ask(&mut client, BEAT, &wrong).status, 403, "{wrong}");
     }
@@ -160,11 +169,11 @@ fn five_thousand_requests_from_one_address_cost_sixty_numbers_at_most() {
 }
 
 #[test]
-fn a_lapsed_lease_is_not_extended_and_a_number_of_a_silent_visitor_comes_free() {
+fn a_lapsed_lease_is_not_extended_and_the_visitor_may_ask_anew() {
     let (_site, server) = start(2, Duration::from_millis(300), "");
     let mut client = server.client();
     let first = visit(&mut client);
-    std::thread::sleep(Duration::from_millis(400));
+    thread::sleep(Duration::from_millis(400));
     let before = allocations(&mut client);
     assert_eq!(again(BEAT, &mut client, &first).status, 204);
     assert_eq!(allocations(&mut client), before);
@@ -289,19 +298,61 @@ fn a_number_comes_free_a_minute_after_its_visitor_was_seen_last_and_a_kept_one_d
     let (_site, server) = start(2, Duration::from_mins(30), "");
     let mut client = server.client();
     let (silent, kept) = (visit(&mut client), visit(&mut client));
+    assert_eq!(provisional(&mut client), 2);
     assert_eq!(again(BEAT, &mut client, &kept).status, 200);
-    let until = std::time::Instant::now() + Duration::from_secs(90);
+    assert_eq!(provisional(&mut client), 1);
+    let until = Instant::now() + Duration::from_secs(90);
     // Both numbers are locked: a third visitor gets the overflow number, until one comes free.
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     loop {
         let third = visit(&mut client);
         if third["lease"].is_string() {
             assert_eq!(to(&third), to(&silent));
             break;
         }
-        assert!(std::time::Instant::now() < until);
-        std::thread::sleep(Duration::from_secs(2));
+        assert!(Instant::now() < until);
+        thread::sleep(Duration::from_secs(2));
     }
-    assert!(began.elapsed() > Duration::from_secs(55), "{:?}", began.elapsed());
+    // Not before the page's first beat has had its chance.
+    assert!(began.elapsed() > Duration::from_secs(65), "{:?}", began.elapsed());
     assert_eq!(to(&again(BEAT, &mut client, &kept).json()), to(&kept));
+}
+
+#[test]
+fn a_visitor_who_is_not_known_any_more_is_a_new_one() {
+    let (_site, server) = start(50, Duration::from_mins(30), "leases_per_minute = 2");
+    let mut client = server.client();
+    let known = visit(&mut client);
+    let mut forged = known.clone();
+    let visitor = known["visitor"].as_str().unwrap();
+    let flipped = if visitor.starts_with('0') { "1" } else { "0" };
+    forged["visitor"] = json!(format!("{flipped}{}", &visitor[1..]));
+    let anew = again(NUMBERS, &mut client, &forged).json();
+    assert_ne!(to(&anew), to(&known));
+    assert!(anew["visitor"] != known["visitor"] && anew["visitor"] != forged["visitor"]);
+    assert_eq!(again(NUMBERS, &mut client, &forged).status, 204, "and counts as a new one");
+}
+
+#[test]
+fn a_body_that_cannot_be_read_is_named_as_such() {
+    let (_site, server) = start(2, Duration::from_mins(30), "");
+    let mut client = server.client();
+    let text = format!("{{\"site\":\"{KEY}\",\"params\":[]}}");
+    for (body, said) in [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("\u{1f}gz", "not JSON"),
+        ("[]", "not a JSON object"),
+        ("[\"pk_shop\"]", "not a JSON object"),
+        ("\"planted\"", "not a JSON object"),
+        ("{\"site\":\"planted\",\"lease\":7}", "wrong type"),
+        (&text, "wrong type"),
+    ] {
+        for path in [NUMBERS, BEAT] {
+            let answer = client.post(path, &headers(), body).unwrap();
+            assert_eq!(answer.status, 400, "{body}: {}", answer.body);
+            assert!(answer.body.contains(said), "{body}: {}", answer.body);
+            assert!(!answer.body.contains("planted"), "{}", answer.body);
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hyper::{Response, StatusCode};
 use ringwell_core::Millis;
@@ -14,7 +14,7 @@ use ringwell_driver::batch::{self, Answered, Terms};
 use ringwell_driver::stats::Kind;
 use ringwell_wire::Answer;
 
-use super::leases::{Held, Network};
+use super::leases::{BEAT_S, Held, Leases, Network};
 use super::token::Visitor;
 use super::visit::{Numbers, SwapJson, Visit};
 use super::{Outcome, SiteEntry, nothing, refused};
@@ -22,8 +22,8 @@ use crate::api::whole;
 use crate::http::AnswerBody;
 use crate::shard::HttpShard;
 
-/// Seconds between two signs of life of a page.
-const BEAT_S: u64 = 60;
+/// How often a visitor whose number is being released is looked after.
+const SETTLED_EVERY: Duration = Duration::from_millis(5);
 
 /// What a site's visitor got.
 pub(super) struct Given {
@@ -63,6 +63,10 @@ pub(super) async fn numbers(
         Consent::Cookieless => String::new(),
         Consent::Off | Consent::Required => visit.query(&site.params),
     };
+    let again = |leases: &mut Leases| leases.wait_on(Instant::now(), visitor);
+    if !is_new && !settled(thread, again).await {
+        return nothing();
+    }
     let Some(given) = allocate(thread, site, visitor, &params).await else {
         return nothing();
     };
@@ -72,6 +76,19 @@ pub(super) async fn numbers(
         sites.leases().wait(Instant::now(), visitor, given.held.clone());
     }
     json(&said(thread, site, visitor, given))
+}
+
+/// Waits until no number of the visitor is being released, which `is_free` says; `false` if that takes
+/// longer than a batch may.
+async fn settled(thread: &HttpShard, is_free: impl Fn(&mut Leases) -> bool) -> bool {
+    let until = Instant::now() + thread.node.config.deadline;
+    while !is_free(&mut thread.server.sites.leases()) {
+        if Instant::now() >= until {
+            return false;
+        }
+        tokio::time::sleep(SETTLED_EVERY).await;
+    }
+    true
 }
 
 /// A sign of life: the visitor's numbers stay theirs for another lifetime.
@@ -97,7 +114,9 @@ pub(super) async fn beat(
         entry.count(Outcome::Refused);
         return nothing();
     }
-    sites.leases().keep(visitor);
+    if !settled(thread, |leases| leases.keep(visitor)).await {
+        return nothing();
+    }
     let Some(given) = allocate(thread, site, visitor, "").await else { return nothing() };
     entry.count(outcome);
     json(&said(thread, site, visitor, given))

@@ -3,8 +3,9 @@
 //!
 //! Shared by all threads. Owns counts and deadlines; knows no clock. What it forgets, as at a
 //! restart, costs a number its lockout and nothing else.
+//! Invariant: each visitor who waits has one end.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,11 @@ use ringwell_core::{Millis, PromoNumber};
 
 use super::token::Visitor;
 
-/// A visitor without a sign of life has its number for so long.
-pub(super) const PROVISIONAL: Duration = Duration::from_mins(1);
+/// A visitor without a sign of life has its number for so long: until a page's first beat, and a
+/// quarter of a minute for that to arrive.
+pub(super) const PROVISIONAL: Duration = Duration::from_secs(BEAT_S + 15);
+/// Seconds between two signs of life of a page.
+pub(super) const BEAT_S: u64 = 60;
 /// Numbers that wait for a sign of life; beyond, pages keep their own.
 const PROVISIONAL_MAX: usize = 100_000;
 /// Addresses that are counted within a minute; beyond, pages keep their own numbers.
@@ -49,8 +53,11 @@ impl Network {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     waiting: HashMap<Visitor, (Instant, Vec<Held>)>,
-    /// The same by their ends. Visitors who were kept meanwhile stay until then.
-    ends: VecDeque<(Instant, Visitor)>,
+    /// The same by their ends.
+    ends: BTreeSet<(Instant, Visitor)>,
+    /// Visitors whose numbers are being released: what they ask waits until that is done, as it could
+    /// be overtaken.
+    ending: HashSet<Visitor>,
     /// By site and address.
     taken: HashMap<(String, Network), u32>,
     window_began: Option<Instant>,
@@ -85,25 +92,44 @@ impl Leases {
 
     /// Numbers were given to a visitor who must show that they are a person.
     pub(super) fn wait(&mut self, now: Instant, visitor: Visitor, held: Vec<Held>) {
-        let end = now + PROVISIONAL;
-        self.waiting.entry(visitor).or_insert_with(|| (end, Vec::new())).1.extend(held);
-        self.ends.push_back((end, visitor));
+        self.waiting.insert(visitor, (now, held));
+        self.wait_on(now, visitor);
     }
 
-    /// The visitor has shown it: the numbers are theirs for the whole lifetime.
-    pub(super) fn keep(&mut self, visitor: Visitor) {
-        self.waiting.remove(&visitor);
+    /// A visitor who has not shown it yet opens another page, and has the time again. `false` if the
+    /// numbers are being released.
+    pub(super) fn wait_on(&mut self, now: Instant, visitor: Visitor) -> bool {
+        if let Some((end, _)) = self.waiting.get_mut(&visitor) {
+            self.ends.remove(&(*end, visitor));
+            *end = now + PROVISIONAL;
+            self.ends.insert((*end, visitor));
+        }
+        !self.ending.contains(&visitor)
     }
 
-    /// Numbers whose visitors have shown nothing in time; to be released.
+    /// The visitor has shown it: the numbers are theirs for the whole lifetime. `false` if they are
+    /// being released.
+    pub(super) fn keep(&mut self, visitor: Visitor) -> bool {
+        if let Some((end, _)) = self.waiting.remove(&visitor) {
+            self.ends.remove(&(end, visitor));
+        }
+        !self.ending.contains(&visitor)
+    }
+
+    /// Numbers whose visitors have shown nothing in time; to be released. [`Leases::released`] follows.
     pub(super) fn ended(&mut self, now: Instant) -> Vec<Held> {
         let mut ended = Vec::new();
-        while let Some((_, visitor)) = self.ends.pop_front_if(|(end, _)| *end <= now) {
-            if self.waiting.get(&visitor).is_some_and(|(end, _)| *end <= now) {
-                ended.extend(self.waiting.remove(&visitor).into_iter().flat_map(|(_, held)| held));
-            }
+        while self.ends.first().is_some_and(|(end, _)| *end <= now) {
+            let Some((_, visitor)) = self.ends.pop_first() else { break };
+            self.ending.insert(visitor);
+            ended.extend(self.waiting.remove(&visitor).into_iter().flat_map(|(_, held)| held));
         }
         ended
+    }
+
+    /// What had ended is released.
+    pub(super) fn released(&mut self) {
+        self.ending.clear();
     }
 
     /// How many wait.
@@ -121,15 +147,34 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_a_sign_of_life_ends_after_a_minute_and_a_kept_one_does_not() {
+    fn a_number_without_a_sign_of_life_ends_after_the_first_beat_and_a_kept_one_does_not() {
         let (mut leases, now) = (Leases::default(), Instant::now());
         leases.wait(now, Visitor([1; 16]), vec![held(18_885_550_100)]);
         leases.wait(now, Visitor([2; 16]), vec![held(18_885_550_101)]);
-        leases.keep(Visitor([1; 16]));
-        assert!(leases.ended(now + Duration::from_secs(59)).is_empty());
+        assert!(leases.keep(Visitor([1; 16])));
+        assert_eq!((leases.waiting(), leases.ends.len()), (1, 1));
+        assert!(leases.ended(now + Duration::from_secs(BEAT_S + 10)).is_empty());
         assert_eq!(leases.ended(now + PROVISIONAL), [held(18_885_550_101)]);
+        assert!(!leases.keep(Visitor([2; 16])) && !leases.wait_on(now, Visitor([2; 16])));
+        leases.released();
+        assert!(leases.keep(Visitor([2; 16])));
         assert!(leases.ended(now + 2 * PROVISIONAL).is_empty());
         assert_eq!((leases.waiting(), leases.ends.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_second_page_begins_the_time_again_and_leaves_no_trace() {
+        let (mut leases, now) = (Leases::default(), Instant::now());
+        let (visitor, half) = (Visitor([1; 16]), now + PROVISIONAL / 2);
+        leases.wait_on(now, visitor);
+        assert_eq!(leases.waiting(), 0, "a visitor who was kept is not waited for again");
+        leases.wait(now, visitor, vec![held(18_885_550_100)]);
+        for _ in 0..1000 {
+            leases.wait_on(half, visitor);
+        }
+        assert_eq!(leases.ends.len(), 1);
+        assert!(leases.ended(now + PROVISIONAL).is_empty());
+        assert_eq!(leases.ended(half + PROVISIONAL), [held(18_885_550_100)]);
     }
 
     #[test]

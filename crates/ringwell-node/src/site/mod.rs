@@ -181,16 +181,26 @@ pub(crate) async fn sweep(thread: Rc<HttpShard>) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
         let ended = thread.server.sites.leases().ended(Instant::now());
+        let mut replies = Vec::with_capacity(ended.len());
         for (number, allocated_at) in ended {
             let directory = thread.node.directory();
             let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
             let Some(owner) = pool else { continue };
             // If the shard is busy the lockout runs to its end.
-            let (reply, _) = oneshot::channel();
+            let (reply, released) = oneshot::channel();
+            replies.push(released);
             let allocated_at = Some(allocated_at);
             let message = Message::Release { number, allocated_at, reply };
             thread.peers.send_when_there_is_room(owner.shard(), message).await;
         }
+        // An owner that cannot be reached drops the reply, or has no say in who gets the number.
+        let all = async {
+            for released in replies {
+                let _ = released.await;
+            }
+        };
+        let _ = tokio::time::timeout(SWEEP_EVERY, all).await;
+        thread.server.sites.leases().released();
     }
 }
 
@@ -218,11 +228,13 @@ pub(crate) async fn answer(
         (&Method::GET | &Method::HEAD, path) if script::is_at(path) => script::answer(path),
         (&Method::OPTIONS, _) => preflight(thread, &head.headers),
         (&Method::POST, path) => match read_within(thread, body, BODY_BYTES_MAX, room).await {
-            Ok((body, _room)) => {
-                let visit = serde_json::from_slice(&body).unwrap_or_default();
-                let path = path.strip_prefix(PREFIX).unwrap_or_default();
-                post(thread, path, &visit, &head.headers, address).await
-            }
+            Ok((body, _room)) => match Visit::read(&body) {
+                Ok(visit) => {
+                    let path = path.strip_prefix(PREFIX).unwrap_or_default();
+                    post(thread, path, &visit, &head.headers, address).await
+                }
+                Err(fault) => refused(400, &fault),
+            },
             Err(error) => refused(error.status(), "the body cannot be taken"),
         },
         (&Method::GET, "/site/v1/number") => {

@@ -21,7 +21,7 @@ impl std::fmt::Debug for Signer {
 }
 
 /// A visitor's id, as signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Visitor(pub(super) [u8; ID_BYTES]);
 
 impl Signer {

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use ringwell_core::PromoNumber;
 use ringwell_wire::national::{country_code, national};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use serde_json::error::Category;
 
 /// The longest body, in bytes.
 pub(super) const BODY_BYTES_MAX: usize = 4096;
@@ -79,6 +81,24 @@ impl Visit {
     pub(super) fn params_of(query: &str) -> BTreeMap<String, String> {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.map(|(name, value)| (unescape(name), unescape(value))).collect()
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// The first fault and its place, without anything of the body.
+    pub(super) fn read(body: &[u8]) -> Result<Self, String> {
+        let is_object = body.trim_ascii_start().starts_with(b"{");
+        if !is_object && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
+            return Err("the body is not a JSON object".to_owned());
+        }
+        serde_json::from_slice(body).map_err(|error| {
+            let fault = match error.classify() {
+                Category::Data => "has a field of the wrong type",
+                Category::Io | Category::Syntax | Category::Eof => "is not JSON",
+            };
+            format!("the body {fault}: line {}, column {}", error.line(), error.column())
+        })
     }
 
     /// What is stored with the allocation: parameters of advertisements and `own` ones, and the two
