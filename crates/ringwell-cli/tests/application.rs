@@ -250,6 +250,8 @@ fn a_slow_or_broken_application_costs_its_own_rows_and_the_deadline_holds() {
     assert_eq!(rows[1].number, slow.first);
     let others = (5..=8).map(|id| Pool::new(id, 10, LONG));
     for pool in [misled, clash].into_iter().chain(others) {
+        // The log has one such line a second.
+        thread::sleep(Duration::from_millis(1_100));
         let answer = ask(&mut client, &[known.clone(), pool.clone()], "broken");
         assert!(answer.body.contains("InvalidKey"), "{}: {}", pool.id, answer.body);
     }
@@ -260,6 +262,30 @@ fn a_slow_or_broken_application_costs_its_own_rows_and_the_deadline_holds() {
         assert!(log.contains(told), "{told}: {log}");
     }
     assert!(!log.contains("the-token-of-the-application"));
+    server.stop();
+}
+
+#[test]
+fn strangers_who_name_pools_while_the_application_is_down_do_not_fill_the_log() {
+    let backend = Backend::new(Duration::ZERO);
+    for id in 100..700 {
+        let reply = Reply::Text("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n");
+        backend.replies.lock().unwrap().insert(id, reply);
+    }
+    let site = backend.site("");
+    let server = Server::start(site.serve(&[]));
+    let begun = Instant::now();
+    for first in (100..700).step_by(50) {
+        let pools: Vec<Pool> = (first..first + 50).map(|id| Pool::new(id, 1, LONG)).collect();
+        ask(&mut server.client(), &pools, "unknown");
+    }
+    let asked = backend.requests();
+    assert!(asked > 100, "{asked}");
+    let log = server.log();
+    let lines = log.lines().filter(|line| line.contains("gave no ring pool")).count();
+    // One a second at most.
+    let most = usize::try_from(begun.elapsed().as_secs()).unwrap() + 2;
+    assert!((1..=most).contains(&lines), "{lines} lines of {asked} requests");
     server.stop();
 }
 

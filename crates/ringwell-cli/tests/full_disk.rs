@@ -182,6 +182,11 @@ fn a_full_disk_costs_numbers_and_nothing_else() {
     assert_eq!(visitors.client.get("/healthz", &[]).unwrap().status, 200, "it lives");
     server.says("the disk is full");
     visitors.check();
+    // What fails while it is full is tried each second, and said once a minute.
+    thread::sleep(Duration::from_secs(5));
+    let log = server.log();
+    let retries = log.lines().filter(|line| line.contains("will be tried again")).count();
+    assert!(retries <= 4, "{retries} lines for two shards: {log}");
 
     // Room again: it goes on by itself.
     disk.make_room();

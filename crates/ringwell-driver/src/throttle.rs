@@ -3,21 +3,34 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Between two lines.
+/// Between two lines, if nothing else is wanted.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Lets one line a second through, and counts those that it leaves out.
-#[derive(Debug, Default)]
+/// Lets one line through in a while, and counts those that it leaves out.
+#[derive(Debug)]
 pub struct Throttle {
+    pause: Duration,
     last: Cell<Option<Duration>>,
     left_out: Cell<u64>,
 }
 
+impl Default for Throttle {
+    fn default() -> Self {
+        Self::every(PAUSE)
+    }
+}
+
 impl Throttle {
+    /// One line in `pause`.
+    #[must_use]
+    pub const fn every(pause: Duration) -> Self {
+        Self { pause, last: Cell::new(None), left_out: Cell::new(0) }
+    }
+
     /// How many lines were left out since the last one that was let through; `None` if this one is
     /// left out too. `now` is any clock that only goes forward.
     pub fn pass(&self, now: Duration) -> Option<u64> {
-        if self.last.get().is_some_and(|last| now.saturating_sub(last) < PAUSE) {
+        if self.last.get().is_some_and(|last| now.saturating_sub(last) < self.pause) {
             self.left_out.set(self.left_out.get() + 1);
             return None;
         }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use ringwell_core::PoolId;
 use ringwell_directory::Application as Settings;
+use ringwell_driver::Throttle;
 use ringwell_driver::node::Node;
 use ringwell_driver::queue::Peers;
 use ringwell_driver::shard::PoolSource;
@@ -26,6 +27,7 @@ pub(crate) use self::age::renew;
 use self::replays::Replays;
 pub use self::webhook::PushError;
 pub(crate) use self::webhook::push as webhook;
+use crate::clock::coarse_time;
 use crate::live;
 use crate::server::Server;
 
@@ -52,6 +54,8 @@ pub(crate) struct Application {
 struct Pools {
     asked: HashMap<PoolId, Asked>,
     requests: usize,
+    /// Strangers may name any number of pools.
+    warnings: Throttle,
 }
 
 #[derive(Debug)]
@@ -144,7 +148,11 @@ impl Application {
             Ok(Err(reason)) => reason,
             Err(_) => "no answer in time".to_owned(),
         };
-        tracing::warn!(ring_pool = pool.0, trouble, "the main application gave no ring pool");
+        let passed = self.pools().warnings.pass(coarse_time());
+        if let Some(left_out) = passed {
+            let said = "the main application gave no ring pool";
+            tracing::warn!(ring_pool = pool.0, trouble, left_out, "{said}");
+        }
         Some(TROUBLE_AGE)
     }
 

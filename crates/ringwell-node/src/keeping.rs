@@ -4,10 +4,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ringwell_core::Millis;
+use ringwell_driver::Throttle;
 use ringwell_engine::SnapshotStep;
 use ringwell_journal::{Group, SnapshotHeader, SnapshotWriter};
 
-use crate::clock::WALL_APART_WARNED;
+use crate::clock::{WALL_APART_WARNED, coarse_time};
 use crate::conn::PhaseLimits;
 use crate::disk::{Journal, SegmentRef};
 use crate::shard::{HttpShard, ShardThread};
@@ -21,6 +22,9 @@ const TICK: Millis = Millis(5_000);
 /// Old segments that are given up in a round. Where most of what they hold must be kept, giving
 /// them up frees nothing: the bound keeps that from becoming all that the shard does.
 const SEGMENTS_A_ROUND: usize = 4;
+
+/// Something that fails round after round is reported this often.
+const REPORT_EVERY: Duration = Duration::from_mins(1);
 
 /// Bytes of a snapshot that gather before they are written.
 const SNAPSHOT_WRITE_BYTES: usize = 1 << 20;
@@ -58,6 +62,9 @@ struct Rounds {
     tick_after: Millis,
     /// The wall clock is reported to be elsewhere.
     is_apart: bool,
+    /// What fails is tried again each round, and said less often.
+    failed_snapshots: Throttle,
+    failed_drops: Throttle,
 }
 
 /// Ticks, takes snapshots and gives up old segments until the thread ends.
@@ -69,6 +76,8 @@ pub(crate) async fn run(thread: Rc<ShardThread>, journal: Rc<Journal>) {
         tick_group: 0,
         tick_after: TICK,
         is_apart: false,
+        failed_snapshots: Throttle::every(REPORT_EVERY),
+        failed_drops: Throttle::every(REPORT_EVERY),
     };
     let mut round = tokio::time::interval(ROUND);
     round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -82,10 +91,10 @@ pub(crate) async fn run(thread: Rc<ShardThread>, journal: Rc<Journal>) {
             if taken.is_ok() {
                 (rounds.snapshot_bytes, rounds.snapshot_at) = (written, now);
             }
-            report(&thread, "snapshot", taken);
+            report(&thread, "snapshot", taken, &rounds.failed_snapshots);
         }
         let dropped = drop_old(&thread, &journal, &mut rounds.kept_bytes).await;
-        report(&thread, "old segments", dropped);
+        report(&thread, "old segments", dropped, &rounds.failed_drops);
     }
 }
 
@@ -146,9 +155,11 @@ impl Rounds {
     }
 }
 
-fn report(thread: &ShardThread, what: &str, outcome: Result<(), Trouble>) {
-    if let Err(trouble) = outcome {
-        tracing::warn!(shard = thread.id, trouble, "{what}: will be tried again");
+fn report(thread: &ShardThread, what: &str, outcome: Result<(), Trouble>, throttle: &Throttle) {
+    if let Err(trouble) = outcome
+        && let Some(left_out) = throttle.pass(coarse_time())
+    {
+        tracing::warn!(shard = thread.id, trouble, left_out, "{what}: will be tried again");
     }
 }
 
