@@ -336,6 +336,22 @@ fn verify(root: &Path) -> anyhow::Result<List> {
         }
     }
     ensure!(found.len() == list.files.len(), "{shown} has files that its list does not name");
+    verify_contents(root)?;
+    Ok(list)
+}
+
+/// Checks a copy of a data directory before it is used: against its list if it is a backup, else
+/// what is in it.
+///
+/// # Errors
+/// The first fault.
+pub(crate) fn verify_copy(root: &Path) -> anyhow::Result<()> {
+    if root.join(LIST).exists() { verify(root).map(|_| ()) } else { verify_contents(root) }
+}
+
+/// Reads journals and database.
+fn verify_contents(root: &Path) -> anyhow::Result<()> {
+    let shown = root.display();
     let mut said = Vec::new();
     let is_sound = verify_directory(root, &mut said)?;
     ensure!(is_sound, "{shown}: a journal is damaged\n{}", String::from_utf8_lossy(&said));
@@ -345,5 +361,5 @@ fn verify(root: &Path) -> anyhow::Result<List> {
         let checked = runtime.block_on(check_sqlite(&database));
         checked.with_context(|| database.display().to_string())?;
     }
-    Ok(list)
+    Ok(())
 }

@@ -6,14 +6,17 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use ringwell_node::disk::{OsFiles, create_directory, mark_restored};
+use ringwell_node::disk::{OsFiles, ReadLock, create_directory, mark_restored};
+
+use crate::backup::verify_copy;
 
 pub(crate) const HELP: &str = "\
-The copy must be of a stopped server, or of one moment (a snapshot of the file system). The next
+The copy must be of a stopped server, or of one moment (`ringwell backup`, a snapshot of the file
+system). It is checked before anything is copied. The next
 `ringwell serve` answers all rows with overflow numbers until every lockout that the copy cannot
 know is over: the longest lifetime of the pools.
 
@@ -32,11 +35,15 @@ pub(crate) struct Args {
 /// Copies every file, durably.
 ///
 /// # Errors
-/// If there is something in the data directory, or the copy cannot be read.
+/// If there is something in the data directory, a server has the copy, or the copy cannot be read or
+/// is damaged.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { copy, data } = args;
     if !copy.join("journal").is_dir() {
         bail!("{} is no copy of a data directory: it has no journal", copy.display());
+    }
+    if place(data)?.starts_with(place(copy)?) {
+        bail!("{} lies in the copy: name a directory outside of it", data.display());
     }
     let is_empty = match fs::read_dir(data) {
         Ok(mut entries) => entries.next().is_none(),
@@ -46,10 +53,29 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !is_empty {
         bail!("{} is not empty: move what is there away first", data.display());
     }
+    let _no_server = ReadLock::acquire(copy)?;
+    verify_copy(copy).context(
+        "the copy is not sound, and nothing was restored; with no better one, bring it back by other \
+         means and start once with serve --restored",
+    )?;
     mark_restored(&OsFiles, data)?;
     let files = copy_all(copy, data)?;
     println!("{files} files; the next start holds all pools until no lockout can be unknown");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a path leads, symlinks followed as far as it is there.
+fn place(path: &Path) -> anyhow::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let mut found = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(found.pop()),
+            part => found.push(part),
+        }
+        found = fs::canonicalize(&found).unwrap_or(found);
+    }
+    Ok(found)
 }
 
 /// Copies what is in a folder. Returns how many files that were.

@@ -46,6 +46,7 @@ fn a_copy_that_is_served_as_restored_hands_out_nothing_for_a_lifetime() {
     let server = Server::start(site.serve(&["--restored"]));
     assert!(is_overflow(&server, &site));
     assert!(server.log().contains("restored from a copy"), "{}", server.log());
+    assert!(server.log().contains("nothing has to be done"), "{}", server.log());
     server.kill();
     // The hold is in the journal now; it does not begin again.
     let server = Server::start(site.serve(&[]));
@@ -65,6 +66,78 @@ fn the_command_restore_brings_a_copy_back_so_that_the_next_start_holds_all_pools
     server.stop();
     let again = restore();
     assert_eq!(again.status.code(), Some(1), "what is there is not replaced");
+}
+
+/// What `ringwell restore` says when it refuses.
+fn refused(copy: &Path, data: &Path) -> String {
+    let output =
+        ringwell(&["restore", copy.to_str().unwrap(), data.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_copy_is_not_restored_into_itself() {
+    let (_site, folder, _) = site_with_copy();
+    let copy = folder.path().join("copy");
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&copy, &link).unwrap();
+    let before = std::fs::read_dir(&copy).unwrap().count();
+    for (copy, data) in
+        [(&copy, copy.join("sub")), (&copy, link.join("a/b")), (&link, copy.join("journal/new"))]
+    {
+        let said = refused(copy, &data);
+        assert!(said.contains("lies in the copy"), "{said}");
+    }
+    assert_eq!(std::fs::read_dir(&copy).unwrap().count(), before);
+    let said = refused(&copy, folder.path());
+    assert!(said.contains("is not empty"), "{said}");
+}
+
+#[test]
+fn what_is_served_is_not_restored_from() {
+    let site = Site::new(vec![Pool::new(1, 3, LONG)], "shards = 1");
+    let server = Server::start(site.serve(&[]));
+    let folder = tempfile::TempDir::new().unwrap();
+    let new = folder.path().join("new");
+    let said = refused(site.data(), &new);
+    assert!(said.contains(&format!("in use by process {}", server.pid())), "{said}");
+    assert!(!new.exists());
+    server.stop();
+    let (data, new) = (site.data().to_str().unwrap(), new.to_str().unwrap());
+    assert!(ringwell(&["restore", data, new]).status().unwrap().success());
+}
+
+#[test]
+fn a_damaged_copy_is_not_restored() {
+    let site = Site::new(vec![Pool::new(1, 3, LONG)], "shards = 1");
+    let server = Server::start(site.serve(&[]));
+    batch::one(&mut server.client(), &site.pools[0], "before");
+    server.stop();
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let config = site.config();
+    let taken = ringwell(&["backup", "--config", config.to_str().unwrap(), "--to"])
+        .arg(path("backup"))
+        .output()
+        .unwrap();
+    assert!(taken.status.success(), "{}", String::from_utf8_lossy(&taken.stderr));
+    copy(site.data(), &path("plain"));
+    // A backup has a list to hold it against, a plain copy only the journal's own checks.
+    let list = path("backup/journal/0/anything");
+    std::fs::write(&list, "x").unwrap();
+    let said = refused(&path("backup"), &path("new"));
+    assert!(said.contains("files that its list does not name"), "{said}");
+    assert!(!path("new").exists());
+    std::fs::remove_file(list).unwrap();
+    std::fs::write(path("plain/directory.sqlite"), "no database").unwrap();
+    let said = refused(&path("plain"), &path("new"));
+    assert!(said.contains("directory.sqlite"), "{said}");
+    assert!(!path("new").exists());
+    let (backup, new) = (path("backup"), path("new"));
+    let done = ringwell(&["restore", backup.to_str().unwrap(), new.to_str().unwrap()]).output();
+    let done = done.unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 #[test]

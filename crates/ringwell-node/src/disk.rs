@@ -7,8 +7,8 @@ pub use ringwell_driver::store::{
     read_snapshot, unmark_restored, write_whole,
 };
 pub use ringwell_os::{
-    CloseError, DataLock, Flushed, Journal, LockError, OnFlushed, OsFiles, Probe, create_directory,
-    kept_secret, probe, random, warn_of_mode,
+    CloseError, DataLock, Flushed, Journal, LockError, OnFlushed, OsFiles, Probe, ReadLock,
+    create_directory, kept_secret, probe, random, warn_of_mode,
 };
 
 /// Reads stored groups, from any thread.

@@ -365,14 +365,21 @@ fn is_copy(settings: &disk::Settings, on_disk: &[u16]) -> Result<bool, ServeErro
         return Ok(false);
     }
     if disk::is_restored(&OsFiles, data) {
-        tracing::error!(data = %data.display(), "this data directory was restored from a copy");
+        tracing::error!(
+            data = %data.display(),
+            "this data directory was restored from a copy: what was answered since the copy is not \
+             known. All pools answer with overflow numbers for the longest lifetime, then go on by \
+             themselves; nothing has to be done"
+        );
         return Ok(true);
     }
     let is_copy = on_disk.is_empty() && Identity::read(&OsFiles, data)?.is_some();
     if is_copy {
         tracing::error!(
             data = %data.display(),
-            "this data directory has been served before, and its journal is not there any more"
+            "this data directory has been served before, and its journal is not there any more: all \
+             pools answer with overflow numbers for the longest lifetime, then go on by themselves. If \
+             the journal was moved, stop the server and bring it back"
         );
     }
     Ok(is_copy)
@@ -452,6 +459,7 @@ fn adopt_doubts(reads: &mut [Read], have_moved: bool) {
 /// Opens a shard's journal for writing and makes its engine.
 fn open(read: Read, clock: &Clock) -> Result<Started, ServeError> {
     let Read { shard, store, restore, recovered, is_in_doubt } = read;
+    let (directory, verdict) = (store.directory().to_owned(), recovered.verdict);
     let (sender, flushed) = unbounded_channel();
     // The shard's thread has ended if nobody listens.
     let tell = Box::new(move |told| drop(sender.send(told)));
@@ -477,7 +485,11 @@ fn open(read: Read, clock: &Clock) -> Result<Started, ServeError> {
         tracing::error!(
             shard,
             until_ms = until.0,
-            "what was answered last may be lost: all pools of the shard answer with overflow numbers for one lockout"
+            journal = %directory.display(),
+            %verdict,
+            "what was answered last may be lost: all pools of the shard answer with overflow numbers \
+             for one lockout, then go on by themselves. If the verdict names damage, look at the disk; \
+             `ringwell journal verify` reads all of the journal"
         );
     }
     Ok(Started { shard, engine, journal, flushed, lengthened: doubts.lengthened })

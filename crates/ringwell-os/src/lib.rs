@@ -12,7 +12,7 @@ mod secret;
 
 pub use files::{OsFile, OsFiles, create_directory, random, warn_of_mode};
 pub use journal::{CloseError, Flushed, Journal, OnFlushed};
-pub use lock::{DataLock, LockError};
+pub use lock::{DataLock, LockError, ReadLock};
 pub use probe::{Probe, probe};
 pub use secret::kept_secret;
 

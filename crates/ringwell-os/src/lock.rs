@@ -13,6 +13,9 @@ use rustix::fs::OFlags;
 
 use crate::files::{Context, FILE_MODE, create_directory};
 
+/// The lock's file.
+const NAME: &str = "LOCK";
+
 /// Longest content of a lock's file: a process number.
 const PID_BYTES_MAX: usize = 20;
 
@@ -60,15 +63,14 @@ impl DataLock {
     /// [`LockError`]
     pub fn acquire(data: &Path) -> Result<Self, LockError> {
         create_directory(data)?;
-        let path = data.join("LOCK");
-        let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
+        let path = data.join(NAME);
         let opened = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .mode(FILE_MODE)
-            .custom_flags(no_follow)
+            .custom_flags(no_follow())
             .open(&path);
         let is_symlink = || fs::symlink_metadata(&path).is_ok_and(|there| there.is_symlink());
         let mut file = match opened {
@@ -116,9 +118,46 @@ impl DataLock {
     }
 }
 
+/// Keeps servers out of a data directory that is only read, until it is dropped.
+#[derive(Debug)]
+pub struct ReadLock {
+    /// The directory, and the lock's file if there is one.
+    _files: [Option<File>; 2],
+}
+
+impl ReadLock {
+    /// Takes a lock that others who read may take too. Changes nothing: there need be no lock's file,
+    /// nor a file system that locks.
+    ///
+    /// # Errors
+    /// [`LockError::Held`] if a server has the directory; [`LockError::File`] if it cannot be read.
+    pub fn acquire(data: &Path) -> Result<Self, LockError> {
+        let path = data.join(NAME);
+        let directory = File::open(data).context("open", data)?;
+        // Something else in its place is no lock; opening a pipe would wait for its writer.
+        let is_file = fs::symlink_metadata(&path).is_ok_and(|there| there.is_file());
+        let mut file = if is_file { Some(File::open(&path).context("open", &path)?) } else { None };
+        let has_server =
+            |file: &File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+        if has_server(&directory) || file.as_ref().is_some_and(has_server) {
+            let pid = file.as_mut().and_then(pid_in);
+            return Err(LockError::Held { path, pid: shown(pid) });
+        }
+        Ok(Self { _files: [Some(directory), file] })
+    }
+}
+
+fn no_follow() -> i32 {
+    i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default()
+}
+
 fn held(path: PathBuf, file: &mut File) -> LockError {
-    let pid = pid_in(file).filter(|pid| !pid.is_empty());
-    LockError::Held { path, pid: pid.unwrap_or_else(|| "of unknown number".to_owned()) }
+    let pid = pid_in(file);
+    LockError::Held { path, pid: shown(pid) }
+}
+
+fn shown(pid: Option<String>) -> String {
+    pid.filter(|pid| !pid.is_empty()).unwrap_or_else(|| "of unknown number".to_owned())
 }
 
 /// The process number in a lock's file, empty in a new one; `None` if it holds something else.
