@@ -194,8 +194,11 @@ frontend clients
     # For whoever is before this proxy: 200 as long as one node serves.
     monitor-uri /proxyz
     monitor fail if {{ nbsrv(ringwell) lt 1 }}
-    # Metrics and health of single nodes are asked at the nodes.
-    http-request return status 404 unless {{ path_beg /api/ /v1/ }}
+    # Metrics and health of single nodes are asked at the nodes. /rw. and /site/v1/ are for web pages:
+    # the script with or without its hash, and what it asks.
+    http-request return status 404 unless {{ path_beg /api/ /v1/ /site/v1/ /rw. }}
+    # Numbers of pages are limited by address: nodes that name this proxy in trusted_proxies read it here.
+    http-request add-header X-Forwarded-For %[src] if {{ path_beg /site/v1/ }} {{ src -m found }}
     use_backend management if {{ path_beg /v1/ }}
     default_backend ringwell
 

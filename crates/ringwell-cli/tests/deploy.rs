@@ -112,6 +112,10 @@ fn one_address_serves_allocation_and_ring_pools_through_haproxy() {
     let list = client.get(&format!("/{pools}.json"), &[("authorization", TOKEN)]).unwrap();
     assert_eq!(list.status, 200, "{}", list.body);
     assert_eq!(client.get("/v1/pools", &[("authorization", TOKEN)]).unwrap().status, 404);
+    assert_eq!(client.get("/rw.js", &[]).unwrap().status, 200);
+    // The server answers it, not the proxy.
+    let answer = client.post("/site/v1/numbers", &[], "{}").unwrap();
+    assert!(answer.body.contains("the site key is unknown"), "{}", answer.body);
     server.stop();
 }
 

@@ -53,7 +53,9 @@ impl Stage {
     fn with(deadline: &'static str, way: impl FnOnce(String) -> String) -> Option<Self> {
         let haproxy = haproxy()?;
         let folder = TempDir::new().unwrap();
-        let settings = "durability = \"os\"\nlimits.connections = 400\ndrain_pause = \"2s\"";
+        let settings = "durability = \"os\"\nlimits.connections = 400\ndrain_pause = \"2s\"\n\
+            [[site]]\nkey = \"pk_shop\"\norigins = [\"https://shop.example\"]\n\
+            [[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 1\n";
         let pool = |id| Pool::new(id, 90_000, Duration::from_mins(1));
         let sites = NODES.map(|_| Site::new((1..=POOLS).map(pool).collect(), settings));
         let port = free_port();
@@ -291,6 +293,19 @@ fn what_is_wrong_with_the_files_is_told_and_nothing_is_printed() {
     assert!(made.stdout.is_empty());
     let places: Vec<&str> = said.lines().filter_map(|line| line.split(": ").next()).collect();
     assert_eq!(places, ["cluster.toml:1", "cluster.toml:1", "none"], "{said}");
+}
+
+#[test]
+fn web_pages_reach_the_nodes() {
+    let Some(stage) = Stage::new("10s") else { return };
+    let mut client = stage.client();
+    let script = client.get("/rw.js", &[]).unwrap();
+    assert_eq!(script.status, 200, "{}", script.body);
+    let headers = [("origin", "https://shop.example"), ("user-agent", "Firefox/140.0")];
+    let body = "{\"site\":\"pk_shop\",\"params\":{}}";
+    let answer = client.post("/site/v1/numbers", &headers, body).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_eq!(client.get("/metrics", &[]).unwrap().status, 404);
 }
 
 #[test]
