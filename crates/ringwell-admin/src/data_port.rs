@@ -22,7 +22,7 @@ use crate::{Dashboard, access, health, metrics};
 pub fn data_port(node: Handle, hashes: TokenHashes, dashboard: Dashboard) -> Router {
     let v1 = of_the_shards()
         .fallback(not_found)
-        .method_not_allowed_fallback(method_not_allowed)
+        .method_not_allowed_fallback(async || Problem::wrong_method())
         .layer(middleware::from_fn_with_state(hashes, require_token));
     Router::new()
         .route("/healthz", get(health::healthz))
@@ -31,7 +31,7 @@ pub fn data_port(node: Handle, hashes: TokenHashes, dashboard: Dashboard) -> Rou
         .route("/v1/webhooks/ring_pools", post(push))
         .nest("/v1", v1)
         .fallback(not_found)
-        .method_not_allowed_fallback(method_not_allowed)
+        .method_not_allowed_fallback(async || Problem::wrong_method())
         .layer(Extension(dashboard))
         .layer(middleware::from_fn(refuse_unread))
         .with_state(node)
@@ -96,11 +96,4 @@ async fn push(
 
 async fn not_found() -> Problem {
     Problem::not_found("there is nothing here; the README lists the endpoints")
-}
-
-async fn method_not_allowed() -> Problem {
-    Problem::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "this path takes another method; the Allow header names it",
-    )
 }

@@ -56,6 +56,11 @@ impl Problem {
         Self { retry_after: Some(seconds), ..problem }
     }
 
+    pub(crate) fn wrong_method() -> Self {
+        let detail = "this path takes another method; the Allow header names it";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+    }
+
     pub(crate) fn no_room() -> Self {
         let detail = "too many large requests are on their way: wait, then ask again";
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);

@@ -103,17 +103,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Of a call that makes no sense, as of flags that cannot be read.
+const WRONG_USAGE: u8 = 2;
+
 fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {
-    ensure!(args.target > 0.0, "a target of 0 takes infinitely many numbers");
-    if let Some(numbers) = args.numbers {
-        ensure!(numbers <= NUMBERS_MAX, "no pool has {numbers} numbers");
-    }
-    let demand = match (args.load, args.visitors_per_hour) {
-        (Some(load), _) => Demand::of_load(load, args.lifetime)?,
-        (None, Some(visitors)) => Demand::of_visitors(visitors, args.lifetime)?,
-        (None, None) => anyhow::bail!("say --load or --visitors-per-hour, or see --help"),
+    let demand = match demand(args) {
+        Ok(demand) => demand,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            return Ok(ExitCode::from(WRONG_USAGE));
+        }
     };
-    let demand = demand.with_bots(args.bots)?.in_batches_of(args.batch_rows_per_pool)?;
     let plan = pool::Plan::new(demand, args.target, args.numbers, args.callers.clone())?;
     if let Some(path) = &args.svg {
         std::fs::write(path, svg::draw(&plan))
@@ -123,4 +123,18 @@ fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {
         return print(format!("{}\n", plan.json()).as_bytes());
     }
     print(plan.text(values::colours()).as_bytes())
+}
+
+/// What the pool is asked for.
+fn demand(args: &PoolFlags) -> anyhow::Result<Demand> {
+    ensure!(args.target > 0.0, "a --target of 0 takes infinitely many numbers");
+    if let Some(numbers) = args.numbers {
+        ensure!(numbers <= NUMBERS_MAX, "no pool has {numbers} numbers");
+    }
+    let demand = match (args.load, args.visitors_per_hour) {
+        (Some(load), _) => Demand::of_load(load, args.lifetime)?,
+        (None, Some(visitors)) => Demand::of_visitors(visitors, args.lifetime)?,
+        (None, None) => anyhow::bail!("give --load or --visitors-per-hour; --help says more"),
+    };
+    Ok(demand.with_bots(args.bots)?.in_batches_of(args.batch_rows_per_pool)?)
 }

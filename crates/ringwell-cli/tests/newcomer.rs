@@ -211,3 +211,13 @@ fn a_proxys_configuration_needs_no_data_directory() {
     let output = run(&["haproxy", "--cluster", deploy, "--config", &config]);
     assert!(output.status.success(), "{}", stderr(&output));
 }
+
+#[test]
+fn a_plan_without_a_load_is_a_wrong_call_as_of_every_other_command() {
+    for args in [&["plan"][..], &["plan", "--target", "0", "--load", "5"]] {
+        let output = ringwell(args).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains("--load") || said.contains("--target"), "{said}");
+    }
+}

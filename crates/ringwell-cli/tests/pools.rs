@@ -151,7 +151,7 @@ fn a_pool_of_named_numbers_is_made_used_grown_and_removed() {
     managed.fails(&["remove", "7"], "give --yes to remove ring pool 7");
     assert_eq!(managed.json(&["list"]).as_array().unwrap().len(), 2);
     assert_eq!(managed.says(&["remove", "7", "--yes"]), "ring pool 7 is removed\n");
-    managed.fails(&["show", "7"], "there is no such ring pool");
+    managed.fails(&["show", "7"], "there is no ring pool 7");
     assert_eq!(managed.json(&["list"]).as_array().unwrap().len(), 1);
 }
 
@@ -239,7 +239,7 @@ fn lists_are_tried_taken_and_written() {
     let text = "line  result   detail\n   2  created\n   3  bad      ring_pool_key: a ring pool \
                 key has 8 to 64 bytes, not 3\n\ngood: 1, bad: 1; nothing is applied\n";
     assert_eq!((refused.status.code(), stdout(&refused)), (Some(1), text));
-    managed.fails(&["show", "2"], "there is no such ring pool");
+    managed.fails(&["show", "2"], "there is no ring pool 2");
     let tried = managed.run(&["import", &list, "--dry-run", "--apply", "good", "--only-bad"]);
     assert_eq!(tried.status.code(), Some(1));
     assert!(stdout(&tried).starts_with("line  result  detail\n   3  bad"), "{}", stdout(&tried));
@@ -266,6 +266,30 @@ fn lists_are_tried_taken_and_written() {
     assert_eq!(managed.json(&["show", "4"])["lifetime_seconds"], 900.0);
     assert_eq!(managed.json(&["show", "2"])["lifetime_seconds"], 1800.0);
     managed.fails(&["import", "/no/such/file"], "cannot read /no/such/file");
+    let lines = "x,KEY45678,,1800,8885550700,5\n5,KEY45678,,soon,8885550700,5\n\
+                 5,KEY45678,,1800,8885550700\n5,KEY45678,,1800,8885550700,many\n";
+    fs::write(&list, format!("{heading}\n{lines}")).unwrap();
+    let bad = managed.run(&["import", &list]);
+    let text = "line  result  detail\n   2  bad     id: must be a whole number\n   3  bad     \
+                lifetime_seconds: must be a number\n   4  bad     has 5 fields, the heading has \
+                6\n   5  bad     numbers: must be a whole number\n\n";
+    assert!(stdout(&bad).starts_with(text), "{}", stdout(&bad));
+    fs::write(&list, "id,numbers\n5,1\n").unwrap();
+    let bad = managed.run(&["import", &list]);
+    assert!(stdout(&bad).contains("lifetime_seconds: is missing"), "{}", stdout(&bad));
+
+    // What is not there for a method is told as every other fault is.
+    let token = format!("Bearer {TOKEN}");
+    let mut client = support::client::Client::connect(&managed.url).unwrap();
+    for method in ["POST", "DELETE", "PATCH"] {
+        let request =
+            support::client::request(method, "/v1/pools", &[("authorization", token.as_str())], "");
+        client.send(request.as_bytes()).unwrap();
+        let answer = client.receive().unwrap();
+        assert_eq!((answer.status, answer.header("allow")), (405, Some("GET,HEAD")));
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        assert_eq!(answer.json()["status"], 405);
+    }
 }
 
 #[test]
@@ -314,7 +338,7 @@ fn what_goes_wrong_is_said_with_what_to_do() {
     fails(&["2000100003", "--id", "2"], "2000100003 is in the rotation of ring pool 1");
     fails(&["8885550100", "--id", "2", "--key", "k"], "8 to 64 bytes");
     managed.fails(&["resize", "1", "--size", "1"], "max_pool_size must be greater than or equal");
-    managed.fails(&["state", "9"], "there is no such ring pool");
+    managed.fails(&["state", "9"], "there is no ring pool 9");
     let output = managed.run(&["create", "--name", "x"]);
     assert_eq!(output.status.code(), Some(2), "neither --numbers nor --size");
     let output = managed.run(&["add-numbers", "1", "555"]);

@@ -9,7 +9,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use jiff::Timestamp;
-use ringwell_core::{Millis, PromoNumber};
+use ringwell_core::{Millis, NumberError, PromoNumber};
 use ringwell_engine::{Held, Missing, Moment, Past};
 use ringwell_node::Handle;
 use serde::ser::SerializeMap;
@@ -73,7 +73,10 @@ pub(crate) async fn get(
 ) -> Result<Json<Attribution>, Problem> {
     let Query(wanted) = wanted
         .map_err(|_| Problem::bad_request("the query is number=8885550142, with at once or not"))?;
-    let number = parse_number(wanted.number.as_deref().unwrap_or_default())?;
+    let number = wanted.number.as_deref().filter(|number| !number.trim().is_empty());
+    let number = parse_number(number.ok_or_else(|| {
+        Problem::bad_request("number is missing: write number=8885550142 or number=%2B493012345678")
+    })?)?;
     let now = Millis(u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default());
     let at = match wanted.at.as_deref() {
         None => now,
@@ -245,7 +248,15 @@ pub(crate) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
     } else {
         PromoNumber::parse(&digits)
     };
-    number.map_err(|error| Problem::bad_request(format!("number: {error}")))
+    number.map_err(|error| {
+        Problem::bad_request(match error {
+            NumberError::Length { .. } if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                let count = digits.len();
+                format!("number: has ten digits, not {count} digits, or a + and its country code")
+            }
+            error => format!("number: {error}"),
+        })
+    })
 }
 
 /// As people and programs read it, in UTC.

@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use csv::DeserializeErrorKind;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Inventory, RingPool, RingPoolKey, guarded, unguarded};
 use ringwell_store::{Change, NumberState, Pace, PoolSettings, Refusal, Role, Scope, StoreError};
@@ -158,9 +159,9 @@ pub(crate) async fn import(
         let line = record.position().map_or(0, csv::Position::line);
         let result = match read {
             Ok(false) => break,
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(fault(&error, &heading)),
             Ok(true) => match record.deserialize(Some(&heading)) {
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(fault(&error, &heading)),
                 Ok(parsed) => list.take(&mut change, Line::unguarded(parsed)).await?,
             },
         };
@@ -399,7 +400,35 @@ fn line_of(pool: &ringwell_store::Pool, range: NumberRange) -> Line {
 }
 
 fn unreadable(error: &csv::Error) -> Problem {
-    Problem::bad_request(format!("the list cannot be read: {error}"))
+    let fault = fault(error, &csv::StringRecord::new());
+    Problem::bad_request(format!("the list cannot be read: its first line {fault}"))
+}
+
+/// What is wrong with a line, by its columns' names.
+fn fault(error: &csv::Error, heading: &csv::StringRecord) -> String {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("has {len} fields, the heading has {expected_len}")
+        }
+        csv::ErrorKind::Utf8 { .. } => "is not UTF-8".to_owned(),
+        csv::ErrorKind::Deserialize { err, .. } => {
+            let column = err.field().and_then(|at| heading.get(usize::try_from(at).ok()?));
+            let (column, fault) = match err.kind() {
+                DeserializeErrorKind::ParseInt(_) => (column, "must be a whole number"),
+                DeserializeErrorKind::ParseFloat(_) => (column, "must be a number"),
+                DeserializeErrorKind::Message(text) => {
+                    let missing = text.strip_prefix("missing field `");
+                    match missing.and_then(|rest| rest.strip_suffix('`')) {
+                        Some(name) => (Some(name), "is missing"),
+                        None => (column, "cannot be read"),
+                    }
+                }
+                _ => (column, "cannot be read"),
+            };
+            format!("{}: {fault}", column.unwrap_or("a column"))
+        }
+        _ => "is not CSV".to_owned(),
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]

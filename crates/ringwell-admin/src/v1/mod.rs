@@ -63,6 +63,7 @@ pub(crate) fn routes() -> Router<Context> {
         .route("/v1/tokens/{id}", delete(access::revoke))
         .route("/v1/audit", get(access::audit))
         .route("/v1/openapi.json", get(openapi::show))
+        .method_not_allowed_fallback(async || Problem::wrong_method())
 }
 
 /// How a change is to be made.
@@ -122,12 +123,12 @@ async fn change_with(
 
 /// The pool that a path names, if `visitor` may know of it.
 async fn pool(context: &Context, visitor: &Visitor, id: &str) -> Result<Pool, Problem> {
-    let pool = match id.parse() {
-        Ok(id) => context.store.pool(PoolId(id)).await?,
-        Err(_) => None,
+    let Ok(id) = id.parse::<u64>() else {
+        return Err(Problem::not_found("a ring pool's id is a whole number"));
     };
+    let pool = context.store.pool(PoolId(id)).await?;
     let pool = pool.filter(|pool| visitor.may_in(&pool.settings.scope.network));
-    pool.ok_or_else(|| Problem::not_found("there is no such ring pool"))
+    pool.ok_or_else(|| Problem::not_found(format!("there is no ring pool {id}")))
 }
 
 /// Makes the change last, unless it is only tried.

@@ -122,7 +122,7 @@ fn bad_attribution_requests_are_told_what_is_wrong() {
         "?number=200010000",
         "?number=20001000001",
         "?number=1000100000",
-        "?number=%2B442079460000",
+        "?number=%2B442",
         "?number=%ff%ff",
         "?number=%zz",
         "?number=2000100000&number=2000100001",
@@ -134,6 +134,15 @@ fn bad_attribution_requests_are_told_what_is_wrong() {
         "?number=2000100000&at=99999999999999999999999999",
     ] {
         assert_eq!(problem(&ask(query), query), 400, "{query}");
+    }
+    for (query, said) in [
+        ("?number=212555", "not 6 digits"),
+        ("?number=212-555-01", "not 8 digits"),
+        ("", "number is missing"),
+        ("?number=", "number is missing"),
+    ] {
+        let answer = ask(query);
+        assert!(answer.body.contains(said), "{query}: {}", answer.body);
     }
     assert_eq!(problem(&ask("?number=8885550142"), "a foreign number"), 404);
     let known = ask("?number=2000100000&more=planted");

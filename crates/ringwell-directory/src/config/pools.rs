@@ -55,13 +55,14 @@ impl Found {
 
 /// Reads the table of one pool.
 pub(super) fn read(mut section: Section<'_, '_>, file: &Arc<str>, found: &mut Found) {
-    let fields = fields(&mut section);
-    let pool = fields.and_then(|fields| {
+    let taken = fields(&mut section);
+    let pool = taken.and_then(|Taken { fields, is_whole, has_numbers }| {
         let tell = |fault: &PoolFault| {
             let (field, error) = describe(*fault, section.has("lifetime_seconds"));
             section.fault(field, error);
         };
-        RingPool::new(fields).map_err(|faults| faults.iter().for_each(tell)).ok()
+        let made = if has_numbers { RingPool::new(fields) } else { RingPool::waiting(fields) };
+        made.map_err(|faults| faults.iter().for_each(tell)).ok().filter(|_| is_whole)
     });
     if let Some(pool) = pool {
         found.pools.push(pool);
@@ -76,7 +77,15 @@ pub(super) fn read(mut section: Section<'_, '_>, file: &Arc<str>, found: &mut Fo
     section.finish();
 }
 
-fn fields(section: &mut Section<'_, '_>) -> Option<PoolFields> {
+/// Fields of a pool, to be checked against each other.
+struct Taken {
+    fields: PoolFields,
+    /// If not, something stands in for a field that has a fault, so that the others are checked too.
+    is_whole: bool,
+    has_numbers: bool,
+}
+
+fn fields(section: &mut Section<'_, '_>) -> Option<Taken> {
     let id = section.require("id", "write e.g. id = 16", pool_id);
     let name = section.take("name", text(|name| Ok(name.to_owned())));
     let hint = "write 8 to 64 random characters";
@@ -86,16 +95,19 @@ fn fields(section: &mut Section<'_, '_>) -> Option<PoolFields> {
     let numbers = numbers(section);
     let overflow = overflow(section);
     let tracking = tracking(section);
-    Some(PoolFields {
-        id: id?,
+    let has_numbers = numbers.is_some();
+    let is_whole = id.is_some() && key.is_some() && lifetime.is_some() && has_numbers;
+    let fields = PoolFields {
+        id: id.unwrap_or(PoolId(0)),
         name,
-        key: key?,
+        key: key.or_else(|| RingPoolKey::parse("no-key-was-given").ok())?,
         next_key,
-        lifetime: lifetime?,
-        numbers: numbers?,
+        lifetime: lifetime.unwrap_or(RingPool::LIFETIME_MAX),
+        numbers: numbers.unwrap_or_default(),
         overflow,
         tracking,
-    })
+    };
+    Some(Taken { fields, is_whole, has_numbers })
 }
 
 fn lifetime(section: &mut Section<'_, '_>) -> Option<Millis> {

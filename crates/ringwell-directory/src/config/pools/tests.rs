@@ -87,6 +87,19 @@ fn each_field_of_a_pool_is_checked() {
 }
 
 #[test]
+fn a_wrong_lifetime_is_told_beside_a_wrong_key() {
+    check(
+        "data = \"d\"\n[[ring_pool]]\nid = 16\nring_pool_key = \"secret\"\n\
+         lifetime = \"401 days\"\nnumbers = []\noverflow_number = \"8885550199\"\n",
+        "\
+ringwell.toml:4: ring_pool[0].ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
+ringwell.toml:5: ring_pool[0].lifetime: must be at least 1 ms and at most 400 days; write e.g. \"30m\"
+ringwell.toml:6: ring_pool[0].numbers: must be 1 to 100,000 numbers, are 0; write e.g. [\"8885550100-8885550149\"]
+",
+    );
+}
+
+#[test]
 fn fields_of_a_pool_that_contradict_each_other_are_refused() {
     let at = |said: &str| format!("ringwell.toml:9: ring_pool[0].{said}\n");
     check_pool(
