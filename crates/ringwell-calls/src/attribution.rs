@@ -184,7 +184,13 @@ impl Attribution {
         Self { outcome: Attributed::Unknown, pool, problem: Some(problem), ..Self::default() }
     }
 
-    /// Without anything that tells of the visitor.
+    /// Whether it was looked for.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.outcome != Attributed::Pending
+    }
+
+    /// Removes everything that tells of the visitor.
     pub fn redact(&mut self) {
         for allocation in self.allocation.iter_mut().chain(&mut self.earlier) {
             allocation.parameters.clear();

@@ -5,13 +5,14 @@
 //! the log is completed when it can be. Source: docs/decisions/035-calls-fail-open.md.
 
 mod attribute;
+mod privacy;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringwell_core::Millis;
-use ringwell_directory::Calls;
+use ringwell_directory::{CallerIds, Calls};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -52,6 +53,11 @@ struct Inner {
     policy: Policy,
     /// Told when there may be something to send.
     stored: Arc<Notify>,
+    caller_ids: CallerIds,
+    /// The month's key by which callers are hashed.
+    caller_key: Mutex<Option<(String, Vec<u8>)>>,
+    /// Calls are redacted, calls are removed, events are removed after so long.
+    ages: [Duration; 3],
     /// Calls for whose visitors somebody is looking.
     looking: Mutex<HashSet<String>>,
 }
@@ -128,10 +134,14 @@ impl Service {
             deadline: settings.deadline,
             policy,
             stored,
+            caller_ids: settings.caller_ids,
+            caller_key: Mutex::default(),
+            ages: [settings.redact_after, settings.retention, settings.webhooks.retention],
             looking: Mutex::default(),
         };
         let service = Self { inner: Arc::new(inner) };
         tokio::spawn(service.clone().resume());
+        tokio::spawn(service.clone().forget());
         Ok(service)
     }
 
@@ -179,15 +189,19 @@ impl Service {
     /// Decides where an incoming call goes, and logs it. Returns before the deadline, whatever is
     /// late or down.
     pub async fn incoming(&self, call: IncomingCall) -> Decision {
-        let until = Instant::now() + self.inner.deadline;
+        let began_at = Instant::now();
+        // The log gets the last quarter.
+        let found_by = began_at + self.inner.deadline * 3 / 4;
+        let until = began_at + self.inner.deadline;
         let number = call.to.as_deref().and_then(called);
         let serving = self.serving(number.as_deref());
         let plan = self.plan(number.as_deref(), &serving, call.received);
-        let mut change = Self::change(&call);
+        let mut change = self.change(&call).await;
         change.destination = plan.as_ref().map(|plan| plan.to[0].clone());
         let id = change.id();
         let began = call.events.iter().map(|event| event.at).min().unwrap_or(call.received);
-        let found = tokio::time::timeout_at(until, self.attribute(number.as_deref(), began)).await;
+        let found =
+            tokio::time::timeout_at(found_by, self.attribute(number.as_deref(), began)).await;
         change.attribution = found.ok().and_then(Result::ok);
         let attribution = change.attribution.clone();
         self.hand_over(change, until).await;
@@ -206,7 +220,7 @@ impl Service {
     /// # Errors
     /// [`NotStored`].
     pub async fn report(&self, call: IncomingCall) -> Result<String, NotStored> {
-        let change = Self::change(&call);
+        let change = self.change(&call).await;
         let id = change.id();
         let until = Instant::now() + STORE_MAX;
         if self.hand_over(change, until).await { Ok(id) } else { Err(NotStored) }
@@ -221,7 +235,11 @@ impl Service {
         self.inner.routes.plan(number, serving, at)
     }
 
-    fn change(call: &IncomingCall) -> CallChange {
+    async fn change(&self, call: &IncomingCall) -> CallChange {
+        let caller = match call.from.as_deref().map(Caller::read) {
+            None => None,
+            Some(caller) => Some(self.stored_caller(caller, call.received).await),
+        };
         let reported =
             |event: &CallEvent| ReportedEvent { event: event.clone(), received: call.received };
         CallChange {
@@ -230,7 +248,7 @@ impl Service {
             provider_call: call.provider_call.clone(),
             events: call.events.iter().map(reported).collect(),
             number: call.to.as_deref().and_then(called),
-            caller: call.from.as_deref().map(Caller::read),
+            caller,
             destination: None,
             stir: call.stir.clone(),
             attribution: None,
@@ -268,3 +286,6 @@ pub(crate) fn now() -> Millis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,8 +27,8 @@ use std::time::Duration;
 use ringwell_core::Millis;
 
 pub use self::calls::{
-    CallAccount, CallProvider, CallerIds, Calls, DestinationRule, OpenHours, RoutingWebhook,
-    UnknownNumber, WebhookSettings,
+    CallAccount, CallProvider, CallerIds, Calls, DestinationRule, OpenHours, UnknownNumber,
+    WebhookSettings,
 };
 pub use self::csv::{guarded, unguarded};
 pub use self::growth::{Growth, GrowthMode};

@@ -72,7 +72,7 @@ impl Kind {
             Self::Sqlite => {
                 "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
                  PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
-                 PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384"
+                 PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384; PRAGMA secure_delete = ON"
             }
             Self::Postgres => "SET lock_timeout = '10s'",
         }
@@ -141,6 +141,18 @@ impl Database {
     /// [`StoreError::Database`].
     pub async fn read(&self) -> Result<Transaction<'static, Any>, StoreError> {
         Ok(self.pool.begin_with(self.kind.begin_read()).await?)
+    }
+
+    /// Has what was deleted or changed overwritten in the files of SQLite, as far as readers let it.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn overwrite_deleted(&self) -> Result<(), StoreError> {
+        if self.kind == Kind::Sqlite {
+            let mut connection = self.pool.acquire().await?;
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").await?;
+        }
+        Ok(())
     }
 
     /// Waits until everybody is done with it, and closes it.

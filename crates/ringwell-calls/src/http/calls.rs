@@ -5,7 +5,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{delete, get};
 use axum::{Json, extract::Query};
 use ringwell_core::Millis;
 use ringwell_directory::TokenHashes;
@@ -21,7 +21,7 @@ use crate::digest::from_base64;
 use crate::log::{CallDetail, CallFilter, Cursor, EventRow, moment};
 use crate::number::called;
 use crate::provider::parse_moment;
-use crate::service::Service;
+use crate::service::{Service, now};
 
 /// Lines of one part of a list: by itself, and at most.
 const PAGE: (u32, u32) = (100, 1_000);
@@ -32,6 +32,7 @@ pub fn routes(service: Service, hashes: TokenHashes) -> Router {
         .route("/v1/calls", get(list))
         .route("/v1/calls/{id}", get(one))
         .route("/v1/events", get(events))
+        .route("/v1/callers/{number}", delete(erase))
         .merge(endpoints::routes())
         .merge(sip::routes())
         .layer(middleware::from_fn_with_state(hashes, require_token))
@@ -220,6 +221,21 @@ fn shown(detail: &CallDetail) -> Value {
         members.insert("events".to_owned(), Value::Array(events));
     }
     call
+}
+
+/// Removes everything that tells of a caller whose number is stored.
+async fn erase(
+    State(service): State<Service>,
+    Path(number): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    let caller = called(&number).filter(|_| number.starts_with('+'));
+    let caller =
+        caller.ok_or_else(|| Problem::bad_request("write e.g. /v1/callers/+14155551234"))?;
+    let log = service.log().clone();
+    let erase = async move { log.erase_caller(&Caller::E164(caller), now()).await };
+    let count = service.run(erase).await??;
+    tracing::info!(calls = count, "a caller was erased");
+    Ok(Json(json!({ "calls": count })))
 }
 
 #[derive(Debug, Deserialize)]

@@ -100,3 +100,9 @@ CREATE TABLE webhook_deliveries (
 );
 CREATE INDEX webhook_deliveries_due ON webhook_deliveries (state, endpoint, next_ms);
 CREATE INDEX webhook_deliveries_by_event ON webhook_deliveries (event);
+
+-- Keys by which callers are hashed, one a month. Without its key a month's callers cannot be told.
+CREATE TABLE caller_keys (
+    month TEXT PRIMARY KEY,
+    secret TEXT NOT NULL
+);

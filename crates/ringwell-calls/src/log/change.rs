@@ -121,6 +121,9 @@ pub(crate) async fn apply(
         && row.attribution.outcome == Attributed::Pending
     {
         row.attribution = attribution;
+        if row.redacted_at.is_some() {
+            row.attribution.redact();
+        }
         is_new = true;
     }
     if row.first_time.is_none() && row.caller != Caller::Withheld {

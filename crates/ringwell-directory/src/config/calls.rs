@@ -38,8 +38,6 @@ pub struct Calls {
     pub accounts: Vec<CallAccount>,
     /// Where calls go.
     pub destinations: Vec<DestinationRule>,
-    /// Your own decision about where a call goes: none.
-    pub routing: Option<RoutingWebhook>,
     /// What is stored of callers' numbers: all of it.
     pub caller_ids: CallerIds,
     /// Calls are removed after so long: 760 days.
@@ -133,17 +131,6 @@ pub struct OpenHours {
     pub minutes: (u16, u16),
 }
 
-/// A webhook of the user's own that decides where a call goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RoutingWebhook {
-    /// Where it listens.
-    pub url: String,
-    /// What requests to it are signed with, by Standard Webhooks.
-    pub secret: Option<Secret>,
-    /// After so long the configured destination counts: 200 ms.
-    pub timeout: Duration,
-}
-
 /// What is stored of callers' numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallerIds {
@@ -177,7 +164,6 @@ impl Default for Calls {
             deadline: Duration::from_millis(250),
             accounts: Vec::new(),
             destinations: Vec::new(),
-            routing: None,
             caller_ids: CallerIds::Store,
             retention: Duration::from_hours(760 * 24),
             redact_after: Duration::from_hours(90 * 24),
@@ -249,10 +235,6 @@ pub(super) fn read(file: &mut Section<'_, '_>, base: &Path, config: &mut Config)
     }
     for rule in section.sections("destination") {
         calls.destinations.extend(read_destination(rule));
-    }
-    let routing = section.section("routing");
-    if section.has("routing") {
-        calls.routing = read_routing(routing, base);
     }
     section.set(&mut calls.caller_ids, "caller_ids", text(parse_caller_ids));
     section.set(&mut calls.retention, "retention", duration(&limits::CALL_RETENTION));
@@ -330,17 +312,6 @@ fn read_destination(mut section: Section<'_, '_>) -> Option<DestinationRule> {
         time_zone: time_zone.unwrap_or_else(|| "UTC".to_owned()),
         closed,
     })
-}
-
-fn read_routing(mut section: Section<'_, '_>, base: &Path) -> Option<RoutingWebhook> {
-    let hint = "write e.g. \"https://crm.example/route\"";
-    let url = section.require("url", hint, text(parse_public_url));
-    let secret = |name: &str| read_secret_file(&base.join(parse_path(name)?));
-    let secret = section.take("secret_file", text(secret));
-    let mut timeout = Duration::from_millis(200);
-    section.set(&mut timeout, "timeout", duration(&limits::CALL_DEADLINE));
-    section.finish();
-    Some(RoutingWebhook { url: url?, secret, timeout })
 }
 
 fn parse_name(text: &str) -> Result<String, ValueError> {

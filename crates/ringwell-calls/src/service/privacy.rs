@@ -1,0 +1,85 @@
+//! What is stored of callers, and when it goes.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use ringwell_core::Millis;
+use ringwell_directory::CallerIds;
+
+use super::{Service, now};
+use crate::caller::Caller;
+use crate::digest::{self, Mac};
+use crate::log::LogError;
+
+/// How often calls are looked for whose time has come.
+const EVERY: Duration = Duration::from_mins(10);
+/// A caller is stored as withheld if the month's key is not there by then.
+const KEY_MAX: Duration = Duration::from_millis(100);
+
+impl Service {
+    /// The caller as the log is to know it, of a call at `at`.
+    pub(super) async fn stored_caller(&self, caller: Caller, at: Millis) -> Caller {
+        let (Caller::E164(number) | Caller::Sip(number)) = &caller else { return caller };
+        match self.inner.caller_ids {
+            CallerIds::Store => caller,
+            CallerIds::Drop => Caller::Withheld,
+            CallerIds::Hash => match self.key_of(at).await {
+                Some(key) => {
+                    let code = Mac::Sha256.sign(&key, &[number.as_bytes()]);
+                    Caller::Hash(digest::hex(&code))
+                }
+                None => Caller::Withheld,
+            },
+        }
+    }
+
+    /// The key of the month of `at`.
+    async fn key_of(&self, at: Millis) -> Option<Vec<u8>> {
+        let month = month(at);
+        let known = {
+            let key = self.inner.caller_key.lock().unwrap_or_else(PoisonError::into_inner);
+            key.clone().filter(|(of, _)| *of == month)
+        };
+        if let Some((_, key)) = known {
+            return Some(key);
+        }
+        let key = tokio::time::timeout(KEY_MAX, self.inner.log.caller_key(&month)).await;
+        let key = key.ok()?.ok()?;
+        let mut place = self.inner.caller_key.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some((month, key.clone()));
+        Some(key)
+    }
+
+    /// Redacts and removes calls whose time has come, until the process ends.
+    pub(super) async fn forget(self) {
+        loop {
+            if let Err(error) = self.forget_due(now()).await {
+                tracing::error!(%error, "calls are kept longer than they should be");
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    async fn forget_due(&self, now: Millis) -> Result<(), LogError> {
+        let [redact, remove, events] = self.inner.ages.map(|age| {
+            let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+            Millis(now.0.saturating_sub(age))
+        });
+        let log = &self.inner.log;
+        while log.remove_before(remove, events).await? > 0 {
+            tokio::task::yield_now().await;
+        }
+        while log.redact_before(redact, now).await? > 0 {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}
+
+/// Year and month, in UTC.
+fn month(at: Millis) -> String {
+    let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
+    let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);
+    time.to_string().chars().take(7).collect()
+}

@@ -1,0 +1,174 @@
+use std::time::Duration;
+
+use ringwell_core::PoolId;
+use ringwell_core::PromoNumber;
+use ringwell_directory::DestinationRule;
+use ringwell_store::Location;
+use tokio::sync::watch;
+
+use super::*;
+use crate::attribution::{Attributed, Held, Holders};
+use crate::call::EventKind;
+use crate::log::CallFilter;
+
+/// A node that says nothing of holders before it is let.
+struct Slow(watch::Receiver<bool>);
+
+impl Numbers for Slow {
+    fn pools(&self, _: PromoNumber) -> Vec<Serving> {
+        vec![Serving { pool: PoolId(16), name: None, is_overflow: false }]
+    }
+
+    fn holders(&self, _: PromoNumber, at: Millis, _: usize) -> Holders<'_> {
+        let mut let_go = self.0.clone();
+        Box::pin(async move {
+            let _ = let_go.wait_for(|it| *it).await;
+            Ok(vec![Held {
+                pool: Some(PoolId(16)),
+                allocated_at: Millis(at.0 - 1000),
+                locked_until: Millis(at.0 + 1000),
+                parameters: vec![("gclid".to_owned(), "abc-of-a-visitor".to_owned())],
+            }])
+        })
+    }
+}
+
+fn settings() -> Calls {
+    let destination = DestinationRule {
+        ring_pools: [PoolId(16)].into(),
+        numbers: std::collections::BTreeSet::new(),
+        to: vec!["+18005550199".to_owned()],
+        timeout: Duration::from_secs(30),
+        whisper: None,
+        caller_id: None,
+        hours: Vec::new(),
+        time_zone: "UTC".to_owned(),
+        closed: Vec::new(),
+    };
+    Calls { destinations: vec![destination], ..Calls::default() }
+}
+
+fn ring(call: &str, from: &str) -> IncomingCall {
+    let received = now();
+    let kind = EventKind::Started;
+    let event = CallEvent { key: "started".to_owned(), kind, at: received, talk_seconds: None };
+    IncomingCall {
+        account: "main".to_owned(),
+        provider: "twilio".to_owned(),
+        provider_call: call.to_owned(),
+        to: Some("+18005551212".to_owned()),
+        from: Some(from.to_owned()),
+        stir: None,
+        events: vec![event],
+        received,
+    }
+}
+
+async fn service(settings: &Calls, let_go: watch::Receiver<bool>) -> (Service, tempfile::TempDir) {
+    let folder = tempfile::TempDir::new().unwrap();
+    let location = Location::File(folder.path().join("calls.sqlite"));
+    let log = Log::open(&location).await.unwrap();
+    (Service::start(settings, log, Arc::new(Slow(let_go))).unwrap(), folder)
+}
+
+#[tokio::test]
+async fn a_caller_is_connected_in_time_while_the_shards_hang_and_the_log_is_completed_later() {
+    let (let_go, waits) = watch::channel(false);
+    let (service, _folder) = service(&settings(), waits).await;
+    let began = Instant::now();
+    let decision = service.incoming(ring("CA1", "+14155551234")).await;
+    assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
+    assert_eq!(decision.plan.unwrap().to, ["+18005550199"]);
+    assert_eq!(decision.attribution, None);
+    let_go.send_replace(true);
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let call = service.log().call(&decision.call).await.unwrap();
+        if call.is_some_and(|call| call.call.attribution.outcome == Attributed::Allocated) {
+            break;
+        }
+        assert!(Instant::now() < until, "the log is not completed");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(service.log().events(0, 10).await.unwrap()[0].kind, "call.started");
+}
+
+#[tokio::test]
+async fn a_caller_is_connected_while_another_program_holds_the_database() {
+    let (service, folder) = service(&settings(), watch::channel(true).1).await;
+    let other = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();
+    let held = other.database().write().await.unwrap();
+    let began = Instant::now();
+    let decision = service.incoming(ring("CA1", "+14155551234")).await;
+    assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
+    assert_eq!(decision.plan.unwrap().to, ["+18005550199"]);
+    assert_eq!(service.log().calls(&CallFilter::default(), None, 10).await.unwrap(), []);
+    drop(held);
+    let until = Instant::now() + Duration::from_secs(15);
+    while service.log().calls(&CallFilter::default(), None, 10).await.unwrap().is_empty() {
+        assert!(Instant::now() < until, "the call is not logged");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn callers_are_stored_hashed_or_not_at_all() {
+    let waits = watch::channel(true).1;
+    for (mode, wanted) in
+        [(CallerIds::Store, "+"), (CallerIds::Hash, "hash:"), (CallerIds::Drop, "")]
+    {
+        let settings = Calls { caller_ids: mode, ..settings() };
+        let (service, _folder) = service(&settings, waits.clone()).await;
+        for call in ["CA1", "CA2"] {
+            service.incoming(ring(call, "+14155551234")).await;
+        }
+        let calls = service.log().calls(&CallFilter::default(), None, 10).await.unwrap();
+        let columns: Vec<_> = calls.iter().map(|it| it.caller.to_column()).collect();
+        assert_eq!((columns.len(), &columns[0]), (2, &columns[1]));
+        assert!(columns[0].clone().unwrap_or_default().starts_with(wanted), "{columns:?}");
+        assert_eq!(columns[0].is_none(), mode == CallerIds::Drop);
+    }
+}
+
+#[tokio::test]
+async fn what_is_erased_is_found_nowhere_in_the_files() {
+    let (service, folder) = service(&settings(), watch::channel(true).1).await;
+    for call in ["CA1", "CA2", "CA3"] {
+        service.incoming(ring(call, "+14155551234")).await;
+    }
+    service.incoming(ring("CA4", "+14155559999")).await;
+    let holds = |text: &str| {
+        let files = std::fs::read_dir(folder.path()).unwrap();
+        let bytes = files.flat_map(|file| std::fs::read(file.unwrap().path()).unwrap());
+        let bytes: Vec<u8> = bytes.collect();
+        bytes.windows(text.len()).any(|part| part == text.as_bytes())
+    };
+    assert!(holds("4155551234"));
+    let caller = Caller::read("+14155551234");
+    assert_eq!(service.log().erase_caller(&caller, now()).await.unwrap(), 3);
+    assert!(!holds("4155551234") && holds("4155559999"));
+    let calls = service.log().calls(&CallFilter::default(), None, 10).await.unwrap();
+    assert_eq!(calls.iter().filter(|it| it.redacted_at.is_some()).count(), 3);
+    // A report that comes later does not bring the caller back.
+    service.incoming(ring("CA1", "+14155551234")).await;
+    assert!(!holds("4155551234"));
+    assert_eq!(service.log().erase_caller(&caller, now()).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn calls_are_redacted_and_removed_by_their_age() {
+    let (service, _folder) = service(&settings(), watch::channel(true).1).await;
+    service.incoming(ring("CA1", "+14155551234")).await;
+    let log = service.log();
+    let later = now() + Millis(1000);
+    assert_eq!(log.redact_before(Millis(1), later).await.unwrap(), 0);
+    assert_eq!(log.redact_before(later, later).await.unwrap(), 1);
+    assert_eq!(log.redact_before(later, later).await.unwrap(), 0);
+    let call = log.calls(&CallFilter::default(), None, 10).await.unwrap().remove(0);
+    assert_eq!((call.caller, call.attribution.outcome), (Caller::Withheld, Attributed::Allocated));
+    assert!(call.attribution.allocation.unwrap().parameters.is_empty());
+    assert!(!log.events(0, 1).await.unwrap()[0].body.contains("visitor"));
+    assert_eq!(log.remove_before(later, later).await.unwrap(), 1);
+    assert_eq!(log.calls(&CallFilter::default(), None, 10).await.unwrap(), []);
+    assert!(log.events(0, 10).await.unwrap().is_empty());
+}
