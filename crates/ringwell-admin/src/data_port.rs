@@ -95,5 +95,8 @@ async fn push(
 }
 
 async fn not_found() -> Problem {
-    Problem::not_found("there is nothing here; the README lists the endpoints")
+    Problem::not_found(
+        "there is nothing here; the README lists the endpoints, and the dashboard is on the management \
+         address",
+    )
 }

@@ -78,7 +78,7 @@ pub(super) fn page(
 
 fn head(frame: &Frame<'_>, session: &Session) -> Markup {
     let up = frame.up;
-    let is_there = |path: &str| frame.has_calls || !matches!(path, "calls" | "webhooks");
+    let has_page = |path: &str| frame.has_calls || !matches!(path, "calls" | "webhooks");
     let is_here = |path: &str| {
         let first = frame.path.split('/').next().unwrap_or_default();
         first == path || (path.is_empty() && first == "now")
@@ -87,7 +87,7 @@ fn head(frame: &Frame<'_>, session: &Session) -> Markup {
         header {
             strong { "Ringwell" }
             nav aria-label="Pages" { ul {
-                @for (path, name) in PAGES.into_iter().filter(|(path, _)| is_there(path)) {
+                @for (path, name) in PAGES.into_iter().filter(|(path, _)| has_page(path)) {
                     @let to = if path.is_empty() { format!("{up}./") } else { format!("{up}{path}") };
                     li { a href=(to) aria-current=[is_here(path).then_some("page")] { (name) } }
                 }

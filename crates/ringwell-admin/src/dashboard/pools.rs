@@ -64,7 +64,7 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
                 || directory
                     .pool(line.id)
                     .and_then(|pool| pool.name())
-                    .is_some_and(|name| name.to_lowercase().contains(&wanted)))
+                    .is_some_and(|name| holds(name, &wanted)))
     };
     let mut found: Vec<&PoolLine> = sample.pools.iter().filter(fits).collect();
     let all = found.len();
@@ -94,6 +94,15 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
     });
     let live = table.live().collect();
     View { title, body, data, table, live }
+}
+
+/// Whether a part of `name` is `wanted`, in lower case; without a copy of each of many names.
+fn holds(name: &str, wanted: &str) -> bool {
+    if !name.is_ascii() {
+        return name.to_lowercase().contains(wanted);
+    }
+    let mut parts = name.as_bytes().windows(wanted.len().max(1));
+    parts.any(|part| part.eq_ignore_ascii_case(wanted.as_bytes()))
 }
 
 fn nothing(are_none: bool) -> Markup {
@@ -223,4 +232,11 @@ fn of_line(asked: &Asked<'_>, line: &PoolLine) -> serde_json::Value {
         "overflow_in_an_hour": line.overflow_in_an_hour,
         "reuse_seconds": reuse_seconds(line),
     })
+}
+
+#[cfg(test)]
+#[test]
+fn a_part_of_a_name_is_found_whatever_its_case() {
+    assert!(holds("Spring Sale", "sale") && holds("Äpfel", "äpf") && holds("a", "a"));
+    assert!(!holds("Spring", "springs") && !holds("", "a"));
 }
