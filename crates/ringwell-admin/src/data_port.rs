@@ -4,9 +4,11 @@
 //! Owns the paths there. Everything under `/v1/` needs a token of the configuration file; what the
 //! main application pushes is signed instead.
 
+use std::sync::Arc;
+
 use axum::body::Bytes;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -19,11 +21,18 @@ use crate::v1::{attribution, moves, overflow, release, shards};
 use crate::{Dashboard, access, health, metrics};
 
 /// All paths outside of `/api/` and those of web pages, for the node to mount at its root.
-pub fn data_port(node: Handle, hashes: TokenHashes, dashboard: Dashboard) -> Router {
+///
+/// Tokens of `hashes` may do all of it, those of `lookup` may ask who held a number.
+pub fn data_port(
+    node: Handle,
+    (hashes, lookup): (TokenHashes, Vec<TokenHashes>),
+    dashboard: Dashboard,
+) -> Router {
+    let keys = Keys { hashes, lookup: lookup.into() };
     let v1 = of_the_shards()
         .fallback(not_found)
         .method_not_allowed_fallback(async || Problem::wrong_method())
-        .layer(middleware::from_fn_with_state(hashes, require_token));
+        .layer(middleware::from_fn_with_state(keys, require_token));
     Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
@@ -48,15 +57,32 @@ fn of_the_shards() -> Router<Handle> {
         .route("/shards/moves", post(moves::post).delete(moves::delete))
 }
 
+/// The tokens that are known here.
+#[derive(Clone)]
+struct Keys {
+    hashes: TokenHashes,
+    lookup: Arc<[TokenHashes]>,
+}
+
 /// Lets a request through that carries `Authorization: Bearer TOKEN`.
-async fn require_token(
-    State(hashes): State<TokenHashes>,
-    request: Request,
-    next: Next,
-) -> Response {
-    if access::bearer(request.headers()).is_some_and(|token| hashes.accept(token)) {
+async fn require_token(State(keys): State<Keys>, request: Request, next: Next) -> Response {
+    let token = access::bearer(request.headers());
+    let Some(token) = token else { return unknown_token() };
+    if keys.hashes.accept(token) {
         return next.run(request).await;
     }
+    if !keys.lookup.iter().any(|hashes| hashes.accept(token)) {
+        return unknown_token();
+    }
+    // A nested router sees the path behind /v1.
+    if request.method() == Method::GET && request.uri().path() == "/attributions" {
+        return next.run(request).await;
+    }
+    let detail = "this token may look up attributions, and nothing else here";
+    Problem::new(StatusCode::FORBIDDEN, detail).into_response()
+}
+
+fn unknown_token() -> Response {
     Problem::new(
         StatusCode::UNAUTHORIZED,
         "send Authorization: Bearer TOKEN with a token whose SHA-256 is in management.token_sha256",

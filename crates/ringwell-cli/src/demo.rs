@@ -19,7 +19,8 @@ use anyhow::{Context, bail};
 use ringwell_admin::{Dashboard, SharedLoads};
 use ringwell_core::Millis;
 use ringwell_directory::{
-    Calls, Config, Directory, Listen, Overrides, RingPool, Token, demo_pools, write_demo_csv,
+    Calls, Config, Directory, Listen, Overrides, RingPool, Token, TokenHashes, demo_pools,
+    write_demo_csv,
 };
 use ringwell_node::disk::{DataLock, LockError};
 use ringwell_node::{Directories, Routes};
@@ -113,7 +114,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         let shard = directory.lookup(busy.id()).map_or(0, ringwell_directory::Entry::shard);
         (shop.controls(), format!("shard-{shard}"))
     });
-    let of_server = crate::serve::routes(&config, front.dashboard.clone());
+    let of_server = crate::serve::routes(&config, front.dashboard.clone(), TokenHashes::default());
     let of_server = with_calls(of_server, calls.clone());
     let routes: Routes = Arc::new(move |node| {
         // Called on each shard's thread, which is the one that is to be slow.

@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use ringwell_admin::{Dashboard, SharedLoads};
 use ringwell_core::Millis;
-use ringwell_directory::{Config, Database, RingPool, Site};
+use ringwell_directory::{Config, Database, RingPool, Site, TokenHashes};
 use ringwell_node::Live;
 use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
@@ -115,7 +115,7 @@ impl Directory {
         live: Live,
         config: &Config,
         dashboard: &Dashboard,
-        loads: SharedLoads,
+        (loads, lookup): (SharedLoads, TokenHashes),
     ) -> anyhow::Result<Option<Way>> {
         let Self { runtime, store, node, version, sites_of_file } = self;
         let changed = Arc::new(Notify::new());
@@ -136,7 +136,8 @@ impl Directory {
         let dashboard = dashboard.clone();
         let follow = move || {
             step_back();
-            let mut follower = Follower::new(store, node, version, live, (changed, sites_of_file));
+            let mut follower =
+                Follower::new(store, node, version, live, (changed, sites_of_file, lookup));
             let serve_ring_pools = async {
                 end.serve(ring_pools).await;
                 // Nothing more comes, or nothing ever did.

@@ -206,7 +206,7 @@ fn configuration(path: &Path, data: Option<PathBuf>, findings: &mut Findings) {
     if config.management.token_sha256.current().is_empty() {
         findings.note(
             "tokens",
-            "no management token: nobody can look up calls; `ringwell token` makes one",
+            "no management token, so calls cannot be looked up; `ringwell token` makes one",
         );
     }
     secrets(path, findings);

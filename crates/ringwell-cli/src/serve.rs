@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::thread;
 
 use ringwell_admin::{Dashboard, SharedLoads};
-use ringwell_directory::{Cluster, Config, Directory, Fault, Overrides, RingPoolKey, load};
+use ringwell_directory::{
+    Cluster, Config, Directory, Fault, Overrides, RingPoolKey, TokenHashes, load,
+};
 use ringwell_node::{Directories, Membership, Routes, disk, live};
 
 use crate::args::Serve;
@@ -70,27 +72,29 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         tracing::warn!("{warning}");
     }
     let hashes = config.management.token_sha256.clone();
+    let lookup_hashes = config.management.lookup_sha256.clone();
     let reload = move || {
         let (config, directory) = load(&args.config, variable, flags.clone(), cores())?;
         hashes.replace(&config.management.token_sha256.current());
+        lookup_hashes.replace(&config.management.lookup_sha256.current());
         Ok((directory, config.sites))
     };
     let loads = SharedLoads::default();
     let dashboard = Dashboard::new(loads.clone());
     let mut directories = Directories::default();
-    let mut way = None;
+    let (mut way, lookup) = (None, TokenHashes::default());
     if let Some(kept) = kept {
         let (handle, orders) = live();
         directories.orders = Some(orders);
         directories.reload_settings = Some(Box::new(move || reload().map(drop)));
-        way = kept.follow(handle, &config, &dashboard, loads)?;
+        way = kept.follow(handle, &config, &dashboard, (loads, lookup.clone()))?;
     } else {
         directories.reload = Some(Box::new(reload));
         if config.management.dashboard {
             management::serve(&config, &dashboard)?;
         }
     }
-    serve(config, directory, member, directories, (dashboard, way))?;
+    serve(config, directory, member, directories, (dashboard, lookup, way))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -100,13 +104,13 @@ fn serve(
     directory: Directory,
     member: Option<Membership>,
     directories: Directories,
-    (dashboard, way): (Dashboard, Option<Way>),
+    (dashboard, lookup, way): (Dashboard, TokenHashes, Option<Way>),
 ) -> anyhow::Result<()> {
     let calls = config.calls.as_ref().map(|calls| Running::start(calls, &config)).transpose()?;
     if let Some(calls) = &calls {
         dashboard.attach_calls(calls.service());
     }
-    let mut routes = with_calls(routes(&config, dashboard), calls.clone());
+    let mut routes = with_calls(routes(&config, dashboard, lookup), calls.clone());
     if let Some(way) = way {
         routes = way.beside(routes);
     }
@@ -119,11 +123,14 @@ fn serve(
 }
 
 /// What operators find at the addresses of clients.
-pub(crate) fn routes(config: &Config, dashboard: Dashboard) -> Routes {
+/// Tokens of `lookup` may ask who held a number.
+pub(crate) fn routes(config: &Config, dashboard: Dashboard, lookup: TokenHashes) -> Routes {
     let hashes = config.management.token_sha256.clone();
+    let lookup = vec![config.management.lookup_sha256.clone(), lookup];
     Arc::new(move |node| {
         dashboard.attach(node.clone());
-        ringwell_admin::data_port(node, hashes.clone(), dashboard.clone())
+        let tokens = (hashes.clone(), lookup.clone());
+        ringwell_admin::data_port(node, tokens, dashboard.clone())
     })
 }
 

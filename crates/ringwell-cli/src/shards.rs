@@ -349,7 +349,7 @@ fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
     let names: BTreeSet<&str> = overview.owners.iter().map(|owner| owner.node.as_str()).collect();
     let known = || names.iter().copied().collect::<Vec<_>>().join(", ");
     ensure!(names.contains(node), "the cluster has no node {node}; it has {}", known());
-    ensure!(names.len() > 1, "node {node} is the only one: there is nobody to take its buckets");
+    ensure!(names.len() > 1, "node {node} is the only one: no other node can take its buckets");
     let listen = overview.owners.iter().find(|owner| owner.node == node);
     let listen = listen.map(|owner| owner.listen.clone()).unwrap_or_default();
     let mut left = overview.of_node(node);

@@ -17,7 +17,9 @@ pub(crate) fn token() -> anyhow::Result<ExitCode> {
     let token = new_token()?;
     eprintln!("# The secret, for clients (`Authorization: Bearer SECRET`). It is not shown again:");
     let printed = print(format!("{}\n", token.reveal()).as_bytes());
-    eprintln!("# The setting, for the server's configuration; it tells nobody the secret:");
+    eprintln!(
+        "# The setting, for the server's configuration; the secret cannot be computed from it:"
+    );
     eprintln!("[management]\ntoken_sha256 = [\"{}\"]", token.hash());
     printed
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use support::batch::{self, Ask, BULK};
-use support::server::Server;
+use support::server::{Server, ringwell};
 use support::site::{Pool, Site, TOKEN};
 use tempfile::TempDir;
 
@@ -68,6 +68,58 @@ fn a_pool_is_made_and_allocated_from_at_one_address() {
     let asks = [Ask { pool: 1, id: "x".into() }];
     let body = batch::body(&asks, std::slice::from_ref(&known));
     assert_eq!(batch::rows(&client.post(BULK, &[], &body).unwrap()).len(), 1);
+}
+
+#[test]
+fn a_token_that_may_look_up_asks_who_held_a_number_and_nothing_else() {
+    let token = "another-token-of-the-tests-01234";
+    let sha256 = Command::new("sh").args(["-c", "printf %s \"$0\" | sha256sum", token]).output();
+    let sha256 = String::from_utf8(sha256.unwrap().stdout).unwrap()[..64].to_owned();
+    let (_site, server) = start(&format!("management.lookup_sha256 = [\"{sha256}\"]"));
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains(r#""message":"management""#)).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let url = line.get("fields").unwrap_or(&line)["address"].as_str().unwrap().to_owned();
+    let create = |role: &str, network: &[&str]| {
+        let args = [&["pools", "tokens", "create", "--name", "ann", "--role", role][..], network];
+        let mut command = ringwell(&[&args.concat()[..], &["--url", &url]].concat());
+        let made = command.env("RINGWELL_TOKEN", TOKEN).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    };
+    let ask = |path: &str, token: &str| {
+        let bearer = format!("Bearer {token}");
+        server.client().get(path, &[("authorization", bearer.as_str())]).unwrap().status
+    };
+    let look_up = "/v1/attributions?number=2000100000";
+    assert_eq!(ask(look_up, token), 200);
+    for path in ["/v1/shards", "/v1/overflow", "/v1/pools/1/state"] {
+        assert_eq!(ask(path, token), 403, "{path}");
+    }
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str())];
+    let release = server.client().post("/v1/releases", &headers, "{}").unwrap();
+    assert_eq!(release.status, 403);
+    // Tokens of the database may too, soon after they were made and no longer once they are revoked.
+    let made = create("lookup", &[]);
+    let of_a_network = create("read", &["--network", "local"]);
+    let until = Instant::now() + Duration::from_secs(30);
+    while ask(look_up, &made) != 200 {
+        assert!(Instant::now() < until);
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(ask("/v1/shards", &made), 403);
+    assert_eq!(ask(look_up, &of_a_network), 401, "it may not see what other networks have");
+    let list = ringwell(&["pools", "list", "--url", &url]).env("RINGWELL_TOKEN", &made).output();
+    assert!(!list.unwrap().status.success(), "it may not even look at pools");
+    let id = made.split('_').nth(1).unwrap();
+    let revoke = ["pools", "tokens", "revoke", id, "--url", &url];
+    let revoked = ringwell(&revoke).env("RINGWELL_TOKEN", TOKEN).output().unwrap();
+    assert!(revoked.status.success(), "{}", String::from_utf8_lossy(&revoked.stderr));
+    while ask(look_up, &made) != 401 {
+        assert!(Instant::now() < until);
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

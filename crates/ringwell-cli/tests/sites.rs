@@ -278,3 +278,34 @@ fn the_snippet_names_the_script_that_the_server_has_and_its_integrity_value() {
         assert!(!ringwell(&[&["snippet"][..], &wrong].concat()).output().unwrap().status.success());
     }
 }
+
+#[test]
+fn sites_of_the_file_are_read_again_at_sighup() {
+    let site = Site::new(vec![Pool::new(1, 40, LONG)], "shards = 1");
+    let server = Server::start(site.serve(&[]));
+    let managed = Managed { site, server, url: String::new() };
+    assert_eq!(managed.page("pk_shop", SHOP).status, 403, "there is no site yet");
+    let without = std::fs::read_to_string(managed.site.config()).unwrap();
+    let section = |origin: &str| {
+        format!(
+            "\n[[site]]\nkey = \"pk_shop\"\norigins = [\"{origin}\"]\n\
+             [[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 1\n"
+        )
+    };
+    let write = |text: &str| std::fs::write(managed.site.config(), text).unwrap();
+    write(&(without.clone() + &section(SHOP)));
+    assert!(managed.server.reload().contains("read again"));
+    let first = managed.page("pk_shop", SHOP).json();
+    write(&(without.clone() + &section("https://www.example")));
+    assert!(managed.server.reload().contains("read again"));
+    assert_eq!(managed.page("pk_shop", SHOP).status, 403);
+    // The visitor of before is known: the secret of visitors is the same.
+    let body = json!({"site": "pk_shop", "visitor": first["visitor"], "lease": first["lease"]});
+    let headers = [("origin", "https://www.example"), ("user-agent", FIREFOX)];
+    let beat = managed.server.client().post("/site/v1/beat", &headers, &body.to_string()).unwrap();
+    assert_eq!(beat.json()["swaps"], first["swaps"]);
+    // A file with faults leaves the sites as they are.
+    write(&(without + "\n[[site]]\nkey = \"pk_shop\"\n"));
+    assert!(managed.server.reload().contains("stay as they are"));
+    assert_eq!(managed.page("pk_shop", "https://www.example").status, 200);
+}

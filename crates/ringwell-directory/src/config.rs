@@ -96,6 +96,8 @@ pub struct Config {
 pub struct Management {
     /// Hashes of the tokens that are accepted: none.
     pub token_sha256: TokenHashes,
+    /// Hashes of tokens that may look up who held a number, and nothing else: none.
+    pub lookup_sha256: TokenHashes,
     /// Where pools in a database are managed: `127.0.0.1:8081`.
     pub address: Listen,
     /// Requests that are answered in a second there; what comes beyond gets 429: 100.
@@ -318,9 +320,17 @@ impl Config {
 impl Default for Management {
     fn default() -> Self {
         let address = Listen::Tcp { host: "127.0.0.1".to_owned(), port: 8081 };
-        let token_sha256 = TokenHashes::default();
+        let (token_sha256, lookup_sha256) = (TokenHashes::default(), TokenHashes::default());
         let (hosts, dashboard, on_data_port) = (Vec::new(), false, false);
-        Self { token_sha256, address, requests_per_second: 100, on_data_port, hosts, dashboard }
+        Self {
+            token_sha256,
+            lookup_sha256,
+            address,
+            requests_per_second: 100,
+            on_data_port,
+            hosts,
+            dashboard,
+        }
     }
 }
 

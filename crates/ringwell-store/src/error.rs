@@ -74,7 +74,7 @@ pub enum Refusal {
         most: u64,
     },
     /// The configuration names nobody who sells numbers.
-    #[error("numbers are bought from nobody: name a file of offers under [inventory]")]
+    #[error("there is no seller of numbers: name a file of offers under [inventory]")]
     NoProvider,
     /// Only a database without pools takes a whole list.
     #[error("the directory has ring pools already: only an empty one takes a whole list")]

@@ -21,6 +21,8 @@ use crate::{Store, StoreError};
 /// What a token's owner may do; each may all that the ones before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
+    /// Look up who held a number, and nothing else.
+    Lookup,
     /// Look.
     Read,
     /// Change pools and numbers.
@@ -56,12 +58,13 @@ const ID_BYTES: usize = 8;
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Admin];
+    pub const ALL: [Self; 4] = [Self::Lookup, Self::Read, Self::Write, Self::Admin];
 
     /// The word for it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Lookup => "lookup",
             Self::Read => "read",
             Self::Write => "write",
             Self::Admin => "admin",
@@ -147,6 +150,19 @@ impl Store {
             rows.iter().map(|row| Ok(grant(row)?.1)).collect::<Result<Vec<_>, StoreError>>();
         let sha256 = |hash: &String| TokenHash::parse(hash.strip_prefix(SHA256)?).ok();
         Ok(hashes?.iter().filter_map(sha256).collect())
+    }
+
+    /// The hashes of tokens of all networks, whatever their roles: each may look up who held a number.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn lookup_hashes(&self) -> Result<Vec<TokenHash>, StoreError> {
+        let query = sqlx::query("SELECT hash FROM tokens WHERE network IS NULL ORDER BY id");
+        let rows = query.fetch_all(&mut *self.database.read().await?).await?;
+        let hashes = rows.iter().map(|row| Columns::of(row).take::<String>());
+        let hashes = hashes.collect::<Result<Vec<_>, StoreError>>()?;
+        let sha256 = |hash: &String| TokenHash::parse(hash.strip_prefix(SHA256)?).ok();
+        Ok(hashes.iter().filter_map(sha256).collect())
     }
 
     /// What `presented` stands for; `None` if it is no token, or was revoked.

@@ -17,7 +17,7 @@ use crate::problem::Problem;
 pub(crate) struct TokenView {
     id: String,
     name: String,
-    /// `read`, `write` or `admin`.
+    /// `lookup`, `read`, `write` or `admin`.
     role: &'static str,
     /// The only network in which it is worth anything.
     network: Option<String>,
@@ -77,7 +77,7 @@ pub(crate) async fn create(
     let visitor = administrator(&context, &headers).await?;
     let NewToken { name, role, network } = body(&bytes)?;
     let role = Role::parse(&role)
-        .ok_or_else(|| Problem::bad_request("role must be read, write or admin"))?;
+        .ok_or_else(|| Problem::bad_request("role must be lookup, read, write or admin"))?;
     let mut random = [0; 40];
     getrandom::fill(&mut random).map_err(|error| StoreError::Damaged(error.to_string()))?;
     let mut change = context.store.change(&visitor.who, context.live.now()).await?;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringwell_directory::Site;
+use ringwell_directory::{Site, TokenHashes};
 use ringwell_node::{Live, LiveError};
 use ringwell_store::{Delta, Store, StoreError};
 use tokio::sync::Notify;
@@ -33,6 +33,8 @@ pub(super) struct Follower {
     live: Live,
     /// The web sites of the configuration.
     sites_of_file: Vec<Site>,
+    /// Tokens of the database that may ask who held a number.
+    lookup: TokenHashes,
     /// Told when this process itself has changed the directory.
     changed: Arc<Notify>,
     /// The database did not answer the last time.
@@ -59,10 +61,21 @@ impl Follower {
         node: String,
         version: u64,
         live: Live,
-        (changed, sites_of_file): (Arc<Notify>, Vec<Site>),
+        (changed, sites_of_file, lookup): (Arc<Notify>, Vec<Site>, TokenHashes),
     ) -> Self {
         let (confirmed, is_lost, refused) = (version, false, None);
-        Self { store, node, version, confirmed, live, sites_of_file, changed, is_lost, refused }
+        Self {
+            store,
+            node,
+            version,
+            confirmed,
+            live,
+            sites_of_file,
+            lookup,
+            changed,
+            is_lost,
+            refused,
+        }
     }
 
     /// Follows until the node ends. What was read at its start is as old as that, should the database
@@ -83,11 +96,18 @@ impl Follower {
             }
         }
         if !self.is_lost
-            && let Err(error) = self.store.due(now()).await
+            && let Err(error) = self.now_and_then().await
         {
             self.lost(&error);
         }
         true
+    }
+
+    /// What needs no look several times a second.
+    async fn now_and_then(&self) -> Result<(), StoreError> {
+        self.store.due(now()).await?;
+        self.lookup.replace(&self.store.lookup_hashes().await?);
+        Ok(())
     }
 
     /// Takes over what is new.

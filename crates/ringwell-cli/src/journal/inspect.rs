@@ -161,7 +161,7 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
             format!("extend {number} until {}", readable(until))
         }
         Record::Release { number, until, restored, .. } => {
-            let seen = if restored.is_some() { ", which nobody saw" } else { "" };
+            let seen = if restored.is_some() { ", which no client saw" } else { "" };
             format!("release {number} at {}{seen}", readable(until))
         }
         Record::Answer { pool, row, number: Some(number), .. } => {

@@ -19,7 +19,7 @@ pub(super) enum Tokens {
         #[arg(long)]
         name: String,
         /// What it is good for
-        #[arg(long, value_parser = ["read", "write", "admin"], default_value = "read")]
+        #[arg(long, value_parser = ["lookup", "read", "write", "admin"], default_value = "read")]
         role: String,
         /// The only network in which it is worth anything
         #[arg(long, value_name = "NAME")]

@@ -50,6 +50,9 @@ pub(super) fn read(
     if let Some(hashes) = management.take_list("token_sha256", text(parse_token_hash)) {
         config.management.token_sha256.replace(&hashes);
     }
+    if let Some(hashes) = management.take_list("lookup_sha256", text(parse_token_hash)) {
+        config.management.lookup_sha256.replace(&hashes);
+    }
     management.set(&mut config.management.address, "address", text(str::parse));
     let a_second = whole(&limits::REQUESTS_PER_SECOND);
     management.set(&mut config.management.requests_per_second, "requests_per_second", a_second);

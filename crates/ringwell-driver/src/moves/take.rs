@@ -75,7 +75,7 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
     let read_answer = |word| read_answer(word, here, there);
     let answers: Option<Vec<_>> = adopted.answers.iter().map(read_answer).collect();
     let (Some(numbers), Some(answers)) = (numbers, answers) else {
-        return Err("it was told of something that is no promo number".to_owned());
+        return Err("the other node sent something that is no promo number".to_owned());
     };
     for retired in &numbers {
         let adopt = |engine: &mut Engine, now| {
