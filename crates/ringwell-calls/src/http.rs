@@ -5,6 +5,7 @@
 mod calls;
 mod endpoints;
 mod hooks;
+mod outcomes;
 mod problem;
 mod sip;
 

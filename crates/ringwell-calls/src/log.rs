@@ -5,6 +5,7 @@
 //! that it tells of; `place` of events rises in the order in which they become visible.
 
 mod change;
+mod outcome;
 mod privacy;
 mod query;
 mod writer;

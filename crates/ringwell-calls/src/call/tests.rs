@@ -108,7 +108,9 @@ proptest! {
         shuffled in any::<u64>(),
     ) {
         let mut in_order = Facts::default();
-        events.iter().for_each(|event| { in_order.join(event); });
+        for event in &events {
+            in_order.join(event);
+        }
         let mut mixed = Facts::default();
         // Some of them early and more than once, then all of them in another order.
         for index in &order {

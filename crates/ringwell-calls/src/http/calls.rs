@@ -5,13 +5,14 @@ use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
 use axum::{Json, extract::Query};
 use ringwell_core::Millis;
 use ringwell_directory::TokenHashes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::outcomes;
 use super::problem::Problem;
 use super::{endpoints, sip};
 use crate::attribution::Attributed;
@@ -31,6 +32,7 @@ pub fn routes(service: Service, hashes: TokenHashes) -> Router {
     Router::new()
         .route("/v1/calls", get(list))
         .route("/v1/calls/{id}", get(one))
+        .route("/v1/calls/{id}/outcomes", post(outcomes::post))
         .route("/v1/events", get(events))
         .route("/v1/callers/{number}", delete(erase))
         .merge(endpoints::routes())

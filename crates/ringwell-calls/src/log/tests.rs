@@ -22,8 +22,8 @@ fn change(call: &str, at: u64, kind: EventKind) -> CallChange {
     }
 }
 
-fn nobody() -> Option<Attribution> {
-    Some(Attribution { outcome: Attributed::None, ..Attribution::default() })
+fn nobody() -> Attribution {
+    Attribution { outcome: Attributed::None, ..Attribution::default() }
 }
 
 fn writer(log: &Log) -> Writer {
@@ -35,7 +35,7 @@ async fn a_repeated_report_changes_nothing_and_a_call_has_each_event_once() {
     let (log, _folder) = log().await;
     let writer = writer(&log);
     let mut first = change("CA1", 10, EventKind::Started);
-    first.attribution = nobody();
+    first.attribution = Some(nobody());
     first.number = Some("+18005551212".to_owned());
     first.caller = Some(Caller::read("+14155551234"));
     let answered = change("CA1", 12, EventKind::Answered);
@@ -65,7 +65,7 @@ async fn nothing_is_published_before_the_attribution_is_known() {
     assert_eq!(applied.unattributed, Some((None, Millis(30_000))));
     assert!(log.events(0, 10).await.unwrap().is_empty());
     assert_eq!(log.unattributed(10).await.unwrap().len(), 1);
-    let late = CallChange { events: Vec::new(), attribution: nobody(), ..ended };
+    let late = CallChange { events: Vec::new(), attribution: Some(nobody()), ..ended };
     let applied = writer.submit(late.clone()).unwrap().await.unwrap();
     assert_eq!(applied.unattributed, None);
     let kinds: Vec<_> = log.events(0, 10).await.unwrap().into_iter().map(|it| it.kind).collect();
@@ -119,4 +119,28 @@ async fn changes_that_wait_together_are_all_stored() {
         one.await.unwrap();
     }
     assert_eq!(log.calls(&CallFilter::default(), None, 2000).await.unwrap().len(), 1000);
+}
+
+#[tokio::test]
+async fn a_result_is_kept_once_and_told_of() {
+    let (log, _folder) = log().await;
+    let writer = writer(&log);
+    let mut first = change("CA1", 10, EventKind::Started);
+    first.attribution = Some(nobody());
+    let call = writer.submit(first).unwrap().await.unwrap().call;
+    let sale = OutcomeRow {
+        kind: "sale".to_owned(),
+        value: Some("129.50".to_owned()),
+        currency: Some("EUR".to_owned()),
+        at: Millis(60_000),
+        external_id: "order-7".to_owned(),
+    };
+    assert_eq!(log.record_outcome(&call, &sale, Millis(70_000)).await.unwrap(), Some(true));
+    assert_eq!(log.record_outcome(&call, &sale, Millis(80_000)).await.unwrap(), Some(false));
+    assert_eq!(log.record_outcome("c_none", &sale, Millis(80_000)).await.unwrap(), None);
+    let detail = log.call(&call).await.unwrap().unwrap();
+    assert_eq!(detail.outcomes, [sale]);
+    let kinds: Vec<_> = detail.events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["call.started", "conversion.recorded"]);
+    assert!(detail.events[1].body.contains("129.50"));
 }

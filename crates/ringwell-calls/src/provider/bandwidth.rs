@@ -100,7 +100,7 @@ fn transfer(account: &Account, connect: &Connect) -> Element {
     let query = connect.query();
     let noun = if connect.is_sip() { "SipUri" } else { "PhoneNumber" };
     let whisper = connect.whisper.then(|| account.hook(&format!("whisper?{query}")));
-    let callee = Element::new(noun).with_some("transferAnswerUrl", whisper).text(&connect.to);
+    let target = Element::new(noun).with_some("transferAnswerUrl", whisper).text(&connect.to);
     // Later callbacks are to carry the same name and password.
     let secret = account.secrets.first().and_then(|secret| str::from_utf8(secret).ok());
     let (user, password) = secret.and_then(|secret| secret.split_once(':')).unzip();
@@ -112,5 +112,5 @@ fn transfer(account: &Account, connect: &Connect) -> Element {
         .with_some("username", user)
         .with_some("password", password)
         .with("tag", &connect.call)
-        .child(&callee)
+        .child(&target)
 }

@@ -49,7 +49,7 @@ fn moments_are_read_in_each_form_and_believed_within_a_day() {
         assert_eq!(parse(text), None, "{text}");
     }
     let received = Millis(1_700_000_001_000);
-    assert_eq!(believed(at, received), at.unwrap());
+    assert_eq!(Some(believed(at, received)), at);
     for wrong in [None, Some(Millis(1)), Some(Millis(1_700_000_070_000))] {
         assert_eq!(believed(wrong, received), received);
     }

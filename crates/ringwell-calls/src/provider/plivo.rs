@@ -56,7 +56,7 @@ fn signed_string(url: &str, request: &Incoming) -> String {
     if request.method == axum::http::Method::POST && !body.is_empty() {
         let dot = if query.is_empty() { "" } else { "." };
         let body: String =
-            body.sorted().iter().map(|(name, value)| format!("{name}{value}")).collect();
+            body.sorted().into_iter().flat_map(|(name, value)| [name, value]).collect();
         return format!("{base}?{}{dot}{body}", pairs(&query));
     }
     if query.is_empty() { base.to_owned() } else { format!("{base}?{}", pairs(&query)) }
@@ -173,7 +173,7 @@ fn dial(account: &Account, connect: &Connect) -> Element {
     let query = connect.query();
     let caller = connect.caller_id.as_ref().or(connect.from.as_ref());
     let whisper = connect.whisper.then(|| account.hook(&format!("whisper?{query}")));
-    let callee = if connect.is_sip() {
+    let target = if connect.is_sip() {
         Element::new("User").text(&connect.to)
     } else {
         Element::new("Number").text(connect.to.trim_start_matches('+'))
@@ -189,5 +189,5 @@ fn dial(account: &Account, connect: &Connect) -> Element {
         .with("redirect", "true")
         .with_some("confirmSound", whisper)
         .with("sipHeaders", format!("rwcall={}", connect.call.replace('_', "")))
-        .child(&callee)
+        .child(&target)
 }

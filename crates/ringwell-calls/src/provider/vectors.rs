@@ -254,8 +254,8 @@ fn vonage_s_events_and_actions_are_its_own() {
     assert_eq!(kinds(&done), [(EventKind::Ended(Some(Outcome::Answered)), Some(58))]);
     let busy = of("leg=0", &format!(r#"{callee},"status":"busy""#));
     assert_eq!(kinds(&busy), [(EventKind::LegEnded(Outcome::Busy), None)]);
-    let caller = of("leg=0", r#""direction":"inbound","status":"completed","duration":"70""#);
-    assert_eq!(kinds(&caller), [(EventKind::Ended(None), None)]);
+    let own = of("leg=0", r#""direction":"inbound","status":"completed","duration":"70""#);
+    assert_eq!(kinds(&own), [(EventKind::Ended(None), None)]);
     let found: serde_json::Value =
         serde_json::from_str(&document(&account, &connect("+447700900000", false, true)).body)
             .unwrap();

@@ -52,9 +52,9 @@ const BLOCKED_V6: [([u16; 8], u8); 13] = [
 /// What may be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    allow_networks: Vec<(IpAddr, u8)>,
-    allow_ports: Vec<u16>,
-    allow_http: bool,
+    networks: Vec<(IpAddr, u8)>,
+    ports: Vec<u16>,
+    plain: bool,
 }
 
 /// Where an endpoint is.
@@ -101,9 +101,9 @@ impl Policy {
     #[must_use]
     pub fn new(settings: &WebhookSettings) -> Self {
         Self {
-            allow_networks: settings.allow_networks.clone(),
-            allow_ports: settings.allow_ports.clone(),
-            allow_http: settings.allow_http,
+            networks: settings.allow_networks.clone(),
+            ports: settings.allow_ports.clone(),
+            plain: settings.allow_http,
         }
     }
 
@@ -113,10 +113,10 @@ impl Policy {
     /// [`Forbidden`].
     pub fn target(&self, url: &str) -> Result<Target, Forbidden> {
         let target = parse(url).ok_or(Forbidden::Malformed)?;
-        if !PORTS.contains(&target.port) && !self.allow_ports.contains(&target.port) {
+        if !PORTS.contains(&target.port) && !self.ports.contains(&target.port) {
             return Err(Forbidden::Port(target.port));
         }
-        if !target.is_tls && !self.allow_http {
+        if !target.is_tls && !self.plain {
             return Err(Forbidden::Plain);
         }
         if let Host::Address(address) = target.host {
@@ -131,7 +131,7 @@ impl Policy {
     /// [`Forbidden`].
     pub fn check(&self, address: IpAddr, is_tls: bool) -> Result<(), Forbidden> {
         let address = address.to_canonical();
-        let is_allowed = self.allow_networks.iter().any(|net| contains(*net, address));
+        let is_allowed = self.networks.iter().any(|net| contains(*net, address));
         if !is_allowed && is_blocked(address) {
             return Err(Forbidden::Address(address));
         }

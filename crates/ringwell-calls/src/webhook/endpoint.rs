@@ -28,7 +28,7 @@ pub struct NewEndpoint {
     pub url: String,
     /// The types of events that it wants; none for all.
     pub types: Vec<String>,
-    /// Signs an additional header as CallRail does.
+    /// Signs an additional header as `CallRail` does.
     pub company_key: Option<String>,
 }
 

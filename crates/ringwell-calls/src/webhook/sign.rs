@@ -1,4 +1,4 @@
-//! Signatures of Standard Webhooks 1.0, and the additional one that CallRail's consumers know.
+//! Signatures of Standard Webhooks 1.0, and the additional one that `CallRail`'s consumers know.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -53,7 +53,7 @@ pub fn secret(random: [u8; SECRET_BYTES]) -> String {
     format!("{PREFIX}{}", STANDARD.encode(random))
 }
 
-/// The value of the header `Signature`, as CallRail makes it.
+/// The value of the header `Signature`, as `CallRail` makes it.
 #[must_use]
 pub fn company(key: &str, body: &[u8]) -> String {
     digest::base64(&Mac::Sha1.sign(key.as_bytes(), &[body]))

@@ -122,12 +122,12 @@ fn an_incoming_call_is_read_with_fields_that_nobody_knows() {
 
 #[test]
 fn after_the_dial_the_call_is_over_unless_another_destination_waits() {
+    use Outcome::{Answered, Busy, CallerGaveUp, NoAnswer};
     let after = |query: &str, fields: &str| {
         let report =
             told(Hook::Dial, &format!("/t/main/dial?{query}"), &format!("CallSid=CA1&{fields}"));
         kinds(&report)[0]
     };
-    use Outcome::{Answered, Busy, CallerGaveUp, NoAnswer};
     let completed = "DialCallStatus=completed&DialCallDuration=58&DialBridged=true";
     assert_eq!(after("leg=0", completed), (EventKind::Ended(Some(Answered)), Some(58)));
     assert_eq!(after("leg=0", "DialCallStatus=busy"), (EventKind::LegEnded(Busy), None));
