@@ -63,7 +63,10 @@ fn hours_are_those_of_the_time_zone() {
         ..rule("+1")
     };
     // 08:30 UTC is 09:30 in Berlin in winter.
-    assert_eq!(goes_to(&[berlin.clone()], "+3", 1, 1_699_920_000 + 30_600).as_deref(), Some("+1"));
+    assert_eq!(
+        goes_to(std::slice::from_ref(&berlin), "+3", 1, 1_699_920_000 + 30_600).as_deref(),
+        Some("+1")
+    );
     let nowhere = DestinationRule { time_zone: "Europe/Nowhere".to_owned(), ..berlin };
     assert!(Routes::new(&[nowhere]).is_err());
 }
