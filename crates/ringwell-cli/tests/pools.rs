@@ -279,11 +279,15 @@ fn lists_are_tried_taken_and_written() {
     assert!(stdout(&bad).contains("lifetime_seconds: is missing"), "{}", stdout(&bad));
 
     // What is not there for a method is told as every other fault is.
-    let token = format!("Bearer {TOKEN}");
+    let bearer = format!("Bearer {TOKEN}");
     let mut client = support::client::Client::connect(&managed.url).unwrap();
     for method in ["POST", "DELETE", "PATCH"] {
-        let request =
-            support::client::request(method, "/v1/pools", &[("authorization", token.as_str())], "");
+        let request = support::client::request(
+            method,
+            "/v1/pools",
+            &[("authorization", bearer.as_str())],
+            "",
+        );
         client.send(request.as_bytes()).unwrap();
         let answer = client.receive().unwrap();
         assert_eq!((answer.status, answer.header("allow")), (405, Some("GET,HEAD")));

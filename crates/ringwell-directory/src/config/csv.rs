@@ -10,10 +10,10 @@ use std::sync::Arc;
 use csv::{Reader, StringRecord};
 use ringwell_core::{NumberRange, PoolId};
 
-use super::pools::{Found, Place, describe, parse_key};
+use super::pools::{Found, Given, Place, describe, parse_key};
 use super::section::Source;
 use super::values::{ValueError, parse_number, parse_range, parse_seconds};
-use crate::{Fault, PoolFields, RingPool};
+use crate::{Fault, RingPool};
 
 const REQUIRED: [&str; 4] = ["id", "ring_pool_key", "lifetime_seconds", "numbers"];
 const OPTIONAL: [&str; 7] = [
@@ -108,26 +108,27 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
     let next_key = line.read_if_any("next_ring_pool_key", parse_key);
     let overflow = line.read_if_any("overflow_number", parse_number);
     let name = line.get("name").filter(|name| !name.is_empty()).map(str::to_owned);
-    let (Some(id), Some(key), Some(lifetime), Some(mut numbers)) = (id, key, lifetime, numbers)
-    else {
-        return;
-    };
-    let is_next_run = |pool: &mut RingPool| pool.id() == id && *pool.key() == key;
+    let mut given = Given { id, name, key, next_key, lifetime, numbers, overflow, tracking: None };
     let is_of_file = found.places.last().is_some_and(|place| place.file == *file);
-    if let Some(before) = is_of_file.then(|| found.pools.pop_if(is_next_run)).flatten() {
-        found.places.pop();
-        numbers = [before.numbers(), &numbers].concat();
+    if let Given {
+        id: Some(id), key: Some(key), lifetime: Some(_), numbers: Some(numbers), ..
+    } = &mut given
+    {
+        let is_next_run = |pool: &mut RingPool| pool.id() == *id && *pool.key() == *key;
+        if let Some(before) = is_of_file.then(|| found.pools.pop_if(is_next_run)).flatten() {
+            found.places.pop();
+            *numbers = [before.numbers(), numbers].concat();
+        }
     }
-    let fields =
-        PoolFields { id, name, key, next_key, lifetime, numbers, overflow, tracking: None };
-    match RingPool::new(fields) {
-        Ok(pool) => {
+    match given.pool() {
+        Ok(Some(pool)) => {
             found.pools.push(pool);
             let (id_line, file) = (line.number, Arc::clone(file));
             let (numbers_line, overflow_line) = (id_line, id_line);
             let path = String::new();
             found.places.push(Place { file, path, id_line, numbers_line, overflow_line });
         }
+        Ok(None) => {}
         Err(pool_faults) => {
             for fault in pool_faults {
                 let (field, error) = describe(fault, true);

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ringwell_core::{Millis, NumberRange, PoolId};
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use toml::de::DeValue;
 
 use super::file::{text, truth};
@@ -55,15 +55,14 @@ impl Found {
 
 /// Reads the table of one pool.
 pub(super) fn read(mut section: Section<'_, '_>, file: &Arc<str>, found: &mut Found) {
-    let taken = fields(&mut section);
-    let pool = taken.and_then(|Taken { fields, is_whole, has_numbers }| {
-        let tell = |fault: &PoolFault| {
-            let (field, error) = describe(*fault, section.has("lifetime_seconds"));
+    let given = fields(&mut section);
+    let tell = |faults: Vec<PoolFault>| {
+        for fault in faults {
+            let (field, error) = describe(fault, section.has("lifetime_seconds"));
             section.fault(field, error);
-        };
-        let made = if has_numbers { RingPool::new(fields) } else { RingPool::waiting(fields) };
-        made.map_err(|faults| faults.iter().for_each(tell)).ok().filter(|_| is_whole)
-    });
+        }
+    };
+    let pool = given.pool().map_err(tell).ok().flatten();
     if let Some(pool) = pool {
         found.pools.push(pool);
         found.places.push(Place {
@@ -77,15 +76,47 @@ pub(super) fn read(mut section: Section<'_, '_>, file: &Arc<str>, found: &mut Fo
     section.finish();
 }
 
-/// Fields of a pool, to be checked against each other.
-struct Taken {
-    fields: PoolFields,
-    /// If not, something stands in for a field that has a fault, so that the others are checked too.
-    is_whole: bool,
-    has_numbers: bool,
+/// Fields of a pool as they were read, to be checked against each other.
+pub(super) struct Given {
+    pub(super) id: Option<PoolId>,
+    pub(super) name: Option<String>,
+    pub(super) key: Option<RingPoolKey>,
+    pub(super) next_key: Option<RingPoolKey>,
+    pub(super) lifetime: Option<Millis>,
+    pub(super) numbers: Option<Vec<NumberRange>>,
+    pub(super) overflow: Option<PromoNumber>,
+    pub(super) tracking: Option<Arc<Tracking>>,
 }
 
-fn fields(section: &mut Section<'_, '_>) -> Option<Taken> {
+impl Given {
+    /// The pool; none if a field that it needs could not be read. Something stands in for that, so that
+    /// the others are checked all the same.
+    ///
+    /// # Errors
+    /// Every rule that the fields break.
+    pub(super) fn pool(self) -> Result<Option<RingPool>, Vec<PoolFault>> {
+        let Self { id, name, key, next_key, lifetime, numbers, overflow, tracking } = self;
+        let has_numbers = numbers.is_some();
+        let is_whole = id.is_some() && key.is_some() && lifetime.is_some() && has_numbers;
+        let Some(key) = key.or_else(|| RingPoolKey::parse("no-key-was-given").ok()) else {
+            return Ok(None);
+        };
+        let fields = PoolFields {
+            id: id.unwrap_or(PoolId(0)),
+            name,
+            key,
+            next_key,
+            lifetime: lifetime.unwrap_or(RingPool::LIFETIME_MAX),
+            numbers: numbers.unwrap_or_default(),
+            overflow,
+            tracking,
+        };
+        let made = if has_numbers { RingPool::new(fields) } else { RingPool::waiting(fields) };
+        made.map(|pool| is_whole.then_some(pool))
+    }
+}
+
+fn fields(section: &mut Section<'_, '_>) -> Given {
     let id = section.require("id", "write e.g. id = 16", pool_id);
     let name = section.take("name", text(|name| Ok(name.to_owned())));
     let hint = "write 8 to 64 random characters";
@@ -95,19 +126,7 @@ fn fields(section: &mut Section<'_, '_>) -> Option<Taken> {
     let numbers = numbers(section);
     let overflow = overflow(section);
     let tracking = tracking(section);
-    let has_numbers = numbers.is_some();
-    let is_whole = id.is_some() && key.is_some() && lifetime.is_some() && has_numbers;
-    let fields = PoolFields {
-        id: id.unwrap_or(PoolId(0)),
-        name,
-        key: key.or_else(|| RingPoolKey::parse("no-key-was-given").ok())?,
-        next_key,
-        lifetime: lifetime.unwrap_or(RingPool::LIFETIME_MAX),
-        numbers: numbers.unwrap_or_default(),
-        overflow,
-        tracking,
-    };
-    Some(Taken { fields, is_whole, has_numbers })
+    Given { id, name, key, next_key, lifetime, numbers, overflow, tracking }
 }
 
 fn lifetime(section: &mut Section<'_, '_>) -> Option<Millis> {
@@ -140,7 +159,7 @@ fn numbers(section: &mut Section<'_, '_>) -> Option<Vec<NumberRange>> {
 }
 
 /// The overflow number: needed unless overflow is forbidden.
-fn overflow(section: &mut Section<'_, '_>) -> Option<ringwell_core::PromoNumber> {
+fn overflow(section: &mut Section<'_, '_>) -> Option<PromoNumber> {
     let number = section.take("overflow_number", text(parse_number));
     let allowed = section.take("allow_overflow", truth).unwrap_or(true);
     if allowed && !section.has("overflow_number") {

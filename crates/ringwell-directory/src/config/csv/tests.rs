@@ -88,6 +88,24 @@ pools.csv:7: numbers: 8885550100 is in ring pool 5 too; a number can be in one p
 }
 
 #[test]
+fn a_bad_key_hides_no_other_fault_of_its_line() {
+    check_csv(
+        "\
+id,ring_pool_key,overflow_number,lifetime_seconds,numbers
+1,secret,8885550100,0,8885550100
+2,secret,,1800,8885550101-
+",
+        "\
+pools.csv:2: ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
+pools.csv:2: lifetime_seconds: must be at least 1 ms and at most 400 days; write e.g. 1800
+pools.csv:2: overflow_number: 8885550100 is in the pool's rotation too, and would be attributed to one visitor
+pools.csv:3: ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
+pools.csv:3: numbers: a promo number has ten digits without punctuation, not 0 bytes, or a + and its country code; write e.g. 8885550100-8885550149;8885550200
+",
+    );
+}
+
+#[test]
 fn a_csv_file_has_the_columns_that_it_needs_and_no_others() {
     check_csv(
         "id,id,ring_pool_key,lifetime,numbers\n",
