@@ -1,8 +1,12 @@
-//! Calls by SIP: the real Kamailio with `deploy/kamailio.cfg`, the real SIPp as callers.
+//! Calls by SIP: the real Kamailio with `deploy/kamailio.cfg`, the real `SIPp` as callers.
 //!
 //! Debian: `apt-get install kamailio kamailio-utils-modules kamailio-json-modules sip-tester`.
 
-#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "also the helpers of tests end a test by failing"
+)]
 
 mod support;
 
@@ -117,7 +121,7 @@ struct Redirect {
     call: String,
 }
 
-/// Has SIPp call each of `numbers` once; returns where it was sent. SIPp fails if a call gets no
+/// Has `SIPp` call each of `numbers` once; returns where it was sent. `SIPp` fails if a call gets no
 /// answer, or another than 302.
 fn call(folder: &Path, port: u16, numbers: &[String]) -> Vec<Redirect> {
     let (scenario, list) = (folder.join("caller.xml"), folder.join("numbers.csv"));

@@ -58,17 +58,14 @@ impl<'a> Tracking<'a> {
     fn write(&self, number: PromoNumber, mut put: impl FnMut(&str)) {
         let (page, fragment) = self.landing();
         let (ten, long);
-        let digits = match number.to_nanp() {
-            Some(digits) => {
-                ten = ten_digits(digits);
-                // Digits are text.
-                str::from_utf8(&ten).unwrap_or_default()
-            }
+        let digits = if let Some(digits) = number.to_nanp() {
+            ten = ten_digits(digits);
+            // Digits are text.
+            str::from_utf8(&ten).unwrap_or_default()
+        } else {
             // The `+`, escaped in the landing page and again in the tracking URL.
-            None => {
-                long = format!("%252B{}", number.to_e164());
-                &long
-            }
+            long = format!("%252B{}", number.to_e164());
+            &long
         };
         put(self.base);
         put("?us=");
