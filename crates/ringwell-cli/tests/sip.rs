@@ -24,10 +24,10 @@ use support::server::Server;
 use support::site::{Pool, Site, TOKEN};
 
 /// Pools, each with a destination of its own, and visitors of each.
-const POOLS: u64 = 20;
-const VISITORS: u64 = 10;
+const POOLS: u64 = 50;
+const VISITORS: u64 = 40;
 /// Calls a second.
-const RATE: &str = "100";
+const RATE: &str = "200";
 const GATEWAY: &str = "127.0.0.1:5099";
 const DEFAULT: &str = "sip:+18005550100@127.0.0.1:5099";
 const CONFIGURATION: &str = include_str!("../../../deploy/kamailio.cfg");
