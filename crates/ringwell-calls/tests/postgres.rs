@@ -1,0 +1,81 @@
+//! The call log in a real PostgreSQL: every statement that SQLite takes.
+
+#[path = "../../ringwell-store/tests/rig/mod.rs"]
+#[allow(dead_code, reason = "it has helpers for tests of the directory, too")]
+mod rig;
+
+use rig::Rig;
+use ringwell_calls::log::{CallChange, OutcomeRow, ReportedEvent, Writer};
+use ringwell_calls::webhook::{DeliveryResult, Ended, NewEndpoint, Replay, Which};
+use ringwell_calls::{Attribution, CallEvent, CallFilter, Caller, Cursor, EventKind, Log, Outcome};
+use ringwell_core::Millis;
+
+fn change(call: &str, at: u64, kind: EventKind) -> CallChange {
+    let event = CallEvent { key: kind.name().to_owned(), kind, at: Millis(at), talk_seconds: None };
+    CallChange {
+        account: "main".to_owned(),
+        provider: "twilio".to_owned(),
+        provider_call: call.to_owned(),
+        events: vec![ReportedEvent { event, received: Millis(at) }],
+        number: Some("+18005551212".to_owned()),
+        caller: Some(Caller::E164("+14155551234".to_owned())),
+        attribution: Some(Attribution::of(Millis(at), &[], &[])),
+        ..CallChange::default()
+    }
+}
+
+#[tokio::test]
+async fn calls_events_and_webhooks_are_kept_in_postgresql() {
+    let log = Log::open(&Rig::postgres().location).await.unwrap();
+    let writer = Writer::start(log.clone(), || Millis(9_000), || ());
+    let endpoint = NewEndpoint { url: "https://a.example/".to_owned(), ..NewEndpoint::default() };
+    let endpoint = log.create_endpoint(&endpoint, Millis(0)).await.unwrap().id;
+    for call in ["CA1", "CA2"] {
+        writer.submit(change(call, 1_000, EventKind::Started)).unwrap().await.unwrap();
+        let end = change(call, 5_000, EventKind::Ended(Some(Outcome::Busy)));
+        writer.submit(end).unwrap().await.unwrap();
+    }
+    let filter = CallFilter {
+        number: Some("+18005551212".to_owned()),
+        outcome: Some(Outcome::Busy),
+        ..CallFilter::default()
+    };
+    let first = log.calls(&filter, None, 1).await.unwrap().remove(0);
+    let rest = log.calls(&filter, Some(&Cursor::after(&first)), 10).await.unwrap();
+    assert_eq!(rest.len(), 1);
+    assert!(log.unattributed(10).await.unwrap().is_empty());
+    assert_eq!(log.events(0, 10).await.unwrap().len(), 4);
+    assert_eq!(log.due_endpoints(Millis(9_000)).await.unwrap(), [endpoint.clone()]);
+    for due in log.due(&endpoint, Millis(9_000), 10).await.unwrap() {
+        let ended = Ended::Answered { status: 500, retry_after: None };
+        let (endpoint, place) = (due.endpoint, due.place);
+        let result = DeliveryResult { endpoint, place, attempts: 10, ended, random: 0 };
+        log.record(&[result], Millis(9_000)).await.unwrap();
+    }
+    assert_eq!(log.next_due().await.unwrap(), None);
+    assert_eq!(log.endpoints().await.unwrap()[0].failed, 4);
+    let replay = Replay { types: vec!["call.completed".to_owned()], ..Replay::default() };
+    assert_eq!(log.replay(&endpoint, &replay, Millis(9_000)).await.unwrap(), Some(2));
+    let all = Replay { which: Which::All, ..Replay::default() };
+    assert_eq!(log.replay(&endpoint, &all, Millis(9_000)).await.unwrap(), Some(4));
+    assert!(log.test_endpoint(&endpoint, Millis(9_000)).await.unwrap().is_some());
+    assert!(log.rotate_secret(&endpoint, Millis(9_000)).await.unwrap().is_some());
+    let sale = OutcomeRow {
+        kind: "sale".to_owned(),
+        value: None,
+        currency: None,
+        at: Millis(6_000),
+        external_id: "order-7".to_owned(),
+    };
+    assert_eq!(log.record_outcome(&first.id, &sale, Millis(9_000)).await.unwrap(), Some(true));
+    let detail = log.call(&first.id).await.unwrap().unwrap();
+    assert_eq!((detail.timeline.len(), detail.outcomes.len()), (2, 1));
+    assert_eq!(log.caller_key("2026-11").await.unwrap(), log.caller_key("2026-11").await.unwrap());
+    assert_eq!(log.erase_caller(&first.caller, Millis(9_000)).await.unwrap(), 2);
+    assert_eq!(log.redact_before(Millis(9_000), Millis(9_000)).await.unwrap(), 0);
+    assert_eq!(log.remove_before(Millis(9_000), Millis(9_500)).await.unwrap(), 2);
+    assert!(log.events(0, 10).await.unwrap().is_empty());
+    assert!(log.enable_endpoint(&endpoint).await.unwrap());
+    assert!(log.remove_endpoint(&endpoint).await.unwrap());
+    log.close().await;
+}
