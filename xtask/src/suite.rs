@@ -14,7 +14,7 @@ use crate::shell::{self, as_by_hand, cargo, programs};
 
 /// What takes longest begins first, so that nobody waits for it alone in the end. Only the time
 /// depends on this list.
-const LONG: [&str; 6] = ["faults", "core_bugs", "seeds", "network", "cluster", "haproxy"];
+const LONG: [&str; 6] = ["faults", "planted_bugs", "seeds", "network", "cluster", "haproxy"];
 
 /// A program of tests.
 struct Program {

@@ -18,6 +18,24 @@ pub enum Bug {
     NoNameFlush,
     /// Every use of a file has the same salt.
     OneSalt,
+    /// A journal is cut at its first bad frame, whatever comes after it.
+    CutAtBadFrame,
+    /// A rotten end is cut, and nothing is held.
+    NoHoldAfterRot,
+    /// A start takes the wall clock's word for how long it was away, also within one boot.
+    WallAtStart,
+    /// Lifetimes are taken as they are, although shard time is rounded down.
+    NoRounding,
+    /// Pools that come with a new map are not held.
+    NoHoldAfterMove,
+    /// A snapshot says that it knows the group that gathers.
+    SnapshotMissesGroup,
+    /// A snapshot counts before the last group that it knows of is stored.
+    SnapshotTooEarly,
+    /// A snapshot leaves out the numbers that changes of pools moved while it was taken.
+    SnapshotMissesMoved,
+    /// Old history is dropped without copying what is still the newest.
+    NoCarry,
 }
 
 /// Whether `bug` is planted on this thread.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ringwell_core::Millis;
-use ringwell_engine::{Clocks, Reading, Recorded, SLEW_EVERY, observed, slewed};
+use ringwell_engine::{Clocks, Reading, SLEW_EVERY, observed, slewed};
 
 /// A wall clock that is further from shard time than this is reported.
 pub const WALL_APART_WARNED: Millis = Millis(1_000);
@@ -30,15 +30,14 @@ struct Shared {
 }
 
 impl Clock {
-    /// A clock that goes on from what the shards' files recorded.
+    /// A clock that goes on from these, which were found out at that time since boot.
     #[must_use]
-    pub fn resume(reading: &Reading, recorded: &[Recorded]) -> Self {
-        let clocks = reading.resume(recorded);
+    pub fn going_on(clocks: Clocks, since_boot: Millis) -> Self {
         Self(Arc::new(Shared {
             boot: clocks.boot,
             shard_offset: AtomicI64::new(clocks.shard_offset),
             wall_offset: AtomicI64::new(clocks.wall_offset),
-            slewed_at: AtomicU64::new(reading.since_boot.0),
+            slewed_at: AtomicU64::new(since_boot.0),
         }))
     }
 

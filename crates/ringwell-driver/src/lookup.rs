@@ -42,15 +42,15 @@ async fn walk<P: Platform>(
     clocks: Clocks,
 ) -> Result<Past, String> {
     let until = shard.platform.moment() + TIME_MAX;
-    let (mut walk, mut step) = shard.engine.borrow().attribution(number, at);
+    let date = |newest| reader.wall_less_shard_at(newest, Some(clocks), clocks);
+    let (mut walk, mut step) = shard.engine.borrow().attribution_dated(number, at, date);
     loop {
         let position = match step {
             Step::Done(past) => return Ok(past),
             Step::Read(position) => position,
         };
         let pending = shard.engine.borrow().pending_record(position).map(|record| {
-            let then = record.clocks(Some(clocks));
-            walk.feed(&record, reader.wall_less_shard(then, clocks))
+            walk.feed(&record, reader.wall_less_shard(&record, Some(clocks), clocks))
         });
         let fed = if let Some(fed) = pending {
             fed
@@ -64,8 +64,7 @@ async fn walk<P: Platform>(
                 Err(missing) => return Ok(walk.end(missing)),
             };
             let record = group.record(position).map_err(|error| error.to_string())?;
-            let then = record.clocks(group.header.clocks);
-            walk.feed(&record, reader.wall_less_shard(then, clocks))
+            walk.feed(&record, reader.wall_less_shard(&record, group.header.clocks, clocks))
         };
         step = fed.map_err(|broken| {
             format!("the history of {} leads to a record of another number", broken.number)

@@ -91,10 +91,11 @@ impl Embedded {
         let lock = lock.map_err(|error| error.to_string())?;
         let alone = open_alone(&config, &directory, durability).map_err(|e| e.to_string())?;
         let doubts = alone.doubts;
+        let shard = Shard::new(alone, durability);
         let mut engine = Self {
             limits: rows::limits(&config),
-            upkeep: Upkeep::new(config.journal.snapshot_every_bytes),
-            shard: Shard::new(alone, durability),
+            upkeep: Upkeep::new(config.journal.snapshot_every_bytes, &shard),
+            shard,
             config,
             directory,
             durability,

@@ -101,13 +101,28 @@ impl Engine {
     /// Begins to look for the holder of `number` at `at`.
     #[must_use]
     pub fn attribution(&self, number: PromoNumber, at: Moment) -> (Walk, Step) {
+        let shift = self.clocks().map_or(0, |clocks| clocks.wall_less_shard());
+        self.attribution_dated(number, at, |_| shift)
+    }
+
+    /// As [`Self::attribution`]; `wall_less_shard` says by how much the wall clock was ahead at a shard
+    /// time, as [`ringwell_journal::wall_less_shard_at`] knows it: for an allocation whose record another
+    /// shard has.
+    #[must_use]
+    pub fn attribution_dated(
+        &self,
+        number: PromoNumber,
+        at: Moment,
+        wall_less_shard: impl FnOnce(Millis) -> i64,
+    ) -> (Walk, Step) {
+        let newest_at = self.shard.newest_local_at(number).unwrap_or_default();
         let newest = self.shard.newest(number).filter(|slot| slot.allocated_at > Millis::ZERO);
         let walk = Walk {
             number,
             at,
             newest,
-            newest_at: self.shard.newest_local_at(number).unwrap_or_default(),
-            newest_shift: self.clocks().map_or(0, |clocks| clocks.wall_less_shard()),
+            newest_at,
+            newest_shift: wall_less_shard(newest_at),
             is_told: false,
             is_settled: false,
             locked_until: None,
@@ -284,7 +299,10 @@ impl Walk {
     ) {
         self.is_told = true;
         let extended = self.locked_until.take();
-        if self.newest.is_none() {
+        if self.newest.is_some_and(|newest| newest.allocated_at == allocated_at) {
+            // The clocks as they stand may have nothing to do with those then.
+            self.newest_shift = shift;
+        } else if self.newest.is_none() {
             let locked_until = extended.unwrap_or(locked_until);
             let position = Position::NONE;
             self.newest = Some(Slot { number: self.number, allocated_at, locked_until, position });

@@ -91,6 +91,22 @@ pub fn wall_less_shard<'a>(
     last.unwrap_or(then).wall_offset.saturating_sub(then.shard_offset)
 }
 
+/// As [`wall_less_shard`] of something that happened at the shard time `at`, which may have been in an
+/// earlier boot than the group that tells of it: then the clocks of that boot count, if a head has them.
+/// After another boot shard time may have leapt with a wall clock that was wrong.
+pub fn wall_less_shard_at<'a>(
+    at: Millis,
+    then: Option<Clocks>,
+    now: Option<Clocks>,
+    heads: impl Iterator<Item = &'a SegmentHeader> + Clone,
+) -> i64 {
+    let is_since = |clocks: &Clocks| clocks.shard(Millis::ZERO) <= at;
+    let noted = heads.clone().filter_map(|head| Some((head.tip.last_at, head.tip.clocks?)));
+    let mut there = noted.filter(|(last_at, clocks)| is_since(clocks) && at <= *last_at);
+    let earlier = if then.as_ref().is_none_or(is_since) { None } else { there.next() };
+    wall_less_shard(earlier.map(|(_, clocks)| clocks).or(then), now, heads)
+}
+
 /// A wall clock that was set ahead, or that was further ahead than this when the machine had been
 /// booted, counts for the age of history only after so long: what is given up does not come back.
 pub const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);

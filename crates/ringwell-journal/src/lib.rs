@@ -20,7 +20,7 @@ mod recover;
 mod segment;
 mod snapshot;
 
-pub use clocks::{BELIEF, Clocks, believed_wall, shifted, wall_less_shard};
+pub use clocks::{BELIEF, Clocks, believed_wall, shifted, wall_less_shard, wall_less_shard_at};
 pub use durability::{Durability, UnknownDurability};
 pub use frame::{
     BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, encode_frame, frame_bytes,

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringwell_core::Millis;
-use ringwell_driver::clock::{self, reading};
-use ringwell_engine::{Clocks, Recorded};
+use ringwell_driver::clock;
+use ringwell_engine::{Clocks, Reading, Recorded};
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use ringwell_driver::clock::WALL_APART_WARNED;
@@ -23,7 +23,13 @@ impl Clock {
     /// A clock that goes on from what the shards' files say.
     #[must_use]
     pub fn resume(recorded: &[Recorded]) -> Self {
-        Self(clock::Clock::resume(&reading(boot(), boot_time(), wall_time()), recorded))
+        let reading = reading();
+        Self::going_on(reading.resume(recorded), reading.since_boot)
+    }
+
+    /// A clock that goes on from these, read at that time since boot.
+    pub(crate) fn going_on(clocks: Clocks, since_boot: Millis) -> Self {
+        Self(clock::Clock::going_on(clocks, since_boot))
     }
 
     /// Shard time now.
@@ -48,6 +54,11 @@ impl Clock {
 /// and a fifth of the price of an exact reading.
 pub(crate) fn coarse_time() -> Duration {
     read(ClockId::MonotonicCoarse)
+}
+
+/// The clocks of the machine.
+pub(crate) fn reading() -> Reading {
+    clock::reading(boot(), boot_time(), wall_time())
 }
 
 /// Identifies this boot of the machine. Where the system does not say, each start counts as one.

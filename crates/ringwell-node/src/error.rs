@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use ringwell_core::{PoolId, PromoNumber};
+use ringwell_driver::open::StartError;
 
 use crate::disk;
 use crate::listen::ListenError;
@@ -46,17 +46,9 @@ pub enum ServeError {
         /// This node.
         node: String,
     },
-    /// The cluster file is older than one that this data has served.
-    #[error(
-        "the cluster file is version {version}, and this data directory has served version {served}: \
-         use the newest file on every node"
-    )]
-    OldMap {
-        /// Of the file.
-        version: u64,
-        /// Of the data directory.
-        served: u64,
-    },
+    /// The files are not those of these pools and this cluster.
+    #[error(transparent)]
+    Start(#[from] StartError),
     /// A file of the journal cannot be used.
     #[error(transparent)]
     File(#[from] disk::FileError),
@@ -69,20 +61,6 @@ pub enum ServeError {
     /// A fault of ours while serving.
     #[error("a shard's thread ended by a fault of the program; the log has the place")]
     ShardPanicked,
-    /// The configuration makes an overflow number of one that a visitor holds.
-    #[error(
-        "{number} is the overflow number of ring pool {pool} now, but was handed out to a visitor \
-         whose lockout runs for another {seconds} seconds: choose another overflow number, or start \
-         after that"
-    )]
-    OverflowInUse {
-        /// The number.
-        number: PromoNumber,
-        /// A pool whose overflow number it is.
-        pool: PoolId,
-        /// How long it is locked out.
-        seconds: u64,
-    },
     /// Lockouts were lengthened because the clock was far ahead, and that could not be stored.
     #[error(
         "shard {shard}: the clock is far ahead of the journal, so lockouts were lengthened, and the \

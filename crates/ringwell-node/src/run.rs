@@ -24,7 +24,7 @@ use crate::platform::Tokio;
 use crate::secure::Secure;
 use crate::server::{Server, drills};
 use crate::shard::{HttpShard, ShardThread};
-use crate::start::{Believed, Started, start};
+use crate::start::{Started, believed, start};
 use crate::stored::Stored;
 use crate::{
     Membership, ServeError, application, descriptors, http, keeping, link, proof, reload, site,
@@ -221,7 +221,7 @@ fn start_threads(
     settings: &disk::Settings,
     tells: &Tells,
 ) -> Result<Running, ServeError> {
-    let believed = Believed::of(&config);
+    let believed = believed(&config);
     let (membership, tls) = membership.map(|it| (it.member, it.tls)).unzip();
     let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref())?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();

@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use ringwell_driver::store::{self, FileError, Frames, Recovered, Spares};
-use ringwell_journal::{Group, Tip};
+use ringwell_driver::store::{self, FileError, Frames, Spares};
+use ringwell_journal::Group;
 
 use crate::OsFiles;
 
@@ -86,24 +86,21 @@ pub enum CloseError {
 }
 
 impl Journal {
-    /// Goes on from what was recovered, and starts the threads. Returns the tip to gather on, its
-    /// epoch raised.
-    ///
-    /// A disk that is full now is reported with the first group, not here.
+    /// Starts the threads that store the groups of `shard`.
     ///
     /// # Errors
     /// [`FileError`]
     pub fn start(
-        store: store::ShardStore<OsFiles>,
-        recovered: Recovered,
+        journal: store::InlineJournal<OsFiles>,
+        shard: u16,
         on_flushed: OnFlushed,
-    ) -> Result<(Self, Tip), FileError> {
-        let (shard, directory) = (store.shard(), store.directory().to_owned());
-        let (journal, frames, tip) = store.start(recovered)?;
+    ) -> Result<Self, FileError> {
+        let (journal, frames) = journal.into_parts();
         let journal = Arc::new(journal);
         let Some((frames, spares)) = frames.zip(journal.spares().cloned()) else {
-            return Ok((Self { journal, threads: None }, tip));
+            return Ok(Self { journal, threads: None });
         };
+        let directory = journal.directory().to_owned();
         let failed = |action| {
             let directory = &directory;
             move |error| FileError::new(action, directory, error)
@@ -126,7 +123,7 @@ impl Journal {
             .spawn(move || flusher.run(&receiver))
             .map_err(failed("start the thread that stores in"))?;
         let threads = Some(Threads { groups, flusher, spares, filler, closing });
-        Ok((Self { journal, threads }, tip))
+        Ok(Self { journal, threads })
     }
 
     /// Hands over a group to be stored; never blocks. At most one should be on its way: the next

@@ -65,7 +65,8 @@ fn open(settings: &Settings) -> Shard {
     let verdict = recovered.verdict;
     let (sender, flushed) = mpsc::channel();
     let on_flushed = Box::new(move |result| drop(sender.send(result)));
-    let (journal, tip) = Journal::start(store, recovered, on_flushed).unwrap();
+    let (journal, tip) = store.start_inline(recovered).unwrap();
+    let journal = Journal::start(journal, 0, on_flushed).unwrap();
     Shard { journal, writer: Writer::new(tip), flushed, seen, verdict }
 }
 

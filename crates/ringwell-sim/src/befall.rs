@@ -7,6 +7,7 @@ use ringwell_engine::{Moment, Past};
 use crate::bug::Bug;
 use crate::event::Event;
 use crate::fault::Kind;
+use crate::files::lock;
 use crate::model::{Grant, Judged, Violation, Wanted};
 use crate::world::{MS, ORIGIN_US, SECOND, World};
 
@@ -54,14 +55,16 @@ impl World {
 
     fn befall_machine(&mut self, node: usize) {
         // What was full may be empty again.
-        if self.nodes[node].disk.is_full {
-            self.nodes[node].disk.is_full = self.faults.stream(Kind::Full).chance(500_000);
+        let was_full = self.nodes[node].files.disk().is_full;
+        if was_full {
+            let is_full = self.faults.stream(Kind::Full).chance(500_000);
+            self.nodes[node].files.disk().is_full = is_full;
         } else if self.faults.strikes(Kind::Full) {
-            self.nodes[node].disk.is_full = true;
+            self.nodes[node].files.disk().is_full = true;
             self.tell(node, &[], || "the disk is full".to_owned());
         }
         if self.faults.strikes(Kind::Rot) {
-            let rotten = self.nodes[node].disk.rot(self.faults.stream(Kind::Rot));
+            let rotten = self.nodes[node].files.disk().rot(self.faults.stream(Kind::Rot));
             self.tell(node, &[], || format!("a bit flips in {rotten:?}"));
         }
         if self.faults.strikes(Kind::ClockForward) {
@@ -182,12 +185,13 @@ impl World {
     /// The last fault has been.
     pub(crate) fn calm(&mut self) {
         self.faults.are_over = true;
+        lock(&self.call_faults).are_over = true;
         self.cuts.clear();
         self.manage_ends();
         self.queue.add(self.now + 4 * SECOND, Event::RollOut);
         for node in &mut self.nodes {
             node.skew_us = 0;
-            node.disk.is_full = false;
+            node.files.disk().is_full = false;
             for thread in node.running.iter_mut().flat_map(|r| r.threads.values_mut()) {
                 thread.slow_until = 0;
             }
@@ -248,12 +252,11 @@ impl World {
         let node = self.cluster.home(wanted.shard);
         let Some(running) = &self.nodes[node].running else { return Ok(()) };
         let Some(thread) = running.threads.get(&wanted.shard) else { return Ok(()) };
-        let disk = &self.nodes[node].disk;
         let at = match at {
             Moment::Wall(at) if self.bug == Some(Bug::ShardTimeInLookups) => Moment::Shard(at),
             at => at,
         };
-        let found = crate::lookup::attribution(thread, disk, wanted.number, at, running.clocks);
+        let found = crate::lookup::attribution(thread, wanted.number, at, running.clocks);
         let fault = match found {
             Ok(Past { held: Some(held), .. }) if held.allocated_at.0 == wanted.at_ms => {
                 let is_right = held.params == wanted.params.as_bytes();
@@ -266,7 +269,7 @@ impl World {
             }
             Ok(Past { held: None, .. }) if !wanted.is_newest => return Ok(()),
             Ok(other) => format!("{other:?} was said, {} was given", wanted.params),
-            Err(_) if disk.lies > 0 || disk.was_damaged => return Ok(()),
+            Err(_) if self.nodes[node].files.disk().is_to_blame() => return Ok(()),
             Err(why) => why.to_owned(),
         };
         let text = format!("allocated at {}, asked for {at:?}: {fault}", wanted.at_ms);

@@ -1,8 +1,10 @@
 //! Bugs that are planted on purpose: the simulator must find each of them.
 //!
-//! Most are mistakes that whoever drives an engine could make; they are planted here, in the
-//! driver. Those that only the rules could make are planted in ringwell-core, which has them only
-//! if it is built with `--cfg canary`.
+//! Mistakes that production code could make are planted there, in ringwell-driver and ringwell-core,
+//! which have them only if they are built with `--cfg canary`. The others are planted in what the
+//! simulator still restates.
+
+use ringwell_driver::Bug as InDriver;
 
 macro_rules! bugs {
     ($($(#[doc = $doc:literal])* $bug:ident $name:literal;)*) => {
@@ -102,9 +104,29 @@ impl Bug {
         Self::ALL.iter().copied().find(|bug| bug.name() == name)
     }
 
-    /// Whether it is in ringwell-core, and there only if that was built with `--cfg canary`.
+    /// The mistake in the driver that it is, if it is one.
     #[must_use]
-    pub const fn is_in_core(self) -> bool {
-        matches!(self, Self::LockCompare | Self::NotFifo)
+    pub const fn in_driver(self) -> Option<InDriver> {
+        match self {
+            Self::FlushAgain => Some(InDriver::FlushAgain),
+            Self::NoNameFlush => Some(InDriver::NoNameFlush),
+            Self::OneSalt => Some(InDriver::OneSalt),
+            Self::CutAtBadFrame => Some(InDriver::CutAtBadFrame),
+            Self::NoHoldAfterRot => Some(InDriver::NoHoldAfterRot),
+            Self::WallAtStart => Some(InDriver::WallAtStart),
+            Self::NoRounding => Some(InDriver::NoRounding),
+            Self::NoHoldAfterMove => Some(InDriver::NoHoldAfterMove),
+            Self::SnapshotMissesGroup => Some(InDriver::SnapshotMissesGroup),
+            Self::SnapshotTooEarly => Some(InDriver::SnapshotTooEarly),
+            Self::SnapshotMissesMoved => Some(InDriver::SnapshotMissesMoved),
+            Self::NoCarry => Some(InDriver::NoCarry),
+            _ => None,
+        }
+    }
+
+    /// Whether it is in production code, and there only if that was built with `--cfg canary`.
+    #[must_use]
+    pub const fn is_in_production(self) -> bool {
+        matches!(self, Self::LockCompare | Self::NotFifo) || self.in_driver().is_some()
     }
 }

@@ -5,20 +5,23 @@
 //! may happen between two of them.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
 use ringwell_directory::{Changes, Directory, Owners, RingPool, bucket};
+use ringwell_driver::open::spec;
+use ringwell_driver::store::{FileError, Leaving, ServedMap};
 use ringwell_engine::Facts;
 use ringwell_journal::AnswerEntry;
 
 use crate::bug::Bug;
-use crate::cluster::{ranges, spec};
-use crate::disk::Trouble;
+use crate::cluster::ranges;
 use crate::event::{Event, Task};
+use crate::files::DATA;
 use crate::model::{Judged, Violation};
 use crate::post::{Caller, Take, read_hold};
-use crate::served::{Leaving, Served};
+use crate::served::read_served;
 use crate::world::World;
 
 /// What is to change.
@@ -140,15 +143,15 @@ impl World {
         let is_new = match &want {
             Want::GiveUp(leaving) => match self.give_up(node, &mut owners, leaving.clone()) {
                 Ok(()) => true,
-                Err(Trouble::Crashed) => return,
-                Err(Trouble::Full | Trouble::Io) => {
+                Err(_) if self.has_stopped(node) => return,
+                Err(_) => {
                     self.give_ends(node, "the map could not be stored");
                     false
                 }
             },
             Want::Delivered => {
                 let kept = self.keep(node, owners.clone(), Vec::new());
-                if kept == Err(Trouble::Crashed) {
+                if self.has_stopped(node) {
                     return;
                 }
                 self.give_delivered(node, kept.is_ok());
@@ -191,10 +194,16 @@ impl World {
     }
 
     /// Writes down, durably, what this node serves by `owners`.
-    fn keep(&mut self, node: usize, owners: Owners, leaving: Vec<Leaving>) -> Result<(), Trouble> {
+    pub(crate) fn keep(
+        &mut self,
+        node: usize,
+        owners: Owners,
+        leaving: Vec<Leaving>,
+    ) -> Result<(), FileError> {
         let shards = self.cluster.shards_of(node);
         let holds = self.running(node).map(|running| running.holds.clone()).unwrap_or_default();
-        Served::new(owners, &shards, leaving, holds).keep(&mut self.io(node))
+        let map = ServedMap::of(owners, |shard| shards.contains(&shard), leaving, holds);
+        map.write(&self.nodes[node].files, Path::new(DATA))
     }
 
     /// Notes that buckets leave.
@@ -203,8 +212,8 @@ impl World {
         node: usize,
         owners: &mut Owners,
         leaving: Option<Leaving>,
-    ) -> Result<(), Trouble> {
-        let Some((buckets, to)) = self.giving(node) else { return Err(Trouble::Io) };
+    ) -> Result<(), FileError> {
+        let Some((buckets, to)) = self.giving(node) else { return Ok(()) };
         for bucket in &buckets {
             owners.give(*bucket, to);
         }
@@ -249,18 +258,18 @@ impl World {
                 running.holds.add(bucket, hold);
             });
         }
-        let leaving = Served::read(&self.nodes[node].disk).map(|served| served.leaving);
+        let leaving = read_served(&self.nodes[node].files).map(|served| served.leaving);
         match self.keep(node, owners.clone(), leaving.unwrap_or_default()) {
             Ok(()) => Ok(true),
-            Err(Trouble::Crashed) => Err(None),
-            Err(Trouble::Full | Trouble::Io) => Err(Some("the map could not be stored")),
+            Err(_) if self.has_stopped(node) => Err(None),
+            Err(_) => Err(Some("the map could not be stored")),
         }
     }
 
     /// Lays out the steps to the next directory.
     fn apply(&mut self, node: usize) {
         let pools = self.cluster.ring_pools(&BTreeSet::new(), self.bug);
-        let (shards, bug) = (self.cluster.shards_of(node), self.bug);
+        let shards = self.cluster.shards_of(node);
         let Some(changing) = self.running(node).and_then(|running| running.changing.as_mut())
         else {
             return;
@@ -278,7 +287,7 @@ impl World {
         let changes: Vec<(u16, Changes)> =
             shards.iter().map(|shard| (*shard, Changes::between(before, &next, *shard))).collect();
         for (shard, changes) in changes.iter().filter(|(_, changes)| !changes.is_empty()) {
-            let smaller = smaller(before, &changes.put, bug);
+            let smaller = smaller(before, &changes.put);
             steps.push_back((*shard, Step::Leave { removed: changes.removed.clone(), smaller }));
         }
         let removed: BTreeSet<PoolId> =
@@ -298,7 +307,7 @@ impl World {
             for other in shards.iter().filter(|other| **other != shard) {
                 steps.push_back((*other, Step::Tell(changes.entering.clone())));
             }
-            let put = changes.put.iter().map(|(index, pool)| (*index, spec(pool, bug))).collect();
+            let put = changes.put.iter().map(|(index, pool)| (*index, spec(pool))).collect();
             let (known, answers, holds) = (Vec::new(), Vec::new(), Vec::new());
             steps.push_back((shard, Step::Enter { known, answers, holds, put }));
         }
@@ -425,11 +434,7 @@ fn until(held: &[(Option<NumberRange>, Millis)], pool: &PoolSpec) -> Option<Mill
 }
 
 /// Of the pools that stay: those that give up numbers, without them.
-fn smaller(
-    before: &Directory,
-    put: &[(u32, Arc<RingPool>)],
-    bug: Option<Bug>,
-) -> Vec<(u32, PoolSpec)> {
+fn smaller(before: &Directory, put: &[(u32, Arc<RingPool>)]) -> Vec<(u32, PoolSpec)> {
     let mut smaller = Vec::new();
     for (index, pool) in put {
         let here = before.lookup(pool.id()).is_some_and(|entry| entry.index() == *index);
@@ -438,7 +443,7 @@ fn smaller(
         let kept = old.numbers().iter().flat_map(|range| range.iter()).filter(stays);
         let kept: Vec<u64> = kept.map(PromoNumber::to_code).collect();
         if (kept.len() as u64) < old.number_count() {
-            smaller.push((*index, PoolSpec { numbers: ranges(&kept), ..spec(old, bug) }));
+            smaller.push((*index, PoolSpec { numbers: ranges(&kept), ..spec(old) }));
         }
     }
     smaller

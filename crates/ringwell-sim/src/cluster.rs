@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber};
 use ringwell_directory::{BUCKETS, Directory, Owners, PoolFields, RingPool, RingPoolKey, bucket};
-use ringwell_engine::{lifetime, lockout};
+use ringwell_engine::lifetime;
 
 use crate::bug::Bug;
 use crate::model::PoolRule;
@@ -116,13 +116,6 @@ impl Cluster {
     pub(crate) fn lifetime_max_ms(&self) -> u64 {
         self.pools.values().map(|pool| pool.lifetime_ms).max().unwrap_or(0)
     }
-}
-
-/// What an engine is made of. Lifetimes are rounded up, as shard time is rounded down.
-pub(crate) fn spec(pool: &RingPool, bug: Option<Bug>) -> PoolSpec {
-    let is_short = bug == Some(Bug::NoRounding);
-    let lifetime = if is_short { pool.lifetime() } else { lockout(pool.lifetime()) };
-    PoolSpec { lifetime, ..pool.spec() }
 }
 
 /// What the model is told of a pool.

@@ -32,11 +32,23 @@ pub(crate) enum Sort {
     Map,
 }
 
+/// An open file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handle {
+    id: u64,
+    /// Its name when it was opened.
+    name: Name,
+    /// A write is on its way to the disk until the flush: it may get through in part.
+    is_direct: bool,
+}
+
 /// Why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     Full,
     Io,
+    /// There is no such file.
+    Missing,
     /// The machine or the process has stopped: nothing after this call happens.
     Crashed,
 }
@@ -65,6 +77,12 @@ pub(crate) struct Disk {
     names: BTreeMap<Name, u64>,
     durable_names: BTreeMap<Name, u64>,
     changes: Vec<Change>,
+    /// Writes past the cache that are not flushed: file, offset and length.
+    on_their_way: BTreeMap<u64, (u64, u64)>,
+    /// Shards that have a directory.
+    pub(crate) directories: BTreeSet<u16>,
+    /// Rises with each end of a process: calls of an earlier one do nothing.
+    pub(crate) life: u32,
     pub(crate) is_full: bool,
     pub(crate) has_stopped: bool,
     /// What it said was stored and has not kept: writes lost or put elsewhere, flushes that lied.
@@ -86,9 +104,29 @@ impl Disk {
         if self.has_stopped { Err(Trouble::Crashed) } else { Ok(()) }
     }
 
+    /// Whether it has done something that a disk must not do.
+    pub(crate) fn is_to_blame(&self) -> bool {
+        self.lies > 0 || self.was_damaged
+    }
+
+    /// The files are gone, as on a new disk.
+    pub(crate) fn wipe(&mut self) {
+        *self = Self { life: self.life, ..Self::default() };
+    }
+
     fn file(&mut self, name: Name) -> Result<&mut File, Trouble> {
-        let id = self.names.get(&name).ok_or(Trouble::Io)?;
+        let id = self.names.get(&name).ok_or(Trouble::Missing)?;
         self.files.get_mut(id).ok_or(Trouble::Io)
+    }
+
+    fn opened(&mut self, file: &Handle) -> Result<&mut File, Trouble> {
+        self.files.get_mut(&file.id).ok_or(Trouble::Io)
+    }
+
+    /// Opens a file that is there.
+    pub(crate) fn open(&self, name: Name, is_direct: bool) -> Result<Handle, Trouble> {
+        let id = *self.names.get(&name).ok_or(Trouble::Missing)?;
+        Ok(Handle { id, name, is_direct })
     }
 
     pub(crate) fn exists(&self, name: Name) -> bool {
@@ -101,35 +139,46 @@ impl Disk {
         self.names.keys().filter(of).map(|name| name.number).collect()
     }
 
-    /// A file's length, as it is read.
-    pub(crate) fn len(&self, name: Name) -> u64 {
-        let file = self.names.get(&name).and_then(|id| self.files.get(id));
-        file.map_or(0, |file| file.cached.len() as u64)
+    /// The names of a shard's files, or of the node's own.
+    pub(crate) fn names(&self, shard: u16) -> Vec<Name> {
+        self.names.keys().filter(|name| name.shard == shard).copied().collect()
     }
 
-    pub(crate) fn create(&mut self, faults: &mut Faults, name: Name) -> Done {
+    /// A file's length, as it is read.
+    pub(crate) fn len(&self, file: &Handle) -> u64 {
+        self.files.get(&file.id).map_or(0, |file| file.cached.len() as u64)
+    }
+
+    pub(crate) fn create(&mut self, faults: &mut Faults, name: Name) -> Result<Handle, Trouble> {
         self.begin(faults)?;
         if self.is_full {
             return Err(Trouble::Full);
+        }
+        if self.names.contains_key(&name) {
+            return Err(Trouble::Io);
         }
         self.next_file += 1;
         self.files.insert(self.next_file, File::default());
         self.names.insert(name, self.next_file);
         self.changes.push(Change::Put(name, self.next_file));
-        Ok(())
+        self.open(name, false)
     }
 
     /// Writes into the cache. What goes wrong with it shows at a flush, at a crash, or never.
     pub(crate) fn write(
         &mut self,
         faults: &mut Faults,
-        name: Name,
+        file: &Handle,
         offset: u64,
         bytes: &[u8],
     ) -> Done {
         self.begin(faults)?;
         if self.is_full {
             return Err(Trouble::Full);
+        }
+        let name = file.name;
+        if file.is_direct {
+            self.on_their_way.insert(file.id, (offset, bytes.len() as u64));
         }
         let mut offset = usize::try_from(offset).map_err(|_| Trouble::Io)?;
         let mut bytes = bytes;
@@ -144,18 +193,18 @@ impl Disk {
             return Ok(());
         } else if faults.strikes(Kind::Misdirected) {
             self.lies += 1;
-            let blocks = self.file(name)?.cached.len() / BLOCK;
+            let blocks = self.opened(file)?.cached.len() / BLOCK;
             offset = faults.stream(Kind::Misdirected).index(blocks) * BLOCK;
         }
-        self.file(name)?.write(offset, bytes);
+        self.opened(file)?.write(offset, bytes);
         if fails { Err(Trouble::Io) } else { Ok(()) }
     }
 
     /// Makes the length of a file what was written into it.
-    pub(crate) fn cut(&mut self, faults: &mut Faults, name: Name, len: u64) -> Done {
+    pub(crate) fn cut(&mut self, faults: &mut Faults, file: &Handle, len: u64) -> Done {
         self.begin(faults)?;
         let len = usize::try_from(len).map_err(|_| Trouble::Io)?;
-        let file = self.file(name)?;
+        let file = self.opened(file)?;
         file.cached.resize(len, 0);
         file.durable.resize(len, 0);
         file.dirty.retain(|block| block * BLOCK < len);
@@ -163,14 +212,16 @@ impl Disk {
     }
 
     /// Makes what was written durable.
-    pub(crate) fn flush(&mut self, faults: &mut Faults, name: Name) -> Done {
+    pub(crate) fn flush(&mut self, faults: &mut Faults, handle: &Handle) -> Done {
         self.begin(faults)?;
+        let name = handle.name;
+        self.on_their_way.remove(&handle.id);
         let fails = faults.strikes(Kind::FlushError);
         // The map is text: one that is not whole is seen when it is read, one that is from before a
         // move cannot be seen by anybody.
         let is_of_a_shard = name.shard < u16::MAX;
         let lies = !fails && faults.strikes(Kind::LyingFlush) && is_of_a_shard;
-        let file = self.file(name)?;
+        let file = self.opened(handle)?;
         if lies {
             file.claimed.extend(file.dirty.iter().copied());
             return Ok(());
@@ -183,7 +234,7 @@ impl Disk {
             let broken = lost.filter(|block| claimed.contains(block)).count();
             self.lies += broken as u64;
         }
-        let file = self.file(name)?;
+        let file = self.opened(handle)?;
         for block in dirty {
             file.store(block);
         }
@@ -192,7 +243,7 @@ impl Disk {
 
     pub(crate) fn rename(&mut self, faults: &mut Faults, from: Name, to: Name) -> Done {
         self.begin(faults)?;
-        let id = self.names.remove(&from).ok_or(Trouble::Io)?;
+        let id = self.names.remove(&from).ok_or(Trouble::Missing)?;
         self.names.insert(to, id);
         self.changes.push(Change::Move(from, to));
         Ok(())
@@ -200,7 +251,7 @@ impl Disk {
 
     pub(crate) fn remove(&mut self, faults: &mut Faults, name: Name) -> Done {
         self.begin(faults)?;
-        self.names.remove(&name);
+        self.names.remove(&name).ok_or(Trouble::Missing)?;
         self.changes.push(Change::Remove(name));
         Ok(())
     }
@@ -216,43 +267,50 @@ impl Disk {
     }
 
     /// Reads from `offset` until `out` is full or the file ends.
-    pub(crate) fn read(&self, name: Name, offset: u64, out: &mut [u8]) -> Result<usize, Trouble> {
-        let file = self.names.get(&name).and_then(|id| self.files.get(id)).ok_or(Trouble::Io)?;
+    pub(crate) fn read(
+        &self,
+        file: &Handle,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<usize, Trouble> {
+        let file = self.files.get(&file.id).ok_or(Trouble::Io)?;
         let from = usize::try_from(offset).map_err(|_| Trouble::Io)?.min(file.cached.len());
         let got = out.len().min(file.cached.len() - from);
         out[..got].copy_from_slice(&file.cached[from..from + got]);
         Ok(got)
     }
 
-    /// The cache forgets what is clean, as a start asks for.
-    pub(crate) fn forget_cache(&mut self) {
-        for file in self.files.values_mut() {
-            let blocks = file.cached.len().div_ceil(BLOCK);
-            for block in 0..blocks {
-                if !file.dirty.contains(&block) {
-                    file.restore(block);
-                }
+    /// The cache forgets what is clean of a file.
+    pub(crate) fn forget_cache(&mut self, file: &Handle) {
+        let Ok(file) = self.opened(file) else { return };
+        for block in 0..file.cached.len().div_ceil(BLOCK) {
+            if !file.dirty.contains(&block) {
+                file.restore(block);
             }
         }
     }
 
-    /// The process was killed while this write was on its way: a part of it got through.
-    pub(crate) fn kill(&mut self, random: &mut Random, writing: Option<(Name, u64, u64)>) {
+    /// The process was killed: of what was on its way past the cache a part got through.
+    pub(crate) fn kill(&mut self, random: &mut Random) {
         self.has_stopped = false;
-        let Some((name, offset, len)) = writing else { return };
-        let through = random.below(len / BLOCK as u64 + 1);
-        let first = usize::try_from(offset / BLOCK as u64 + through).unwrap_or(usize::MAX);
-        let end = usize::try_from((offset + len) / BLOCK as u64).unwrap_or(usize::MAX);
-        let Ok(file) = self.file(name) else { return };
-        for block in first..end {
-            file.restore(block);
-            file.dirty.remove(&block);
+        self.life += 1;
+        for (id, (offset, len)) in std::mem::take(&mut self.on_their_way) {
+            let through = random.below(len / BLOCK as u64 + 1);
+            let first = usize::try_from(offset / BLOCK as u64 + through).unwrap_or(usize::MAX);
+            let end = usize::try_from((offset + len) / BLOCK as u64).unwrap_or(usize::MAX);
+            let Some(file) = self.files.get_mut(&id) else { continue };
+            for block in first..end {
+                file.restore(block);
+                file.dirty.remove(&block);
+            }
         }
     }
 
     /// The power was cut: of what was not flushed any part is there.
     pub(crate) fn power_cut(&mut self, faults: &mut Faults) {
         self.has_stopped = false;
+        self.life += 1;
+        self.on_their_way.clear();
         self.is_full = false;
         let mut names = std::mem::take(&mut self.durable_names);
         let kept = faults.stream(Kind::Power).index(self.changes.len() + 1);

@@ -8,7 +8,6 @@ use ringwell_journal::Group;
 
 use crate::change::{Done, Step, Stepper};
 use crate::post::{Adopted, Caller, Post};
-use crate::store::Written;
 use crate::thread::{PeerRows, Reply};
 
 /// Something that is going to happen.
@@ -64,7 +63,7 @@ pub(crate) enum Task {
     Release(PromoNumber, Millis),
     Unanswered(Vec<(PromoNumber, Millis)>),
     Commit,
-    Flushed(Written),
+    Flushed,
     WriteAgain(Group),
     Round,
     SnapshotPiece,

@@ -164,9 +164,10 @@ impl Faults {
         &mut self.streams[kind as usize]
     }
 
-    /// How often each kind struck, without those that never did.
-    pub(crate) fn counts(&self) -> Vec<(Kind, u64)> {
-        let counts = Kind::ALL.iter().map(|kind| (*kind, self.struck[*kind as usize]));
+    /// How often each kind struck, here and there, without those that never did.
+    pub(crate) fn counts(&self, others: &Self) -> Vec<(Kind, u64)> {
+        let count = |kind: Kind| self.struck[kind as usize] + others.struck[kind as usize];
+        let counts = Kind::ALL.iter().map(|kind| (*kind, count(*kind)));
         counts.filter(|(_, count)| *count > 0).collect()
     }
 }

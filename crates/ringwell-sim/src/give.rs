@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_directory::{BucketHold, bucket};
+use ringwell_driver::store::Leaving;
 use ringwell_engine::Facts;
 
 use crate::change::{Done, Step, Stepper, Waiting, Want};
 use crate::event::{Event, Task};
 use crate::post::{Adopted, Asker, Post, Take, digest, hold_word};
-use crate::served::{Leaving, Served};
+use crate::served::read_served;
 use crate::world::{SECOND, World};
 
 /// Numbers, or answers, that travel at once: few, so that a run has many pieces.
@@ -62,7 +63,7 @@ impl Giving {
 impl World {
     /// Moves `buckets`, all of this node's, to the shard `to`, unless something speaks against it.
     pub(crate) fn give(&mut self, node: usize, buckets: Vec<u16>, to: u16) {
-        let served = Served::read(&self.nodes[node].disk);
+        let served = read_served(&self.nodes[node].files);
         let is_own = self.cluster.home(to) == node;
         let Some(running) = self.running(node).filter(|running| running.is_serving) else { return };
         let is_busy = served.is_some_and(|served| !served.leaving.is_empty());
@@ -116,7 +117,8 @@ impl World {
             Stage::Holds => {
                 giving.stage = Stage::GivingUp;
                 let (to, buckets) = (giving.to, giving.buckets.clone());
-                let leaving = Leaving { to, buckets, holds: giving.holds.clone() };
+                let holds = giving.holds.clone();
+                let leaving = Leaving { to, buckets, holds, from: Vec::new(), body_bytes: None };
                 self.change(node, Want::GiveUp(Some(leaving)));
             }
             Stage::Knowing => {
@@ -270,7 +272,7 @@ impl World {
 
     /// Goes on with a move that was cut off, if there is one.
     pub(crate) fn give_on(&mut self, node: usize) {
-        let served = Served::read(&self.nodes[node].disk);
+        let served = read_served(&self.nodes[node].files);
         let life = self.nodes[node].life;
         let Some(running) = self.running(node) else { return };
         let Some(served) = served else { return };

@@ -17,6 +17,7 @@ mod core_bugs;
 mod disk;
 mod event;
 mod fault;
+mod files;
 mod gather;
 mod give;
 mod keeping;
@@ -32,7 +33,6 @@ mod served;
 mod shrink;
 mod start;
 mod step;
-mod store;
 mod thread;
 mod world;
 

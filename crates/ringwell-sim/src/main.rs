@@ -188,7 +188,7 @@ fn command(options: &Options) -> String {
     command
 }
 
-/// Bugs in the rules themselves are there only if the crates were built for it.
+/// Bugs in production code are there only if the crates were built for it.
 #[cfg(canary)]
 fn plant(bug: Option<Bug>) {
     ringwell_sim::plant_in_core(bug);
@@ -196,7 +196,7 @@ fn plant(bug: Option<Bug>) {
 
 #[cfg(not(canary))]
 fn plant(bug: Option<Bug>) {
-    if bug.is_some_and(Bug::is_in_core) {
+    if bug.is_some_and(Bug::is_in_production) {
         eprintln!("this bug is there only if all is built with RUSTFLAGS='--cfg canary'");
     }
 }

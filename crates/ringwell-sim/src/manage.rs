@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::fault::Kind;
 use crate::model::PoolRule;
 use crate::random::Random;
-use crate::served::Served;
+use crate::served::read_served;
 use crate::world::{MS, Node, SECOND, World};
 
 /// How long a number is in no pool before any may have it: more than the longest lifetime and the
@@ -110,7 +110,7 @@ impl World {
     /// comes to it.
     fn is_map_new(&self) -> bool {
         let is_served = |node: &Node| {
-            let served = Served::read(&node.disk);
+            let served = read_served(&node.files);
             served.is_some_and(|served| served.version == node.map.version) && !node.is_refused
         };
         self.map_change.is_some() || !self.nodes.iter().all(is_served)
@@ -171,7 +171,7 @@ impl World {
         let home = |pool: u64| owners.get(&pool).map(|shard| self.cluster.home(*shard));
         let moves = (0..self.nodes.len()).any(|node| {
             let running = self.nodes[node].running.as_ref();
-            let (_, served) = self.owners_at_start(node);
+            let served = read_served(&self.nodes[node].files);
             running.is_some_and(|running| running.giving.is_some())
                 || served.is_some_and(|served| !served.leaving.is_empty())
         });

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::bug::Bug;
 use crate::fault::Kind;
+use crate::files::lock;
 use crate::model::Violation;
 use crate::world::World;
 
@@ -58,6 +59,8 @@ pub struct Report {
 /// Runs a seed.
 #[must_use]
 pub fn run(options: &Options) -> Report {
+    #[cfg(canary)]
+    ringwell_driver::canary::plant(options.bug.and_then(crate::Bug::in_driver));
     let mut world = World::new(options);
     // Production code asserts what it relies on: that is a finding like any other.
     let judged = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
@@ -65,6 +68,7 @@ pub fn run(options: &Options) -> Report {
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         Err(Violation { rule: "panic", text, number: 0, shard: 0 })
     });
+    let call_faults = lock(&world.call_faults);
     let numbers = judged.as_ref().err().map(numbers_of).unwrap_or_default();
     Report {
         seed: options.seed,
@@ -73,8 +77,8 @@ pub fn run(options: &Options) -> Report {
         rows: world.model.rows,
         numbers: world.model.numbers_out,
         excused: world.model.excused,
-        faults: world.faults.counts(),
-        history: std::mem::take(&mut world.faults.history),
+        faults: world.faults.counts(&call_faults),
+        history: call_faults.history.iter().chain(&world.faults.history).copied().collect(),
         batches: world.clients.count(),
         hash: world.hash,
         tale: world.tale.lines(&numbers),

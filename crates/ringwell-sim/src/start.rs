@@ -1,23 +1,23 @@
-//! From a disk to engines that serve, and what operators do: as `ringwell-node/src/start.rs`.
+//! Starts of nodes, their ends, and what operators do about them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringwell_core::{Millis, PoolSpec};
-use ringwell_directory::{BucketHold, BucketHolds, Directory, Owners};
-use ringwell_engine::{Clocks, Reading, Recorded, Restore};
-use ringwell_journal::{Chunk, RecoverError, Recovered, Snapshot, SnapshotReader};
+use ringwell_core::Millis;
+use ringwell_directory::Directory;
+use ringwell_driver::open::{self, Begun, Believed, Read, Start, StartError};
+use ringwell_driver::store::{FileError, OpenError, Settings};
+use ringwell_journal::{Durability, RecoverError};
 
-use crate::bug::Bug;
 use crate::change::Want;
-use crate::cluster::{rule, spec};
-use crate::disk::{Disk, Name, Sort, Trouble};
+use crate::cluster::rule;
 use crate::event::Event;
 use crate::fault::Kind;
+use crate::files::{DATA, SimFiles};
 use crate::model::{Judged, Recovery, SKEW_MAX_MS, Violation};
-use crate::served::Served;
+use crate::served::read_served;
 use crate::step::pool_holds;
-use crate::store::{Said, Store, recover_from, remove, segment, snapshot};
 use crate::thread::Thread;
 use crate::world::{Boot, MS, Running, SECOND, World};
 
@@ -30,25 +30,37 @@ const LATE_US: u64 = 2 * SECOND;
 /// Short, so that clocks are wrong by less and by more.
 const SKEW_MAX: Millis = Millis(SKEW_MAX_MS);
 
-/// A shard whose files have been read and not yet changed.
-struct Read {
-    shard: u16,
-    restore: Restore,
-    recovered: Recovered,
-    is_in_doubt: bool,
-}
-
 /// Why a node does not start.
 enum Refused {
     /// A journal is damaged.
-    Damaged(u16, RecoverError<Said>),
+    Damaged(u32, RecoverError<FileError>),
+    /// The files are not those of this node, its pools and its map.
+    Wrong(String),
     /// The disk does not do what it should; it may, next time.
     Disk,
 }
 
-impl From<Trouble> for Refused {
-    fn from(_: Trouble) -> Self {
+impl From<FileError> for Refused {
+    fn from(_: FileError) -> Self {
         Self::Disk
+    }
+}
+
+impl From<OpenError> for Refused {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Refused { shard, source, .. } => Self::Damaged(shard, source),
+            OpenError::File(_) => Self::Disk,
+        }
+    }
+}
+
+impl From<StartError> for Refused {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::File(_) => Self::Disk,
+            StartError::Overflow(_) | StartError::OldMap(_) => Self::Wrong(error.to_string()),
+        }
     }
 }
 
@@ -59,17 +71,16 @@ impl World {
             let shards = self.cluster.shards_of(node);
             let random = self.faults.stream(Kind::RotAtEnd);
             let shard = shards[random.index(shards.len())];
-            let rotten = self.nodes[node].disk.rot_at_end(random, shard);
+            let rotten = self.nodes[node].files.disk().rot_at_end(random, shard);
             self.tell(node, &[], || format!("a bit flips at the end of {rotten:?}"));
         }
         if self.faults.strikes(Kind::Shorten) {
             let shards = self.cluster.shards_of(node);
             let random = self.faults.stream(Kind::Shorten);
             let shard = shards[random.index(shards.len())];
-            let cut = self.nodes[node].disk.shorten(random, shard);
+            let cut = self.nodes[node].files.disk().shorten(random, shard);
             self.tell(node, &[], || format!("{cut:?} loses its tail"));
         }
-        self.nodes[node].disk.forget_cache();
         match self.open(node) {
             Ok(judged) => judged,
             Err(Refused::Disk) => {
@@ -77,10 +88,13 @@ impl World {
                 self.queue.add(self.now + 300 * MS, Event::Start(node, life));
                 Ok(())
             }
+            Err(Refused::Wrong(text)) => {
+                Err(Violation { rule: "refused", text, number: 0, shard: u16::MAX })
+            }
             Err(Refused::Damaged(shard, error)) => {
+                let shard = u16::try_from(shard).unwrap_or(u16::MAX);
                 self.tell(node, &[], || format!("shard {shard} does not start: {error}"));
-                let disk = &self.nodes[node].disk;
-                if disk.lies == 0 && !disk.was_damaged {
+                if !self.nodes[node].files.disk().is_to_blame() {
                     let text = format!("refused on a disk that did nothing wrong: {error}");
                     return Err(Violation { rule: "refused", text, number: 0, shard });
                 }
@@ -93,54 +107,41 @@ impl World {
     }
 
     fn open(&mut self, node: usize) -> Result<Judged, Refused> {
-        let (owners, served) = self.owners_at_start(node);
+        let owners = self.owners_at_start(node);
         let late = self.late_pools();
         let directory = Arc::new(self.cluster.directory(&owners, &late, self.bug));
+        let (files, settings) = (self.nodes[node].files.clone(), settings());
+        let on_disk = open::shards_on_disk(&files, &settings.data)?;
+        let own = self.cluster.shards_of(node);
+        let believed = Believed { answer_rows_max: ANSWER_ROWS_MAX, clock_skew_max: SKEW_MAX };
         let mut reads = Vec::new();
-        for shard in self.cluster.shards_of(node) {
-            reads.push(self.read(node, shard, &directory)?);
+        for shard in &own {
+            let specs = open::specs(directory.pools_of(*shard));
+            reads.push(open::read(&files, &settings, *shard, &specs, believed)?);
         }
-        adopt(&mut reads);
-        let recorded = |read: &Read| read.restore.recorded(&read.recovered.tip);
-        let recorded: Vec<Recorded> = reads.iter().map(recorded).collect();
         let reading = self.reading(node);
-        let clocks = match self.bug {
-            // The wall clock says how long the process was away, though the machine was not booted.
-            Some(Bug::WallAtStart) => Reading { boot: u64::MAX, ..reading }.resume(&recorded),
-            _ => reading.resume(&recorded),
+        let mut recoveries: Vec<Recovery> =
+            reads.iter().map(|read| self.recovery(node, read, &directory)).collect();
+        let start = Start {
+            files: &files,
+            settings: &settings,
+            directory: &directory,
+            reading,
+            on_disk: &on_disk,
+            member: Some((&own, owners.version())),
         };
-        let clocks = Clocks { boot: reading.boot, ..clocks };
+        let Begun { shards, clocks, holds, .. } = open::begin(reads, &start)?;
         let now = clocks.shard(reading.since_boot);
-        for read in &mut reads {
-            read.restore.clock_elsewhere(now);
-            read.restore.resume(clocks);
-        }
-        let is_new = |read: &&Read| read.recovered.tip.last_at == Millis::ZERO;
-        let new_shards: Vec<u16> = reads.iter().filter(is_new).map(|read| read.shard).collect();
-        let new = new_buckets(&self.cluster.shards_of(node), &owners, served.as_ref(), &new_shards);
         let mut threads = BTreeMap::new();
-        let (mut recoveries, mut ahead) = (Vec::new(), None);
-        for read in reads {
-            let (mut thread, mut recovery) = self.open_shard(node, read, now, &directory)?;
-            ahead = ahead.max(thread.lengthened);
-            recovery.now_ms = thread.engine.at(now).0;
-            recoveries.push(recovery);
+        for (opened, recovery) in shards.into_iter().zip(&mut recoveries) {
+            let slots = opened.engine.shard().slots().iter();
+            let known = slots.map(|s| (s.number.to_code(), s.allocated_at.0, s.locked_until.0));
+            recovery.numbers = known.collect();
+            let mut thread = Thread::new(opened, Arc::clone(&directory), self.bug);
+            let now = thread.engine.at(now);
+            recovery.now_ms = now.0;
+            recovery.holds = pool_holds(thread.engine.shard(), now);
             threads.insert(thread.shard, thread);
-        }
-        let since = BucketHold { since: now, until: Millis::ZERO };
-        let mut holds = self.known_holds(node, served, ahead)?;
-        if self.bug != Some(Bug::NoHoldAfterMove) {
-            for bucket in new {
-                holds.add(bucket, since);
-            }
-        }
-        for (thread, recovery) in threads.values_mut().zip(&mut recoveries) {
-            for pool in directory.pools_of(thread.shard) {
-                if let Some(until) = holds.until(pool.id(), spec(pool, self.bug).lifetime) {
-                    thread.engine.hold_unrecorded(pool.id(), until);
-                }
-            }
-            recovery.holds = pool_holds(thread.engine.shard(), Millis(recovery.now_ms));
         }
         let running = Running {
             clocks,
@@ -158,24 +159,26 @@ impl World {
             posted: BTreeMap::new(),
         };
         self.nodes[node].running = Some(running);
-        self.nodes[node].disk.accept();
+        self.nodes[node].files.disk().accept();
         self.tell(node, &[], || "starts".to_owned());
         Ok(self.begin(node, &recoveries))
     }
 
-    /// Buckets that were held when this disk was served last, longer by what the clock has leapt.
-    fn known_holds(
-        &mut self,
-        node: usize,
-        served: Option<Served>,
-        ahead: Option<Millis>,
-    ) -> Result<BucketHolds, Refused> {
-        let Some(mut served) = served else { return Ok(BucketHolds::default()) };
-        if let Some(ahead) = ahead.filter(|_| !served.holds.is_empty()) {
-            served.holds.prolong(ahead);
-            served.keep(&mut self.io(node))?;
+    /// What the model hears of a shard whose files have been read.
+    fn recovery(&self, node: usize, read: &Read<SimFiles>, directory: &Directory) -> Recovery {
+        let specs = open::specs(directory.pools_of(read.shard));
+        Recovery {
+            shard: read.shard,
+            next_n: read.recovered.tip.next_n,
+            is_rotten: read.recovered.is_in_doubt(),
+            disk_lied: self.nodes[node].files.disk().lies > 0,
+            now_us: self.now,
+            now_ms: 0,
+            boots: self.nodes[node].boots.len(),
+            numbers: Vec::new(),
+            holds: Vec::new(),
+            pools: specs.iter().map(|spec| (spec.id.0, rule(spec, self.bug))).collect(),
         }
-        Ok(served.holds)
     }
 
     /// The model hears what there is; each shard takes its first snapshot.
@@ -192,81 +195,6 @@ impl World {
         Ok(())
     }
 
-    fn read(&mut self, node: usize, shard: u16, directory: &Directory) -> Result<Read, Refused> {
-        let specs = self.specs(directory, shard);
-        let fresh = || {
-            let mut restore = Restore::new(specs.clone(), ANSWER_ROWS_MAX);
-            restore.believe(SKEW_MAX);
-            restore
-        };
-        let mut restore = fresh();
-        let mut loaded = None;
-        let mut snapshots = self.nodes[node].disk.list(shard, Sort::Snapshot);
-        snapshots.reverse();
-        for number in snapshots {
-            loaded = load(&self.nodes[node].disk, snapshot(shard, number), &mut restore);
-            if loaded.is_some() {
-                break;
-            }
-            restore = fresh();
-        }
-        let disk = &self.nodes[node].disk;
-        let visit = |header: &_, body: &[u8]| restore.group(header, body);
-        let recovered = recover_from(disk, shard, loaded.as_ref(), visit);
-        if let (Err(error), Some(Bug::CutAtBadFrame)) = (&recovered, self.bug)
-            && let RecoverError::Damaged { segno, offset, .. } = *error
-        {
-            let later = self.nodes[node].disk.list(shard, Sort::Segment);
-            let mut io = self.io(node);
-            io.disk.cut(io.faults, segment(shard, segno), offset)?;
-            for after in later.into_iter().filter(|other| *other > segno) {
-                remove(&mut io, segment(shard, after))?;
-            }
-            return self.read(node, shard, directory);
-        }
-        let recovered = recovered.map_err(|error| Refused::Damaged(shard, error))?;
-        let is_in_doubt = recovered.is_in_doubt() && self.bug != Some(Bug::NoHoldAfterRot);
-        Ok(Read { shard, restore, recovered, is_in_doubt })
-    }
-
-    fn open_shard(
-        &mut self,
-        node: usize,
-        read: Read,
-        now: Millis,
-        directory: &Arc<Directory>,
-    ) -> Result<(Thread, Recovery), Refused> {
-        let Read { shard, restore, recovered, is_in_doubt } = read;
-        let disk = &self.nodes[node].disk;
-        let mut recovery = Recovery {
-            shard,
-            next_n: recovered.tip.next_n,
-            is_rotten: recovered.is_in_doubt(),
-            disk_lied: disk.lies > 0,
-            now_us: self.now,
-            now_ms: 0,
-            boots: self.nodes[node].boots.len(),
-            numbers: Vec::new(),
-            holds: Vec::new(),
-            pools: self
-                .specs(directory, shard)
-                .iter()
-                .map(|spec| (spec.id.0, rule(spec, self.bug)))
-                .collect(),
-        };
-        let (store, tip) = Store::start(&mut self.io(node), shard, recovered)?;
-        let (engine, doubts) = restore.finish(tip, now, is_in_doubt);
-        let slots = engine.shard().slots().iter();
-        let known = slots.map(|s| (s.number.to_code(), s.allocated_at.0, s.locked_until.0));
-        recovery.numbers = known.collect();
-        let lengthened = doubts.lengthened;
-        Ok((Thread::new(shard, Arc::clone(directory), engine, store, lengthened), recovery))
-    }
-
-    fn specs(&self, directory: &Directory, shard: u16) -> Vec<PoolSpec> {
-        directory.pools_of(shard).map(|pool| spec(pool, self.bug)).collect()
-    }
-
     /// A shard serves. When all of a node do, it writes down by which map.
     pub(crate) fn shard_is_ready(&mut self, node: usize, last: &Thread) {
         let Some(running) = self.running(node) else { return };
@@ -276,14 +204,13 @@ impl World {
         }
         running.is_serving = true;
         let failed = running.threads.values().any(|thread| thread.refusal.is_some());
-        let (owners, holds) = (running.owners.clone(), running.holds.clone());
+        let owners = running.owners.clone();
         if !failed && last.refusal.is_none() {
-            let before = Served::read(&self.nodes[node].disk);
+            let before = read_served(&self.nodes[node].files);
             let before = before.filter(|before| before.version == owners.version());
             let leaving = before.map(|before| before.leaving).unwrap_or_default();
-            let shards = self.cluster.shards_of(node);
             // What goes wrong costs the next start a hold.
-            let _ = Served::new(owners.clone(), &shards, leaving, holds).keep(&mut self.io(node));
+            let _ = self.keep(node, owners.clone(), leaving);
         }
         if owners.moves() > 0 {
             self.tell_all(node);
@@ -331,17 +258,11 @@ impl World {
         if is_power {
             let boot = Boot { at: self.now, was_wrong: self.nodes[node].skew_us != 0 };
             self.nodes[node].boots.push(boot);
-            self.nodes[node].disk.power_cut(&mut self.faults);
+            self.nodes[node].files.disk().power_cut(&mut self.faults);
         } else {
-            let threads = had.iter().flat_map(|running| running.threads.values());
-            let writing: Vec<_> = threads.filter_map(Thread::frame_on_its_way).collect();
-            let random = self.faults.stream(Kind::Kill);
-            let disk = &mut self.nodes[node].disk;
-            disk.kill(random, None);
-            for frame in writing {
-                disk.kill(random, Some(frame));
-            }
+            self.nodes[node].files.disk().kill(self.faults.stream(Kind::Kill));
         }
+        self.nodes[node].files.next_life();
         if let Some(running) = had {
             running.batches.into_keys().for_each(|batch| self.clients.unsent(batch));
         }
@@ -355,20 +276,20 @@ impl World {
 
     /// An operator puts back what has rotted, or gives up what the node had.
     pub(crate) fn repair(&mut self, node: usize) {
-        if self.now < self.shortened_until && self.nodes[node].disk.lies > 0 {
+        if self.now < self.shortened_until && self.nodes[node].files.disk().lies > 0 {
             // What was locked for longer must have come free before a new map.
             let life = self.nodes[node].life;
             return self.queue.add(self.shortened_until, Event::Repair(node, life));
         }
         self.nodes[node].is_refused = false;
         let can_restore = self.chance.chance(500_000) || self.now < self.shortened_until;
-        let is_whole = self.nodes[node].disk.mend();
+        let is_whole = self.nodes[node].files.disk().mend();
         if can_restore && is_whole {
             self.tell(node, &[], || "gets its files back from a copy".to_owned());
         } else {
             self.tell(node, &[], || "begins again with an empty disk and a new map".to_owned());
             let owners = self.owners_now();
-            self.nodes[node].disk = Disk::default();
+            self.nodes[node].files.disk().wipe();
             self.nodes[node].map = self.cluster.change(owners);
             for shard in self.cluster.shards_of(node) {
                 self.model.wiped(shard);
@@ -386,77 +307,13 @@ impl World {
     }
 }
 
-/// Reads a snapshot to its end; `None` if it cannot be used.
-fn load(disk: &Disk, name: Name, restore: &mut Restore) -> Option<Snapshot> {
-    let mut offset = 0;
-    let source = |out: &mut [u8]| {
-        let got = disk.read(name, offset, out).map_err(Said)?;
-        offset += got as u64;
-        Ok::<_, Said>(got)
-    };
-    let mut reader = SnapshotReader::new(source).ok()?;
-    restore.clock(reader.header().created_at, reader.header().clocks);
-    while let Some(chunk) = reader.next_chunk().ok()? {
-        match chunk {
-            Chunk::Numbers(entries) => entries.for_each(|entry| restore.number(&entry)),
-            Chunk::Answers(entries) => entries.for_each(|entry| restore.answer(&entry)),
-            Chunk::Holds(entries) => entries.for_each(|entry| restore.hold(&entry)),
-            Chunk::Told(entries) => entries.for_each(|entry| restore.told(&entry)),
-        }
-    }
-    reader.end().copied()
-}
+/// Length of a segment: small, so that a run uses many.
+const SEGMENT_BYTES: u64 = 64 << 10;
 
-/// Gives every lockout to the shard that owns its number now.
-fn adopt(reads: &mut [Read]) {
-    let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
-    let has_new = reads.iter().any(|read| read.recovered.tip.last_at == Millis::ZERO);
-    adopt_doubts(reads, has_new || !retired.is_empty());
-    if retired.is_empty() {
-        return;
-    }
-    for number in &retired {
-        for read in reads.iter_mut() {
-            read.restore.adopt(number);
-        }
-    }
-    let mut answers: Vec<_> = reads.iter().flat_map(|read| read.restore.answers()).collect();
-    answers.sort_by_key(|answer| (answer.at, answer.row));
-    for read in reads {
-        read.restore.know_answers(&answers);
-    }
-}
-
-/// Tells every shard of pools that are held, and of damage that may concern any.
-fn adopt_doubts(reads: &mut [Read], have_moved: bool) {
-    let holds: Vec<_> = reads.iter().flat_map(|read| read.restore.holds()).collect();
-    let longest = reads.iter().map(|read| read.restore.lockout_max()).max().unwrap_or_default();
-    let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
-    for read in reads {
-        for (pool, until) in &holds {
-            if pool.is_some() || have_moved {
-                read.restore.adopt_hold(*pool, *until);
-            }
-        }
-        read.restore.know_lockout(longest);
-        read.is_in_doubt |= is_in_doubt && have_moved;
-    }
-}
-
-/// The buckets that another node may have served last.
-fn new_buckets(
-    shards: &[u16],
-    owners: &Owners,
-    served: Option<&Served>,
-    new_shards: &[u16],
-) -> BTreeSet<u16> {
-    let none = BucketHolds::default;
-    let of = |shards: &[u16]| Served::new(owners.clone(), shards, Vec::new(), none()).buckets;
-    let version = owners.version();
-    match served {
-        Some(served) if served.version + 1 < version => of(shards),
-        Some(served) => of(shards).difference(&served.buckets).copied().collect(),
-        None if version > 1 => of(new_shards),
-        None => BTreeSet::new(),
+fn settings() -> Settings {
+    Settings {
+        segment_bytes: SEGMENT_BYTES,
+        history_bytes: 6 * SEGMENT_BYTES,
+        ..Settings::new(PathBuf::from(DATA), Durability::Disk)
     }
 }

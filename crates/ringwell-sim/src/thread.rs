@@ -7,18 +7,20 @@ use std::sync::Arc;
 
 use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
 use ringwell_directory::Directory;
+use ringwell_driver::maintenance::Rounds;
+use ringwell_driver::open::Opened;
+use ringwell_driver::store::{FileError, InlineJournal};
 use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey};
 use ringwell_journal::Group;
 
 use crate::bug::Bug;
-use crate::disk::{Name, Trouble};
 use crate::event::{Event, Task};
 use crate::fault::Kind;
-use crate::keeping::{Carry, Snap};
+use crate::files::SimFiles;
+use crate::keeping::{Carrying, Snap, snapshot_every};
 use crate::link::Link;
 use crate::model::{Grant, Judged};
 use crate::post::Caller;
-use crate::store::{Store, Written};
 use crate::world::{MS, World};
 
 pub(crate) use crate::gather::InFlight;
@@ -34,7 +36,7 @@ pub(crate) struct Thread {
     /// The state of the directory that rows are looked up in.
     pub(crate) directory: Arc<Directory>,
     pub(crate) engine: Engine,
-    pub(crate) store: Store,
+    pub(crate) journal: InlineJournal<SimFiles>,
     /// Groups up to this one are durable.
     pub(crate) durable: u64,
     /// Why nobody may wait for the journal.
@@ -52,8 +54,9 @@ pub(crate) struct Thread {
     pub(crate) slow_until: u64,
     pub(crate) slow_by: u64,
     pub(crate) snap: Option<Snap>,
+    pub(crate) rounds: Rounds,
     pub(crate) snapshot_at: u64,
-    pub(crate) carry: Option<Carry>,
+    pub(crate) carry: Option<Carrying>,
     /// The shard must not go on before a snapshot does.
     pub(crate) lengthened: Option<Millis>,
 }
@@ -63,7 +66,7 @@ pub(crate) struct Thread {
 pub(crate) enum Writing {
     Idle,
     /// A frame is on its way to the disk.
-    Frame(Written),
+    Frame,
     /// A group waits for room.
     Full,
     /// Nothing is stored any more.
@@ -119,18 +122,18 @@ pub(crate) enum Reply {
 
 impl Thread {
     pub(crate) fn new(
-        shard: u16,
+        opened: Opened<SimFiles>,
         directory: Arc<Directory>,
-        engine: Engine,
-        store: Store,
-        lengthened: Option<Millis>,
+        bug: Option<Bug>,
     ) -> Self {
+        let Opened { shard, engine, journal, doubts, .. } = opened;
+        let rounds = Rounds::new(&journal, snapshot_every(bug), None, engine.now());
         Self {
             shard,
             directory,
             durable: engine.group() - 1,
             engine,
-            store,
+            journal,
             refusal: None,
             writing: Writing::Idle,
             commit_is_due: false,
@@ -143,18 +146,16 @@ impl Thread {
             slow_until: 0,
             slow_by: 0,
             snap: None,
+            rounds,
             snapshot_at: 0,
             carry: None,
-            lengthened,
+            lengthened: doubts.lengthened,
         }
     }
 
-    /// The frame that is being written: where it goes, and its length.
-    pub(crate) fn frame_on_its_way(&self) -> Option<(Name, u64, u64)> {
-        match self.writing {
-            Writing::Frame(Written { name, offset, bytes, .. }) => Some((name, offset, bytes)),
-            Writing::Idle | Writing::Full | Writing::Failed => None,
-        }
+    /// Begins to store a group.
+    fn write(&mut self, group: &Group) -> Result<(), FileError> {
+        self.journal.frames().map_or(Ok(()), |frames| frames.write(group))
     }
 }
 
@@ -209,7 +210,7 @@ impl World {
                 thread.commit_is_due = false;
                 self.write_next(node, thread)?;
             }
-            Task::Flushed(written) => self.flushed(node, thread, written)?,
+            Task::Flushed => self.flushed(node, thread)?,
             Task::WriteAgain(group) => self.submit(node, thread, group)?,
             Task::Round => self.round(node, thread),
             Task::SnapshotPiece => self.snapshot_piece(node, thread),
@@ -249,13 +250,14 @@ impl World {
 
     fn submit(&mut self, node: usize, thread: &mut Thread, group: Group) -> Judged {
         let was_full = matches!(thread.writing, Writing::Full);
-        match thread.store.write(&mut self.io(node), &group) {
-            Ok(written) => {
-                thread.writing = Writing::Frame(written);
+        match thread.write(&group) {
+            Ok(()) => {
+                thread.writing = Writing::Frame;
                 let latency = self.disk_latency();
-                self.later(node, thread.shard, latency, Task::Flushed(written));
+                self.later(node, thread.shard, latency, Task::Flushed);
             }
-            Err(Trouble::Full) => {
+            Err(_) if self.has_stopped(node) => {}
+            Err(error) if error.is_full() => {
                 thread.writing = Writing::Full;
                 if !was_full {
                     self.tell(node, &[], || format!("shard {}: disk full", thread.shard));
@@ -263,8 +265,7 @@ impl World {
                 }
                 self.later(node, thread.shard, FULL_RETRY_US, Task::WriteAgain(group));
             }
-            Err(Trouble::Io) => self.journal_failed(node, thread)?,
-            Err(Trouble::Crashed) => {}
+            Err(_) => self.journal_failed(node, thread)?,
         }
         Ok(())
     }
@@ -276,21 +277,15 @@ impl World {
         self.chance.between(60, 600)
     }
 
-    fn flushed(&mut self, node: usize, thread: &mut Thread, written: Written) -> Judged {
-        let io = self.io(node);
-        let mut flushed = io.disk.flush(io.faults, written.name);
-        if flushed == Err(Trouble::Io) && self.bug == Some(Bug::FlushAgain) {
-            flushed = Ok(());
-        }
-        match flushed {
+    fn flushed(&mut self, node: usize, thread: &mut Thread) -> Judged {
+        match thread.journal.frames().map_or(Ok(()), |frames| frames.flush()) {
             Ok(()) => {
                 thread.writing = Writing::Idle;
-                thread.store.stored(&written);
                 self.stored(node, thread)?;
                 self.write_next(node, thread)
             }
-            Err(Trouble::Crashed) => Ok(()),
-            Err(Trouble::Io | Trouble::Full) => self.journal_failed(node, thread),
+            Err(_) if self.has_stopped(node) => Ok(()),
+            Err(_) => self.journal_failed(node, thread),
         }
     }
 
@@ -306,7 +301,7 @@ impl World {
 
     /// A group is durable: answers that waited for it leave.
     fn stored(&mut self, node: usize, thread: &mut Thread) -> Judged {
-        let group = thread.store.next_n() - 1;
+        let group = thread.journal.next_n() - 1;
         if thread.engine.refusal() == Some(Refusal::JournalFull) {
             thread.engine.refuse(None);
         }

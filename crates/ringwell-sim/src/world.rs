@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ringwell_core::Millis;
 use ringwell_directory::{BucketHolds, Directory, Owners};
@@ -12,14 +12,13 @@ use crate::bug::Bug;
 use crate::change::{Changing, Want};
 use crate::clients::Clients;
 use crate::cluster::{Cluster, Map};
-use crate::disk::Disk;
 use crate::event::{Event, Queue, Task};
 use crate::fault::Faults;
+use crate::files::SimFiles;
 use crate::give::Giving;
 use crate::model::{Judged, Model, Violation};
 use crate::random::{Random, mix};
 use crate::run::{Options, Tale};
-use crate::store::Io;
 use crate::thread::{Handler, InFlight, Thread};
 
 /// True time is counted from here, in microseconds.
@@ -31,7 +30,7 @@ pub(crate) const SECOND: u64 = 1_000_000;
 /// A machine.
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) disk: Disk,
+    pub(crate) files: SimFiles,
     /// The wall clock less true time.
     pub(crate) skew_us: i64,
     /// When the machine was booted, and whether its wall clock was wrong since: the last is now.
@@ -86,9 +85,11 @@ pub(crate) struct World {
     pub(crate) cluster: Cluster,
     pub(crate) clients: Clients,
     pub(crate) faults: Faults,
+    /// What goes wrong with calls of disks. The same draws as `faults`, of which no kind is used in
+    /// both.
+    pub(crate) call_faults: Arc<Mutex<Faults>>,
     pub(crate) model: Model,
     pub(crate) bug: Option<Bug>,
-    pub(crate) salts: Random,
     pub(crate) chance: Random,
     /// Until when nothing gets from one node to another.
     pub(crate) cuts: BTreeMap<(usize, usize), u64>,
@@ -110,8 +111,13 @@ impl World {
         let mut random = Random::new(options.seed, 2);
         let cluster = Cluster::draw(&mut random);
         let map = cluster.newest();
+        let only = options.only_faults.clone();
+        let faults = Faults::draw(options.seed, &options.on, &options.off, only.clone());
+        let call_faults = Faults::draw(options.seed, &options.on, &options.off, only);
+        let call_faults = Arc::new(Mutex::new(call_faults));
+        let salts = Arc::new(Mutex::new(Random::new(options.seed, 3)));
         let node = || Node {
-            disk: Disk::default(),
+            files: SimFiles::new(&call_faults, &salts),
             skew_us: 0,
             boots: vec![Boot { at: 0, was_wrong: false }],
             life: 0,
@@ -122,8 +128,6 @@ impl World {
         };
         let nodes = (0..cluster.nodes).map(|_| node()).collect();
         let model = Model::default();
-        let only = options.only_faults.clone();
-        let faults = Faults::draw(options.seed, &options.on, &options.off, only);
         let mut world = Self {
             now: 0,
             queue: Queue::default(),
@@ -132,7 +136,7 @@ impl World {
             cluster,
             model,
             bug: options.bug,
-            salts: Random::new(options.seed, 3),
+            call_faults,
             chance: Random::new(options.seed, 4),
             cuts: BTreeMap::new(),
             next_id: 0,
@@ -225,7 +229,7 @@ impl World {
     /// Ends processes whose disk has stopped in the middle of a call.
     fn bury(&mut self) {
         for node in 0..self.nodes.len() {
-            if self.nodes[node].disk.has_stopped {
+            if self.has_stopped(node) {
                 let is_power = self.chance.chance(500_000);
                 self.stop(node, is_power);
             }
@@ -319,13 +323,9 @@ impl World {
         self.nodes[node].running.as_mut()
     }
 
-    pub(crate) fn io(&mut self, node: usize) -> Io<'_> {
-        Io {
-            disk: &mut self.nodes[node].disk,
-            faults: &mut self.faults,
-            salts: &mut self.salts,
-            bug: self.bug,
-        }
+    /// Whether the disk of a machine has stopped in the middle of a call: nothing happens after it.
+    pub(crate) fn has_stopped(&self, node: usize) -> bool {
+        self.nodes[node].files.disk().has_stopped
     }
 
     pub(crate) fn id(&mut self) -> u64 {

@@ -1,6 +1,8 @@
 //! Bugs that are planted on purpose: each must be found within a budget of seeds.
 //!
-//! A simulator that finds nothing has shown nothing, unless it is known that it could.
+//! A simulator that finds nothing has shown nothing, unless it is known that it could. Most of them
+//! are in production code, which has them only if it is built for it: `planted_bugs.rs` does that.
+#![cfg(canary)]
 
 use ringwell_sim::{Bug, Kind, Options, run};
 

@@ -3,15 +3,16 @@
 //! The index is shared by the thread that stores groups and those that look records up; it is
 //! locked for a few instructions a group, never while a file is read.
 
-use std::collections::VecDeque;
+use std::collections::{VecDeque, vec_deque};
 use std::io;
+use std::iter::{Map, Rev};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringwell_core::Millis;
 use ringwell_journal::{
-    BLOCK_BYTES, Clocks, FrameHeader, Group, SEGMENT_HEADER_BYTES, SegmentInfo, decode_body,
-    decode_header, wall_less_shard,
+    BLOCK_BYTES, Clocks, FrameHeader, Group, Record, SEGMENT_HEADER_BYTES, SegmentHeader,
+    SegmentInfo, decode_body, decode_header, wall_less_shard, wall_less_shard_at,
 };
 
 use super::Settings;
@@ -91,6 +92,10 @@ pub enum ReadError {
     #[error(transparent)]
     File(#[from] FileError),
 }
+
+/// The heads of a journal's segments, newest first.
+type Heads<'a> =
+    Map<Rev<vec_deque::Iter<'a, SegmentInfo>>, fn(&'a SegmentInfo) -> &'a SegmentHeader>;
 
 /// Where a group lies.
 struct Place {
@@ -233,17 +238,32 @@ impl<F: Files> JournalReader<F> {
         ReadError::Damaged { n, path: segment_path(&self.shared.directory, segno), offset: 0 }
     }
 
-    /// By how much the wall clock was ahead of shard time when it was as in `then`, as far as is
-    /// known by now. `now` are the clocks as they stand.
+    /// By how much the wall clock was ahead of shard time when it happened what `record` tells of, as
+    /// far as is known by now. Its group noted the clocks `group`; `now` are the clocks as they stand.
     #[must_use]
-    pub fn wall_less_shard(&self, then: Option<Clocks>, now: Clocks) -> i64 {
-        match &*self.shared.kept() {
-            Kept::Files(index) => {
-                let heads = index.segments.iter().rev().map(|info| &info.header);
-                wall_less_shard(then, Some(now), heads)
-            }
-            Kept::Memory(_) => wall_less_shard(then, Some(now), [].iter()),
+    pub fn wall_less_shard(&self, record: &Record<'_>, group: Option<Clocks>, now: Clocks) -> i64 {
+        let then = record.clocks(group);
+        match *record {
+            Record::Adopt { local_at, .. } => self.wall_less_shard_at(local_at, then, now),
+            _ => self.with_heads(|heads| wall_less_shard(then, Some(now), heads)),
         }
+    }
+
+    /// The same for the shard time `at`, of which a group tells that noted `then`.
+    #[must_use]
+    pub fn wall_less_shard_at(&self, at: Millis, then: Option<Clocks>, now: Clocks) -> i64 {
+        self.with_heads(|heads| wall_less_shard_at(at, then, Some(now), heads))
+    }
+
+    fn with_heads<T>(&self, f: impl FnOnce(Heads<'_>) -> T) -> T {
+        let kept = self.shared.kept();
+        let segments = match &*kept {
+            Kept::Files(index) => Some(&index.segments),
+            Kept::Memory(_) => None,
+        };
+        let none = VecDeque::new();
+        let head: fn(&SegmentInfo) -> &SegmentHeader = |info| &info.header;
+        f(segments.unwrap_or(&none).iter().rev().map(head))
     }
 
     fn read_file(&self, n: u64, place: &Place) -> Result<Group, ReadError> {

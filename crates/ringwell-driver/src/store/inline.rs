@@ -46,6 +46,12 @@ impl<F: Files> InlineJournal<F> {
         }
     }
 
+    /// What is asked while groups are stored, and what stores them: for a thread of its own.
+    #[must_use]
+    pub fn into_parts(self) -> (Journal<F>, Option<Frames<F>>) {
+        (self.journal, self.frames)
+    }
+
     /// What stores groups in files; `None` if they are kept in memory.
     pub fn frames(&mut self) -> Option<&mut Frames<F>> {
         self.frames.as_mut()

@@ -1,6 +1,6 @@
 //! The handle of one shard's journal: what can be asked of it while groups are stored.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringwell_core::Millis;
@@ -44,6 +44,12 @@ impl<F: Files> Journal<F> {
     #[must_use]
     pub fn id(&self) -> [u8; 16] {
         self.id
+    }
+
+    /// Where its files are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.shared.directory
     }
 
     /// The files that are made ahead; `None` if groups are kept in memory.

@@ -1,12 +1,12 @@
 //! Opening one shard's journal: what there is, whether it can be trusted, and going on from it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ringwell_journal::{
     BLOCK_BYTES, Cut, DecodeError, Durability, GroupHeader, Plan, RecoverError, Recovered,
-    SegmentHeader, SegmentInfo, Snapshot, SnapshotError, SnapshotReader, Tip, Verdict, encode_end,
-    recover,
+    SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, Snapshot, SnapshotError, SnapshotReader, Tip,
+    Verdict, encode_end, recover,
 };
 
 use super::Settings;
@@ -62,18 +62,6 @@ impl<F: Files> ShardStore<F> {
         Ok(Self { files: files.clone(), settings: settings.clone(), shard, directory })
     }
 
-    /// Which shard it is.
-    #[must_use]
-    pub fn shard(&self) -> u32 {
-        self.shard
-    }
-
-    /// Where its files are.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
     /// The snapshots, newest first: try one after the other until one can be read to its end.
     ///
     /// # Errors
@@ -122,28 +110,45 @@ impl<F: Files> ShardStore<F> {
         })
     }
 
-    /// As [`Self::start`], for a thread that stores its groups itself.
-    ///
-    /// # Errors
-    /// [`FileError`]
-    pub fn start_inline(self, recovered: Recovered) -> Result<(InlineJournal<F>, Tip), FileError> {
-        let (journal, frames, tip) = self.start(recovered)?;
-        Ok((InlineJournal { journal, frames }, tip))
+    /// Cuts the journal where a frame is bad, whatever comes after it: a planted bug. Returns whether
+    /// there was one.
+    pub(crate) fn cut_at_damage(
+        &self,
+        recovered: &Result<Recovered, OpenError>,
+    ) -> Result<bool, FileError> {
+        let Err(OpenError::Refused { source, .. }) = recovered else { return Ok(false) };
+        let RecoverError::Damaged { segno, offset, n, .. } = *source else { return Ok(false) };
+        let mut path = segment_path(&self.directory, segno);
+        let mut head = [0; SEGMENT_HEADER_BYTES];
+        self.files.read_at(&self.files.open(&path, Access::Read)?, 0, &mut head)?;
+        let Ok(head) = SegmentHeader::decode(&head) else { return Ok(false) };
+        let mut file = self.files.open(&path, Access::Write)?;
+        let end = offset + BLOCK_BYTES as u64;
+        if self.files.len(&file)? <= end {
+            return Ok(false);
+        }
+        // As a start does with what was never finished.
+        self.files.write_at(&mut file, offset, &encode_end(head.salt, n))?;
+        self.files.flush(&file)?;
+        self.files.set_len(&file, end)?;
+        for later in segno + 1.. {
+            path = segment_path(&self.directory, later);
+            if !self.files.exists(&path) {
+                break;
+            }
+            remove(&self.files, &path)?;
+        }
+        Ok(true)
     }
 
     /// Goes on from what was recovered: cuts what was never finished and begins a new segment.
-    /// Returns the tip to gather on, its epoch raised. Groups are kept in memory if nothing stores
-    /// them.
+    /// Returns the tip to gather on, its epoch raised.
     ///
     /// A disk that is full now is reported with the first group, not here.
     ///
     /// # Errors
     /// [`FileError`]
-    #[expect(clippy::type_complexity, reason = "taken apart at once")]
-    pub fn start(
-        self,
-        recovered: Recovered,
-    ) -> Result<(Journal<F>, Option<Frames<F>>, Tip), FileError> {
+    pub fn start_inline(self, recovered: Recovered) -> Result<(InlineJournal<F>, Tip), FileError> {
         let tip = recovered.tip.raise_epoch();
         let id = match recovered.journal {
             Some(id) => id,
@@ -154,7 +159,7 @@ impl<F: Files> ShardStore<F> {
             let kept = Kept::Memory(memory);
             let shared = Shared::new(self.files, self.settings, self.directory, kept);
             let journal = Journal { id, shared: Arc::new(shared), spares: None };
-            return Ok((journal, None, tip));
+            return Ok((InlineJournal { journal, frames: None }, tip));
         }
         let mut segments = recovered.segments;
         self.settle(&mut segments, &recovered.verdict, recovered.tip.next_n)?;
@@ -212,7 +217,8 @@ impl<F: Files> ShardStore<F> {
             }
             None => {}
         }
-        Ok((Journal { id, shared, spares: Some(spares) }, Some(frames), tip))
+        let journal = Journal { id, shared, spares: Some(spares) };
+        Ok((InlineJournal { journal, frames: Some(frames) }, tip))
     }
 
     /// Makes the end of the old journal durable, as it may only have been in the page cache, and

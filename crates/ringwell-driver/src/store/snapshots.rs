@@ -82,6 +82,11 @@ impl<F: Files> SnapshotFile<F> {
         Ok(Self { file, written, is_published: false, unfinished, replay_from, shared })
     }
 
+    /// The last group of the journal that is stored.
+    pub(crate) fn stored(&self) -> u64 {
+        self.shared.kept().next_n() - 1
+    }
+
     /// Appends bytes that the snapshot writer has made.
     ///
     /// # Errors

@@ -162,7 +162,8 @@ impl<F: Files> Spares<F> {
         let direct = files.open(path, Access::Direct);
         let mut file = direct.or_else(|_| files.open(path, Access::Write))?;
         let mut buffer = AlignedBuffer::default();
-        let zeros = buffer.slice(FILL_BYTES);
+        let most = usize::try_from(self.segment_bytes).unwrap_or(FILL_BYTES).min(FILL_BYTES);
+        let zeros = buffer.slice(most);
         let mut offset = 0;
         while offset < self.segment_bytes {
             if self.lock().closing {
@@ -170,7 +171,7 @@ impl<F: Files> Spares<F> {
                 return Err(FileError::new("fill", path, interrupted));
             }
             let left = usize::try_from(self.segment_bytes - offset).unwrap_or(usize::MAX);
-            let len = left.min(FILL_BYTES);
+            let len = left.min(most);
             files.write_at(&mut file, offset, &zeros[..len])?;
             files.flush_data(&file)?;
             offset += len as u64;

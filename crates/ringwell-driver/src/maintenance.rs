@@ -1,0 +1,269 @@
+//! What a shard does beside answering, in pieces between which batches are served: it notes the time,
+//! takes snapshots, and gives up old history after copying what still matters.
+//!
+//! Owns when each is due and what a piece is. When a piece has its turn, and on which thread files are
+//! written, is the caller's: the server's tasks, the embedded engine after a batch, the simulator.
+//! Source: docs/spec/journal.md, "Snapshots" and "Retention".
+
+#[cfg(canary)]
+mod late;
+
+use ringwell_core::Millis;
+use ringwell_engine::{Clocks, Engine, SnapshotStep};
+use ringwell_journal::{SnapshotHeader, SnapshotWriter};
+
+use crate::canary::{Bug, planted};
+use crate::store::{FileError, Files, Journal, SegmentRef, SnapshotFile};
+
+/// How often a shard looks what is due.
+pub const ROUND: Millis = Millis(1_000);
+
+/// A shard that has been quiet for so long writes down what time it is; then twice as late each time.
+const TICK: Millis = Millis(5_000);
+
+/// A wall clock that was set by more than this is written down at once.
+const WALL_SET: Millis = Millis(1_000);
+
+/// Bytes of a snapshot that gather before they are written.
+const SNAPSHOT_WRITE_BYTES: usize = 1 << 20;
+
+/// When what is due, by what was done before.
+#[derive(Debug)]
+pub struct Rounds {
+    /// Bytes of the journal after which a snapshot is taken.
+    snapshot_every: u64,
+    /// Time after which one is taken, if anything was written.
+    snapshot_span: Option<Millis>,
+    /// What had been written when the last snapshot began, and when that was.
+    snapshot_bytes: u64,
+    snapshot_at: Millis,
+    /// No history is given up before the journal is as long as this.
+    kept_bytes: u64,
+    /// The group of the last tick, and how long the shard must be quiet until the next.
+    tick_group: u64,
+    tick_after: Millis,
+}
+
+impl Rounds {
+    /// From now on. A snapshot has just been taken, or could not be.
+    #[must_use]
+    pub fn new<F: Files>(
+        journal: &Journal<F>,
+        snapshot_every: u64,
+        snapshot_span: Option<Millis>,
+        now: Millis,
+    ) -> Self {
+        Self {
+            snapshot_every,
+            snapshot_span,
+            snapshot_bytes: journal.stats().written_bytes,
+            snapshot_at: now,
+            kept_bytes: 0,
+            tick_group: 0,
+            tick_after: TICK,
+        }
+    }
+
+    /// Keeps the journal's newest time fresh: of use only where the machine is booted again. Less and
+    /// less often, so that a server that has nothing to do writes nothing. And notes a wall clock that
+    /// was set, for look-ups after another boot. Returns whether there is something to be stored.
+    pub fn tick(&mut self, engine: &mut Engine, now: Millis, clocks: Clocks) -> bool {
+        let tip = engine.tip();
+        if engine.is_pending() || engine.refusal().is_some() {
+            return false;
+        }
+        if engine.newest_group() != self.tick_group {
+            self.tick_after = TICK;
+        }
+        let was_set = tip
+            .clocks
+            .is_some_and(|noted| noted.wall_offset.abs_diff(clocks.wall_offset) > WALL_SET.0);
+        if now.since(tip.last_at) < self.tick_after && !was_set {
+            return false;
+        }
+        engine.tick(now);
+        self.tick_group = engine.newest_group();
+        self.tick_after = Millis(self.tick_after.0.saturating_mul(2));
+        true
+    }
+
+    /// Whether a snapshot is due: by what was written since, by time, or because more is kept than
+    /// should be and the snapshots need it.
+    #[must_use]
+    pub fn wants_snapshot<F: Files>(&self, journal: &Journal<F>, now: Millis) -> bool {
+        let written = journal.stats().written_bytes - self.snapshot_bytes;
+        let is_old = self.snapshot_span.is_some_and(|span| now.since(self.snapshot_at) >= span);
+        written >= self.snapshot_every || written > 0 && (is_old || journal.waits_for_snapshot())
+    }
+
+    /// A snapshot was taken that began at `began`, when `written` bytes had been written.
+    pub fn snapshot_taken(&mut self, written: u64, began: Millis) {
+        (self.snapshot_bytes, self.snapshot_at) = (written, began);
+    }
+
+    /// The oldest history, if it may be given up now.
+    #[must_use]
+    pub fn expired<F: Files>(
+        &self,
+        journal: &Journal<F>,
+        now: Millis,
+        clocks: Clocks,
+    ) -> Option<Carry> {
+        let stats = journal.stats();
+        let segment =
+            journal.expired(now, clocks).filter(|_| stats.segment_bytes >= self.kept_bytes)?;
+        Some(Carry { segment, next_n: segment.first_n, before: stats.written_bytes })
+    }
+
+    /// What mattered of it was copied, and is stored. If that was most of it, nothing is gained by
+    /// giving up more before the journal has grown; returns the journal's length then.
+    pub fn carried<F: Files>(&mut self, journal: &Journal<F>, carry: &Carry) -> Option<u64> {
+        let stats = journal.stats();
+        let is_most = stats.written_bytes - carry.before > carry.segment.bytes / 2;
+        let bytes = stats.segment_bytes;
+        is_most.then(|| {
+            self.kept_bytes = bytes + bytes / 4;
+            bytes
+        })
+    }
+}
+
+/// History that is being given up: its groups are looked at in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Carry {
+    /// The segment.
+    pub segment: SegmentRef,
+    next_n: u64,
+    /// Bytes that had been written before.
+    before: u64,
+}
+
+impl Carry {
+    /// The next group that must be read and carried, of at most `groups` that are looked at; `None` if
+    /// none of these need be, or all have been looked at.
+    pub fn next(&mut self, engine: &Engine, groups: &mut u64) -> Option<u64> {
+        while *groups > 0 && !self.is_done() {
+            let n = self.next_n;
+            self.next_n += 1;
+            *groups -= 1;
+            if engine.needs_group(n) && !planted(Bug::NoCarry) {
+                return Some(n);
+            }
+        }
+        None
+    }
+
+    /// Whether all groups have been looked at. The segment may be dropped once the newest group is
+    /// stored.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.next_n >= self.segment.next_n
+    }
+}
+
+/// A snapshot that is being taken. Dropped before it is published it never was.
+#[derive(Debug)]
+pub struct Snapshot<F: Files> {
+    file: SnapshotFile<F>,
+    writer: SnapshotWriter,
+    step: SnapshotStep,
+}
+
+impl<F: Files> Snapshot<F> {
+    /// Begins one: the groups from the one that gathers on will be replayed on it.
+    ///
+    /// # Errors
+    /// [`FileError`]; always if the journal is kept in memory.
+    pub fn begin(journal: &Journal<F>, engine: &Engine, shard: u16) -> Result<Self, FileError> {
+        let header = header(journal, engine, shard);
+        let file = journal.create_snapshot(header.replay_from)?;
+        Ok(Self { file, writer: SnapshotWriter::new(&header), step: SnapshotStep::FIRST })
+    }
+
+    /// Takes the next piece; returns whether it was the last. Call [`Self::write`] after that.
+    pub fn piece(&mut self, engine: &mut Engine) -> bool {
+        if self.step != SnapshotStep::Done {
+            self.step = engine.snapshot(self.step, &mut self.writer);
+        }
+        if planted(Bug::SnapshotMissesMoved) && matches!(self.step, SnapshotStep::Moved(_)) {
+            self.step = SnapshotStep::Holds;
+        }
+        self.step == SnapshotStep::Done
+    }
+
+    /// What comes next.
+    #[must_use]
+    pub fn step(&self) -> SnapshotStep {
+        self.step
+    }
+
+    /// Whether enough has gathered to be written.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.writer.ready_bytes() >= SNAPSHOT_WRITE_BYTES
+    }
+
+    /// Writes what has gathered. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`FileError`]; the snapshot is given up.
+    pub fn write(mut self) -> Result<Self, FileError> {
+        let bytes = self.writer.take(Vec::new());
+        self.file.write(&bytes)?;
+        Ok(self)
+    }
+
+    /// The last group that it may know something of: that must be stored before it counts.
+    #[must_use]
+    pub fn through(&self, engine: &Engine) -> u64 {
+        let newest = engine.newest_group();
+        if planted(Bug::SnapshotTooEarly) { self.file.stored() } else { newest }
+    }
+
+    /// Makes it the newest snapshot, durably. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`FileError`]; the ones before stay.
+    pub fn publish(mut self, through: u64) -> Result<(), FileError> {
+        self.file.write(&self.writer.finish(through))?;
+        self.file.publish(through)
+    }
+
+    /// As [`Self::publish`], but it says that it knows the groups until now: a planted bug.
+    ///
+    /// # Errors
+    /// As of [`Self::publish`].
+    #[cfg(canary)]
+    pub fn publish_late(
+        self,
+        journal: &Journal<F>,
+        engine: &Engine,
+        shard: u16,
+        through: u64,
+    ) -> Result<(), FileError> {
+        if !planted(Bug::SnapshotMissesGroup) {
+            return self.publish(through);
+        }
+        let header = header(journal, engine, shard);
+        let bytes = late::headed(&self.writer.finish(through), &header, through);
+        drop(self.file);
+        let mut file = journal.create_snapshot(header.replay_from)?;
+        file.write(&bytes)?;
+        file.publish(through)
+    }
+}
+
+fn header<F: Files>(journal: &Journal<F>, engine: &Engine, shard: u16) -> SnapshotHeader {
+    let tip = engine.tip();
+    SnapshotHeader {
+        shard: u32::from(shard),
+        journal: journal.id(),
+        replay_from: tip.next_n,
+        prev_hash: tip.prev_hash,
+        epoch: tip.epoch,
+        created_at: engine.now(),
+        last_at: tip.last_at,
+        numbers: engine.shard().number_count() as u64,
+        clocks: engine.clocks(),
+    }
+}

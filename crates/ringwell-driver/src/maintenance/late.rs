@@ -1,0 +1,26 @@
+//! A snapshot that says it knows more than it does: for a planted bug.
+
+use ringwell_journal::{Chunk, SnapshotHeader, SnapshotReader, SnapshotWriter};
+
+/// The entries of a snapshot under another header.
+pub(super) fn headed(bytes: &[u8], header: &SnapshotHeader, through: u64) -> Vec<u8> {
+    let mut rest = bytes;
+    let source = |out: &mut [u8]| {
+        let count = rest.len().min(out.len());
+        let (head, tail) = rest.split_at(count);
+        out[..count].copy_from_slice(head);
+        rest = tail;
+        Ok::<_, std::convert::Infallible>(count)
+    };
+    let mut writer = SnapshotWriter::new(header);
+    let Ok(mut reader) = SnapshotReader::new(source) else { return Vec::new() };
+    while let Ok(Some(chunk)) = reader.next_chunk() {
+        match chunk {
+            Chunk::Numbers(entries) => entries.for_each(|entry| writer.number(&entry)),
+            Chunk::Answers(entries) => entries.for_each(|entry| writer.answer(&entry)),
+            Chunk::Holds(entries) => entries.for_each(|entry| writer.hold(&entry)),
+            Chunk::Told(entries) => entries.for_each(|entry| writer.told(&entry)),
+        }
+    }
+    writer.finish(through)
+}

@@ -1,0 +1,173 @@
+//! From files to engines: reads every shard's snapshot and journal, lets numbers that changed shards
+//! take their lockouts along, finds out what time it is, and opens the journals for writing.
+//!
+//! ```text
+//! read    each shard for itself; changes no file that counts
+//! agree   all shards of the process: lockouts, doubts, answers, and what time it is
+//! open    each shard: its journal for writing, and its engine
+//! hold    the buckets that came without the lockouts of the owner before
+//! ```
+//!
+//! Plain functions over the store: the server, the embedded engine and the simulator call them in
+//! this order. Source: docs/spec/journal.md, docs/spec/cluster.md.
+
+mod agree;
+mod hold;
+mod read;
+
+pub use agree::{OverflowTaken, agree};
+pub use hold::{OldMap, hold_buckets};
+pub use read::{Believed, Copied, Read, copied, read, shards_on_disk, spec, specs};
+
+use ringwell_core::Millis;
+use ringwell_directory::{BucketHolds, Directory};
+use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
+use ringwell_journal::{Durability, Verdict};
+
+use crate::store::{FileError, Files, Gaps, Identity, InlineJournal, ServedMap, Settings};
+
+/// All that a start needs to know beside the files of its shards.
+#[derive(Debug)]
+pub struct Start<'a, F> {
+    /// The files.
+    pub files: &'a F,
+    /// Where and how journals are kept.
+    pub settings: &'a Settings,
+    /// The pools, by the owners that this data has served last.
+    pub directory: &'a Directory,
+    /// The clocks of the machine.
+    pub reading: Reading,
+    /// The shards that had files before.
+    pub on_disk: &'a [u16],
+    /// In a cluster: its shards of this node, and the version of the cluster file.
+    pub member: Option<(&'a [u16], u64)>,
+}
+
+/// Shards that can serve, and what concerns all of them.
+#[derive(Debug)]
+pub struct Begun<F: Files> {
+    /// The shards.
+    pub shards: Vec<Opened<F>>,
+    /// The machine's clocks, and shard time by them.
+    pub clocks: Clocks,
+    /// Buckets that came without the lockouts of the owner before.
+    pub holds: BucketHolds,
+    /// The name of the data directory; empty if nothing is kept.
+    pub identity: String,
+    /// By the wall clock, a time up to which the journals of all shards record what was answered; zero if
+    /// none records anything.
+    pub recorded_until: Millis,
+    /// When answered allocations may be missing.
+    pub gaps: Gaps,
+    /// Why all of it was in doubt, if it was.
+    pub copied: Option<Copied>,
+    /// For each shard how many of its pools are held for a bucket.
+    pub held: Vec<(u16, u64)>,
+}
+
+/// A shard that can serve.
+#[derive(Debug)]
+pub struct Opened<F: Files> {
+    /// Which one.
+    pub shard: u16,
+    /// Its state.
+    pub engine: Engine,
+    /// Stores what the engine seals.
+    pub journal: InlineJournal<F>,
+    /// What the start had to do about time or damage. If lockouts were lengthened, no number may go out
+    /// before a snapshot is taken, because no record says that lockouts were lengthened.
+    pub doubts: Doubts,
+    /// How the journal ended.
+    pub verdict: Verdict,
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An overflow number is somebody's own.
+    #[error(transparent)]
+    Overflow(#[from] OverflowTaken),
+    /// The cluster file is too old.
+    #[error(transparent)]
+    OldMap(#[from] OldMap),
+    /// A file cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Goes on from what was read of all shards: what they say is brought together, and each is opened.
+///
+/// # Errors
+/// [`StartError`]
+pub fn begin<F: Files>(
+    mut reads: Vec<Read<F>>,
+    start: &Start<'_, F>,
+) -> Result<Begun<F>, StartError> {
+    let Start { files, settings, directory, .. } = *start;
+    let has_files = settings.durability != Durability::Memory;
+    let copied = copied(files, settings, start.on_disk)?;
+    for read in &mut reads {
+        read.is_in_doubt |= copied.is_some();
+    }
+    let recorded_until = recorded_until(&reads);
+    let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
+    let clocks = agree(&mut reads, directory, &start.reading)?;
+    let now = clocks.shard(start.reading.since_boot);
+    let new_shards: Vec<u16> =
+        reads.iter().filter(|read| read.is_new()).map(|read| read.shard).collect();
+    let member = start.member.filter(|_| has_files);
+    let served = member.and_then(|_| ServedMap::read(files, &settings.data).transpose());
+    let served = served.transpose()?;
+    let placement = directory.placement();
+    let new = member.map(|(own, version)| {
+        hold::new_buckets(placement, version, own, served.as_ref(), &new_shards)
+    });
+    let new = new.transpose()?;
+    let shards = reads.into_iter().map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;
+    let mut begun = Begun {
+        shards,
+        clocks,
+        holds: BucketHolds::default(),
+        identity: String::new(),
+        recorded_until: Millis::ZERO,
+        gaps: Gaps::default(),
+        copied,
+        held: Vec::new(),
+    };
+    if has_files {
+        begun.identity = Identity::read_or_draw(files, &settings.data)?.id;
+        begun.recorded_until = recorded_until;
+        begun.gaps = Gaps::read(files, &settings.data)?;
+        if is_in_doubt {
+            begun.gaps.add(recorded_until, clocks.wall(now));
+            begun.gaps.write(files, &settings.data)?;
+        }
+    }
+    let Some(new) = new else { return Ok(begun) };
+    let ahead = begun.shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
+    begun.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
+    for Opened { shard, engine, .. } in &mut begun.shards {
+        let held = hold_buckets(engine, *shard, directory, &begun.holds, now);
+        begun.held.push((*shard, held));
+    }
+    Ok(begun)
+}
+
+fn recorded_until<F>(reads: &[Read<F>]) -> Millis {
+    let recorded = reads.iter().map(Read::recorded);
+    let recorded = recorded.filter(|recorded| recorded.last_at > Millis::ZERO);
+    let wall = |it: Recorded| it.clocks.map_or(it.last_at, |clocks| clocks.wall(it.last_at));
+    recorded.map(wall).min().unwrap_or_default()
+}
+
+/// Opens a shard's journal for writing and makes its engine. It is `now` by shard time.
+///
+/// # Errors
+/// [`FileError`]
+pub fn open<F: Files>(read: Read<F>, now: Millis) -> Result<Opened<F>, FileError> {
+    let Read { shard, store, restore, recovered, is_in_doubt, .. } = read;
+    let verdict = recovered.verdict;
+    let (journal, tip) = store.start_inline(recovered)?;
+    let (engine, doubts) = restore.finish(tip, now, is_in_doubt);
+    Ok(Opened { shard, engine, journal, doubts, verdict })
+}

@@ -1,0 +1,112 @@
+//! Shards that were read for themselves are brought together.
+
+use ringwell_core::{Millis, PoolId, PromoNumber};
+use ringwell_directory::Directory;
+use ringwell_engine::{Clocks, Reading, Recorded};
+
+use super::read::Read;
+use crate::canary::{Bug, planted};
+
+/// The configuration makes an overflow number of one that a visitor holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{number} is the overflow number of ring pool {pool} now, but was handed out to a visitor \
+     whose lockout runs for another {seconds} seconds: choose another overflow number, or start \
+     after that"
+)]
+pub struct OverflowTaken {
+    /// The number.
+    pub number: PromoNumber,
+    /// A pool whose overflow number it is.
+    pub pool: PoolId,
+    /// How long it is locked out.
+    pub seconds: u64,
+}
+
+/// Brings shards that were read for themselves together: lockouts, and what time it is. `reading` is
+/// of the machine's clocks.
+///
+/// # Errors
+/// [`OverflowTaken`]
+pub fn agree<F>(
+    reads: &mut [Read<F>],
+    directory: &Directory,
+    reading: &Reading,
+) -> Result<Clocks, OverflowTaken> {
+    adopt(reads);
+    let recorded: Vec<Recorded> = reads.iter().map(Read::recorded).collect();
+    let clocks = if planted(Bug::WallAtStart) {
+        // The wall clock says how long the process was away, though the machine was not booted.
+        let resumed = Reading { boot: u64::MAX, ..*reading }.resume(&recorded);
+        Clocks { boot: reading.boot, ..resumed }
+    } else {
+        reading.resume(&recorded)
+    };
+    let now = clocks.shard(reading.since_boot);
+    check_overflow(directory, reads, now)?;
+    for read in reads {
+        // All shards of a process have one time, and the newest has come for every one: lockouts
+        // that are taken over and holds for doubts count from there, also by a clock that was set
+        // back.
+        read.restore.clock_elsewhere(now);
+        read.restore.resume(clocks);
+    }
+    Ok(clocks)
+}
+
+/// Gives every lockout to the shard that owns its number now. If there are any, the directory or
+/// the number of shards has changed: then every shard gets to know all answers of repeatable
+/// batches, because it may own their pools now.
+fn adopt<F>(reads: &mut [Read<F>]) {
+    let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
+    let has_new = reads.iter().any(Read::is_new);
+    adopt_doubts(reads, has_new || !retired.is_empty());
+    if retired.is_empty() {
+        return;
+    }
+    for number in &retired {
+        for read in reads.iter_mut() {
+            read.restore.adopt(number);
+        }
+    }
+    let mut answers: Vec<_> = reads.iter().flat_map(|read| read.restore.answers()).collect();
+    answers.sort_by_key(|answer| (answer.at, answer.row));
+    for read in reads {
+        read.restore.know_answers(&answers);
+    }
+}
+
+/// Tells every shard of pools that are held: they may be its own now. If pools have moved, what is
+/// in doubt in one journal may concern any shard.
+fn adopt_doubts<F>(reads: &mut [Read<F>], have_moved: bool) {
+    let holds: Vec<_> = reads.iter().flat_map(|read| read.restore.holds()).collect();
+    let longest = reads.iter().map(|read| read.restore.lockout_max()).max().unwrap_or_default();
+    let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
+    for read in reads {
+        for (pool, until) in &holds {
+            if pool.is_some() || have_moved {
+                read.restore.adopt_hold(*pool, *until);
+            }
+        }
+        read.restore.know_lockout(longest);
+        read.is_in_doubt |= is_in_doubt && have_moved;
+    }
+}
+
+/// An overflow number goes to everybody: none may be somebody's own.
+fn check_overflow<F>(
+    directory: &Directory,
+    reads: &[Read<F>],
+    now: Millis,
+) -> Result<(), OverflowTaken> {
+    for retired in reads.iter().flat_map(|read| read.restore.retired()) {
+        let number = retired.slot.number;
+        if retired.slot.locked_until > now
+            && let Some(pool) = directory.overflow_pools(number).first()
+        {
+            let seconds = (retired.slot.locked_until - now).0.div_ceil(1000);
+            return Err(OverflowTaken { number, pool: *pool, seconds });
+        }
+    }
+    Ok(())
+}

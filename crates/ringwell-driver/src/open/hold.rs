@@ -1,0 +1,108 @@
+//! Buckets that came without the lockouts of the owner before: their pools hand nothing out for a
+//! lifetime.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use ringwell_core::Millis;
+use ringwell_directory::{BucketHold, BucketHolds, Directory, Placement};
+use ringwell_engine::Engine;
+
+use super::read::spec;
+use crate::canary::{Bug, planted};
+use crate::store::{FileError, Files, ServedMap};
+
+/// The cluster file is older than one that this data has served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the cluster file is version {version}, and this data directory has served version {served}: \
+     use the newest file on every node"
+)]
+pub struct OldMap {
+    /// Of the file.
+    pub version: u64,
+    /// Of the data directory.
+    pub served: u64,
+}
+
+/// The buckets of `shards` that another node may have served last. The first map brings none: nobody
+/// has served before. A shard with a journal and without a map served its buckets without a cluster,
+/// or was stopped before it wrote down its first map. If maps were passed over, all may have been
+/// elsewhere in between. `new_shards` are those that have no journal yet.
+///
+/// # Errors
+/// [`OldMap`]
+pub(super) fn new_buckets(
+    placement: &Placement,
+    version: u64,
+    shards: &[u16],
+    served: Option<&ServedMap>,
+    new_shards: &[u16],
+) -> Result<BTreeSet<u16>, OldMap> {
+    let of = |shards: &[u16]| -> BTreeSet<u16> {
+        shards.iter().flat_map(|shard| placement.buckets_of(*shard)).collect()
+    };
+    Ok(match served {
+        Some(served) if served.version > version => {
+            return Err(OldMap { version, served: served.version });
+        }
+        Some(served) if served.version + 1 < version => of(shards),
+        Some(served) => of(shards).difference(&served.buckets).copied().collect(),
+        None if version > 1 => of(new_shards),
+        None => BTreeSet::new(),
+    })
+}
+
+/// What is held from a start at `now` on: what was held when this data was served last, or is still,
+/// and the buckets that are `new` here.
+///
+/// If the clock has leapt `ahead`, the holds of before last longer by that, and the file says so before
+/// a snapshot makes this start's time the newest that is known: the start after it sees no leap.
+///
+/// # Errors
+/// [`FileError`]
+pub(super) fn known_holds(
+    files: &impl Files,
+    data: &Path,
+    served: Option<ServedMap>,
+    ahead: Option<Millis>,
+    new: BTreeSet<u16>,
+    now: Millis,
+) -> Result<BucketHolds, FileError> {
+    let mut holds = BucketHolds::default();
+    if let Some(mut served) = served {
+        if let Some(ahead) = ahead.filter(|_| !served.holds.is_empty()) {
+            served.holds.prolong(ahead);
+            served.write(files, data)?;
+        }
+        holds = served.holds;
+    }
+    if !planted(Bug::NoHoldAfterMove) {
+        for bucket in new {
+            holds.add(bucket, BucketHold { since: now, until: Millis::ZERO });
+        }
+    }
+    Ok(holds)
+}
+
+/// Pools of buckets that came without the lockouts of the node before hand out nothing for a
+/// lifetime from then on. Holds that are over are known all the same: see `Facts::settle_apart`.
+/// Returns how many pools of `shard` are held at `now`.
+pub fn hold_buckets(
+    engine: &mut Engine,
+    shard: u16,
+    directory: &Directory,
+    holds: &BucketHolds,
+    now: Millis,
+) -> u64 {
+    if holds.is_empty() {
+        return 0;
+    }
+    let mut held = 0;
+    for pool in directory.pools_of(shard) {
+        let Some(until) = holds.until(pool.id(), spec(pool).lifetime) else { continue };
+        engine.hold_unrecorded(pool.id(), until);
+        held += u64::from(until > now);
+    }
+    held
+}

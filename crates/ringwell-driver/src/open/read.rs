@@ -1,0 +1,166 @@
+//! What one shard's files say, and which shards there are.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ringwell_core::{Millis, PoolSpec};
+use ringwell_directory::{RingPool, SHARDS_MAX};
+use ringwell_engine::{Recorded, Restore, lockout};
+use ringwell_journal::{Chunk, Durability, Recovered, Snapshot};
+
+use crate::canary::{Bug, planted};
+use crate::store::{
+    FileError, Files, Identity, OpenError, Settings, ShardStore, SnapshotRef, is_restored,
+};
+
+/// How much of what is read is believed.
+#[derive(Clone, Copy, Debug)]
+pub struct Believed {
+    /// Rows of repeatable batches whose answers are remembered.
+    pub answer_rows_max: usize,
+    /// How far the wall clock of a machine may be off when it is booted.
+    pub clock_skew_max: Millis,
+}
+
+impl Believed {
+    fn restore(self, specs: &[PoolSpec]) -> Restore {
+        let mut restore = Restore::new(specs.to_vec(), self.answer_rows_max);
+        restore.believe(self.clock_skew_max);
+        restore
+    }
+}
+
+/// A shard whose files have been read and not yet changed.
+#[derive(Debug)]
+pub struct Read<F> {
+    /// Which one.
+    pub shard: u16,
+    pub(super) store: ShardStore<F>,
+    pub(super) restore: Restore,
+    /// The journal as far as it was read.
+    pub recovered: Recovered,
+    /// Answered allocations of pools that may be here may be missing.
+    pub is_in_doubt: bool,
+    /// Whether a snapshot was used.
+    pub has_snapshot: bool,
+}
+
+impl<F> Read<F> {
+    /// Whether nothing was ever written.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.recovered.tip.last_at == Millis::ZERO
+    }
+
+    pub(super) fn recorded(&self) -> Recorded {
+        self.restore.recorded(&self.recovered.tip)
+    }
+}
+
+/// Reads one shard's newest whole snapshot and the journal after it.
+///
+/// # Errors
+/// [`OpenError`]: the shard must not start. Nothing has been changed.
+pub fn read<F: Files>(
+    files: &F,
+    settings: &Settings,
+    shard: u16,
+    specs: &[PoolSpec],
+    believed: Believed,
+) -> Result<Read<F>, OpenError> {
+    let store = ShardStore::open(files, settings, u32::from(shard))?;
+    let mut restore = believed.restore(specs);
+    let mut newest = None;
+    for reference in store.snapshots()? {
+        match load(&store, &reference, &mut restore) {
+            Ok(snapshot) => {
+                newest = Some(snapshot);
+                break;
+            }
+            Err(error) => {
+                tracing::warn!(shard, error, "a snapshot cannot be used; trying the one before");
+                restore = believed.restore(specs);
+            }
+        }
+    }
+    let visited = store.recover(newest.as_ref(), |header, body| restore.group(header, body));
+    if planted(Bug::CutAtBadFrame) && store.cut_at_damage(&visited)? {
+        return read(files, settings, shard, specs, believed);
+    }
+    let recovered = visited?;
+    let is_in_doubt = recovered.is_in_doubt() && !planted(Bug::NoHoldAfterRot);
+    let has_snapshot = newest.is_some();
+    Ok(Read { shard, store, restore, recovered, is_in_doubt, has_snapshot })
+}
+
+fn load<F: Files>(
+    store: &ShardStore<F>,
+    reference: &SnapshotRef,
+    restore: &mut Restore,
+) -> Result<Snapshot, String> {
+    let mut reader = store.read_snapshot(reference).map_err(|error| error.to_string())?;
+    restore.clock(reader.header().created_at, reader.header().clocks);
+    while let Some(chunk) = reader.next_chunk().map_err(|error| error.to_string())? {
+        match chunk {
+            Chunk::Numbers(entries) => entries.for_each(|entry| restore.number(&entry)),
+            Chunk::Answers(entries) => entries.for_each(|entry| restore.answer(&entry)),
+            Chunk::Holds(entries) => entries.for_each(|entry| restore.hold(&entry)),
+            Chunk::Told(entries) => entries.for_each(|entry| restore.told(&entry)),
+        }
+    }
+    reader.end().copied().ok_or_else(|| "it has no end".to_owned())
+}
+
+/// The shards that have files in `data`.
+///
+/// # Errors
+/// [`FileError`]
+pub fn shards_on_disk(files: &impl Files, data: &Path) -> Result<Vec<u16>, FileError> {
+    let names = files.list(&data.join("journal"))?;
+    let shards = names.iter().filter_map(|name| name.parse().ok());
+    Ok(shards.filter(|shard| *shard < SHARDS_MAX).collect())
+}
+
+/// Why allocations that were answered may be in another journal than this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// It was put back from a copy.
+    Restored,
+    /// It was removed from a directory that has been served before.
+    Removed,
+}
+
+/// Whether allocations that were answered may be in another journal: then every shard that is read
+/// is in doubt. `on_disk` are the shards that have files.
+///
+/// # Errors
+/// [`FileError`]
+pub fn copied(
+    files: &impl Files,
+    settings: &Settings,
+    on_disk: &[u16],
+) -> Result<Option<Copied>, FileError> {
+    let data = &settings.data;
+    if settings.durability == Durability::Memory {
+        return Ok(None);
+    }
+    if is_restored(files, data) {
+        return Ok(Some(Copied::Restored));
+    }
+    let is_removed = on_disk.is_empty() && Identity::read(files, data)?.is_some();
+    Ok(is_removed.then_some(Copied::Removed))
+}
+
+/// A pool as its shard has it: lifetimes are rounded up, as shard time is rounded down.
+#[must_use]
+pub fn spec(pool: &RingPool) -> PoolSpec {
+    let lifetime = pool.lifetime();
+    let lifetime = if planted(Bug::NoRounding) { lifetime } else { lockout(lifetime) };
+    PoolSpec { lifetime, ..pool.spec() }
+}
+
+/// Pools as their shard has them.
+#[must_use]
+pub fn specs<'a>(pools: impl Iterator<Item = &'a Arc<RingPool>>) -> Vec<PoolSpec> {
+    pools.map(|pool| spec(pool)).collect()
+}

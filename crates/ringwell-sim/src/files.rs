@@ -1,0 +1,232 @@
+//! A simulated disk as the driver's files: what production code does to files happens here.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ringwell_driver::store::{Access, FileError, Files};
+
+use crate::disk::{Disk, Handle, Name, Sort, Trouble};
+use crate::fault::Faults;
+use crate::random::Random;
+
+/// Where a node keeps its files: the root of its disk.
+pub(crate) const DATA: &str = "";
+
+/// The node's own files, by their numbers.
+const OWN: [&str; 5] = ["cluster-map.json", "identity.json", "peers.json", "RESTORED", "gaps.json"];
+
+/// The disk of one machine, as one process of it sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct SimFiles {
+    disk: Arc<Mutex<Disk>>,
+    /// What may go wrong with a call; all machines share it.
+    faults: Arc<Mutex<Faults>>,
+    salts: Arc<Mutex<Random>>,
+    life: u32,
+}
+
+impl SimFiles {
+    pub(crate) fn new(faults: &Arc<Mutex<Faults>>, salts: &Arc<Mutex<Random>>) -> Self {
+        let (faults, salts) = (Arc::clone(faults), Arc::clone(salts));
+        Self { disk: Arc::default(), faults, salts, life: 0 }
+    }
+
+    /// The disk. Not to be held while production code runs.
+    pub(crate) fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As the next process sees them.
+    pub(crate) fn next_life(&mut self) {
+        let life = self.disk().life;
+        self.life = life;
+    }
+
+    fn call<T>(
+        &self,
+        action: &'static str,
+        path: &Path,
+        call: impl FnOnce(&mut Disk, &mut Faults) -> Result<T, Trouble>,
+    ) -> Result<T, FileError> {
+        let mut disk = self.disk();
+        let called = if disk.life == self.life {
+            call(&mut disk, &mut lock(&self.faults))
+        } else {
+            Err(Trouble::Crashed)
+        };
+        called.map_err(|trouble| {
+            let kind = match trouble {
+                Trouble::Missing => io::ErrorKind::NotFound,
+                Trouble::Full => io::ErrorKind::StorageFull,
+                Trouble::Io | Trouble::Crashed => io::ErrorKind::Other,
+            };
+            let (path, source) = (path.to_owned(), io::Error::from(kind));
+            FileError { action, path, source, has_no_room: trouble == Trouble::Full }
+        })
+    }
+
+    fn named<T>(
+        &self,
+        action: &'static str,
+        path: &Path,
+        call: impl FnOnce(&mut Disk, &mut Faults, Name) -> Result<T, Trouble>,
+    ) -> Result<T, FileError> {
+        self.call(action, path, |disk, faults| {
+            call(disk, faults, name(path).ok_or(Trouble::Missing)?)
+        })
+    }
+}
+
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Files for SimFiles {
+    type File = Handle;
+
+    fn create(&self, path: &Path) -> Result<Handle, FileError> {
+        self.named("create", path, Disk::create)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Handle, FileError> {
+        self.named("open", path, |disk, _, name| {
+            let file = disk.open(name, access == Access::Direct)?;
+            if access == Access::Fresh {
+                disk.forget_cache(&file);
+            }
+            Ok(file)
+        })
+    }
+
+    fn read_at(&self, file: &Handle, offset: u64, out: &mut [u8]) -> Result<usize, FileError> {
+        self.call("read", Path::new("a file"), |disk, _| disk.read(file, offset, out))
+    }
+
+    fn write_at(&self, file: &mut Handle, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
+        let path = Path::new("a file");
+        self.call("write", path, |disk, faults| disk.write(faults, file, offset, bytes))
+    }
+
+    fn flush(&self, file: &Handle) -> Result<(), FileError> {
+        self.call("flush", Path::new("a file"), |disk, faults| disk.flush(faults, file))
+    }
+
+    fn flush_data(&self, file: &Handle) -> Result<(), FileError> {
+        self.flush(file)
+    }
+
+    fn set_len(&self, file: &Handle, len: u64) -> Result<(), FileError> {
+        self.call("cut", Path::new("a file"), |disk, faults| disk.cut(faults, file, len))
+    }
+
+    fn len(&self, file: &Handle) -> Result<u64, FileError> {
+        self.call("look at", Path::new("a file"), |disk, _| Ok(disk.len(file)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), FileError> {
+        self.named("rename", from, |disk, faults, from| {
+            disk.rename(faults, from, name(to).ok_or(Trouble::Io)?)
+        })
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), FileError> {
+        self.named("remove", path, Disk::remove)
+    }
+
+    fn flush_names(&self, directory: &Path) -> Result<(), FileError> {
+        self.call("flush", directory, Disk::flush_names)
+    }
+
+    fn list(&self, directory: &Path) -> Result<Vec<String>, FileError> {
+        self.call("list", directory, |disk, _| {
+            if directory == Path::new("journal") {
+                return Ok(disk.directories.iter().map(ToString::to_string).collect());
+            }
+            let shard = directory.file_name().and_then(|name| name.to_str()?.parse().ok());
+            Ok(disk.names(shard.unwrap_or(u16::MAX)).into_iter().map(file_name).collect())
+        })
+    }
+
+    fn make_directory(&self, path: &Path) -> Result<(), FileError> {
+        // Made when the machine was set up: no fault strikes.
+        let shard = path.file_name().and_then(|name| name.to_str()?.parse::<u16>().ok());
+        self.disk().directories.extend(shard);
+        Ok(())
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        name(path).is_some_and(|name| self.disk().exists(name))
+    }
+
+    fn random(&self, _: &Path) -> Result<[u8; 16], FileError> {
+        let mut salts = lock(&self.salts);
+        let both = (u128::from(salts.next()) << 64) | u128::from(salts.next());
+        Ok(both.to_le_bytes())
+    }
+
+    fn moment(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// The name of the file that production code calls `path`.
+fn name(path: &Path) -> Option<Name> {
+    let text = path.to_str()?;
+    let Some(rest) = text.strip_prefix("journal/") else {
+        let (stem, sort) = match text.strip_suffix(".tmp") {
+            Some(stem) => (stem, Sort::Unfinished),
+            None => (text, Sort::Map),
+        };
+        let number = OWN.iter().position(|own| *own == stem)? as u64;
+        return Some(Name { shard: u16::MAX, sort, number });
+    };
+    let (shard, file) = rest.split_once('/')?;
+    let (stem, end) = file.split_once('.')?;
+    let number: u64 = stem.parse().ok()?;
+    // Unfinished snapshots and spares have names that never meet.
+    let (sort, number) = match end {
+        "rpj" => (Sort::Segment, number),
+        "spare" => (Sort::Spare, number),
+        "rps" => (Sort::Snapshot, number),
+        "tmp" => (Sort::Unfinished, number << 1 | u64::from(stem.len() < 20)),
+        _ => return None,
+    };
+    Some(Name { shard: shard.parse().ok()?, sort, number })
+}
+
+/// The inverse of [`name`], without the directory.
+fn file_name(name: Name) -> String {
+    let Name { shard, sort, number } = name;
+    if shard == u16::MAX {
+        let own = usize::try_from(number).ok().and_then(|index| OWN.get(index)).unwrap_or(&"?");
+        return if sort == Sort::Map { (*own).to_owned() } else { format!("{own}.tmp") };
+    }
+    match sort {
+        Sort::Segment => format!("{number:016}.rpj"),
+        Sort::Spare => format!("{number:016}.spare"),
+        Sort::Snapshot => format!("{number:020}.rps"),
+        Sort::Unfinished if number & 1 == 1 => format!("{:016}.tmp", number >> 1),
+        Sort::Unfinished | Sort::Map => format!("{:020}.tmp", number >> 1),
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn files_have_the_names_that_production_code_gives_them() {
+    for text in [
+        "journal/3/0000000000000001.rpj",
+        "journal/3/0000000000000012.spare",
+        "journal/0/00000000000000000077.rps",
+        "journal/0/00000000000000000077.tmp",
+        "journal/0/0000000000000077.tmp",
+        "cluster-map.json",
+        "identity.json.tmp",
+    ] {
+        let path = Path::new(text);
+        let name = name(path).unwrap();
+        let directory = path.parent().unwrap();
+        assert_eq!(directory.join(file_name(name)), path);
+    }
+}
