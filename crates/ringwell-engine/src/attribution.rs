@@ -299,10 +299,7 @@ impl Walk {
     ) {
         self.is_told = true;
         let extended = self.locked_until.take();
-        if self.newest.is_some_and(|newest| newest.allocated_at == allocated_at) {
-            // The clocks as they stand may have nothing to do with those then.
-            self.newest_shift = shift;
-        } else if self.newest.is_none() {
+        if self.newest.is_none() {
             let locked_until = extended.unwrap_or(locked_until);
             let position = Position::NONE;
             self.newest = Some(Slot { number: self.number, allocated_at, locked_until, position });

@@ -278,7 +278,7 @@ impl World {
     }
 
     fn flushed(&mut self, node: usize, thread: &mut Thread) -> Judged {
-        match thread.journal.frames().map_or(Ok(()), |frames| frames.flush()) {
+        match thread.journal.frames().map_or(Ok(()), ringwell_driver::store::Frames::flush) {
             Ok(()) => {
                 thread.writing = Writing::Idle;
                 self.stored(node, thread)?;

@@ -49,6 +49,9 @@ impl Gaps {
     }
 
     /// Adds a gap that ends now.
+    ///
+    /// # Panics
+    /// If more gaps were kept than may be: a fault of ours.
     pub fn add(&mut self, from: Millis, to: Millis) {
         self.0.push(Gap { from: from.0, to: to.0.max(from.0) });
         if self.0.len() > GAPS_MAX {
