@@ -60,7 +60,9 @@ impl Cluster {
         for index in 0..random.between(2, 8) {
             let id = 100 + index * 7;
             let lifetime_ms = [300, 500, 1_000, 2_000, 5_000][random.index(5)];
-            let first = 2_005_550_000 + index * 1000;
+            // Codes of numbers: every third pool has numbers of another country.
+            let plan = if index % 3 == 2 { 1_000_493_012_000_000 } else { 2_005_550_000 };
+            let first = plan + index * 1000;
             let count = [2, 5, 10, 20, 40, 80][random.index(6)];
             let numbers = (first..first + count).collect();
             pools.insert(id, PoolRule { lifetime_ms, numbers, overflow: first + 999 });
