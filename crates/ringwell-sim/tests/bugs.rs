@@ -58,7 +58,7 @@ fn a_snapshot_that_misses_a_group_is_found() {
 
 #[test]
 fn a_snapshot_that_counts_too_early_is_found() {
-    let rules = ["refused", "forgotten", "attribution"];
+    let rules = ["refused", "forgotten", "attribution", "panic"];
     found(Bug::SnapshotTooEarly, &[Kind::SlowDisk, Kind::Kill], &rules);
 }
 
