@@ -1,5 +1,7 @@
 //! The call log in a real PostgreSQL: every statement that SQLite takes.
 
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
 #[path = "../../ringwell-store/tests/rig/mod.rs"]
 #[allow(dead_code, reason = "it has helpers for tests of the directory, too")]
 mod rig;
@@ -45,7 +47,7 @@ async fn calls_events_and_webhooks_are_kept_in_postgresql() {
     assert_eq!(rest.len(), 1);
     assert!(log.unattributed(10).await.unwrap().is_empty());
     assert_eq!(log.events(0, 10).await.unwrap().len(), 4);
-    assert_eq!(log.due_endpoints(Millis(9_000)).await.unwrap(), [endpoint.clone()]);
+    assert_eq!(log.due_endpoints(Millis(9_000)).await.unwrap(), std::slice::from_ref(&endpoint));
     for due in log.due(&endpoint, Millis(9_000), 10).await.unwrap() {
         let ended = Ended::Answered { status: 500, retry_after: None };
         let (endpoint, place) = (due.endpoint, due.place);

@@ -77,25 +77,9 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     logs::start(&config.log)?;
 
     let data = config.data.clone();
-    ringwell_node::disk::create_directory(&data).with_context(|| {
-        format!("cannot make the directory {}; choose another with --data", data.display())
-    })?;
-    // Refuses now what the server would refuse later, before another demo's list is written over.
-    drop(DataLock::acquire(&data).map_err(|error| match error {
-        LockError::File(_) => {
-            let advice = format!("cannot use {}; choose another with --data", data.display());
-            anyhow::Error::from(error).context(advice)
-        }
-        held => held.into(),
-    })?);
+    claim(&data)?;
     let origin = keep_list(&data.join("demo-pools.csv"), &pools)?;
-    let load_list = data.join("load-pools.csv");
-    if load_pools.is_empty() {
-        // One of an earlier demo would name pools that this one does not have.
-        let _ = fs::remove_file(&load_list);
-    } else {
-        keep_list(&load_list, &load_pools)?;
-    }
+    keep_load_list(&data.join("load-pools.csv"), &load_pools)?;
     let token = keep_token(&data.join("demo-token"))?;
     let hashes = &config.management.token_sha256;
     hashes.replace(&[&hashes.current()[..], &[token.hash()]].concat());
@@ -144,6 +128,33 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     }
     served?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the list of the pools that load may use.
+fn keep_load_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<()> {
+    if pools.is_empty() {
+        // One of an earlier demo would name pools that this one does not have.
+        let _ = fs::remove_file(path);
+    } else {
+        keep_list(path, pools)?;
+    }
+    Ok(())
+}
+
+/// Makes the data directory. Refuses now what the server would refuse later, before another demo's list
+/// is written over.
+fn claim(data: &Path) -> anyhow::Result<()> {
+    ringwell_node::disk::create_directory(data).with_context(|| {
+        format!("cannot make the directory {}; choose another with --data", data.display())
+    })?;
+    drop(DataLock::acquire(data).map_err(|error| match error {
+        LockError::File(_) => {
+            let advice = format!("cannot use {}; choose another with --data", data.display());
+            anyhow::Error::from(error).context(advice)
+        }
+        held => held.into(),
+    })?);
+    Ok(())
 }
 
 /// What people see of the demo: the dashboard, and a shop whose numbers are swapped.

@@ -189,9 +189,10 @@ fn ring(phone: &Phone<'_>, args: &Args, to: &str, from: &str) -> anyhow::Result<
         end.push(("DialCallStatus", "no-answer"));
     }
     phone.post(&action, &end)?;
-    match is_answered {
-        true => println!("ended after {talk} s of talk"),
-        false => println!("nobody answered"),
+    if is_answered {
+        println!("ended after {talk} s of talk");
+    } else {
+        println!("no answer");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -54,13 +54,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         Some(member) => directory.placed(member.cluster().placement().clone()),
     };
     if args.check {
-        logs::filter(&config.log)?;
-        if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {
-            eprintln!("warning: {warning}");
-        }
-        let (pools, numbers) = (directory.pool_count(), directory.number_count());
-        println!("ok: {pools} pools, {numbers} numbers");
-        return Ok(ExitCode::SUCCESS);
+        return checked(&config, &directory);
     }
     if kept.is_none() {
         logs::start(&config.log)?;
@@ -95,6 +89,17 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         }
     }
     serve(config, directory, member, directories, (dashboard, lookup, way))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says that a configuration has no faults.
+fn checked(config: &Config, directory: &Directory) -> anyhow::Result<ExitCode> {
+    logs::filter(&config.log)?;
+    if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {
+        eprintln!("warning: {warning}");
+    }
+    let (pools, numbers) = (directory.pool_count(), directory.number_count());
+    println!("ok: {pools} pools, {numbers} numbers");
     Ok(ExitCode::SUCCESS)
 }
 

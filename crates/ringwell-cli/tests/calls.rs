@@ -30,13 +30,12 @@ struct Switchboard {
 impl Switchboard {
     fn new(more: &str) -> Self {
         let pool = Pool::new(16, 10, LIFETIME);
-        let phone = Phone::new();
         let destination = "[[calls.destination]]\nring_pools = [16]\nto = [\"+18005550199\"]\n";
-        let settings = format!("{}\n{}{more}", phone.settings(), destination);
+        let settings = format!("{}\n{}{more}", Phone::settings(), destination);
         let site = Site::new(vec![pool], &settings);
-        phone.write_secrets(&site);
+        Phone::write_secrets(&site);
         let server = Server::start(site.serve(&[]));
-        let phone = phone.at(&server);
+        let phone = Phone::at(&server);
         Self { site, server, phone }
     }
 
@@ -210,10 +209,10 @@ fn calls_that_were_answered_are_there_after_kill_9() {
         let ring = format!("CallSid=CA{call}&From=%2B14155551234&To=%2B1{number}");
         assert_eq!(twilio.post("/t/main/answer", &ring).status, 200);
     }
-    let Switchboard { site, server, phone } = board;
+    let Switchboard { site, server, .. } = board;
     server.kill();
     let server = Server::start(site.serve(&[]));
-    let board = Switchboard { phone: phone.at(&server), site, server };
+    let board = Switchboard { phone: Phone::at(&server), site, server };
     for call in 0..20 {
         let call = board.call(&format!("CA{call}"), |it| it["attribution"]["outcome"] != "pending");
         assert_eq!(call["attribution"]["parameters"]["id"], "17");

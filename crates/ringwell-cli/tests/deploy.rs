@@ -131,11 +131,11 @@ fn metrics_of(text: &str) -> Vec<&str> {
 #[test]
 fn alerts_and_the_dashboard_of_grafana_name_metrics_that_there_are() {
     let settings = "management.address = \"127.0.0.1:0\"\nmanagement.dashboard = true";
-    let site = Site::new(vec![Pool::new(1, 4, Duration::from_secs(60))], settings);
+    let site = Site::new(vec![Pool::new(1, 4, Duration::from_mins(1))], settings);
     let server = Server::start(site.serve(&[]));
     batch::one(&mut server.client(), &site.pools[0], "1");
     let until = Instant::now() + Duration::from_secs(20);
-    let served = loop {
+    let page = loop {
         let text = server.client().get("/metrics", &[]).unwrap().body;
         if text.contains("ringwell_ring_pools_in_trouble") {
             break text;
@@ -148,7 +148,7 @@ fn alerts_and_the_dashboard_of_grafana_name_metrics_that_there_are() {
         let metrics = metrics_of(&text);
         assert!(metrics.len() > 5, "{name}: {metrics:?}");
         for metric in metrics.into_iter().filter(|metric| *metric != "ringwell_") {
-            assert!(served.contains(&format!("# TYPE {metric} ")), "{name}: no {metric}");
+            assert!(page.contains(&format!("# TYPE {metric} ")), "{name}: no {metric}");
         }
     }
     let dashboard: serde_json::Value =

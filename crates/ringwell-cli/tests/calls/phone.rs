@@ -21,12 +21,8 @@ pub(crate) struct Phone {
 }
 
 impl Phone {
-    pub(crate) fn new() -> Self {
-        Self { address: String::new() }
-    }
-
     /// The section `[calls]` up to its destinations.
-    pub(crate) fn settings(&self) -> String {
+    pub(crate) fn settings() -> String {
         format!(
             "[calls]\nlisten = \"127.0.0.1:0\"\n[[calls.account]]\nname = \"main\"\n\
              provider = \"twilio\"\npublic_url = \"{PUBLIC_URL}\"\n\
@@ -34,7 +30,7 @@ impl Phone {
         )
     }
 
-    pub(crate) fn write_secrets(&self, site: &Site) {
+    pub(crate) fn write_secrets(site: &Site) {
         let path = site.config().with_file_name("main.secret");
         fs::write(&path, SECRET).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
@@ -42,7 +38,7 @@ impl Phone {
     }
 
     /// The same, where `server` says that it listens.
-    pub(crate) fn at(self, server: &Server) -> Self {
+    pub(crate) fn at(server: &Server) -> Self {
         server.says("\"calls\"");
         let log = server.log();
         let line = log.lines().find(|line| line.contains("\"calls\"")).unwrap();

@@ -16,6 +16,7 @@ use ring::hmac;
 use serde_json::{Value, json};
 
 use super::Switchboard;
+use super::phone::Phone;
 use super::phone::Provider;
 use super::support::client::Answer;
 use super::support::server::Server;
@@ -237,10 +238,10 @@ fn after_kill_9_every_event_arrives() {
     for call in 0..10 {
         board.call_of(&format!("CA{call}"), number);
     }
-    let Switchboard { site, server, phone } = board;
+    let Switchboard { site, server, .. } = board;
     server.kill();
     let server = Server::start(site.serve(&[]));
-    let board = Switchboard { phone: phone.at(&server), site, server };
+    let board = Switchboard { phone: Phone::at(&server), site, server };
     let taken = receiver.taken(30);
     assert!(taken.iter().all(|it| is_signed(it, &secret)));
     let calls = board.get("/v1/calls").json();
@@ -268,9 +269,9 @@ fn endpoints_are_made_tested_rotated_replayed_and_removed() {
     assert_eq!(board.manage(&path("test"), &json!({})).status, 202);
     let last = receiver.taken(5).pop().unwrap();
     assert!(is_signed(&last, &secret) && is_signed(&last, new["secret"].as_str().unwrap()));
-    let list = board.get("/v1/webhooks").json();
-    assert_eq!(list["endpoints"][0]["state"], "enabled");
-    assert!(!list.to_string().contains("whsec_"));
+    let shown = board.get("/v1/webhooks").json();
+    assert_eq!(shown["endpoints"][0]["state"], "enabled");
+    assert!(!shown.to_string().contains("whsec_"));
     for (what, body) in [("replays", json!({ "only": "x" })), ("replays", json!({ "x": 1 }))] {
         assert_eq!(board.manage(&path(what), &body).status, 400, "{body}");
     }

@@ -134,7 +134,8 @@ pub fn shards(
         queue
     };
     let queues: Vec<_> = ids.iter().map(queue).collect();
-    let clock = Clock::resume(&reading(1, platform.boot_time(), platform.wall()), &[]);
+    let read = reading(1, platform.boot_time(), platform.wall());
+    let clock = Clock::going_on(read.resume(&[]), read.since_boot);
     let shard = |(id, queue)| {
         let specs = node.directory().pools_of(id).map(|pool| pool.spec()).collect();
         let now = clock.now(platform.boot_time());

@@ -249,7 +249,7 @@ impl World {
             tip = Tip::after(&group.header);
         }
         let now = reading(1, platform.boot_time(), platform.wall());
-        let clock = Clock::resume(&now, &[restore.recorded(&tip)]);
+        let clock = Clock::going_on(now.resume(&[restore.recorded(&tip)]), now.since_boot);
         restore.resume(clock.clocks(platform.boot_time(), platform.wall()));
         let time = clock.now(platform.boot_time());
         let (engine, _) = restore.finish(tip.raise_epoch(), time, false);
@@ -263,7 +263,7 @@ impl World {
         let settings = Settings::new("unused".into(), Durability::Memory);
         let store = ShardStore::open(&OsFiles, &settings, u32::from(id)).unwrap();
         let recovered = store.recover(None, |_, _| Ok(())).unwrap();
-        let journal = Rc::new(store.start(recovered).unwrap().0);
+        let journal = Rc::new(store.start_inline(recovered).unwrap().0.into_parts().0);
         let disk = Slow { platform: platform.clone(), journal: Rc::clone(&journal) };
         let links = ways.iter().map(|way| Rc::clone(&way.link)).collect();
         executor.spawn(writer::run(Rc::clone(&shard), disk));
