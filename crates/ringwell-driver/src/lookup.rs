@@ -42,8 +42,7 @@ async fn walk<P: Platform>(
     clocks: Clocks,
 ) -> Result<Past, String> {
     let until = shard.platform.moment() + TIME_MAX;
-    let date = |newest| reader.wall_less_shard_at(newest, Some(clocks), clocks);
-    let (mut walk, mut step) = shard.engine.borrow().attribution_dated(number, at, date);
+    let (mut walk, mut step) = shard.engine.borrow().attribution(number, at);
     loop {
         let position = match step {
             Step::Done(past) => return Ok(past),

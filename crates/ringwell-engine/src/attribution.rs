@@ -101,20 +101,6 @@ impl Engine {
     /// Begins to look for the holder of `number` at `at`.
     #[must_use]
     pub fn attribution(&self, number: PromoNumber, at: Moment) -> (Walk, Step) {
-        let shift = self.clocks().map_or(0, |clocks| clocks.wall_less_shard());
-        self.attribution_dated(number, at, |_| shift)
-    }
-
-    /// As [`Self::attribution`]; `wall_less_shard` says by how much the wall clock was ahead at a shard
-    /// time, as [`ringwell_journal::wall_less_shard_at`] knows it: for an allocation whose record another
-    /// shard has.
-    #[must_use]
-    pub fn attribution_dated(
-        &self,
-        number: PromoNumber,
-        at: Moment,
-        wall_less_shard: impl FnOnce(Millis) -> i64,
-    ) -> (Walk, Step) {
         let newest_at = self.shard.newest_local_at(number).unwrap_or_default();
         let newest = self.shard.newest(number).filter(|slot| slot.allocated_at > Millis::ZERO);
         let walk = Walk {
@@ -122,7 +108,7 @@ impl Engine {
             at,
             newest,
             newest_at,
-            newest_shift: wall_less_shard(newest_at),
+            newest_shift: self.clocks().map_or(0, |clocks| clocks.wall_less_shard()),
             is_told: false,
             is_settled: false,
             locked_until: None,

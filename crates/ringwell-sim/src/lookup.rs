@@ -15,8 +15,7 @@ pub(crate) fn attribution(
 ) -> Result<Past, &'static str> {
     let number = PromoNumber::from_code(number).ok_or("no promo number")?;
     let reader = thread.journal.reader();
-    let date = |newest| reader.wall_less_shard_at(newest, Some(clocks), clocks);
-    let (mut walk, mut step) = thread.engine.attribution_dated(number, at, date);
+    let (mut walk, mut step) = thread.engine.attribution(number, at);
     let shift = |record: &Record<'_>, group| reader.wall_less_shard(record, group, clocks);
     loop {
         let position = match step {
