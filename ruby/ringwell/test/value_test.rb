@@ -135,6 +135,13 @@ class ValueTest < RingwellTest
     assert_equal "888-555-0142", "#{VALUES[:allocation].call}"
   end
 
+  it "a batch's row of another country brings its national form" do
+    requests = [Ringwell::Request.new(pool: 1, key: "k")]
+    row = {promo_number: "+493012345678", promo_number_formatted: "030 12345678", request_id: requests[0].request_id}
+    read = Ringwell::Batch.read(JSON.generate(responses: [row.compact]), requests)
+    assert_equal ["+493012345678", "030 12345678"], [read[0].number, read[0].formatted]
+  end
+
   it "a number of another country is E.164, and written as there" do
     german = Allocation.new(pool: "1", number: "+493012345678", national: "030 12345678")
     assert_equal ["030 12345678", "030 12345678"], [german.formatted, german.as_json["promo_number_formatted"]]

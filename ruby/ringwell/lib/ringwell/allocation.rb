@@ -37,7 +37,7 @@ module Ringwell
     # @param reason [Symbol] one of {REASONS}
     # @raise [ArgumentError] names the field that is wrong
     def initialize(pool:, number:, reason: :allocated, request_id: nil, tracking_url: "",
-                   national: nil)
+      national: nil)
       REASONS.key?(reason) or
         raise ArgumentError, "reason must be one of #{REASONS.keys}, got #{reason.inspect}"
       fill(Value.copy(pool), Value.copy(number), reason, Value.copy(request_id),

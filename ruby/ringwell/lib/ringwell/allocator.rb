@@ -98,7 +98,8 @@ module Ringwell
       overflow.each { |pool, number| @overflow[pool.to_s] = Value.copy(number) }
       @overflow.each do |pool, number|
         Request::NUMBER.match?(number) or
-          raise ConfigError, "overflow of pool #{pool} must be ten digits, or + and a country code, got #{number.inspect}"
+          raise ConfigError,
+            "overflow of pool #{pool} must be ten digits, or + and a country code, got #{number.inspect}"
       end
       @rows = Rows.new(pools.to_h { |pool| [pool.id, pool.key] }.freeze, @overflow)
       @instrumentation = Instrumentation.new(instrumenter)
