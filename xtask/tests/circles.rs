@@ -1,0 +1,277 @@
+//! Inside a crate, source files form no circles of imports: values at the bottom, users above.
+//!
+//! A file depends on the modules that its `crate::` and `super::` paths lead to, re-exports
+//! followed. [`CIRCLES`] lists what is left to dissolve; the numbers only shrink.
+
+#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Files in the largest circle of each crate that still has one. Lower a number when a test says so.
+const CIRCLES: &[(&str, usize)] = &[
+    ("ringwell-admin", 14),
+    ("ringwell-calls", 10),
+    ("ringwell-check", 3),
+    ("ringwell-cli", 28),
+    ("ringwell-core", 2),
+    ("ringwell-directory", 21),
+    ("ringwell-driver", 6),
+    ("ringwell-engine", 2),
+    ("ringwell-fuzz", 2),
+    ("ringwell-journal", 6),
+    ("ringwell-load", 4),
+    ("ringwell-mesh", 3),
+    ("ringwell-node", 22),
+    ("ringwell-sim", 14),
+    ("ringwell-store", 6),
+    ("ringwell-wire", 5),
+];
+
+/// A module's path from the crate's root, which is the empty path.
+type Module = Vec<String>;
+
+#[test]
+fn no_crate_has_a_larger_circle_than_before() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates");
+    let mut wrong = Vec::new();
+    for entry in std::fs::read_dir(crates).unwrap() {
+        let folder = entry.unwrap().path();
+        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+        let largest = largest_circle(&Sources::read(&folder.join("src")));
+        let allowed = CIRCLES.iter().find(|(of, _)| *of == name).map_or(1, |(_, size)| *size);
+        if largest.len() > allowed {
+            wrong.push(format!(
+                "{name}: {} files form a circle, {allowed} are allowed: {}",
+                largest.len(),
+                largest.join(", ")
+            ));
+        } else if largest.len() < allowed {
+            wrong.push(format!("{name}: write {} into CIRCLES: it has shrunk", largest.len()));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+#[test]
+fn a_circle_through_a_re_export_is_found() {
+    let files = [
+        ("", "mod a; mod b; pub use b::Value;"),
+        ("a", "use crate::Value; use crate::b::{self, other::{X}};"),
+        ("b", "pub struct Value; fn f() { super::a::g() }"),
+    ];
+    let files = files.map(|(module, text)| (module_of(module), text.to_owned()));
+    assert_eq!(largest_circle(&Sources(files.into())), ["a", "b"]);
+}
+
+fn module_of(path: &str) -> Module {
+    path.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
+/// The text of each module that is a file, without comments and tests.
+struct Sources(BTreeMap<Module, String>);
+
+impl Sources {
+    fn read(src: &Path) -> Self {
+        let mut modules = BTreeMap::new();
+        let mut folders = vec![src.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if let Some(module) = module_at(src, &path) {
+                    modules.insert(module, code(&std::fs::read_to_string(&path).unwrap()));
+                }
+            }
+        }
+        Self(modules)
+    }
+
+    /// The file that defines what `path` names, starting in `module`.
+    fn definition(&self, mut module: Module, path: &[String]) -> Module {
+        for (at, part) in path.iter().enumerate() {
+            let mut child = module.clone();
+            child.push(part.clone());
+            if self.0.contains_key(&child) {
+                module = child;
+            } else if let Some(found) = self.re_export(&module, part, path.len() - at) {
+                return found;
+            } else {
+                break;
+            }
+        }
+        module
+    }
+
+    /// The module from which `module` re-exports `name`. Chains longer than `depth` end there.
+    fn re_export(&self, module: &Module, name: &str, depth: usize) -> Option<Module> {
+        let text = self.0.get(module)?;
+        for (at, _) in text.match_indices("use ") {
+            let is_public = text[..at].trim_end().ends_with([')', 'b']);
+            let tree = &text[at + 4..];
+            if !is_public || !tree.starts_with(|c: char| c.is_lowercase()) {
+                continue;
+            }
+            for path in paths(tree) {
+                let Some((last, before)) = path.split_last() else { continue };
+                if last == name && !before.is_empty() {
+                    let (start, rest) = start(module, before);
+                    let known = rest.first().is_none_or(|first| {
+                        let mut child = start.clone();
+                        child.push(first.clone());
+                        self.0.contains_key(&child)
+                    });
+                    return known.then(|| match depth {
+                        0 => start,
+                        _ => self.definition(start, rest),
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    /// The modules that `module` depends on.
+    fn uses(&self, module: &Module) -> BTreeSet<Module> {
+        let text = &self.0[module];
+        let mut found = BTreeSet::new();
+        for head in ["crate::", "super::", "self::"] {
+            for (at, _) in text.match_indices(head) {
+                let before = text[..at].chars().next_back();
+                if before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | ':')) {
+                    continue;
+                }
+                for path in paths(&text[at..]) {
+                    let (start, rest) = start(module, &path);
+                    found.insert(self.definition(start, rest));
+                }
+            }
+        }
+        // Of a parent's own children: `child::name` without a prefix.
+        for child in self.0.keys().filter(|it| it.len() == module.len() + 1) {
+            let Some((name, parent)) = child.split_last() else { continue };
+            let mention = format!("{name}::");
+            let is_used = parent == module.as_slice()
+                && text.match_indices(&mention).any(|(at, _)| {
+                    !text[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | ':'))
+                        && !is_re_export(&text[..at])
+                });
+            if is_used {
+                found.insert(child.clone());
+            }
+        }
+        found.remove(module);
+        found
+    }
+}
+
+/// Whether what follows is a tree of `pub use`, which only passes names on.
+fn is_re_export(before: &str) -> bool {
+    let before = before.trim_end();
+    before.ends_with("pub use") || before.ends_with(") use")
+}
+
+/// Where the path of a `use` begins, and what of it is left.
+fn start<'a>(module: &Module, path: &'a [String]) -> (Module, &'a [String]) {
+    let (mut at, mut rest) = (module.clone(), path);
+    while let Some((first, after)) = rest.split_first() {
+        match first.as_str() {
+            "crate" => at.clear(),
+            "self" => {}
+            "super" => drop(at.pop()),
+            _ => break,
+        }
+        rest = after;
+    }
+    (at, rest)
+}
+
+fn module_at(src: &Path, file: &Path) -> Option<Module> {
+    let path = file.strip_prefix(src).ok()?.with_extension("");
+    let mut module: Module = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    let is_source = file.extension().is_some_and(|it| it == "rs");
+    if !is_source || module.iter().any(|part| part == "tests" || part == "main") {
+        return None;
+    }
+    if module.last().is_some_and(|last| last == "mod" || last == "lib") {
+        module.pop();
+    }
+    Some(module)
+}
+
+/// Without comments.
+fn code(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The paths of a `use` tree, or the one path of an expression, at the start of `text`.
+fn paths(text: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    tree(&mut text.chars().filter(|c| !c.is_whitespace()).peekable(), &[], &mut found);
+    found
+}
+
+fn tree<I: Iterator<Item = char>>(
+    text: &mut std::iter::Peekable<I>,
+    before: &[String],
+    found: &mut Vec<Vec<String>>,
+) {
+    let mut path = before.to_vec();
+    loop {
+        let mut part = String::new();
+        while let Some(c) = text.next_if(|c| c.is_alphanumeric() || *c == '_') {
+            part.push(c);
+        }
+        if !part.is_empty() {
+            path.push(part);
+        }
+        if text.next_if_eq(&':').is_some() && text.next_if_eq(&':').is_some() {
+            if text.next_if_eq(&'{').is_none() {
+                continue;
+            }
+            while text.peek().is_some_and(|c| *c != '}') {
+                tree(text, &path, found);
+                if text.next_if_eq(&',').is_none() {
+                    break;
+                }
+            }
+            text.next_if_eq(&'}');
+            return;
+        }
+        found.push(path);
+        return;
+    }
+}
+
+/// The largest set of files of which each depends on each, at least one file; as sorted names.
+fn largest_circle(sources: &Sources) -> Vec<String> {
+    let uses: BTreeMap<&Module, BTreeSet<Module>> =
+        sources.0.keys().map(|module| (module, sources.uses(module))).collect();
+    let reach = |from: &Module| {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![from.clone()]);
+        while let Some(module) = open.pop() {
+            for next in uses.get(&module).into_iter().flatten() {
+                if seen.insert(next.clone()) {
+                    open.push(next.clone());
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<&Module, BTreeSet<Module>> =
+        sources.0.keys().map(|module| (module, reach(module))).collect();
+    let circle = |of: &Module| {
+        let others = reached[of]
+            .iter()
+            .filter(|other| reached.get(other).is_some_and(|from_there| from_there.contains(of)));
+        others.cloned().collect::<Vec<_>>()
+    };
+    let largest = sources.0.keys().map(circle).max_by_key(Vec::len).unwrap_or_default();
+    let name = |module: &Module| match module.as_slice() {
+        [] => "lib".to_owned(),
+        parts => parts.join("/"),
+    };
+    if largest.is_empty() { vec![String::from("any")] } else { largest.iter().map(name).collect() }
+}
