@@ -138,7 +138,7 @@ class ValueTest < RingwellTest
   it "a batch's row of another country brings its national form" do
     requests = [Ringwell::Request.new(pool: 1, key: "k")]
     row = {promo_number: "+493012345678", promo_number_formatted: "030 12345678", request_id: requests[0].request_id}
-    read = Ringwell::Batch.read(JSON.generate(responses: [row.compact]), requests)
+    read = Ringwell::Batch.read(JSON.generate(responses: [row.compact]), requests) { |_, other| other }
     assert_equal ["+493012345678", "030 12345678"], [read[0].number, read[0].formatted]
   end
 
