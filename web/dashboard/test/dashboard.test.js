@@ -24,12 +24,15 @@ let cookie;
 
 before(async () => {
   server = await start();
+  cookie = await logIn();
+  const load = async () => (await (await get('pools/2.json')).json()).load;
+  // A pool's load counts from the first look at it on, and the page shows one from that look on.
+  await until(async () => typeof (await load()) === 'number');
   for (let n = 0; n < 30; n += 1) await allocate(server.api, 2, { visit: n });
   for (let n = 0; n < 5; n += 1) await allocate(server.api, 1, { utm_source: 'spring', m1: HOSTILE });
   await ring('CA1', '+12125550000');
   await allocate(server.api, 3);
-  cookie = await logIn();
-  await until(async () => (await (await get('pools/2.json')).json()).load > 0);
+  await until(async () => (await load()) > 0);
   browser = await chromium.launch({
     executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
     args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
@@ -50,11 +53,11 @@ const ring = async (sid, to) => {
 };
 
 const until = async (holds) => {
-  for (let tries = 0; tries < 150; tries += 1) {
+  for (let tries = 0; tries < 300; tries += 1) {
     if (await holds().catch(() => false)) return;
     await new Promise((done) => setTimeout(done, 100));
   }
-  throw new Error('that has not become so in 15 s');
+  throw new Error('that has not become so in 30 s');
 };
 
 /** A request with exactly these headers; `fetch` would not send some. */
