@@ -123,6 +123,7 @@ impl<'a> Scratch<'a> {
     }
 
     /// The low seven bytes of `value`.
+    #[inline(always)]
     pub(crate) fn seven_bytes(&mut self, value: u64) {
         self.word(value, 7);
     }

@@ -209,15 +209,13 @@ impl Head<'_> {
     fn number(&mut self, number: PromoNumber) -> &mut Self {
         match number.to_nanp() {
             Some(digits) => self.scratch.five_bytes(digits),
-            None => self.long_number(number),
+            // Not in a function of its own: that would keep the flags in memory for every record.
+            None => {
+                self.flags |= flag::LONG_NUMBER;
+                self.scratch.seven_bytes(number.to_code());
+            }
         }
         self
-    }
-
-    #[cold]
-    fn long_number(&mut self, number: PromoNumber) {
-        self.flags |= flag::LONG_NUMBER;
-        self.scratch.seven_bytes(number.to_code());
     }
 
     #[inline(always)]
