@@ -207,13 +207,12 @@ impl Head<'_> {
     /// Five bytes hold ten digits with room to spare: 2^40 is more than 10^12.
     #[inline(always)]
     fn number(&mut self, number: PromoNumber) -> &mut Self {
-        match number.to_nanp() {
-            Some(digits) => self.scratch.five_bytes(digits),
+        if let Some(digits) = number.to_nanp() {
+            self.scratch.five_bytes(digits);
+        } else {
             // Not in a function of its own: that would keep the flags in memory for every record.
-            None => {
-                self.flags |= flag::LONG_NUMBER;
-                self.scratch.seven_bytes(number.to_code());
-            }
+            self.flags |= flag::LONG_NUMBER;
+            self.scratch.seven_bytes(number.to_code());
         }
         self
     }
