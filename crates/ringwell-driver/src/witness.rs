@@ -221,8 +221,10 @@ async fn settle_now<P: Platform>(
     // Other nodes may hand buckets over by now, and what was on its way goes on.
     let _one = node.changes.lock().await;
     if !doubtful.is_empty() {
+        // Holds come first: a disk that takes no note must not let a number go out twice.
+        let held = hold(node, peers, doubtful).await;
         note_gap(platform, node).await?;
-        hold(node, peers, doubtful).await.map_err(|error| error.to_string())?;
+        held.map_err(|error| error.to_string())?;
     }
     let Some(owners) = node.owners() else { return Ok(()) };
     let before =
