@@ -19,7 +19,7 @@ pub struct Holder {
     pub parameters: Vec<(String, String)>,
 }
 
-/// Why nobody can say who held a number.
+/// Why the holder of a number is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HolderError {
     /// A shard did not answer. Asking again may help.

@@ -45,7 +45,7 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
-    /// What is wrong, for whoever asked on behalf of another part of the program.
+    /// What is wrong, for another part of the program.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }

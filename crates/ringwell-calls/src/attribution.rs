@@ -45,7 +45,7 @@ pub struct Attribution {
     /// The allocations before it, newest first, each with its probability.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Allocation>,
-    /// Why nobody can say.
+    /// Why it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -65,7 +65,7 @@ pub struct PoolRef {
 pub struct Allocation {
     /// When, in milliseconds since 1970.
     pub allocated_ms: u64,
-    /// Until when nobody else could be.
+    /// Until when no other visitor could have it.
     pub locked_until_ms: u64,
     /// Whether that was over when the call began.
     pub late: bool,
@@ -100,7 +100,7 @@ pub struct Held {
     pub parameters: Vec<(String, String)>,
 }
 
-/// Why nobody can say who held a number.
+/// Why the holder of a number is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HolderError {
     /// Asking again may help.
@@ -177,7 +177,7 @@ impl Attribution {
         }
     }
 
-    /// The answer if nobody can say who held the number.
+    /// The answer if the holder is unknown.
     #[must_use]
     pub fn unknown(serving: &[Serving], problem: String) -> Self {
         let pool = serving.first().map(|it| PoolRef { id: it.pool.0, name: it.name.clone() });
@@ -190,7 +190,7 @@ impl Attribution {
         self.outcome != Attributed::Pending
     }
 
-    /// Removes everything that tells of the visitor.
+    /// Removes everything that identifies the visitor.
     pub fn redact(&mut self) {
         for allocation in self.allocation.iter_mut().chain(&mut self.earlier) {
             allocation.parameters.clear();
@@ -199,7 +199,7 @@ impl Attribution {
 }
 
 /// A visitor whose lockout still runs is as likely as the delay says. One whose lockout is over may
-/// have gone: the number was free for others, and nobody took it.
+/// have gone: the number was free, and no other visitor took it.
 fn weighed(held: &Held, at: Millis) -> Candidate {
     let weight = if at < held.locked_until { 1.0 } else { 0.5 };
     Candidate { allocated_at: held.allocated_at, weight }

@@ -17,7 +17,7 @@ pub enum Outcome {
     Failed,
     /// The caller hung up before an answer.
     CallerGaveUp,
-    /// It rang and nobody answered.
+    /// It rang without an answer.
     NoAnswer,
     /// The destination was busy.
     Busy,

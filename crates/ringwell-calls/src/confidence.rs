@@ -62,7 +62,8 @@ pub fn confidence(at: Millis, candidates: &[Candidate], late: bool) -> Option<Co
         1 => "1 earlier visitor of the number may be the caller".to_owned(),
         more => format!("{more} earlier visitors of the number may be the caller"),
     };
-    let over = if late { "; its lockout was over, but nobody else had the number yet" } else { "" };
+    let over =
+        if late { "; its lockout was over, but no other visitor had the number yet" } else { "" };
     let reason = format!("{shown}; {others}{over}");
     Some(Confidence { value, reason })
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns the tables. Knows no provider and no HTTP; time comes in as an argument.
 //! Invariants: a provider's call has one row; an event is written in the transaction of the change
-//! that it tells of; `place` of events rises in the order in which they become visible.
+//! that it belongs to; `place` of events rises in the order in which they become visible.
 
 mod change;
 mod outcome;

@@ -16,9 +16,10 @@ use ringwell_directory::{Database, Overrides, load};
 use ringwell_store::{check_sqlite, copy_sqlite};
 use serde::{Deserialize, Serialize};
 
+use crate::environment::{cores, variable};
 use crate::journal::verify_directory;
 use crate::progress::Progress;
-use crate::serve::{cores, show, variable};
+use crate::serve::show;
 use crate::texts::print;
 
 pub(crate) const HELP: &str = "\

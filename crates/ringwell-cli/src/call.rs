@@ -24,7 +24,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::serve::variable;
+use crate::environment::variable;
 
 /// Whoever does not take a connection by then is not there.
 const CONNECT_MAX: Duration = Duration::from_secs(5);

@@ -25,11 +25,11 @@ use ringwell_directory::{
 use ringwell_node::disk::{DataLock, LockError};
 use ringwell_node::{Directories, Routes};
 
-use self::phone::Phone;
 use self::shop::Shop;
 use crate::args::Demo;
 use crate::calls::Running;
-use crate::serve::{cores, show, variable, with_calls};
+use crate::environment::{cores, variable};
+use crate::serve::{show, with_calls};
 use crate::story::{Origin, Story};
 use crate::{logs, management, texts};
 
@@ -198,7 +198,8 @@ impl Front {
         let running = Running::start(&settings(port)?, config);
         let running = running.or_else(|_| Running::start(&settings(0)?, config))?;
         self.dashboard.attach_calls(running.service());
-        shop.has(Phone::new(running.address(), secret.reveal()));
+        let phone = phone::phone(running.address(), secret.reveal());
+        shop.has(phone.map_err(anyhow::Error::msg)?);
         Ok(Some(running))
     }
 

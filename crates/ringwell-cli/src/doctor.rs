@@ -21,7 +21,7 @@ use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use crate::call::{Caller, Url};
-use crate::serve::{cores, variable};
+use crate::environment::{cores, variable};
 use crate::texts::print;
 
 pub(crate) const HELP: &str = "\

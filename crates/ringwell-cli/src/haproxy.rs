@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use ringwell_directory::{ClusterMap, ClusterNode, Config, Fault, Listen, Overrides, load};
 
-use crate::serve::{cores, show, variable};
+use crate::environment::{cores, variable};
+use crate::serve::show;
 use crate::texts::print;
 
 pub(crate) const HELP: &str = "\

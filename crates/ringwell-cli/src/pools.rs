@@ -23,8 +23,7 @@ use hyper::Method;
 use ringwell_core::{NumberRange, PromoNumber};
 use serde_json::{Value, json};
 
-use self::server::Server;
-use crate::call::Url;
+use self::server::{Management, Server};
 use crate::plan::parse_share;
 use crate::table;
 use crate::texts::print;
@@ -50,21 +49,8 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the server manages pools: http://HOST:PORT or unix:PATH
-    #[arg(
-        long,
-        global = true,
-        display_order = 100,
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8081"
-    )]
-    url: Url,
-    /// Where the token lies; without it, it is taken from `RINGWELL_TOKEN`
-    #[arg(long, global = true, display_order = 101, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long, global = true, display_order = 102)]
-    json: bool,
+    #[command(flatten)]
+    management: Management,
     #[command(subcommand)]
     command: Command,
 }
@@ -162,8 +148,8 @@ enum Command {
 /// # Errors
 /// If the server cannot be asked, or refuses.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let Args { url, token_file, json, command } = args;
-    let (server, json) = (Server::new(url, token_file.as_ref())?, *json);
+    let Args { management, command } = args;
+    let (server, json) = (Server::new(management)?, management.json);
     match command {
         Command::List => show::list(&server, json),
         Command::Show { id } => show::show(&server, *id, json),

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
 
 use ringwell_admin::{Dashboard, SharedLoads};
 use ringwell_directory::{
@@ -13,6 +12,7 @@ use ringwell_node::{Directories, Membership, Routes, disk, live};
 
 use crate::args::Serve;
 use crate::calls::Running;
+use crate::environment::{cores, variable};
 use crate::one_address::Way;
 use crate::{directory, logs, management};
 
@@ -217,15 +217,4 @@ pub(crate) fn show(faults: &[Fault]) -> ExitCode {
         eprintln!("and {more} more");
     }
     ExitCode::FAILURE
-}
-
-/// The value of a variable, if it has one that is text.
-pub(crate) fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-/// How many processor cores this process may use.
-pub(crate) fn cores() -> u16 {
-    thread::available_parallelism()
-        .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX))
 }

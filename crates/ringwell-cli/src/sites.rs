@@ -11,9 +11,8 @@ use anyhow::{Context, ensure};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::call::Url;
 use crate::pools::say;
-use crate::pools::server::Server;
+use crate::pools::server::{Management, Server};
 use crate::pools::show::text;
 use crate::table;
 
@@ -31,21 +30,8 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the server manages pools: http://HOST:PORT or unix:PATH
-    #[arg(
-        long,
-        global = true,
-        display_order = 100,
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8081"
-    )]
-    url: Url,
-    /// Where the token lies; without it, it is taken from `RINGWELL_TOKEN`
-    #[arg(long, global = true, display_order = 101, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long, global = true, display_order = 102)]
-    json: bool,
+    #[command(flatten)]
+    management: Management,
     #[command(subcommand)]
     command: Command,
 }
@@ -118,8 +104,8 @@ fn parse_swap(text: &str) -> Result<Value, String> {
 /// # Errors
 /// If the server cannot be asked, or refuses.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let Args { url, token_file, json, command } = args;
-    let (server, json) = (Server::new(url, token_file.as_ref())?, *json);
+    let Args { management, command } = args;
+    let (server, json) = (Server::new(management)?, management.json);
     match command {
         Command::List => {
             let sites = Value::Array(server.pages("/v1/sites", "key")?);

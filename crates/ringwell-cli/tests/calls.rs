@@ -158,7 +158,7 @@ fn bad_input_has_an_answer_and_the_phone_rings_where_it_can() {
     let nowhere = "CallSid=CC1&From=%2B14155551234&To=%2B19995550100";
     assert_eq!(twilio.post("/t/main/answer", nowhere).status, 503);
     assert_eq!(board.call("CC1", |_| true)["attribution"]["outcome"], "none");
-    // The end of a call that nobody has seen begin.
+    // The end of a call without a beginning.
     let end = "CallSid=CD1&CallStatus=completed&From=%2B14155551234&To=%2B12001600001";
     assert_eq!(twilio.post("/t/main/status", end).status, 200);
     assert_eq!(board.call("CD1", |_| true)["outcome"], "caller_gave_up");

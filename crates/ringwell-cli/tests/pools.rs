@@ -278,7 +278,7 @@ fn lists_are_tried_taken_and_written() {
     let bad = managed.run(&["import", &list]);
     assert!(stdout(&bad).contains("lifetime_seconds: is missing"), "{}", stdout(&bad));
 
-    // What is not there for a method is told as every other fault is.
+    // An unknown method is reported like every other fault.
     let bearer = format!("Bearer {TOKEN}");
     let mut client = support::client::Client::connect(&managed.url).unwrap();
     for method in ["POST", "DELETE", "PATCH"] {

@@ -1,7 +1,7 @@
 //! Tasks and timers on the thread that polls them, without a runtime: for the embedded engine, for
 //! the simulator, for tests.
 //!
-//! Owns its tasks. Knows no clock: whoever polls says what time it is.
+//! Owns its tasks. Reads no clock: the caller passes the time.
 //! Invariant: tasks run in the order in which they were woken, unless the caller draws another; with
 //! the same calls in the same order every run is the same.
 

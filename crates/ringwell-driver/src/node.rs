@@ -121,7 +121,7 @@ pub struct Node {
     pub changes: tokio::sync::Mutex<()>,
     /// Held while buckets are given away: one move at a time. Taken before `changes`.
     pub moves: tokio::sync::Mutex<()>,
-    /// Notified when buckets are given up that nobody has taken yet.
+    /// Notified when buckets are given up that no node has taken yet.
     pub is_leaving: Notify,
     /// The node's part in a cluster.
     pub membership: Option<Membership>,

@@ -29,7 +29,7 @@ pub enum PoolQuery {
         /// Those of them that the shard has.
         reply: oneshot::Sender<Vec<PoolAsked>>,
     },
-    /// Which numbers of it nobody has held since a moment.
+    /// Which of its numbers have not been held since a moment.
     Unused {
         /// The pool.
         place: Place,

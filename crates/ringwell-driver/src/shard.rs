@@ -226,7 +226,7 @@ impl<P: Platform> Shard<P> {
         allocate(&mut engine, at, ask)
     }
 
-    /// Sends an answer; releases its numbers if nobody waits any more.
+    /// Sends an answer; releases its numbers if the caller has gone.
     fn deliver(&self, promised: Promised) {
         if let Err(answer) = promised.reply.send(promised.answer) {
             self.withdraw(&unanswered(&answer));

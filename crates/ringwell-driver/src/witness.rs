@@ -222,9 +222,8 @@ async fn settle_now<P: Platform>(
     let _one = node.changes.lock().await;
     if !doubtful.is_empty() {
         // Holds come first: a disk that takes no note must not let a number go out twice.
-        let held = hold(node, peers, doubtful).await;
+        hold(node, peers, doubtful).await.map_err(|error| error.to_string())?;
         note_gap(platform, node).await?;
-        held.map_err(|error| error.to_string())?;
     }
     let Some(owners) = node.owners() else { return Ok(()) };
     let before =

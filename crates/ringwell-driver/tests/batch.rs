@@ -139,7 +139,7 @@ fn an_answer_that_nobody_waits_for_any_more_is_released_by_its_owner() {
     assert_eq!((locked(&shard), locked(&other)), (0, 0));
 }
 
-/// The thread finds its rows' pools on shard 1 as long as nobody tells it better.
+/// The thread finds its rows' pools on shard 1 until it learns better.
 #[test]
 fn rows_that_are_refused_as_moved_are_asked_for_once_more_of_the_new_owner() {
     let platform = Virtual::default();

@@ -92,7 +92,7 @@ pub fn wall_less_shard<'a>(
 }
 
 /// As [`wall_less_shard`] of something that happened at the shard time `at`, which may have been in an
-/// earlier boot than the group that tells of it: then the clocks of that boot count, if a head has them.
+/// earlier boot than the group that records it: then the clocks of that boot count, if a head has them.
 /// After another boot shard time may have leapt with a wall clock that was wrong.
 pub fn wall_less_shard_at<'a>(
     at: Millis,

@@ -296,7 +296,7 @@ impl Handle {
         look_at(self.node(), &self.peers, pool, look).await.flatten()
     }
 
-    /// Numbers in the rotation of `pool` that nobody has held since the moment `since`.
+    /// Numbers in the rotation of `pool` that have not been held since the moment `since`.
     pub async fn unused(&self, pool: PoolId, since: Millis) -> Vec<NumberRange> {
         let look = |place, reply| PoolQuery::Unused { place, since, reply };
         look_at(self.node(), &self.peers, pool, look).await.unwrap_or_default()

@@ -76,7 +76,7 @@ const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
 /// means copying most of what they hold.
 const MEMORY_NUMBER_BYTES: u64 = 128;
 
-/// Reads the pools and web sites again, when the node is told to by SIGHUP.
+/// Reads the pools and web sites again, at SIGHUP.
 pub type Reload = Box<dyn FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> + Send>;
 
 /// Reads settings again; they reach those who use them by what they share with the configuration.

@@ -228,7 +228,7 @@ fn refuses_direct(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }
 
-/// Bytes that nobody can guess.
+/// Unguessable bytes.
 ///
 /// # Errors
 /// When the operating system has none.

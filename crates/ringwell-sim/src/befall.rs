@@ -16,7 +16,7 @@ const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
 const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND);
 
 /// Look-ups date an allocation to within this. Shard time rejoins the wall clock by half a millisecond a
-/// second, and what another shard told of is dated by the clocks of this one: 30 ms in the longest run.
+/// second, and what another shard reported is dated by the clocks of this one: 30 ms in the longest run.
 const DATED_WITHIN_US: u64 = 30 * MS;
 
 impl World {

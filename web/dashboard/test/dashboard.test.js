@@ -207,7 +207,7 @@ test('a call stands on its own page with its visitor, and on that of its number'
   await context.close();
 });
 
-test('nobody without a session sees or changes anything', async () => {
+test('without a session nothing can be seen or changed', async () => {
   const token = { authorization: `Bearer ${TOKEN}` };
   for (const path of ['', 'pools', 'pools/1', 'pools.json', 'pools.csv', 'number?number=2125550000', 'live/now', 'calls', 'calls.csv', 'webhooks', 'sites', 'cluster']) {
     for (const headers of [{}, { cookie: 'rw_session=planted' }, { cookie: `rw_session=${'0'.repeat(64)}` }, { authorization: 'Bearer planted' }, token]) {

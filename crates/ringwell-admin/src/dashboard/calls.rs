@@ -279,7 +279,7 @@ fn why(call: &CallRow) -> String {
         Attributed::Allocated => "known".to_owned(),
         Attributed::Pending => "is looked for".to_owned(),
         Attributed::Overflow => "unknown: an overflow number, which many visitors see".to_owned(),
-        Attributed::None => "unknown: nobody was shown the number before the call".to_owned(),
+        Attributed::None => "unknown: no visitor was shown the number before the call".to_owned(),
         Attributed::Unknown => {
             format!("unknown: {}", attribution.problem.as_deref().unwrap_or("no reason is known"))
         }

@@ -14,7 +14,7 @@ use super::{Ui, pairs, redirect};
 use crate::access::{Visitor, bearer};
 use crate::problem::Problem;
 
-/// The page that asks for a token, for whoever has not shown one.
+/// The page that asks for a token.
 pub(super) async fn form(State(ui): State<Ui>, headers: HeaderMap) -> Response {
     if ui.session(&headers).await.is_some() {
         return redirect("./");
@@ -87,7 +87,7 @@ pub(super) async fn leave(State(ui): State<Ui>, headers: HeaderMap, body: Bytes)
     response
 }
 
-/// `POST /v1/ui/links`: a link for whoever has a token.
+/// `POST /v1/ui/links`: a one-time link, for the holder of a token.
 pub(super) async fn link(State(ui): State<Ui>, headers: HeaderMap) -> Result<Response, Problem> {
     let token = bearer(&headers).and_then(|token| str::from_utf8(token).ok());
     let visitor = ui.door.enter(token, Role::Read, None).await?;
@@ -115,7 +115,7 @@ fn fields(body: &[u8]) -> Vec<(String, String)> {
 }
 
 /// Whether a form was sent by a page of this address. Programs that send neither field are no browsers,
-/// and nobody's page can make them send a cookie.
+/// and no other site's page can make them send a cookie.
 fn is_own(headers: &HeaderMap) -> bool {
     let field = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     if let Some(site) = field("sec-fetch-site") {

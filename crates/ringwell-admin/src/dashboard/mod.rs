@@ -148,7 +148,7 @@ impl Dashboard {
         }
     }
 
-    /// The path, from the root of the address on, that logs in whoever opens it first, as the token of
+    /// The path, from the root of the address on, that logs in its first visitor, as the token of
     /// that hash would. `None` if too many such paths are waiting.
     #[must_use]
     pub fn login_path(&self, token: TokenHash) -> Option<String> {

@@ -110,7 +110,7 @@ fn verdict(newest: Option<&Held>, at: Millis, missing: Option<Missing>, is_share
             (moment(held.locked_until)) "."
         },
         Some(held) => html! {
-            b { "Free" } ", but nobody else had it yet: the last visitor's time was over at "
+            b { "Free" } ", but no one else had it yet: the last visitor's time was over at "
             (moment(held.locked_until)) "."
         },
         None => html! {
@@ -147,7 +147,7 @@ fn row(asked: &Asked<'_>, held: &Held) -> Vec<Cell> {
     vec![
         time(held.allocated_wall),
         time(held.locked_until),
-        held.next_allocated_at.map_or_else(|| Cell::text("nobody yet"), time),
+        held.next_allocated_at.map_or_else(|| Cell::text("no one yet"), time),
         Cell::of(link, pool.map_or(String::new(), |pool| pool.to_string())),
         if known.is_empty() { Cell::text("nothing") } else { Cell::of(shown, value.join("&")) },
     ]

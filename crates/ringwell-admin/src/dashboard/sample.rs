@@ -269,7 +269,7 @@ struct Pools {
     too_small: usize,
     exhausting: usize,
     /// Of which pools was written lately that they run out, and when.
-    told: Vec<(PoolId, Millis)>,
+    reported: Vec<(PoolId, Millis)>,
 }
 
 impl Pools {
@@ -293,12 +293,12 @@ impl Pools {
     /// Writes `pool.exhausting` to the log, once an hour for each pool.
     fn tell(&mut self, lines: &[PoolLine]) {
         let at = now();
-        self.told.retain(|(_, then)| at.since(*then) < EVENT_EVERY);
+        self.reported.retain(|(_, then)| at.since(*then) < EVENT_EVERY);
         let in_trouble = lines.iter().filter(|line| line.health <= Health::Exhausting);
-        let is_new = |line: &&PoolLine| !self.told.iter().any(|(pool, _)| *pool == line.id);
+        let is_new = |line: &&PoolLine| !self.reported.iter().any(|(pool, _)| *pool == line.id);
         let new: Vec<&PoolLine> = in_trouble.filter(is_new).take(EVENTS_MAX).collect();
         for line in new {
-            self.told.push((line.id, at));
+            self.reported.push((line.id, at));
             tracing::warn!(
                 event = "pool.exhausting",
                 ring_pool = line.id.0,

@@ -18,7 +18,7 @@ use crate::access::Visitor;
 
 /// More sessions than people who look at one server.
 const SESSIONS_MAX: usize = 1_000;
-/// Links that nobody has followed yet.
+/// Links that have not been followed yet.
 const LINKS_MAX: usize = 100;
 const SESSION_TIME: Duration = Duration::from_hours(12);
 const LINK_TIME: Duration = Duration::from_mins(5);
@@ -102,7 +102,7 @@ impl Sessions {
         self.open().sessions.retain(|_, session| session.token != *token);
     }
 
-    /// The secret of a link that logs in whoever follows it first, within five minutes. `None` if too
+    /// The secret of a link that logs in the first visitor who follows it, within five minutes. `None` if too
     /// many links are waiting, or there is no randomness.
     pub(super) fn link(&self, visitor: Visitor, token: TokenHash) -> Option<String> {
         let secret = secret()?;

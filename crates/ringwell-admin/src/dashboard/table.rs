@@ -27,7 +27,7 @@ pub(super) struct Table {
 }
 
 impl Cell {
-    /// Text, from whoever it may come.
+    /// Text from any source, escaped.
     pub(super) fn text(text: impl Into<String>) -> Self {
         let value = text.into();
         Self { shown: html! { bdi { (value) } }, value, is_number: false, live: None }

@@ -225,7 +225,7 @@ fn shown(detail: &CallDetail) -> Value {
     call
 }
 
-/// Removes everything that tells of a caller whose number is stored.
+/// Removes everything that identifies a caller whose number is stored.
 async fn erase(
     State(service): State<Service>,
     Path(number): Path<String>,

@@ -49,7 +49,7 @@ pub struct CallChange {
 pub struct Applied {
     /// Ringwell's name of the call.
     pub call: String,
-    /// The number that was called and when, if nobody has looked yet for who was shown it.
+    /// The number that was called and when, if its attribution is still to be looked up.
     pub unattributed: Option<(Option<String>, Millis)>,
     /// Whether anything was new.
     pub is_new: bool,

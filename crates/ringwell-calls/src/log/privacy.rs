@@ -51,7 +51,7 @@ impl Log {
         Ok(count)
     }
 
-    /// Removes everything that tells of `caller` from all calls; how many there were. What it leaves
+    /// Removes everything that identifies `caller` from all calls; how many there were. What it leaves
     /// in the files of SQLite is overwritten.
     ///
     /// # Errors

@@ -99,7 +99,7 @@ pub struct EventRow {
     pub id: String,
     /// As in `call.completed`.
     pub kind: String,
-    /// The call that it tells of.
+    /// The call that it belongs to.
     pub call: Option<String>,
     /// When it was written.
     pub at: Millis,
@@ -407,7 +407,7 @@ impl Log {
         query.fetch_all(&mut *tx).await?.iter().map(EndpointRow::read).collect()
     }
 
-    /// Calls for which nobody has looked yet for who was shown the number: name and provider of the
+    /// Calls whose attribution is still to be looked up: name and provider of the
     /// account, provider's name of the call, number and beginning.
     ///
     /// # Errors

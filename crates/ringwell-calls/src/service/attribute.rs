@@ -1,4 +1,4 @@
-//! Looking for the visitor of a call: at once, and again later if nobody could say.
+//! Looking for the visitor of a call: at once, and again later if that failed.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl Service {
     }
 
     async fn look(&self, number: Option<&str>, at: Millis) -> Attribution {
-        let mut problem = "nobody could say in time".to_owned();
+        let mut problem = "the look-up took too long".to_owned();
         for pause in [Duration::ZERO].into_iter().chain(LOOK_AGAIN) {
             tokio::time::sleep(pause).await;
             match tokio::time::timeout(LOOK_MAX, self.attribute(number, at)).await {

@@ -205,7 +205,7 @@ async fn exists(db: &mut AnyConnection, id: &str) -> Result<bool, LogError> {
     Ok(row.try_get::<i64, _>(0)? > 0)
 }
 
-/// Sends an endpoint nothing more; its pending deliveries are held back, and the others are told.
+/// Sends an endpoint nothing more; its pending deliveries are held back, and an event reports it to the others.
 pub(super) async fn disable(
     db: &mut AnyConnection,
     id: &str,

@@ -126,7 +126,7 @@ impl Sender {
     /// Posts within `most`; the error says why there is no answer.
     ///
     /// # Errors
-    /// In words for whoever keeps the endpoint.
+    /// In words for the operator of the endpoint.
     pub async fn post(
         &self,
         post: Post<'_>,

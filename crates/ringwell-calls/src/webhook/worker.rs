@@ -1,7 +1,7 @@
 //! The one that delivers: takes what is due, sends it, notes what has become of it.
 //!
 //! Each endpoint has a few deliveries on their way at the same time, whatever the others do: a slow
-//! one delays nobody.
+//! one delays no other.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub struct Worker<T> {
 }
 
 impl<T: Transport> Worker<T> {
-    /// A worker that looks at the log when it is told to, and every second.
+    /// A worker that looks at the log when it is notified, and every second.
     pub fn new(log: Log, transport: T, stored: Arc<Notify>) -> Self {
         Self { log, transport, stored, flying: HashMap::new(), count: 0 }
     }

@@ -22,8 +22,9 @@ use ringwell_directory::{Consent, RingPool, Site, SiteOrigin, Swap};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
-use super::phone::Phone;
+use super::phone;
 use crate::call::{Access, Caller, Url};
+use crate::phone::Phone;
 
 /// Where the shop is, if nothing else is there.
 const ADDRESS: &str = "127.0.0.1:8082";
@@ -248,7 +249,7 @@ async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> Stat
     let (Some(number), Some(phone)) = (number.map(str::to_owned), page.phone) else {
         return StatusCode::BAD_REQUEST;
     };
-    // One at a time: whoever hammers at the button hears the busy tone.
+    // One call at a time; further clicks are answered as busy.
     let Ok(line) = Arc::clone(&page.controls.line).try_lock_owned() else {
         return StatusCode::TOO_MANY_REQUESTS;
     };
@@ -256,7 +257,7 @@ async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> Stat
     let call = format!("{call}-{}", std::process::id());
     tokio::task::spawn_blocking(move || {
         let _line = line;
-        if let Err(error) = phone.ring(&call, &number) {
+        if let Err(error) = phone::ring(&phone, &call, &number) {
             tracing::warn!(%error, "the demo's call was not connected");
         }
     });

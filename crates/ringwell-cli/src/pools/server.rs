@@ -28,6 +28,26 @@ const CSV: &str = "text/csv";
 /// Any date will do for the server.
 const PUBLISHED: &str = "/api/2026-05-01";
 
+/// Which server is managed, and how answers are printed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Management {
+    /// Where the server manages pools: http://HOST:PORT or unix:PATH
+    #[arg(
+        long,
+        global = true,
+        display_order = 100,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8081"
+    )]
+    url: Url,
+    /// Where the token lies; without it, it is taken from `RINGWELL_TOKEN`
+    #[arg(long, global = true, display_order = 101, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true, display_order = 102)]
+    pub(crate) json: bool,
+}
+
 /// The server, and who asks.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -36,8 +56,9 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(url: &Url, token_file: Option<&PathBuf>) -> anyhow::Result<Self> {
-        let access = Access { url: url.clone(), token_file: token_file.cloned() };
+    pub(crate) fn new(management: &Management) -> anyhow::Result<Self> {
+        let Management { url, token_file, .. } = management;
+        let access = Access { url: url.clone(), token_file: token_file.clone() };
         Ok(Self { caller: Caller::new(&access)?, url: access.url })
     }
 

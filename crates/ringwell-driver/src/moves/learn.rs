@@ -1,4 +1,4 @@
-//! Nodes that neither give nor take learn from those that do, or from whoever refuses their rows.
+//! Nodes that neither give nor take learn from those that do, or from a node that refuses their rows.
 
 use std::sync::Arc;
 use std::time::Duration;

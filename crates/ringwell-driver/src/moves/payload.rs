@@ -111,7 +111,7 @@ pub fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     Some(Retired { slot, local_at: here, pool: PoolId(pool), visitor })
 }
 
-/// A hold as it travels, told `at` in the time of this node.
+/// A hold as it travels, sent `at` in the time of this node.
 #[must_use]
 pub fn hold_word(bucket: u16, hold: BucketHold, at: Millis) -> HoldWord {
     let since = if hold.since > Millis::ZERO { at.since(hold.since).0.max(1) } else { 0 };
@@ -147,7 +147,7 @@ pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<Ans
         number => Answer::Number(PromoNumber::from_code(number)?),
     };
     let at = here - there.since(Millis(at));
-    // Which pool it was is not told.
+    // The pool is not sent.
     Some(AnswerEntry { row: RowKey { batch, row }, at, answer, pool: PoolId(0) })
 }
 

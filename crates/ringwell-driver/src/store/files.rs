@@ -48,14 +48,14 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// Makes what was written durable, and the file's length.
     ///
     /// # Errors
-    /// [`FileError`]; after that nobody knows what the disk has.
+    /// [`FileError`]; after that the content of the disk is unknown.
     fn flush(&self, file: &Self::File) -> Result<(), FileError>;
 
     /// Makes what was written durable, as far as it is needed to read it again. Of a file that was
     /// opened [`Access::Direct`] it may be already.
     ///
     /// # Errors
-    /// [`FileError`]; after that nobody knows what the disk has.
+    /// [`FileError`]; after that the content of the disk is unknown.
     fn flush_data(&self, file: &Self::File) -> Result<(), FileError>;
 
     /// Cuts a file to `len` bytes, or makes it longer with zeros.
@@ -103,7 +103,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether there is a file of this name.
     fn exists(&self, path: &Path) -> bool;
 
-    /// Bytes that nobody can guess, for use in `path`.
+    /// Unguessable bytes, for use in `path`.
     ///
     /// # Errors
     /// [`FileError`]

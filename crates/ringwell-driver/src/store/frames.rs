@@ -1,7 +1,7 @@
 //! Storing groups as frames: one is written and flushed at a time.
 //!
 //! Invariant: groups are stored in order without gaps. After a failure for another reason than a full
-//! disk nothing may be stored any more, because nobody knows what the disk has: the pages of a failed
+//! disk nothing may be stored any more, because the content of the disk is unknown: the pages of a failed
 //! flush count as clean, so that a second flush would lie.
 
 use std::path::{Path, PathBuf};

@@ -25,7 +25,7 @@ pub struct ServedMap {
     /// The owners of all buckets, with the moves since the map's version began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owners: Option<Owners>,
-    /// Buckets that were given up, and that nobody has taken yet.
+    /// Buckets that were given up, and that no node has taken yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaving: Vec<Leaving>,
     /// Buckets that came without the lockouts of the owner before.

@@ -41,7 +41,7 @@ pub struct Alone;
 
 impl Net for Alone {
     fn call(&self, _: Path, _: Bytes) -> impl Future<Output = Result<Bytes, Trouble>> + 'static {
-        ready(Err(Trouble::Lost("there is nobody".to_owned())))
+        ready(Err(Trouble::Lost("there is no other node".to_owned())))
     }
 
     fn close(&self) {}
@@ -114,7 +114,7 @@ impl Virtual {
     }
 }
 
-/// A node's shards without their tasks: nobody stores what they seal or reads their queues.
+/// A node's shards without their tasks: what they seal is not stored, and their queues are not read.
 pub fn shards(
     platform: &Virtual,
     count: u16,

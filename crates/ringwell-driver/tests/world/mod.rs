@@ -507,7 +507,7 @@ impl Append for Slow {
     }
 }
 
-/// For look-ups, which nobody makes here.
+/// For look-ups, which this world does not make.
 struct Journaled(Rc<Journal<OsFiles>>);
 
 impl std::ops::Deref for Journaled {

@@ -1,0 +1,14 @@
+//! What the process finds around it: variables and processors.
+
+use std::thread;
+
+/// The value of a variable, if it has one that is text.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// How many processor cores this process may use.
+pub(crate) fn cores() -> u16 {
+    thread::available_parallelism()
+        .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX))
+}
