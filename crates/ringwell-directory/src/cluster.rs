@@ -38,7 +38,8 @@ pub struct ClusterMap {
 
 impl ClusterMap {
     /// `None` unless the shards of all nodes together are those of `placement`, each of one node.
-    pub(crate) fn new(version: u64, nodes: Vec<ClusterNode>, placement: Placement) -> Option<Self> {
+    #[must_use]
+    pub fn new(version: u64, nodes: Vec<ClusterNode>, placement: Placement) -> Option<Self> {
         let mut owned: Vec<(u16, usize)> = (0..)
             .zip(&nodes)
             .flat_map(|(place, node)| node.shards.iter().map(move |shard| (*shard, place)))
@@ -141,6 +142,12 @@ impl Cluster {
         warnings: Vec<Fault>,
     ) -> Self {
         Self { map, secret, tls, warnings }
+    }
+
+    /// A cluster that no file describes, for simulations and tests: its links are in clear.
+    #[must_use]
+    pub fn of_map(map: ClusterMap, secret: Secret) -> Self {
+        Self::new(map, secret, None, Vec::new())
     }
 
     /// The certificates of links over TCP; without them, those links are in clear.

@@ -7,6 +7,7 @@
 
 #[cfg(canary)]
 mod late;
+pub mod task;
 
 use ringwell_core::Millis;
 use ringwell_engine::{Clocks, Engine, SnapshotStep};
@@ -241,9 +242,6 @@ impl<F: Files> Snapshot<F> {
         shard: u16,
         through: u64,
     ) -> Result<(), FileError> {
-        if !planted(Bug::SnapshotMissesGroup) {
-            return self.publish(through);
-        }
         let header = header(journal, engine, shard);
         let bytes = late::headed(&self.writer.finish(through), &header, through);
         drop(self.file);

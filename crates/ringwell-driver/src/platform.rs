@@ -18,6 +18,7 @@ use pin_project_lite::pin_project;
 use tokio::sync::oneshot;
 
 use crate::store::Files;
+use crate::watch::Watch;
 
 /// Time since an origin of the process, which all its shards share. Deadlines are moments.
 ///
@@ -63,6 +64,12 @@ pub trait Platform: Clone + fmt::Debug + 'static {
 
     /// A handle on the files.
     fn files(&self) -> Self::Files;
+
+    /// Who sees what shards decide: nobody, outside of the simulator.
+    #[inline]
+    fn watch(&self) -> Option<&dyn Watch> {
+        None
+    }
 
     /// The time, for deadlines.
     fn moment(&self) -> Moment;

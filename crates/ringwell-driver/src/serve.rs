@@ -30,6 +30,9 @@ pub async fn serve<P: Platform>(
             Message::Release { number, allocated_at, reply } => {
                 let now = shard.now();
                 let released = shard.engine.borrow_mut().release(now, number, allocated_at);
+                if let Some(watch) = shard.platform.watch().filter(|_| released) {
+                    watch.released(shard.id, number, now);
+                }
                 shard.commit_soon();
                 let group = shard.engine.borrow().newest_group();
                 let releasing = Rc::clone(&shard);

@@ -28,6 +28,7 @@ use crate::platform::{Moment, Platform};
 use crate::queue::Peers;
 use crate::rows::is_promise;
 use crate::stats::Stats;
+use crate::watch::{Served, Watch};
 
 /// Idle room for batches that a shard keeps; more than are ever in flight at once on most days.
 const JOBS_KEPT_MAX: usize = 1024;
@@ -223,7 +224,11 @@ impl<P: Platform> Shard<P> {
         self.node.owner_fault_drill(&ask.text);
         let mut engine = self.engine.borrow_mut();
         let at = engine.at(self.clock.now(self.platform.boot_time()));
-        allocate(&mut engine, at, ask)
+        let answer = allocate(&mut engine, at, ask);
+        if let Some(watch) = self.platform.watch() {
+            show(watch, self.id, &engine, ask, &answer);
+        }
+        answer
     }
 
     /// Sends an answer; releases its numbers if the caller has gone.
@@ -240,12 +245,23 @@ impl<P: Platform> Shard<P> {
         }
         let mut engine = self.engine.borrow_mut();
         let now = engine.at(self.clock.now(self.platform.boot_time()));
-        for number in numbers {
-            engine.withdraw(now, number.number, number.allocated_at);
+        for Unanswered { number, allocated_at } in numbers {
+            let is_undone = engine.withdraw(now, *number, *allocated_at);
+            if let Some(watch) = self.platform.watch().filter(|_| is_undone) {
+                watch.withdrawn(self.id, &engine, *number, [*allocated_at, now]);
+            }
         }
         drop(engine);
         self.stats.unanswered.add(numbers.len() as u64);
         self.commit_soon();
+    }
+
+    /// Pools, holds or lockouts have changed in another way than by rows.
+    #[inline]
+    pub(crate) fn changed(&self) {
+        if let Some(watch) = self.platform.watch() {
+            watch.changed(self.id);
+        }
     }
 
     /// Everything up to `group` is durable.
@@ -316,6 +332,23 @@ fn allocate(engine: &mut Engine, at: Millis, ask: &PeerRows) -> PeerAnswer {
         engine.allocate(at, &Ask { pool, id, params, visitor, retry }, outcome);
     }
     PeerAnswer { at, outcomes }
+}
+
+#[cold]
+fn show(watch: &dyn Watch, shard: u16, engine: &Engine, ask: &PeerRows, answer: &PeerAnswer) {
+    for (row, outcome) in ask.rows.iter().zip(&answer.outcomes) {
+        let served = Served {
+            pool: row.id,
+            row: row.row,
+            params: row.params.map(|span| span.of(&ask.text)),
+            visitor: row.visitor,
+            is_repeatable: ask.retry.is_some(),
+            deadline: ask.deadline,
+            at: answer.at,
+            outcome: *outcome,
+        };
+        watch.served(shard, engine, &served);
+    }
 }
 
 /// The numbers of an answer that may be taken back.

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::clock::Clock;
-use crate::disk::{self, Journal, OsFiles, ServedMap};
+use crate::disk::{self, OsFiles};
 use crate::handle::{Handle, Routes};
 use crate::http::Who;
 use crate::listen::{Listener, Listeners};
@@ -29,11 +29,12 @@ use crate::stored::Stored;
 use crate::{
     Membership, ServeError, application, descriptors, http, keeping, link, proof, reload, site,
 };
+use ringwell_driver::maintenance::task as maintenance;
 use ringwell_driver::message::Message;
-use ringwell_driver::node::{JournalState, Node, Phase};
+use ringwell_driver::node::{Node, Phase};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
-use ringwell_driver::{moves, witness, writer};
+use ringwell_driver::{life, moves, witness, writer};
 
 /// What the shards are told, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,7 +114,8 @@ pub fn serve(
         ringwell_directory::Durability::Os => Durability::Os,
         ringwell_directory::Durability::Memory => Durability::Memory,
     };
-    let (directory, owners) = place(&config, directory, membership.as_ref())?;
+    let member = membership.as_ref().map(|membership| &membership.member);
+    let (directory, owners) = life::place(&OsFiles, &config.data, directory, member)?;
     config.limits.connections =
         descriptors::room_for(config.limits.connections, directory.shards());
     let settings = disk_settings(&config, &directory, durability);
@@ -135,7 +137,7 @@ pub fn serve(
     runtime.block_on(async {
         let mut signals = Signals::new()?;
         if reported.wait_for(Report::Ready, threads.len()).await {
-            unmark(&node);
+            life::unmark(&OsFiles, &node);
             node.enter(Phase::Serving);
             course.send_replace(Course::Serve);
             tracing::info!(
@@ -177,23 +179,6 @@ pub fn serve(
     join(threads)?;
     tracing::info!("stopped");
     Ok(())
-}
-
-/// The directory on the owners that this data has served last, if that was by the same cluster file:
-/// buckets have moved since.
-fn place(
-    config: &Config,
-    directory: Directory,
-    membership: Option<&Membership>,
-) -> Result<(Directory, Option<Owners>), ServeError> {
-    let Some(membership) = membership else { return Ok((directory, None)) };
-    let by_file = Owners::of_map(membership.cluster().map());
-    let served = ServedMap::read(&OsFiles, &config.data)?.and_then(|served| served.owners);
-    let is_of_file = |served: &Owners| {
-        served.version() == by_file.version() && served.shards() == by_file.shards()
-    };
-    let owners = served.filter(is_of_file).unwrap_or(by_file);
-    Ok((directory.placed(owners.placement()), Some(owners)))
 }
 
 /// The node's threads, and the sockets that are theirs.
@@ -267,19 +252,6 @@ fn start_threads(
     }
     drop((bound, bound_links));
     Ok(Running { server, threads, listeners, links, peers })
-}
-
-/// What was restored from a copy is held, and the shards' journals say so: the next start need not
-/// begin another hold.
-fn unmark(node: &Node) {
-    let data = &node.config.data;
-    let are_stored = node.journals().all(|(_, state)| state == JournalState::Writing);
-    if !node.answers_wait() || !are_stored || !disk::is_restored(&OsFiles, data) {
-        return;
-    }
-    if let Err(error) = disk::unmark_restored(&OsFiles, data) {
-        tracing::warn!(%error, "the next start holds all pools for a lockout again");
-    }
 }
 
 /// What the shards have told.
@@ -455,11 +427,12 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     let mut tasks = JoinSet::new();
     let stored = Stored { journal: Rc::clone(&journal), flushed };
     tasks.spawn_local(writer::run(Rc::clone(&thread), stored));
-    begin_shard(&thread, &journal, lengthened.is_some()).await?;
+    let begun = life::begin_shard(&thread, &journal, lengthened.is_some()).await;
+    begun.map_err(|reason| ServeError::NoSnapshot { shard, reason })?;
     let (clients, stored) = (Rc::clone(&http), Rc::clone(&journal));
     let count = move || clients.connections.count();
     tasks.spawn_local(serve_queue(Rc::clone(&thread), links_out, stored, count, queue));
-    tasks.spawn_local(keeping::run(Rc::clone(&thread), Rc::clone(&journal)));
+    tasks.spawn_local(maintenance::run(Rc::clone(&thread), Rc::clone(&journal)));
     let reader = journal.reader();
     tasks.spawn_local(proof::history(Rc::clone(&thread), reader, unread));
     tasks.spawn_local(keeping::sweep(Rc::clone(&http)));
@@ -493,7 +466,7 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     }
     let _ = reports.send(Report::Drained);
     wait_until(&mut told, Course::Stop).await;
-    let is_saved = save(&thread, &journal).await;
+    let is_saved = life::save(&thread, &journal).await;
     // Their shares of the journal go with them.
     tasks.shutdown().await;
     let is_closed = Rc::into_inner(journal).is_none_or(|journal| journal.close().is_ok());
@@ -512,22 +485,6 @@ fn shard_of(
     let mut thread = ShardThread::new(shard, node, Tokio, engine, clock, peers);
     thread.source = application::source(&server, &thread.peers);
     Rc::new(HttpShard::new(Rc::new(thread), server))
-}
-
-/// Files that once failed to flush cannot vouch for themselves: a fresh snapshot can. It must if lockouts
-/// were lengthened.
-async fn begin_shard(
-    thread: &Rc<ShardThread>,
-    journal: &Rc<Journal>,
-    is_lengthened: bool,
-) -> Result<(), ServeError> {
-    if !is_lengthened {
-        save(thread, journal).await;
-        return Ok(());
-    }
-    // Before any record of the new time: a start after this one would see no gap.
-    let taken = keeping::snapshot(thread, journal).await;
-    taken.map_err(|reason| ServeError::NoSnapshot { shard: thread.id, reason })
 }
 
 /// Begins what one thread does for the whole node.
@@ -576,20 +533,6 @@ async fn drain(thread: &HttpShard) {
     thread.connections.drain();
     while thread.connections.count() > 0 && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// Flushes the journal and takes a snapshot. `false` if records could not be stored.
-async fn save(thread: &Rc<ShardThread>, journal: &Rc<Journal>) -> bool {
-    if !thread.node.answers_wait() {
-        return true;
-    }
-    match keeping::snapshot(thread, journal).await {
-        Ok(()) => true,
-        Err(trouble) => {
-            tracing::error!(shard = thread.id, trouble, "no snapshot could be taken");
-            !thread.engine.borrow().is_pending()
-        }
     }
 }
 

@@ -22,6 +22,7 @@ use crate::platform::{Moment, Platform};
 use crate::queue::Peers;
 use crate::rows::{self, Owner, Plan, Planned, is_promise, visitor_id};
 use crate::shard::Shard;
+use crate::watch::{Served, Watch};
 
 /// Room for one batch's rows, used again by the next.
 #[derive(Debug, Default)]
@@ -89,6 +90,9 @@ impl<P: Platform> InFlight<P> {
         self.now = shard.now();
         let now = self.now;
         self.job().serve_own(&mut shard.engine.borrow_mut(), shard.id, now, terms);
+        if let Some(watch) = shard.platform.watch() {
+            self.job().show_own(watch, &shard.engine.borrow(), shard.id, now, terms);
+        }
         shard.commit_soon();
     }
 
@@ -431,6 +435,29 @@ impl Job {
         let Self { batch, plans, outcomes, .. } = self;
         let planned = Planned { text: batch.text(), rows: batch.rows(), plans, retry: terms.retry };
         rows::serve(engine, own, now, &planned, outcomes);
+    }
+
+    /// Shows what became of this shard's rows.
+    fn show_own(&self, watch: &dyn Watch, engine: &Engine, own: u16, at: Millis, terms: &Terms) {
+        let text = self.batch.text();
+        let rows = (0..).zip(self.batch.rows()).zip(&self.plans).zip(&self.outcomes);
+        for (((row, asked), plan), outcome) in rows {
+            let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
+            if owner.shard != own {
+                continue;
+            }
+            let served = Served {
+                pool: ask.pool,
+                row,
+                params: ask.params.map(|span| span.of(text)),
+                visitor: ask.visitor.map(|span| visitor_id(span.of(text))),
+                is_repeatable: terms.retry.is_some(),
+                deadline: terms.deadline,
+                at,
+                outcome: *outcome,
+            };
+            watch.served(own, engine, &served);
+        }
     }
 
     /// Forgets the batch; keeps the room.

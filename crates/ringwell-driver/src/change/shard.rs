@@ -55,6 +55,7 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> Done {
                 if when_there_is_room(&shard, adopt).await.is_none() {
                     // A journal that is full may have room again before the next start.
                     shard.engine.borrow_mut().adopt_unrecorded(&retired);
+                    shard.changed();
                 }
             }
             for (place, entry) in answers.into_iter().enumerate() {
@@ -62,6 +63,9 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> Done {
                 let adopt = |engine: &mut Engine, now| engine.adopt_answer(now, &entry);
                 if when_there_is_room(&shard, adopt).await.is_none() {
                     tracing::warn!("batches that are sent again may use up more numbers");
+                    if let Some(watch) = shard.platform.watch() {
+                        watch.answers_lost(shard.id);
+                    }
                     break;
                 }
             }
@@ -72,6 +76,7 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> Done {
                 let hold = |engine: &mut Engine, now| engine.hold_pool(now, pool, until);
                 if is_over || when_there_is_room(&shard, hold).await.is_none() {
                     shard.engine.borrow_mut().hold_unrecorded(pool, until);
+                    shard.changed();
                 }
             }
             put(&shard, pools).await
@@ -112,6 +117,7 @@ async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> Don
         pause_at(shard, place).await;
         if let Some(until) = holds.until(pool.id(), spec(pool).lifetime) {
             shard.engine.borrow_mut().hold_unrecorded(pool.id(), until);
+            shard.changed();
         }
     }
     Done::Taken
@@ -128,6 +134,7 @@ fn remove<P: Platform>(shard: &Shard<P>, index: u32, id: PoolId) {
     let mut engine = shard.engine.borrow_mut();
     if engine.shard().is_pool(index, id) {
         engine.remove_pool(index);
+        shard.changed();
     }
 }
 
@@ -140,6 +147,7 @@ async fn put<P: Platform>(shard: &Shard<P>, pools: Vec<(u32, PoolSpec)>) -> Done
         if let Err(clash) = shard.engine.borrow_mut().put_pool(index, &spec) {
             return Done::Clash(spec.id, clash);
         }
+        shard.changed();
         looked_at += spec.numbers.iter().map(|range| u64::from(range.count())).sum::<u64>() + 1;
         if looked_at >= PIECE_NUMBERS {
             looked_at = 0;
@@ -192,6 +200,7 @@ pub async fn when_there_is_room<P: Platform>(
         let is_written = write(&mut shard.engine.borrow_mut(), now);
         shard.commit_soon();
         if is_written {
+            shard.changed();
             return Some(());
         }
         sealed.await;

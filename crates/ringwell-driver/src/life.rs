@@ -1,0 +1,81 @@
+//! How a node's and a shard's life begins and ends: what must be durable before the first number goes
+//! out, and after the last.
+//!
+//! Knows nothing of threads, sockets and signals, which say when.
+
+use std::path::Path;
+
+use ringwell_directory::{Directory, Owners};
+
+use crate::maintenance::task;
+use crate::membership::Membership;
+use crate::node::{JournalState, Node};
+use crate::platform::Platform;
+use crate::shard::Shard;
+use crate::store::{self, FileError, Files, Journal, ServedMap};
+
+/// The directory on the owners that this data has served last, if that was by the same cluster file:
+/// buckets have moved since.
+///
+/// # Errors
+/// [`FileError`] if it cannot be read what was served.
+pub fn place(
+    files: &impl Files,
+    data: &Path,
+    directory: Directory,
+    membership: Option<&Membership>,
+) -> Result<(Directory, Option<Owners>), FileError> {
+    let Some(membership) = membership else { return Ok((directory, None)) };
+    let by_file = Owners::of_map(membership.cluster().map());
+    let served = ServedMap::read(files, data)?.and_then(|served| served.owners);
+    let is_of_file = |served: &Owners| {
+        served.version() == by_file.version() && served.shards() == by_file.shards()
+    };
+    let owners = served.filter(is_of_file).unwrap_or(by_file);
+    Ok((directory.placed(owners.placement()), Some(owners)))
+}
+
+/// Files that once failed to flush cannot vouch for themselves: a fresh snapshot can. It must if lockouts
+/// were lengthened.
+///
+/// # Errors
+/// Why the shard must not go on.
+pub async fn begin_shard<P: Platform>(
+    shard: &Shard<P>,
+    journal: &Journal<P::Files>,
+    is_lengthened: bool,
+) -> Result<(), String> {
+    if !is_lengthened {
+        save(shard, journal).await;
+        return Ok(());
+    }
+    // Before any record of the new time: a start after this one would see no gap.
+    task::snapshot(shard, journal).await
+}
+
+/// Flushes the journal and takes a snapshot. `false` if records could not be stored.
+pub async fn save<P: Platform>(shard: &Shard<P>, journal: &Journal<P::Files>) -> bool {
+    if !shard.node.answers_wait() {
+        return true;
+    }
+    match task::snapshot(shard, journal).await {
+        Ok(()) => true,
+        Err(trouble) => {
+            tracing::error!(shard = shard.id, trouble, "no snapshot could be taken");
+            !shard.engine.borrow().is_pending()
+        }
+    }
+}
+
+/// What was restored from a copy is held, and the shards' journals say so: the next start need not
+/// begin another hold.
+pub fn unmark(files: &impl Files, node: &Node) {
+    let data = &node.config.data;
+    let are_stored = node.journals().all(|(_, state)| state == JournalState::Writing);
+    if !node.answers_wait() || !are_stored || !store::is_restored(files, data) {
+        return;
+    }
+    if let Err(error) = store::unmark_restored(files, data) {
+        tracing::warn!(%error, "the next start holds all pools for a lockout again");
+    }
+}

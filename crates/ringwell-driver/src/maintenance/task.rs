@@ -1,0 +1,203 @@
+//! The task that does a shard's maintenance: ticks, snapshots, and giving up old segments.
+
+use std::fmt::Display;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_journal::Group;
+
+use super::{Carry, ROUND, Rounds, Snapshot};
+use crate::clock::WALL_APART_WARNED;
+use crate::platform::Platform;
+use crate::shard::Shard;
+use crate::store::Journal;
+use crate::throttle::Throttle;
+
+/// Old segments that are given up in a round. Where most of what they hold must be kept, giving
+/// them up frees nothing: the bound keeps that from becoming all that the shard does.
+const SEGMENTS_A_ROUND: usize = 4;
+
+/// Something that fails round after round is reported this often.
+const REPORT_EVERY: Duration = Duration::from_mins(1);
+
+/// Why something beside answering failed. The shard goes on without it.
+type Trouble = String;
+
+const NO_WRITES: &str = "the journal takes no writes";
+
+/// Ticks, takes snapshots and gives up old segments until the thread ends.
+pub async fn run<P: Platform>(
+    thread: Rc<Shard<P>>,
+    journal: Rc<impl Deref<Target = Journal<P::Files>>>,
+) {
+    let settings = thread.node.config.journal.clone();
+    let span = Some(Millis(settings.history_age.0 / 8));
+    let mut rounds = Rounds::new(&journal, settings.snapshot_every_bytes, span, thread.now());
+    let mut wall = Wall { is_apart: false };
+    // What fails is tried again each round, and said less often.
+    let [failed_snapshots, failed_drops] = [(); 2].map(|()| Throttle::every(REPORT_EVERY));
+    let mut round = thread.platform.moment();
+    loop {
+        thread.platform.sleep_until(round).await;
+        round = thread.platform.moment() + Duration::from_millis(ROUND.0);
+        let (now, clocks) = (thread.now(), thread.clocks());
+        if rounds.tick(&mut thread.engine.borrow_mut(), now, clocks) {
+            thread.commit_soon();
+        }
+        wall.report(&thread);
+        if thread.node.answers_wait() && rounds.wants_snapshot(&journal, thread.now()) {
+            let (written, now) = (journal.stats().written_bytes, thread.now());
+            let taken = snapshot(&thread, &journal).await;
+            if taken.is_ok() {
+                rounds.snapshot_taken(written, now);
+            }
+            report(&thread, "snapshot", taken, &failed_snapshots);
+        }
+        let dropped = drop_old(&thread, &journal, &mut rounds).await;
+        report(&thread, "old segments", dropped, &failed_drops);
+    }
+}
+
+/// What the log says of the wall clock.
+struct Wall {
+    /// It is reported to be elsewhere.
+    is_apart: bool,
+}
+
+impl Wall {
+    /// Says in the log when the wall clock is not where shard time is, and when it is again.
+    fn report<P: Platform>(&mut self, thread: &Shard<P>) {
+        if thread.node.shards().next() != Some(thread.id) {
+            return;
+        }
+        let wall_ahead_ms = thread.clocks().wall_less_shard();
+        let is_apart = wall_ahead_ms.unsigned_abs() > WALL_APART_WARNED.0;
+        if is_apart && !self.is_apart {
+            tracing::warn!(
+                wall_ahead_ms,
+                "the wall clock was set: it is not where this server's time is. Lockouts are as they \
+                 should be; look-ups go by the wall clock"
+            );
+        } else if !is_apart && self.is_apart {
+            tracing::info!(wall_ahead_ms, "the wall clock is where this server's time is");
+        }
+        self.is_apart = is_apart;
+    }
+}
+
+fn report<P: Platform>(
+    thread: &Shard<P>,
+    what: &str,
+    outcome: Result<(), Trouble>,
+    throttle: &Throttle,
+) {
+    if let Err(trouble) = outcome
+        && let Some(left_out) = throttle.pass(thread.platform.moment().0)
+    {
+        tracing::warn!(shard = thread.id, trouble, left_out, "{what}: will be tried again");
+    }
+}
+
+/// Takes a snapshot, piece by piece between batches.
+///
+/// # Errors
+/// What could not be written. The one before stays.
+pub async fn snapshot<P: Platform>(
+    thread: &Shard<P>,
+    journal: &Journal<P::Files>,
+) -> Result<(), Trouble> {
+    let _one = thread.snapshots.lock().await;
+    let begun = Snapshot::begin(journal, &thread.engine.borrow(), thread.id);
+    let mut snapshot = begun.map_err(|e| e.to_string())?;
+    let mut is_whole = false;
+    while !is_whole {
+        is_whole = snapshot.piece(&mut thread.engine.borrow_mut());
+        if snapshot.is_full() {
+            snapshot = blocking(&thread.platform, move || snapshot.write()).await?;
+        }
+        thread.platform.turn().await;
+    }
+    // What the snapshot knows must be in the journal before it counts.
+    let through = snapshot.through(&thread.engine.borrow());
+    thread.commit_soon();
+    thread.commit.wait(through).await.map_err(|_| NO_WRITES)?;
+    #[cfg(canary)]
+    if crate::planted(crate::Bug::SnapshotMissesGroup) {
+        let engine = &thread.engine.borrow();
+        let late = snapshot.publish_late(journal, engine, thread.id, through);
+        return late.map_err(|error| error.to_string());
+    }
+    blocking(&thread.platform, move || snapshot.publish(through)).await
+}
+
+/// Waits for the disk where no batch waits for it.
+async fn blocking<P: Platform, T: Send + 'static, E: Display + Send + 'static>(
+    platform: &P,
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, Trouble> {
+    let done = platform.offload(work).await;
+    done.ok_or("the server is stopping")?.map_err(|error| error.to_string())
+}
+
+/// Gives up segments beyond the limits of age and size, after copying what still matters.
+async fn drop_old<P: Platform>(
+    thread: &Shard<P>,
+    journal: &Journal<P::Files>,
+    rounds: &mut Rounds,
+) -> Result<(), Trouble> {
+    for _ in 0..SEGMENTS_A_ROUND {
+        let Some(mut carry) = rounds.expired(journal, thread.now(), thread.clocks()) else { break };
+        carry_segment(thread, journal, &mut carry).await?;
+        if let Some(bytes) = rounds.carried(journal, &carry) {
+            tracing::warn!(
+                shard = thread.id,
+                bytes,
+                "most of the oldest history is still current: more than journal.history_bytes is \
+                 kept, as the newest allocation of each number must be"
+            );
+        }
+        let Some(dropped) = journal.drop_segment(carry.segment) else { return Ok(()) };
+        // It waits for the directory to be on the disk: not on the shard's thread.
+        blocking(&thread.platform, move || dropped.put_away()).await?;
+    }
+    Ok(())
+}
+
+async fn carry_segment<P: Platform>(
+    thread: &Shard<P>,
+    journal: &Journal<P::Files>,
+    carry: &mut Carry,
+) -> Result<(), Trouble> {
+    let next = |carry: &mut Carry| carry.next(&thread.engine.borrow(), &mut { u64::MAX });
+    while let Some(n) = next(carry) {
+        let reader = journal.reader();
+        let group = blocking(&thread.platform, move || reader.read_group(n)).await?;
+        carry_group(thread, &group).await?;
+    }
+    let last = thread.engine.borrow().newest_group();
+    thread.commit_soon();
+    thread.commit.wait(last).await.map_err(|_| NO_WRITES.to_owned())
+}
+
+async fn carry_group<P: Platform>(thread: &Shard<P>, group: &Group) -> Result<(), Trouble> {
+    let mut records = group.records();
+    loop {
+        let now = thread.now();
+        let (is_done, gathering) = {
+            let mut engine = thread.engine.borrow_mut();
+            if engine.refusal().is_some() {
+                return Err(NO_WRITES.to_owned());
+            }
+            let carried = engine.carry(now, &mut records, group.header.clocks);
+            (carried.map_err(|e| e.to_string())?, engine.group())
+        };
+        thread.commit_soon();
+        if is_done {
+            thread.platform.turn().await;
+            return Ok(());
+        }
+        thread.commit.wait(gathering).await.map_err(|_| NO_WRITES)?;
+    }
+}

@@ -1,0 +1,45 @@
+//! What a judge may see of a shard's decisions: the simulator has one, the server none.
+
+use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
+use ringwell_engine::{Engine, Outcome};
+
+use crate::platform::Moment;
+
+/// Sees what a shard decides, on the shard's thread, before anything else happens there.
+pub trait Watch {
+    /// A row of a batch was decided. All rows of its batch that the shard owns have been by now.
+    fn served(&self, shard: u16, engine: &Engine, row: &Served<'_>);
+
+    /// An allocation of `allocated_at` that no client saw was undone at `now`.
+    fn withdrawn(&self, shard: u16, engine: &Engine, number: PromoNumber, at: [Millis; 2]);
+
+    /// A lockout was ended at `now` because a client asked for it.
+    fn released(&self, shard: u16, number: PromoNumber, now: Millis);
+
+    /// Pools, holds or lockouts have changed in another way than by rows.
+    fn changed(&self, shard: u16);
+
+    /// What batches were answered before pools came here could not be stored.
+    fn answers_lost(&self, shard: u16);
+}
+
+/// A row that its owner has decided.
+#[derive(Clone, Copy, Debug)]
+pub struct Served<'a> {
+    /// The pool.
+    pub pool: PoolId,
+    /// Which row of its batch.
+    pub row: u16,
+    /// Two runs of parameters.
+    pub params: [&'a [u8]; 2],
+    /// The visitor, if the row names one.
+    pub visitor: Option<VisitorId>,
+    /// Whether the batch may be sent again.
+    pub is_repeatable: bool,
+    /// Nobody waits for the answer after this.
+    pub deadline: Moment,
+    /// When it was decided, by shard time.
+    pub at: Millis,
+    /// What became of it.
+    pub outcome: Outcome,
+}
