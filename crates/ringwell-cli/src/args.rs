@@ -16,7 +16,7 @@ use ringwell_directory::{
 
 use crate::{
     backup, check, doctor, haproxy, journal, load, plan, pools, restore, ring, shards, sites,
-    snippet, top, ui,
+    snippet, top, ui, webhooks,
 };
 
 const AFTER_HELP: &str = "\
@@ -106,6 +106,9 @@ pub(crate) enum Command {
     /// Ring a number of a running server as its provider would, to try it
     #[command(after_help = ring::HELP)]
     Call(ring::Args),
+    /// Receive a server's webhooks on this machine, to try them
+    #[command(after_help = webhooks::HELP)]
+    Webhooks(webhooks::Args),
     /// Print a link that opens the dashboard of a running server
     #[command(after_help = ui::HELP)]
     Ui(ui::Args),

@@ -36,6 +36,7 @@ mod table;
 mod texts;
 mod top;
 mod ui;
+mod webhooks;
 
 use std::io;
 use std::process::ExitCode;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Command::Shards(args) => shards::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Call(args) => ring::run(&args),
+        Command::Webhooks(args) => webhooks::run(&args),
         Command::Ui(args) => ui::run(&args),
         Command::Token => texts::token(),
         Command::Completions { shell } => texts::completions(shell),

@@ -10,7 +10,7 @@ use super::{Hook, Incoming, Report, Unreadable};
 use crate::account::Account;
 use crate::call::{CallEvent, EventKind, Outcome};
 use crate::digest;
-use crate::webhook::sign;
+use crate::webhook::sign::{self, Mismatch};
 
 /// Signed by Standard Webhooks, or with the secret as `Bearer` token or `Basic` password.
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
@@ -33,11 +33,15 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
         return Err(Unsigned::new("there is neither a signature nor a secret"));
     }
     let now = request.received.0 / 1000;
-    if sign::verify(&texts, id, time, presented, &request.body, now) {
-        return Ok(());
-    }
-    let string = format!("{id}.{time}.{}", String::from_utf8_lossy(&request.body));
-    Err(Unsigned::new("the signature does not match, or is too old").checked(&string))
+    sign::verify(&texts, id, time, presented, &request.body, now).map_err(|mismatch| {
+        let reason = match mismatch {
+            Mismatch::Unreadable => "webhook-id or webhook-timestamp cannot be read",
+            Mismatch::Apart(_) => "its timestamp is more than 5 min from this server's clock",
+            Mismatch::Signature => "the signature does not match",
+        };
+        let string = format!("{id}.{time}.{}", String::from_utf8_lossy(&request.body));
+        Unsigned::new(reason).checked(&string)
+    })
 }
 
 pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable> {

@@ -24,9 +24,25 @@ pub fn sign(secrets: &[&str], id: &str, seconds: u64, body: &[u8]) -> String {
     secrets.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether `presented` has a signature of `body` by one of `secrets`, made not long before or after
-/// `now`, in seconds since 1970.
-#[must_use]
+/// Why a request is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// Its id or its timestamp cannot be signed.
+    #[error("webhook-id or webhook-timestamp is missing or unreadable")]
+    Unreadable,
+    /// It was sent so many seconds ago, or is to be sent; or one of the clocks is wrong.
+    #[error("its timestamp is {0} s away from the clock here; 300 are allowed")]
+    Apart(u64),
+    /// None of its signatures is one of the body by a known secret.
+    #[error("no signature matches: another secret, or the body was changed on its way")]
+    Signature,
+}
+
+/// Checks that `presented` has a signature of `body` by one of `secrets`, made not long before or
+/// after `now`, in seconds since 1970.
+///
+/// # Errors
+/// [`Mismatch`].
 pub fn verify(
     secrets: &[&str],
     id: &str,
@@ -34,17 +50,22 @@ pub fn verify(
     presented: &str,
     body: &[u8],
     now: u64,
-) -> bool {
-    let Ok(seconds) = timestamp.parse::<u64>() else { return false };
-    if id.is_empty() || id.contains('.') || seconds.abs_diff(now) > TOLERANCE_S {
-        return false;
+) -> Result<(), Mismatch> {
+    let seconds = timestamp.parse::<u64>().map_err(|_| Mismatch::Unreadable)?;
+    if id.is_empty() || id.contains('.') {
+        return Err(Mismatch::Unreadable);
+    }
+    let apart = seconds.abs_diff(now);
+    if apart > TOLERANCE_S {
+        return Err(Mismatch::Apart(apart));
     }
     let ours = secrets.iter().map(|secret| sign(&[secret], id, seconds, body));
     let ours: Vec<String> = ours.collect();
     let theirs = presented.split(' ').take(16);
-    theirs.fold(false, |found, one| {
+    let is_signed = theirs.fold(false, |found, one| {
         ours.iter().fold(found, |found, our| found | digest::same(our.as_bytes(), one.as_bytes()))
-    })
+    });
+    if is_signed { Ok(()) } else { Err(Mismatch::Signature) }
 }
 
 /// A secret of random bytes, as it is shown to its owner.
@@ -86,15 +107,21 @@ mod tests {
         let at = 1_649_367_553;
         let check =
             |presented: &str, now: u64| verify(&[SECRET], ID, "1649367553", presented, BODY, now);
-        assert!(check(SIGNATURE, at) && check(SIGNATURE, at + 300) && check(SIGNATURE, at - 300));
-        assert!(!check(SIGNATURE, at + 301) && !check(SIGNATURE, at - 301));
-        let other = sign(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"], ID, at, BODY);
-        assert!(check(&format!("{other} v1a,x {SIGNATURE}"), at));
-        for bad in ["", "v1,", "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kk", &other, "v2,x"] {
-            assert!(!check(bad, at), "{bad}");
+        for now in [at, at + 300, at - 300] {
+            assert_eq!(check(SIGNATURE, now), Ok(()));
         }
-        assert!(!verify(&[SECRET], "a.b", "1649367553", SIGNATURE, BODY, at));
-        assert!(!verify(&[SECRET], ID, "soon", SIGNATURE, BODY, at));
+        for now in [at + 301, at - 301] {
+            assert_eq!(check(SIGNATURE, now), Err(Mismatch::Apart(301)));
+        }
+        let other = sign(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"], ID, at, BODY);
+        assert_eq!(check(&format!("{other} v1a,x {SIGNATURE}"), at), Ok(()));
+        for bad in ["", "v1,", "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kk", &other, "v2,x"] {
+            assert_eq!(check(bad, at), Err(Mismatch::Signature), "{bad}");
+        }
+        for (id, timestamp) in [("a.b", "1649367553"), ("", "1649367553"), (ID, "soon")] {
+            let checked = verify(&[SECRET], id, timestamp, SIGNATURE, BODY, at);
+            assert_eq!(checked, Err(Mismatch::Unreadable));
+        }
     }
 
     #[test]
@@ -102,7 +129,7 @@ mod tests {
         let new = secret([7; 32]);
         let both = sign(&[&new, SECRET], ID, 5, BODY);
         for one in [new.as_str(), SECRET] {
-            assert!(verify(&[one], ID, "5", &both, BODY, 5));
+            assert_eq!(verify(&[one], ID, "5", &both, BODY, 5), Ok(()));
         }
         assert!(new.starts_with("whsec_") && both.split(' ').count() == 2);
     }

@@ -135,7 +135,7 @@ impl Switchboard {
     }
 
     /// A call from ring to end.
-    fn whole_call(&self, name: &str) {
+    pub(crate) fn whole_call(&self, name: &str) {
         let number = self.visitor("17");
         self.call_of(name, number);
     }

@@ -1,0 +1,209 @@
+//! `ringwell webhooks listen`: receives webhooks, verifies them, prints them.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, bail, ensure};
+use axum::http::StatusCode;
+use hyper::Method;
+use hyper::body::Bytes;
+use jiff::Timestamp;
+use ringwell_directory::Listen;
+use serde_json::{Value, json};
+use tokio::runtime::Builder;
+use tokio::sync::Notify;
+
+use super::{Answering, Received, Receiver};
+use crate::call::{Access, Caller};
+use crate::environment::variable;
+
+pub(crate) const HELP: &str = "\
+Takes POST requests at any path, and prints when each came, its type, its id and its body. Requests
+without a valid signature are answered with 401, and only their reason is printed. Run it where the
+sender can reach it, or lead the sender's requests here by a proxy.
+
+With --register it asks a running server for an endpoint, and removes the endpoint at the end. The
+server calls addresses of this machine if its configuration has
+  [calls.webhooks]
+  allow_networks = [\"127.0.0.0/8\"]
+  allow_http = true
+  allow_ports = [9000]
+
+Otherwise the secret that POST /v1/webhooks showed comes from --secret-file or
+RINGWELL_WEBHOOK_SECRET; during a rotation put both secrets into it, one a line.
+
+Exit codes: 0 it was ended by a signal, or received --count events; 1 it could not begin.
+
+Examples:
+  ringwell webhooks listen --register --token-file secret --types call.completed
+  ringwell webhooks listen --secret-file endpoint.secret --listen 127.0.0.1:9000 --json
+  ringwell webhooks listen --secret-file endpoint.secret --answer 503    to see retries";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen: HOST:PORT, or unix:PATH behind a proxy
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
+    listen: Listen,
+    /// The file with the endpoint's secret, `whsec_…`
+    #[arg(long, value_name = "FILE", conflicts_with = "register")]
+    secret_file: Option<PathBuf>,
+    /// Ask the server for an endpoint that leads here, and remove it at the end
+    #[arg(long)]
+    register: bool,
+    /// With --register: the types of events, separated by commas; without it, all
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', requires = "register")]
+    types: Vec<String>,
+    /// The status that events are answered with
+    #[arg(long, value_name = "STATUS", default_value_t = 204, value_parser = clap::value_parser!(u16).range(200..=599))]
+    answer: u16,
+    /// End after so many events; one that comes again counts once
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Print each request as one line of JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// An endpoint that a server made for this command; removed when dropped.
+struct Endpoint<'a> {
+    caller: Caller,
+    access: &'a Access,
+    id: String,
+    secret: String,
+}
+
+/// Receives until a signal or the last event.
+///
+/// # Errors
+/// If the address cannot be bound, there is no secret, or the server makes no endpoint.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let bound = runtime.block_on(Receiver::bind(&args.listen));
+    let receiver = bound.with_context(|| format!("cannot listen on {}", args.listen))?;
+    let address = receiver.address();
+    let endpoint = if args.register { Some(Endpoint::register(args, &address)?) } else { None };
+    let secrets = match &endpoint {
+        Some(endpoint) => vec![endpoint.secret.clone()],
+        None => secrets(args)?,
+    };
+    let status = StatusCode::from_u16(args.answer)?;
+    let (is_json, most, events) = (args.json, args.count, AtomicU64::new(0));
+    let enough = Arc::new(Notify::new());
+    let notify = Arc::clone(&enough);
+    let take = move |received: Received| {
+        let line = if is_json { as_json(&received) } else { as_text(&received) };
+        // If stdout is closed there is nothing left to do.
+        let is_open = io::stdout().lock().write_all(line.as_bytes()).is_ok();
+        let so_far = events.fetch_add(u64::from(received.times == 1), Ordering::Relaxed);
+        let so_far = so_far + u64::from(received.times == 1);
+        if !is_open || most.is_some_and(|most| so_far >= most) {
+            notify.notify_one();
+        }
+    };
+    eprintln!("receiving webhooks on {address}; Ctrl-C ends it");
+    runtime.block_on(async {
+        let mut terminated =
+            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            () = receiver.serve(Answering { secrets, status }, take) => {}
+            () = enough.notified() => {
+                // The sender is to have its answer.
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            ended = tokio::signal::ctrl_c() => ended?,
+            _ = terminated.recv() => {}
+        }
+        io::Result::Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn secrets(args: &Args) -> anyhow::Result<Vec<String>> {
+    let text = match &args.secret_file {
+        Some(path) => {
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?
+        }
+        None => variable("RINGWELL_WEBHOOK_SECRET").unwrap_or_default(),
+    };
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let secrets: Vec<String> = lines.map(str::to_owned).collect();
+    ensure!(
+        !secrets.is_empty(),
+        "no secret: name its file with --secret-file, set RINGWELL_WEBHOOK_SECRET, or use --register"
+    );
+    Ok(secrets)
+}
+
+impl<'a> Endpoint<'a> {
+    fn register(args: &'a Args, address: &str) -> anyhow::Result<Self> {
+        let Access { url, .. } = &args.access;
+        if matches!(args.listen, Listen::Unix(_)) {
+            bail!("--register needs an address of TCP: webhooks are not sent to unix sockets");
+        }
+        let caller = Caller::new(&args.access)?;
+        let wanted = json!({ "url": format!("http://{address}/"), "types": args.types });
+        let body = ("application/json", Bytes::from(wanted.to_string()));
+        let (status, body) = caller.send(url, Method::POST, "/v1/webhooks", body)?;
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let field = |name: &str| answer[name].as_str().map(str::to_owned);
+        match (field("id"), field("secret")) {
+            (Some(id), Some(secret)) if status == StatusCode::CREATED => {
+                Ok(Self { caller, access: &args.access, id, secret })
+            }
+            _ if status == StatusCode::NOT_FOUND => {
+                bail!("{url} takes no calls: add [calls] to its configuration")
+            }
+            _ => {
+                let reason = field("detail").unwrap_or_else(|| format!("it answered {status}"));
+                bail!("{url} makes no endpoint for http://{address}/: {reason}")
+            }
+        }
+    }
+}
+
+impl Drop for Endpoint<'_> {
+    fn drop(&mut self) {
+        let path = format!("/v1/webhooks/{}", self.id);
+        let nothing = ("application/json", Bytes::new());
+        let sent = self.caller.send(&self.access.url, Method::DELETE, &path, nothing);
+        if !sent.is_ok_and(|(status, _)| status == StatusCode::NO_CONTENT) {
+            eprintln!("warning: the endpoint {} is still there: DELETE {path}", self.id);
+        }
+    }
+}
+
+/// Time, type, id and body; strangers' control characters do not reach the terminal.
+fn as_text(received: &Received) -> String {
+    let time = shown(received);
+    let Received { id, kind, body, times, checked, .. } = received;
+    let plain = |text: &str| text.chars().filter(|c| !c.is_control()).take(200).collect::<String>();
+    match checked {
+        Ok(()) => {
+            let again = if *times > 1 { format!(" (attempt {times})") } else { String::new() };
+            let body: String = body.to_string().chars().filter(|c| !c.is_control()).collect();
+            format!("{time} {} {}{again}\n  {body}\n", plain(kind), plain(id))
+        }
+        Err(reason) => format!("{time} refused: {reason}\n"),
+    }
+}
+
+fn as_json(received: &Received) -> String {
+    let Received { id, body, times, checked, .. } = received;
+    let at = shown(received);
+    let line = match checked {
+        Ok(()) => json!({ "at": at, "id": id, "verified": true, "attempt": times, "body": body }),
+        Err(reason) => json!({ "at": at, "verified": false, "reason": reason.to_string() }),
+    };
+    format!("{line}\n")
+}
+
+fn shown(received: &Received) -> String {
+    let ms = i64::try_from(received.at.0).unwrap_or(i64::MAX);
+    Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX).to_string()
+}
