@@ -69,6 +69,9 @@ pub struct Allocation {
     pub locked_until_ms: u64,
     /// Whether that was over when the call began.
     pub late: bool,
+    /// When the visitor tapped the number last before the call, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tapped_ms: Option<u64>,
     /// How likely this visitor is the caller, 0 to 1.
     pub probability: f64,
     /// The visitor's parameters, in the order in which they came.
@@ -96,6 +99,8 @@ pub struct Held {
     pub allocated_at: Millis,
     /// When its lockout ends or ended.
     pub locked_until: Millis,
+    /// When the visitor tapped the number last, as far as the call log knows.
+    pub tapped_at: Option<Millis>,
     /// The visitor's parameters.
     pub parameters: Vec<(String, String)>,
 }
@@ -150,6 +155,7 @@ impl Attribution {
             allocated_ms: held.allocated_at.0,
             locked_until_ms: held.locked_until.0,
             late: at >= held.locked_until,
+            tapped_ms: held.tapped_at.map(|tap| tap.0),
             probability: (probability * 1000.0).round() / 1000.0,
             parameters: held.parameters.clone(),
         };
@@ -202,7 +208,7 @@ impl Attribution {
 /// have gone: the number was free, and no other visitor took it.
 fn weighed(held: &Held, at: Millis) -> Candidate {
     let weight = if at < held.locked_until { 1.0 } else { 0.5 };
-    Candidate { allocated_at: held.allocated_at, weight }
+    Candidate { allocated_at: held.allocated_at, tapped_at: held.tapped_at, weight }
 }
 
 #[cfg(test)]
@@ -212,6 +218,7 @@ fn the_newest_visitor_is_named_and_the_others_are_listed() {
         pool: Some(PoolId(7)),
         allocated_at: Millis(100_000_000 - age_s * 1000),
         locked_until: Millis(100_000_000 - age_s * 1000 + 600_000),
+        tapped_at: None,
         parameters: vec![("gclid".to_owned(), name.to_owned())],
     };
     let own = Serving { pool: PoolId(7), name: Some("Shop".to_owned()), is_overflow: false };

@@ -14,11 +14,18 @@ const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0
 /// Below this the call is shown with its candidates, and counted for none of them.
 pub const ABSTAIN_BELOW: f64 = 0.5;
 
+/// A visitor who tapped the number so shortly before the call is most likely the caller.
+const TAP_COUNTS: Millis = Millis(120_000);
+/// Weight of such a tap.
+const TAP_WEIGHT: f64 = 50.0;
+
 /// An allocation whose visitor may be the caller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     /// When the number was handed out.
     pub allocated_at: Millis,
+    /// When the visitor tapped the number last, if ever.
+    pub tapped_at: Option<Millis>,
     /// Weight of what else is known: 1 if nothing is.
     pub weight: f64,
 }
@@ -42,7 +49,10 @@ pub fn density(delay_s: f64) -> f64 {
 /// there are none.
 #[must_use]
 pub fn probabilities(at: Millis, candidates: &[Candidate]) -> Vec<f64> {
-    let score = |it: &Candidate| it.weight * density(delay_s(at, it.allocated_at));
+    let score = |it: &Candidate| {
+        let weight = if it.has_just_tapped(at) { it.weight * TAP_WEIGHT } else { it.weight };
+        weight * density(delay_s(at, it.tapped_at.unwrap_or(it.allocated_at)))
+    };
     let scores: Vec<f64> = candidates.iter().map(score).collect();
     let sum: f64 = scores.iter().sum();
     scores.iter().map(|score| if sum > 0.0 { score / sum } else { 0.0 }).collect()
@@ -56,7 +66,11 @@ pub fn confidence(at: Millis, candidates: &[Candidate], late: bool) -> Option<Co
     let value = probabilities(at, candidates).first().copied().unwrap_or_default();
     let value = (value * 1000.0).round() / 1000.0;
     let delay = delay_s(at, first.allocated_at);
-    let shown = format!("called {} after the number was shown", span(delay));
+    let tapped = match first.tapped_at {
+        None => String::new(),
+        Some(tap) => format!(", {} after the visitor tapped it", span(delay_s(at, tap))),
+    };
+    let shown = format!("called {} after the number was shown{tapped}", span(delay));
     let others = match candidates.len() - 1 {
         0 => "no other visitor had it before".to_owned(),
         1 => "1 earlier visitor of the number may be the caller".to_owned(),
@@ -66,6 +80,13 @@ pub fn confidence(at: Millis, candidates: &[Candidate], late: bool) -> Option<Co
         if late { "; its lockout was over, but no other visitor had the number yet" } else { "" };
     let reason = format!("{shown}; {others}{over}");
     Some(Confidence { value, reason })
+}
+
+impl Candidate {
+    /// Whether a call at `at` follows a tap of the visitor.
+    fn has_just_tapped(&self, at: Millis) -> bool {
+        self.tapped_at.is_some_and(|tap| at.0.saturating_sub(tap.0) <= TAP_COUNTS.0)
+    }
 }
 
 fn delay_s(at: Millis, allocated_at: Millis) -> f64 {
@@ -90,7 +111,11 @@ mod tests {
     use super::*;
 
     fn candidates(ages_s: &[u64], at: Millis) -> Vec<Candidate> {
-        let of = |age: &u64| Candidate { allocated_at: Millis(at.0 - age * 1000), weight: 1.0 };
+        let of = |age: &u64| Candidate {
+            allocated_at: Millis(at.0 - age * 1000),
+            tapped_at: None,
+            weight: 1.0,
+        };
         ages_s.iter().map(of).collect()
     }
 
@@ -119,11 +144,31 @@ mod tests {
     }
 
     #[test]
+    fn a_tap_before_the_call_makes_its_visitor_the_likelier_one() {
+        let at = Millis(100_000_000);
+        let mut all = candidates(&[1_800, 3_600], at);
+        let before = confidence(at, &all, false).unwrap();
+        all[0].tapped_at = Some(Millis(at.0 - 10_000));
+        let after = confidence(at, &all, false).unwrap();
+        assert!(after.value > 0.999 && before.value < 0.95, "{before:?} {after:?}");
+        let said = "called 30 min after the number was shown, 10 s after the visitor tapped it; ";
+        assert!(after.reason.starts_with(said), "{}", after.reason);
+        // A tap of an hour ago says when the number was looked at, and no more.
+        all[0].tapped_at = None;
+        all[1].tapped_at = Some(Millis(at.0 - 3_500_000));
+        let old = confidence(at, &all, false).unwrap();
+        assert!((old.value - before.value).abs() < 0.05, "{old:?}");
+        // The provider's clock may be behind.
+        all[1].tapped_at = Some(Millis(at.0 + 3_000));
+        assert!(confidence(at, &all, false).unwrap().value < 0.05);
+    }
+
+    #[test]
     fn probabilities_sum_to_one_also_for_an_allocation_after_the_call() {
         let at = Millis(1_000);
         let all = [
-            Candidate { allocated_at: Millis(5_000), weight: 1.0 },
-            Candidate { allocated_at: Millis(0), weight: 0.25 },
+            Candidate { allocated_at: Millis(5_000), tapped_at: None, weight: 1.0 },
+            Candidate { allocated_at: Millis(0), tapped_at: None, weight: 0.25 },
         ];
         let sum: f64 = probabilities(at, &all).iter().sum();
         assert!((sum - 1.0).abs() < 1e-9);

@@ -8,6 +8,7 @@ mod change;
 mod outcome;
 mod privacy;
 mod query;
+mod taps;
 mod writer;
 
 use ringwell_core::Millis;
@@ -20,11 +21,15 @@ pub use query::{
     CallDetail, CallFilter, CallRow, Cursor, DeliveryRow, EndpointRow, EventRow, OutcomeRow,
     TimelineRow,
 };
+pub use taps::Tap;
 pub use writer::{Writer, WriterFull};
 
 const SCHEMA: Schema = Schema {
     version_table: "calls_schema_version",
-    steps: &[Step { both: include_str!("log/1.sql"), sqlite: "", postgres: "" }],
+    steps: &[
+        Step { both: include_str!("log/1.sql"), sqlite: "", postgres: "" },
+        Step { both: include_str!("log/2.sql"), sqlite: "", postgres: "" },
+    ],
 };
 
 /// The call log.

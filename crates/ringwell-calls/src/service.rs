@@ -6,6 +6,7 @@
 
 mod attribute;
 mod privacy;
+mod taps;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -13,14 +14,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringwell_core::Millis;
 use ringwell_directory::{CallerIds, Calls};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::account::Account;
 use crate::attribution::{Attribution, Numbers, Serving};
 use crate::call::CallEvent;
 use crate::caller::Caller;
-use crate::log::{Applied, CallChange, Log, ReportedEvent, Writer};
+use crate::log::{Applied, CallChange, Log, ReportedEvent, Tap, Writer};
 use crate::number::{called, promo_number};
 use crate::provider::Stir;
 use crate::route::{NoTimeZone, Plan, Routes};
@@ -45,6 +46,8 @@ struct Inner {
     runtime: tokio::runtime::Handle,
     log: Log,
     writer: Writer,
+    /// Taps on their way to the log.
+    taps: mpsc::Sender<Tap>,
     numbers: Arc<dyn Numbers>,
     accounts: Vec<Account>,
     routes: Routes,
@@ -126,6 +129,7 @@ impl Service {
         tokio::spawn(Worker::new(log.clone(), sender, Arc::clone(&stored)).run());
         let inner = Inner {
             runtime: tokio::runtime::Handle::current(),
+            taps: taps::start(log.clone()),
             log,
             writer,
             numbers,

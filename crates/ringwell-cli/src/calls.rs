@@ -64,6 +64,7 @@ impl Numbers for NodeNumbers {
                 pool: it.pool,
                 allocated_at: it.allocated_at,
                 locked_until: it.locked_until,
+                tapped_at: None,
                 parameters: it.parameters,
             };
             match found {
@@ -123,6 +124,8 @@ impl Running {
     pub(crate) fn attach(&self, node: &Handle) -> Router {
         // Each shard's thread has a handle; all are of one node.
         let _ = self.node.node.set(node.clone());
+        let service = self.service.clone();
+        node.on_taps(move |number| service.tapped(number));
         self.node.serves.send_replace(true);
         http::management(self.service.clone(), self.hashes.clone())
     }

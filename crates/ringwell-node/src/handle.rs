@@ -188,6 +188,12 @@ impl Handle {
         self.server.sites.waiting()
     }
 
+    /// Calls `tapped` with each number that a visitor of a web page has tapped, on a shard's thread: it
+    /// must not wait. Of several calls of this the first counts.
+    pub fn on_taps(&self, tapped: impl Fn(PromoNumber) + Send + Sync + 'static) {
+        self.server.sites.on_taps(Box::new(tapped));
+    }
+
     /// Asks the shards of this node how they are.
     ///
     /// # Errors

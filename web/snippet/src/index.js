@@ -73,8 +73,8 @@ const start = ({ dataset, src }) => {
     });
   };
 
-  const beat = (also) => {
-    if (lease.lease && !document.hidden) send('beat', also);
+  const beat = () => {
+    if (lease.lease && !document.hidden) send('beat');
   };
 
   const consent = (isGiven) => {
@@ -113,10 +113,11 @@ const start = ({ dataset, src }) => {
   SIGNS.forEach((sign) => on(sign, ({ isTrusted }) => {
     if (isPerson || !isTrusted || !lease.lease) return;
     isPerson = true;
-    beat({ seen: true });
+    beat();
   }));
   on('click', ({ target }) => {
-    if (lease.lease && target.closest('[href^="tel:"]')) send('tap');
+    const link = lease.lease && target.closest('[href^="tel:"]');
+    if (link) send('tap', { tel: link.href });
   });
   setInterval(beat, BEAT);
   on('visibilitychange', () => (lease.until < Date.now() ? run() : beat()));

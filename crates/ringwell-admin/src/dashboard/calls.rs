@@ -87,6 +87,8 @@ pub(super) async fn one(asked: &Asked<'_>, service: &Service, id: &str) -> Resul
     let mut lines: Vec<(Millis, String)> = Vec::new();
     if let Some(shown) = &call.attribution.allocation {
         lines.push((Millis(shown.allocated_ms), "the visitor was shown the number".to_owned()));
+        let tapped = shown.tapped_ms.map(|tap| (Millis(tap), "the visitor tapped it".to_owned()));
+        lines.extend(tapped);
     }
     for row in &timeline {
         let how = row.outcome.as_ref().map(|how| format!(": {}", how.replace('_', " ")));

@@ -188,6 +188,9 @@ fn shown(detail: &CallDetail) -> Value {
     if let Some(allocation) = &detail.call.attribution.allocation {
         let at = Millis(allocation.allocated_ms);
         timeline.push((at, json!({ "at": moment(at), "kind": "allocated" })));
+        let tapped = allocation.tapped_ms.map(Millis);
+        let tapped = tapped.map(|at| (at, json!({ "at": moment(at), "kind": "tapped" })));
+        timeline.extend(tapped);
     }
     for row in &detail.timeline {
         let value = json!({

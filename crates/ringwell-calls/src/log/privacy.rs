@@ -91,6 +91,8 @@ impl Log {
                 sqlx::query(statement).bind(id.clone()).execute(&mut *tx).await?;
             }
         }
+        let query = sqlx::query("DELETE FROM number_taps WHERE at_ms < $1");
+        query.bind(ms(before)).execute(&mut *tx).await?;
         for statement in [
             "DELETE FROM webhook_deliveries WHERE event IN \
              (SELECT place FROM call_events WHERE at_ms < $1)",

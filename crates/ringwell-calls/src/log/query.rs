@@ -291,6 +291,7 @@ impl CallRow {
                 "allocated_at": moment(Millis(allocation.allocated_ms)),
                 "locked_until": moment(Millis(allocation.locked_until_ms)),
                 "late": allocation.late,
+                "tapped_at": allocation.tapped_ms.map(|tap| moment(Millis(tap))),
                 "probability": allocation.probability,
                 "parameters": parameters,
             })

@@ -35,11 +35,14 @@ impl Service {
         at: Millis,
     ) -> Result<Attribution, HolderError> {
         let serving = self.serving(number);
-        let Some(number) = number.and_then(promo_number) else {
+        let Some((text, number)) = number.and_then(|text| Some((text, promo_number(text)?))) else {
             return Ok(Attribution::of(at, &serving, &[]));
         };
         match self.inner.numbers.holders(number, at, CANDIDATES_MAX).await {
-            Ok(held) => Ok(Attribution::of(at, &serving, &held)),
+            Ok(mut held) => {
+                self.add_taps(text, at, &mut held).await;
+                Ok(Attribution::of(at, &serving, &held))
+            }
             Err(HolderError::Gone(problem)) => Ok(Attribution::unknown(&serving, problem)),
             Err(error) => Err(error),
         }

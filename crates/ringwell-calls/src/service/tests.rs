@@ -27,6 +27,7 @@ impl Numbers for Slow {
                 pool: Some(PoolId(16)),
                 allocated_at: Millis(at.0 - 1000),
                 locked_until: Millis(at.0 + 1000),
+                tapped_at: None,
                 parameters: vec![("gclid".to_owned(), "abc-of-a-visitor".to_owned())],
             }])
         })

@@ -119,6 +119,11 @@ pub(super) async fn beat(
     }
     let Some(given) = allocate(thread, site, visitor, "").await else { return nothing() };
     entry.count(outcome);
+    if outcome == Outcome::Tap {
+        for (number, _) in given.held.iter().filter(|(number, _)| visit.is_tapped(*number)) {
+            sites.tapped(*number);
+        }
+    }
     json(&said(thread, site, visitor, given))
 }
 

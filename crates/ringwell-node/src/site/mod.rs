@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use ringwell_core::PromoNumber;
 use ringwell_directory::{Site, client_address};
 use tokio::sync::oneshot;
 
@@ -45,12 +46,26 @@ const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
+/// Called with each number that a visitor has tapped.
+type OnTap = Box<dyn Fn(PromoNumber) + Send + Sync>;
+
+/// Where taps go.
+#[derive(Default)]
+struct Taps(OnceLock<OnTap>);
+
+impl std::fmt::Debug for Taps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Taps")
+    }
+}
+
 /// All sites, with what is known of their visitors. Shared by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
     /// Made with the first site.
     signer: OnceLock<Signer>,
     leases: Mutex<Leases>,
+    taps: Taps,
     table: RwLock<Arc<Table>>,
 }
 
@@ -131,6 +146,17 @@ impl Sites {
     fn leases(&self) -> MutexGuard<'_, Leases> {
         // What is in it is whole after each of its methods.
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn on_taps(&self, tapped: OnTap) {
+        // Each shard's thread has a handle; all are of one node.
+        let _ = self.taps.0.set(tapped);
+    }
+
+    fn tapped(&self, number: PromoNumber) {
+        if let Some(tapped) = self.taps.0.get() {
+            tapped(number);
+        }
     }
 
     /// How many visitors have not shown yet that they are people.

@@ -14,6 +14,8 @@ pub(super) const BODY_BYTES_MAX: usize = 4096;
 /// The most parameters, and the longest value of one, in bytes.
 const PARAMS_MAX: usize = 25;
 const VALUE_BYTES_MAX: usize = 1024;
+/// Fewer digits name no number.
+const TAPPED_DIGITS_MIN: usize = 6;
 
 /// What a page asks. Unknown fields are left alone: pages keep old scripts for long.
 #[derive(Debug, Default, Deserialize)]
@@ -26,6 +28,8 @@ pub(super) struct Visit {
     pub(super) params: Option<BTreeMap<String, String>>,
     pub(super) landing: Option<String>,
     pub(super) referrer: Option<String>,
+    /// The link that was tapped, as in `tel:+12125550177`.
+    pub(super) tel: Option<String>,
 }
 
 /// The numbers of a page's visitor.
@@ -101,6 +105,16 @@ impl Visit {
         })
     }
 
+    /// Whether the link that was tapped is one to `number`. A page that does not say so has tapped any.
+    pub(super) fn is_tapped(&self, number: PromoNumber) -> bool {
+        let Some(link) = &self.tel else { return true };
+        let tapped: String = link.chars().filter(char::is_ascii_digit).collect();
+        // Links are written with or without the country code, or with a trunk zero.
+        let tapped = tapped.trim_start_matches('0');
+        let digits = number.to_e164().to_string();
+        tapped.len() >= TAPPED_DIGITS_MIN && (digits.ends_with(tapped) || tapped.ends_with(&digits))
+    }
+
     /// What is stored with the allocation: parameters of advertisements and `own` ones, and the two
     /// addresses without what may name a person. As a query, escaped.
     pub(super) fn query(&self, own: &[String]) -> String {
@@ -173,6 +187,24 @@ mod tests {
             "&gclid=a%26b%3D%22c%5C&plan=x&utm_source=%C3%B6\
              &landing=https%3A%2F%2Fshop.example%2Fa&referrer=https%3A%2F%2Fsearch.example%2F"
         );
+    }
+
+    #[test]
+    fn a_tap_is_of_the_number_that_the_link_calls_however_it_is_written() {
+        let tapped = |tel: Option<&str>, number| {
+            let visit = Visit { tel: tel.map(str::to_owned), ..Visit::default() };
+            visit.is_tapped(PromoNumber::from_e164(number).unwrap())
+        };
+        for link in
+            ["tel:+12125550177", "tel:2125550177", "tel:1-212-555-0177", "tel:0012125550177"]
+        {
+            assert!(tapped(Some(link), 12_125_550_177), "{link}");
+        }
+        assert!(tapped(Some("tel:030901820"), 4_930_901_820));
+        assert!(tapped(None, 12_125_550_177), "a script of before says no number");
+        for link in ["tel:+12125550178", "tel:0177", "tel:", "", "tel:+442125550177"] {
+            assert!(!tapped(Some(link), 12_125_550_177), "{link}");
+        }
     }
 
     #[test]

@@ -1,0 +1,60 @@
+//! Taps of visitors on the number of a web page: evidence of who calls.
+//!
+//! Invariant: a number has one tap a minute at most.
+
+use ringwell_core::Millis;
+use sqlx::Row;
+
+use super::{Log, LogError, from_ms, ms};
+
+/// Taps of one number that are read; the newest count.
+const TAPS_MAX: i64 = 100;
+
+/// A visitor has tapped a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tap {
+    /// The number, E.164 with `+`.
+    pub number: String,
+    /// When.
+    pub at: Millis,
+}
+
+impl Log {
+    /// Stores taps. Of several within a minute the newest stays.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn store_taps(&self, taps: &[Tap]) -> Result<(), LogError> {
+        let mut tx = self.database.write().await?;
+        for Tap { number, at } in taps {
+            let query = sqlx::query(
+                "INSERT INTO number_taps (number, minute, at_ms) VALUES ($1, $2, $3) \
+                 ON CONFLICT (number, minute) DO UPDATE SET at_ms = excluded.at_ms",
+            );
+            let query = query.bind(number.clone()).bind(ms(*at) / 60_000).bind(ms(*at));
+            query.execute(&mut *tx).await?;
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// When `number` was tapped from `since` until before `until`, the newest first.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn taps(
+        &self,
+        number: &str,
+        since: Millis,
+        until: Millis,
+    ) -> Result<Vec<Millis>, LogError> {
+        let mut tx = self.database.read().await?;
+        let query = sqlx::query(
+            "SELECT at_ms FROM number_taps WHERE number = $1 AND minute >= $2 AND at_ms >= $3 \
+             AND at_ms < $4 ORDER BY minute DESC LIMIT $5",
+        );
+        let query = query.bind(number.to_owned()).bind(ms(since) / 60_000).bind(ms(since));
+        let rows = query.bind(ms(until)).bind(TAPS_MAX).fetch_all(&mut *tx).await?;
+        rows.iter().map(|row| Ok(from_ms(row.try_get(0)?))).collect()
+    }
+}

@@ -1,0 +1,74 @@
+//! Taps of visitors on their way to the log.
+//!
+//! A tap waits for nobody: if the log is away for long, taps are dropped, and the calls that follow are
+//! attributed by the time alone.
+
+use std::time::Duration;
+
+use ringwell_core::{Millis, PromoNumber};
+use tokio::sync::mpsc;
+
+use super::{Service, now};
+use crate::attribution::Held;
+use crate::log::{Log, Tap};
+
+/// Taps that may wait for the log.
+const WAITING_MAX: usize = 10_000;
+/// Taps of one transaction.
+const GROUP_MAX: usize = 256;
+/// A log that failed is asked again after so long.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The clock of a provider may be so far behind.
+const CLOCKS_DIFFER: Millis = Millis(5_000);
+
+/// Starts what stores taps, on the present runtime.
+pub(super) fn start(log: Log) -> mpsc::Sender<Tap> {
+    let (sender, taps) = mpsc::channel(WAITING_MAX);
+    tokio::spawn(run(log, taps));
+    sender
+}
+
+async fn run(log: Log, mut taps: mpsc::Receiver<Tap>) {
+    let mut group = Vec::with_capacity(GROUP_MAX);
+    while taps.recv_many(&mut group, GROUP_MAX).await > 0 {
+        while let Err(error) = log.store_taps(&group).await {
+            if !error.is_transient() {
+                tracing::error!(%error, taps = group.len(), "taps are dropped");
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        group.clear();
+    }
+}
+
+impl Service {
+    /// A visitor has tapped `number` now. Never waits.
+    pub fn tapped(&self, number: PromoNumber) {
+        let tap = Tap { number: format!("+{}", number.to_e164()), at: now() };
+        if self.inner.taps.try_send(tap).is_err() {
+            tracing::warn!("a tap is dropped: too many wait for the call log");
+        }
+    }
+
+    /// Adds to each allocation of `number` when its visitor tapped it last before a call at `at`.
+    /// Without an answer of the log nobody has tapped.
+    pub(super) async fn add_taps(&self, number: &str, at: Millis, held: &mut [Held]) {
+        let Some(oldest) = held.last().map(|it| it.allocated_at) else { return };
+        let until = Millis(at.0.saturating_add(CLOCKS_DIFFER.0));
+        let taps = match self.inner.log.taps(number, oldest, until).await {
+            Ok(taps) => taps,
+            Err(error) => {
+                tracing::warn!(%error, "a call is attributed without the taps of visitors");
+                return;
+            }
+        };
+        // Both have the newest first: a tap is of the newest allocation before it.
+        for tap in taps {
+            let of = held.iter_mut().find(|it| it.allocated_at <= tap);
+            if let Some(held) = of {
+                held.tapped_at = held.tapped_at.max(Some(tap));
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The whole way of a visitor: a page's number, a tap on it, a call, and the attribution of that call.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+#[allow(dead_code, reason = "the program rings, not this provider")]
+#[path = "calls/phone.rs"]
+mod phone;
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use phone::Phone;
+use serde_json::{Value, json};
+use support::client::Client;
+use support::server::{Server, ringwell};
+use support::site::{Pool, Site, TOKEN};
+
+const ORIGIN: &str = "https://shop.example";
+const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
+const VISITORS: u32 = 1_000;
+const NUMBERS: u64 = 50;
+/// So short that each number serves many visitors, and longer than a visitor takes.
+const LIFETIME: Duration = Duration::from_secs(3);
+/// Visitors at the same time.
+const THREADS: usize = 6;
+
+struct Shop {
+    site: Site,
+    server: Server,
+    calls: String,
+}
+
+impl Shop {
+    fn open(numbers: u64, lifetime: Duration) -> Self {
+        let settings = format!(
+            "shards = 2\n{}[[calls.destination]]\nring_pools = [1]\nto = [\"+18005550199\"]\n\
+             [[site]]\nkey = \"pk_shop\"\norigins = [\"{ORIGIN}\"]\nleases_per_minute = 1000000\n\
+             [[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 1\n",
+            Phone::settings()
+        );
+        let site = Site::new(vec![Pool::new(1, numbers, lifetime)], &settings);
+        Phone::write_secrets(&site);
+        let server = Server::start(site.serve(&[]));
+        let calls = format!("http://{}", Phone::at(&server).address());
+        Self { site, server, calls }
+    }
+
+    fn ask(client: &mut Client, path: &str, body: &Value) -> Value {
+        let headers = [("origin", ORIGIN), ("user-agent", FIREFOX)];
+        let answer = client.post(path, &headers, &body.to_string()).unwrap();
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        answer.json()
+    }
+
+    /// What a new visitor gets; `None` if it is the overflow number.
+    fn visit(client: &mut Client, name: &str) -> Option<Value> {
+        let body = json!({"site": "pk_shop", "params": {"gclid": name}});
+        let given = Self::ask(client, "/site/v1/numbers", &body);
+        given["lease"].is_string().then_some(given)
+    }
+
+    /// The visitor taps a link to `number`.
+    fn tap(client: &mut Client, given: &Value, number: &str) {
+        let body = json!({"site": "pk_shop", "visitor": given["visitor"], "lease": given["lease"],
+                          "tel": format!("tel:{number}")});
+        Self::ask(client, "/site/v1/tap", &body);
+    }
+
+    /// Rings `number` with `ringwell call`; the provider's name of the call.
+    fn ring(&self, number: &str) -> String {
+        let now = ["--answer-after", "0s", "--talk", "0s"];
+        let mut command = ringwell(&["call", "--to", number, "--url", &self.calls]);
+        command.args(now).arg("--config").arg(self.site.config());
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{said} {}", String::from_utf8_lossy(&output.stderr));
+        said.split(':').next().unwrap().to_owned()
+    }
+
+    /// All calls, by the provider's names.
+    fn log(&self) -> BTreeMap<String, Value> {
+        let bearer = format!("Bearer {TOKEN}");
+        let mut client = self.server.client();
+        let mut calls = BTreeMap::new();
+        let mut after = String::new();
+        loop {
+            let path = format!("/v1/calls?limit=100{after}");
+            let part = client.get(&path, &[("authorization", &bearer)]).unwrap().json();
+            let name = |call: &Value| call["provider_call_id"].as_str().unwrap().to_owned();
+            let part_calls = part["calls"].as_array().unwrap();
+            calls.extend(part_calls.iter().map(|call| (name(call), call.clone())));
+            let Some(next) = part["next"].as_str() else { return calls };
+            after = format!("&after={next}");
+        }
+    }
+
+    /// The call of that name, when its visitor is known.
+    fn call(&self, id: &str) -> Value {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let call = self.log().remove(id);
+            if let Some(call) = call.filter(|call| call["attribution"]["outcome"] != "pending") {
+                return call;
+            }
+            assert!(Instant::now() < until, "{id}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn number(given: &Value) -> String {
+    given["swaps"][0]["to"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn each_of_a_thousand_visitors_over_fifty_numbers_is_the_one_whose_call_is_attributed() {
+    let shop = Shop::open(NUMBERS, LIFETIME);
+    let next = AtomicU32::new(0);
+    let rung: Mutex<BTreeMap<String, (String, bool)>> = Mutex::default();
+    let visit = || {
+        let mut client = shop.server.client();
+        loop {
+            let visitor = next.fetch_add(1, Ordering::Relaxed);
+            if visitor >= VISITORS {
+                break;
+            }
+            let name = format!("v{visitor}");
+            let until = Instant::now() + Duration::from_secs(60);
+            let given = loop {
+                // All numbers are others' for the moment: this visitor comes a little later.
+                if let Some(given) = Shop::visit(&mut client, &name) {
+                    break given;
+                }
+                assert!(Instant::now() < until);
+                thread::sleep(Duration::from_millis(20));
+            };
+            Shop::tap(&mut client, &given, &number(&given));
+            let began = Instant::now();
+            let id = shop.ring(&number(&given));
+            let in_time = began.elapsed() < LIFETIME;
+            rung.lock().unwrap().insert(id, (name, in_time));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(visit);
+        }
+    });
+    let rung = rung.into_inner().unwrap();
+    assert_eq!(rung.len(), VISITORS as usize);
+    // A machine that stood still for a whole lifetime has handed the number on before the call.
+    let late = rung.values().filter(|(_, in_time)| !in_time).count();
+    assert!(late < rung.len() / 100, "{late} calls took longer than a lifetime");
+    let until = Instant::now() + Duration::from_secs(10);
+    let mut calls = shop.log();
+    while calls.values().any(|call| call["attribution"]["outcome"] == "pending") {
+        assert!(Instant::now() < until);
+        calls = shop.log();
+    }
+    let mut numbers = BTreeMap::<String, u32>::new();
+    for (id, (name, in_time)) in rung.iter().filter(|(_, (_, in_time))| *in_time) {
+        let call =
+            calls.get(id).unwrap_or_else(|| panic!("{id} ({name}, {in_time}) is not logged"));
+        let attribution = &call["attribution"];
+        assert_eq!(attribution["parameters"]["gclid"], name.as_str(), "{call:#}");
+        *numbers.entry(call["to"].as_str().unwrap().to_owned()).or_default() += 1;
+    }
+    assert_eq!(numbers.len() as u64, NUMBERS, "{numbers:?}");
+}
+
+#[test]
+fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
+    let shop = Shop::open(1, Duration::from_millis(1_500));
+    let mut client = shop.server.client();
+    let first = Shop::visit(&mut client, "first").unwrap();
+    thread::sleep(Duration::from_millis(1_800));
+    // The same number, for another visitor: either may call now.
+    let second = Shop::visit(&mut client, "second").unwrap();
+    assert_eq!(number(&first), number(&second));
+    let in_doubt = shop.call(&shop.ring(&number(&second)));
+    assert_eq!(in_doubt["attribution"]["tapped_at"], Value::Null, "{in_doubt:#}");
+    let confidence = |call: &Value| call["attribution"]["confidence"]["value"].as_f64().unwrap();
+    assert!(confidence(&in_doubt) < 0.7, "{in_doubt:#}");
+    // A tap on another number of the page says nothing about this one.
+    Shop::tap(&mut client, &second, "+12125550177");
+    Shop::tap(&mut client, &second, &number(&second));
+    let mut sure = Value::Null;
+    let until = Instant::now() + Duration::from_secs(10);
+    // The tap is stored beside the answer, not before it.
+    while sure["attribution"]["tapped_at"].is_null() {
+        assert!(Instant::now() < until, "{sure:#}");
+        sure = shop.call(&shop.ring(&number(&second)));
+    }
+    assert!(confidence(&sure) > 0.95, "{sure:#}");
+    let reason = sure["attribution"]["confidence"]["reason"].as_str().unwrap();
+    assert!(reason.contains("after the visitor tapped it"), "{reason}");
+    assert_eq!(sure["attribution"]["parameters"]["gclid"], "second");
+    // Later, when the lockout is over and no other visitor has the number, the tap still counts.
+    thread::sleep(Duration::from_millis(1_800));
+    let late = shop.call(&shop.ring(&number(&second)));
+    assert_eq!(late["attribution"]["late"], true, "{late:#}");
+    assert!(confidence(&late) > 0.95, "{late:#}");
+    // The timeline of the call has it.
+    let bearer = format!("Bearer {TOKEN}");
+    let path = format!("/v1/calls/{}", late["id"].as_str().unwrap());
+    let call = client.get(&path, &[("authorization", &bearer)]).unwrap().json();
+    let kinds = call["timeline"].as_array().unwrap().iter();
+    let kinds: Vec<_> = kinds.map(|line| line["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds[..2], ["allocated", "tapped"], "{call:#}");
+}
