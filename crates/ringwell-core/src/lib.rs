@@ -28,7 +28,7 @@ mod visitors;
 pub use number::{NumberError, NumberRange, PromoNumber};
 pub use pool::{Exhausted, PoolSpec};
 pub use rebuild::{Fact, Rebuild};
-pub use recent::Before;
+pub use recent::{Before, RECENT_MAX};
 pub use resize::InRotation;
 pub use shard::{Grant, PoolCounts, Retired, Shard};
 pub use slot::Slot;

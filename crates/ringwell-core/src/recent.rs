@@ -13,7 +13,7 @@ use crate::{Millis, Position, Slot};
 
 /// Allocations that can be undone: more than a shard makes within a deadline and the second in
 /// which answers over a link may come too late. 4 MiB a shard once it has made as many.
-const RECENT_MAX: usize = 1 << 17;
+pub const RECENT_MAX: usize = 1 << 17;
 
 /// A number's newest allocation before another took its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -249,21 +249,20 @@ impl Shard {
         Some(Grant { slot, number, locked_until: until, previous })
     }
 
-    /// As [`Self::release`], of an allocation that nobody has seen: the one before it is the number's
-    /// newest again. It is returned as well, unless too many allocations have come since.
+    /// As [`Self::release`], of an allocation that nobody has seen: the one before it, which is
+    /// returned as well, is the number's newest again. `None` also if the number has been kept since,
+    /// or too many allocations have come: then the lockout runs to its end.
     pub fn withdraw(
         &mut self,
         now: Millis,
         slot: u32,
         allocated_at: Millis,
         position: Position,
-    ) -> Option<(Grant, Option<Before>)> {
-        let before = self.recent.before(self.slots.get(slot as usize)?.position);
+    ) -> Option<(Grant, Before)> {
+        let before = self.recent.before(self.slots.get(slot as usize)?.position)?;
         let grant = self.release(now, slot, allocated_at, position)?;
-        if let Some(Before { allocated_at, local_at, .. }) = before {
-            self.slots[slot as usize].allocated_at = allocated_at;
-            self.told.note(grant.number, allocated_at, local_at);
-        }
+        self.slots[slot as usize].allocated_at = before.allocated_at;
+        self.told.note(grant.number, before.allocated_at, before.local_at);
         Some((grant, before))
     }
 

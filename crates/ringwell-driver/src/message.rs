@@ -66,6 +66,22 @@ pub struct Unanswered {
     pub number: PromoNumber,
     /// When it was handed out, by its owner's clock.
     pub allocated_at: Millis,
+    /// Whether it can be asked for again, by its visitor or by a batch that is sent again.
+    pub is_kept: bool,
+}
+
+impl Unanswered {
+    /// The number of `outcome`, if it has one, which nobody is shown. A row that repeats an older
+    /// allocation names a time at which that was not made, and undoes nothing.
+    #[must_use]
+    pub fn new(outcome: &Outcome, allocated_at: Millis) -> Option<Self> {
+        let (number, is_kept) = match *outcome {
+            Outcome::Allocated { number } => (number, false),
+            Outcome::Kept { number } => (number, true),
+            Outcome::Exhausted { .. } | Outcome::Refused(_) => return None,
+        };
+        Some(Self { number, allocated_at, is_kept })
+    }
 }
 
 /// What a shard can be asked by others.

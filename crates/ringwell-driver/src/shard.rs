@@ -245,14 +245,16 @@ impl<P: Platform> Shard<P> {
         }
         let mut engine = self.engine.borrow_mut();
         let now = engine.at(self.clock.now(self.platform.boot_time()));
-        for Unanswered { number, allocated_at } in numbers {
+        let mut undone = 0;
+        for Unanswered { number, allocated_at, .. } in numbers {
             let is_undone = engine.withdraw(now, *number, *allocated_at);
+            undone += u64::from(is_undone);
             if let Some(watch) = self.platform.watch().filter(|_| is_undone) {
                 watch.withdrawn(self.id, &engine, *number, [*allocated_at, now]);
             }
         }
         drop(engine);
-        self.stats.unanswered.add(numbers.len() as u64);
+        self.stats.unanswered.add(undone);
         self.commit_soon();
     }
 
@@ -355,9 +357,7 @@ fn show(watch: &dyn Watch, shard: u16, engine: &Engine, ask: &PeerRows, answer: 
 #[must_use]
 pub fn unanswered(answer: &PeerAnswer) -> Vec<Unanswered> {
     let allocated_at = answer.at;
-    let numbers = answer.outcomes.iter().filter_map(|outcome| match *outcome {
-        Outcome::Allocated { number } => Some(Unanswered { number, allocated_at }),
-        Outcome::Kept { .. } | Outcome::Exhausted { .. } | Outcome::Refused(_) => None,
-    });
+    let numbers = answer.outcomes.iter();
+    let numbers = numbers.filter_map(|outcome| Unanswered::new(outcome, allocated_at));
     numbers.collect()
 }

@@ -137,11 +137,9 @@ impl Shard {
     /// overflow.
     pub(crate) fn give_up(&mut self, now: Millis, refusal: Refusal, outcomes: &mut [Outcome]) {
         for outcome in outcomes {
-            if let Outcome::Allocated { number } = *outcome {
+            if let Outcome::Allocated { number } | Outcome::Kept { number } = *outcome {
                 let at = self.now();
                 self.engine.withdraw(at, number, now);
-            }
-            if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
                 *outcome = Outcome::Refused(refusal);
             }
         }

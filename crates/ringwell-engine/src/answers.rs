@@ -9,11 +9,11 @@
 
 mod queue;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 
-use ringwell_core::{Millis, PoolId, PromoNumber};
+use ringwell_core::{Millis, PoolId, Position, PromoNumber, RECENT_MAX};
 use ringwell_journal::{Answer, AnswerEntry, RowKey};
 
 use crate::engine::Outcome;
@@ -50,15 +50,26 @@ pub(crate) struct Answers {
     queued: usize,
     remembered: usize,
     rows_max: usize,
+    /// The rows of the newest allocations, by the positions of their records, which rise: as many as
+    /// can be undone.
+    allocated: VecDeque<(Position, RowKey)>,
 }
 
 /// What a row was answered, in sixteen bytes.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     at: Millis,
-    /// Zero, which is no number: the overflow number.
+    /// Zero, which is no number: the overflow number. With [`NEW`].
     number: u64,
 }
+
+/// Of [`Remembered::number`]: the row has not been repeated since its number was handed out. A number
+/// has no more than fifteen digits.
+const NEW: u64 = 1 << 63;
+
+/// As [`Remembered::number`]: the row's answer has been forgotten, and its entry in a queue not yet
+/// dropped.
+const FORGOTTEN: u64 = NEW;
 
 impl Remembered {
     fn new(at: Millis, answer: Answer) -> Self {
@@ -69,8 +80,12 @@ impl Remembered {
         Self { at, number }
     }
 
+    fn is_forgotten(&self) -> bool {
+        self.number == FORGOTTEN
+    }
+
     fn answer(&self) -> Answer {
-        PromoNumber::from_e164(self.number).map_or(Answer::Overflow, Answer::Number)
+        PromoNumber::from_e164(self.number & !NEW).map_or(Answer::Overflow, Answer::Number)
     }
 }
 
@@ -94,26 +109,82 @@ impl Answers {
             queued: 0,
             remembered: 0,
             rows_max,
+            allocated: VecDeque::new(),
         }
     }
 
     /// What a row was answered, and when.
     pub(crate) fn get(&self, now: Millis, row: RowKey) -> Option<(Millis, Answer)> {
-        let known = self.by_row.get(self.place(row))?.get(&row)?;
+        let known = self.known(row)?;
         (now.since(known.at) <= ANSWER_AGE).then(|| (known.at, known.answer()))
+    }
+
+    /// As [`Self::get`], of a row that is answered so once more.
+    pub(crate) fn repeat(&mut self, now: Millis, row: RowKey) -> Option<(Millis, Answer)> {
+        let place = self.place(row);
+        let known = self.by_row.get_mut(place)?.get_mut(&row)?;
+        if !known.is_forgotten() {
+            known.number &= !NEW;
+        }
+        self.get(now, row)
+    }
+
+    fn known(&self, row: RowKey) -> Option<&Remembered> {
+        let known = self.by_row.get(self.place(row))?.get(&row)?;
+        (!known.is_forgotten()).then_some(known)
     }
 
     /// Remembers what a row of `pool` is answered `now`.
     pub(crate) fn remember(&mut self, now: Millis, pool: PoolId, row: RowKey, answer: Answer) {
+        self.insert(pool, row, Remembered::new(now, answer));
+    }
+
+    /// As [`Self::remember`], of a number that is handed out `now`.
+    pub(crate) fn remember_new(&mut self, now: Millis, pool: PoolId, row: RowKey, answer: Answer) {
+        let Remembered { at, number } = Remembered::new(now, answer);
+        self.insert(pool, row, Remembered { at, number: number | NEW });
+    }
+
+    fn insert(&mut self, pool: PoolId, row: RowKey, answer: Remembered) {
         if self.by_row.is_empty() {
             self.by_row.resize_with(PARTS, HashMap::new);
         }
         let place = self.place(row);
-        let before = self.by_row[place].insert(row, Remembered::new(now, answer));
-        self.remembered += usize::from(before.is_none());
+        let before = self.by_row[place].insert(row, answer);
+        self.remembered += usize::from(before.is_none_or(|before| before.is_forgotten()));
         // A snapshot and the journal after it may both tell of one answer.
-        if before.is_none_or(|before| before.at != now) {
-            self.queue(now, pool, row);
+        if before.is_none_or(|before| before.at != answer.at) {
+            self.queue(answer.at, pool, row);
+        }
+    }
+
+    /// The record of an allocation for `row` lies at `position`.
+    pub(crate) fn allocated(&mut self, position: Position, row: RowKey) {
+        if self.allocated.len() == RECENT_MAX {
+            self.allocated.pop_front();
+        }
+        self.allocated.push_back((position, row));
+    }
+
+    /// The row that the allocation was made for whose record lies at `position`.
+    pub(crate) fn row_at(&self, position: Position) -> Option<RowKey> {
+        let place = self.allocated.binary_search_by_key(&position, |(position, _)| *position);
+        place.ok().map(|place| self.allocated[place].1)
+    }
+
+    /// Whether a row's number was handed out to it, and the row has not been repeated since. `false`
+    /// also if that is not known any more.
+    pub(crate) fn is_new(&self, row: RowKey) -> bool {
+        self.known(row).is_some_and(|known| known.number & NEW != 0)
+    }
+
+    /// Forgets what a row was answered. Its entry in a queue stays, and is passed over.
+    pub(crate) fn forget(&mut self, row: RowKey) {
+        let place = self.place(row);
+        let known = self.by_row.get_mut(place).and_then(|part| part.get_mut(&row));
+        if let Some(known) = known.filter(|known| !known.is_forgotten()) {
+            known.number = FORGOTTEN;
+            self.remembered -= 1;
         }
     }
 
@@ -163,9 +234,10 @@ impl Answers {
         self.queued -= 1;
         self.reclass(pool, before);
         let place = self.place(row);
-        if self.by_row[place].get(&row).is_some_and(|newest| newest.at == at) {
-            self.by_row[place].remove(&row);
-            self.remembered -= 1;
+        let part = &mut self.by_row[place];
+        if let Some(newest) = part.get(&row).copied().filter(|newest| newest.at == at) {
+            part.remove(&row);
+            self.remembered -= usize::from(!newest.is_forgotten());
         }
     }
 
@@ -174,8 +246,10 @@ impl Answers {
         usize::try_from(hash).unwrap_or_default()
     }
 
+    /// Forgets all answers, but not which rows allocations were made for.
     pub(crate) fn clear(&mut self) {
-        *self = Self::new(self.rows_max);
+        let allocated = std::mem::take(&mut self.allocated);
+        *self = Self { allocated, ..Self::new(self.rows_max) };
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -230,7 +304,7 @@ impl Answers {
     }
 
     fn entry(&self, pool: PoolId, at: Millis, row: RowKey) -> Option<AnswerEntry> {
-        let newest = self.by_row.get(self.place(row))?.get(&row)?;
+        let newest = self.known(row)?;
         (newest.at == at).then(|| AnswerEntry { row, at, answer: newest.answer(), pool })
     }
 }

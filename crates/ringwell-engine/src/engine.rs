@@ -46,14 +46,13 @@ pub struct Ask<'a> {
 /// What became of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A number was handed out now. Nobody can ask for it again: if the answer does not leave, the
-    /// number may be released.
+    /// A number was handed out now, and nobody can ask for it again.
     Allocated {
         /// The number.
         number: PromoNumber,
     },
-    /// A number, new or not, that stays with who asked: the visitor holds it, or the row gets it
-    /// again when its batch is sent again. So it is never released because an answer did not leave.
+    /// A number, new or not, that can be asked for again: the visitor holds it, or the row gets it
+    /// again when its batch is sent again.
     Kept {
         /// The number.
         number: PromoNumber,
@@ -218,7 +217,7 @@ impl Engine {
     #[cold]
     fn allocate_with_memory(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
         if let Some(row) = ask.retry
-            && let Some((at, answer)) = self.answers.get(now, row)
+            && let Some((at, answer)) = self.answers.repeat(now, row)
         {
             self.counts.repeated += 1;
             return match answer {
@@ -227,12 +226,16 @@ impl Engine {
             };
         }
         let held = ask.visitor.and_then(|visitor| self.keep(now, ask.pool, visitor));
+        let place = self.next_position();
         let outcome = held.map_or_else(|| self.allocate_kept(now, ask), kept);
         let Some(row) = ask.retry else { return outcome };
         if let Some(answer) = answer_of(outcome) {
-            self.answers.remember(now, ask.id, row, answer);
             // An allocation's own record carries the row's key.
-            if held.is_some() || answer == Answer::Overflow {
+            if held.is_none() && answer != Answer::Overflow {
+                self.answers.remember_new(now, ask.id, row, answer);
+                self.answers.allocated(place, row);
+            } else {
+                self.answers.remember(now, ask.id, row, answer);
                 let pool = self.shard.pool_id(ask.pool);
                 let number = match answer {
                     Answer::Number(number) => Some(number),
@@ -351,20 +354,26 @@ impl Engine {
     }
 
     /// Undoes the allocation of a number that was made at `allocated_at`: its answer never left. Its
-    /// lockout ends, and the allocation before it is the number's newest again. Says whether there was
-    /// a lockout to end.
+    /// lockout ends, the allocation before it is the number's newest again, and the row that it was
+    /// made for is answered anew if it is sent again. Says whether it was undone: not if somebody
+    /// else may have been shown the number since, as the same visitor or as the same row.
     ///
     /// As of [`Self::release_slot`] where the group that gathers has no room.
     pub fn withdraw(&mut self, now: Millis, number: PromoNumber, allocated_at: Millis) -> bool {
         let Some(slot) = self.shard.find(number) else { return false };
-        if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
+        let row = self.answers.row_at(self.shard.slots()[slot as usize].position);
+        let is_shared = row.is_some_and(|row| !self.answers.is_new(row));
+        if is_shared || !self.writer.has_room(RECORD_OVERHEAD_MAX) {
             return false;
         }
         let position = self.next_position();
         let Some((grant, before)) = self.shard.withdraw(now, slot, allocated_at, position) else {
             return false;
         };
-        self.released(now, &grant, before);
+        if let Some(row) = row {
+            self.answers.forget(row);
+        }
+        self.released(now, &grant, Some(before), row);
         true
     }
 
@@ -380,13 +389,19 @@ impl Engine {
         let Some(grant) = self.shard.release(now, slot, allocated_at, position) else {
             return false;
         };
-        self.released(now, &grant, None);
+        self.released(now, &grant, None, None);
         true
     }
 
     /// Records that a lockout was ended early; with `before`, that this is the number's newest
-    /// allocation again.
-    fn released(&mut self, now: Millis, grant: &Grant, before: Option<Before>) {
+    /// allocation again, and that the answer of row `forgotten` is not remembered any more.
+    fn released(
+        &mut self,
+        now: Millis,
+        grant: &Grant,
+        before: Option<Before>,
+        forgotten: Option<RowKey>,
+    ) {
         let restored = before.map(|before| Restored {
             allocated_at: before.allocated_at,
             local_at: before.local_at,
@@ -399,6 +414,7 @@ impl Engine {
             until: grant.locked_until,
             previous: before.map_or(grant.previous, |before| before.position),
             restored,
+            forgotten,
         });
         self.check_position(grant, position);
         self.live.moved(grant.previous, position, before.is_some());

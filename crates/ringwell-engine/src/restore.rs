@@ -147,6 +147,7 @@ impl Restore {
             Record::Allocate { at, pool, slot, number, lockout, visitor, idempotency, .. } => {
                 if let Some(row) = idempotency {
                     self.answers.remember(at, pool, row, Answer::Number(number));
+                    self.answers.allocated(position, row);
                 }
                 self.lockout_max = self.lockout_max.max(lockout);
                 let locked_until = at + lockout;
@@ -164,7 +165,12 @@ impl Restore {
                 let state = Slot { number, allocated_at, locked_until, position };
                 self.rebuild.learn_told(Fact { slot: state, pool, visitor }, local_at);
             }
-            Record::Release { slot, number, until, restored: Some(restored), .. } => {
+            Record::Release {
+                slot, number, until, restored: Some(restored), forgotten, ..
+            } => {
+                if let Some(row) = forgotten {
+                    self.answers.forget(row);
+                }
                 let newest = (restored.allocated_at, restored.local_at);
                 self.rebuild.withdraw(slot, number, newest, until, position);
             }

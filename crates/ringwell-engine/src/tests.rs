@@ -281,6 +281,7 @@ proptest! {
         rig.apply(&Input::Seal);
         let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
         prop_assert_eq!(state(&engine), state(&rig.engine));
+        prop_assert_eq!(repeats::remembered(&engine), repeats::remembered(&rig.engine));
         let (specs, history) = (rig.specs.clone(), rig.history.clone());
         let mut other = Rig { engine, specs, groups: vec![], now: rig.now, history };
         prop_assert_eq!(future(&mut other), future(&mut rig));
@@ -311,7 +312,7 @@ proptest! {
         rig.apply(&Input::Seal);
         let engine = rig.replay(load(&bytes, rig.specs.clone()), replay_from);
         prop_assert_eq!(state(&engine), state(&rig.engine));
-        prop_assert_eq!(engine.answers_remembered(), rig.engine.answers_remembered());
+        prop_assert_eq!(repeats::remembered(&engine), repeats::remembered(&rig.engine));
     }
 
     #[test]

@@ -90,6 +90,8 @@ pub enum Record<'a> {
         /// The number's newest allocation was seen by nobody, so this one is its newest again. Then
         /// `previous` leads past the one that does not count.
         restored: Option<Restored>,
+        /// The row that the allocation was made for: if it is sent again, it is answered anew.
+        forgotten: Option<RowKey>,
     },
     /// A row of a batch that may be sent again was answered without an allocation of its own.
     Answer {

@@ -21,10 +21,12 @@ struct Fixture {
     /// What its groups note; `None` in format 1.
     clocks: Option<Clocks>,
     numbers: fn(u64) -> PromoNumber,
+    /// The row that its release makes forgotten.
+    forgotten: Option<RowKey>,
 }
 
 macro_rules! fixture {
-    ($version:literal, $clocks:expr, $numbers:expr) => {
+    ($version:literal, $clocks:expr, $numbers:expr, $forgotten:expr) => {
         Fixture {
             segments: [
                 include_bytes!(concat!(
@@ -45,14 +47,16 @@ macro_rules! fixture {
             )),
             clocks: $clocks,
             numbers: $numbers,
+            forgotten: $forgotten,
         }
     };
 }
 
-const FIXTURES: [Fixture; 3] = [
-    fixture!("v1", None, number),
-    fixture!("v2", Some(CLOCKS), number),
-    fixture!("v3", Some(CLOCKS), number_of_the_world),
+const FIXTURES: [Fixture; 4] = [
+    fixture!("v1", None, number, None),
+    fixture!("v2", Some(CLOCKS), number, None),
+    fixture!("v3", Some(CLOCKS), number_of_the_world, None),
+    fixture!("v4", Some(CLOCKS), number, Some(RowKey { batch: BATCH, row: 7 })),
 ];
 
 impl Segments for Fixture {
@@ -98,7 +102,7 @@ fn allocate(at: u64, last: u64, number: PromoNumber, previous: Position) -> Reco
 
 /// The groups of the fixture: every kind of record, with and without its optional parts.
 #[expect(clippy::too_many_lines, reason = "one line for each kind of record")]
-fn groups(&Fixture { clocks, numbers: number, .. }: &Fixture) -> Vec<Group> {
+fn groups(&Fixture { clocks, numbers: number, forgotten, .. }: &Fixture) -> Vec<Group> {
     let mut writer = Writer::new(Tip::FIRST.raise_epoch());
     if let Some(clocks) = clocks {
         writer.set_clocks(clocks);
@@ -132,6 +136,7 @@ fn groups(&Fixture { clocks, numbers: number, .. }: &Fixture) -> Vec<Group> {
         until: at,
         previous: second,
         restored: clocks.map(|_| restored),
+        forgotten,
     };
     let released = writer.append(&release);
     writer.append(&Record::Answer { at, pool, row: row(2), number: Some(number(1)) });
@@ -252,8 +257,8 @@ fn snapshot(fixture: &Fixture) -> Vec<u8> {
 
 #[test]
 fn this_version_writes_the_bytes_of_the_newest_committed_journals() {
-    let [_, plain, world] = FIXTURES;
-    for (version, fixture) in [("v2", plain), ("v3", world)] {
+    let [_, plain, world, forgotten] = FIXTURES;
+    for (version, fixture) in [("v2", plain), ("v3", world), ("v4", forgotten)] {
         let same = segments(&fixture) == fixture.segments;
         assert!(same, "segments differ from fixtures/journal/{version}");
         let same = snapshot(&fixture) == fixture.snapshot;

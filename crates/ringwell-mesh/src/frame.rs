@@ -1,7 +1,8 @@
 //! The frames that shards of different processes exchange, and what is checked of them.
 //!
-//! Owns the bytes of versions 1 and 2, which has numbers of all countries. A frame has the lowest
-//! version that can say it. Knows nothing of HTTP, which carries the frames, of connections and
+//! Owns the bytes of version 1, of version 2, which has numbers of all countries, and of version 3,
+//! which gives back numbers that can be asked for again. A frame has the lowest version that can say
+//! it. Knows nothing of HTTP, which carries the frames, of connections and
 //! their secret, or of who owns a pool.
 //! Invariants: no bytes make a reader panic, and none make it allocate more than a small multiple
 //! of their own length; a value has one encoding; a frame that is cut short is refused.
@@ -19,7 +20,13 @@ pub use error::FrameError;
 use bytes::{NUMBER_BYTES, Reader, put_number, put_start, put_varint, version_for};
 
 /// The highest version that is written and read here: a frame's first byte.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
+
+/// The version from which on answers may have numbers of other countries than those of country code 1.
+pub const NUMBERS_OF_THE_WORLD: u8 = 2;
+
+/// The version of *unanswered* frames whose numbers can be asked for again.
+const UNANSWERED_KEPT: u8 = 3;
 
 /// Second byte of a frame.
 mod kind {
@@ -114,13 +121,12 @@ pub struct ReadRow {
 /// What became of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowAnswer {
-    /// A number was handed out now, and nobody can ask for it again: a caller that does not pass
-    /// it on says so with [`Unanswered`].
+    /// A number was handed out now, and nobody can ask for it again.
     Allocated {
         /// The number.
         number: PromoNumber,
     },
-    /// A number, new or not, that stays with who asked.
+    /// A number, new or not, that can be asked for again.
     Kept {
         /// The number.
         number: PromoNumber,
@@ -153,13 +159,15 @@ pub struct Answer {
     pub rows: Vec<RowAnswer>,
 }
 
-/// Allocations of one answer that never reached a client: the owner may end their lockouts.
+/// Allocations of one answer that never reached a client: the owner may undo them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unanswered {
     /// Who handed them out.
     pub shard: u16,
     /// The answer's [`Answer::at`].
     pub allocated_at: Millis,
+    /// Whether the numbers are [`RowAnswer::Kept`]: a node that reads version 2 alone refuses them.
+    pub kept: bool,
     /// The numbers.
     pub numbers: Vec<PromoNumber>,
 }
@@ -243,6 +251,7 @@ pub fn read_answer(bytes: &[u8], rows_wanted: usize) -> Result<Answer, FrameErro
 /// Appends to `out` that allocations reached nobody.
 pub fn write_unanswered(out: &mut Vec<u8>, unanswered: &Unanswered) {
     let version = version_for(unanswered.numbers.iter().copied());
+    let version = if unanswered.kept { UNANSWERED_KEPT } else { version };
     put_start(out, version, kind::UNANSWERED);
     put_varint(out, u64::from(unanswered.shard));
     put_varint(out, unanswered.allocated_at.0);
@@ -258,6 +267,7 @@ pub fn write_unanswered(out: &mut Vec<u8>, unanswered: &Unanswered) {
 /// [`FrameError`]: the first rule that `bytes` break.
 pub fn read_unanswered(bytes: &[u8], limits: &Limits) -> Result<Unanswered, FrameError> {
     let mut frame = Reader::open(bytes, kind::UNANSWERED)?;
+    let kept = frame.takes(UNANSWERED_KEPT);
     let shard = frame.int("shard")?;
     let allocated_at = Millis(frame.int("time of allocation")?);
     let count = frame.rows(limits.rows_max, NUMBER_BYTES)?;
@@ -266,7 +276,7 @@ pub fn read_unanswered(bytes: &[u8], limits: &Limits) -> Result<Unanswered, Fram
         numbers.push(frame.number()?);
     }
     frame.close()?;
-    Ok(Unanswered { shard, allocated_at, numbers })
+    Ok(Unanswered { shard, allocated_at, kept, numbers })
 }
 
 /// Appends to `out` the question how `shard` is. It goes the way of its rows, and the answer is an

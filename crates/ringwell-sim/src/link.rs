@@ -396,6 +396,7 @@ impl World {
         let unseen = frame::Unanswered {
             shard: owner,
             allocated_at: *allocated_at,
+            kept: false,
             numbers: numbers.iter().map(|(number, _)| *number).collect(),
         };
         frame::write_unanswered(&mut bytes, &unseen);

@@ -160,9 +160,10 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
         Record::Extend { number, until, .. } => {
             format!("extend {number} until {}", readable(until))
         }
-        Record::Release { number, until, restored, .. } => {
+        Record::Release { number, until, restored, forgotten, .. } => {
             let seen = if restored.is_some() { ", which no client saw" } else { "" };
-            format!("release {number} at {}{seen}", readable(until))
+            let row = forgotten.map(|row| of_batch(&row)).unwrap_or_default();
+            format!("release {number} at {}{seen}{row}", readable(until))
         }
         Record::Answer { pool, row, number: Some(number), .. } => {
             format!("answer with {number} of pool {pool} again{}", of_batch(&row))
@@ -218,11 +219,13 @@ fn as_json(place: Position, record: &Record<'_>) -> Value {
                 "number": number.to_string(), "until_ms": until.0, "previous": previous.0,
             }),
         ),
-        Record::Release { number, until, previous, restored, .. } => (
+        Record::Release { number, until, previous, restored, forgotten, .. } => (
             "release",
             json!({
                 "number": number.to_string(), "until_ms": until.0, "previous": previous.0,
                 "allocated_at_ms": restored.map(|restored| restored.allocated_at.0),
+                "batch": forgotten.map(|row| hex(&row.batch)),
+                "row": forgotten.map(|row| row.row),
             }),
         ),
         Record::Answer { pool, row, number, .. } => (

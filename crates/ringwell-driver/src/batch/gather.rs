@@ -3,8 +3,8 @@
 //! The shard that took the batch in asks the other owners first, so that they work at the same
 //! time, then serves its own rows, then waits for the journal and the others, at most until the
 //! batch's deadline. What is missing then becomes overflow; the batch never fails as a whole.
-//! Invariant: a number whose answer does not leave is released, unless somebody can ask for it
-//! again.
+//! Invariant: an allocation whose answer does not leave is undone, unless somebody else may have
+//! been shown its number since.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -237,14 +237,6 @@ impl Remote {
     }
 }
 
-/// A number that was handed out anew, and whose answer has not left.
-fn unseen(outcome: &Outcome, allocated_at: Millis) -> Option<Unanswered> {
-    match *outcome {
-        Outcome::Allocated { number } => Some(Unanswered { number, allocated_at }),
-        Outcome::Kept { .. } | Outcome::Exhausted { .. } | Outcome::Refused(_) => None,
-    }
-}
-
 const fn is_number(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. })
 }
@@ -264,12 +256,11 @@ impl Job {
         }
     }
 
-    /// Turns the numbers of `own`, which it handed out at `now`, into refusals; returns those that
-    /// were handed out anew.
+    /// Turns the numbers of `own`, which it handed out at `now`, into refusals; returns them.
     fn refuse_own(&mut self, own: u16, why: Refusal, now: Millis) -> Vec<Unanswered> {
         let mut numbers = Vec::new();
         for outcome in self.outcomes_of(own).filter(|outcome| is_number(outcome)) {
-            numbers.extend(unseen(outcome, now));
+            numbers.extend(Unanswered::new(outcome, now));
             *outcome = Outcome::Refused(why);
         }
         numbers
@@ -288,11 +279,11 @@ impl Job {
         for remote in &self.remote {
             let Some(allocated_at) = remote.answered_at else { continue };
             let outcomes = remote.rows.iter().map(|row| &self.outcomes[usize::from(*row)]);
-            let numbers = outcomes.filter_map(|outcome| unseen(outcome, allocated_at));
+            let numbers = outcomes.filter_map(|outcome| Unanswered::new(outcome, allocated_at));
             // If the queue is full the lockouts run out by themselves.
             let _ = peers.send(remote.shard, Message::Unanswered(numbers.collect()));
         }
-        self.outcomes_of(own).filter_map(|outcome| unseen(outcome, now)).collect()
+        self.outcomes_of(own).filter_map(|outcome| Unanswered::new(outcome, now)).collect()
     }
 
     /// Takes answers that have come and were not looked at: their owners count on us.

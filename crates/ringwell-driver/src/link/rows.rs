@@ -154,14 +154,22 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Has numbers released that no client has seen.
+    /// Has numbers released that no client has seen. Those that can be asked for again go by
+    /// themselves: a node of version 2 refuses them, and keeps them locked.
     pub(super) async fn give_back(&self, numbers: &[Unanswered]) {
+        let (kept, others): (Vec<_>, Vec<_>) = numbers.iter().partition(|it| it.is_kept);
+        self.give_back_some(&others, false).await;
+        self.give_back_some(&kept, true).await;
+    }
+
+    async fn give_back_some(&self, numbers: &[Unanswered], kept: bool) {
         let Some(first) = numbers.first() else { return };
         self.counts.late_released.add(numbers.len() as u64);
         let mut body = Vec::new();
         let unanswered = frame::Unanswered {
             shard: self.neighbour.shard,
             allocated_at: first.allocated_at,
+            kept,
             numbers: numbers.iter().map(|unanswered| unanswered.number).collect(),
         };
         frame::write_unanswered(&mut body, &unanswered);

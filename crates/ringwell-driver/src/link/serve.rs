@@ -120,7 +120,7 @@ async fn rows<P: Platform>(shard: &Shard<P>, body: Bytes, speaks: u8) -> Result<
     }
     let map_version = translate::map_version(&shard.node);
     let mut rows: Vec<_> = outcomes.iter().map(translate::row_answer).collect();
-    if speaks < frame::VERSION {
+    if speaks < frame::NUMBERS_OF_THE_WORLD {
         take_back(&shard.peers, ask.shard, at, &mut rows);
     }
     let mut out = Vec::new();
@@ -149,9 +149,8 @@ fn take_back(peers: &Peers, shard: u16, at: Millis, rows: &mut [RowAnswer]) {
         let Some(number) = row.number().filter(|number| number.to_nanp().is_none()) else {
             continue;
         };
-        if matches!(row, RowAnswer::Allocated { .. }) {
-            unseen.push(Unanswered { number, allocated_at: at });
-        }
+        let is_kept = matches!(row, RowAnswer::Kept { .. });
+        unseen.push(Unanswered { number, allocated_at: at, is_kept });
         *row = RowAnswer::Busy;
     }
     if !unseen.is_empty() {
@@ -165,8 +164,9 @@ fn unanswered<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Ref
     let limits = frame::Limits { rows_max: shard.node.config.limits.rows, ..Default::default() };
     let unseen = frame::read_unanswered(body, &limits).map_err(|error| malformed(&error))?;
     check_shard(&shard.node, unseen.shard)?;
-    let allocated_at = unseen.allocated_at;
-    let numbers = unseen.numbers.into_iter().map(|number| Unanswered { number, allocated_at });
+    let frame::Unanswered { allocated_at, kept: is_kept, numbers, .. } = unseen;
+    let numbers = numbers.into_iter();
+    let numbers = numbers.map(|number| Unanswered { number, allocated_at, is_kept });
     if shard.peers.send(unseen.shard, Message::Unanswered(numbers.collect())) {
         Ok(Vec::new())
     } else {

@@ -139,7 +139,7 @@ pub fn shards(
     let shard = |(id, queue)| {
         let specs = node.directory().pools_of(id).map(|pool| pool.spec()).collect();
         let now = clock.now(platform.boot_time());
-        let (engine, _) = Restore::new(specs, 0).finish(Tip::FIRST.raise_epoch(), now, false);
+        let (engine, _) = Restore::new(specs, 1_000).finish(Tip::FIRST.raise_epoch(), now, false);
         let (node, clock, peers) = (Arc::clone(&node), clock.clone(), peers.clone());
         (Rc::new(Shard::new(id, node, platform.clone(), engine, clock, peers)), queue)
     };

@@ -5,7 +5,6 @@ use super::*;
 #[test]
 fn a_batch_that_is_sent_again_gets_the_same_answer_and_burns_no_number() {
     let mut rig = Rig::new();
-    // Kept, not allocated: whoever drives the engine must not release it when the answer is lost.
     let first = rig.allocate(0, None, Some(1));
     let Outcome::Kept { number } = first else { panic!("{first:?}") };
     assert_eq!(rig.allocate(0, None, Some(1)), Outcome::Kept { number });
@@ -120,4 +119,57 @@ fn a_row_sent_again_shortly_before_its_lockout_ends_is_locked_anew() {
     assert_eq!(rig.allocate(0, None, Some(1)), first);
     let until = rig.engine.shard().newest(number).unwrap().locked_until;
     assert_eq!(until, rig.now + Millis(40));
+}
+
+/// The answers that are remembered: which row, when, what. After a restart one may stand in its queue
+/// twice, from the snapshot and from the journal, with another between them.
+pub(super) fn remembered(engine: &Engine) -> Vec<(RowKey, Millis, ringwell_journal::Answer)> {
+    let mut all: Vec<_> = engine.answers.iter().map(|it| (it.row, it.at, it.answer)).collect();
+    all.sort_by_key(|(row, ..)| *row);
+    all.dedup();
+    all
+}
+
+#[test]
+fn a_row_whose_answer_nobody_saw_is_answered_anew_also_after_a_restart() {
+    let mut rig = Rig::new();
+    let [first, second] = [1, 2].map(|retry| rig.allocate(1, None, Some(retry)));
+    let (Outcome::Kept { number }, now) = (first, rig.now) else { panic!("{first:?}") };
+    assert!(rig.engine.withdraw(now, number, now));
+    assert!(!rig.engine.withdraw(now, number, now), "a doubled message changes nothing");
+    assert_eq!(rig.engine.answers_remembered(), 1);
+    rig.apply(&Input::Seal);
+    let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
+    assert_eq!(remembered(&engine), remembered(&rig.engine));
+    let mut again = Rig { engine, specs: specs(), groups: vec![], now, history: vec![] };
+    for rig in [&mut rig, &mut again] {
+        rig.now = rig.now + Millis(1);
+        assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number });
+        let until = START + Millis(15);
+        assert_eq!(rig.allocate(1, None, Some(1)), Outcome::Exhausted { until });
+        assert_eq!(rig.allocate(1, None, Some(2)), second);
+    }
+}
+
+#[test]
+fn a_number_that_was_given_twice_is_not_taken_back() {
+    let mut rig = Rig::new();
+    let now = rig.now;
+    let take_back = |rig: &mut Rig, outcome| {
+        let Outcome::Kept { number } = outcome else { panic!("{outcome:?}") };
+        rig.engine.withdraw(now, number, now)
+    };
+    let by_row = rig.allocate(0, None, Some(1));
+    assert_eq!(rig.allocate(0, None, Some(1)), by_row);
+    assert!(!take_back(&mut rig, by_row), "the row was repeated");
+    let by_visitor = rig.allocate(0, Some(1), None);
+    assert_eq!(rig.allocate(0, Some(1), None), by_visitor);
+    assert!(!take_back(&mut rig, by_visitor), "the visitor came back");
+    // Whether the row was repeated before the restart is in no record.
+    let by_other_row = rig.allocate(0, None, Some(2));
+    rig.apply(&Input::Seal);
+    let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
+    let mut again = Rig { engine, specs: specs(), groups: vec![], now, history: vec![] };
+    assert!(!take_back(&mut again, by_other_row));
+    assert!(take_back(&mut rig, by_other_row));
 }

@@ -117,7 +117,7 @@ fn decode<'a>(
             flag::LONG_NUMBER | flag::PREVIOUS | flag::VISITOR | flag::IDEMPOTENCY | flag::PARAMS
         }
         kind::EXTEND => flag::LONG_NUMBER | flag::PREVIOUS | flag::ALLOCATION,
-        kind::RELEASE => flag::LONG_NUMBER | flag::PREVIOUS | flag::RESTORED,
+        kind::RELEASE => flag::LONG_NUMBER | flag::PREVIOUS | flag::RESTORED | flag::IDEMPOTENCY,
         kind::CARRY => flag::LONG_NUMBER | flag::VISITOR | flag::PARAMS | flag::CLOCKS,
         kind::ANSWER if flags & flag::NUMBER == 0 => 0,
         kind::ANSWER => flag::LONG_NUMBER | flag::NUMBER,
@@ -185,7 +185,8 @@ impl<'a> Fields<'_, 'a> {
             return Ok(Record::Extend { at, number, slot, until, previous, allocation });
         }
         let restored = self.optional(flag::RESTORED, Self::restored)?;
-        Ok(Record::Release { at, number, slot, until, previous, restored })
+        let forgotten = self.optional(flag::IDEMPOTENCY, Self::row)?;
+        Ok(Record::Release { at, number, slot, until, previous, restored, forgotten })
     }
 
     fn restored(&mut self) -> Result<Restored, DecodeFault> {

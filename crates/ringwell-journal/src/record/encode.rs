@@ -84,9 +84,12 @@ impl Record<'_> {
                 head.begin(kind::EXTEND, at, base).number(number).slot(slot);
                 head.millis(until).previous(previous).earlier(flag::ALLOCATION, allocation);
             }
-            Self::Release { at, number, slot, until, previous, restored } => {
+            Self::Release { at, number, slot, until, previous, restored, forgotten } => {
                 head.begin(kind::RELEASE, at, base).number(number).slot(slot);
                 head.millis(until).previous(previous).restored(restored);
+                if let Some(row) = forgotten {
+                    head.flag(flag::IDEMPOTENCY).row(row);
+                }
             }
             Self::Answer { at, pool, row, number } => {
                 head.begin(kind::ANSWER, at, base).pool(pool).row(row);

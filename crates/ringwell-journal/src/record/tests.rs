@@ -67,7 +67,8 @@ fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
             },
             2 => {
                 let restored = visitor.map(|_| restored_of(time, until));
-                Record::Release { at, number, slot, until, previous, restored }
+                let forgotten = idempotency;
+                Record::Release { at, number, slot, until, previous, restored, forgotten }
             }
             3 => Record::Answer {
                 at,
@@ -309,7 +310,8 @@ fn a_number_of_more_than_64_bits_is_refused() {
 fn write_release(at: u64, previous: Position) {
     let number = PromoNumber::from_e164(12_000_000_000).unwrap();
     let (at, until) = (Millis(at), Millis(at));
-    let release = Record::Release { at, number, slot: 0, until, previous, restored: None };
+    let (restored, forgotten) = (None, None);
+    let release = Record::Release { at, number, slot: 0, until, previous, restored, forgotten };
     release.encode(7, Millis(100), &mut Body::default());
 }
 

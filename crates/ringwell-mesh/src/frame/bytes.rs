@@ -7,7 +7,7 @@ use core::ops::Range;
 
 use ringwell_core::PromoNumber;
 
-use super::{FrameError, VERSION};
+use super::{FrameError, NUMBERS_OF_THE_WORLD, VERSION};
 
 /// A promo number: its code, lowest byte first.
 pub(super) const NUMBER_BYTES: usize = 5;
@@ -16,7 +16,8 @@ const LONG_NUMBER_BYTES: usize = 7;
 
 /// The version that can say all of `numbers`.
 pub(super) fn version_for(numbers: impl IntoIterator<Item = PromoNumber>) -> u8 {
-    if numbers.into_iter().any(|number| number.to_nanp().is_none()) { VERSION } else { 1 }
+    let is_long = |number: PromoNumber| number.to_nanp().is_none();
+    if numbers.into_iter().any(is_long) { NUMBERS_OF_THE_WORLD } else { 1 }
 }
 
 pub(super) fn put_start(out: &mut Vec<u8>, version: u8, kind: u8) {
@@ -42,14 +43,14 @@ pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     rest: &'a [u8],
     version: u8,
-    /// A number that version 1 cannot say was read.
-    has_long_number: bool,
+    /// The lowest version that can say what was read.
+    needs: u8,
 }
 
 impl<'a> Reader<'a> {
     /// Checks version and kind.
     pub(super) fn open(bytes: &'a [u8], wanted: u8) -> Result<Self, FrameError> {
-        let mut frame = Self { bytes, rest: bytes, version: 0, has_long_number: false };
+        let mut frame = Self { bytes, rest: bytes, version: 0, needs: 1 };
         frame.version = frame.byte("version")?;
         if !(1..=VERSION).contains(&frame.version) {
             return Err(FrameError::Version { found: frame.version });
@@ -58,10 +59,17 @@ impl<'a> Reader<'a> {
         if found == wanted { Ok(frame) } else { Err(FrameError::Kind { found, wanted }) }
     }
 
-    /// Checks that everything was read, and that the version before could not have said it.
+    /// Whether the frame is of `version`, which is needed for what that means.
+    pub(super) fn takes(&mut self, version: u8) -> bool {
+        let is_it = self.version == version;
+        self.needs = if is_it { version } else { self.needs };
+        is_it
+    }
+
+    /// Checks that everything was read, and that no version before could have said it.
     pub(super) fn close(self) -> Result<(), FrameError> {
         match self.rest.len() {
-            0 if self.version > 1 && !self.has_long_number => Err(self.out_of_range("version")),
+            0 if self.version > self.needs => Err(self.out_of_range("version")),
             0 => Ok(()),
             bytes => Err(FrameError::LeftOver { bytes }),
         }
@@ -107,7 +115,7 @@ impl<'a> Reader<'a> {
         }
         let number = PromoNumber::from_code(u64::from_le_bytes(wide))
             .ok_or_else(|| self.out_of_range("promo number"))?;
-        self.has_long_number |= number.to_nanp().is_none();
+        self.needs = self.needs.max(version_for([number]));
         Ok(number)
     }
 

@@ -45,6 +45,7 @@ fn two_unanswered() -> Unanswered {
     Unanswered {
         shard,
         allocated_at,
+        kept: false,
         numbers: vec![number(18_885_550_142), number(19_999_999_999)],
     }
 }
@@ -144,8 +145,13 @@ fn answers() -> impl Strategy<Value = Answer> {
 }
 
 fn unanswereds() -> impl Strategy<Value = Unanswered> {
-    (any::<u16>(), any::<u64>(), proptest::collection::vec(numbers(), 0..60))
-        .prop_map(|(shard, at, numbers)| Unanswered { shard, allocated_at: Millis(at), numbers })
+    (any::<u16>(), any::<u64>(), any::<bool>(), proptest::collection::vec(numbers(), 0..60))
+        .prop_map(|(shard, at, kept, numbers)| Unanswered {
+            shard,
+            allocated_at: Millis(at),
+            kept,
+            numbers,
+        })
 }
 
 /// A frame of each kind: its kind, its rows, its bytes.
@@ -279,13 +285,27 @@ fn the_bytes_of_version_2_do_not_change() {
 }
 
 #[test]
-fn a_frame_that_version_1_can_say_is_refused_in_version_2() {
-    let mut frame = vec![VERSION, kind::ANSWER, 100, 1, 1, outcome::KEPT];
-    frame.extend_from_slice(&8_885_550_142_u64.to_le_bytes()[..7]);
-    for bytes in [&frame[..], &[VERSION, kind::PING, 3]] {
-        let read = written_again(bytes[1], bytes, 1);
-        assert!(matches!(read, Err(FrameError::OutOfRange { field: "version", .. })), "{read:?}");
+fn a_frame_that_a_lower_version_can_say_is_refused_in_a_higher_one() {
+    for version in [2, 3] {
+        let mut frame = vec![version, kind::ANSWER, 100, 1, 1, outcome::KEPT];
+        frame.extend_from_slice(&8_885_550_142_u64.to_le_bytes()[..7]);
+        for bytes in [&frame[..], &[version, kind::PING, 3]] {
+            let read = written_again(bytes[1], bytes, 1);
+            let is_refused = matches!(read, Err(FrameError::OutOfRange { field: "version", .. }));
+            assert!(is_refused, "{read:?}");
+        }
     }
+    let mut of_the_world = golden(include_str!("../../../../fixtures/link/v2/answer.hex"));
+    of_the_world[0] = 3;
+    assert!(read_answer(&of_the_world, 8).is_err());
+}
+
+#[test]
+fn the_bytes_of_version_3_do_not_change() {
+    let kept = Unanswered { kept: true, ..two_unanswered() };
+    let unanswered = golden(include_str!("../../../../fixtures/link/v3/unanswered.hex"));
+    assert_eq!(unanswered_bytes(&kept), unanswered);
+    assert_eq!(read_unanswered(&unanswered, &Limits::default()), Ok(kept));
 }
 
 #[test]
@@ -466,7 +486,8 @@ fn the_longest_frames_fit_into_the_longest_bodies() {
     assert!(bytes.len() <= limits.frame_bytes_max());
 
     let numbers = vec![number(19_999_999_999); 3];
-    let unanswered = Unanswered { shard: u16::MAX, allocated_at: Millis(u64::MAX), numbers };
+    let (allocated_at, kept) = (Millis(u64::MAX), true);
+    let unanswered = Unanswered { shard: u16::MAX, allocated_at, kept, numbers };
     assert!(unanswered_bytes(&unanswered).len() <= limits.frame_bytes_max());
 
     let rows = vec![RowAnswer::Exhausted { until: Millis(u64::MAX) }; 3];
@@ -484,10 +505,10 @@ fn frames_are_appended_to_what_is_there() {
 
 #[test]
 fn errors_say_what_an_operator_can_act_on() {
-    let text = FrameError::Version { found: 3 }.to_string();
+    let text = FrameError::Version { found: 4 }.to_string();
     assert_eq!(
         text,
-        "frame of link version 3, but this release speaks versions 1 to 2: upgrade the older of the \
+        "frame of link version 4, but this release speaks versions 1 to 3: upgrade the older of the \
          two nodes"
     );
     let text = read_ping(&[1, kind::PING]).unwrap_err().to_string();
