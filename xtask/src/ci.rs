@@ -46,10 +46,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
     // The crash test with real processes is an integration test of ringwell-cli.
     summary.step("tests", xtask().arg("suite"));
     gem(&summary);
-    snippet(&summary);
-    dashboard(&summary);
     thread::scope(|scope| {
         scope.spawn(|| summary.step("lints", cargo().args(LINTS)));
+        scope.spawn(|| browsers(&summary));
         beside_lints(&summary);
     });
     if is_installed("cargo-deny") {
@@ -78,6 +77,12 @@ fn gem(summary: &Summary) {
     } else {
         summary.skip("gem", "ruby is not installed: ruby/setup does it");
     }
+}
+
+/// Pages in a browser, one after another.
+fn browsers(summary: &Summary) {
+    snippet(summary);
+    dashboard(summary);
 }
 
 /// The script of web pages: its build, and a real browser against the program.

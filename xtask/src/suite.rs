@@ -12,9 +12,13 @@ use anyhow::{Context as _, bail};
 
 use crate::shell::{self, as_by_hand, cargo, programs};
 
-/// What takes longest begins first, so that nobody waits for it alone in the end. Only the time
+/// Programs that take longest begin first, so that none of them runs alone in the end. Only the time
 /// depends on this list.
-const LONG: [&str; 6] = ["faults", "planted_bugs", "seeds", "network", "cluster", "haproxy"];
+const LONG: [&str; 7] =
+    ["faults", "pages", "planted_bugs", "seeds", "network", "cluster", "haproxy"];
+
+/// So many programs more than processors run at once, since most of them wait most of their time.
+const WAITING: usize = 1;
 
 /// A program of tests.
 struct Program {
@@ -30,7 +34,7 @@ struct Program {
 /// When something does not build, or a test fails: what its program printed stands last.
 pub(crate) fn run() -> anyhow::Result<()> {
     let programs = build()?;
-    let at_once = thread::available_parallelism().map_or(1, usize::from);
+    let at_once = thread::available_parallelism().map_or(1, usize::from) + WAITING;
     let (waiting, failed) = (Mutex::new(programs), Mutex::new(Vec::new()));
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     thread::scope(|scope| {
