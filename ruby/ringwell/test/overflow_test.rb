@@ -55,10 +55,10 @@ class OverflowTest < RingwellTest
 
   it "parts that come too late are overflow numbers, those before are not" do
     served = stub_server do |request|
-      sleep 0.06
+      sleep 0.15
       StubServer.answer(StubServer.rows(request.body))
     end
-    one = client(served.url, deadline: 0.1, overflow: OVERFLOW)
+    one = client(served.url, deadline: 0.25, overflow: OVERFLOW)
     batch = one.bulk { |b| 1501.times { |row| b.allocate("42", key: KEY, request_id: row) } }
     assert_equal (0..1500).to_a, batch.map(&:request_id)
     reasons = batch.map(&:reason).chunk_while { |a, b| a == b }.map { |run| [run[0], run.size] }

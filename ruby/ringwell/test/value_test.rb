@@ -91,12 +91,44 @@ class ValueTest < RingwellTest
 
   it "what many rows have in common is kept, and not without bound" do
     rows = Ringwell::Rows.new({"1" => "k"})
-    row = ->(pool, key, name) { rows.make(pool, key, {name => "x"}, nil, nil, nil) }
-    assert_same row.call(1, nil, :m1).key, row.call("1", "k", "m1").key
-    assert_equal "other", row.call(1, "other", :m1).key
+    batch = Ringwell::Batch::Builder.new(rows)
+    row = ->(pool, key, name) { batch.allocate(pool, key:, params: {name => "x"}).row(batch.size - 1) }
+    assert_equal row.call(1, nil, :m1), row.call("1", "k", "m1")
+    assert_includes row.call(1, "other", :m1), "ring_pool_key=other&"
+    assert_includes row.call(1, nil, :m1), "ring_pool_key=k&"
     (Ringwell::Rows::KEPT_MAX + 10).times { |i| row.call(i, "k", "p#{i}") }
-    kept = %i[@heads @names].map { |name| rows.instance_variable_get(name).size }
-    assert_equal [Ringwell::Rows::KEPT_MAX] * 2, kept
+    assert_equal [Ringwell::Rows::KEPT_MAX] * 2, [rows.heads.size, rows.names.size]
+  end
+
+  it "a row that is refused leaves nothing in its batch" do
+    batch = Ringwell::Batch::Builder.new(Ringwell::Rows.new)
+    batch.allocate(1, key: "k", request_id: "a")
+    before = batch.body
+    [{params: {a: 1, b: []}}, {request_id: {}}, {overflow: "12"}, {visitor: 3}, {key: nil}].each do |wrong|
+      assert_raises(ArgumentError) { batch.allocate(2, key: "k", overflow: "8885550199", **wrong) }
+      assert_equal [1, before, {}], [batch.size, batch.body, batch.overflow]
+    end
+    assert_equal '{"requests":[{"api_suffix":"1/allocate_number.json?ring_pool_key=k","request_id":"a"},' \
+                 '{"api_suffix":"3/allocate_number.json?ring_pool_key=k"}]}', batch.allocate(3, key: "k").body
+  end
+
+  it "a batch is cut into parts, and each has its rows' ids, pools and overflow numbers" do
+    batch = Ringwell::Batch::Builder.new(Ringwell::Rows.new)
+    1001.times do |i|
+      batch.allocate(i % 7, key: "k", request_id: i, overflow: (format("888555%04d", i) if (i % 3).zero?),
+        params: {m1: "x" * (i < 500 ? 900 : 1)})
+    end
+    parts = batch.parts
+    assert_equal [250, 250, 500, 1], parts.map { |part, _| part.size }
+    assert_equal (0..1000).to_a, parts.flat_map { |part, _| part.ids }
+    assert_equal batch.pools, parts.flat_map { |part, _| part.pools }
+    parts.each do |part, body|
+      assert_operator body.bytesize, :<=, Request::BODY_BYTES_MAX
+      assert_equal part.ids, JSON.parse(body)["requests"].map { |row| row["request_id"] }
+      part.ids.each_with_index do |id, row|
+        assert_equal [(format("888555%04d", id) if (id % 3).zero?)], [part.overflow[row]]
+      end
+    end
   end
 
   it "bytes that are no UTF-8 are escaped as they are" do
@@ -138,7 +170,8 @@ class ValueTest < RingwellTest
   it "a batch's row of another country brings its national form" do
     requests = [Ringwell::Request.new(pool: 1, key: "k")]
     row = {promo_number: "+493012345678", promo_number_formatted: "030 12345678", request_id: requests[0].request_id}
-    read = Ringwell::Batch.read(JSON.generate(responses: [row.compact]), requests) { |_, other| other }
+    asked = Ringwell::Batch::Builder.of(requests)
+    read = Ringwell::Batch.read(JSON.generate(responses: [row.compact]), asked) { |_, other| other }
     assert_equal ["+493012345678", "030 12345678"], [read[0].number, read[0].formatted]
   end
 

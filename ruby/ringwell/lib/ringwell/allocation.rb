@@ -5,6 +5,10 @@ module Ringwell
   class Allocation < Value
     value_fields :pool, :number, :reason, :request_id, :tracking_url, :national
 
+    # Most numbers: quicker than by {Request::NUMBER}.
+    TEN_DIGITS = /\A[2-9]\d{9}\z/
+    private_constant :TEN_DIGITS
+
     # How a row came to its number. Why a server gave the overflow number is not in the API: its
     # own metrics say so.
     REASONS = {
@@ -15,20 +19,6 @@ module Ringwell
       unreachable: "no server took the request, or the connection broke",
       failed: "the server failed, or answered nonsense"
     }.freeze
-
-    class << self
-      # The answer to a request, quicker than by keywords.
-      #
-      # @param request [Request]
-      # @param number [String] ten digits, or E.164 with its `+`, frozen
-      # @param reason [Symbol] one of {REASONS}
-      # @param tracking_url [String, nil] frozen
-      # @param national [String, nil] as people of its country write it, frozen; of country code 1, nil
-      # @return [Allocation]
-      def row(request, number, reason, tracking_url = nil, national = nil)
-        allocate.fill(request.pool, number, reason, request.request_id, tracking_url || "", national)
-      end
-    end
 
     # @param pool [String] the ring pool's id
     # @param number [String] ten digits, e.g. "8885550142"; E.164 where the country code is not 1, e.g.
@@ -67,19 +57,23 @@ module Ringwell
 
     def to_json(*args) = as_json.to_json(*args)
 
-    # Fills a new allocation with values that are frozen. For {.row} alone; one that is made already
-    # is frozen.
+    # Fills a new allocation, quicker than by keywords, with values that are frozen. For {Batch} and
+    # {Allocator} alone; one that is made already is frozen.
     #
+    # @param national [String, nil] need not be frozen; of country code 1 it is left out, because it
+    #   follows from the number
     # @return [self]
-    def fill(pool, number, reason, request_id, tracking_url, national = nil)
-      Request::NUMBER.match?(number) or
-        raise ArgumentError, "number must be ten digits, or + and a country code, got #{number.inspect}"
+    def fill(pool, number, reason, request_id, tracking_url = "", national = nil)
+      unless TEN_DIGITS.match?(number)
+        Request::NUMBER.match?(number) or
+          raise ArgumentError, "number must be ten digits, or + and a country code, got #{number.inspect}"
+        @national = national.freeze
+      end
       @pool = pool
       @number = number
       @reason = reason
       @request_id = request_id
-      @tracking_url = tracking_url
-      @national = national
+      @tracking_url = tracking_url || ""
       freeze
     end
   end

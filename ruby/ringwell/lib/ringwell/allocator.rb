@@ -37,8 +37,8 @@ module Ringwell
     # @raise [ArgumentError] the request cannot be sent
     def allocate(pool, key: nil, params: nil, request_id: nil, overflow: nil, visitor: nil,
       deadline: nil)
-      row = @rows.make(pool, key, params, request_id, overflow, visitor)
-      outcome = settle([row], deadline, nil)[0]
+      row = Batch::Builder.new(@rows).allocate(pool, key:, params:, request_id:, overflow:, visitor:)
+      outcome = settle(row, deadline, nil)[0]
       case outcome
       when Allocation then outcome
       # Frozen, so that it could not take the backtrace.
@@ -67,13 +67,13 @@ module Ringwell
       return bulk_bytes(rows, deadline, idempotency_key) if rows.is_a?(String)
 
       if rows.nil? && block_given?
-        builder = Batch::Builder.new(@rows)
-        yield builder
-        rows = builder.requests
+        yield asked = Batch::Builder.new(@rows)
+      else
+        rows.is_a?(Array) && rows.all?(Request) or
+          raise ArgumentError, "bulk needs a block, an array of requests, or the body of a batch"
+        asked = Batch::Builder.of(rows)
       end
-      rows.is_a?(Array) && rows.all?(Request) or
-        raise ArgumentError, "bulk needs a block, an array of requests, or the body of a batch"
-      settle(rows, deadline, idempotency_key)
+      settle(asked, deadline, idempotency_key)
     end
 
     # Seconds in which a call has an outcome, unless it names its own.
@@ -101,15 +101,15 @@ module Ringwell
           raise ConfigError,
             "overflow of pool #{pool} must be ten digits, or + and a country code, got #{number.inspect}"
       end
-      @rows = Rows.new(pools.to_h { |pool| [pool.id, pool.key] }.freeze, @overflow)
+      @rows = Rows.new(pools.to_h { |pool| [pool.id, pool.key] }.freeze)
       @instrumentation = Instrumentation.new(instrumenter)
     end
 
-    def settle(requests, deadline, idempotency_key)
-      return Batch.new([]) if requests.empty?
+    def settle(asked, deadline, idempotency_key)
+      return Batch.new([]) if asked.size.zero?
 
-      @instrumentation.batch(requests.size, deadline || @deadline) do |payload|
-        parts = Request.parts(requests)
+      @instrumentation.batch(asked.size, deadline || @deadline) do |payload|
+        parts = asked.parts
         terms = [deadline, idempotency_key, payload]
         Batch.new(parts.size == 1 ? outcomes(*parts[0], *terms) : outcomes_of_parts(parts, *terms))
       end
@@ -118,48 +118,48 @@ module Ringwell
     def outcomes_of_parts(parts, deadline, idempotency_key, payload)
       check_idempotency_key_of_parts(idempotency_key)
       deadline = Deadline.new(deadline || @deadline)
-      parts.each_with_index.flat_map do |(requests, body), part|
+      parts.each_with_index.flat_map do |(asked, body), part|
         key = "#{idempotency_key} part #{part}" if idempotency_key
-        outcomes(requests, body, deadline.left!("rows from #{part * Request::ROWS_MAX} on"), key,
+        outcomes(asked, body, deadline.left!("rows from #{part * Request::ROWS_MAX} on"), key,
           payload)
       rescue DeadlineExceeded => error
-        instead(requests, error, payload)
+        instead(asked, error, payload)
       end
     end
 
-    def outcomes(requests, body, deadline, idempotency_key, payload)
+    def outcomes(asked, body, deadline, idempotency_key, payload)
       answer = exchange(body, deadline, idempotency_key, payload)
-      Batch.read(answer, requests) { |row, outcome| instead_of(outcome, requests[row]) }
+      Batch.read(answer, asked) { |row, outcome| instead_of(outcome, asked, row) }
     rescue TransportError, ServerError => error
       # A request that is wrong in itself would never be noticed behind overflow numbers.
       raise if error.is_a?(ServerError) && error.status < 500
 
-      instead(requests, error, payload)
+      instead(asked, error, payload)
     end
 
     # What a row gets that has no number of its own. An overflow number is kept for the day when nobody
     # answers.
-    def instead_of(outcome, request)
+    def instead_of(outcome, asked, row)
       if outcome.is_a?(Allocation)
         known = @overflow.key?(outcome.pool) || @overflow.size < LEARNT_MAX
         @overflow[outcome.pool] = outcome.number if known
         return outcome
       end
       reason = FAULTS[outcome.code]
-      number = reason && known_overflow(request)
-      number ? Allocation.row(request, number, reason) : outcome
+      (reason && known_overflow(asked, row, reason)) || outcome
     end
 
     # What rows get that have no answer.
-    def instead(requests, error, payload)
+    def instead(asked, error, payload)
       payload[:reason] = error.reason if payload
-      requests.map do |request|
-        number = known_overflow(request)
-        number ? Allocation.row(request, number, error.reason) : error
-      end
+      Array.new(asked.size) { |row| known_overflow(asked, row, error.reason) || error }
     end
 
-    def known_overflow(request) = request.overflow || @overflow[request.pool]
+    # The overflow number for a row, if it is known.
+    def known_overflow(asked, row, reason)
+      number = asked.overflow[row] || @overflow[asked.pools[row]]
+      number && Allocation.allocate.fill(asked.pools[row], number, reason, asked.ids[row])
+    end
 
     def bulk_bytes(body, deadline, idempotency_key)
       @instrumentation.bytes(body.bytesize, deadline || @deadline) do |payload|

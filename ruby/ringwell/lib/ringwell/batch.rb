@@ -51,70 +51,39 @@ module Ringwell
     # Reads the body of an answer.
     #
     # @param body [String]
-    # @param requests [Array<Request>] what was asked
+    # @param asked [Builder] the rows that were sent
     # @yieldparam index [Integer] of each row that is no number of its own
     # @yieldparam outcome [Allocation, RowError]
     # @yieldreturn [Allocation, RowError] what it becomes
     # @return [Array<Allocation, RowError>]
-    # @raise [ProtocolError] if that is no answer to the requests
-    def self.read(body, requests)
-      rows = JSON.parse(body, freeze: true).fetch("responses")
-      rows.size == requests.size or
-        raise ProtocolError, "#{requests.size} rows were asked, #{rows.size} answered"
+    # @raise [ProtocolError] if that is no answer to the rows
+    def self.read(body, asked)
+      rows = JSON.parse(body).fetch("responses")
+      rows.size == asked.size or
+        raise ProtocolError, "#{asked.size} rows were asked, #{rows.size} answered"
+      pools = asked.pools
+      ids = asked.ids
       index = -1
-      requests.map do |request|
-        row = rows[index += 1]
-        number = row["promo_number"]
-        check_id(row, request)
-        next yield(index, error(row)) unless number
-
-        # Of country code 1 it follows from the number.
-        national = row["promo_number_formatted"] if number.start_with?("+")
-        reason = row["overflow"] ? :overflow : :allocated
-        allocation = Allocation.row(request, number, reason, row["tracking_url"], national)
-        row["overflow"] ? yield(index, allocation) : allocation
+      rows.map do |row|
+        id = ids[index += 1]
+        # A row that is answered with the number of another visitor would be worse than none.
+        id == row["request_id"] || no_id?(row) or raise ProtocolError, "the answer has rows of another request"
+        number = row["promo_number"] or next yield(index, error(row))
+        overflow = row["overflow"]
+        allocation = Allocation.allocate.fill(pools[index], number.freeze, overflow ? :overflow : :allocated, id,
+          row["tracking_url"].freeze, row["promo_number_formatted"])
+        overflow ? yield(index, allocation) : allocation
       end
     rescue JSON::ParserError, KeyError, TypeError, NoMethodError, ArgumentError => error
       raise ProtocolError, "the answer is not one to a batch: #{error.message}"
     end
 
-    # A row that is answered with the number of another visitor would be worse than none. (A server
-    # that finds an id unfit leaves it out.)
-    def self.check_id(row, request)
-      id = row["request_id"]
-      id == request.request_id || (id.nil? && !row.key?("request_id")) or
-        raise ProtocolError, "the answer has rows of another request"
-    end
+    # A server that finds an id unfit leaves it out.
+    def self.no_id?(row) = !row.key?("request_id")
 
     def self.error(row)
       RowError.new(error_class: row.fetch("error_class"), message: row["message"].to_s, request_id: row["request_id"])
     end
-    private_class_method :check_id, :error
-
-    # Collects the requests of a batch in the block of {Allocator#bulk}.
-    class Builder
-      # @return [Array<Request>]
-      attr_reader :requests
-
-      # @param rows [Rows] of the source that is asked
-      def initialize(rows)
-        @rows = rows
-        @requests = []
-      end
-
-      # Adds a row; see {Allocator#allocate}.
-      #
-      # @param pool [String, Integer]
-      # @param key [String, nil]
-      # @param params [Hash, nil]
-      # @param request_id [String, Numeric, Boolean, nil]
-      # @param overflow [String, nil]
-      # @param visitor [String, nil]
-      # @return [self]
-      def allocate(pool, key: nil, params: nil, request_id: nil, overflow: nil, visitor: nil)
-        @requests << @rows.make(pool, key, params, request_id, overflow, visitor)
-        self
-      end
-    end
+    private_class_method :no_id?, :error
   end
 end

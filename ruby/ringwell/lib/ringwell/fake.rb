@@ -45,7 +45,7 @@ module Ringwell
       recover!
       know(pools, overflow, instrumenter)
       @any_pool = any_pool
-      @rows = Rows.new(Hash.new(ANY_KEY).merge(@rows.keys.compact), @overflow) if any_pool
+      @rows = Rows.new(Hash.new(ANY_KEY).merge(@rows.keys.compact)) if any_pool
     end
 
     # Makes a ring pool.

@@ -20,31 +20,14 @@ module Ringwell
     ROWS_MAX = 500
     BODY_BYTES_MAX = 256 * 1024
 
-    # Text that stands in JSON as it is.
-    PLAIN = /\A[A-Za-z0-9_ .:~-]*\z/
+    # Stands before the visitor in a suffix.
     VISITOR = "&ringwell_visitor="
-    private_constant :PLAIN, :VISITOR
 
-    class << self
-      # The body of a batch.
-      #
-      # @param requests [Array<Request>]
-      # @return [String]
-      def body(requests) = "{\"requests\":[#{requests.map(&:json).join(",")}]}"
-
-      # The bodies of a batch, each no larger than a server takes.
-      #
-      # @return [Array<(Array<Request>, String)>]
-      def parts(requests)
-        return requests.each_slice(ROWS_MAX).flat_map { |rows| parts(rows) } if requests.size > ROWS_MAX
-
-        body = body(requests)
-        return [[requests, body]] if body.bytesize <= BODY_BYTES_MAX || requests.size == 1
-
-        half = requests.size / 2
-        parts(requests.take(half)) + parts(requests.drop(half))
-      end
-    end
+    # The body of a batch.
+    #
+    # @param requests [Array<Request>]
+    # @return [String]
+    def self.body(requests) = Batch::Builder.of(requests).body
 
     # @param pool [String, Integer] the ring pool's id
     # @param key [String] the ring pool's key
@@ -54,7 +37,14 @@ module Ringwell
     # @param visitor [String, nil] who keeps the number within its lifetime
     # @raise [ArgumentError] names the field that cannot be sent
     def initialize(pool:, key:, params: nil, request_id: nil, overflow: nil, visitor: nil)
-      fill(Rows.new, pool.to_s, key, params, request_id, overflow, visitor)
+      rows = Rows.new
+      row = Batch::Builder.new(rows).allocate(pool, key:, params:, request_id:, overflow:, visitor:)
+      @pool, @key = rows.head(row.pools[0], key)
+      @request_id = row.ids[0]
+      @overflow = row.overflow[0]
+      @visitor = Value.copy(visitor)
+      @json = row.row(0).freeze
+      freeze
     end
 
     # The parameters as text, as the server stores them.
@@ -80,71 +70,9 @@ module Ringwell
     # @return [String] the row as it is sent, frozen
     attr_reader :json
 
-    # Fills a new row from its fields in the order of {#initialize}: quicker than by keywords. For
-    # {Rows} alone; a row that is made already is frozen.
-    #
-    # @return [self]
-    def fill(rows, pool, key, params, request_id, overflow, visitor)
-      @pool, @key, head = rows.head(pool, key)
-      @json = +head
-      overflow.nil? || NUMBER.match?(overflow) or
-        raise ArgumentError, "overflow must be ten digits, or + and a country code, got #{overflow.inspect}"
-      add_params(params, rows) if params
-      @visitor = add_visitor(visitor) if visitor
-      @overflow = copy(overflow) if overflow
-      @request_id = end_with_id(request_id)
-      @json.freeze
-      freeze
-    end
-
     private
 
     # The suffix stands in quotes, and has none itself.
     def suffix = @json.split('"', 5)[3]
-
-    def copy(text) = text.frozen? ? text : text.dup.freeze
-
-    # Values that are no scalars are refused, because "[1, 2]" in a report is never what was meant.
-    # nil is sent as an empty value. Bytes that are no UTF-8 are escaped like all others: the server
-    # stores what was sent.
-    def add_params(params, rows)
-      params.is_a?(Hash) or raise ArgumentError, "params must be a hash, got #{params.class}"
-      json = @json
-      params.each do |name, value|
-        case value
-        when String then json << rows.name(name) << CGI.escape(value)
-        when Symbol, Numeric, nil, true, false then json << rows.name(name) << CGI.escape(value.to_s)
-        else raise ArgumentError, "parameter #{name} must be a scalar, got #{value.class}"
-        end
-      end
-    end
-
-    def add_visitor(visitor)
-      visitor.is_a?(String) or raise ArgumentError, "visitor must be text, got #{visitor.class}"
-      @json << VISITOR << CGI.escape(visitor)
-      copy(visitor)
-    end
-
-    # The API echoes any scalar of JSON. It takes null too, which nil does not send.
-    def end_with_id(id)
-      if id.is_a?(String) && id.valid_encoding? && PLAIN.match?(id)
-        @json << '","request_id":"' << id << '"}'
-      elsif id.nil?
-        @json << '"}'
-        return
-      else
-        @json << '","request_id":' << JSON.generate(checked_id(id)) << "}"
-      end
-      copy(id)
-    end
-
-    def checked_id(id)
-      valid = case id
-      when String then id.valid_encoding?
-      when Float then id.finite?
-      else id.is_a?(Integer) || id == true || id == false
-      end
-      valid ? id : raise(ArgumentError, "request_id must be a JSON scalar, got #{id.inspect}")
-    end
   end
 end
