@@ -16,6 +16,7 @@ use ringwell_store::{Database, Location, Schema, Step, StoreError};
 
 pub use change::{Applied, CallChange, ReportedEvent};
 pub(crate) use change::{NewEvent, call_id, publish, publish_to};
+pub use outcome::{OutcomeCursor, OutcomeFilter, Recorded};
 pub(crate) use query::moment;
 pub use query::{
     CallDetail, CallFilter, CallRow, Cursor, DeliveryRow, EndpointRow, EventRow, OutcomeRow,
@@ -29,6 +30,7 @@ const SCHEMA: Schema = Schema {
     steps: &[
         Step { both: include_str!("log/1.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/2.sql"), sqlite: "", postgres: "" },
+        Step { both: include_str!("log/3.sql"), sqlite: "", postgres: "" },
     ],
 };
 

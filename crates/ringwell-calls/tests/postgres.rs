@@ -7,7 +7,9 @@
 mod rig;
 
 use rig::Rig;
-use ringwell_calls::log::{CallChange, OutcomeRow, ReportedEvent, Writer};
+use ringwell_calls::log::{
+    CallChange, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, ReportedEvent, Writer,
+};
 use ringwell_calls::webhook::{DeliveryResult, Ended, NewEndpoint, Replay, Which};
 use ringwell_calls::{Attribution, CallEvent, CallFilter, Caller, Cursor, EventKind, Log, Outcome};
 use ringwell_core::Millis;
@@ -69,7 +71,12 @@ async fn calls_events_and_webhooks_are_kept_in_postgresql() {
         at: Millis(6_000),
         external_id: "order-7".to_owned(),
     };
-    assert_eq!(log.record_outcome(&first.id, &sale, Millis(9_000)).await.unwrap(), Some(true));
+    let outcomes = [(first.id.clone(), sale.clone())];
+    let recorded = log.record_outcomes(&outcomes, Millis(9_000)).await.unwrap();
+    assert_eq!(recorded, [Recorded::New]);
+    let cursor = OutcomeCursor::after("~", &sale);
+    let listed = log.outcomes(&OutcomeFilter::default(), Some(&cursor), 10).await.unwrap();
+    assert_eq!(listed[0].0, sale);
     let detail = log.call(&first.id).await.unwrap().unwrap();
     assert_eq!((detail.timeline.len(), detail.outcomes.len()), (2, 1));
     assert_eq!(log.caller_key("2026-11").await.unwrap(), log.caller_key("2026-11").await.unwrap());

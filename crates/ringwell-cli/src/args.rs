@@ -15,8 +15,8 @@ use ringwell_directory::{
 };
 
 use crate::{
-    backup, check, doctor, haproxy, journal, load, plan, pools, restore, ring, shards, sites,
-    snippet, top, ui, webhooks,
+    backup, call_log, check, doctor, haproxy, journal, load, plan, pools, restore, ring, shards,
+    sites, snippet, top, ui, webhooks,
 };
 
 const AFTER_HELP: &str = "\
@@ -106,6 +106,9 @@ pub(crate) enum Command {
     /// Ring a number of a running server as its provider would, to try it
     #[command(after_help = ring::HELP)]
     Call(ring::Args),
+    /// Export the calls of a running server, and report their results
+    #[command(after_help = call_log::HELP)]
+    Calls(call_log::Args),
     /// Receive a server's webhooks on this machine, to try them
     #[command(after_help = webhooks::HELP)]
     Webhooks(webhooks::Args),

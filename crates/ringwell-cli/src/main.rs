@@ -7,6 +7,7 @@
 mod args;
 mod backup;
 mod call;
+mod call_log;
 mod calls;
 mod check;
 mod demo;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Shards(args) => shards::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Call(args) => ring::run(&args),
+        Command::Calls(args) => call_log::run(&args),
         Command::Webhooks(args) => webhooks::run(&args),
         Command::Ui(args) => ui::run(&args),
         Command::Token => texts::token(),

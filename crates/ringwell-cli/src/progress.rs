@@ -1,5 +1,5 @@
 //! One line on a terminal for work that takes longer than two seconds: how much is done, and how
-//! long the rest takes. Nothing where stderr is no terminal.
+//! long the rest takes if that can be known. Nothing where stderr is no terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ const EVERY: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: String,
-    total: u64,
+    /// `None` if nobody knows before the end.
+    total: Option<u64>,
     done: u64,
     start: Instant,
     drawn: Option<Instant>,
@@ -24,8 +25,17 @@ pub(crate) struct Progress {
 impl Progress {
     /// Work of `total` units, whatever they are.
     pub(crate) fn new(what: impl Into<String>, total: u64) -> Self {
+        Self::start(what.into(), Some(total))
+    }
+
+    /// Work of which nobody knows how much it is.
+    pub(crate) fn counting(what: impl Into<String>) -> Self {
+        Self::start(what.into(), None)
+    }
+
+    fn start(what: String, total: Option<u64>) -> Self {
         let is_shown = io::stderr().is_terminal();
-        Self { what: what.into(), total, done: 0, start: Instant::now(), drawn: None, is_shown }
+        Self { what, total, done: 0, start: Instant::now(), drawn: None, is_shown }
     }
 
     /// So many more units are done.
@@ -40,8 +50,9 @@ impl Progress {
     }
 
     fn line(&self, elapsed: Duration) -> String {
-        let percent = (self.done * 100).checked_div(self.total).unwrap_or(100).min(100);
-        let left = left(self.done, self.total, elapsed);
+        let Some(total) = self.total else { return format!("{}: {}", self.what, self.done) };
+        let percent = (self.done * 100).checked_div(total).unwrap_or(100).min(100);
+        let left = left(self.done, total, elapsed);
         format!("{}: {percent} %, {} s left", self.what, left.as_secs())
     }
 }
@@ -70,4 +81,7 @@ fn the_rest_takes_as_long_as_the_same_work_took() {
     let mut progress = Progress::new("copying", 200);
     progress.done = 50;
     assert_eq!(progress.line(Duration::from_secs(4)), "copying: 25 %, 12 s left");
+    let mut progress = Progress::counting("exported");
+    progress.done = 7_000;
+    assert_eq!(progress.line(Duration::from_secs(4)), "exported: 7000");
 }

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
+#[path = "calls/export.rs"]
+mod export;
 #[path = "calls/listen.rs"]
 mod listen;
 #[path = "calls/phone.rs"]

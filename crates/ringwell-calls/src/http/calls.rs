@@ -25,7 +25,7 @@ use crate::provider::parse_moment;
 use crate::service::{Service, now};
 
 /// Lines of one part of a list: by itself, and at most.
-const PAGE: (u32, u32) = (100, 1_000);
+pub(super) const PAGE: (u32, u32) = (100, 1_000);
 
 /// The paths for those with a token of `hashes`. Requests are answered on the service's runtime.
 pub fn routes(service: Service, hashes: TokenHashes) -> Router {
@@ -33,6 +33,7 @@ pub fn routes(service: Service, hashes: TokenHashes) -> Router {
         .route("/v1/calls", get(list))
         .route("/v1/calls/{id}", get(one))
         .route("/v1/calls/{id}/outcomes", post(outcomes::post))
+        .route("/v1/outcomes", get(outcomes::list).post(outcomes::upload))
         .route("/v1/events", get(events))
         .route("/v1/callers/{number}", delete(erase))
         .merge(endpoints::routes())
@@ -85,15 +86,6 @@ struct Wanted {
 
 impl Wanted {
     fn filter(&self) -> Result<CallFilter, Problem> {
-        let time = |name: &str, text: Option<&String>| {
-            let read = |text: &String| {
-                // A `+` of an offset that was not encoded arrives as a space.
-                parse_moment(&text.replace(' ', "+")).ok_or_else(|| {
-                    Problem::bad_request(format!("{name}: write e.g. 2026-11-21T06:30:00Z"))
-                })
-            };
-            text.map(read).transpose()
-        };
         let number = |name: &str, text: &String| {
             let text = text.trim();
             let text = if text.starts_with('+') { text.to_owned() } else { format!("+{text}") };
@@ -117,6 +109,15 @@ impl Wanted {
             )?,
         })
     }
+}
+
+pub(super) fn time(name: &str, text: Option<&String>) -> Result<Option<Millis>, Problem> {
+    let read = |text: &String| {
+        // A `+` of an offset that was not encoded arrives as a space.
+        parse_moment(&text.replace(' ', "+"))
+            .ok_or_else(|| Problem::bad_request(format!("{name}: write e.g. 2026-11-21T06:30:00Z")))
+    };
+    text.map(read).transpose()
 }
 
 const CALL_STATES: [CallState; 3] = [CallState::Ringing, CallState::Answered, CallState::Ended];

@@ -1,14 +1,17 @@
-//! `POST /v1/calls/{id}/outcomes`: results of calls.
+//! Results of calls: one by `POST /v1/calls/{id}/outcomes`, many as CSV by `POST /v1/outcomes`, and all
+//! by `GET /v1/outcomes`.
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::calls::PAGE;
 use super::problem::Problem;
-use crate::log::OutcomeRow;
+use crate::log::{CallRow, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, call_id};
 use crate::provider::parse_moment;
 use crate::service::{Service, now};
 
@@ -16,6 +19,8 @@ use crate::service::{Service, now};
 const NAME_BYTES_MAX: usize = 200;
 /// The longest value, with its point.
 const VALUE_BYTES_MAX: usize = 20;
+/// Lines of one upload.
+const LINES_MAX: usize = 2_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,14 +44,121 @@ pub(super) async fn post(
     let row = checked(new)?;
     let shown = row.to_json();
     let log = service.log().clone();
-    let record = async move { log.record_outcome(&id, &row, now()).await };
+    let record = async move { log.record_outcomes(&[(id, row)], now()).await };
     let recorded = service.run(record).await??;
     service.wake();
-    match recorded {
-        None => Err(Problem::not_found("there is no such call")),
-        Some(true) => Ok((StatusCode::CREATED, Json(shown))),
-        Some(false) => Ok((StatusCode::OK, Json(json!({ "known": true })))),
+    match recorded.first() {
+        None | Some(Recorded::NoCall) => Err(Problem::not_found("there is no such call")),
+        Some(Recorded::New) => Ok((StatusCode::CREATED, Json(shown))),
+        Some(Recorded::Known) => Ok((StatusCode::OK, Json(json!({ "known": true })))),
     }
+}
+
+/// A line of an upload. A call is named by `call`, or by `account` and `provider_call_id`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    call: Option<String>,
+    account: Option<String>,
+    provider_call_id: Option<String>,
+    #[serde(rename = "type")]
+    kind: String,
+    value: Option<String>,
+    currency: Option<String>,
+    at: Option<String>,
+    external_id: String,
+}
+
+/// Keeps the results of a list in CSV. Lines that cannot be kept are reported, and do not keep the
+/// others back.
+pub(super) async fn upload(
+    State(service): State<Service>,
+    body: Bytes,
+) -> Result<Json<Value>, Problem> {
+    let mut csv = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(body.as_ref());
+    let mut problems = Vec::new();
+    let (mut lines, mut outcomes) = (Vec::new(), Vec::new());
+    for (place, line) in csv.deserialize::<Line>().enumerate() {
+        let line = line.map_err(|error| error.to_string()).and_then(read);
+        match line {
+            Ok(outcome) => {
+                lines.push(place);
+                outcomes.push(outcome);
+            }
+            Err(detail) => problems.push((place, detail)),
+        }
+        if place >= LINES_MAX {
+            let detail = format!("at most {LINES_MAX} lines: send the rest in another request");
+            return Err(Problem::bad_request(detail));
+        }
+    }
+    let log = service.log().clone();
+    let record = async move { log.record_outcomes(&outcomes, now()).await };
+    let recorded = service.run(record).await??;
+    service.wake();
+    let count = |wanted| recorded.iter().filter(|it| **it == wanted).count();
+    let (new, known) = (count(Recorded::New), count(Recorded::Known));
+    let missing = lines.iter().zip(&recorded).filter(|(_, it)| **it == Recorded::NoCall);
+    problems.extend(missing.map(|(place, _)| (*place, "there is no such call".to_owned())));
+    problems.sort_unstable_by_key(|(place, _)| *place);
+    // The header is line 1.
+    let shown = |(place, detail): &(usize, String)| json!({ "line": place + 2, "detail": detail });
+    let problems: Vec<Value> = problems.iter().map(shown).collect();
+    Ok(Json(json!({ "recorded": new, "known": known, "problems": problems })))
+}
+
+fn read(line: Line) -> Result<(String, OutcomeRow), String> {
+    let Line { call, account, provider_call_id, kind, value, currency, at, external_id } = line;
+    let call = match (call, account, provider_call_id) {
+        (Some(call), _, _) => call,
+        (None, Some(account), Some(id)) => call_id(&account, &id),
+        _ => return Err("name the call: call, or account and provider_call_id".to_owned()),
+    };
+    let new = New { kind, value, currency, at, external_id };
+    checked(new).map(|row| (call, row)).map_err(|problem| problem.detail().to_owned())
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    since: Option<String>,
+    until: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+/// Lists results with their calls, the newest first.
+pub(super) async fn list(
+    State(service): State<Service>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Json<Value>, Problem> {
+    let Query(wanted) = wanted.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let filter = OutcomeFilter {
+        since: super::calls::time("since", wanted.since.as_ref())?,
+        until: super::calls::time("until", wanted.until.as_ref())?,
+        kind: wanted.kind,
+    };
+    let cursor = |text: &String| {
+        OutcomeCursor::parse(&text.replace(' ', "+"))
+            .ok_or_else(|| Problem::bad_request("after: write what next was"))
+    };
+    let after = wanted.after.as_ref().map(cursor).transpose()?;
+    let most = wanted.limit.unwrap_or(PAGE.0).clamp(1, PAGE.1);
+    let log = service.log().clone();
+    let all = service.run(async move { log.outcomes(&filter, after.as_ref(), most).await });
+    let all = all.await??;
+    let is_full = all.len() == usize::try_from(most).unwrap_or(usize::MAX);
+    let next = all.last().filter(|_| is_full);
+    let next = next.map(|(outcome, call)| OutcomeCursor::after(&call.id, outcome).to_string());
+    let shown = |(outcome, call): &(OutcomeRow, CallRow)| {
+        let mut value = outcome.to_json();
+        value["call"] = call.to_json();
+        value
+    };
+    let all: Vec<Value> = all.iter().map(shown).collect();
+    Ok(Json(json!({ "outcomes": all, "next": next })))
 }
 
 fn checked(new: New) -> Result<OutcomeRow, Problem> {

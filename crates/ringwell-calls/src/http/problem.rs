@@ -23,6 +23,10 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     pub(crate) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, detail)
     }

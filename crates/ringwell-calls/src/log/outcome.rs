@@ -2,45 +2,161 @@
 
 use ringwell_core::Millis;
 use serde_json::{Value, json};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
 
 use super::change::{NewEvent, publish};
 use super::query::{call, moment};
-use super::{Log, LogError, OutcomeRow, ms};
+use super::{CallRow, Log, LogError, OutcomeRow, from_ms, ms};
+use crate::digest;
 
-impl Log {
-    /// Keeps a result of a call, and writes `conversion.recorded`. `Some(false)` if the call has a
-    /// result of that `external_id` already, which stays as it is; `None` if there is no such call.
-    ///
-    /// # Errors
-    /// [`LogError`].
-    pub async fn record_outcome(
-        &self,
-        id: &str,
-        outcome: &OutcomeRow,
-        now: Millis,
-    ) -> Result<Option<bool>, LogError> {
-        let mut tx = self.database().write().await?;
-        let Some(row) = call(&mut tx, id).await? else { return Ok(None) };
-        let query = sqlx::query(
-            "INSERT INTO call_outcomes (call, external_id, type, value, currency, at_ms) \
-             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
-        );
-        let query = query.bind(id.to_owned()).bind(outcome.external_id.clone());
-        let query = query.bind(outcome.kind.clone()).bind(outcome.value.clone());
-        let query = query.bind(outcome.currency.clone()).bind(ms(outcome.at));
-        let is_new = query.execute(&mut *tx).await?.rows_affected() > 0;
-        if is_new {
-            let data = json!({ "call": row.to_json(), "conversion": outcome.to_json() });
-            let call = Some(id.to_owned());
-            let event = NewEvent { kind: "conversion.recorded", call, at: now, data };
-            publish(&mut tx, vec![event]).await?;
-        }
-        tx.commit().await?;
-        Ok(Some(is_new))
+/// What became of a result that was reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is kept, and `conversion.recorded` written.
+    New,
+    /// The call has a result of that `external_id` already, which stays as it is.
+    Known,
+    /// There is no such call.
+    NoCall,
+}
+
+/// Which results are listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutcomeFilter {
+    /// Of this moment or later.
+    pub since: Option<Millis>,
+    /// Before this moment.
+    pub until: Option<Millis>,
+    /// Of this type.
+    pub kind: Option<String>,
+}
+
+/// The last line of a part of a list of results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutcomeCursor {
+    at: Millis,
+    call: String,
+    external_id: String,
+}
+
+impl OutcomeCursor {
+    /// The cursor behind a result of `call`.
+    #[must_use]
+    pub fn after(call: &str, outcome: &OutcomeRow) -> Self {
+        let external_id = outcome.external_id.clone();
+        Self { at: outcome.at, call: call.to_owned(), external_id }
+    }
+
+    /// Reads what [`Self`] shows as.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = digest::from_base64(text)?;
+        let text = String::from_utf8(bytes).ok()?;
+        let mut parts = text.splitn(3, ' ');
+        let at = Millis(parts.next()?.parse().ok()?);
+        Some(Self { at, call: parts.next()?.to_owned(), external_id: parts.next()?.to_owned() })
     }
 }
 
+impl std::fmt::Display for OutcomeCursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = format!("{} {} {}", self.at.0, self.call, self.external_id);
+        f.write_str(&digest::base64(text.as_bytes()))
+    }
+}
+
+impl Log {
+    /// Keeps results of calls, each with the name of its call, and writes `conversion.recorded` for
+    /// each that is new; all or none.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn record_outcomes(
+        &self,
+        outcomes: &[(String, OutcomeRow)],
+        now: Millis,
+    ) -> Result<Vec<Recorded>, LogError> {
+        let mut tx = self.database().write().await?;
+        let mut all = Vec::with_capacity(outcomes.len());
+        for (id, outcome) in outcomes {
+            all.push(record(&mut tx, id, outcome, now).await?);
+        }
+        tx.commit().await?;
+        Ok(all)
+    }
+
+    /// Results that `filter` lets through, the newest first, from behind `after` on, with their calls.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn outcomes(
+        &self,
+        filter: &OutcomeFilter,
+        after: Option<&OutcomeCursor>,
+        most: u32,
+    ) -> Result<Vec<(OutcomeRow, CallRow)>, LogError> {
+        let query = sqlx::query(
+            "SELECT call, type, value, currency, at_ms, external_id FROM call_outcomes \
+             WHERE at_ms >= $1 AND at_ms < $2 AND ($3 = '' OR type = $3) \
+             AND (at_ms < $4 OR (at_ms = $4 AND (call < $5 OR (call = $5 AND external_id < $6)))) \
+             ORDER BY at_ms DESC, call DESC, external_id DESC LIMIT $7",
+        );
+        let query = query.bind(filter.since.map_or(0, ms));
+        let query = query.bind(filter.until.map_or(i64::MAX, ms));
+        let query = query.bind(filter.kind.clone().unwrap_or_default());
+        let query = query.bind(after.map_or(i64::MAX, |cursor| ms(cursor.at)));
+        let query = query.bind(after.map_or_else(String::new, |cursor| cursor.call.clone()));
+        let query = query.bind(after.map_or_else(String::new, |cursor| cursor.external_id.clone()));
+        let mut tx = self.database().read().await?;
+        let rows = query.bind(i64::from(most)).fetch_all(&mut *tx).await?;
+        let mut all = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let id: String = row.try_get("call")?;
+            let found = call(&mut tx, &id).await?;
+            let found =
+                found.ok_or_else(|| LogError::Damaged(format!("{id} has only a result")))?;
+            all.push((OutcomeRow::read(row)?, found));
+        }
+        Ok(all)
+    }
+}
+
+async fn record(
+    db: &mut AnyConnection,
+    id: &str,
+    outcome: &OutcomeRow,
+    now: Millis,
+) -> Result<Recorded, LogError> {
+    let Some(row) = call(db, id).await? else { return Ok(Recorded::NoCall) };
+    let query = sqlx::query(
+        "INSERT INTO call_outcomes (call, external_id, type, value, currency, at_ms) \
+         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+    );
+    let query = query.bind(id.to_owned()).bind(outcome.external_id.clone());
+    let query = query.bind(outcome.kind.clone()).bind(outcome.value.clone());
+    let query = query.bind(outcome.currency.clone()).bind(ms(outcome.at));
+    if query.execute(&mut *db).await?.rows_affected() == 0 {
+        return Ok(Recorded::Known);
+    }
+    let data = json!({ "call": row.to_json(), "conversion": outcome.to_json() });
+    let call = Some(id.to_owned());
+    let event = NewEvent { kind: "conversion.recorded", call, at: now, data };
+    publish(db, vec![event]).await?;
+    Ok(Recorded::New)
+}
+
 impl OutcomeRow {
+    pub(super) fn read(row: &AnyRow) -> Result<Self, LogError> {
+        Ok(Self {
+            kind: row.try_get("type")?,
+            value: row.try_get("value")?,
+            currency: row.try_get("currency")?,
+            at: from_ms(row.try_get("at_ms")?),
+            external_id: row.try_get("external_id")?,
+        })
+    }
+
     /// As the API and webhooks show it.
     #[must_use]
     pub fn to_json(&self) -> Value {

@@ -449,16 +449,7 @@ async fn outcomes(db: &mut AnyConnection, id: &str) -> Result<Vec<OutcomeRow>, L
         "SELECT type, value, currency, at_ms, external_id FROM call_outcomes WHERE call = $1 \
          ORDER BY at_ms, external_id",
     );
-    let read = |row: &AnyRow| {
-        Ok(OutcomeRow {
-            kind: row.try_get("type")?,
-            value: row.try_get("value")?,
-            currency: row.try_get("currency")?,
-            at: from_ms(row.try_get("at_ms")?),
-            external_id: row.try_get("external_id")?,
-        })
-    };
-    query.bind(id.to_owned()).fetch_all(db).await?.iter().map(read).collect()
+    query.bind(id.to_owned()).fetch_all(db).await?.iter().map(OutcomeRow::read).collect()
 }
 
 impl EventRow {

@@ -135,9 +135,19 @@ async fn a_result_is_kept_once_and_told_of() {
         at: Millis(60_000),
         external_id: "order-7".to_owned(),
     };
-    assert_eq!(log.record_outcome(&call, &sale, Millis(70_000)).await.unwrap(), Some(true));
-    assert_eq!(log.record_outcome(&call, &sale, Millis(80_000)).await.unwrap(), Some(false));
-    assert_eq!(log.record_outcome("c_none", &sale, Millis(80_000)).await.unwrap(), None);
+    let record = async |call: &str| {
+        let outcomes = [(call.to_owned(), sale.clone())];
+        log.record_outcomes(&outcomes, Millis(70_000)).await.unwrap()[0]
+    };
+    assert_eq!(record(&call).await, Recorded::New);
+    assert_eq!(record(&call).await, Recorded::Known);
+    assert_eq!(record("c_none").await, Recorded::NoCall);
+    let filter = OutcomeFilter::default();
+    let all = log.outcomes(&filter, None, 10).await.unwrap();
+    assert_eq!(all[0].0, sale);
+    let cursor = OutcomeCursor::after(&call, &sale).to_string();
+    let cursor = OutcomeCursor::parse(&cursor).unwrap();
+    assert!(log.outcomes(&filter, Some(&cursor), 10).await.unwrap().is_empty());
     let detail = log.call(&call).await.unwrap().unwrap();
     assert_eq!(detail.outcomes, [sale]);
     let kinds: Vec<_> = detail.events.iter().map(|event| event.kind.as_str()).collect();

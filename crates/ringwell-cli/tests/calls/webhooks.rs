@@ -140,7 +140,7 @@ impl Switchboard {
         self.call_of(name, number);
     }
 
-    fn call_of(&self, name: &str, number: u64) {
+    pub(crate) fn call_of(&self, name: &str, number: u64) {
         let twilio = Provider::twilio(&self.phone);
         let ring = format!("CallSid={name}&From=%2B14155551234&To=%2B1{number}");
         assert_eq!(twilio.post("/t/main/answer", &ring).status, 200);

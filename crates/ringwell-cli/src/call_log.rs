@@ -1,0 +1,43 @@
+//! `ringwell calls`: the call log of a running server, out of it and into it.
+
+mod export;
+mod layout;
+mod outcomes;
+
+use std::process::ExitCode;
+
+pub(crate) const HELP: &str = "\
+Works at the addresses of clients, or at the management address. The management token comes from
+--token-file or RINGWELL_TOKEN.
+
+Examples:
+  ringwell calls export --since 24h --format csv >calls.csv
+  ringwell calls export --since 2026-11-01T00:00:00Z --format google-clicks >upload.csv
+  ringwell calls outcomes sales.csv";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Print calls as JSON lines or CSV, or conversions as advertising systems read them
+    #[command(after_help = export::HELP)]
+    Export(export::Args),
+    /// Report results of calls, a CSV file of them
+    #[command(after_help = outcomes::HELP)]
+    Outcomes(outcomes::Args),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// As the command's own.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::Export(args) => export::run(args),
+        Command::Outcomes(args) => outcomes::run(args),
+    }
+}

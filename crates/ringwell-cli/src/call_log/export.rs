@@ -1,0 +1,248 @@
+//! `ringwell calls export`: reads the log part by part, and writes each as it comes.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use jiff::Timestamp;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use ringwell_directory::parse_duration;
+use serde_json::Value;
+
+use super::layout::{self, Conversion, Upload};
+use crate::call::{Access, Caller};
+use crate::progress::Progress;
+
+pub(crate) const HELP: &str = "\
+The newest calls come first. Formats: jsonl, one call a line as GET /v1/calls shows it; csv; and what
+advertising systems upload: google-clicks, google-calls, microsoft, meta. Uploads have the results that
+were recorded (`ringwell calls outcomes`); with --conversion NAME each answered call is a conversion
+of that name. Conversions that the system could not match are left out: those without its click id,
+or for google-calls without the caller's number. How many is said at the end.
+
+Fields of csv that spreadsheets would take for formulas begin with ', telephone numbers excepted; --raw
+leaves all as they are. If an export breaks off, it says from where to go on with --after.
+
+Examples:
+  ringwell calls export --since 24h >calls.jsonl
+  ringwell calls export --since 2026-11-01T00:00:00Z --pool 16 --format csv --output calls.csv
+  ringwell calls export --since 24h --format google-clicks --conversion 'Phone call' >upload.csv";
+
+/// Calls of one request: as many as the server gives.
+const PAGE: u32 = 1_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Jsonl,
+    Csv,
+    GoogleClicks,
+    GoogleCalls,
+    Microsoft,
+    Meta,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How calls are written
+    #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
+    format: Format,
+    /// Only what began since then: 24h, 7d, or 2026-11-21T06:30:00Z
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    since: Option<Timestamp>,
+    /// Only what began before then
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    until: Option<Timestamp>,
+    /// Only calls of this ring pool
+    #[arg(long, value_name = "ID")]
+    pool: Option<u64>,
+    /// Only calls to this number
+    #[arg(long, value_name = "NUMBER")]
+    number: Option<String>,
+    /// Only calls that ended so: `answered`, `busy`, `no_answer`, `rejected`,
+    /// `caller_gave_up`, `failed`
+    #[arg(long, value_name = "OUTCOME")]
+    outcome: Option<String>,
+    /// Only calls attributed so: allocated, overflow, none, unknown, pending
+    #[arg(long, value_name = "HOW")]
+    attributed: Option<String>,
+    /// Go on behind this place
+    #[arg(long, value_name = "CURSOR")]
+    after: Option<String>,
+    /// For uploads: answered calls are conversions of this name
+    #[arg(long, value_name = "NAME")]
+    conversion: Option<String>,
+    /// For csv: leave formulas as they are
+    #[arg(long)]
+    raw: bool,
+    /// The file to write; without it, stdout
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// A moment, or how long ago it was.
+fn moment(text: &str) -> Result<Timestamp, &'static str> {
+    if let Ok(moment) = text.parse::<Timestamp>() {
+        return Ok(moment);
+    }
+    let ago: Duration =
+        parse_duration(text).map_err(|_| "write e.g. 24h, 7d or 2026-11-21T06:30:00Z")?;
+    Timestamp::now().checked_sub(ago).map_err(|_| "is too long ago")
+}
+
+/// Where lines go, and how.
+struct Writer<'a> {
+    args: &'a Args,
+    out: Box<dyn Write>,
+    skipped: u64,
+}
+
+/// Writes all calls, or conversions.
+///
+/// # Errors
+/// If the server cannot be asked, or the file not be written.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let caller = Caller::new(&args.access)?;
+    let out: Box<dyn Write> = match &args.output {
+        Some(path) => {
+            let file = File::create(path);
+            Box::new(file.with_context(|| format!("cannot write {}", path.display()))?)
+        }
+        None => Box::new(io::stdout().lock()),
+    };
+    let mut writer = Writer { args, out: Box::new(BufWriter::new(out)), skipped: 0 };
+    let mut progress = Progress::counting("exported");
+    let (list, base) = request(args);
+    let mut after = args.after.clone();
+    writer.header()?;
+    let written = pages(&caller, args, list, &base, &mut after, |lines| {
+        progress.add(lines.len() as u64);
+        lines.iter().try_for_each(|line| writer.write(line))
+    });
+    drop(progress);
+    let is_closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    match written.and_then(|()| Ok(writer.out.flush()?)) {
+        // The reader has seen enough.
+        Err(error) if error.downcast_ref().is_some_and(is_closed) => return Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            let Some(after) = after else { return Err(error) };
+            return Err(error.context(format!("broken off; go on with --after {after}")));
+        }
+        Ok(()) => {}
+    }
+    if writer.skipped > 0 {
+        eprintln!("{} left out: nothing by which they could be matched", writer.skipped);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The member of answers that has the lines, and the request but for its cursor.
+fn request(args: &Args) -> (&'static str, String) {
+    let Args { since, until, pool, number, outcome, attributed, conversion, .. } = args;
+    let is_outcomes = args.format.upload().is_some() && conversion.is_none();
+    let (list, path) =
+        if is_outcomes { ("outcomes", "/v1/outcomes") } else { ("calls", "/v1/calls") };
+    let mut fields = vec![("limit", Some(PAGE.to_string()))];
+    fields.push(("since", since.as_ref().map(Timestamp::to_string)));
+    fields.push(("until", until.as_ref().map(Timestamp::to_string)));
+    if !is_outcomes {
+        fields.push(("pool", pool.map(|id| id.to_string())));
+        fields.push(("number", number.clone()));
+        fields.push(("outcome", outcome.clone()));
+        fields.push(("attributed", attributed.clone()));
+    }
+    let pairs = fields.into_iter().filter_map(|(name, value)| {
+        Some(format!("{name}={}", utf8_percent_encode(&value?, NON_ALPHANUMERIC)))
+    });
+    (list, format!("{path}?{}", pairs.collect::<Vec<_>>().join("&")))
+}
+
+/// Hands the lines of each part to `write`. `after` is the place behind the last one that was written.
+fn pages(
+    caller: &Caller,
+    args: &Args,
+    list: &str,
+    base: &str,
+    after: &mut Option<String>,
+    mut write: impl FnMut(&[Value]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    loop {
+        let place = after.as_ref().map_or_else(String::new, |cursor| {
+            format!("&after={}", utf8_percent_encode(cursor, NON_ALPHANUMERIC))
+        });
+        let answer = caller.get(&args.access.url, &format!("{base}{place}"))?;
+        let lines = answer[list].as_array();
+        write(lines.ok_or_else(|| anyhow!("the answer has no {list}"))?)?;
+        match answer["next"].as_str() {
+            Some(next) => *after = Some(next.to_owned()),
+            None => return Ok(()),
+        }
+    }
+}
+
+impl Format {
+    const fn upload(self) -> Option<Upload> {
+        match self {
+            Self::Jsonl | Self::Csv => None,
+            Self::GoogleClicks => Some(Upload::GoogleClicks),
+            Self::GoogleCalls => Some(Upload::GoogleCalls),
+            Self::Microsoft => Some(Upload::Microsoft),
+            Self::Meta => Some(Upload::Meta),
+        }
+    }
+}
+
+impl Writer<'_> {
+    fn header(&mut self) -> anyhow::Result<()> {
+        // What goes on behind a place goes on in a file that has its header.
+        if self.args.after.is_some() {
+            return Ok(());
+        }
+        match self.args.format.upload() {
+            Some(upload) => upload.header().iter().try_for_each(|line| self.csv(line)),
+            None if self.args.format == Format::Csv => self.csv(&layout::call_header()),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a call or a result with its call.
+    fn write(&mut self, value: &Value) -> anyhow::Result<()> {
+        let Some(upload) = self.args.format.upload() else {
+            if self.args.format == Format::Csv {
+                return self.csv(&layout::call_line(value, self.args.raw));
+            }
+            return Ok(self.out.write_all(layout::json_line(value).as_bytes())?);
+        };
+        let conversion = match &self.args.conversion {
+            Some(name) => Conversion::of_call(value, name),
+            None => Conversion::of_outcome(value).filter(|it| self.fits(&it.call)),
+        };
+        // Calls that were not answered are no conversions.
+        let Some(conversion) = conversion else { return Ok(()) };
+        if let Some(line) = upload.line(&conversion) {
+            return self.csv(&line);
+        }
+        self.skipped += 1;
+        Ok(())
+    }
+
+    /// Whether the call of a result is one that was asked for.
+    fn fits(&self, call: &Value) -> bool {
+        let Args { pool, number, outcome, attributed, .. } = self.args;
+        let is = |wanted: Option<&String>, found: &Value| {
+            wanted.is_none_or(|wanted| found.as_str() == Some(wanted))
+        };
+        pool.is_none_or(|id| call["pool"]["id"] == id)
+            && is(number.as_ref(), &call["to"])
+            && is(outcome.as_ref(), &call["outcome"])
+            && is(attributed.as_ref(), &call["attribution"]["outcome"])
+    }
+
+    fn csv<T: AsRef<[u8]>>(&mut self, fields: &[T]) -> anyhow::Result<()> {
+        Ok(csv::Writer::from_writer(&mut self.out).write_record(fields)?)
+    }
+}

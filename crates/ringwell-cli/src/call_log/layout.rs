@@ -1,0 +1,275 @@
+//! How calls and conversions are written: columns, and who reads them.
+//!
+//! Owns the forms. The columns of CSV are an interface: new ones come at the end. Pure.
+//! Sources: docs/spec/calls.md, "Exports"; the public help pages of each advertising system.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use ringwell_calls::digest::sha256_hex;
+use serde_json::{Value, json};
+
+/// Parameters that have a column of their own.
+const PARAMETERS: [&str; 10] = [
+    "gclid",
+    "gbraid",
+    "wbraid",
+    "msclkid",
+    "fbclid",
+    "utm_source",
+    "utm_medium",
+    "utm_campaign",
+    "utm_term",
+    "utm_content",
+];
+/// Columns of calls, before those of parameters.
+const COLUMNS: [(&str, &str); 21] = [
+    ("id", "/id"),
+    ("account", "/account"),
+    ("provider", "/provider"),
+    ("provider_call_id", "/provider_call_id"),
+    ("started_at", "/started_at"),
+    ("answered_at", "/answered_at"),
+    ("ended_at", "/ended_at"),
+    ("state", "/state"),
+    ("outcome", "/outcome"),
+    ("ring_seconds", "/ring_seconds"),
+    ("talk_seconds", "/talk_seconds"),
+    ("to", "/to"),
+    ("from", "/from"),
+    ("first_time_caller", "/first_time_caller"),
+    ("destination", "/destination"),
+    ("pool_id", "/pool/id"),
+    ("pool_name", "/pool/name"),
+    ("attribution", "/attribution/outcome"),
+    ("allocated_at", "/attribution/allocated_at"),
+    ("late", "/attribution/late"),
+    ("confidence", "/attribution/confidence/value"),
+];
+
+/// One conversion: a result of a call, or the call itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Conversion {
+    /// What it is called in the advertising system.
+    pub(crate) name: String,
+    /// As in RFC 3339.
+    pub(crate) at: String,
+    pub(crate) value: Option<String>,
+    pub(crate) currency: Option<String>,
+    /// The same for each export of it.
+    pub(crate) id: String,
+    /// The call, as the API shows it.
+    pub(crate) call: Value,
+}
+
+/// How conversions are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Upload {
+    /// Google Ads, conversions from clicks.
+    GoogleClicks,
+    /// Google Ads, conversions from calls.
+    GoogleCalls,
+    /// Microsoft Advertising, a bulk file of offline conversions.
+    Microsoft,
+    /// Meta, parameters of the Conversions API.
+    Meta,
+}
+
+/// The header of calls.
+pub(crate) fn call_header() -> Vec<&'static str> {
+    let columns = COLUMNS.iter().map(|(name, _)| *name);
+    columns.chain(PARAMETERS).chain(["parameters"]).collect()
+}
+
+/// A call as a line. Unless `is_raw`, no field can be taken for a formula.
+pub(crate) fn call_line(call: &Value, is_raw: bool) -> Vec<String> {
+    let mut line: Vec<String> = COLUMNS
+        .iter()
+        .map(|(name, path)| match *name {
+            "from" => caller(call),
+            _ => text(call.pointer(path)),
+        })
+        .collect();
+    let parameters = &call["attribution"]["parameters"];
+    line.extend(PARAMETERS.iter().map(|name| text(parameters.get(name))));
+    line.push(parameters.as_object().map_or_else(String::new, |_| parameters.to_string()));
+    if is_raw { line } else { line.into_iter().map(harmless).collect() }
+}
+
+impl Upload {
+    /// The lines before the first conversion.
+    pub(crate) fn header(self) -> Vec<Vec<&'static str>> {
+        match self {
+            Self::GoogleClicks => vec![vec![
+                "Google Click ID",
+                "Conversion Name",
+                "Conversion Time",
+                "Conversion Value",
+                "Conversion Currency",
+            ]],
+            Self::GoogleCalls => vec![vec![
+                "Caller's Phone Number",
+                "Call Start Time",
+                "Conversion Name",
+                "Conversion Time",
+                "Conversion Value",
+                "Conversion Currency",
+            ]],
+            Self::Microsoft => {
+                let header = vec![
+                    "Type",
+                    "Status",
+                    "Id",
+                    "Parent Id",
+                    "Client Id",
+                    "Name",
+                    "Conversion Currency Code",
+                    "Conversion Name",
+                    "Conversion Time",
+                    "Conversion Value",
+                    "Microsoft Click Id",
+                ];
+                let mut version = vec![""; header.len()];
+                (version[0], version[5]) = ("Format Version", "6.0");
+                vec![header, version]
+            }
+            Self::Meta => vec![vec![
+                "event_name",
+                "event_time",
+                "action_source",
+                "event_id",
+                "ph",
+                "fbc",
+                "value",
+                "currency",
+                "order_id",
+            ]],
+        }
+    }
+
+    /// A conversion as a line; `None` if the system could not match it: there is no click id of its own,
+    /// or no caller's number.
+    pub(crate) fn line(self, conversion: &Conversion) -> Option<Vec<String>> {
+        let Conversion { name, at, value, currency, id, call } = conversion;
+        let (value, currency) = (value.clone().unwrap_or_default(), currency.clone());
+        let currency = currency.unwrap_or_default();
+        let time: Timestamp = at.parse().ok()?;
+        let number = call["from"]["e164"].as_str();
+        Some(match self {
+            Self::GoogleClicks => {
+                let time = with_offset(time);
+                vec![click_id(call, "gclid")?.to_owned(), name.clone(), time, value, currency]
+            }
+            Self::GoogleCalls => {
+                let began: Timestamp = call["started_at"].as_str()?.parse().ok()?;
+                let times = [with_offset(began), with_offset(time)];
+                let [began, time] = times;
+                vec![number?.to_owned(), began, name.clone(), time, value, currency]
+            }
+            Self::Microsoft => {
+                let time = time.to_zoned(TimeZone::UTC).strftime("%-m/%-d/%Y %-I:%M:%S %p");
+                let click = click_id(call, "msclkid")?.to_owned();
+                let kind = "Offline Conversion".to_owned();
+                let none = String::new;
+                let head = [kind, none(), none(), none(), none(), none()];
+                let tail = [currency, name.clone(), time.to_string(), value, click];
+                head.into_iter().chain(tail).collect()
+            }
+            Self::Meta => {
+                let shown = call["attribution"]["allocated_at"].as_str();
+                let shown: Option<Timestamp> = shown.and_then(|at| at.parse().ok());
+                let click = click_id(call, "fbclid").zip(shown);
+                let click = click.map(|(id, at)| format!("fb.1.{}.{id}", at.as_millisecond()));
+                // Digits with the country code, hashed: as its documentation asks for.
+                let hash = number.map(|it| sha256_hex(it.trim_start_matches('+').as_bytes()));
+                if click.is_none() && hash.is_none() {
+                    return None;
+                }
+                let (hash, click) = (hash.unwrap_or_default(), click.unwrap_or_default());
+                let time = time.as_second().to_string();
+                let source = "phone_call".to_owned();
+                vec![
+                    name.clone(),
+                    time,
+                    source,
+                    id.clone(),
+                    hash,
+                    click,
+                    value,
+                    currency,
+                    id.clone(),
+                ]
+            }
+        })
+    }
+}
+
+impl Conversion {
+    /// A line of `GET /v1/outcomes`.
+    pub(crate) fn of_outcome(outcome: &Value) -> Option<Self> {
+        let field = |name: &str| outcome[name].as_str().map(str::to_owned);
+        let call = outcome["call"].clone();
+        Some(Self {
+            name: field("type")?,
+            at: field("at")?,
+            value: field("value"),
+            currency: field("currency"),
+            id: format!("{}-{}", call["id"].as_str()?, field("external_id")?),
+            call,
+        })
+    }
+
+    /// The call itself, when it was answered; `None` if it was not.
+    pub(crate) fn of_call(call: &Value, name: &str) -> Option<Self> {
+        let at = call["answered_at"].as_str()?.to_owned();
+        let (name, id) = (name.to_owned(), call["id"].as_str()?.to_owned());
+        Some(Self { name, at, value: None, currency: None, id, call: call.clone() })
+    }
+}
+
+/// A click id of the visitor who called, if it can be one: the parameter is what the visitor sent.
+fn click_id<'a>(call: &'a Value, name: &str) -> Option<&'a str> {
+    let id = call["attribution"]["parameters"][name].as_str()?;
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    (!id.is_empty() && id.len() <= 512 && id.bytes().all(is_plain)).then_some(id)
+}
+
+/// `2026-11-21 06:30:00+00:00`.
+fn with_offset(at: Timestamp) -> String {
+    at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M:%S+00:00").to_string()
+}
+
+fn caller(call: &Value) -> String {
+    let from = &call["from"];
+    let known = ["e164", "sip"].iter().find_map(|kind| from[kind].as_str());
+    let hash = from["hash"].as_str().map(|hash| format!("hash:{hash}"));
+    known.map(str::to_owned).or(hash).unwrap_or_default()
+}
+
+fn text(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    }
+}
+
+/// With `'` before what spreadsheets take for a formula. Telephone numbers stay as they are.
+fn harmless(field: String) -> String {
+    let is_number = field.strip_prefix('+').is_some_and(|digits| {
+        (3..=15).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit())
+    });
+    if field.starts_with(['=', '+', '-', '@', '\t', '\r']) && !is_number {
+        return format!("'{field}");
+    }
+    field
+}
+
+/// One line of JSON.
+pub(crate) fn json_line(call: &Value) -> String {
+    let mut line = json!(call).to_string();
+    line.push('\n');
+    line
+}
+
+#[cfg(test)]
+mod tests;

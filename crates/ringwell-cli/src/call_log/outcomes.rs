@@ -1,0 +1,112 @@
+//! `ringwell calls outcomes`: reports results of calls from a CSV file.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail, ensure};
+use hyper::body::Bytes;
+use hyper::{Method, StatusCode};
+use serde_json::Value;
+
+use crate::call::{Access, Caller};
+use crate::progress::Progress;
+
+pub(crate) const HELP: &str = "\
+The first line names the columns: `type`, `external_id`, and either `call` (as in the export: c_…) or
+`account` and `provider_call_id`; optional are `value`, `currency` and `at` (without it: now). A result
+that the server has already, by call and external_id, stays as it is: the file can be sent again.
+
+Exit codes: 0 all results are kept; 1 lines were refused, or the server was not reached.
+
+Examples:
+  ringwell calls outcomes sales.csv --token-file secret
+  printf 'call,type,value,currency,external_id\\nc_1,sale,129.50,EUR,order-7\\n' | ringwell calls outcomes -";
+
+/// Lines of one request; the server takes at most 2,000.
+const LINES: usize = 1_000;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The file; - for stdin
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    access: Access,
+}
+
+#[derive(Default)]
+struct Sum {
+    recorded: u64,
+    known: u64,
+    refused: u64,
+}
+
+/// Sends all lines.
+///
+/// # Errors
+/// If the file is no CSV, or the server refuses it as a whole.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let caller = Caller::new(&args.access)?;
+    let input: Box<dyn Read> = if args.file.as_os_str() == "-" {
+        Box::new(io::stdin())
+    } else {
+        let path = args.file.display();
+        Box::new(File::open(&args.file).with_context(|| format!("cannot read {path}"))?)
+    };
+    let mut csv = csv::ReaderBuilder::new().flexible(true).from_reader(input);
+    let header = csv.byte_headers()?.clone();
+    ensure!(!header.is_empty(), "the file is empty: its first line names the columns");
+    let mut progress = Progress::counting("reported");
+    let (mut sum, mut lines, mut first) = (Sum::default(), Vec::new(), 2);
+    for line in csv.byte_records() {
+        lines.push(line.context("the file is no CSV")?);
+        if lines.len() == LINES {
+            send(args, &caller, &header, &lines, first, &mut sum)?;
+            first += lines.len() as u64;
+            progress.add(lines.len() as u64);
+            lines.clear();
+        }
+    }
+    if !lines.is_empty() {
+        send(args, &caller, &header, &lines, first, &mut sum)?;
+    }
+    drop(progress);
+    let Sum { recorded, known, refused } = sum;
+    println!("{recorded} results recorded, {known} known already, {refused} lines refused");
+    Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Sends lines of which the first is line `first` of the file.
+fn send(
+    args: &Args,
+    caller: &Caller,
+    header: &csv::ByteRecord,
+    lines: &[csv::ByteRecord],
+    first: u64,
+    sum: &mut Sum,
+) -> anyhow::Result<()> {
+    let mut csv = csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
+    csv.write_byte_record(header)?;
+    for line in lines {
+        csv.write_byte_record(line)?;
+    }
+    let body = ("text/csv", Bytes::from(csv.into_inner()?));
+    let url = &args.access.url;
+    let (status, answer) = caller.send(url, Method::POST, "/v1/outcomes", body)?;
+    let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+    if status != StatusCode::OK {
+        bail!("{url} answered {status}: {}", answer["detail"].as_str().unwrap_or("no reason"));
+    }
+    let count = |name: &str| answer[name].as_u64().unwrap_or_default();
+    sum.recorded += count("recorded");
+    sum.known += count("known");
+    for problem in answer["problems"].as_array().into_iter().flatten() {
+        sum.refused += 1;
+        // The header is line 1 of each request.
+        let line = problem["line"].as_u64().unwrap_or_default() + first - 2;
+        eprintln!("line {line}: {}", problem["detail"].as_str().unwrap_or_default());
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! `ringwell calls`: exports of a real server's log, and results put into it.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+use serde_json::Value;
+
+use super::Switchboard;
+use super::phone::Provider;
+use super::support::server::ringwell;
+use super::support::site::TOKEN;
+
+impl Switchboard {
+    fn calls_command(&self, args: &[&str]) -> Command {
+        let mut command = ringwell(&["calls"]);
+        command.args(args).args(["--url", &format!("http://{}", self.server.address())]);
+        command.env("RINGWELL_TOKEN", TOKEN);
+        command
+    }
+
+    fn calls_say(&self, args: &[&str]) -> String {
+        let output = self.calls_command(args).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Has `ringwell calls outcomes` read `csv` from stdin.
+    fn outcomes(&self, csv: &str) -> Output {
+        let mut command = self.calls_command(&["outcomes", "-"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        std::io::Write::write_all(&mut stdin, csv.as_bytes()).unwrap();
+        drop(stdin);
+        child.wait_with_output().unwrap()
+    }
+}
+
+#[test]
+fn every_call_is_exported_once_and_filters_apply() {
+    let board = Switchboard::new("");
+    // More than one part: the server gives a thousand at a time.
+    thread::scope(|scope| {
+        for thread in 0..10 {
+            let phone = &board.phone;
+            scope.spawn(move || {
+                for call in 0..105 {
+                    let end =
+                        format!("CallSid=CA{thread}-{call}&CallStatus=busy&To=%2B12001600001");
+                    assert_eq!(Provider::twilio(phone).post("/t/main/status", &end).status, 200);
+                }
+            });
+        }
+    });
+    let number = board.visitor("17&gclid=%3D1%2B1");
+    board.call_of("CB1", number);
+    let lines = board.calls_say(&["export"]);
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: BTreeSet<_> = lines.iter().map(|it| it["id"].as_str().unwrap()).collect();
+    assert_eq!((lines.len(), names.len()), (1_051, 1_051));
+
+    let csv = board.calls_say(&["export", "--format", "csv", "--outcome", "answered"]);
+    let mut lines = csv.lines();
+    let header: Vec<_> = lines.next().unwrap().split(',').collect();
+    let line: Vec<_> = lines.next().unwrap().split(',').collect();
+    let field = |name: &str| line[header.iter().position(|it| *it == name).unwrap()];
+    assert_eq!((field("provider_call_id"), field("from")), ("CB1", "+14155551234"));
+    assert_eq!((field("pool_id"), field("gclid")), ("16", "'=1+1"));
+    assert_eq!(lines.next(), None);
+    let raw = board.calls_say(&["export", "--format", "csv", "--raw", "--pool", "16"]);
+    assert!(raw.contains(",=1+1,"), "{raw}");
+    assert_eq!(board.calls_say(&["export", "--until", "24h"]), "");
+    let wrong = board.calls_command(&["export", "--outcome", "lost"]).output().unwrap();
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(!wrong.status.success() && said.contains("outcome: one of"), "{said}");
+
+    // From a place on, without a second header.
+    let page = board.get("/v1/calls?limit=1000").json();
+    let rest = ["export", "--format", "csv", "--after", page["next"].as_str().unwrap()];
+    assert_eq!(board.calls_say(&rest).lines().count(), 51);
+}
+
+#[test]
+fn results_come_in_as_csv_and_go_out_as_uploads() {
+    let board = Switchboard::new("");
+    for (call, parameters) in [("CA1", "1&gclid=Cj0_x-1&msclkid=0f0f"), ("CA2", "2")] {
+        board.call_of(call, board.visitor(parameters));
+    }
+    let csv = "account,provider_call_id,type,value,currency,at,external_id\n\
+               main,CA1,Sale,129.50,EUR,2026-11-22T00:05:09Z,order-7\n\
+               main,CA2,Sale,1.00,EUR,,order-8\n\
+               main,CA3,Sale,1.00,EUR,,order-9\n\
+               main,CA1,Sale,\"1,00\",EUR,,order-10\n";
+    let output = board.outcomes(csv);
+    let (said, problems) = (output.stdout, String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(said).unwrap();
+    assert_eq!(said, "2 results recorded, 0 known already, 2 lines refused\n");
+    assert!(problems.contains("line 4: there is no such call"), "{problems}");
+    assert!(problems.contains("line 5: value: a decimal number"), "{problems}");
+    let again = String::from_utf8(board.outcomes(csv).stdout).unwrap();
+    assert_eq!(again, "0 results recorded, 2 known already, 2 lines refused\n");
+
+    let google = board.calls_say(&["export", "--format", "google-clicks"]);
+    assert_eq!(
+        google,
+        "Google Click ID,Conversion Name,Conversion Time,Conversion Value,Conversion Currency\n\
+         Cj0_x-1,Sale,2026-11-22 00:05:09+00:00,129.50,EUR\n"
+    );
+    let microsoft = board.calls_say(&["export", "--format", "microsoft"]);
+    assert!(microsoft.ends_with("EUR,Sale,11/22/2026 12:05:09 AM,129.50,0f0f\n"), "{microsoft}");
+    let calls = ["export", "--format", "google-calls", "--conversion", "Phone call"];
+    let calls = board.calls_say(&calls);
+    assert_eq!(calls.lines().count(), 3, "{calls}");
+    assert!(calls.lines().nth(1).unwrap().starts_with("+14155551234,"), "{calls}");
+    let events = board.get("/v1/events?after=0&limit=1000").json();
+    let kinds = events["events"].as_array().unwrap().iter();
+    assert_eq!(kinds.filter(|event| event["type"] == "conversion.recorded").count(), 2);
+    for path in ["/v1/outcomes?after=x", "/v1/outcomes?since=soon", "/v1/outcomes?x=1"] {
+        assert_eq!(board.get(path).status, 400, "{path}");
+    }
+}
