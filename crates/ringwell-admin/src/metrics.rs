@@ -297,7 +297,7 @@ impl Collector for Scrape {
         self.counter(encoder, "journal_groups", help, |s| s.journal.groups)?;
         let help = "Bytes brought to the journal";
         self.counter(encoder, "journal_bytes", help, |s| s.journal.bytes)?;
-        let help = "Journal: 0 writing, 1 full, 2 failed";
+        let help = "Journal: 0 writing, 1 full, 2 failed, 3 waiting, 4 served by another process";
         self.gauge(encoder, "journal_state", help, |s| s.journal.state)?;
         let help = "Bytes on the disk of the history that is kept";
         self.gauge(encoder, "journal_kept_bytes", help, |s| s.journal.kept)?;

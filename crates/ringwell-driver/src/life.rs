@@ -12,7 +12,7 @@ use crate::membership::Membership;
 use crate::node::{JournalState, Node};
 use crate::platform::Platform;
 use crate::shard::Shard;
-use crate::store::{self, FileError, Files, Journal, ServedMap};
+use crate::store::{self, FileError, Files, ServedMap, Store};
 
 /// The directory on the owners that this data has served last, if that was by the same cluster file:
 /// buckets have moved since.
@@ -42,27 +42,27 @@ pub fn place(
 /// Why the shard must not go on.
 pub async fn begin_shard<P: Platform>(
     shard: &Shard<P>,
-    journal: &Journal<P::Files>,
+    store: &impl Store,
     is_lengthened: bool,
 ) -> Result<(), String> {
     if !is_lengthened {
-        save(shard, journal).await;
+        save(shard, store).await;
         return Ok(());
     }
     // Before any record of the new time: a start after this one would see no gap.
-    task::snapshot(shard, journal).await
+    task::snapshot(shard, store).await
 }
 
 /// Flushes the journal and takes a snapshot. `false` if records could not be stored.
-pub async fn save<P: Platform>(shard: &Shard<P>, journal: &Journal<P::Files>) -> bool {
+pub async fn save<P: Platform>(shard: &Shard<P>, store: &impl Store) -> bool {
     if !shard.node.answers_wait() {
         return true;
     }
-    match task::snapshot(shard, journal).await {
+    match task::snapshot(shard, store).await {
         Ok(()) => true,
         Err(trouble) => {
             tracing::error!(shard = shard.id, trouble, "no snapshot could be taken");
-            !shard.engine.borrow().is_pending()
+            shard.is_stored()
         }
     }
 }

@@ -9,7 +9,7 @@ use ringwell_journal::{Clocks, Group, position_parts};
 
 use crate::platform::Platform;
 use crate::shard::Shard;
-use crate::store::{JournalReader, ReadError};
+use crate::store::{ReadError, Reader};
 
 /// A look-up ends after this with what is known by then: a number that goes out every second has
 /// as many records a day as there are seconds.
@@ -21,7 +21,7 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 /// What could not be read, for the operator.
 pub async fn attribution<P: Platform>(
     shard: Rc<Shard<P>>,
-    reader: JournalReader<P::Files>,
+    reader: impl Reader,
     number: PromoNumber,
     at: Moment,
 ) -> Result<Past, String> {
@@ -36,7 +36,7 @@ pub async fn attribution<P: Platform>(
 /// Follows the records of `number`, as [`attribution`] without regard to gaps.
 async fn walk<P: Platform>(
     shard: &Shard<P>,
-    reader: &JournalReader<P::Files>,
+    reader: &impl Reader,
     number: PromoNumber,
     at: Moment,
     clocks: Clocks,
@@ -74,13 +74,13 @@ async fn walk<P: Platform>(
 /// The group that `position` lies in, or why it is missing; one that is being written is waited for.
 async fn read<P: Platform>(
     shard: &Shard<P>,
-    reader: &JournalReader<P::Files>,
+    reader: &impl Reader,
     position: Position,
 ) -> Result<Result<Group, Missing>, String> {
     let (group, _) = position_parts(position);
     shard.commit.wait(group).await.map_err(|_| "the journal takes no writes".to_owned())?;
     let reader = reader.clone();
-    let read = shard.platform.offload(move || reader.read_group(group)).await;
+    let read = shard.platform.offload(move || reader.read(group)).await;
     Ok(read.ok_or("the server is stopping")?.map_err(|error| match error {
         ReadError::Gone(_) => Missing::NotKept,
         ReadError::NotYet(_) | ReadError::Damaged { .. } | ReadError::File(_) => {

@@ -14,7 +14,7 @@ use ringwell_engine::{Clocks, Engine, SnapshotStep};
 use ringwell_journal::{SnapshotHeader, SnapshotWriter};
 
 use crate::canary::{Bug, planted};
-use crate::store::{FileError, Files, Journal, SegmentRef, SnapshotFile};
+use crate::store::{Draft, FileError, Part, Store};
 
 /// How often a shard looks what is due.
 pub const ROUND: Millis = Millis(1_000);
@@ -48,8 +48,8 @@ pub struct Rounds {
 impl Rounds {
     /// From now on. A snapshot has just been taken, or could not be.
     #[must_use]
-    pub fn new<F: Files>(
-        journal: &Journal<F>,
+    pub fn new(
+        store: &impl Store,
         snapshot_every: u64,
         snapshot_span: Option<Millis>,
         now: Millis,
@@ -57,7 +57,7 @@ impl Rounds {
         Self {
             snapshot_every,
             snapshot_span,
-            snapshot_bytes: journal.stats().written_bytes,
+            snapshot_bytes: store.stats().written_bytes,
             snapshot_at: now,
             kept_bytes: 0,
             tick_group: 0,
@@ -91,10 +91,10 @@ impl Rounds {
     /// Whether a snapshot is due: by what was written since, by time, or because more is kept than
     /// should be and the snapshots need it.
     #[must_use]
-    pub fn wants_snapshot<F: Files>(&self, journal: &Journal<F>, now: Millis) -> bool {
-        let written = journal.stats().written_bytes - self.snapshot_bytes;
+    pub fn wants_snapshot(&self, store: &impl Store, now: Millis) -> bool {
+        let written = store.stats().written_bytes - self.snapshot_bytes;
         let is_old = self.snapshot_span.is_some_and(|span| now.since(self.snapshot_at) >= span);
-        written >= self.snapshot_every || written > 0 && (is_old || journal.waits_for_snapshot())
+        written >= self.snapshot_every || written > 0 && (is_old || store.waits_for_snapshot())
     }
 
     /// A snapshot was taken that began at `began`, when `written` bytes had been written.
@@ -104,23 +104,17 @@ impl Rounds {
 
     /// The oldest history, if it may be given up now.
     #[must_use]
-    pub fn expired<F: Files>(
-        &self,
-        journal: &Journal<F>,
-        now: Millis,
-        clocks: Clocks,
-    ) -> Option<Carry> {
-        let stats = journal.stats();
-        let segment =
-            journal.expired(now, clocks).filter(|_| stats.segment_bytes >= self.kept_bytes)?;
-        Some(Carry { segment, next_n: segment.first_n, before: stats.written_bytes })
+    pub fn expired(&self, store: &impl Store, now: Millis, clocks: Clocks) -> Option<Carry> {
+        let stats = store.stats();
+        let part = store.expired(now, clocks).filter(|_| stats.segment_bytes >= self.kept_bytes)?;
+        Some(Carry { part, next_n: part.first_n, before: stats.written_bytes })
     }
 
     /// What mattered of it was copied, and is stored. If that was most of it, nothing is gained by
     /// giving up more before the journal has grown; returns the journal's length then.
-    pub fn carried<F: Files>(&mut self, journal: &Journal<F>, carry: &Carry) -> Option<u64> {
-        let stats = journal.stats();
-        let is_most = stats.written_bytes - carry.before > carry.segment.bytes / 2;
+    pub fn carried(&mut self, store: &impl Store, carry: &Carry) -> Option<u64> {
+        let stats = store.stats();
+        let is_most = stats.written_bytes - carry.before > carry.part.bytes / 2;
         let bytes = stats.segment_bytes;
         is_most.then(|| {
             self.kept_bytes = bytes + bytes / 4;
@@ -132,8 +126,8 @@ impl Rounds {
 /// History that is being given up: its groups are looked at in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Carry {
-    /// The segment.
-    pub segment: SegmentRef,
+    /// Which part of it.
+    pub part: Part,
     next_n: u64,
     /// Bytes that had been written before.
     before: u64,
@@ -154,31 +148,35 @@ impl Carry {
         None
     }
 
-    /// Whether all groups have been looked at. The segment may be dropped once the newest group is
+    /// Whether all groups have been looked at. The part may be dropped once the newest group is
     /// stored.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.next_n >= self.segment.next_n
+        self.next_n >= self.part.next_n
     }
 }
 
 /// A snapshot that is being taken. Dropped before it is published it never was.
 #[derive(Debug)]
-pub struct Snapshot<F: Files> {
-    file: SnapshotFile<F>,
+pub struct Snapshot<D> {
+    draft: D,
     writer: SnapshotWriter,
     step: SnapshotStep,
 }
 
-impl<F: Files> Snapshot<F> {
+impl<D: Draft> Snapshot<D> {
     /// Begins one: the groups from the one that gathers on will be replayed on it.
     ///
     /// # Errors
-    /// [`FileError`]; always if the journal is kept in memory.
-    pub fn begin(journal: &Journal<F>, engine: &Engine, shard: u16) -> Result<Self, FileError> {
-        let header = header(journal, engine, shard);
-        let file = journal.create_snapshot(header.replay_from)?;
-        Ok(Self { file, writer: SnapshotWriter::new(&header), step: SnapshotStep::FIRST })
+    /// [`FileError`]; always if nothing outlives the process.
+    pub fn begin<S: Store<Draft = D>>(
+        store: &S,
+        engine: &Engine,
+        shard: u16,
+    ) -> Result<Self, FileError> {
+        let header = header(store, engine, shard);
+        let draft = store.draft(header.replay_from)?;
+        Ok(Self { draft, writer: SnapshotWriter::new(&header), step: SnapshotStep::FIRST })
     }
 
     /// Takes the next piece; returns whether it was the last. Call [`Self::write`] after that.
@@ -210,7 +208,7 @@ impl<F: Files> Snapshot<F> {
     /// [`FileError`]; the snapshot is given up.
     pub fn write(mut self) -> Result<Self, FileError> {
         let bytes = self.writer.take(Vec::new());
-        self.file.write(&bytes)?;
+        self.draft.write(&bytes)?;
         Ok(self)
     }
 
@@ -218,7 +216,7 @@ impl<F: Files> Snapshot<F> {
     #[must_use]
     pub fn through(&self, engine: &Engine) -> u64 {
         let newest = engine.newest_group();
-        if planted(Bug::SnapshotTooEarly) { self.file.stored() } else { newest }
+        if planted(Bug::SnapshotTooEarly) { self.draft.stored() } else { newest }
     }
 
     /// Makes it the newest snapshot, durably. Waits for the disk.
@@ -226,8 +224,8 @@ impl<F: Files> Snapshot<F> {
     /// # Errors
     /// [`FileError`]; the ones before stay.
     pub fn publish(mut self, through: u64) -> Result<(), FileError> {
-        self.file.write(&self.writer.finish(through))?;
-        self.file.publish(through)
+        self.draft.write(&self.writer.finish(through))?;
+        self.draft.publish(through)
     }
 
     /// As [`Self::publish`], but it says that it knows the groups until now: a planted bug.
@@ -235,27 +233,27 @@ impl<F: Files> Snapshot<F> {
     /// # Errors
     /// As of [`Self::publish`].
     #[cfg(canary)]
-    pub fn publish_late(
+    pub fn publish_late<S: Store<Draft = D>>(
         self,
-        journal: &Journal<F>,
+        store: &S,
         engine: &Engine,
         shard: u16,
         through: u64,
     ) -> Result<(), FileError> {
-        let header = header(journal, engine, shard);
+        let header = header(store, engine, shard);
         let bytes = late::headed(&self.writer.finish(through), &header, through);
-        drop(self.file);
-        let mut file = journal.create_snapshot(header.replay_from)?;
-        file.write(&bytes)?;
-        file.publish(through)
+        drop(self.draft);
+        let mut draft = store.draft(header.replay_from)?;
+        draft.write(&bytes)?;
+        draft.publish(through)
     }
 }
 
-fn header<F: Files>(journal: &Journal<F>, engine: &Engine, shard: u16) -> SnapshotHeader {
+fn header(store: &impl Store, engine: &Engine, shard: u16) -> SnapshotHeader {
     let tip = engine.tip();
     SnapshotHeader {
         shard: u32::from(shard),
-        journal: journal.id(),
+        journal: store.identity(),
         replay_from: tip.next_n,
         prev_hash: tip.prev_hash,
         epoch: tip.epoch,

@@ -36,6 +36,10 @@ pub enum JournalState {
     Full,
     /// It has failed, and stores nothing until the next start.
     Failed,
+    /// A group takes long to be stored.
+    Waiting,
+    /// Another process serves the shard.
+    Taken,
 }
 
 /// What is known of the part of a shard's history that the start did not read.
@@ -69,6 +73,8 @@ impl JournalState {
             Self::Writing => "writing",
             Self::Full => "full",
             Self::Failed => "failed",
+            Self::Waiting => "waiting",
+            Self::Taken => "taken",
         }
     }
 }
@@ -294,7 +300,9 @@ impl Node {
             let state = match state.load(Ordering::Relaxed) {
                 0 => JournalState::Writing,
                 1 => JournalState::Full,
-                _ => JournalState::Failed,
+                2 => JournalState::Failed,
+                3 => JournalState::Waiting,
+                _ => JournalState::Taken,
             };
             (*shard, state)
         })

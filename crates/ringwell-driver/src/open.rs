@@ -19,12 +19,13 @@ pub use agree::{OverflowTaken, agree};
 pub use hold::{OldMap, hold_buckets};
 pub use read::{Believed, Copied, Read, copied, read, shards_on_disk, spec, specs};
 
+use read::KeptIn;
 use ringwell_core::Millis;
 use ringwell_directory::{BucketHolds, Directory};
 use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
 use ringwell_journal::{Durability, Verdict};
 
-use crate::store::{FileError, Files, Gaps, Identity, InlineJournal, ServedMap, Settings};
+use crate::store::{FileError, Files, Gaps, Identity, Inline, Memory, ServedMap, Settings};
 
 /// All that a start needs to know beside the files of its shards.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ pub struct Opened<F: Files> {
     /// Its state.
     pub engine: Engine,
     /// Stores what the engine seals.
-    pub journal: InlineJournal<F>,
+    pub store: Inline<F>,
     /// What the start had to do about time or damage. If lockouts were lengthened, no number may go out
     /// before a snapshot is taken, because no record says that lockouts were lengthened.
     pub doubts: Doubts,
@@ -165,9 +166,18 @@ fn recorded_until<F>(reads: &[Read<F>]) -> Millis {
 /// # Errors
 /// [`FileError`]
 pub fn open<F: Files>(read: Read<F>, now: Millis) -> Result<Opened<F>, FileError> {
-    let Read { shard, store, restore, recovered, is_in_doubt, .. } = read;
+    let Read { shard, kept, restore, recovered, is_in_doubt, .. } = read;
     let verdict = recovered.verdict;
-    let (journal, tip) = store.start_inline(recovered)?;
+    let (store, tip) = match kept {
+        KeptIn::Files(store) => {
+            let (journal, tip) = store.start_inline(recovered)?;
+            (Inline::Files(journal), tip)
+        }
+        KeptIn::Memory { bytes_max } => {
+            let store = Memory::new([0; 16], bytes_max);
+            (Inline::Memory(store), recovered.tip.raise_epoch())
+        }
+    };
     let (engine, doubts) = restore.finish(tip, now, is_in_doubt);
-    Ok(Opened { shard, engine, journal, doubts, verdict })
+    Ok(Opened { shard, engine, store, doubts, verdict })
 }

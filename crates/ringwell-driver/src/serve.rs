@@ -1,6 +1,5 @@
 //! What other shards, and operators, ask of a shard: its queue is worked through here.
 
-use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,14 +11,14 @@ use crate::node::JournalState;
 use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::stats::{JournalStats, ShardStats};
-use crate::store::Journal;
+use crate::store::Store;
 use crate::{change, lookup, moves, pool_query};
 
 /// Serves what is asked of this shard until its queue ends. `connections` counts those that are open.
 pub async fn serve<P: Platform>(
     shard: Rc<Shard<P>>,
     links: Vec<Rc<Link<P>>>,
-    journal: Rc<impl Deref<Target = Journal<P::Files>> + 'static>,
+    store: Rc<impl Store>,
     connections: impl Fn() -> usize,
     mut queue: mpsc::Receiver<Message>,
 ) {
@@ -43,7 +42,7 @@ pub async fn serve<P: Platform>(
                 });
             }
             Message::Attribution { number, at, reply } => {
-                let looked = lookup::attribution(Rc::clone(&shard), journal.reader(), number, at);
+                let looked = lookup::attribution(Rc::clone(&shard), store.reader(), number, at);
                 shard.platform.spawn(async move {
                     let _ = reply.send(looked.await);
                 });
@@ -76,7 +75,7 @@ pub async fn serve<P: Platform>(
             // For shards of other nodes.
             Message::Post { .. } => {}
             Message::Stats(reply) => {
-                let _ = reply.send(stats(&shard, &links, &journal, connections()));
+                let _ = reply.send(stats(&shard, &links, &*store, connections()));
             }
             Message::Ping(reply) => {
                 let _ = reply.send(shard.now());
@@ -88,11 +87,11 @@ pub async fn serve<P: Platform>(
 fn stats<P: Platform>(
     shard: &Shard<P>,
     links: &[Rc<Link<P>>],
-    journal: &Journal<P::Files>,
+    store: &impl Store,
     connections: usize,
 ) -> ShardStats {
     let engine = shard.engine.borrow();
-    let stored = journal.stats();
+    let stored = store.stats();
     let mut journals = shard.node.journals();
     let state = journals.find(|(id, _)| *id == shard.id).map(|(_, state)| state);
     let mut histories = shard.node.shards().zip(shard.node.histories());

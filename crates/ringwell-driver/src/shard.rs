@@ -268,10 +268,11 @@ impl<P: Platform> Shard<P> {
 
     /// Everything up to `group` is durable.
     pub fn stored(&self, group: u64) {
-        if self.engine.borrow().refusal() == Some(Refusal::JournalFull) {
+        let refusal = self.engine.borrow().refusal();
+        if matches!(refusal, Some(Refusal::JournalFull | Refusal::JournalWaits)) {
             self.engine.borrow_mut().refuse(None);
             self.node.set_journal(self.id, JournalState::Writing);
-            tracing::info!(shard = self.id, "the journal has room again: numbers go out");
+            tracing::info!(shard = self.id, "the journal stores again: numbers go out");
         }
         self.commit.advance(group);
         while let Some(promised) = self.next_promised(group) {
@@ -281,6 +282,28 @@ impl<P: Platform> Shard<P> {
 
     fn next_promised(&self, group: u64) -> Option<Promised> {
         self.promised.borrow_mut().pop_front_if(|promised| promised.group <= group)
+    }
+
+    /// The journal takes nothing, for this reason: says so once, and has rows become overflow until
+    /// [`Self::stored`], if the journal's state is one that ends.
+    pub(crate) fn hold_up(&self, state: JournalState, why: Refusal, reason: &str) {
+        if self.engine.borrow().refusal() == Some(why) {
+            return;
+        }
+        tracing::error!(
+            shard = self.id,
+            reason,
+            journal = state.name(),
+            "this shard's rows get overflow numbers"
+        );
+        self.node.set_journal(self.id, state);
+        self.refuse(why);
+    }
+
+    /// Whether all that was ever recorded is stored.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        self.commit.durable() >= self.engine.borrow().newest_group()
     }
 
     /// The journal takes nothing: rows become overflow, those that wait too.

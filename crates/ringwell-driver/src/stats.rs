@@ -45,6 +45,8 @@ pub enum Reason {
     JournalFull,
     /// The journal takes nothing until a restart.
     JournalFailed,
+    /// The journal takes long to store.
+    JournalWaits,
     /// The link had no place in time.
     Paced,
     /// No connection, or no answer that can be read.
@@ -55,12 +57,13 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of counts.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Exhausted,
         Self::Late,
         Self::Busy,
         Self::JournalFull,
         Self::JournalFailed,
+        Self::JournalWaits,
         Self::Paced,
         Self::Unreachable,
         Self::Moved,
@@ -75,6 +78,7 @@ impl Reason {
             Self::Busy => "busy",
             Self::JournalFull => "journal_full",
             Self::JournalFailed => "journal_failed",
+            Self::JournalWaits => "journal_waits",
             Self::Paced => "paced",
             Self::Unreachable => "unreachable",
             Self::Moved => "moved",
@@ -87,6 +91,7 @@ impl From<Refusal> for Reason {
         match refusal {
             Refusal::JournalFull => Self::JournalFull,
             Refusal::JournalFailed => Self::JournalFailed,
+            Refusal::JournalWaits => Self::JournalWaits,
             Refusal::Late => Self::Late,
             Refusal::Busy => Self::Busy,
             Refusal::Paced => Self::Paced,

@@ -1,7 +1,8 @@
-//! The shard's task that brings groups to the journal, one at a time, and lets answers go.
+//! The shard's task that brings groups to the store, one at a time, and lets answers go.
 
-use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use ringwell_engine::Refusal;
 use ringwell_journal::Group;
@@ -9,48 +10,28 @@ use ringwell_journal::Group;
 use crate::node::JournalState;
 use crate::platform::Platform;
 use crate::shard::Shard;
-use crate::store::{Files, Journal};
+use crate::store::{Appended, Store};
 
-/// What became of a group.
-#[derive(Debug)]
-pub enum Appended {
-    /// It is as durable as configured: answers may leave.
-    Stored {
-        /// Its body, to gather another group in.
-        spare: Vec<u8>,
-    },
-    /// There is no room. The group waits; [`Append::again`] says what becomes of it.
-    Full,
-    /// Nothing is stored any more until the shard is opened again.
-    Failed(String),
-}
+/// A group that takes longer than this keeps no more rows waiting: they are overflow at once, until it
+/// is stored.
+const WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// Stores the groups of one shard in their order, one at a time.
-pub trait Append: 'static {
-    /// Where they go.
-    type Files: Files;
+/// How long a group for which there was no room waits before it is tried again.
+const RETRY: Duration = Duration::from_millis(250);
 
-    /// Stores a group. Dropping the future does not undo it.
-    fn append(&mut self, group: Group) -> impl Future<Output = Appended>;
-
-    /// Waits for the group that found no room.
-    fn again(&mut self) -> impl Future<Output = Appended>;
-
-    /// What is stored.
-    fn journal(&self) -> &Journal<Self::Files>;
-}
-
-/// Writes groups until the shard ends. While one is being stored the next one gathers.
-pub async fn run<P: Platform>(shard: Rc<Shard<P>>, mut store: impl Append) {
+/// Stores groups until the shard ends. While one is being stored the next one gathers.
+pub async fn run<P: Platform, S: Store>(shard: Rc<Shard<P>>, store: Rc<S>) {
     let mut spare = Vec::new();
     loop {
         shard.pending.notified().await;
         // Requests that have arrived meanwhile join the group.
         shard.platform.turn().await;
         while let Some(group) = next_group(&shard, &mut spare) {
-            match stored(&shard, group, &mut store).await {
-                Some(emptied) => spare = forget_oldest(&shard, &mut store).await.unwrap_or(emptied),
-                // The journal has failed: groups gather in vain until the restart.
+            match stored(&shard, group, &*store).await {
+                Some(emptied) => {
+                    spare = forget_oldest(&shard, &*store).await.unwrap_or(emptied);
+                }
+                // Nothing more is stored: groups gather in vain until the shard is opened again.
                 None => return,
             }
         }
@@ -66,8 +47,8 @@ fn next_group<P: Platform>(shard: &Shard<P>, spare: &mut Vec<u8>) -> Option<Grou
 
 /// In memory: gives up the oldest group for the one that was added, after copying what still
 /// matters; its buffer is used again.
-async fn forget_oldest<P: Platform>(shard: &Shard<P>, store: &mut impl Append) -> Option<Vec<u8>> {
-    let oldest = store.journal().take_oldest()?;
+async fn forget_oldest<P: Platform>(shard: &Shard<P>, store: &impl Store) -> Option<Vec<u8>> {
+    let oldest = store.take_oldest()?;
     let now = shard.now();
     if !shard.engine.borrow().needs_group(oldest.header.n) {
         return Some(oldest.body);
@@ -95,44 +76,50 @@ async fn forget_oldest<P: Platform>(shard: &Shard<P>, store: &mut impl Append) -
         }
     }
     if carried > oldest.body.len() / 2 {
-        store.journal().keep_more(oldest.body.len() as u64);
+        store.keep_more(oldest.body.len() as u64);
     }
     Some(oldest.body)
 }
 
-/// Waits until the group is stored; returns its emptied buffer.
+/// Waits until the group is stored; returns its emptied buffer. `None`: nothing more is stored.
 async fn stored<P: Platform>(
     shard: &Shard<P>,
-    group: Group,
-    store: &mut impl Append,
+    mut group: Group,
+    store: &impl Store,
 ) -> Option<Vec<u8>> {
     let n = group.header.n;
-    let mut appended = store.append(group).await;
     loop {
+        let mut appending = pin!(store.append(group));
+        let appended = match shard.platform.within(WAIT_MAX, appending.as_mut()).await {
+            Some(appended) => appended,
+            None => {
+                shard.hold_up(
+                    JournalState::Waiting,
+                    Refusal::JournalWaits,
+                    "the journal takes long to store: rows get overflow numbers until it has",
+                );
+                appending.await
+            }
+        };
         match appended {
             Appended::Stored { spare } => {
                 shard.stored(n);
                 return Some(spare);
             }
-            Appended::Full => {
-                tracing::error!(
-                    shard = shard.id,
-                    "the journal is full: this shard's rows get overflow numbers until there is room"
-                );
-                shard.node.set_journal(shard.id, JournalState::Full);
-                shard.refuse(Refusal::JournalFull);
+            Appended::Full { group: again, error } => {
+                shard.hold_up(JournalState::Full, Refusal::JournalFull, &error);
+                shard.platform.sleep_until(shard.platform.moment() + RETRY).await;
+                group = again;
+            }
+            Appended::Taken { epoch } => {
+                let why = format!("another process serves this shard now, in epoch {epoch}");
+                shard.hold_up(JournalState::Taken, Refusal::Moved, &why);
+                return None;
             }
             Appended::Failed(error) => {
-                tracing::error!(
-                    shard = shard.id,
-                    error,
-                    "the journal failed: this shard's rows get overflow numbers until a restart"
-                );
-                shard.node.set_journal(shard.id, JournalState::Failed);
-                shard.refuse(Refusal::JournalFailed);
+                shard.hold_up(JournalState::Failed, Refusal::JournalFailed, &error);
                 return None;
             }
         }
-        appended = store.again().await;
     }
 }

@@ -273,7 +273,7 @@ impl Embedded {
 
     /// What it is and has done, as JSON.
     pub(crate) fn status(&self) -> Vec<u8> {
-        let (counts, journal) = (self.shard.engine.counts(), self.shard.journal.stats());
+        let (counts, journal) = (self.shard.engine.counts(), self.shard.store.stats());
         let status = Status {
             version: env!("CARGO_PKG_VERSION"),
             durability: self.durability.to_string(),

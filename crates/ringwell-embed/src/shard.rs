@@ -6,7 +6,7 @@
 use ringwell_core::Millis;
 use ringwell_engine::{Clocks, Engine, Outcome, Refusal};
 use ringwell_journal::{Durability, GROUP_FULL_BYTES, Group};
-use ringwell_node::disk::InlineJournal;
+use ringwell_node::disk::{Inline, OsFiles, Store};
 use ringwell_node::{Alone, Clock};
 
 /// How long a group that found the disk full waits before it is tried again.
@@ -22,7 +22,7 @@ pub(crate) const NO_WRITES: &str = "the journal takes no writes";
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) engine: Engine,
-    pub(crate) journal: InlineJournal,
+    pub(crate) store: Inline<OsFiles>,
     clock: Clock,
     durability: Durability,
     /// A group for which there was no room, and when it was tried last.
@@ -35,9 +35,9 @@ pub(crate) struct Shard {
 
 impl Shard {
     pub(crate) fn new(alone: Alone, durability: Durability) -> Self {
-        let Alone { engine, journal, clock, doubts: _ } = alone;
+        let Alone { engine, store, clock, doubts: _ } = alone;
         let (unstored, trouble, spare) = (None, None, Vec::new());
-        Self { engine, journal, clock, durability, unstored, trouble, spare }
+        Self { engine, store, clock, durability, unstored, trouble, spare }
     }
 
     /// Shard time now.
@@ -115,7 +115,7 @@ impl Shard {
     }
 
     fn store(&mut self, group: Group) -> Result<(), Refusal> {
-        let unstored = match self.journal.store(group) {
+        let unstored = match self.store.store(group) {
             Ok(spare) => {
                 self.spare = spare;
                 return Ok(());
@@ -148,7 +148,8 @@ impl Shard {
     /// In memory: gives up the oldest group, if there is more than there should be, after copying
     /// what still matters.
     fn forget_oldest(&mut self) -> Result<(), Refusal> {
-        let Some(oldest) = self.journal.take_oldest() else { return Ok(()) };
+        let taken = self.store.memory().and_then(Store::take_oldest);
+        let Some(oldest) = taken else { return Ok(()) };
         if !self.engine.needs_group(oldest.header.n) {
             return Ok(());
         }
@@ -157,7 +158,7 @@ impl Shard {
         // Records are of a size, more or less.
         let carried = self.engine.counts().carried - carried;
         if carried > oldest.records().count() as u64 / 2 {
-            self.journal.keep_more(oldest.body.len() as u64);
+            self.store.memory().inspect(|memory| memory.keep_more(oldest.body.len() as u64));
         }
         Ok(())
     }

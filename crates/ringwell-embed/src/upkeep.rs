@@ -6,7 +6,8 @@
 
 use ringwell_core::Millis;
 use ringwell_driver::maintenance::{Carry, ROUND, Rounds, Snapshot};
-use ringwell_node::disk::OsFiles;
+use ringwell_driver::store::SnapshotFile;
+use ringwell_node::disk::{Inline, OsFiles, Reader};
 
 use crate::shard::{NO_WRITES, Shard};
 
@@ -16,18 +17,25 @@ const GROUPS_A_PIECE: u64 = 4;
 /// The number of the only shard.
 const SHARD: u16 = 0;
 
+/// A snapshot that is being taken.
+type Draft = Snapshot<SnapshotFile<OsFiles>>;
+
 /// What is under way.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
     rounds: Rounds,
-    snapshot: Option<Snapshot<OsFiles>>,
+    snapshot: Option<Draft>,
     old: Option<Carry>,
     looked_at: Millis,
 }
 
 impl Upkeep {
     pub(crate) fn new(snapshot_every: u64, shard: &Shard) -> Self {
-        let rounds = Rounds::new(&shard.journal, snapshot_every, None, shard.engine.now());
+        let now = shard.engine.now();
+        let rounds = match &shard.store {
+            Inline::Files(journal) => Rounds::new(journal, snapshot_every, None, now),
+            Inline::Memory(memory) => Rounds::new(memory, snapshot_every, None, now),
+        };
         Self { rounds, snapshot: None, old: None, looked_at: Millis::ZERO }
     }
 
@@ -36,7 +44,7 @@ impl Upkeep {
     /// # Errors
     /// What could not be done now.
     pub(crate) fn step(&mut self, shard: &mut Shard) -> Result<(), String> {
-        if !shard.has_files() || shard.engine.refusal().is_some() {
+        if shard.engine.refusal().is_some() {
             return Ok(());
         }
         if let Some(snapshot) = self.snapshot.take() {
@@ -51,12 +59,11 @@ impl Upkeep {
             return Ok(());
         }
         self.looked_at = now;
-        if self.rounds.wants_snapshot(&shard.journal, now) {
-            self.begin(shard)?;
-        }
+        let Some(journal) = shard.store.files() else { return Ok(()) };
+        let wants_snapshot = self.rounds.wants_snapshot(journal, now);
         // Both: in a busy hour there is a snapshot to be taken each time.
-        self.old = self.rounds.expired(&shard.journal, now, shard.clocks());
-        Ok(())
+        self.old = self.rounds.expired(journal, now, shard.clocks());
+        if wants_snapshot { self.begin(shard) } else { Ok(()) }
     }
 
     /// Takes a whole snapshot now.
@@ -81,8 +88,9 @@ impl Upkeep {
     }
 
     fn begin(&mut self, shard: &mut Shard) -> Result<(), String> {
-        let written = shard.journal.stats().written_bytes;
-        let begun = Snapshot::begin(&shard.journal, &shard.engine, SHARD);
+        let Some(journal) = shard.store.files() else { return Ok(()) };
+        let written = journal.stats().written_bytes;
+        let begun = Snapshot::begin(journal, &shard.engine, SHARD);
         self.snapshot = Some(begun.map_err(|e| e.to_string())?);
         self.rounds.snapshot_taken(written, shard.engine.now());
         Ok(())
@@ -92,7 +100,8 @@ impl Upkeep {
     fn carry(&mut self, shard: &mut Shard, mut old: Carry) -> Result<(), String> {
         let mut groups = GROUPS_A_PIECE;
         while let Some(n) = old.next(&shard.engine, &mut groups) {
-            let group = shard.journal.reader().read_group(n).map_err(|e| e.to_string())?;
+            let Some(journal) = shard.store.files() else { return Ok(()) };
+            let group = journal.reader().read(n).map_err(|e| e.to_string())?;
             shard.carry(&group).map_err(|_| NO_WRITES)?;
         }
         if !old.is_done() {
@@ -101,19 +110,17 @@ impl Upkeep {
         }
         // The copies first.
         shard.store_pending().map_err(|_| NO_WRITES)?;
-        self.rounds.carried(&shard.journal, &old);
+        let Some(journal) = shard.store.files() else { return Ok(()) };
+        self.rounds.carried(journal, &old);
         // More may have expired: look again with the next batch.
         self.looked_at = Millis::ZERO;
-        let dropped = shard.journal.drop_segment(old.segment);
+        let dropped = journal.drop_segment(old.part);
         dropped.map_or(Ok(()), |dropped| dropped.put_away()).map_err(|e| e.to_string())
     }
 }
 
 /// Takes a piece; `None` once the snapshot is published.
-fn go_on(
-    mut snapshot: Snapshot<OsFiles>,
-    shard: &mut Shard,
-) -> Result<Option<Snapshot<OsFiles>>, String> {
+fn go_on(mut snapshot: Draft, shard: &mut Shard) -> Result<Option<Draft>, String> {
     if !snapshot.piece(&mut shard.engine) {
         if snapshot.is_full() {
             snapshot = snapshot.write().map_err(|e| e.to_string())?;

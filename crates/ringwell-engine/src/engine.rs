@@ -73,6 +73,8 @@ pub enum Refusal {
     JournalFull,
     /// A write or flush of the journal failed. Only a restart helps.
     JournalFailed,
+    /// The journal takes long to store a group; it goes on by itself when that is done.
+    JournalWaits,
     /// The answer would come after the batch's deadline.
     Late,
     /// The shard has more to do than it may queue.

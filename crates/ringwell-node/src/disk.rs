@@ -2,13 +2,13 @@
 
 use ringwell_driver::store;
 pub use ringwell_driver::store::{
-    FileError, Gaps, Identity, Leaving, OpenError, ReadError, SeenJournals, SegmentRef, ServedMap,
-    Settings, SnapshotRef, Stats, WriteMode, is_restored, list_snapshots, mark_restored,
-    read_snapshot, unmark_restored, write_whole,
+    Damage, Draft, FileError, Gaps, Identity, Inline, Leaving, OpenError, ReadError, Reader,
+    SeenJournals, ServedMap, Settings, SnapshotRef, Stats, Store, WriteMode, is_restored,
+    list_snapshots, mark_restored, read_snapshot, unmark_restored, write_whole,
 };
 pub use ringwell_os::{
-    CloseError, DataLock, Flushed, Journal, LockError, OnFlushed, OsFiles, Probe, ReadLock,
-    create_directory, kept_secret, probe, random, warn_of_mode,
+    DataLock, Journal, LockError, OsFiles, Probe, ReadLock, create_directory, kept_secret, probe,
+    random, warn_of_mode,
 };
 
 /// Reads stored groups, from any thread.
@@ -19,5 +19,3 @@ pub type SegmentFiles = store::SegmentFiles<OsFiles>;
 pub type ShardStore = store::ShardStore<OsFiles>;
 /// A snapshot that is being written.
 pub type SnapshotFile = store::SnapshotFile<OsFiles>;
-/// One shard's journal, stored by the thread that has it.
-pub type InlineJournal = store::InlineJournal<OsFiles>;

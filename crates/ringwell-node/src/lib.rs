@@ -35,7 +35,6 @@ mod server;
 mod shard;
 mod site;
 mod start;
-mod stored;
 
 pub use application::PushError;
 pub use clock::Clock;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::disk::{JournalReader, ReadError};
+use crate::disk::{Damage, Reader};
 use crate::shard::ShardThread;
 use ringwell_driver::node::HistoryState;
 
@@ -15,36 +15,27 @@ const GROUPS_AT_ONCE: u64 = 64;
 /// Rest between two reads: what is asked of the disk goes first.
 const REST: Duration = Duration::from_millis(10);
 
-/// What is wrong with a segment.
-#[derive(Debug)]
-struct Fault {
-    error: ReadError,
-    /// Where the next segment begins.
-    next_n: u64,
-}
-
 /// Reads the groups of `unread` and checks them, until the end or the thread's.
-pub(crate) async fn history(thread: Rc<ShardThread>, reader: JournalReader, unread: Range<u64>) {
+pub(crate) async fn history(thread: Rc<ShardThread>, reader: impl Reader, unread: Range<u64>) {
     let (mut n, mut damaged) = (unread.start, 0_u32);
     while n < unread.end {
         let until = unread.end.min(n + GROUPS_AT_ONCE);
         let reader = reader.clone();
-        let Ok(checked) = tokio::task::spawn_blocking(move || check(&reader, n..until)).await
-        else {
+        let Ok(checked) = tokio::task::spawn_blocking(move || reader.check(n..until)).await else {
             return;
         };
         n = match checked {
             Ok(()) => until,
-            Err(fault) => {
+            Err(Damage { error, next_n }) => {
                 damaged += 1;
                 thread.node.set_history(thread.id, HistoryState::Damaged);
                 tracing::error!(
                     shard = thread.id,
-                    error = %fault.error,
+                    %error,
                     "history is damaged: lockouts are not concerned, but look-ups that need it name \
                      nobody. Restore the file from a copy, with the server stopped"
                 );
-                fault.next_n
+                next_n
             }
         };
         tokio::time::sleep(REST).await;
@@ -52,23 +43,4 @@ pub(crate) async fn history(thread: Rc<ShardThread>, reader: JournalReader, unre
     if damaged == 0 {
         thread.node.set_history(thread.id, HistoryState::Whole);
     }
-}
-
-/// Reads these groups; each must name the one before it. What is not kept any more is passed over.
-fn check(reader: &JournalReader, groups: Range<u64>) -> Result<(), Fault> {
-    let mut before = None;
-    for n in groups {
-        match reader.read_group(n) {
-            Ok(group) if before.is_none_or(|hash| hash == group.header.prev_hash) => {
-                before = Some(group.header.hash());
-            }
-            Ok(_) => {
-                let error = reader.damaged(n);
-                return Err(Fault { error, next_n: reader.next_segment(n) });
-            }
-            Err(ReadError::Gone(_)) => before = None,
-            Err(error) => return Err(Fault { error, next_n: reader.next_segment(n) }),
-        }
-    }
-    Ok(())
 }

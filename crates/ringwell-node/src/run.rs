@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::clock::Clock;
-use crate::disk::{self, OsFiles};
+use crate::disk::{self, Inline, Journal, OsFiles, Reader, Store};
 use crate::handle::{Handle, Routes};
 use crate::http::Who;
 use crate::listen::{Listener, Listeners};
@@ -25,7 +25,6 @@ use crate::secure::Secure;
 use crate::server::{Server, drills};
 use crate::shard::{HttpShard, ShardThread};
 use crate::start::{Started, believed, start};
-use crate::stored::Stored;
 use crate::{
     Membership, ServeError, application, descriptors, http, keeping, link, proof, reload, site,
 };
@@ -236,11 +235,14 @@ fn start_threads(
     let mut bound = listeners.shards.drain(..);
     let mut bound_links = links.shards.drain(..);
     for (started, queue) in started.into_iter().zip(queues) {
+        let Started { shard, engine, store, lengthened } = started;
         let plan = ShardPlan {
+            shard,
+            engine,
+            is_lengthened: lengthened.is_some(),
             server: Arc::clone(&server),
             clock: clock.clone(),
             peers: peers.clone(),
-            started,
             listeners: bound.next().unwrap_or_default(),
             links: bound_links.next().unwrap_or_default(),
             routes: Arc::clone(&tells.routes),
@@ -248,7 +250,7 @@ fn start_threads(
             told: tells.told.clone(),
             reports: tells.reports.clone(),
         };
-        threads.push(spawn(plan)?);
+        threads.push(spawn(plan, store)?);
     }
     drop((bound, bound_links));
     Ok(Running { server, threads, listeners, links, peers })
@@ -372,10 +374,13 @@ impl Signals {
 
 /// All that a shard's thread begins with.
 struct ShardPlan {
+    shard: u16,
+    engine: Engine,
+    /// Lockouts were lengthened, and no record says so.
+    is_lengthened: bool,
     server: Arc<Server>,
     clock: Clock,
     peers: Peers,
-    started: Started,
     listeners: Vec<Listener>,
     links: Vec<Listener>,
     routes: Routes,
@@ -388,25 +393,39 @@ fn current_thread() -> Result<Runtime, ServeError> {
     Builder::new_current_thread().enable_all().build().map_err(ServeError::Thread)
 }
 
-fn spawn(plan: ShardPlan) -> Result<JoinHandle<Result<(), ServeError>>, ServeError> {
-    let name = format!("shard-{}", plan.started.shard);
+fn spawn(
+    plan: ShardPlan,
+    store: Inline<OsFiles>,
+) -> Result<JoinHandle<Result<(), ServeError>>, ServeError> {
+    let name = format!("shard-{}", plan.shard);
     std::thread::Builder::new()
         .name(name)
         .spawn(move || {
             let _end = EndReport(plan.reports.clone());
             let runtime = current_thread()?;
-            runtime.block_on(LocalSet::new().run_until(live(plan)))
+            // Each kind of store has its own copy of a shard's life.
+            match store {
+                Inline::Files(journal) => {
+                    let store = Journal::start(journal, plan.shard)?;
+                    runtime.block_on(LocalSet::new().run_until(live(plan, store)))
+                }
+                Inline::Memory(store) => {
+                    runtime.block_on(LocalSet::new().run_until(live(plan, store)))
+                }
+            }
         })
         .map_err(ServeError::Thread)
 }
 
 /// A shard's life on its thread.
-async fn live(plan: ShardPlan) -> Result<(), ServeError> {
+async fn live<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
     let ShardPlan {
+        shard,
+        engine,
+        is_lengthened,
         server,
         clock,
         mut peers,
-        started,
         listeners,
         links,
         routes,
@@ -414,7 +433,6 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
         mut told,
         reports,
     } = plan;
-    let Started { shard, engine, journal, flushed, lengthened } = started;
     let ways = link::ways(&server, shard, &mut peers);
     let handle = Handle { server: Arc::clone(&server), peers: peers.clone(), clock: clock.clone() };
     let admin = routes(handle);
@@ -422,19 +440,18 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     let http = shard_of(server, shard, engine, &clock, peers);
     let thread = Rc::clone(&*http);
     // Before anything asks for older history and so has it indexed.
-    let unread = journal.reader().unread();
-    let journal = Rc::new(journal);
+    let unread = store.reader().unread();
+    let store = Rc::new(store);
     let mut tasks = JoinSet::new();
-    let stored = Stored { journal: Rc::clone(&journal), flushed };
-    tasks.spawn_local(writer::run(Rc::clone(&thread), stored));
-    let begun = life::begin_shard(&thread, &journal, lengthened.is_some()).await;
+    tasks.spawn_local(writer::run(Rc::clone(&thread), Rc::clone(&store)));
+    let begun = life::begin_shard(&thread, &*store, is_lengthened).await;
     begun.map_err(|reason| ServeError::NoSnapshot { shard, reason })?;
-    let (clients, stored) = (Rc::clone(&http), Rc::clone(&journal));
+    let clients = Rc::clone(&http);
     let count = move || clients.connections.count();
-    tasks.spawn_local(serve_queue(Rc::clone(&thread), links_out, stored, count, queue));
-    tasks.spawn_local(maintenance::run(Rc::clone(&thread), Rc::clone(&journal)));
-    let reader = journal.reader();
-    tasks.spawn_local(proof::history(Rc::clone(&thread), reader, unread));
+    let served = serve_queue(Rc::clone(&thread), links_out, Rc::clone(&store), count, queue);
+    tasks.spawn_local(served);
+    tasks.spawn_local(maintenance::run(Rc::clone(&thread), Rc::clone(&store)));
+    tasks.spawn_local(proof::history(Rc::clone(&thread), store.reader(), unread));
     tasks.spawn_local(keeping::sweep(Rc::clone(&http)));
     if thread.node.shards().next() == Some(shard) {
         tasks.spawn_local(site::sweep(Rc::clone(&http)));
@@ -466,10 +483,10 @@ async fn live(plan: ShardPlan) -> Result<(), ServeError> {
     }
     let _ = reports.send(Report::Drained);
     wait_until(&mut told, Course::Stop).await;
-    let is_saved = life::save(&thread, &journal).await;
-    // Their shares of the journal go with them.
+    let is_saved = life::save(&thread, &*store).await;
+    // Their shares of the store go with them.
     tasks.shutdown().await;
-    let is_closed = Rc::into_inner(journal).is_none_or(|journal| journal.close().is_ok());
+    let is_closed = Rc::into_inner(store).is_none_or(|store| store.close().is_ok());
     if is_saved && is_closed { Ok(()) } else { Err(ServeError::Unsaved { shard }) }
 }
 

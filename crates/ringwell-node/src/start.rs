@@ -10,11 +10,10 @@ use ringwell_driver::node::Begun;
 use ringwell_driver::open::{self, Copied, Opened, OverflowTaken, Start, agree, shards_on_disk};
 use ringwell_engine::{Doubts, Engine};
 use ringwell_journal::Durability;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::ServeError;
 use crate::clock::{Clock, WALL_APART_WARNED, reading};
-use crate::disk::{self, Flushed, InlineJournal, Journal, OsFiles};
+use crate::disk::{self, Inline, OsFiles};
 use crate::run::disk_settings;
 
 pub(crate) use ringwell_driver::open::Believed;
@@ -25,8 +24,7 @@ type Read = open::Read<OsFiles>;
 pub(crate) struct Started {
     pub(crate) shard: u16,
     pub(crate) engine: Engine,
-    pub(crate) journal: Journal,
-    pub(crate) flushed: UnboundedReceiver<Flushed>,
+    pub(crate) store: Inline<OsFiles>,
     /// Lockouts were lengthened by this, and no record says so: the shard must not go on before a
     /// snapshot does.
     pub(crate) lengthened: Option<Millis>,
@@ -66,7 +64,7 @@ pub(crate) fn start(
     let open::Begun { shards, clocks, holds, identity, recorded_until, gaps, copied, held } = begun;
     report_copy(settings, copied);
     let clock = Clock::going_on(clocks, start.reading.since_boot);
-    let started = shards.into_iter().map(started).collect::<Result<Vec<_>, _>>()?;
+    let started = shards.into_iter().map(|opened| started(opened, settings)).collect();
     for (shard, ring_pools) in held.into_iter().filter(|(_, pools)| *pools > 0) {
         tracing::warn!(
             shard,
@@ -180,7 +178,7 @@ pub struct Alone {
     /// Its state.
     pub engine: Engine,
     /// Stores what the engine has sealed.
-    pub journal: InlineJournal,
+    pub store: Inline<OsFiles>,
     /// What time it is.
     pub clock: Clock,
     /// What the start had to do about time or damage. If lockouts were lengthened, no number may go out
@@ -214,8 +212,8 @@ pub fn open_alone(
     let reading = reading();
     let clocks = agree(&mut reads, directory, &reading)?;
     let clock = Clock::going_on(clocks, reading.since_boot);
-    let Opened { engine, journal, doubts, .. } = open::open(reads.swap_remove(0), clock.now())?;
-    Ok(Alone { engine, journal, clock, doubts })
+    let Opened { engine, store, doubts, .. } = open::open(reads.swap_remove(0), clock.now())?;
+    Ok(Alone { engine, store, clock, doubts })
 }
 
 impl From<OverflowTaken> for ServeError {
@@ -224,14 +222,10 @@ impl From<OverflowTaken> for ServeError {
     }
 }
 
-/// Starts the threads of a shard's journal, and says what is in doubt.
-fn started(opened: Opened<OsFiles>) -> Result<Started, ServeError> {
-    let Opened { shard, engine, journal, doubts, verdict } = opened;
-    let directory = journal.directory().to_owned();
-    let (sender, flushed) = unbounded_channel();
-    // The shard's thread has ended if nobody listens.
-    let tell = Box::new(move |told| drop(sender.send(told)));
-    let journal = Journal::start(journal, shard, tell)?;
+/// Says what is in doubt.
+fn started(opened: Opened<OsFiles>, settings: &disk::Settings) -> Started {
+    let Opened { shard, engine, store, doubts, verdict } = opened;
+    let directory = settings.shard_directory(u32::from(shard));
     if let Some(by) = doubts.lengthened {
         tracing::warn!(
             shard,
@@ -259,5 +253,5 @@ fn started(opened: Opened<OsFiles>) -> Result<Started, ServeError> {
              `ringwell journal verify` reads all of the journal"
         );
     }
-    Ok(Started { shard, engine, journal, flushed, lengthened: doubts.lengthened })
+    Started { shard, engine, store, lengthened: doubts.lengthened }
 }

@@ -11,7 +11,7 @@ mod probe;
 mod secret;
 
 pub use files::{OsFile, OsFiles, create_directory, random, warn_of_mode};
-pub use journal::{CloseError, Flushed, Journal, OnFlushed};
+pub use journal::Journal;
 pub use lock::{DataLock, LockError, ReadLock};
 pub use probe::{Probe, probe};
 pub use secret::kept_secret;

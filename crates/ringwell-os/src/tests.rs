@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::path::Path;
+use std::pin::pin;
 use std::process::Command;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 
 use ringwell_core::Millis;
 use ringwell_core::Position;
 use ringwell_directory::BucketHolds;
 use ringwell_driver::store::{
-    Identity, OpenError, ReadError, ServedMap, Settings, WriteMode, is_restored, mark_restored,
-    unmark_restored,
+    Appended, Draft, Identity, OpenError, ReadError, Reader, ServedMap, Settings, Store, WriteMode,
+    is_restored, mark_restored, unmark_restored,
 };
 use ringwell_journal::Durability;
 use ringwell_journal::{
@@ -32,7 +35,6 @@ mod history;
 struct Shard {
     journal: Journal,
     writer: Writer,
-    flushed: Receiver<Flushed>,
     /// What recovery showed.
     seen: Vec<Group>,
     verdict: Verdict,
@@ -63,19 +65,17 @@ fn recover(settings: &Settings) -> Result<(Vec<Group>, ShardStore, Recovered), O
 fn open(settings: &Settings) -> Shard {
     let (seen, store, recovered) = recover(settings).unwrap();
     let verdict = recovered.verdict;
-    let (sender, flushed) = mpsc::channel();
-    let on_flushed = Box::new(move |result| drop(sender.send(result)));
     let (journal, tip) = store.start_inline(recovered).unwrap();
-    let journal = Journal::start(journal, 0, on_flushed).unwrap();
-    Shard { journal, writer: Writer::new(tip), flushed, seen, verdict }
+    let journal = Journal::start(journal, 0).unwrap();
+    Shard { journal, writer: Writer::new(tip), seen, verdict }
 }
 
 /// All clocks of the machine show the same.
 const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
 
 impl Shard {
-    /// A group with `bytes` of parameters, on its way.
-    fn submit(&mut self, bytes: usize) -> Group {
+    /// A group with `bytes` of parameters.
+    fn group(&mut self, bytes: usize) -> Group {
         let params = vec![b'x'; bytes.min(16_000)];
         for _ in 0..bytes.div_ceil(16_000).max(1) {
             self.writer.append(&Record::Carry {
@@ -90,15 +90,17 @@ impl Shard {
                 params: [&params, b""],
             });
         }
-        let group = self.writer.seal(Vec::new()).unwrap();
-        assert!(self.journal.submit(group.clone()).is_none());
-        group
+        self.writer.seal(Vec::new()).unwrap()
+    }
+
+    fn append(&self, group: &Group) -> Appended {
+        wait(self.journal.append(group.clone()))
     }
 
     fn store(&mut self, bytes: usize) -> Group {
-        let group = self.submit(bytes);
-        let flushed = self.flushed.recv().unwrap();
-        assert!(matches!(flushed, Flushed::Stored { n, .. } if n == group.header.n), "{flushed:?}");
+        let group = self.group(bytes);
+        let appended = self.append(&group);
+        assert!(matches!(appended, Appended::Stored { .. }), "{appended:?}");
         group
     }
 
@@ -134,6 +136,24 @@ impl Shard {
         }
         std::mem::forget(self.journal);
         killed
+    }
+}
+
+/// Waits for what another thread does.
+fn wait<T>(work: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut work = pin!(work);
+    loop {
+        match work.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => std::thread::park(),
+        }
     }
 }
 
@@ -187,7 +207,7 @@ fn a_frame_longer_than_a_segment_gets_one_of_its_own() {
     let mut shard = open(&settings);
     let groups = [shard.store(10), shard.store(400_000), shard.store(10), shard.store(300_000)];
     for group in &groups {
-        assert_eq!(shard.journal.reader().read_group(group.header.n).unwrap(), *group);
+        assert_eq!(shard.journal.reader().read(group.header.n).unwrap(), *group);
     }
     shard.journal.close().unwrap();
     assert_eq!(open(&settings).seen, groups);
@@ -271,13 +291,12 @@ fn after_a_failure_nothing_is_stored() {
     shard.store(60_000);
     // The next segment cannot be made.
     fs::remove_dir_all(settings.shard_directory(0)).unwrap();
-    shard.submit(100_000);
-    let Flushed::Failed { n: 2, error } = shard.flushed.recv().unwrap() else { panic!() };
+    let group = shard.group(100_000);
+    let Appended::Failed(error) = shard.append(&group) else { panic!() };
     assert!(error.contains("0000000000000002"), "{error}");
-    shard.submit(10);
+    assert!(matches!(shard.append(&group), Appended::Failed(_)));
     assert!(shard.journal.stats().failed);
-    assert_eq!(shard.journal.close(), Err(CloseError::Lost(2)));
-    assert!(shard.flushed.recv().is_err());
+    shard.journal.close().unwrap();
 }
 
 #[test]
@@ -301,53 +320,6 @@ fn the_probe_measures_and_leaves_nothing() {
     assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0);
     let doubtful = Probe { doubtful_file_system: Some("tmpfs"), ..probe };
     assert!(doubtful.warnings()[0].contains("tmpfs"));
-}
-
-#[test]
-fn in_memory_groups_are_stored_at_once_and_nothing_survives() {
-    let data = TempDir::new().unwrap();
-    let durability = Durability::Memory;
-    let settings = Settings { durability, history_bytes: 100_000, ..settings(data.path()) };
-    let shard = open(&settings);
-    let mut writer = shard.writer;
-    for n in 1..=100 {
-        writer.append(&Record::Tick { at: Millis(n) });
-        let group = writer.seal(Vec::new()).unwrap();
-        let flushed = shard.journal.submit(group.clone());
-        assert!(matches!(flushed, Some(Flushed::Stored { n: stored, .. }) if stored == n));
-        assert_eq!(shard.journal.reader().read_group(n).unwrap(), group);
-    }
-    assert!(matches!(shard.journal.reader().read_group(101), Err(ReadError::NotYet(101))));
-    assert!(shard.journal.create_snapshot(1).is_err());
-    assert_eq!(shard.journal.expired(Millis(100), CLOCKS), None);
-    assert!(!settings.shard_directory(0).exists());
-    assert_eq!(open(&settings).writer.tip().next_n, 1);
-}
-
-#[test]
-fn in_memory_the_oldest_groups_expire_first() {
-    let data = TempDir::new().unwrap();
-    let durability = Durability::Memory;
-    let settings = Settings { durability, history_bytes: 400, ..settings(data.path()) };
-    let shard = open(&settings);
-    let mut writer = shard.writer;
-    let mut store = |n| {
-        for _ in 0..20 {
-            writer.append(&Record::Tick { at: Millis(n) });
-        }
-        let group = writer.seal(Vec::new()).unwrap();
-        assert_eq!(group.body.len(), 60);
-        drop(shard.journal.submit(group));
-    };
-    (1..=7).for_each(&mut store);
-    assert_eq!(shard.journal.take_oldest().unwrap().header.n, 1);
-    assert!(matches!(shard.journal.reader().read_group(1), Err(ReadError::Gone(1))));
-    assert_eq!(shard.journal.take_oldest(), None);
-    (8..=9).for_each(&mut store);
-    shard.journal.keep_more(60);
-    assert_eq!(shard.journal.take_oldest().unwrap().header.n, 2);
-    assert_eq!(shard.journal.take_oldest(), None);
-    assert_eq!(shard.journal.stats().segment_bytes, 420);
 }
 
 #[test]

@@ -427,6 +427,7 @@ fn name(why: Refusal) -> &'static str {
     match why {
         Refusal::JournalFull => "journal full",
         Refusal::JournalFailed => "journal failed",
+        Refusal::JournalWaits => "journal waits",
         Refusal::Late => "late",
         Refusal::Busy => "busy",
         Refusal::Paced => "paced",

@@ -2,7 +2,7 @@
 
 use ringwell_core::Millis;
 use ringwell_driver::maintenance::{Carry, Snapshot};
-use ringwell_driver::store::ReadError;
+use ringwell_driver::store::{ReadError, Reader, SnapshotFile};
 use ringwell_engine::SnapshotStep;
 
 use crate::bug::Bug;
@@ -27,7 +27,7 @@ pub(crate) fn snapshot_every(bug: Option<Bug>) -> u64 {
 /// A snapshot that is being taken.
 #[derive(Debug)]
 pub(crate) struct Snap {
-    snapshot: Snapshot<SimFiles>,
+    snapshot: Snapshot<SnapshotFile<SimFiles>>,
     /// The last group that it knows of, once it is whole.
     through: Option<u64>,
 }
@@ -63,7 +63,7 @@ impl World {
             self.later(node, thread.shard, 100, Task::CarryStep);
         }
         // What goes wrong with a spare is tried again in the next round.
-        let _ = thread.journal.spares().map_or(Ok(()), |spares| spares.keep_one());
+        let _ = thread.journal.spares().keep_one();
     }
 
     /// Begins a snapshot; the pieces follow between batches.
@@ -111,7 +111,7 @@ impl World {
             if thread.durable >= group {
                 thread.carry = None;
                 // A file that could not be put away is looked at again by the next start.
-                let dropped = thread.journal.drop_segment(carry.segment);
+                let dropped = thread.journal.drop_segment(carry.part);
                 let _ = dropped.map(|dropped| dropped.put_away());
             } else if thread.refusal.is_some() {
                 thread.carry = None;
@@ -156,7 +156,7 @@ impl World {
         }
         let mut groups = CARRY_GROUPS;
         while let Some(n) = carrying.carry.next(&thread.engine, &mut groups) {
-            let group = match thread.journal.reader().read_group(n) {
+            let group = match thread.journal.reader().read(n) {
                 Ok(group) => group,
                 // Damaged: the segment stays, and is tried again in the next round.
                 Err(error) => {

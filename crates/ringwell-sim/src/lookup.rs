@@ -1,7 +1,7 @@
 //! A look-up of who held a number: as `ringwell-node/src/lookup.rs`.
 
 use ringwell_core::PromoNumber;
-use ringwell_driver::store::ReadError;
+use ringwell_driver::store::{ReadError, Reader};
 use ringwell_engine::{Clocks, Missing, Moment, Past, Step};
 use ringwell_journal::{Record, position_parts};
 
@@ -27,7 +27,7 @@ pub(crate) fn attribution(
         let fed = if let Some(fed) = pending {
             fed
         } else {
-            match reader.read_group(position_parts(position).0) {
+            match reader.read(position_parts(position).0) {
                 Ok(group) => {
                     let record = group.record(position).map_err(|_| "a record cannot be read")?;
                     walk.feed(&record, shift(&record, group.header.clocks))

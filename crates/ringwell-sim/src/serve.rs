@@ -197,6 +197,7 @@ fn row_answer(outcome: &Outcome) -> RowAnswer {
         Outcome::Allocated { number } => RowAnswer::Allocated { number },
         Outcome::Kept { number } => RowAnswer::Kept { number },
         Outcome::Exhausted { until } => RowAnswer::Exhausted { until },
+        Outcome::Refused(Refusal::JournalWaits) => RowAnswer::Busy,
         Outcome::Refused(Refusal::JournalFull) => RowAnswer::JournalFull,
         Outcome::Refused(Refusal::JournalFailed) => RowAnswer::JournalFailed,
         Outcome::Refused(Refusal::Late) => RowAnswer::Late,

@@ -9,7 +9,7 @@ use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
 use ringwell_directory::Directory;
 use ringwell_driver::maintenance::Rounds;
 use ringwell_driver::open::Opened;
-use ringwell_driver::store::{FileError, InlineJournal};
+use ringwell_driver::store::{FileError, Inline, InlineJournal};
 use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey};
 use ringwell_journal::Group;
 
@@ -126,7 +126,8 @@ impl Thread {
         directory: Arc<Directory>,
         bug: Option<Bug>,
     ) -> Self {
-        let Opened { shard, engine, journal, doubts, .. } = opened;
+        let Opened { shard, engine, store, doubts, .. } = opened;
+        let Inline::Files(journal) = store else { unreachable!("the disk is simulated") };
         let rounds = Rounds::new(&journal, snapshot_every(bug), None, engine.now());
         Self {
             shard,
@@ -155,7 +156,7 @@ impl Thread {
 
     /// Begins to store a group.
     fn write(&mut self, group: &Group) -> Result<(), FileError> {
-        self.journal.frames().map_or(Ok(()), |frames| frames.write(group))
+        self.journal.frames().write(group)
     }
 }
 
@@ -278,7 +279,7 @@ impl World {
     }
 
     fn flushed(&mut self, node: usize, thread: &mut Thread) -> Judged {
-        match thread.journal.frames().map_or(Ok(()), ringwell_driver::store::Frames::flush) {
+        match thread.journal.frames().flush() {
             Ok(()) => {
                 thread.writing = Writing::Idle;
                 self.stored(node, thread)?;

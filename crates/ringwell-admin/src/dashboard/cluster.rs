@@ -59,6 +59,8 @@ fn journal_name(asked: &Asked<'_>, shard: u16) -> &'static str {
     let state = asked.node.journals().find(|(id, _)| *id == shard).map(|(_, state)| state);
     match state {
         Some(JournalState::Writing) => "writes",
+        Some(JournalState::Waiting) => "takes long to write",
+        Some(JournalState::Taken) => "served by another process",
         Some(JournalState::Full) => "disk full: free space",
         Some(JournalState::Failed) | None => "disk failed: restart on a good disk",
     }

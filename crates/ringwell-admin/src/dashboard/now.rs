@@ -126,6 +126,18 @@ fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
                 "Free space where the data lies; the shard goes on by itself.",
                 "cluster",
             ),
+            JournalState::Waiting => add(
+                "red",
+                format!("The journal of shard {shard} takes long to write"),
+                "Look at its disk, or at the servers that keep its journal; it goes on by itself.",
+                "cluster",
+            ),
+            JournalState::Taken => add(
+                "red",
+                format!("Another process serves shard {shard}"),
+                "This one answers with overflow numbers for it. Restart it if it should serve.",
+                "cluster",
+            ),
             JournalState::Failed => add(
                 "red",
                 format!("Shard {shard} cannot write to its disk"),

@@ -26,7 +26,7 @@ impl Cause {
         match reason {
             Reason::Exhausted => Self::PoolTooSmall,
             Reason::Late | Reason::Busy => Self::ServerTooSlow,
-            Reason::JournalFull | Reason::JournalFailed => Self::Disk,
+            Reason::JournalFull | Reason::JournalFailed | Reason::JournalWaits => Self::Disk,
             Reason::Paced | Reason::Unreachable | Reason::Moved => Self::OtherNode,
         }
     }

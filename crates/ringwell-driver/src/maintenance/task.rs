@@ -1,7 +1,6 @@
 //! The task that does a shard's maintenance: ticks, snapshots, and giving up old segments.
 
 use std::fmt::Display;
-use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use super::{Carry, ROUND, Rounds, Snapshot};
 use crate::clock::WALL_APART_WARNED;
 use crate::platform::Platform;
 use crate::shard::Shard;
-use crate::store::Journal;
+use crate::store::{Reader, Store};
 use crate::throttle::Throttle;
 
 /// Old segments that are given up in a round. Where most of what they hold must be kept, giving
@@ -28,13 +27,10 @@ type Trouble = String;
 const NO_WRITES: &str = "the journal takes no writes";
 
 /// Ticks, takes snapshots and gives up old segments until the thread ends.
-pub async fn run<P: Platform>(
-    thread: Rc<Shard<P>>,
-    journal: Rc<impl Deref<Target = Journal<P::Files>>>,
-) {
+pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
     let settings = thread.node.config.journal.clone();
     let span = Some(Millis(settings.history_age.0 / 8));
-    let mut rounds = Rounds::new(&journal, settings.snapshot_every_bytes, span, thread.now());
+    let mut rounds = Rounds::new(&*store, settings.snapshot_every_bytes, span, thread.now());
     let mut wall = Wall { is_apart: false };
     // What fails is tried again each round, and said less often.
     let [failed_snapshots, failed_drops] = [(); 2].map(|()| Throttle::every(REPORT_EVERY));
@@ -47,15 +43,15 @@ pub async fn run<P: Platform>(
             thread.commit_soon();
         }
         wall.report(&thread);
-        if thread.node.answers_wait() && rounds.wants_snapshot(&journal, thread.now()) {
-            let (written, now) = (journal.stats().written_bytes, thread.now());
-            let taken = snapshot(&thread, &journal).await;
+        if thread.node.answers_wait() && rounds.wants_snapshot(&*store, thread.now()) {
+            let (written, now) = (store.stats().written_bytes, thread.now());
+            let taken = snapshot(&thread, &*store).await;
             if taken.is_ok() {
                 rounds.snapshot_taken(written, now);
             }
             report(&thread, "snapshot", taken, &failed_snapshots);
         }
-        let dropped = drop_old(&thread, &journal, &mut rounds).await;
+        let dropped = drop_old(&thread, &*store, &mut rounds).await;
         report(&thread, "old segments", dropped, &failed_drops);
     }
 }
@@ -104,12 +100,9 @@ fn report<P: Platform>(
 ///
 /// # Errors
 /// What could not be written. The one before stays.
-pub async fn snapshot<P: Platform>(
-    thread: &Shard<P>,
-    journal: &Journal<P::Files>,
-) -> Result<(), Trouble> {
+pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Result<(), Trouble> {
     let _one = thread.snapshots.lock().await;
-    let begun = Snapshot::begin(journal, &thread.engine.borrow(), thread.id);
+    let begun = Snapshot::begin(store, &thread.engine.borrow(), thread.id);
     let mut snapshot = begun.map_err(|e| e.to_string())?;
     let mut is_whole = false;
     while !is_whole {
@@ -126,7 +119,7 @@ pub async fn snapshot<P: Platform>(
     #[cfg(canary)]
     if crate::planted(crate::Bug::SnapshotMissesGroup) {
         let engine = &thread.engine.borrow();
-        let late = snapshot.publish_late(journal, engine, thread.id, through);
+        let late = snapshot.publish_late(store, engine, thread.id, through);
         return late.map_err(|error| error.to_string());
     }
     blocking(&thread.platform, move || snapshot.publish(through)).await
@@ -144,13 +137,13 @@ async fn blocking<P: Platform, T: Send + 'static, E: Display + Send + 'static>(
 /// Gives up segments beyond the limits of age and size, after copying what still matters.
 async fn drop_old<P: Platform>(
     thread: &Shard<P>,
-    journal: &Journal<P::Files>,
+    store: &impl Store,
     rounds: &mut Rounds,
 ) -> Result<(), Trouble> {
     for _ in 0..SEGMENTS_A_ROUND {
-        let Some(mut carry) = rounds.expired(journal, thread.now(), thread.clocks()) else { break };
-        carry_segment(thread, journal, &mut carry).await?;
-        if let Some(bytes) = rounds.carried(journal, &carry) {
+        let Some(mut carry) = rounds.expired(store, thread.now(), thread.clocks()) else { break };
+        carry_part(thread, store, &mut carry).await?;
+        if let Some(bytes) = rounds.carried(store, &carry) {
             tracing::warn!(
                 shard = thread.id,
                 bytes,
@@ -158,22 +151,20 @@ async fn drop_old<P: Platform>(
                  kept, as the newest allocation of each number must be"
             );
         }
-        let Some(dropped) = journal.drop_segment(carry.segment) else { return Ok(()) };
-        // It waits for the directory to be on the disk: not on the shard's thread.
-        blocking(&thread.platform, move || dropped.put_away()).await?;
+        store.drop_part(carry.part).await.map_err(|error| error.to_string())?;
     }
     Ok(())
 }
 
-async fn carry_segment<P: Platform>(
+async fn carry_part<P: Platform>(
     thread: &Shard<P>,
-    journal: &Journal<P::Files>,
+    store: &impl Store,
     carry: &mut Carry,
 ) -> Result<(), Trouble> {
     let next = |carry: &mut Carry| carry.next(&thread.engine.borrow(), &mut { u64::MAX });
     while let Some(n) = next(carry) {
-        let reader = journal.reader();
-        let group = blocking(&thread.platform, move || reader.read_group(n)).await?;
+        let reader = store.reader();
+        let group = blocking(&thread.platform, move || reader.read(n)).await?;
         carry_group(thread, &group).await?;
     }
     let last = thread.engine.borrow().newest_group();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ringwell_core::{Millis, PoolSpec};
 use ringwell_directory::{RingPool, SHARDS_MAX};
 use ringwell_engine::{Recorded, Restore, lockout};
-use ringwell_journal::{Chunk, Durability, Recovered, Snapshot};
+use ringwell_journal::{Chunk, Durability, Recovered, Snapshot, Tip, Verdict};
 
 use crate::canary::{Bug, planted};
 use crate::store::{
@@ -35,7 +35,7 @@ impl Believed {
 pub struct Read<F> {
     /// Which one.
     pub shard: u16,
-    pub(super) store: ShardStore<F>,
+    pub(super) kept: KeptIn<F>,
     pub(super) restore: Restore,
     /// The journal as far as it was read.
     pub recovered: Recovered,
@@ -45,7 +45,27 @@ pub struct Read<F> {
     pub has_snapshot: bool,
 }
 
+/// Where a shard's groups are kept.
+#[derive(Debug)]
+pub(super) enum KeptIn<F> {
+    Files(ShardStore<F>),
+    Memory { bytes_max: u64 },
+}
+
 impl<F> Read<F> {
+    /// A shard that begins with nothing, in memory.
+    fn in_memory(shard: u16, settings: &Settings, restore: Restore) -> Self {
+        let recovered = Recovered {
+            tip: Tip::FIRST,
+            journal: None,
+            verdict: Verdict::Clean,
+            segments: Vec::new(),
+            frames: 0,
+        };
+        let kept = KeptIn::Memory { bytes_max: settings.history_bytes };
+        Self { shard, kept, restore, recovered, is_in_doubt: false, has_snapshot: false }
+    }
+
     /// Whether nothing was ever written.
     #[must_use]
     pub fn is_new(&self) -> bool {
@@ -68,8 +88,11 @@ pub fn read<F: Files>(
     specs: &[PoolSpec],
     believed: Believed,
 ) -> Result<Read<F>, OpenError> {
-    let store = ShardStore::open(files, settings, u32::from(shard))?;
     let mut restore = believed.restore(specs);
+    if settings.durability == Durability::Memory {
+        return Ok(Read::in_memory(shard, settings, restore));
+    }
+    let store = ShardStore::open(files, settings, u32::from(shard))?;
     let mut newest = None;
     for reference in store.snapshots()? {
         match load(&store, &reference, &mut restore) {
@@ -90,7 +113,8 @@ pub fn read<F: Files>(
     let recovered = visited?;
     let is_in_doubt = recovered.is_in_doubt() && !planted(Bug::NoHoldAfterRot);
     let has_snapshot = newest.is_some();
-    Ok(Read { shard, store, restore, recovered, is_in_doubt, has_snapshot })
+    let kept = KeptIn::Files(store);
+    Ok(Read { shard, kept, restore, recovered, is_in_doubt, has_snapshot })
 }
 
 fn load<F: Files>(

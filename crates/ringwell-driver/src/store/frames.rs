@@ -16,7 +16,7 @@ use ringwell_journal::{
 
 use super::aligned::AlignedBuffer;
 use super::files::{Access, FileError, Files, rename};
-use super::index::{Kept, Shared};
+use super::index::Shared;
 use super::segments::segment_path;
 use super::spares::Spares;
 use super::{Settings, WriteMode};
@@ -109,9 +109,7 @@ impl<F: Files> Frames<F> {
         let Written { header, bytes, begun } = written;
         segment.used += bytes as u64;
         self.tip = Tip::after(&header);
-        if let Kept::Files(index) = &mut *self.shared.kept() {
-            index.stored(header.last_at, segment.used);
-        }
+        self.shared.index().stored(header.last_at, segment.used);
         let took = files.moment().saturating_sub(begun);
         let body_bytes = usize::try_from(header.body_len).unwrap_or(usize::MAX);
         counters.stored(body_bytes, bytes, took);
@@ -147,15 +145,13 @@ impl<F: Files> Frames<F> {
                 return Err(error);
             }
         };
-        if let Kept::Files(index) = &mut *self.shared.kept() {
-            index.push(SegmentInfo {
-                header,
-                file_bytes: segment.bytes,
-                next_n: header.tip.next_n,
-                last_at: header.tip.last_at,
-                offsets: Some(vec![segment.used]),
-            });
-        }
+        self.shared.index().push(SegmentInfo {
+            header,
+            file_bytes: segment.bytes,
+            next_n: header.tip.next_n,
+            last_at: header.tip.last_at,
+            offsets: Some(vec![segment.used]),
+        });
         self.head = header;
         Ok(segment)
     }

@@ -6,6 +6,7 @@
 use std::collections::{VecDeque, vec_deque};
 use std::io;
 use std::iter::{Map, Rev};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +18,7 @@ use ringwell_journal::{
 
 use super::Settings;
 use super::files::{Access, FileError, Files};
-use super::memory::Memory;
+use super::interface::{Damage, Part, Reader};
 use super::segments::segment_path;
 use super::stats::Counters;
 
@@ -28,16 +29,7 @@ pub(super) struct Shared<F> {
     pub(super) settings: Settings,
     pub(super) directory: PathBuf,
     pub(super) counters: Counters,
-    kept: Mutex<Kept>,
-}
-
-/// What is kept of the journal.
-#[derive(Debug)]
-pub(super) enum Kept {
-    /// In files.
-    Files(Index),
-    /// In memory only.
-    Memory(Memory),
+    index: Mutex<Index>,
 }
 
 /// The segments of a journal, oldest first.
@@ -48,22 +40,7 @@ pub(super) struct Index {
     pub(super) snapshots: Vec<u64>,
 }
 
-/// Part of the oldest history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SegmentRef {
-    /// Its number; zero in memory.
-    pub segno: u64,
-    /// Its first group.
-    pub first_n: u64,
-    /// The group after its last.
-    pub next_n: u64,
-    /// How much room it takes.
-    pub bytes: u64,
-    /// Time of its last record.
-    pub last_at: Millis,
-}
-
-/// Reads stored groups, from any thread.
+/// Reads groups that are stored in files.
 #[derive(Clone, Debug)]
 pub struct JournalReader<F> {
     pub(super) shared: Arc<Shared<F>>,
@@ -94,7 +71,7 @@ pub enum ReadError {
 }
 
 /// The heads of a journal's segments, newest first.
-type Heads<'a> =
+pub(super) type Heads<'a> =
     Map<Rev<vec_deque::Iter<'a, SegmentInfo>>, fn(&'a SegmentInfo) -> &'a SegmentHeader>;
 
 /// Where a group lies.
@@ -107,28 +84,19 @@ struct Place {
 }
 
 impl<F> Shared<F> {
-    pub(super) fn new(files: F, settings: Settings, directory: PathBuf, kept: Kept) -> Self {
-        Self { files, settings, directory, counters: Counters::new(), kept: Mutex::new(kept) }
+    pub(super) fn new(files: F, settings: Settings, directory: PathBuf, index: Index) -> Self {
+        Self { files, settings, directory, counters: Counters::new(), index: Mutex::new(index) }
     }
 
-    pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
+    pub(super) fn index(&self) -> MutexGuard<'_, Index> {
         // Each step leaves the index whole, so a panic elsewhere does not spoil it.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Kept {
-    /// The group after the last that is stored.
-    pub(super) fn next_n(&self) -> u64 {
-        match self {
-            Self::Files(index) => index.next_n(),
-            Self::Memory(memory) => memory.next_n(),
-        }
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Index {
-    fn next_n(&self) -> u64 {
+    /// The group after the last that is stored.
+    pub(super) fn next_n(&self) -> u64 {
         self.segments.back().map_or(1, |info| info.next_n)
     }
 
@@ -149,11 +117,10 @@ impl Index {
 
     /// The oldest segment, if it may be dropped: it is not in use, and the snapshots that are
     /// kept do not need it. Both of them: if the newer cannot be read, the older is used.
-    pub(super) fn oldest(&self) -> Option<SegmentRef> {
+    pub(super) fn oldest(&self) -> Option<Part> {
         let oldest = self.segments.front().filter(|_| self.segments.len() > 1)?;
         let needed = self.snapshots.iter().min()?;
-        (oldest.next_n <= *needed).then_some(SegmentRef {
-            segno: oldest.header.segno,
+        (oldest.next_n <= *needed).then_some(Part {
             first_n: oldest.header.tip.next_n,
             next_n: oldest.next_n,
             bytes: oldest.file_bytes,
@@ -163,6 +130,18 @@ impl Index {
 
     pub(super) fn bytes(&self) -> u64 {
         self.segments.iter().map(|info| info.file_bytes).sum()
+    }
+
+    /// Where the segment after that of group `n` begins.
+    fn next_segment(&self, n: u64) -> u64 {
+        let after = self.segments.partition_point(|info| info.next_n <= n);
+        self.segments.get(after).map_or(n, |info| info.next_n).max(n + 1)
+    }
+
+    /// The heads of the segments, newest first.
+    pub(super) fn heads(&self) -> Heads<'_> {
+        let head: fn(&SegmentInfo) -> &SegmentHeader = |info| &info.header;
+        self.segments.iter().rev().map(head)
     }
 
     fn find(&self, n: u64) -> Result<Place, ReadError> {
@@ -179,91 +158,52 @@ impl Index {
     }
 }
 
-impl<F: Files> JournalReader<F> {
-    /// Reads group `n` back and checks it.
-    ///
-    /// # Errors
-    /// [`ReadError`]
-    pub fn read_group(&self, n: u64) -> Result<Group, ReadError> {
-        let place = match &*self.shared.kept() {
-            Kept::Memory(memory) => return memory.read(n),
-            Kept::Files(index) => index.find(n)?,
-        };
+impl<F: Files> Reader for JournalReader<F> {
+    fn read(&self, n: u64) -> Result<Group, ReadError> {
+        let place = self.shared.index().find(n)?;
         let result = self.read_file(n, &place);
         if result.is_ok() {
             return result;
         }
         // The file may have been dropped, and even used again, since the index was asked.
-        match &*self.shared.kept() {
-            Kept::Files(index) => match index.find(n) {
-                Ok(_) => result,
-                Err(gone) => Err(gone),
-            },
-            Kept::Memory(_) => result,
-        }
+        let still_there = self.shared.index().find(n);
+        still_there.and_then(|_| result)
     }
 
-    /// The groups that recovery has not read.
-    #[must_use]
-    pub fn unread(&self) -> std::ops::Range<u64> {
-        match &*self.shared.kept() {
-            Kept::Files(index) => {
-                let first = index.segments.front().map_or(0, |info| info.header.tip.next_n);
-                let read = index.segments.iter().find(|info| info.offsets.is_some());
-                first..read.map_or(first, |info| info.header.tip.next_n)
+    fn wall_less_shard(&self, record: &Record<'_>, group: Option<Clocks>, now: Clocks) -> i64 {
+        let index = self.shared.index();
+        wall_less_shard_of(record, group, now, index.heads())
+    }
+
+    fn unread(&self) -> Range<u64> {
+        let index = self.shared.index();
+        let first = index.segments.front().map_or(0, |info| info.header.tip.next_n);
+        let read = index.segments.iter().find(|info| info.offsets.is_some());
+        first..read.map_or(first, |info| info.header.tip.next_n)
+    }
+
+    fn check(&self, groups: Range<u64>) -> Result<(), Damage> {
+        let mut before = None;
+        for n in groups {
+            let damage = |error| Damage { error, next_n: self.shared.index().next_segment(n) };
+            match self.read(n) {
+                Ok(group) if before.is_none_or(|hash| hash == group.header.prev_hash) => {
+                    before = Some(group.header.hash());
+                }
+                Ok(_) => return Err(damage(self.damaged(n))),
+                Err(ReadError::Gone(_)) => before = None,
+                Err(error) => return Err(damage(error)),
             }
-            Kept::Memory(_) => 0..0,
         }
+        Ok(())
     }
+}
 
-    /// Where the segment after that of group `n` begins.
-    #[must_use]
-    pub fn next_segment(&self, n: u64) -> u64 {
-        match &*self.shared.kept() {
-            Kept::Files(index) => {
-                let after = index.segments.partition_point(|info| info.next_n <= n);
-                index.segments.get(after).map_or(n, |info| info.next_n).max(n + 1)
-            }
-            Kept::Memory(_) => n + 1,
-        }
-    }
-
+impl<F: Files> JournalReader<F> {
     /// Says that group `n` is damaged.
-    #[must_use]
-    pub fn damaged(&self, n: u64) -> ReadError {
-        let segno = match &*self.shared.kept() {
-            Kept::Files(index) => index.find(n).map_or(0, |place| place.segno),
-            Kept::Memory(_) => 0,
-        };
+    fn damaged(&self, n: u64) -> ReadError {
+        let segno = self.shared.index().find(n).map_or(0, |place| place.segno);
         ReadError::Damaged { n, path: segment_path(&self.shared.directory, segno), offset: 0 }
-    }
-
-    /// By how much the wall clock was ahead of shard time when it happened what `record` tells of, as
-    /// far as is known by now. Its group noted the clocks `group`; `now` are the clocks as they stand.
-    #[must_use]
-    pub fn wall_less_shard(&self, record: &Record<'_>, group: Option<Clocks>, now: Clocks) -> i64 {
-        let then = record.clocks(group);
-        match *record {
-            Record::Adopt { local_at, .. } => self.wall_less_shard_at(local_at, then, now),
-            _ => self.with_heads(|heads| wall_less_shard(then, Some(now), heads)),
-        }
-    }
-
-    /// The same for the shard time `at`, of which a group tells that noted `then`.
-    #[must_use]
-    pub fn wall_less_shard_at(&self, at: Millis, then: Option<Clocks>, now: Clocks) -> i64 {
-        self.with_heads(|heads| wall_less_shard_at(at, then, Some(now), heads))
-    }
-
-    fn with_heads<T>(&self, f: impl FnOnce(Heads<'_>) -> T) -> T {
-        let kept = self.shared.kept();
-        let segments = match &*kept {
-            Kept::Files(index) => Some(&index.segments),
-            Kept::Memory(_) => None,
-        };
-        let none = VecDeque::new();
-        let head: fn(&SegmentInfo) -> &SegmentHeader = |info| &info.header;
-        f(segments.unwrap_or(&none).iter().rev().map(head))
     }
 
     fn read_file(&self, n: u64, place: &Place) -> Result<Group, ReadError> {
@@ -312,16 +252,31 @@ impl<F: Files> JournalReader<F> {
         let index = usize::try_from(n - place.first_n).unwrap_or(usize::MAX);
         // The last offset is where the frames end.
         let found = offsets[..offsets.len() - 1].get(index).copied();
-        if let Kept::Files(index) = &mut *self.shared.kept() {
-            let known = index.segments.iter_mut().find(|info| info.header.segno == place.segno);
-            if let Some(info) = known.filter(|info| info.offsets.is_none()) {
-                info.offsets = Some(offsets);
-            }
+        let mut index = self.shared.index();
+        let known = index.segments.iter_mut().find(|info| info.header.segno == place.segno);
+        if let Some(info) = known.filter(|info| info.offsets.is_none()) {
+            info.offsets = Some(offsets);
         }
+        drop(index);
         found.ok_or_else(|| {
             let path = segment_path(&self.shared.directory, place.segno);
             let error = io::Error::from(io::ErrorKind::UnexpectedEof);
             ReadError::File(FileError::new("find a frame in", &path, error))
         })
+    }
+}
+
+/// By how much the wall clock was ahead of shard time when it happened what `record` tells of. `heads`
+/// are those of the journal's segments, newest first.
+pub(super) fn wall_less_shard_of<'a>(
+    record: &Record<'_>,
+    group: Option<Clocks>,
+    now: Clocks,
+    heads: impl Iterator<Item = &'a SegmentHeader> + Clone,
+) -> i64 {
+    let then = record.clocks(group);
+    match *record {
+        Record::Adopt { local_at, .. } => wall_less_shard_at(local_at, then, Some(now), heads),
+        _ => wall_less_shard(then, Some(now), heads),
     }
 }

@@ -1,23 +1,39 @@
-//! The journal of a shard whose groups are stored by the thread that asks for it.
+//! The store of a shard whose groups are stored by the thread that asks for it.
 //!
 //! The same files, written by the same code, without the two threads that a server has: for a
 //! process that may fork, in which no thread of ours would live on. Whoever has it waits for the
 //! disk, and a segment that is to be begun is filled with zeros while he waits.
 
+use std::cell::RefCell;
+use std::future::{Future, ready};
 use std::ops::Deref;
 
-use ringwell_journal::Group;
+use ringwell_core::Millis;
+use ringwell_journal::{Clocks, Group};
 
 use super::files::{FileError, Files};
 use super::frames::Frames;
+use super::index::JournalReader;
+use super::interface::{Appended, Part, Store};
 use super::journal::Journal;
+use super::memory::Memory;
+use super::snapshots::SnapshotFile;
+use super::stats::Stats;
 
-/// One shard's journal, open for storing groups here and now.
+/// One shard's journal in files, open for storing groups here and now.
 #[derive(Debug)]
 pub struct InlineJournal<F: Files> {
-    pub(super) journal: Journal<F>,
-    /// `None` if groups are kept in memory.
-    pub(super) frames: Option<Frames<F>>,
+    journal: Journal<F>,
+    frames: RefCell<Frames<F>>,
+}
+
+/// A store that has been opened and has no threads yet.
+#[derive(Debug)]
+pub enum Inline<F: Files> {
+    /// In files.
+    Files(InlineJournal<F>),
+    /// In memory.
+    Memory(Memory),
 }
 
 /// A group that could not be stored.
@@ -30,17 +46,17 @@ pub struct Unstored {
 }
 
 impl<F: Files> InlineJournal<F> {
+    pub(super) fn new(journal: Journal<F>, frames: Frames<F>) -> Self {
+        Self { journal, frames: RefCell::new(frames) }
+    }
+
     /// Stores a group: as durable as configured when this returns. Gives back its body, to gather
     /// another group in.
     ///
     /// # Errors
     /// [`Unstored`]: no answer that it covers may leave.
-    pub fn store(&mut self, group: Group) -> Result<Vec<u8>, Box<Unstored>> {
-        let Some(frames) = &mut self.frames else {
-            self.journal.keep(group);
-            return Ok(Vec::new());
-        };
-        match frames.store(&group) {
+    pub fn store(&self, group: Group) -> Result<Vec<u8>, Box<Unstored>> {
+        match self.frames.borrow_mut().store(&group) {
             Ok(()) => Ok(group.body),
             Err(error) => Err(Box::new(Unstored { group, error })),
         }
@@ -48,13 +64,13 @@ impl<F: Files> InlineJournal<F> {
 
     /// What is asked while groups are stored, and what stores them: for a thread of its own.
     #[must_use]
-    pub fn into_parts(self) -> (Journal<F>, Option<Frames<F>>) {
-        (self.journal, self.frames)
+    pub fn into_parts(self) -> (Journal<F>, Frames<F>) {
+        (self.journal, self.frames.into_inner())
     }
 
-    /// What stores groups in files; `None` if they are kept in memory.
-    pub fn frames(&mut self) -> Option<&mut Frames<F>> {
-        self.frames.as_mut()
+    /// What stores groups.
+    pub fn frames(&mut self) -> &mut Frames<F> {
+        self.frames.get_mut()
     }
 }
 
@@ -63,5 +79,96 @@ impl<F: Files> Deref for InlineJournal<F> {
 
     fn deref(&self) -> &Journal<F> {
         &self.journal
+    }
+}
+
+impl<F: Files> Store for InlineJournal<F> {
+    type Reader = JournalReader<F>;
+    type Draft = SnapshotFile<F>;
+
+    fn append(&self, group: Group) -> impl Future<Output = Appended> {
+        ready(match self.store(group) {
+            Ok(spare) => Appended::Stored { spare },
+            Err(unstored) if unstored.error.is_full() => {
+                self.journal.note_full();
+                Appended::Full { error: unstored.error.to_string(), group: unstored.group }
+            }
+            Err(unstored) => {
+                self.journal.note_failed();
+                Appended::Failed(unstored.error.to_string())
+            }
+        })
+    }
+
+    fn reader(&self) -> JournalReader<F> {
+        self.journal.reader()
+    }
+
+    fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part> {
+        self.journal.expired(now, clocks)
+    }
+
+    fn waits_for_snapshot(&self) -> bool {
+        self.journal.waits_for_snapshot()
+    }
+
+    fn drop_part(&self, part: Part) -> impl Future<Output = Result<(), FileError>> {
+        let dropped = self.journal.drop_segment(part);
+        ready(dropped.map_or(Ok(()), |dropped| dropped.put_away()))
+    }
+
+    fn draft(&self, replay_from: u64) -> Result<SnapshotFile<F>, FileError> {
+        self.journal.create_snapshot(replay_from)
+    }
+
+    fn identity(&self) -> [u8; 16] {
+        self.journal.id()
+    }
+
+    fn stats(&self) -> Stats {
+        self.journal.stats()
+    }
+}
+
+impl<F: Files> Inline<F> {
+    /// Stores a group here and now.
+    ///
+    /// # Errors
+    /// As of [`InlineJournal::store`].
+    pub fn store(&self, group: Group) -> Result<Vec<u8>, Box<Unstored>> {
+        match self {
+            Self::Files(journal) => journal.store(group),
+            Self::Memory(memory) => {
+                memory.store(group);
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// The journal in files, if there is one.
+    #[must_use]
+    pub fn files(&self) -> Option<&InlineJournal<F>> {
+        match self {
+            Self::Files(journal) => Some(journal),
+            Self::Memory(_) => None,
+        }
+    }
+
+    /// What is kept in memory, if nothing is in files.
+    #[must_use]
+    pub fn memory(&self) -> Option<&Memory> {
+        match self {
+            Self::Files(_) => None,
+            Self::Memory(memory) => Some(memory),
+        }
+    }
+
+    /// What the store has done since it was opened.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        match self {
+            Self::Files(journal) => journal.stats(),
+            Self::Memory(memory) => memory.stats(),
+        }
     }
 }

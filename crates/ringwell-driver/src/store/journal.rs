@@ -1,25 +1,25 @@
-//! The handle of one shard's journal: what can be asked of it while groups are stored.
+//! The handle of one shard's journal in files: what can be asked of it while groups are stored.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringwell_core::Millis;
-use ringwell_journal::{Clocks, Group, believed_wall, shifted, wall_less_shard};
+use ringwell_journal::{Clocks, believed_wall, shifted, wall_less_shard};
 
 use super::files::{FileError, Files};
-use super::index::{Index, JournalReader, Kept, SegmentRef, Shared};
+use super::index::{Index, JournalReader, Shared};
+use super::interface::Part;
 use super::segments::segment_path;
 use super::snapshots::SnapshotFile;
 use super::spares::Spares;
 use super::stats::Stats;
 
-/// One shard's journal, open.
+/// One shard's journal, open. What stores its groups is apart: [`super::Frames`].
 #[derive(Debug)]
 pub struct Journal<F> {
     pub(super) id: [u8; 16],
     pub(super) shared: Arc<Shared<F>>,
-    /// `None` if groups are kept in memory.
-    pub(super) spares: Option<Arc<Spares<F>>>,
+    pub(super) spares: Arc<Spares<F>>,
 }
 
 /// A segment that is not part of the journal any more; its file is still there.
@@ -52,24 +52,16 @@ impl<F: Files> Journal<F> {
         &self.shared.directory
     }
 
-    /// The files that are made ahead; `None` if groups are kept in memory.
+    /// The files that are made ahead.
     #[must_use]
-    pub fn spares(&self) -> Option<&Arc<Spares<F>>> {
-        self.spares.as_ref()
+    pub fn spares(&self) -> &Arc<Spares<F>> {
+        &self.spares
     }
 
     /// The group after the last that is stored.
     #[must_use]
     pub fn next_n(&self) -> u64 {
-        self.shared.kept().next_n()
-    }
-
-    /// Keeps a group, if groups are kept in memory.
-    pub fn keep(&self, group: Group) {
-        if let Kept::Memory(memory) = &mut *self.shared.kept() {
-            self.shared.counters.stored(group.body.len(), 0, std::time::Duration::ZERO);
-            memory.store(group);
-        }
+        self.shared.index().next_n()
     }
 
     /// Notes that the disk is full: a group waits.
@@ -91,9 +83,9 @@ impl<F: Files> Journal<F> {
     /// What the journal has done since it was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let (segments, segment_bytes) = match &*self.shared.kept() {
-            Kept::Files(index) => (index.segments.len(), index.bytes()),
-            Kept::Memory(memory) => (0, memory.bytes()),
+        let (segments, segment_bytes) = {
+            let index = self.shared.index();
+            (index.segments.len(), index.bytes())
         };
         Stats { segments, segment_bytes, ..self.shared.counters.read() }
     }
@@ -101,28 +93,22 @@ impl<F: Files> Journal<F> {
     /// Begins a snapshot on which the frames from `replay_from` on will be replayed.
     ///
     /// # Errors
-    /// [`FileError`]; always if the journal is kept in memory.
+    /// [`FileError`]
     pub fn create_snapshot(&self, replay_from: u64) -> Result<SnapshotFile<F>, FileError> {
         SnapshotFile::create(&self.shared, replay_from)
     }
 
-    /// The oldest segment, if there is more than is to be kept and no snapshot needs it. Read
-    /// its groups, carry forward what still matters, and drop it once that is stored. It is `now` by
-    /// shard time, and `clocks` stand so; age is that by a wall clock that is believed.
+    /// The oldest segment, as [`super::Store::expired`] has it.
     #[must_use]
-    pub fn expired(&self, now: Millis, clocks: Clocks) -> Option<SegmentRef> {
-        match &*self.shared.kept() {
-            Kept::Memory(_) => None,
-            Kept::Files(index) => {
-                let oldest = index.oldest()?;
-                let too_much = index.bytes() > self.shared.settings.history_bytes;
-                (too_much || self.is_too_old(index, now, clocks)).then_some(oldest)
-            }
-        }
+    pub fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part> {
+        let index = self.shared.index();
+        let oldest = index.oldest()?;
+        let too_much = index.bytes() > self.shared.settings.history_bytes;
+        (too_much || self.is_too_old(&index, now, clocks)).then_some(oldest)
     }
 
     fn is_too_old(&self, index: &Index, now: Millis, clocks: Clocks) -> bool {
-        let heads = index.segments.iter().rev().map(|info| &info.header);
+        let heads = index.heads();
         // The head of the segment after it has the clocks at its end.
         let Some((age, next)) = self.shared.settings.history_age.zip(index.segments.get(1)) else {
             return false;
@@ -135,42 +121,19 @@ impl<F: Files> Journal<F> {
     /// Whether more is kept than should be, and only because the snapshots that are kept need it.
     #[must_use]
     pub fn waits_for_snapshot(&self) -> bool {
-        match &*self.shared.kept() {
-            Kept::Memory(_) => false,
-            Kept::Files(index) => {
-                let is_alone = index.segments.len() < 2;
-                let too_much = index.bytes() > self.shared.settings.history_bytes;
-                too_much && !is_alone && index.oldest().is_none()
-            }
-        }
+        let index = self.shared.index();
+        let is_alone = index.segments.len() < 2;
+        let too_much = index.bytes() > self.shared.settings.history_bytes;
+        too_much && !is_alone && index.oldest().is_none()
     }
 
-    /// In memory: takes the oldest group out, if more is kept than should be. The caller carries
-    /// forward what still matters in it.
+    /// Forgets a segment that [`Self::expired`] has named. `None` if it was not there or could not go.
     #[must_use]
-    pub fn take_oldest(&self) -> Option<Group> {
-        match &mut *self.shared.kept() {
-            Kept::Memory(memory) => memory.take_oldest(),
-            Kept::Files(_) => None,
-        }
-    }
-
-    /// In memory: keeps more from now on, because most of what was taken out had to be carried.
-    pub fn keep_more(&self, bytes: u64) {
-        if let Kept::Memory(memory) = &mut *self.shared.kept() {
-            memory.keep_more(bytes);
-        }
-    }
-
-    /// Forgets a part of the history that [`Self::expired`] has named. `None` if it was not there
-    /// or could not go.
-    #[must_use]
-    pub fn drop_segment(&self, segment: SegmentRef) -> Option<Dropped<F>> {
-        let Kept::Files(index) = &mut *self.shared.kept() else { return None };
-        index.oldest().filter(|oldest| *oldest == segment)?;
-        index.segments.pop_front();
-        let path = segment_path(&self.shared.directory, segment.segno);
-        let spares = self.spares.clone()?;
-        Some(Dropped { path, spares })
+    pub fn drop_segment(&self, part: Part) -> Option<Dropped<F>> {
+        let mut index = self.shared.index();
+        index.oldest().filter(|oldest| *oldest == part)?;
+        let segment = index.segments.pop_front()?;
+        let path = segment_path(&self.shared.directory, segment.header.segno);
+        Some(Dropped { path, spares: Arc::clone(&self.spares) })
     }
 }

@@ -1,14 +1,36 @@
 //! Groups that are kept in memory only: nothing survives, look-ups work.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::{Future, ready};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use ringwell_journal::Group;
+use ringwell_core::Millis;
+use ringwell_journal::{Clocks, Group, Record};
 
-use super::index::ReadError;
+use super::files::FileError;
+use super::index::{ReadError, wall_less_shard_of};
+use super::interface::{Appended, Draft, Part, Reader, Store};
+use super::stats::{Counters, Stats};
+
+/// A store without files.
+#[derive(Debug)]
+pub struct Memory {
+    id: [u8; 16],
+    groups: Arc<Mutex<Groups>>,
+    counters: Counters,
+}
+
+/// Reads groups that are kept in memory.
+#[derive(Clone, Debug)]
+pub struct MemoryReader(Arc<Mutex<Groups>>);
 
 /// The newest groups.
 #[derive(Debug)]
-pub(super) struct Memory {
+struct Groups {
     groups: VecDeque<Group>,
     first_n: u64,
     bytes: u64,
@@ -17,44 +39,109 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(bytes_max: u64) -> Self {
-        Self { groups: VecDeque::new(), first_n: 1, bytes: 0, bytes_max }
+    /// An empty store that keeps about so many bytes.
+    #[must_use]
+    pub fn new(id: [u8; 16], bytes_max: u64) -> Self {
+        let groups = Groups { groups: VecDeque::new(), first_n: 1, bytes: 0, bytes_max };
+        Self { id, groups: Arc::new(Mutex::new(groups)), counters: Counters::new() }
     }
 
-    pub(super) fn next_n(&self) -> u64 {
-        self.first_n + self.groups.len() as u64
+    /// Stores a group.
+    pub fn store(&self, group: Group) {
+        self.counters.stored(group.body.len(), 0, Duration::ZERO);
+        let mut kept = lock(&self.groups);
+        kept.bytes += group.body.len() as u64;
+        kept.groups.push_back(group);
+    }
+}
+
+impl Store for Memory {
+    type Reader = MemoryReader;
+    type Draft = Infallible;
+
+    fn append(&self, group: Group) -> impl Future<Output = Appended> {
+        self.store(group);
+        ready(Appended::Stored { spare: Vec::new() })
     }
 
-    pub(super) fn store(&mut self, group: Group) {
-        self.bytes += group.body.len() as u64;
-        self.groups.push_back(group);
+    fn reader(&self) -> MemoryReader {
+        MemoryReader(Arc::clone(&self.groups))
     }
 
-    pub(super) fn read(&self, n: u64) -> Result<Group, ReadError> {
-        if n >= self.next_n() {
-            return Err(ReadError::NotYet(n));
-        }
-        let index = n.checked_sub(self.first_n).and_then(|index| usize::try_from(index).ok());
-        index.and_then(|index| self.groups.get(index)).cloned().ok_or(ReadError::Gone(n))
+    fn expired(&self, _: Millis, _: Clocks) -> Option<Part> {
+        None
     }
 
-    /// Takes the oldest group out, if there is more than there should be.
-    pub(super) fn take_oldest(&mut self) -> Option<Group> {
-        if self.bytes <= self.bytes_max {
+    fn waits_for_snapshot(&self) -> bool {
+        false
+    }
+
+    fn drop_part(&self, _: Part) -> impl Future<Output = Result<(), FileError>> {
+        ready(Ok(()))
+    }
+
+    fn take_oldest(&self) -> Option<Group> {
+        let mut kept = lock(&self.groups);
+        if kept.bytes <= kept.bytes_max {
             return None;
         }
-        let group = self.groups.pop_front()?;
-        self.first_n += 1;
-        self.bytes -= group.body.len() as u64;
+        let group = kept.groups.pop_front()?;
+        kept.first_n += 1;
+        kept.bytes -= group.body.len() as u64;
         Some(group)
     }
 
-    /// Moves the bound: most of what was taken out had to be kept.
-    pub(super) fn keep_more(&mut self, bytes: u64) {
-        self.bytes_max += bytes;
+    fn keep_more(&self, bytes: u64) {
+        lock(&self.groups).bytes_max += bytes;
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+    fn draft(&self, _: u64) -> Result<Infallible, FileError> {
+        let refused = io::Error::from(io::ErrorKind::Unsupported);
+        Err(FileError::new("keep a snapshot of what is only in", Path::new("memory"), refused))
+    }
+
+    fn identity(&self) -> [u8; 16] {
+        self.id
+    }
+
+    fn stats(&self) -> Stats {
+        Stats { segment_bytes: lock(&self.groups).bytes, ..self.counters.read() }
     }
 }
+
+impl Reader for MemoryReader {
+    fn read(&self, n: u64) -> Result<Group, ReadError> {
+        let kept = lock(&self.0);
+        if n >= kept.first_n + kept.groups.len() as u64 {
+            return Err(ReadError::NotYet(n));
+        }
+        let index = n.checked_sub(kept.first_n).and_then(|index| usize::try_from(index).ok());
+        index.and_then(|index| kept.groups.get(index)).cloned().ok_or(ReadError::Gone(n))
+    }
+
+    fn wall_less_shard(&self, record: &Record<'_>, group: Option<Clocks>, now: Clocks) -> i64 {
+        wall_less_shard_of(record, group, now, std::iter::empty())
+    }
+}
+
+impl Draft for Infallible {
+    fn write(&mut self, _: &[u8]) -> Result<(), FileError> {
+        match *self {}
+    }
+
+    fn publish(self, _: u64) -> Result<(), FileError> {
+        match self {}
+    }
+
+    fn stored(&self) -> u64 {
+        match *self {}
+    }
+}
+
+fn lock(groups: &Mutex<Groups>) -> MutexGuard<'_, Groups> {
+    // Each step leaves it whole, so a panic elsewhere does not spoil it.
+    groups.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

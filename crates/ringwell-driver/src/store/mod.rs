@@ -1,4 +1,4 @@
-//! Where a shard's groups are kept.
+//! Where a shard's groups are kept: the trait [`Store`], and the stores that need no other machine.
 //!
 //! Owns the data directory: the segments and snapshots of each shard's journal, and the few files
 //! beside them. Knows nothing of allocation: what a record means is the engine's. What the bytes mean
@@ -28,6 +28,7 @@ mod gaps;
 mod identity;
 mod index;
 mod inline;
+mod interface;
 mod journal;
 mod memory;
 mod seen;
@@ -42,9 +43,11 @@ pub use files::{Access, FileError, Files, read_whole, write_whole};
 pub use frames::Frames;
 pub use gaps::Gaps;
 pub use identity::{Identity, is_restored, mark_restored, unmark_restored};
-pub use index::{JournalReader, ReadError, SegmentRef};
-pub use inline::{InlineJournal, Unstored};
+pub use index::{JournalReader, ReadError};
+pub use inline::{Inline, InlineJournal, Unstored};
+pub use interface::{Appended, Damage, Draft, Part, Reader, Store};
 pub use journal::{Dropped, Journal};
+pub use memory::{Memory, MemoryReader};
 pub use ringwell_journal::Recovered;
 pub use seen::SeenJournals;
 pub use segments::{SegmentFiles, segment_path};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ringwell_journal::{
-    BLOCK_BYTES, Cut, DecodeError, Durability, GroupHeader, Plan, RecoverError, Recovered,
+    BLOCK_BYTES, Cut, DecodeError, GroupHeader, Plan, RecoverError, Recovered,
     SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, Snapshot, SnapshotError, SnapshotReader, Tip,
     Verdict, encode_end, recover,
 };
@@ -13,10 +13,9 @@ use super::Settings;
 use super::aligned::AlignedBuffer;
 use super::files::{Access, FileError, Files, remove};
 use super::frames::Frames;
-use super::index::{Index, Kept, Shared};
+use super::index::{Index, Shared};
 use super::inline::InlineJournal;
 use super::journal::Journal;
-use super::memory::Memory;
 use super::segments::{SegmentFiles, segment_path};
 use super::snapshots::{self, SnapshotRef, SnapshotSource};
 use super::spares::Spares;
@@ -56,9 +55,7 @@ impl<F: Files> ShardStore<F> {
     /// [`FileError`]
     pub fn open(files: &F, settings: &Settings, shard: u32) -> Result<Self, FileError> {
         let directory = settings.shard_directory(shard);
-        if settings.durability != Durability::Memory {
-            files.make_directory(&directory)?;
-        }
+        files.make_directory(&directory)?;
         Ok(Self { files: files.clone(), settings: settings.clone(), shard, directory })
     }
 
@@ -67,9 +64,6 @@ impl<F: Files> ShardStore<F> {
     /// # Errors
     /// [`FileError`]
     pub fn snapshots(&self) -> Result<Vec<SnapshotRef>, FileError> {
-        if self.settings.durability == Durability::Memory {
-            return Ok(Vec::new());
-        }
         snapshots::list(&self.files, &self.directory)
     }
 
@@ -94,10 +88,6 @@ impl<F: Files> ShardStore<F> {
         snapshot: Option<&Snapshot>,
         visit: impl FnMut(&GroupHeader, &[u8]) -> Result<(), DecodeError>,
     ) -> Result<Recovered, OpenError> {
-        if self.settings.durability == Durability::Memory {
-            let (tip, verdict) = (Tip::FIRST, Verdict::Clean);
-            return Ok(Recovered { tip, journal: None, verdict, segments: Vec::new(), frames: 0 });
-        }
         let plan = Plan {
             shard: self.shard,
             from: snapshot.map_or(1, |snapshot| snapshot.header.replay_from),
@@ -154,13 +144,6 @@ impl<F: Files> ShardStore<F> {
             Some(id) => id,
             None => self.files.random(&self.directory)?,
         };
-        if self.settings.durability == Durability::Memory {
-            let memory = Memory::new(self.settings.history_bytes);
-            let kept = Kept::Memory(memory);
-            let shared = Shared::new(self.files, self.settings, self.directory, kept);
-            let journal = Journal { id, shared: Arc::new(shared), spares: None };
-            return Ok((InlineJournal { journal, frames: None }, tip));
-        }
         let mut segments = recovered.segments;
         self.settle(&mut segments, &recovered.verdict, recovered.tip.next_n)?;
         // A segment whose first frame is rotten stays: until a frame follows, each start must see it.
@@ -186,8 +169,7 @@ impl<F: Files> ShardStore<F> {
             tip,
             file_bytes: None,
         };
-        let kept = Kept::Files(index);
-        let shared = Arc::new(Shared::new(self.files, self.settings, self.directory, kept));
+        let shared = Arc::new(Shared::new(self.files, self.settings, self.directory, index));
         let mut frames = Frames {
             shared: Arc::clone(&shared),
             spares: Arc::clone(&spares),
@@ -210,15 +192,11 @@ impl<F: Files> ShardStore<F> {
                 remove(&shared.files, &segment_path(&shared.directory, leftover.header.segno))?;
             }
             // Its file stays, and must go with those behind it.
-            Some(leftover) => {
-                if let Kept::Files(index) = &mut *shared.kept() {
-                    index.push(leftover);
-                }
-            }
+            Some(leftover) => shared.index().push(leftover),
             None => {}
         }
-        let journal = Journal { id, shared, spares: Some(spares) };
-        Ok((InlineJournal { journal, frames: Some(frames) }, tip))
+        let journal = Journal { id, shared, spares };
+        Ok((InlineJournal::new(journal, frames), tip))
     }
 
     /// Makes the end of the old journal durable, as it may only have been in the page cache, and

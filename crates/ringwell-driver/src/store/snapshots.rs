@@ -7,7 +7,8 @@ use std::sync::Arc;
 use ringwell_journal::{Durability, SnapshotError, SnapshotReader};
 
 use super::files::{Access, FileError, Files, numbered, remove, rename};
-use super::index::{Kept, Shared};
+use super::index::Shared;
+use super::interface::Draft;
 use super::segments::segment_path;
 
 /// How many are kept: if the newest cannot be read, the one before it is used.
@@ -69,11 +70,6 @@ pub fn read<F: Files>(
 impl<F: Files> SnapshotFile<F> {
     pub(super) fn create(shared: &Arc<Shared<F>>, replay_from: u64) -> Result<Self, FileError> {
         let unfinished = shared.directory.join(format!("{replay_from:020}.tmp"));
-        if matches!(*shared.kept(), Kept::Memory(_)) {
-            let refused = io::Error::from(io::ErrorKind::Unsupported);
-            let action = "keep a snapshot of a journal in memory as";
-            return Err(FileError::new(action, &unfinished, refused));
-        }
         if shared.files.exists(&unfinished) {
             shared.files.remove(&unfinished)?;
         }
@@ -82,29 +78,40 @@ impl<F: Files> SnapshotFile<F> {
         Ok(Self { file, written, is_published: false, unfinished, replay_from, shared })
     }
 
-    /// The last group of the journal that is stored.
-    pub(crate) fn stored(&self) -> u64 {
-        self.shared.kept().next_n() - 1
+    /// The journal must never end before its newest snapshot: where groups are only with the
+    /// operating system, those that the snapshot builds on are flushed now.
+    fn sync_journal(&self) -> Result<(), FileError> {
+        if self.shared.settings.durability != Durability::Os {
+            return Ok(());
+        }
+        let newer: Vec<u64> = {
+            let index = self.shared.index();
+            let newer = index.segments.iter().filter(|info| info.next_n >= self.replay_from);
+            newer.map(|info| info.header.segno).collect()
+        };
+        for segno in newer {
+            let path = segment_path(&self.shared.directory, segno);
+            let files = &self.shared.files;
+            files.flush_data(&files.open(&path, Access::Write)?)?;
+        }
+        Ok(())
     }
+}
 
-    /// Appends bytes that the snapshot writer has made.
-    ///
-    /// # Errors
-    /// [`FileError`]; the snapshot cannot be published then.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+impl<F: Files> Draft for SnapshotFile<F> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         self.shared.files.write_at(&mut self.file, self.written, bytes)?;
         self.written += bytes.len() as u64;
         Ok(())
     }
 
-    /// Makes the snapshot the newest one, durably, and removes all but one older.
-    ///
-    /// `through` is the last group of which it may know something; that must be stored.
-    ///
-    /// # Errors
-    /// [`FileError`]; the older snapshots are still there then.
-    pub fn publish(mut self, through: u64) -> Result<(), FileError> {
-        if self.shared.kept().next_n() <= through {
+    fn stored(&self) -> u64 {
+        self.shared.index().next_n() - 1
+    }
+
+    /// Removes all older snapshots but one, too.
+    fn publish(mut self, through: u64) -> Result<(), FileError> {
+        if self.shared.index().next_n() <= through {
             let refused = io::Error::other(format!("group {through} is not stored yet"));
             return Err(FileError::new("publish", &self.unfinished, refused));
         }
@@ -119,30 +126,8 @@ impl<F: Files> SnapshotFile<F> {
             remove(files, &old.path)?;
         }
         snapshots.truncate(KEPT);
-        if let Kept::Files(index) = &mut *self.shared.kept() {
-            index.snapshots = snapshots.iter().map(|snapshot| snapshot.replay_from).collect();
-        }
-        Ok(())
-    }
-
-    /// The journal must never end before its newest snapshot: where groups are only with the
-    /// operating system, those that the snapshot builds on are flushed now.
-    fn sync_journal(&self) -> Result<(), FileError> {
-        if self.shared.settings.durability != Durability::Os {
-            return Ok(());
-        }
-        let newer: Vec<u64> = match &*self.shared.kept() {
-            Kept::Files(index) => {
-                let newer = index.segments.iter().filter(|info| info.next_n >= self.replay_from);
-                newer.map(|info| info.header.segno).collect()
-            }
-            Kept::Memory(_) => Vec::new(),
-        };
-        for segno in newer {
-            let path = segment_path(&self.shared.directory, segno);
-            let files = &self.shared.files;
-            files.flush_data(&files.open(&path, Access::Write)?)?;
-        }
+        self.shared.index().snapshots =
+            snapshots.iter().map(|snapshot| snapshot.replay_from).collect();
         Ok(())
     }
 }

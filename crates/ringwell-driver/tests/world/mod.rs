@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::future::{Future, ready};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,11 +27,13 @@ use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::rows;
 use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::stats::Kind;
-use ringwell_driver::store::{Journal, Settings, ShardStore};
-use ringwell_driver::writer::{self, Append, Appended};
+use ringwell_driver::store::{
+    Appended, FileError, Memory, MemoryReader, Part, Stats, Store, write_whole,
+};
+use ringwell_driver::writer;
 use ringwell_driver::{Moment, Net, Path, Platform, Shard, Trouble};
 use ringwell_engine::Restore;
-use ringwell_journal::{Durability, Group, Tip};
+use ringwell_journal::{Clocks, Durability, Group, Tip};
 use ringwell_mesh::frame;
 use ringwell_os::OsFiles;
 use ringwell_wire::Answer;
@@ -117,7 +120,7 @@ impl World {
     pub fn run(seed: u64, faults: Faults, time: Duration) -> Summary {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("cluster.toml");
-        ringwell_driver::store::write_whole(&OsFiles, &file, CLUSTER.as_bytes()).unwrap();
+        write_whole(&OsFiles, &file, CLUSTER.as_bytes()).unwrap();
         let cluster = Cluster::load(&file).unwrap();
         let directory = directory(&cluster);
         let world = Rc::new(Self {
@@ -260,20 +263,11 @@ impl World {
         let ways = to_others(&platform, &process, id, &mut peers, net);
         let shard = Shard::new(id, process, platform.clone(), engine, clock, peers);
         let shard = Rc::new(shard);
-        let settings = Settings::new("unused".into(), Durability::Memory);
-        let store = ShardStore::open(&OsFiles, &settings, u32::from(id)).unwrap();
-        let recovered = store.recover(None, |_, _| Ok(())).unwrap();
-        let journal = Rc::new(store.start_inline(recovered).unwrap().0.into_parts().0);
-        let disk = Slow { platform: platform.clone(), journal: Rc::clone(&journal) };
+        let unread = Memory::new([0; 16], 0);
+        let disk = Rc::new(Slow { platform: platform.clone(), unread });
         let links = ways.iter().map(|way| Rc::clone(&way.link)).collect();
-        executor.spawn(writer::run(Rc::clone(&shard), disk));
-        executor.spawn(serve_queue(
-            Rc::clone(&shard),
-            links,
-            Rc::new(Journaled(journal)),
-            || 0,
-            asked,
-        ));
+        executor.spawn(writer::run(Rc::clone(&shard), Rc::clone(&disk)));
+        executor.spawn(serve_queue(Rc::clone(&shard), links, disk, || 0, asked));
         for way in ways {
             executor.spawn(way.run());
         }
@@ -481,13 +475,15 @@ fn send(
 /// A disk that takes its time. What is under way when the process is killed is there, or not.
 struct Slow {
     platform: Sim,
-    journal: Rc<Journal<OsFiles>>,
+    /// For look-ups, which this world does not make.
+    unread: Memory,
 }
 
-impl Append for Slow {
-    type Files = OsFiles;
+impl Store for Slow {
+    type Reader = MemoryReader;
+    type Draft = Infallible;
 
-    async fn append(&mut self, group: Group) -> Appended {
+    async fn append(&self, group: Group) -> Appended {
         let Sim { world, node, .. } = &self.platform;
         world.disks[*node].borrow_mut().in_flight = Some(group);
         let takes = world.micros(100, if world.one_in(30) { 150_000 } else { 4_000 });
@@ -498,22 +494,31 @@ impl Append for Slow {
         Appended::Stored { spare: Vec::new() }
     }
 
-    async fn again(&mut self) -> Appended {
-        Appended::Failed("it is never full".to_owned())
+    fn reader(&self) -> MemoryReader {
+        self.unread.reader()
     }
 
-    fn journal(&self) -> &Journal<OsFiles> {
-        &self.journal
+    fn expired(&self, _: Millis, _: Clocks) -> Option<Part> {
+        None
     }
-}
 
-/// For look-ups, which this world does not make.
-struct Journaled(Rc<Journal<OsFiles>>);
+    fn waits_for_snapshot(&self) -> bool {
+        false
+    }
 
-impl std::ops::Deref for Journaled {
-    type Target = Journal<OsFiles>;
+    async fn drop_part(&self, _: Part) -> Result<(), FileError> {
+        Ok(())
+    }
 
-    fn deref(&self) -> &Self::Target {
-        &self.0
+    fn draft(&self, replay_from: u64) -> Result<Infallible, FileError> {
+        self.unread.draft(replay_from)
+    }
+
+    fn identity(&self) -> [u8; 16] {
+        [0; 16]
+    }
+
+    fn stats(&self) -> Stats {
+        self.unread.stats()
     }
 }

@@ -52,18 +52,18 @@ fn on_a_full_disk_the_group_waits_and_is_stored_when_there_is_room() {
     // The spare may or may not be there already: either way room ends after some groups.
     disk.fill();
     let full = loop {
-        groups.push(shard.submit(30_000));
-        match shard.flushed.recv().unwrap() {
-            Flushed::Stored { .. } => {}
-            Flushed::Full { n } => break n,
-            Flushed::Failed { error, .. } => panic!("{error}"),
+        groups.push(shard.group(30_000));
+        match shard.append(groups.last().unwrap()) {
+            Appended::Stored { .. } => {}
+            Appended::Full { group, .. } => break group,
+            Appended::Taken { .. } | Appended::Failed(_) => panic!(),
         }
     };
-    assert_eq!(full, groups.last().unwrap().header.n);
+    assert_eq!(full, *groups.last().unwrap());
+    assert!(matches!(shard.append(&full), Appended::Full { group, .. } if group == full));
     assert!(shard.journal.stats().full);
     disk.make_room();
-    let stored = shard.flushed.recv().unwrap();
-    assert!(matches!(stored, Flushed::Stored { n, .. } if n == full));
+    assert!(matches!(shard.append(&full), Appended::Stored { .. }));
     assert!(!shard.journal.stats().full);
     groups.push(shard.store(10));
     shard.journal.close().unwrap();
@@ -79,10 +79,10 @@ fn a_start_on_a_full_disk_reports_it_with_the_first_group() {
     shard.journal.close().unwrap();
     disk.fill();
     let mut shard = open(&settings);
-    let second = shard.submit(10);
-    assert!(matches!(shard.flushed.recv().unwrap(), Flushed::Full { n: 2 }));
+    let second = shard.group(10);
+    assert!(matches!(shard.append(&second), Appended::Full { .. }));
     disk.make_room();
-    assert!(matches!(shard.flushed.recv().unwrap(), Flushed::Stored { n: 2, .. }));
+    assert!(matches!(shard.append(&second), Appended::Stored { .. }));
     shard.journal.close().unwrap();
     assert_eq!(open(&settings).seen, [first, second]);
 }
@@ -94,7 +94,7 @@ fn closing_does_not_wait_for_room() {
     let mut shard = open(&settings);
     shard.store(80_000);
     disk.fill();
-    shard.submit(80_000);
-    assert!(matches!(shard.flushed.recv().unwrap(), Flushed::Full { n: 2 }));
-    assert_eq!(shard.journal.close(), Err(CloseError::Lost(2)));
+    let group = shard.group(80_000);
+    assert!(matches!(shard.append(&group), Appended::Full { .. }));
+    shard.journal.close().unwrap();
 }

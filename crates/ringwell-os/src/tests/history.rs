@@ -13,7 +13,7 @@ fn groups_are_read_while_others_are_stored() {
     let looker = std::thread::spawn(move || {
         let mut reads = 0;
         while stopped.try_recv().is_err() {
-            assert_eq!(reader.read_group(1).unwrap(), first);
+            assert_eq!(reader.read(1).unwrap(), first);
             reads += 1;
         }
         reads
@@ -23,12 +23,12 @@ fn groups_are_read_while_others_are_stored() {
     assert!(looker.join().unwrap() > 0);
     let reader = shard.journal.reader();
     for group in &groups {
-        assert_eq!(reader.read_group(group.header.n).unwrap(), *group);
+        assert_eq!(reader.read(group.header.n).unwrap(), *group);
     }
     let place: Position = groups[50].records().next().unwrap().unwrap().0;
     assert!(groups[50].record(place).is_ok());
-    assert!(matches!(reader.read_group(102), Err(ReadError::NotYet(102))));
-    assert!(matches!(reader.read_group(0), Err(ReadError::Gone(0))));
+    assert!(matches!(reader.read(102), Err(ReadError::NotYet(102))));
+    assert!(matches!(reader.read(0), Err(ReadError::Gone(0))));
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn groups_of_segments_that_recovery_did_not_read_are_found() {
     let shard = open(&settings);
     assert_eq!(shard.seen, []);
     for group in groups.iter().rev() {
-        assert_eq!(shard.journal.reader().read_group(group.header.n).unwrap(), *group);
+        assert_eq!(shard.journal.reader().read(group.header.n).unwrap(), *group);
     }
 }
 
@@ -56,7 +56,7 @@ fn a_group_that_has_rotted_is_not_returned() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[4096 + 100] ^= 1;
     fs::write(&path, bytes).unwrap();
-    let error = shard.journal.reader().read_group(1).unwrap_err();
+    let error = shard.journal.reader().read(1).unwrap_err();
     assert!(matches!(error, ReadError::Damaged { n: 1, offset: 4096, .. }), "{error}");
 }
 
@@ -98,11 +98,11 @@ fn old_history_is_dropped_when_no_snapshot_needs_it_and_its_files_are_used_again
         while let Some(old) = shard.journal.expired(shard.writer.last_at(), CLOCKS) {
             assert_eq!(old.first_n, first_kept);
             for n in old.first_n..old.next_n {
-                assert_eq!(shard.journal.reader().read_group(n).unwrap().header.n, n);
+                assert_eq!(shard.journal.reader().read(n).unwrap().header.n, n);
             }
             shard.journal.drop_segment(old).unwrap().put_away().unwrap();
             assert!(shard.journal.drop_segment(old).is_none());
-            let gone = shard.journal.reader().read_group(old.first_n);
+            let gone = shard.journal.reader().read(old.first_n);
             assert!(matches!(gone, Err(ReadError::Gone(_))));
             first_kept = old.next_n;
         }

@@ -1,0 +1,165 @@
+//! One shard's ordered groups, whatever keeps them: files, memory, a log that machines share.
+//!
+//! Knows nothing of what a record means. Invariant: one append is under way at a time, and groups are
+//! stored in order without gaps.
+//! Source: docs/spec/journal.md, "Stores".
+
+use std::future::Future;
+use std::ops::Range;
+
+use ringwell_core::Millis;
+use ringwell_journal::{Clocks, Group, Record};
+
+use super::files::FileError;
+use super::index::ReadError;
+use super::stats::Stats;
+
+/// What became of a group.
+#[derive(Debug)]
+pub enum Appended {
+    /// It is as durable as configured: answers may leave.
+    Stored {
+        /// Its body, to gather another group in.
+        spare: Vec<u8>,
+    },
+    /// There is no room, and nothing has happened: the same group may be tried again.
+    Full {
+        /// The group.
+        group: Group,
+        /// What has no room.
+        error: String,
+    },
+    /// Another process has taken the shard over: nothing is stored here any more.
+    Taken {
+        /// The epoch of the other owner.
+        epoch: u64,
+    },
+    /// Nothing is stored any more until the shard is opened again.
+    Failed(String),
+}
+
+/// Part of the oldest history: the unit in which it is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its first group.
+    pub first_n: u64,
+    /// The group after its last.
+    pub next_n: u64,
+    /// How much room it takes.
+    pub bytes: u64,
+    /// Time of its last record.
+    pub last_at: Millis,
+}
+
+/// Keeps the groups of one shard.
+pub trait Store: 'static {
+    /// Reads groups back.
+    type Reader: Reader;
+    /// A snapshot that is being written.
+    type Draft: Draft;
+
+    /// Stores a group. Whether it is stored is never left open: a store that does not know finds out
+    /// before the future completes. Dropping the future does not undo it.
+    fn append(&self, group: Group) -> impl Future<Output = Appended>;
+
+    /// Reads stored groups, also from other threads.
+    fn reader(&self) -> Self::Reader;
+
+    /// The oldest part of the history, if there is more than is to be kept and no snapshot needs it.
+    /// Read its groups, carry forward what still matters, and drop it once that is stored. It is `now`
+    /// by shard time, and `clocks` stand so; age is that by a wall clock that is believed.
+    fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part>;
+
+    /// Whether more is kept than should be, and only because the snapshots that are kept need it.
+    fn waits_for_snapshot(&self) -> bool;
+
+    /// Forgets a part of the history that [`Self::expired`] has named.
+    fn drop_part(&self, part: Part) -> impl Future<Output = Result<(), FileError>>;
+
+    /// Takes out the oldest group, where that costs nothing and more is kept than should be. The caller
+    /// carries forward what still matters in it.
+    fn take_oldest(&self) -> Option<Group> {
+        None
+    }
+
+    /// Keeps so many bytes more from now on: most of what [`Self::take_oldest`] returned had to be
+    /// carried.
+    fn keep_more(&self, _bytes: u64) {}
+
+    /// Begins a snapshot on which the groups from `replay_from` on will be replayed.
+    ///
+    /// # Errors
+    /// [`FileError`]; always if nothing outlives the process.
+    fn draft(&self, replay_from: u64) -> Result<Self::Draft, FileError>;
+
+    /// The journal's identity, for the headers of snapshots.
+    fn identity(&self) -> [u8; 16];
+
+    /// What the store has done since it was opened.
+    fn stats(&self) -> Stats;
+
+    /// Ends what the store has running.
+    ///
+    /// # Errors
+    /// What went wrong, for people.
+    fn close(self) -> Result<(), String>
+    where
+        Self: Sized,
+    {
+        Ok(())
+    }
+}
+
+/// Reads stored groups, from any thread. All calls wait until they are done.
+pub trait Reader: Clone + Send + 'static {
+    /// Reads group `n` back and checks it.
+    ///
+    /// # Errors
+    /// [`ReadError`]
+    fn read(&self, n: u64) -> Result<Group, ReadError>;
+
+    /// By how much the wall clock was ahead of shard time when it happened what `record` tells of, as
+    /// far as is known by now. Its group noted the clocks `group`; `now` are the clocks as they stand.
+    fn wall_less_shard(&self, record: &Record<'_>, group: Option<Clocks>, now: Clocks) -> i64;
+
+    /// The groups that the start has not read.
+    fn unread(&self) -> Range<u64> {
+        0..0
+    }
+
+    /// Reads these groups; each must name the one before it. What is not kept any more is passed over.
+    ///
+    /// # Errors
+    /// [`Damage`]
+    fn check(&self, _groups: Range<u64>) -> Result<(), Damage> {
+        Ok(())
+    }
+}
+
+/// Part of the history that cannot be read.
+#[derive(Debug)]
+pub struct Damage {
+    /// What is wrong.
+    pub error: ReadError,
+    /// Where the next part of the history begins.
+    pub next_n: u64,
+}
+
+/// A snapshot that is being written. Dropped without [`Self::publish`] it leaves nothing.
+pub trait Draft: Send + 'static {
+    /// Appends bytes that the snapshot writer has made. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`FileError`]; the snapshot cannot be published then.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), FileError>;
+
+    /// Makes the snapshot the newest one, durably. `through` is the last group of which it may know
+    /// something; that must be stored. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`FileError`]; the older snapshots are still there then.
+    fn publish(self, through: u64) -> Result<(), FileError>;
+
+    /// The last group that is stored.
+    fn stored(&self) -> u64;
+}
