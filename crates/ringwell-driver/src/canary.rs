@@ -36,6 +36,12 @@ pub enum Bug {
     SnapshotMissesMoved,
     /// Old history is dropped without copying what is still the newest.
     NoCarry,
+    /// A log that says that it ends elsewhere is believed: another owner must have written.
+    TakenIsTheirs,
+    /// A log that says that it ends elsewhere must have stored what was sent before.
+    TakenIsMine,
+    /// A shard is taken over in the epoch of the owner before.
+    EpochNotRaised,
 }
 
 /// Whether `bug` is planted on this thread.

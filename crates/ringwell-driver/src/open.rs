@@ -12,10 +12,12 @@
 //! this order. Source: docs/spec/journal.md, docs/spec/cluster.md.
 
 mod agree;
+mod follow;
 mod hold;
 mod read;
 
 pub use agree::{OverflowTaken, agree};
+pub use follow::{FollowError, Followed, follow};
 pub use hold::{OldMap, hold_buckets};
 pub use read::{Believed, Copied, Read, copied, read, shards_on_disk, spec, specs};
 
@@ -40,6 +42,8 @@ pub struct Start<'a, F> {
     pub reading: Reading,
     /// The shards that had files before.
     pub on_disk: &'a [u16],
+    /// The journals are in a log, and the files are copies of it.
+    pub has_log: bool,
     /// In a cluster: its shards of this node, and the version of the cluster file.
     pub member: Option<(&'a [u16], u64)>,
 }
@@ -106,7 +110,7 @@ pub fn begin<F: Files>(
 ) -> Result<Begun<F>, StartError> {
     let Start { files, settings, directory, .. } = *start;
     let has_files = settings.durability != Durability::Memory;
-    let copied = copied(files, settings, start.on_disk)?;
+    let copied = if start.has_log { None } else { copied(files, settings, start.on_disk)? };
     for read in &mut reads {
         read.is_in_doubt |= copied.is_some();
     }
@@ -154,7 +158,7 @@ pub fn begin<F: Files>(
     Ok(begun)
 }
 
-fn recorded_until<F>(reads: &[Read<F>]) -> Millis {
+fn recorded_until<F: Files>(reads: &[Read<F>]) -> Millis {
     let recorded = reads.iter().map(Read::recorded);
     let recorded = recorded.filter(|recorded| recorded.last_at > Millis::ZERO);
     let wall = |it: Recorded| it.clocks.map_or(it.last_at, |clocks| clocks.wall(it.last_at));
@@ -173,6 +177,8 @@ pub fn open<F: Files>(read: Read<F>, now: Millis) -> Result<Opened<F>, FileError
             let (journal, tip) = store.start_inline(recovered)?;
             (Inline::Files(journal), tip)
         }
+        // The take-over has raised the epoch.
+        KeptIn::Mirror(journal) => (Inline::Files(journal), recovered.tip),
         KeptIn::Memory { bytes_max } => {
             let store = Memory::new([0; 16], bytes_max);
             (Inline::Memory(store), recovered.tip.raise_epoch())

@@ -272,7 +272,8 @@ impl<P: Platform> Shard<P> {
         if matches!(refusal, Some(Refusal::JournalFull | Refusal::JournalWaits)) {
             self.engine.borrow_mut().refuse(None);
             self.node.set_journal(self.id, JournalState::Writing);
-            tracing::info!(shard = self.id, "the journal stores again: numbers go out");
+            let what = if refusal == Some(Refusal::JournalFull) { "has room" } else { "stores" };
+            tracing::info!(shard = self.id, "the journal {what} again: numbers go out");
         }
         self.commit.advance(group);
         while let Some(promised) = self.next_promised(group) {
@@ -290,12 +291,23 @@ impl<P: Platform> Shard<P> {
         if self.engine.borrow().refusal() == Some(why) {
             return;
         }
-        tracing::error!(
-            shard = self.id,
-            reason,
-            journal = state.name(),
-            "this shard's rows get overflow numbers"
-        );
+        let what = match state {
+            JournalState::Writing => "",
+            JournalState::Full => {
+                "the disk is full, or no more files can be opened: the journal waits, and this \
+                 shard's rows get overflow numbers until there is room"
+            }
+            JournalState::Failed => {
+                "the journal failed: this shard's rows get overflow numbers until a restart"
+            }
+            JournalState::Waiting => {
+                "the journal takes long to store: this shard's rows get overflow numbers until it has"
+            }
+            JournalState::Taken => {
+                "another process serves this shard: its rows get overflow numbers here until a restart"
+            }
+        };
+        tracing::error!(shard = self.id, reason, "{what}");
         self.node.set_journal(self.id, state);
         self.refuse(why);
     }

@@ -96,7 +96,7 @@ async fn stored<P: Platform>(
                 shard.hold_up(
                     JournalState::Waiting,
                     Refusal::JournalWaits,
-                    "the journal takes long to store: rows get overflow numbers until it has",
+                    "a group is not stored after 250 ms",
                 );
                 appending.await
             }
@@ -112,7 +112,7 @@ async fn stored<P: Platform>(
                 group = again;
             }
             Appended::Taken { epoch } => {
-                let why = format!("another process serves this shard now, in epoch {epoch}");
+                let why = format!("the journal goes on in epoch {epoch}");
                 shard.hold_up(JournalState::Taken, Refusal::Moved, &why);
                 return None;
             }

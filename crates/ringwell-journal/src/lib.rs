@@ -14,6 +14,7 @@ mod clocks;
 mod durability;
 mod frame;
 mod group;
+mod message;
 mod place;
 mod record;
 mod recover;
@@ -26,6 +27,7 @@ pub use frame::{
     BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, encode_frame, frame_bytes,
 };
 pub use group::{GROUP_FULL_BYTES, Group, GroupHeader, Tip, Writer};
+pub use message::{Author, MESSAGE_BYTES_MAX, MessageFault, decode_message, encode_message};
 pub use place::{BODY_BYTES_MAX, position, position_parts};
 pub use record::{
     DecodeError, DecodeFault, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, Records, Restored,
@@ -33,7 +35,7 @@ pub use record::{
 };
 pub use recover::{
     ChainFault, Cut, Foreign, Oldest, Plan, RecoverError, Recovered, SegmentFile, SegmentInfo,
-    Segments, SnapshotMark, Step, Verdict, Walk, recover,
+    Segments, SnapshotMark, Step, Verdict, Walk, continues, recover,
 };
 pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentFault, SegmentHeader, encode_end};
 pub use snapshot::{

@@ -237,7 +237,10 @@ fn start<E>(segments: &[SegmentInfo], plan: &Plan) -> Result<Option<usize>, Reco
 }
 
 /// Whether `header` continues a journal that ends with `tip`.
-fn continues(tip: &Tip, header: &GroupHeader) -> Result<(), ChainFault> {
+///
+/// # Errors
+/// [`ChainFault`]: the first rule that it breaks.
+pub fn continues(tip: &Tip, header: &GroupHeader) -> Result<(), ChainFault> {
     if header.n != tip.next_n {
         Err(ChainFault::Number(header.n))
     } else if header.prev_hash != tip.prev_hash {

@@ -58,6 +58,7 @@ pub(crate) fn start(
         directory,
         reading: reading(),
         on_disk: &on_disk,
+        has_log: false,
         member: membership.map(|it| (&*it.own().shards, it.cluster().version())),
     };
     let begun = open::begin(reads, &start)?;

@@ -128,6 +128,7 @@ impl World {
             directory: &directory,
             reading,
             on_disk: &on_disk,
+            has_log: false,
             member: Some((&own, owners.version())),
         };
         let Begun { shards, clocks, holds, .. } = open::begin(reads, &start)?;

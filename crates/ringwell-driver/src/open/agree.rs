@@ -6,6 +6,7 @@ use ringwell_engine::{Clocks, Reading, Recorded};
 
 use super::read::Read;
 use crate::canary::{Bug, planted};
+use crate::store::Files;
 
 /// The configuration makes an overflow number of one that a visitor holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +29,7 @@ pub struct OverflowTaken {
 ///
 /// # Errors
 /// [`OverflowTaken`]
-pub fn agree<F>(
+pub fn agree<F: Files>(
     reads: &mut [Read<F>],
     directory: &Directory,
     reading: &Reading,
@@ -57,7 +58,7 @@ pub fn agree<F>(
 /// Gives every lockout to the shard that owns its number now. If there are any, the directory or
 /// the number of shards has changed: then every shard gets to know all answers of repeatable
 /// batches, because it may own their pools now.
-fn adopt<F>(reads: &mut [Read<F>]) {
+fn adopt<F: Files>(reads: &mut [Read<F>]) {
     let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
     let has_new = reads.iter().any(Read::is_new);
     adopt_doubts(reads, has_new || !retired.is_empty());
@@ -78,7 +79,7 @@ fn adopt<F>(reads: &mut [Read<F>]) {
 
 /// Tells every shard of pools that are held: they may be its own now. If pools have moved, what is
 /// in doubt in one journal may concern any shard.
-fn adopt_doubts<F>(reads: &mut [Read<F>], have_moved: bool) {
+fn adopt_doubts<F: Files>(reads: &mut [Read<F>], have_moved: bool) {
     let holds: Vec<_> = reads.iter().flat_map(|read| read.restore.holds()).collect();
     let longest = reads.iter().map(|read| read.restore.lockout_max()).max().unwrap_or_default();
     let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
@@ -94,7 +95,7 @@ fn adopt_doubts<F>(reads: &mut [Read<F>], have_moved: bool) {
 }
 
 /// An overflow number goes to everybody: none may be somebody's own.
-fn check_overflow<F>(
+fn check_overflow<F: Files>(
     directory: &Directory,
     reads: &[Read<F>],
     now: Millis,

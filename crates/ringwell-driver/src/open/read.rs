@@ -10,7 +10,8 @@ use ringwell_journal::{Chunk, Durability, Recovered, Snapshot, Tip, Verdict};
 
 use crate::canary::{Bug, planted};
 use crate::store::{
-    FileError, Files, Identity, OpenError, Settings, ShardStore, SnapshotRef, is_restored,
+    FileError, Files, Identity, InlineJournal, OpenError, Settings, ShardStore, SnapshotRef,
+    is_restored,
 };
 
 /// How much of what is read is believed.
@@ -32,7 +33,7 @@ impl Believed {
 
 /// A shard whose files have been read and not yet changed.
 #[derive(Debug)]
-pub struct Read<F> {
+pub struct Read<F: Files> {
     /// Which one.
     pub shard: u16,
     pub(super) kept: KeptIn<F>,
@@ -47,12 +48,16 @@ pub struct Read<F> {
 
 /// Where a shard's groups are kept.
 #[derive(Debug)]
-pub(super) enum KeptIn<F> {
+pub(super) enum KeptIn<F: Files> {
     Files(ShardStore<F>),
-    Memory { bytes_max: u64 },
+    /// In a log; the files are open and have what the log has.
+    Mirror(InlineJournal<F>),
+    Memory {
+        bytes_max: u64,
+    },
 }
 
-impl<F> Read<F> {
+impl<F: Files> Read<F> {
     /// A shard that begins with nothing, in memory.
     fn in_memory(shard: u16, settings: &Settings, restore: Restore) -> Self {
         let recovered = Recovered {

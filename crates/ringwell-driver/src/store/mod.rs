@@ -30,6 +30,7 @@ mod index;
 mod inline;
 mod interface;
 mod journal;
+mod log;
 mod memory;
 mod seen;
 mod segments;
@@ -47,6 +48,10 @@ pub use index::{JournalReader, ReadError};
 pub use inline::{Inline, InlineJournal, Unstored};
 pub use interface::{Appended, Damage, Draft, Part, Reader, Store};
 pub use journal::{Dropped, Journal};
+pub(crate) use log::append as append_to_log;
+pub use log::{
+    Appending, Ask, Fate, Log, LogStore, Logs, NotAppended, SharedLog, Unreached, Waiting,
+};
 pub use memory::{Memory, MemoryReader};
 pub use ringwell_journal::Recovered;
 pub use seen::SeenJournals;

@@ -1,6 +1,6 @@
 //! Opening one shard's journal: what there is, whether it can be trusted, and going on from it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringwell_journal::{
@@ -131,6 +131,22 @@ impl<F: Files> ShardStore<F> {
         Ok(true)
     }
 
+    /// Where its files are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// As [`Self::start_inline`], for groups of epochs that have been: what is in a log elsewhere
+    /// follows.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    pub fn start_mirror(self, recovered: Recovered) -> Result<InlineJournal<F>, FileError> {
+        let tip = recovered.tip;
+        Ok(self.start(recovered, tip)?.0)
+    }
+
     /// Goes on from what was recovered: cuts what was never finished and begins a new segment.
     /// Returns the tip to gather on, its epoch raised.
     ///
@@ -140,6 +156,10 @@ impl<F: Files> ShardStore<F> {
     /// [`FileError`]
     pub fn start_inline(self, recovered: Recovered) -> Result<(InlineJournal<F>, Tip), FileError> {
         let tip = recovered.tip.raise_epoch();
+        self.start(recovered, tip)
+    }
+
+    fn start(self, recovered: Recovered, tip: Tip) -> Result<(InlineJournal<F>, Tip), FileError> {
         let id = match recovered.journal {
             Some(id) => id,
             None => self.files.random(&self.directory)?,

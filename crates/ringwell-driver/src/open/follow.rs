@@ -1,0 +1,327 @@
+//! A shard whose journal is in a log that machines share: the files of this machine are read first, then
+//! what the log has beyond them, and then the shard is taken over.
+//!
+//! The take-over is a group like any other, with the epoch raised. From where it is stored on the owner
+//! before is fenced: its next group has no place.
+//! Source: docs/spec/log.md, "Taking over".
+
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ringwell_journal::{
+    Author, ChainFault, DecodeError, Group, MessageFault, Record, Tip, Verdict, Writer, continues,
+    decode_message,
+};
+
+use super::read::{KeptIn, Read};
+use crate::canary::{Bug, planted};
+use crate::platform::{Moment, Platform};
+use crate::store::{Fate, FileError, Files, InlineJournal, Log, Unreached, append_to_log};
+
+/// How long a start waits for the servers that keep the log.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Pause before a server that does not answer is asked again.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Messages that are asked for ahead of the one that is needed.
+const AHEAD: usize = 8;
+
+/// Why a shard's log cannot be gone on from. Nothing was handed out.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    /// No answer for too long.
+    #[error(transparent)]
+    Unreached(#[from] Unreached),
+    /// A file of the copy on this machine cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The copy on this machine has what the log has lost.
+    #[error(
+        "the log of shard {shard} ends before group {ends}, and this machine has a copy of groups up \
+         to {copied}: answered allocations are missing from the log. Bring the log back. If it is \
+         lost, stop all servers for the longest lifetime, then remove this copy"
+    )]
+    LostTail {
+        /// The shard.
+        shard: u16,
+        /// Where the log ends.
+        ends: u64,
+        /// The last group of the copy.
+        copied: u64,
+    },
+    /// The log begins after what this machine has.
+    #[error(
+        "the log of shard {shard} begins with group {begins}, and group {wanted} is needed: its \
+         beginning was removed"
+    )]
+    LostHead {
+        /// The shard.
+        shard: u16,
+        /// Where the log begins.
+        begins: u64,
+        /// The first group that is missing.
+        wanted: u64,
+    },
+    /// A message between others is missing.
+    #[error(
+        "message {n} is missing from the log of shard {shard}, between others: what it recorded is \
+         not known. Have another replica of the stream lead, and start again"
+    )]
+    Hole {
+        /// The shard.
+        shard: u16,
+        /// The message.
+        n: u64,
+    },
+    /// A message cannot be used.
+    #[error("message {n} of the log of shard {shard}: {fault}")]
+    Message {
+        /// The shard.
+        shard: u16,
+        /// The message.
+        n: u64,
+        /// Why.
+        fault: MessageFault,
+    },
+    /// A message does not follow the one before it.
+    #[error("message {n} of the log of shard {shard} does not follow the one before it: {fault}")]
+    Chain {
+        /// The shard.
+        shard: u16,
+        /// The message.
+        n: u64,
+        /// The rule that it breaks.
+        fault: ChainFault,
+    },
+    /// A message is of another shard or journal.
+    #[error("message {n} of the log of shard {shard} is of another journal")]
+    Foreign {
+        /// The shard.
+        shard: u16,
+        /// The message.
+        n: u64,
+    },
+    /// A group cannot be read.
+    #[error("message {n} of the log of shard {shard}: {fault}")]
+    Record {
+        /// The shard.
+        shard: u16,
+        /// The message.
+        n: u64,
+        /// Where and why.
+        fault: DecodeError,
+    },
+    /// The log takes nothing.
+    #[error("shard {shard} cannot be taken over: {reason}")]
+    NotTaken {
+        /// The shard.
+        shard: u16,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A shard that was taken over.
+#[derive(Debug)]
+pub struct Followed<F: Files> {
+    /// As it was read, with all that the log has.
+    pub read: Read<F>,
+    /// As which this process writes.
+    pub author: Author,
+}
+
+/// Goes on from what was read of the copy on this machine, reads what the log has beyond it, and takes
+/// the shard over.
+///
+/// # Errors
+/// [`FollowError`]
+pub async fn follow<F: Files, P: Platform>(
+    platform: &P,
+    files: &F,
+    read: Read<F>,
+    log: &impl Log,
+) -> Result<Followed<F>, FollowError> {
+    let until = platform.moment() + PATIENCE;
+    let ends = ends(platform, log, until).await?;
+    let Read { shard, kept, restore, mut recovered, has_snapshot, .. } = read;
+    let KeptIn::Files(store) = kept else {
+        let reason = "nothing is kept on this machine".to_owned();
+        return Err(FollowError::NotTaken { shard, reason });
+    };
+    check(shard, &ends, recovered.tip.next_n)?;
+    let directory = store.directory().to_owned();
+    let journal = match recovered.journal {
+        Some(journal) => journal,
+        None => match get(platform, log, ends.start, until).await? {
+            Some(first) => {
+                let read = decode_message(&first);
+                read.map_err(|fault| FollowError::Message { shard, n: ends.start, fault })?
+                    .0
+                    .journal
+            }
+            None => files.random(&directory)?,
+        },
+    };
+    recovered.journal = Some(journal);
+    let author =
+        Author { shard: u32::from(shard), journal, incarnation: files.random(&directory)? };
+    let (tip, frames) = (recovered.tip, recovered.frames);
+    let mirror = store.start_mirror(recovered)?;
+    let mut following = Following { shard, author, mirror, restore, tip, frames };
+    following.go_on(platform, log, ends.end, until).await?;
+    following.take_over(platform, log, until).await?;
+    let Following { mirror, restore, tip, frames, .. } = following;
+    // What is wrong with the end of the copy does not matter: the log has it.
+    let recovered = ringwell_journal::Recovered {
+        tip,
+        journal: Some(journal),
+        verdict: Verdict::Clean,
+        segments: Vec::new(),
+        frames,
+    };
+    let kept = KeptIn::Mirror(mirror);
+    let read = Read { shard, kept, restore, recovered, is_in_doubt: false, has_snapshot };
+    Ok(Followed { read, author })
+}
+
+/// Whether the log has all that the copy has, and goes on from it.
+fn check(shard: u16, ends: &Range<u64>, next_n: u64) -> Result<(), FollowError> {
+    if next_n > ends.end {
+        return Err(FollowError::LostTail { shard, ends: ends.end, copied: next_n - 1 });
+    }
+    if next_n < ends.start {
+        return Err(FollowError::LostHead { shard, begins: ends.start, wanted: next_n });
+    }
+    Ok(())
+}
+
+struct Following<F: Files> {
+    shard: u16,
+    author: Author,
+    mirror: InlineJournal<F>,
+    restore: ringwell_engine::Restore,
+    tip: Tip,
+    frames: u64,
+}
+
+impl<F: Files> Following<F> {
+    /// Reads the log up to `end`.
+    async fn go_on<P: Platform>(
+        &mut self,
+        platform: &P,
+        log: &impl Log,
+        end: u64,
+        until: Moment,
+    ) -> Result<(), FollowError> {
+        let shard = self.shard;
+        let mut ahead = std::collections::VecDeque::new();
+        let mut next = self.tip.next_n;
+        while self.tip.next_n < end {
+            while next < end && ahead.len() < AHEAD {
+                ahead.push_back(platform.task(log.read(next)));
+                next += 1;
+            }
+            let n = self.tip.next_n;
+            let asked = match ahead.pop_front() {
+                Some(asked) => asked.await.ok(),
+                None => None,
+            };
+            let message = match asked {
+                Some(Ok(message)) => message,
+                Some(Err(_)) | None => get(platform, log, n, until).await?,
+            };
+            let message = message.ok_or(FollowError::Hole { shard, n })?;
+            self.message(n, &message)?;
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, n: u64, message: &[u8]) -> Result<(), FollowError> {
+        let shard = self.shard;
+        let read = decode_message(message);
+        let (author, group) = read.map_err(|fault| FollowError::Message { shard, n, fault })?;
+        if (author.shard, author.journal) != (self.author.shard, self.author.journal) {
+            return Err(FollowError::Foreign { shard, n });
+        }
+        let follows = continues(&self.tip, &group.header);
+        follows.map_err(|fault| FollowError::Chain { shard, n, fault })?;
+        self.group(group)
+    }
+
+    /// The group is the next one.
+    fn group(&mut self, group: Group) -> Result<(), FollowError> {
+        let (shard, n) = (self.shard, group.header.n);
+        let fed = self.restore.group(&group.header, &group.body);
+        fed.map_err(|fault| FollowError::Record { shard, n, fault })?;
+        self.tip = Tip::after(&group.header);
+        self.frames += 1;
+        self.mirror.store(group).map_err(|unstored| unstored.error)?;
+        Ok(())
+    }
+
+    /// Adds a group with the epoch raised to the log. If another process adds one first, that is read,
+    /// and the shard taken over from it.
+    async fn take_over<P: Platform>(
+        &mut self,
+        platform: &P,
+        log: &impl Log,
+        until: Moment,
+    ) -> Result<(), FollowError> {
+        let shard = self.shard;
+        loop {
+            let tip = if planted(Bug::EpochNotRaised) { self.tip } else { self.tip.raise_epoch() };
+            let mut writer = Writer::new(tip);
+            // It says nothing new of time: what has passed since is found out from this.
+            if let Some(clocks) = self.tip.clocks {
+                writer.set_clocks(clocks);
+            }
+            writer.append(&Record::Tick { at: self.tip.last_at });
+            let not_taken =
+                |reason: &str| FollowError::NotTaken { shard, reason: reason.to_owned() };
+            let group = writer.seal(Vec::new()).ok_or_else(|| not_taken("there is no group"))?;
+            match platform.by(until, append_to_log(platform, log, &self.author, &group)).await {
+                Some(Fate::Stored) => return self.group(group),
+                Some(Fate::Taken { .. }) => {
+                    let end = ends(platform, log, until).await?.end;
+                    self.go_on(platform, log, end.max(self.tip.next_n + 1), until).await?;
+                }
+                Some(Fate::Full) => return Err(not_taken("the log is full")),
+                Some(Fate::Failed(why)) => return Err(not_taken(&why)),
+                None => return Err(not_taken("the journal's servers do not store anything")),
+            }
+        }
+    }
+}
+
+async fn ends<P: Platform>(
+    platform: &P,
+    log: &impl Log,
+    until: Moment,
+) -> Result<Range<u64>, Unreached> {
+    loop {
+        match log.ends().await {
+            Err(_) if platform.moment() < until => {
+                platform.sleep_until(platform.moment() + PAUSE).await;
+            }
+            answered => return answered,
+        }
+    }
+}
+
+async fn get<P: Platform>(
+    platform: &P,
+    log: &impl Log,
+    n: u64,
+    until: Moment,
+) -> Result<Option<Bytes>, Unreached> {
+    loop {
+        match log.read(n).await {
+            Err(_) if platform.moment() < until => {
+                platform.sleep_until(platform.moment() + PAUSE).await;
+            }
+            answered => return answered,
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The store of a shard whose groups are in a log that machines share; files here mirror it.
+//!
+//! Owns the order of the two: a group counts as stored when the log has it, and is mirrored before the
+//! next one. The mirror serves look-ups and snapshots, and tells the next start what the log must have.
+//! Invariant: the mirror never has a group that the log had not.
+//! Source: docs/spec/log.md.
+
+mod appending;
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ringwell_core::Millis;
+use ringwell_journal::{Author, Clocks, Group, encode_message};
+
+use super::files::FileError;
+use super::interface::{Appended, Part, Store};
+use super::stats::Stats;
+use crate::platform::Platform;
+
+pub use appending::{Appending, Ask, Fate};
+
+/// How long a group for which the mirror has no room waits before it is tried again.
+const MIRROR_RETRY: Duration = Duration::from_millis(250);
+
+/// An ordered store that machines share. Knows nothing of what is in a message.
+pub trait Log: 'static {
+    /// Adds message `n`, if the log ends with the one before it. One append is under way at a time.
+    fn append(
+        &self,
+        n: u64,
+        message: Bytes,
+    ) -> impl Future<Output = Result<(), NotAppended>> + 'static;
+
+    /// Reads message `n`; `None` if the log has none: not yet, or not any more.
+    fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static;
+
+    /// The first message, and the one after the last.
+    fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static;
+
+    /// Gives up the messages before `before`.
+    fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static;
+}
+
+/// Why an append was not acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotAppended {
+    /// The log says that it does not end where it should. That may be this message's own doing: a
+    /// leader may count what it has proposed and not stored.
+    Taken,
+    /// There was no answer, or none that says what happened.
+    Unknown,
+    /// The log has no room.
+    Full,
+    /// The log will never take this message.
+    Refused(String),
+}
+
+/// The log did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the journal's servers do not answer: {0}")]
+pub struct Unreached(pub String);
+
+/// What a call on a [`SharedLog`] returns.
+pub type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A [`Log`] of which the type is known at run time only.
+pub trait SharedLog: fmt::Debug + Send + Sync {
+    /// As of [`Log::append`].
+    fn append(&self, n: u64, message: Bytes) -> Waiting<Result<(), NotAppended>>;
+
+    /// As of [`Log::read`].
+    fn read(&self, n: u64) -> Waiting<Result<Option<Bytes>, Unreached>>;
+
+    /// As of [`Log::ends`].
+    fn ends(&self) -> Waiting<Result<Range<u64>, Unreached>>;
+
+    /// As of [`Log::trim`].
+    fn trim(&self, before: u64) -> Waiting<Result<(), Unreached>>;
+}
+
+/// Keeps the logs of all shards.
+pub trait Logs: fmt::Debug + Send + Sync {
+    /// The log of `shard`. Waits for the servers.
+    ///
+    /// # Errors
+    /// Why it cannot be used, for people.
+    fn log(&self, shard: u16) -> Result<Arc<dyn SharedLog>, String>;
+}
+
+impl Log for Arc<dyn SharedLog> {
+    fn append(
+        &self,
+        n: u64,
+        message: Bytes,
+    ) -> impl Future<Output = Result<(), NotAppended>> + 'static {
+        SharedLog::append(&**self, n, message)
+    }
+
+    fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static {
+        SharedLog::read(&**self, n)
+    }
+
+    fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static {
+        SharedLog::ends(&**self)
+    }
+
+    fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static {
+        SharedLog::trim(&**self, before)
+    }
+}
+
+/// Stores groups in a log, and after that in the mirror.
+#[derive(Debug)]
+pub struct LogStore<L, M, P> {
+    log: L,
+    mirror: M,
+    platform: P,
+    author: Author,
+}
+
+impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
+    /// A store that goes on where `mirror` ends. The shard has been taken over by `author`.
+    pub fn new(log: L, mirror: M, platform: P, author: Author) -> Self {
+        Self { log, mirror, platform, author }
+    }
+
+    /// Stores a group in the mirror, which waits for room if it must.
+    async fn mirrored(&self, group: Group) -> Appended {
+        let mut group = group;
+        loop {
+            match self.mirror.append(group).await {
+                Appended::Full { group: again, error } => {
+                    tracing::error!(error, "the copy of the journal on this machine has no room");
+                    group = again;
+                    self.platform.sleep_until(self.platform.moment() + MIRROR_RETRY).await;
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
+    type Reader = M::Reader;
+    type Draft = M::Draft;
+
+    async fn append(&self, group: Group) -> Appended {
+        match append(&self.platform, &self.log, &self.author, &group).await {
+            Fate::Stored => self.mirrored(group).await,
+            Fate::Full => {
+                Appended::Full { group, error: "the log that keeps the journal is full".to_owned() }
+            }
+            Fate::Taken { epoch } => Appended::Taken { epoch },
+            Fate::Failed(error) => Appended::Failed(error),
+        }
+    }
+
+    fn reader(&self) -> M::Reader {
+        self.mirror.reader()
+    }
+
+    fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part> {
+        self.mirror.expired(now, clocks)
+    }
+
+    fn waits_for_snapshot(&self) -> bool {
+        self.mirror.waits_for_snapshot()
+    }
+
+    fn drop_part(&self, part: Part) -> impl Future<Output = Result<(), FileError>> {
+        self.mirror.drop_part(part)
+    }
+
+    fn draft(&self, replay_from: u64) -> Result<M::Draft, FileError> {
+        self.mirror.draft(replay_from)
+    }
+
+    fn identity(&self) -> [u8; 16] {
+        self.mirror.identity()
+    }
+
+    fn stats(&self) -> Stats {
+        self.mirror.stats()
+    }
+
+    fn close(self) -> Result<(), String> {
+        self.mirror.close()
+    }
+}
+
+/// Appends a group to a log and finds out what became of it, however long that takes.
+pub(crate) async fn append<P: Platform>(
+    platform: &P,
+    log: &impl Log,
+    author: &Author,
+    group: &Group,
+) -> Fate {
+    let n = group.header.n;
+    let message = Bytes::from(encode_message(author, group));
+    let (mut appending, mut ask) = Appending::begin(*author, n, message.clone());
+    loop {
+        ask = match ask {
+            Ask::Append => appending.appended(log.append(n, message.clone()).await),
+            Ask::Read => appending.read(log.read(n).await),
+            Ask::Pause(time) => {
+                platform.sleep_until(platform.moment() + time).await;
+                Ask::Append
+            }
+            Ask::Done(fate) => return fate,
+        };
+    }
+}

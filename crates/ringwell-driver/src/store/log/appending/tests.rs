@@ -1,0 +1,256 @@
+//! Owners that fight for a log which loses acknowledgements, stores late, and elects leaders that have
+//! less than the one before.
+
+use proptest::prelude::*;
+use ringwell_core::Millis;
+use ringwell_journal::{Group, Record, Tip, Writer, encode_message};
+
+use super::*;
+
+/// A replicated log, as its clients see it.
+#[derive(Debug, Default)]
+struct Fickle {
+    stored: Vec<Bytes>,
+    /// The leader has these and no quorum for them yet.
+    proposed: Vec<Bytes>,
+    has_quorum: bool,
+    room: usize,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// One of the owners does what it must.
+    Owner(usize),
+    /// One does, and does not get the answer.
+    Unheard(usize),
+    LoseQuorum,
+    /// The leader gets its quorum back: what it has proposed is stored.
+    Quorum,
+    /// Another leader: what the one before has proposed is gone.
+    Elect,
+    /// The log has room for so many more.
+    Room(usize),
+}
+
+impl Fickle {
+    fn append(&mut self, n: u64, message: &Bytes) -> Result<(), NotAppended> {
+        // As in JetStream: the leader counts its own proposals.
+        if n != (self.stored.len() + self.proposed.len()) as u64 + 1 {
+            return Err(NotAppended::Taken);
+        }
+        if self.room == 0 {
+            return Err(NotAppended::Full);
+        }
+        self.room -= 1;
+        if !self.has_quorum {
+            self.proposed.push(message.clone());
+            return Err(NotAppended::Unknown);
+        }
+        self.stored.push(message.clone());
+        Ok(())
+    }
+
+    fn read(&self, n: u64) -> Option<Bytes> {
+        self.stored.get(usize::try_from(n).unwrap() - 1).cloned()
+    }
+}
+
+/// A process that owns the shard, or means to.
+struct Owner {
+    author: Author,
+    epoch: u64,
+    tip: Tip,
+    under_way: Option<(Appending, Ask, Bytes)>,
+    stored: Vec<(u64, Bytes)>,
+}
+
+impl Owner {
+    fn new(name: u8) -> Self {
+        let author = Author { shard: 0, journal: [0; 16], incarnation: [name; 16] };
+        Self { author, epoch: 0, tip: Tip::FIRST, under_way: None, stored: Vec::new() }
+    }
+
+    fn group(&self) -> Group {
+        let mut writer = Writer::new(Tip { epoch: self.epoch, ..self.tip });
+        writer.append(&Record::Tick { at: self.tip.last_at + Millis(1) });
+        writer.seal(Vec::new()).unwrap()
+    }
+
+    /// Reads the log to its end, to take the shard over.
+    fn follow(&mut self, log: &Fickle) {
+        self.tip = Tip::FIRST;
+        for message in &log.stored {
+            let (_, group) = decode_message(message).unwrap();
+            ringwell_journal::continues(&self.tip, &group.header).expect("a chain");
+            self.tip = Tip::after(&group.header);
+        }
+        self.epoch = self.tip.epoch + 1;
+    }
+
+    fn step(&mut self, log: &mut Fickle, is_heard: bool) {
+        let (mut appending, ask, message) = self.under_way.take().unwrap_or_else(|| {
+            if self.epoch == 0 {
+                self.follow(log);
+            }
+            let message = Bytes::from(encode_message(&self.author, &self.group()));
+            let (appending, ask) = Appending::begin(self.author, self.tip.next_n, message.clone());
+            (appending, ask, message)
+        });
+        let n = self.tip.next_n;
+        let next = match ask {
+            Ask::Append => {
+                let answer = log.append(n, &message);
+                appending.appended(if is_heard { answer } else { Err(NotAppended::Unknown) })
+            }
+            Ask::Read if is_heard => appending.read(Ok(log.read(n))),
+            Ask::Read => appending.read(Err(Unreached("a test".to_owned()))),
+            Ask::Pause(_) => Ask::Append,
+            Ask::Done(_) => unreachable!(),
+        };
+        match next {
+            Ask::Done(Fate::Stored) => {
+                assert_eq!(log.read(n), Some(message.clone()), "acknowledged, and not there");
+                let (_, group) = decode_message(&message).unwrap();
+                self.tip = Tip::after(&group.header);
+                self.stored.push((n, message));
+            }
+            Ask::Done(Fate::Taken { epoch }) => {
+                let there = log.read(n).expect("somebody has it");
+                assert_ne!(there, message, "fenced by its own message");
+                assert_eq!(decode_message(&there).unwrap().1.header.epoch, epoch);
+                // It becomes a candidate again.
+                self.epoch = 0;
+            }
+            Ask::Done(Fate::Full) => {
+                assert_ne!(log.read(n), Some(message), "there is no room, and it is there")
+            }
+            Ask::Done(Fate::Failed(why)) => panic!("{why}"),
+            ask => self.under_way = Some((appending, ask, message)),
+        }
+    }
+}
+
+/// Runs the steps; then all are heard, until each owner knows what became of its message.
+fn run(steps: &[Step]) -> usize {
+    let mut log = Fickle { has_quorum: true, room: 1_000, ..Fickle::default() };
+    let mut owners: Vec<Owner> = (0..3).map(Owner::new).collect();
+    for step in steps {
+        match *step {
+            Step::Owner(owner) => owners[owner].step(&mut log, true),
+            Step::Unheard(owner) => owners[owner].step(&mut log, false),
+            Step::LoseQuorum => log.has_quorum = false,
+            Step::Quorum => {
+                log.has_quorum = true;
+                let proposed = std::mem::take(&mut log.proposed);
+                log.stored.extend(proposed);
+            }
+            Step::Elect => {
+                log.has_quorum = true;
+                log.proposed.clear();
+            }
+            Step::Room(room) => log.room = room,
+        }
+    }
+    log.has_quorum = true;
+    log.proposed.clear();
+    log.room = 1_000;
+    for owner in &mut owners {
+        while owner.under_way.is_some() {
+            owner.step(&mut log, true);
+        }
+        for (n, message) in &owner.stored {
+            assert_eq!(log.read(*n).as_ref(), Some(message), "what was acknowledged stays");
+        }
+    }
+    // Each message continues the one before it, whoever wrote it.
+    Owner::new(9).follow(&log);
+    log.stored.len()
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..3_usize).prop_map(Step::Owner),
+        2 => (0..3_usize).prop_map(Step::Unheard),
+        1 => Just(Step::LoseQuorum),
+        1 => Just(Step::Quorum),
+        1 => Just(Step::Elect),
+        1 => (0..4_usize).prop_map(Step::Room),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_is_said_to_be_stored_is_and_nobody_is_fenced_by_himself(
+        steps in prop::collection::vec(step(), 0..200)
+    ) {
+        run(&steps);
+    }
+}
+
+#[test]
+fn a_refusal_without_a_quorum_says_nothing() {
+    let mut log = Fickle { room: 9, ..Fickle::default() };
+    let mut owner = Owner::new(1);
+    owner.step(&mut log, true);
+    // The leader has it, without a quorum, and answers as if somebody else had written.
+    for _ in 0..6 {
+        owner.step(&mut log, true);
+        assert!(owner.under_way.is_some(), "nobody knows yet");
+    }
+    log.stored.append(&mut log.proposed);
+    while owner.under_way.is_some() {
+        owner.step(&mut log, true);
+    }
+    assert_eq!(owner.stored.len(), 1);
+}
+
+#[test]
+fn a_message_that_was_lost_is_sent_again_with_growing_pauses() {
+    let author = Author { shard: 0, journal: [0; 16], incarnation: [1; 16] };
+    let (mut appending, ask) = Appending::begin(author, 1, Bytes::from_static(b"message"));
+    assert_eq!(ask, Ask::Append);
+    let mut pauses = Vec::new();
+    for _ in 0..7 {
+        assert_eq!(appending.appended(Err(NotAppended::Unknown)), Ask::Read);
+        let Ask::Pause(time) = appending.read(Ok(None)) else { panic!() };
+        pauses.push(time.as_millis());
+    }
+    assert_eq!(pauses, [50, 100, 200, 400, 800, 1_000, 1_000]);
+    // It may have been stored before there was no room.
+    assert_eq!(appending.appended(Err(NotAppended::Full)), Ask::Read);
+    assert_eq!(appending.read(Ok(Some(Bytes::from_static(b"message")))), Ask::Done(Fate::Stored));
+}
+
+#[test]
+fn what_is_not_of_this_journal_is_never_followed() {
+    let author = Author { shard: 0, journal: [0; 16], incarnation: [1; 16] };
+    let mut writer = Writer::new(Tip::FIRST);
+    writer.append(&Record::Tick { at: Millis(1) });
+    let group = writer.seal(Vec::new()).unwrap();
+    let other = Author { journal: [5; 16], incarnation: [2; 16], ..author };
+    for there in [Bytes::from_static(b"junk"), encode_message(&other, &group).into()] {
+        let (mut appending, _) = Appending::begin(author, 1, Bytes::from_static(b"message"));
+        assert_eq!(appending.appended(Err(NotAppended::Taken)), Ask::Read);
+        assert!(matches!(appending.read(Ok(Some(there))), Ask::Done(Fate::Failed(_))));
+    }
+}
+
+#[cfg(canary)]
+#[test]
+fn who_believes_what_a_leader_refuses_is_found_out() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+
+    let mut runner = TestRunner::deterministic();
+    for bug in [Bug::TakenIsTheirs, Bug::TakenIsMine] {
+        let mut fails = |_| {
+            let steps = prop::collection::vec(step(), 200).new_tree(&mut runner).unwrap().current();
+            crate::canary::plant(Some(bug));
+            let failed = std::panic::catch_unwind(|| run(&steps)).is_err();
+            crate::canary::plant(None);
+            failed
+        };
+        assert!((0..400).any(&mut fails), "{bug:?}");
+    }
+}
