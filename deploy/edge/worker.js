@@ -31,21 +31,30 @@ export default {
     const isPage = /text\/html/.test(page.headers.get('Content-Type') || '');
     if (!number || !isPage) return page;
     const tel = answer.headers.get('Ringwell-Tel');
-    const own = new RegExp(env.OWN_TEL.slice(-10).split('').join('\\D{0,3}'), 'g');
+    const digits = env.OWN_TEL.slice(-10);
+    const own = new RegExp(`(?<!\\d)\\(?${digits.split('').join('\\D{0,3}')}(?!\\d)`, 'g');
     let text = '';
+    let isShown = true;
     const shown = new HTMLRewriter()
       .on('a[href^="tel:"]', {
         element: (link) => {
-          if (link.getAttribute('href').replace(/\D/g, '').endsWith(env.OWN_TEL.slice(-10))) {
+          if (link.getAttribute('href').replace(/\D/g, '').endsWith(digits)) {
             link.setAttribute('href', `tel:${tel}`);
           }
         },
       })
-      .on('body *:not(script):not(style)', {
+      .on('script, style, textarea', {
+        element: (element) => {
+          isShown = false;
+          element.onEndTag(() => { isShown = true; });
+        },
+      })
+      .onDocument({
         text: (chunk) => {
+          if (!isShown) return;
           // A text may come in pieces, and a number may lie across two.
           text += chunk.text;
-          if (!chunk.lastInTextNode) return chunk.remove();
+          if (!chunk.lastInTextNode) return void chunk.remove();
           chunk.replace(text.replace(own, number), { html: true });
           text = '';
         },

@@ -1,10 +1,12 @@
-//! Servers that put numbers into pages: the examples of `deploy/edge`, as nginx and Caddy run them.
+//! Servers that put numbers into pages: the examples of `deploy/edge`, as nginx, Caddy and the runtime of
+//! Cloudflare's workers run them.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
 mod support;
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -27,6 +29,8 @@ struct Edge {
     folder: TempDir,
     child: Child,
     address: String,
+    /// The name by which it is asked.
+    host: String,
 }
 
 impl Drop for Edge {
@@ -50,7 +54,8 @@ impl Edge {
     fn start(mut command: Command, folder: TempDir, address: String) -> Self {
         let log = fs::File::create(folder.path().join("edge.log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        let edge = Self { child: command.spawn().unwrap(), folder, address };
+        let host = address.clone();
+        let edge = Self { child: command.spawn().unwrap(), folder, address, host };
         let until = Instant::now() + SOON;
         while Client::connect(&edge.address).is_err() {
             let log = || fs::read_to_string(edge.folder.path().join("edge.log"));
@@ -113,10 +118,50 @@ impl Edge {
         Some(Self::start(command, folder, address))
     }
 
+    /// The worker in the runtime of Cloudflare's own, in front of a server with one page.
+    fn worker(ringwell: &str) -> Option<Self> {
+        let workerd = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../web/worker/node_modules/.bin/workerd");
+        if !workerd.exists() {
+            return None;
+        }
+        let folder = TempDir::new().unwrap();
+        let address = format!("127.0.0.1:{}", free_port());
+        // The number lies in an element of its own, beside an entity, and where no visitor reads it.
+        let page = "<p>Call&nbsp;<b>(800) 555-0100</b> &amp; ask</p><p>800-555-0100</p>\
+                    <a href=\"tel:+18005550100\">call</a><script>let own = 1 < 2;</script>";
+        let pages = pages(page);
+        let bindings = [
+            ("RINGWELL", format!("http://{ringwell}")),
+            ("SITE", "pk_shop".to_owned()),
+            ("EDGE_KEY", EDGE_KEY.to_owned()),
+            ("OWN_TEL", OWN[2].to_owned()),
+        ];
+        let bindings =
+            bindings.map(|(name, text)| format!("(name = \"{name}\", text = \"{text}\")"));
+        let config = format!(
+            "using Workerd = import \"/workerd/workerd.capnp\";\n\
+             const config :Workerd.Config = (\n services = [\n\
+             (name = \"main\", worker = (compatibilityDate = \"2026-01-01\",\n\
+             modules = [(name = \"worker.js\", esModule = embed \"worker.js\")],\n\
+             bindings = [{}], globalOutbound = \"internet\")),\n\
+             (name = \"internet\", network = (allow = [\"public\", \"private\", \"local\"])),\n ],\n\
+             sockets = [(name = \"http\", address = \"{address}\", http = (), service = \"main\")],\n);\n",
+            bindings.join(", ")
+        );
+        fs::write(folder.path().join("config.capnp"), config).unwrap();
+        fs::write(folder.path().join("worker.js"), example("worker.js")).unwrap();
+        let mut command = Command::new(workerd);
+        command.arg("serve").arg(folder.path().join("config.capnp"));
+        let mut edge = Self::start(command, folder, address);
+        edge.host = pages;
+        Some(edge)
+    }
+
     /// The page's head, in lower case, and its body.
     fn page(&self, headers: &[&str]) -> (String, String) {
         let mut curl = Command::new("curl");
-        curl.args(["-si", "--max-time", "10"]);
+        curl.args(["-si", "--max-time", "10", "-H", &format!("Host: {}", self.host)]);
         for header in headers {
             curl.args(["-H", header]);
         }
@@ -127,6 +172,25 @@ impl Edge {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head.to_lowercase(), body.to_owned())
     }
+}
+
+/// A server that answers each request with this page; its address.
+fn pages(page: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // A small request without a body comes in one piece.
+            let _ = stream.read(&mut [0; 8192]);
+            let length = page.len();
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\
+                 Content-Length: {length}\r\nConnection: close\r\n\r\n{page}"
+            );
+        }
+    });
+    address
 }
 
 /// An example of `deploy/edge`, with the secret of the tests.
@@ -164,6 +228,8 @@ fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
     let formatted = format!("({}) {}-{}", &tel[..3], &tel[3..6], &tel[6..]);
     assert!(body.contains(&formatted), "{formatted} in {body}");
     assert!(head.contains("cache-control: private, no-store"), "{head}");
+    let script = body.contains("<script>");
+    assert!(!script || body.contains("<script>let own = 1 < 2;</script>"), "{body}");
     // The visitor comes back with the cookie.
     let cookie = head.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap();
     let (_, again) = edge.page(&[FIREFOX, &format!("cookie: {cookie}")]);
@@ -187,4 +253,9 @@ fn nginx_puts_the_visitor_s_number_into_the_page() {
 #[test]
 fn caddy_puts_the_visitor_s_number_into_the_page() {
     the_page_has_the_visitor_s_number(Edge::caddy);
+}
+
+#[test]
+fn a_worker_puts_the_visitor_s_number_into_the_page() {
+    the_page_has_the_visitor_s_number(Edge::worker);
 }
