@@ -128,6 +128,99 @@ fn metrics_of(text: &str) -> Vec<&str> {
     names.map(|name| name.trim_end_matches("_total").trim_end_matches("_bucket")).collect()
 }
 
+fn program(name: &str) -> Option<String> {
+    let places = ["/usr/bin", "/usr/local/bin"].map(|folder| format!("{folder}/{name}"));
+    places.into_iter().find(|place| Path::new(place).is_file())
+}
+
+#[test]
+fn alerts_go_off_when_they_should() {
+    // CI installs it; elsewhere there may be none.
+    let Some(promtool) = program("promtool") else { return };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/prometheus");
+    for words in [["check", "rules", "ringwell.rules.yml"], ["test", "rules", "ringwell.test.yml"]]
+    {
+        let output = Command::new(&promtool).args(words).current_dir(&folder).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    }
+}
+
+/// What Prometheus answers to a question of its API.
+fn asked(address: &str, path: &str) -> Option<serde_json::Value> {
+    // Long answers come in chunks, which the tests' own client does not read.
+    let mut curl = Command::new("curl");
+    let output = curl.args(["-sf", &format!("http://{address}{path}")]).output().ok()?;
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+    output.status.success().then(|| answer["data"].clone())
+}
+
+#[test]
+fn prometheus_scrapes_a_server_loads_the_alerts_and_understands_the_dashboard() {
+    let Some(prometheus) = program("prometheus") else { return };
+    let settings = "management.address = \"127.0.0.1:0\"\nmanagement.dashboard = true";
+    let site = Site::new(vec![Pool::new(1, 4, Duration::from_mins(1))], settings);
+    let server = Server::start(site.serve(&[]));
+    batch::one(&mut server.client(), &site.pools[0], "1");
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("ringwell.rules.yml"), deploy("prometheus/ringwell.rules.yml"))
+        .unwrap();
+    let config = format!(
+        "global: {{ scrape_interval: 200ms, evaluation_interval: 200ms }}\n\
+         rule_files: [ringwell.rules.yml]\nscrape_configs:\n- job_name: ringwell\n  \
+         static_configs: [{{ targets: ['{}'] }}]\n",
+        server.address()
+    );
+    fs::write(folder.path().join("prometheus.yml"), config).unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let mut command = Command::new(prometheus);
+    command.arg(format!("--web.listen-address={address}")).arg("--config.file=prometheus.yml");
+    command.arg("--storage.tsdb.path=data").current_dir(folder.path());
+    command.stderr(fs::File::create(folder.path().join("log")).unwrap());
+    let _prometheus = Proxy(command.spawn().unwrap());
+    let until = Instant::now() + Duration::from_secs(30);
+    let query = |expr: &str| {
+        let expr = percent_encoding::utf8_percent_encode(expr, percent_encoding::NON_ALPHANUMERIC);
+        asked(&address, &format!("/api/v1/query?query={expr}"))
+    };
+    let has_pools =
+        || query("ringwell_ring_pools_in_trouble").is_some_and(|it| it["result"][0].is_object());
+    while !has_pools() {
+        let log = || fs::read_to_string(folder.path().join("log"));
+        assert!(Instant::now() < until, "Prometheus has no metric: {:?}", log());
+        thread::sleep(Duration::from_millis(100));
+    }
+    let dashboard: serde_json::Value =
+        serde_json::from_str(&deploy("grafana/ringwell.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let mut count = 0;
+    for target in targets {
+        let expr = target["expr"].as_str().unwrap().replace("$instance", ".*");
+        assert!(query(&expr).is_some(), "Prometheus does not understand {expr}");
+        count += 1;
+    }
+    assert!(count >= 10, "{count}");
+    // Each rule is evaluated, and none fails.
+    loop {
+        let groups = asked(&address, "/api/v1/rules").unwrap_or_default();
+        let groups = groups["groups"].as_array().cloned().unwrap_or_default();
+        let rules: Vec<_> = groups.iter().flat_map(|it| it["rules"].as_array().unwrap()).collect();
+        if rules.len() > 5 && rules.iter().all(|rule| rule["health"] == "ok") {
+            break;
+        }
+        assert!(Instant::now() < until, "{rules:#?}");
+        thread::sleep(Duration::from_millis(100));
+    }
+    drop(server);
+    let is_down = || query("up").is_some_and(|it| it["result"][0]["value"][1] == "0");
+    while !is_down() {
+        assert!(Instant::now() < until, "Prometheus has not noticed the end");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
 #[test]
 fn alerts_and_the_dashboard_of_grafana_name_metrics_that_there_are() {
     let settings = "management.address = \"127.0.0.1:0\"\nmanagement.dashboard = true";
