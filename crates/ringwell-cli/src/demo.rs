@@ -4,6 +4,7 @@
 //! token is kept, so that what was pasted yesterday works today.
 //! Invariant: `ringwell load` uses up no number of the pools that a person plays with.
 
+mod inbox;
 mod phone;
 mod shop;
 
@@ -192,14 +193,18 @@ impl Front {
     fn take_calls(&mut self, config: &Config) -> anyhow::Result<Option<Arc<Running>>> {
         let Some((shop, _)) = &mut self.shop else { return Ok(None) };
         let secret = texts::new_token()?;
-        let settings = |port| phone::settings(secret.reveal(), port).map_err(anyhow::Error::msg);
+        let webhooks = shop.webhooks();
+        let settings = |port| {
+            let settings = phone::settings(secret.reveal(), port).map_err(anyhow::Error::msg)?;
+            anyhow::Ok(Calls { webhooks: webhooks.clone(), ..settings })
+        };
         let usual = Calls::default().listen;
         let port = if let Listen::Tcp { port, .. } = usual { port } else { 0 };
         let running = Running::start(&settings(port)?, config);
         let running = running.or_else(|_| Running::start(&settings(0)?, config))?;
         self.dashboard.attach_calls(running.service());
         let phone = phone::phone(running.address(), secret.reveal());
-        shop.has(phone.map_err(anyhow::Error::msg)?);
+        shop.has(phone.map_err(anyhow::Error::msg)?, &running.service())?;
         Ok(Some(running))
     }
 

@@ -70,6 +70,12 @@ test('a visitor gets a number, the dashboard knows whose it is, and load and slo
   const call = await calls.textContent('main tbody');
   for (const said of [number, 'answered', 'known', '100 %']) assert.ok(call.includes(said), `${said}: ${call}`);
 
+  // The built-in receiver has verified what was sent.
+  await shop.waitForFunction(() => document.querySelector('#webhooks').textContent.includes('call.completed: the signature is right, the visitor is known'), null, { timeout: 30_000 });
+  const webhooks = await follow('text=the call with its visitor');
+  await webhooks.click('nav >> text=Webhooks');
+  await webhooks.waitForSelector('text=takes events');
+
   const ui = (await shop.getAttribute('body', 'data-dashboard'));
   const session = (await context.cookies()).find((one) => one.name === 'rw_session');
   const now = async () => (await fetch(`${ui}/ui/now.json`, { headers: { cookie: `${session.name}=${session.value}` } })).json();

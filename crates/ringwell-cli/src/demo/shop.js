@@ -21,10 +21,21 @@
     const answer = await fetch('controls', { method: 'POST', body: `${at('load').value} ${at('slow').value}` });
     at('state').textContent = answer.ok ? '' : `The demo refuses: ${answer.status}`;
   };
+  // What the receiver of webhooks has verified, until the call is over.
+  const receive = async (tries) => {
+    const lines = await (await fetch('webhooks')).json();
+    at('webhooks').replaceChildren(...lines.map(({ type, verified, visitor }) => {
+      const line = document.createElement('li');
+      line.textContent = `${type}: ${verified}${visitor === 'allocated' ? ', the visitor is known' : ''}`;
+      return line;
+    }));
+    if (tries > 0 && !(lines[0] || {}).type?.endsWith('completed')) setTimeout(receive, 1000, tries - 1);
+  };
   at('ring').addEventListener('click', async () => {
     const digits = at('number').textContent.replace(/\D/g, '');
     const answer = await fetch('ring', { method: 'POST', body: digits.length === 10 ? `+1${digits}` : `+${digits}` });
     at('state').textContent = answer.ok ? 'It rings. The call ends in seven seconds.' : `Nobody answers: ${answer.status}`;
+    if (answer.ok) setTimeout(receive, 1000, 30);
   });
   at('controls').addEventListener('input', send);
   show();

@@ -18,10 +18,12 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper::Method;
-use ringwell_directory::{Consent, RingPool, Site, SiteOrigin, Swap};
+use ringwell_calls::Service;
+use ringwell_directory::{Consent, RingPool, Site, SiteOrigin, Swap, WebhookSettings};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
+use super::inbox::{Door, Inbox};
 use super::phone;
 use crate::call::{Access, Caller, Url};
 use crate::phone::Phone;
@@ -54,12 +56,16 @@ pub(super) struct Shop {
     runtime: Runtime,
     listener: TcpListener,
     address: SocketAddr,
+    /// Where webhooks come in, and what they are signed with once that is known.
+    door: Door,
+    secret: Option<String>,
     page: Page,
 }
 
 #[derive(Clone)]
 struct Page {
     controls: Arc<Controls>,
+    inbox: Inbox,
     phone: Option<Phone>,
     /// Where the server listens, once it does.
     api: Arc<OnceLock<String>>,
@@ -88,6 +94,7 @@ impl Shop {
         let address = listener.local_addr()?;
         let page = Page {
             controls: Arc::default(),
+            inbox: Inbox::default(),
             phone: None,
             api: Arc::default(),
             dashboard: dashboard.to_owned(),
@@ -96,7 +103,8 @@ impl Shop {
             lifetime: Duration::from_millis(pool.lifetime().0),
             address,
         };
-        Ok(Self { runtime, listener, address, page })
+        let door = Door::open(&runtime)?;
+        Ok(Self { runtime, listener, address, door, secret: None, page })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -127,9 +135,19 @@ impl Shop {
         })
     }
 
-    /// The telephone behind the shop's button.
-    pub(super) fn has(&mut self, phone: Phone) {
+    /// What the server must be allowed to send webhooks here.
+    pub(super) fn webhooks(&self) -> WebhookSettings {
+        self.door.settings()
+    }
+
+    /// The telephone behind the shop's button; the server's events come here.
+    ///
+    /// # Errors
+    /// If the call log does not answer.
+    pub(super) fn has(&mut self, phone: Phone, service: &Service) -> anyhow::Result<()> {
         self.page.phone = Some(phone);
+        self.secret = Some(self.door.register(&self.runtime, service)?);
+        Ok(())
     }
 
     /// Serves the shop and sends what its slider asks for, now that the server listens at `api`.
@@ -137,7 +155,8 @@ impl Shop {
     /// # Errors
     /// If there can be no thread.
     pub(super) fn serve(self, api: &str, pool: &RingPool) -> io::Result<()> {
-        let Self { runtime, listener, page, .. } = self;
+        let Self { runtime, listener, door, secret, page, .. } = self;
+        let inbox = page.inbox.clone();
         let _ = page.api.set(format!("http://{api}"));
         let (controls, pool) = (Arc::clone(&page.controls), pool.clone());
         if let Ok(url) = api.parse() {
@@ -150,9 +169,15 @@ impl Shop {
             .route("/shop.js", get(|| async { file("text/javascript", include_str!("shop.js")) }))
             .route("/controls", post(control))
             .route("/ring", post(ring))
+            .route("/webhooks", get(webhooks))
             .with_state(page);
         let serve = move || {
-            let served = runtime.block_on(async { axum::serve(listener, router).await });
+            let served = runtime.block_on(async {
+                if let Some(secret) = secret {
+                    tokio::spawn(door.serve(secret, inbox));
+                }
+                axum::serve(listener, router).await
+            });
             if let Err(error) = served {
                 tracing::warn!(%error, "the demo's shop has ended");
             }
@@ -262,6 +287,14 @@ async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> Stat
         }
     });
     StatusCode::NO_CONTENT
+}
+
+/// What the receiver of webhooks got last.
+async fn webhooks(State(page): State<Page>, headers: HeaderMap) -> Response {
+    if !page.is_meant(&headers) {
+        return StatusCode::MISDIRECTED_REQUEST.into_response();
+    }
+    file("application/json", page.inbox.to_json())
 }
 
 fn is_digits(text: &str) -> bool {
