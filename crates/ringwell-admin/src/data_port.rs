@@ -34,6 +34,7 @@ pub fn data_port(
         .method_not_allowed_fallback(async || Problem::wrong_method())
         .layer(middleware::from_fn_with_state(keys, require_token));
     Router::new()
+        .route("/", get(first))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::get))
@@ -118,6 +119,18 @@ async fn push(
         };
         Problem::new(status, error.to_string())
     })
+}
+
+/// What a person sees who opens the address in a browser. Clients get it too, so it names no address.
+async fn first() -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    let text = "This is Ringwell. Programs ask here for promo numbers. The dashboard is at /ui/ of the \
+                management address: type `ringwell ui` on the server for a link to it.\n";
+    (headers, text).into_response()
 }
 
 async fn not_found() -> Problem {

@@ -103,13 +103,14 @@ struct Guard {
 pub fn router(entrance: Entrance, management: Option<Management>) -> Router {
     let store = management.as_ref().map(|management| management.store.clone());
     let door = Door::new(store, entrance.token_sha256.clone());
-    let mut router = Router::new();
+    let (mut router, mut context) = (Router::new(), None);
     if let Some(Management { store, live }) = management {
-        let context = Context { store, live, door: door.clone() };
-        router = router.merge(published::routes().merge(v1::routes()).with_state(context));
+        let shared = Context { store, live, door: door.clone() };
+        context = Some(shared.clone());
+        router = router.merge(published::routes().merge(v1::routes()).with_state(shared));
     }
     if let Some(dashboard) = &entrance.dashboard {
-        router = router.merge(dashboard.routes(door.clone()));
+        router = router.merge(dashboard.routes(door.clone(), context));
     }
     guarded(router, door, entrance)
 }

@@ -26,4 +26,4 @@ pub use call::{CallEvent, EventKind, Facts, Outcome, State};
 pub use caller::Caller;
 pub use log::{CallDetail, CallFilter, CallRow, Cursor, EndpointRow, EventRow, Log, LogError};
 pub use route::Plan;
-pub use service::{Decision, IncomingCall, NotStored, Service};
+pub use service::{Decision, Exhausting, IncomingCall, NotStored, Service};

@@ -5,10 +5,12 @@
 //! the log is completed when it can be. Source: docs/decisions/035-calls-fail-open.md.
 
 mod attribute;
+mod pools;
 mod privacy;
 mod taps;
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -29,6 +31,8 @@ use crate::webhook::Worker;
 use crate::webhook::address::Policy;
 use crate::webhook::send::{Sender, System};
 
+pub use pools::Exhausting;
+
 /// A report that is not stored after so long is answered as if it had not come.
 const STORE_MAX: Duration = Duration::from_secs(10);
 
@@ -46,6 +50,8 @@ struct Inner {
     runtime: tokio::runtime::Handle,
     log: Log,
     writer: Writer,
+    /// How often calls have been stored.
+    changes: Arc<AtomicU64>,
     /// Taps on their way to the log.
     taps: mpsc::Sender<Tap>,
     numbers: Arc<dyn Numbers>,
@@ -122,8 +128,12 @@ impl Service {
         numbers: Arc<dyn Numbers>,
     ) -> Result<Self, NoTimeZone> {
         let stored = Arc::new(Notify::new());
-        let tell = Arc::clone(&stored);
-        let writer = Writer::start(log.clone(), now, move || tell.notify_one());
+        let changes = Arc::new(AtomicU64::new(0));
+        let (tell, count) = (Arc::clone(&stored), Arc::clone(&changes));
+        let writer = Writer::start(log.clone(), now, move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            tell.notify_one();
+        });
         let policy = Policy::new(&settings.webhooks);
         let sender = Sender::new(policy.clone(), Arc::new(System));
         tokio::spawn(Worker::new(log.clone(), sender, Arc::clone(&stored)).run());
@@ -132,6 +142,7 @@ impl Service {
             taps: taps::start(log.clone()),
             log,
             writer,
+            changes,
             numbers,
             accounts: settings.accounts.iter().map(Account::new).collect(),
             routes: Routes::new(&settings.destinations)?,
@@ -163,6 +174,12 @@ impl Service {
         self.inner.accounts.iter().find(|account| account.name == name)
     }
 
+    /// Rises whenever calls of this process have been stored.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.inner.changes.load(Ordering::Relaxed)
+    }
+
     /// The call log.
     #[must_use]
     pub fn log(&self) -> &Log {
@@ -175,7 +192,7 @@ impl Service {
     }
 
     /// Has what is due sent at once.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         self.inner.stored.notify_one();
     }
 

@@ -38,6 +38,13 @@ pub enum PoolQuery {
         /// Numbers in a row make one range.
         reply: oneshot::Sender<Vec<NumberRange>>,
     },
+    /// How long its numbers have rested: takes a look at each of them.
+    Rested {
+        /// The pool.
+        place: Place,
+        /// `None`: the shard does not have it.
+        reply: oneshot::Sender<Option<Rested>>,
+    },
     /// Why rows for it that this thread took in had no number, though the pool was not exhausted.
     Refused {
         /// The pool.
@@ -52,6 +59,22 @@ pub enum PoolQuery {
         /// Each with the sum of its counts.
         reply: oneshot::Sender<Vec<(PoolId, u64)>>,
     },
+}
+
+/// Bounds between the counts of [`Rested`], in lifetimes of the pool.
+pub const REST_BOUNDS: [u64; 5] = [1, 2, 5, 10, 50];
+
+/// A pool's numbers by the time since a visitor held them: the longer, the fewer late calls are taken
+/// for the next visitor's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rested {
+    /// Numbers that are locked out now.
+    pub held: u32,
+    /// Numbers that nobody has held, as far as the shard knows.
+    pub never: u32,
+    /// All others: the first count has those that rested for less than the first bound, the last one
+    /// those that rested for at least the last bound.
+    pub rested: [u32; REST_BOUNDS.len() + 1],
 }
 
 /// A pool as its shard has it now.
@@ -100,6 +123,9 @@ pub fn answer(shard: u16, engine: &Engine, now: Millis, stats: &Stats, query: Po
         }
         PoolQuery::Unused { place, since, reply } => {
             let _ = reply.send(unused(engine, place, since));
+        }
+        PoolQuery::Rested { place, reply } => {
+            let _ = reply.send(rested(engine, now, place));
         }
         PoolQuery::Refused { pool, reply } => {
             let _ = reply.send(stats.refused_of(pool));
@@ -155,6 +181,27 @@ fn unused(engine: &Engine, (index, pool): Place, since: Millis) -> Vec<NumberRan
         }
     }
     ranges.into_iter().filter_map(|(first, count)| NumberRange::new(first, count)).collect()
+}
+
+fn rested(engine: &Engine, now: Millis, (index, pool): Place) -> Option<Rested> {
+    let rules = engine.shard();
+    if !rules.is_pool(index, pool) {
+        return None;
+    }
+    let lifetime = lifetime(rules.lifetime(index)).0.max(1);
+    let run = rules.pool_slots(index);
+    let mut counts = Rested::default();
+    for slot in rules.slots().get(run.start as usize..run.end as usize).unwrap_or_default() {
+        if slot.locked_until > now {
+            counts.held += 1;
+        } else if slot.locked_until == Millis::ZERO {
+            counts.never += 1;
+        } else {
+            let lifetimes = now.since(slot.locked_until).0 / lifetime;
+            counts.rested[REST_BOUNDS.partition_point(|bound| *bound <= lifetimes)] += 1;
+        }
+    }
+    Some(counts)
 }
 
 fn small(count: usize) -> u32 {

@@ -29,7 +29,7 @@ use ringwell_driver::message::Message;
 use ringwell_driver::moves::{self, Given, MoveError};
 use ringwell_driver::node::{HistoryState, JournalState, Node, Phase};
 use ringwell_driver::pool_query::PoolQuery;
-use ringwell_driver::pool_query::{PoolAsked, PoolState};
+use ringwell_driver::pool_query::{PoolAsked, PoolState, Rested};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::ShardStats;
 
@@ -306,6 +306,12 @@ impl Handle {
     pub async fn unused(&self, pool: PoolId, since: Millis) -> Vec<NumberRange> {
         let look = |place, reply| PoolQuery::Unused { place, since, reply };
         look_at(self.node(), &self.peers, pool, look).await.unwrap_or_default()
+    }
+
+    /// How long the numbers of `pool` have rested; `None` if no shard of this node has it.
+    pub async fn rested(&self, pool: PoolId) -> Option<Rested> {
+        let look = |place, reply| PoolQuery::Rested { place, reply };
+        look_at(self.node(), &self.peers, pool, look).await.flatten()
     }
 
     /// Why rows for `pool` that came to this node got no number of their own though the pool was not

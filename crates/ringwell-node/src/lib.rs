@@ -48,7 +48,7 @@ pub use memory::bodies_bytes;
 pub use ringwell_driver::membership::Membership as Member;
 pub use ringwell_driver::moves::Given;
 pub use ringwell_driver::node::{HistoryState, JournalState, Phase};
-pub use ringwell_driver::pool_query::{PoolAsked, PoolState};
+pub use ringwell_driver::pool_query::{PoolAsked, PoolState, REST_BOUNDS, Rested};
 pub use ringwell_driver::stats::{JournalStats, LinkStats, Reason, ShardStats};
 pub use run::{Directories, OnReady, Reload, ReloadSettings, serve};
 pub use site::{Script, script};

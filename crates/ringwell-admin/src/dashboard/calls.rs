@@ -12,7 +12,7 @@ use serde_json::json;
 use super::layout::Tiles;
 use super::table::{Cell, Table};
 use super::words::{count, duration, moment, several, share, stamp};
-use super::{Asked, NoPage, View};
+use super::{Asked, NoPage, View, actions};
 
 /// Calls on a page.
 const PAGE: u32 = 50;
@@ -48,7 +48,9 @@ pub(super) async fn list(asked: &Asked<'_>, service: &Service) -> Result<View, N
     let found = found.await?;
     let is_full = found.len() >= PAGE as usize;
     let next = found.last().filter(|_| is_full).map(Cursor::after);
-    let table = table(asked, &found, "Calls, the newest first");
+    let mut table = table(asked, &found, "Calls, the newest first");
+    // What lies behind the newest ones changes no more.
+    table.rows_change = asked.text("after").is_empty();
     let body = html! {
         h1 { "Calls" }
         (form(asked))
@@ -62,7 +64,8 @@ pub(super) async fn list(asked: &Asked<'_>, service: &Service) -> Result<View, N
         "calls": found.iter().map(|call| of_call(asked, call)).collect::<Vec<_>>(),
         "next_after": next.map(|next| next.to_string()),
     });
-    Ok(View { title: "Calls".to_owned(), body, data, table, live: Vec::new() })
+    let live = table.live().collect();
+    Ok(View { title: "Calls".to_owned(), body, data, table, live })
 }
 
 /// Calls to one number.
@@ -117,11 +120,12 @@ pub(super) async fn one(asked: &Asked<'_>, service: &Service, id: &str) -> Resul
             format!("{} before", duration(began.since(at)))
         };
         table.rows.push(vec![
-            Cell::of(moment(at), stamp(at)),
+            Cell::time(at),
             Cell::figure(after, at.0.cast_signed() - began.0.cast_signed()),
             Cell::text(what),
         ]);
     }
+    table.rows_change = true;
     let tiles = facts(asked, &call);
     let body = html! {
         h1 { "Call " (call.id) }
@@ -130,10 +134,11 @@ pub(super) async fn one(asked: &Asked<'_>, service: &Service, id: &str) -> Resul
         (table.html())
     };
     let data = of_call(asked, &call);
-    Ok(View { title: format!("Call {}", call.id), body, data, table, live: Vec::new() })
+    let live = table.live().collect();
+    Ok(View { title: format!("Call {}", call.id), body, data, table, live })
 }
 
-pub(super) async fn webhooks(service: &Service) -> Result<View, NoPage> {
+pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<View, NoPage> {
     let found = read(service, |log| async move { log.endpoints().await }).await?;
     let columns = [
         ("endpoint", "Endpoint"),
@@ -142,6 +147,7 @@ pub(super) async fn webhooks(service: &Service) -> Result<View, NoPage> {
         ("waiting", "Waiting"),
         ("given_up", "Given up"),
         ("failing_since", "Failing since"),
+        ("change", "Change"),
     ];
     let mut table = Table::new("Where events are sent", &columns);
     for EndpointRow { id, url, is_enabled, reason, failing_since, pending, failed, .. } in &found {
@@ -157,6 +163,17 @@ pub(super) async fn webhooks(service: &Service) -> Result<View, NoPage> {
             Cell::figure(count(*pending), pending),
             Cell::figure(count(*failed), failed),
             failing_since.map_or_else(|| Cell::text("–"), |at| Cell::of(moment(at), stamp(at))),
+            Cell::of(
+                html! {
+                    @if !is_enabled {
+                        (actions::form(asked, &format!("webhooks/{id}/enable"), "Switch it on", &html! {}))
+                    }
+                    @if *failed > 0 || !is_enabled {
+                        (actions::form(asked, &format!("webhooks/{id}/replay"), "Send again", &html! {}))
+                    }
+                },
+                "",
+            ),
         ]);
     }
     let failing = found.iter().filter(|it| it.failing_since.is_some() || !it.is_enabled).count();
@@ -167,7 +184,7 @@ pub(super) async fn webhooks(service: &Service) -> Result<View, NoPage> {
         0 => "Webhooks".to_owned(),
         some => format!("{} of {} fail", several(some as u64, "endpoint"), found.len()),
     };
-    let body = html! { h1 { (title) } (table.html()) };
+    let body = html! { h1 { (title) } (table.html()) (actions::of_webhooks(asked).await) };
     let data = json!({ "endpoints": found.iter().map(|it| json!({
         "id": it.id, "url": it.url, "enabled": it.is_enabled, "reason": it.reason,
         "failing_since_ms": it.failing_since.map(|at| at.0),
@@ -247,18 +264,18 @@ fn row(asked: &Asked<'_>, call: &CallRow) -> Vec<Cell> {
     let pool = call.attribution.pool.as_ref().map(|pool| pool.id);
     let sure = call.attribution.confidence.as_ref().map(|it| it.value);
     vec![
-        Cell::of(html! { a href={ (up) "calls/" (call.id) } { (call.id) } }, call.id.clone()),
-        Cell::of(moment(began), stamp(began)),
+        Cell::link(format!("{up}calls/{}", call.id), call.id.as_str()),
+        Cell::time(began),
         Cell::text(caller(asked, &call.caller)),
-        Cell::of(html! { a href={ (up) "number?number=" (encoded(number)) } { (number) } }, number),
+        Cell::link(format!("{up}number?number={}", encoded(number)), number),
         Cell::text(state(call)),
         Cell::figure(
             talked.map_or("–".to_owned(), |s| duration(Millis(u64::from(s) * 1000))),
             talked.map_or(String::new(), |s| s.to_string()),
         ),
-        Cell::of(
-            html! { @if let Some(id) = pool { a href={ (up) "pools/" (id) } { (id) } } },
-            pool.map_or(String::new(), |id| id.to_string()),
+        pool.map_or_else(
+            || Cell::text(""),
+            |id| Cell::link(format!("{up}pools/{id}"), id.to_string()),
         ),
         Cell::text(why(call)),
         Cell::figure(
@@ -332,7 +349,7 @@ fn caller(asked: &Asked<'_>, caller: &Caller) -> String {
     match caller {
         Caller::Withheld => "withheld".to_owned(),
         Caller::Hash(_) => "not kept".to_owned(),
-        Caller::E164(number) | Caller::Sip(number) if asked.sees_callers => number.clone(),
+        Caller::E164(number) | Caller::Sip(number) if asked.sees_callers() => number.clone(),
         Caller::E164(number) => masked(number),
         Caller::Sip(_) => "a SIP address".to_owned(),
     }

@@ -1,10 +1,12 @@
 //! The dashboard: pages for people, on the management address.
 //!
 //! Owns paths under `/ui/`, sessions, and the forms of pages; each page has a `.json` and a `.csv` twin.
-//! Rules and figures are those of the node, the store and `ringwell-plan`. Pages only read.
+//! Rules and figures are those of the node, the store and `ringwell-plan`. Pages only read;
+//! changes are forms of theirs (`actions.rs`).
 //! Invariant: nothing is shown without a session, and nothing that was sent is shown unescaped.
 //! Source: docs/dashboard.md.
 
+mod actions;
 mod assets;
 mod calls;
 mod cluster;
@@ -35,12 +37,13 @@ use ringwell_calls::Service;
 use ringwell_core::PoolId;
 use ringwell_directory::TokenHash;
 use ringwell_node::Handle;
-use ringwell_store::Role;
+use ringwell_store::{Role, Store};
 
 use self::layout::{Frame, page};
 use self::sample::Sampler;
 use self::session::{Session, Sessions};
 use self::table::Table;
+use crate::Context;
 use crate::access::{Door, Visitor};
 use crate::loads::SharedLoads;
 
@@ -70,6 +73,8 @@ struct Inner {
 struct Ui {
     dashboard: Dashboard,
     door: Door,
+    /// What changes go to; absent where pools stand in the configuration.
+    context: Option<Context>,
 }
 
 /// A page before it has a frame, and what its twins say.
@@ -87,6 +92,8 @@ struct View {
 enum NoPage {
     /// There is no such thing.
     Missing(&'static str),
+    /// Not for this session.
+    Forbidden(&'static str),
     /// What was asked cannot be.
     Wrong(String),
     /// Not now.
@@ -101,9 +108,9 @@ struct Asked<'a> {
     query: Vec<(String, String)>,
     /// How far up the first page is: `../`.
     up: &'static str,
-    /// Whether callers' numbers are shown whole.
-    sees_callers: bool,
+    session: &'a Session,
     calls: Option<&'a Service>,
+    context: Option<&'a Context>,
 }
 
 /// In which form a page is wanted.
@@ -142,7 +149,7 @@ impl Dashboard {
     pub async fn run(&self) {
         loop {
             if let Some(node) = self.0.node.get() {
-                return self.0.sampler.run(node).await;
+                return self.0.sampler.run(node, &self.0.calls).await;
             }
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
@@ -168,7 +175,7 @@ impl Dashboard {
         self.0.sessions.of(headers).is_some()
     }
 
-    pub(crate) fn routes(&self, door: Door) -> Router {
+    pub(crate) fn routes(&self, door: Door, context: Option<Context>) -> Router {
         Router::new()
             .route("/", get(|| async { redirect("ui/") }))
             .route("/ui", get(|| async { redirect("ui/") }))
@@ -177,10 +184,10 @@ impl Dashboard {
             .route("/ui/logout", post(login::leave))
             .route("/ui/assets/{name}", get(asset))
             .route("/ui/live/{*path}", get(stream::get))
-            .route("/ui/{*path}", get(show))
+            .route("/ui/{*path}", get(show).post(actions::act))
             .route("/v1/ui/links", post(login::link))
             .layer(middleware::from_fn(protect))
-            .with_state(Ui { dashboard: self.clone(), door })
+            .with_state(Ui { dashboard: self.clone(), door, context })
     }
 }
 
@@ -215,9 +222,8 @@ impl Ui {
         let node = node.ok_or_else(starting)?;
         let up = if path.contains('/') { "../" } else { "" };
         let calls = self.dashboard.0.calls.get();
-        let sees_callers = session.role >= Role::Admin;
-        let query = pairs(query);
-        let asked = Asked { node, sampler: self.sampler(), query, up, sees_callers, calls };
+        let (query, context) = (pairs(query), self.context.as_ref());
+        let asked = Asked { node, sampler: self.sampler(), query, up, session, calls, context };
         match path.split('/').collect::<Vec<_>>()[..] {
             ["" | "now"] => Ok(now::view(&asked)),
             ["pools"] => Ok(pools::view(&asked)),
@@ -229,7 +235,7 @@ impl Ui {
             ["number"] => number::view(&asked).await,
             ["calls"] => calls::list(&asked, asked.calls()?).await,
             ["calls", id] => calls::one(&asked, asked.calls()?, id).await,
-            ["webhooks"] => calls::webhooks(asked.calls()?).await,
+            ["webhooks"] => calls::webhooks(&asked, asked.calls()?).await,
             ["sites"] => Ok(sites::view(&asked)),
             ["cluster"] => Ok(cluster::view(&asked)),
             _ => Err(NoPage::Missing("There is no such page.")),
@@ -241,6 +247,21 @@ impl Asked<'_> {
     fn calls(&self) -> Result<&Service, NoPage> {
         let missing = "This server takes no calls: its configuration has no section [calls].";
         self.calls.ok_or(NoPage::Missing(missing))
+    }
+
+    /// Whether callers' numbers are shown whole.
+    fn sees_callers(&self) -> bool {
+        self.session.role >= Role::Admin
+    }
+
+    /// Whether the session's token may change anything.
+    fn may_change(&self) -> bool {
+        self.session.role >= Role::Write
+    }
+
+    /// The directory, if it can be changed.
+    fn store(&self) -> Option<&Store> {
+        self.context.map(|context| &context.store)
     }
 
     /// A parameter of the query, cut to what anybody types.
@@ -310,6 +331,7 @@ impl NoPage {
     fn answer(self, form: Form, up: &'static str, session: &Session, has_calls: bool) -> Response {
         let (status, title, text) = match self {
             Self::Missing(text) => (StatusCode::NOT_FOUND, "Not found", text.to_owned()),
+            Self::Forbidden(text) => (StatusCode::FORBIDDEN, "Not allowed", text.to_owned()),
             Self::Wrong(text) => (StatusCode::BAD_REQUEST, "That cannot be", text),
             Self::Unavailable(text) => (StatusCode::SERVICE_UNAVAILABLE, "Not now", text),
         };

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::table::{Cell, Table};
 use super::words::{count, moment, stamp};
-use super::{Asked, NoPage, View};
+use super::{Asked, NoPage, View, actions};
 use crate::now;
 use crate::v1::attribution::{holder, parse_moment, parse_number};
 
@@ -59,6 +59,7 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
         @if !shared.is_empty() {
             p { "It is the overflow number of " (count(shared.len() as u64)) " ring pools." }
         }
+        (actions::of_number(asked, number).await)
         (table.html())
         @if let Some(calls) = &calls { (calls.html()) }
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 use ringwell_core::{Millis, PoolId};
-use ringwell_node::PoolState;
+use ringwell_node::{PoolState, REST_BOUNDS, Rested};
 use ringwell_plan::{Callers, Demand, Forecast};
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use super::layout::{Tiles, chart};
 use super::sample::{Health, OVERFLOW_MAX, PoolLine};
 use super::table::{Cell, Table};
 use super::words::{Cause, count, duration, moment, rate, share, stamp};
-use super::{Asked, NoPage, View};
+use super::{Asked, NoPage, View, actions};
 
 /// Points of the curve of sizes.
 const SIZES: u32 = 40;
@@ -34,6 +34,7 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
     let pool = directory.pool(id).ok_or(NoPage::Missing("There is no such ring pool."))?;
     let state = asked.node.state(id).await;
     let refused = asked.node.refused(id).await;
+    let rested = asked.node.rested(id).await;
     let sample = asked.sampler.newest();
     let line = sample.pools.binary_search_by_key(&id, |line| line.id).ok();
     let line = line.map(|place| sample.pools[place]);
@@ -52,6 +53,7 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
     let tiles = tiles(state.as_ref(), line.as_ref());
     let table = sizes(sizing.as_ref());
     let overflow = overflow(state.as_ref(), &refused);
+    let rests = rests(rested.as_ref());
     let load_summary = summary(&hours, line.as_ref());
     let body = html! {
         h1 { bdi { (title) } }
@@ -62,8 +64,10 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
             number of their own in the busiest hour, for other sizes of the pool (Erlang B)."))
         (table.html())
         (chart(&format!("{id}.json"), "hours", "Load of the last day", &load_summary))
+        (rests.html())
         (overflow.html())
         (facts(pool))
+        (actions::of_pool(asked, id, state.as_ref().map(|state| state.numbers.into())).await)
     };
     let data = json!({
         "id": id.0,
@@ -79,6 +83,7 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
         "misattributed": sizing.as_ref().map(|sizing| sizing.here.misattributed),
         "lifetime_ms": pool.lifetime().0,
         "key_is_rotating": pool.next_key().is_some(),
+        "rested": rested.as_ref().map(of_rested),
         "sizes": of_sizes(sizing.as_ref()),
         "hours": of_hours(&hours),
     });
@@ -257,6 +262,46 @@ fn overflow(state: Option<&PoolState>, refused: &[(&'static str, u64)]) -> Table
         ]);
     }
     table.or(html! { "None since the start." })
+}
+
+/// A histogram: the shorter numbers rest, the more late calls are taken for the next visitor's.
+fn rests(rested: Option<&Rested>) -> Table {
+    let columns =
+        [("since", "Time since a visitor held it"), ("numbers", "Numbers"), ("share", "Share")];
+    let mut table = Table::new("How long its numbers have rested", &columns);
+    let Some(rested) = rested else { return table.or(html! { "Another node has the pool." }) };
+    let of = |bound: u64| {
+        if bound == 1 { "1 lifetime".to_owned() } else { format!("{bound} lifetimes") }
+    };
+    let mut lines = vec![("held now".to_owned(), rested.held)];
+    let bounds = REST_BOUNDS.iter().map(|bound| format!("less than {}", of(*bound)));
+    let last = REST_BOUNDS.last().map(|bound| format!("{} or more", of(*bound)));
+    lines.extend(bounds.chain(last).zip(rested.rested));
+    lines.push(("never held".to_owned(), rested.never));
+    let all = f64::from(lines.iter().map(|(_, count)| count).sum::<u32>().max(1));
+    for (since, numbers) in lines {
+        let part = f64::from(numbers) / all;
+        let width = format!("{:.2}", part * 100.0);
+        table.rows.push(vec![
+            Cell::text(since),
+            Cell::figure(count(numbers.into()), numbers),
+            Cell::of(
+                html! {
+                    svg.bar viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true" {
+                        rect.locked x="0" y="0" width=(width) height="6" {}
+                    }
+                    (share(part))
+                },
+                part.to_string(),
+            ),
+        ]);
+    }
+    table
+}
+
+fn of_rested(rested: &Rested) -> serde_json::Value {
+    json!({ "held": rested.held, "never": rested.never,
+        "bounds_in_lifetimes": REST_BOUNDS, "numbers": rested.rested })
 }
 
 /// What the directory has.

@@ -6,10 +6,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use ringwell_calls::{Exhausting, Service};
 use ringwell_core::{Millis, PoolId};
 use ringwell_node::{Handle, Reason, ShardStats};
 use ringwell_plan::blocking;
@@ -148,7 +149,7 @@ impl Sampler {
     }
 
     /// Looks again and again until the node has ended.
-    pub(super) async fn run(&self, node: &Handle) {
+    pub(super) async fn run(&self, node: &Handle, calls: &OnceLock<Service>) {
         let mut before: Option<(Instant, Counts)> = None;
         let mut latency: VecDeque<(Instant, Histogram<u64>)> = VecDeque::new();
         let mut pools_at: Option<Instant> = None;
@@ -157,7 +158,7 @@ impl Sampler {
             let began = Instant::now();
             if pools_at.is_none_or(|at| at.elapsed() >= SELDOM) {
                 pools_at = Some(began);
-                known.take(node, &self.loads).await;
+                known.take(node, &self.loads, calls.get()).await;
             }
             if let Ok(shards) = node.stats().await {
                 let counts = Counts::of(&shards);
@@ -273,7 +274,7 @@ struct Pools {
 }
 
 impl Pools {
-    async fn take(&mut self, node: &Handle, loads: &SharedLoads) {
+    async fn take(&mut self, node: &Handle, loads: &SharedLoads, calls: Option<&Service>) {
         let asked = node.asked().await;
         let mut lines = Vec::with_capacity(asked.len());
         {
@@ -286,12 +287,13 @@ impl Pools {
         lines.sort_unstable_by_key(|line| line.id);
         let count = |health| lines.iter().filter(|line| line.health == health).count();
         (self.too_small, self.exhausting) = (count(Health::TooSmall), count(Health::Exhausting));
-        self.tell(&lines);
+        self.report(&lines, calls);
         self.lines = Arc::new(lines);
     }
 
-    /// Writes `pool.exhausting` to the log, once an hour for each pool.
-    fn tell(&mut self, lines: &[PoolLine]) {
+    /// Reports pools that run out, once an hour each: as a line of the log, and where calls are taken, as
+    /// an event that webhooks carry.
+    fn report(&mut self, lines: &[PoolLine], calls: Option<&Service>) {
         let at = now();
         self.reported.retain(|(_, then)| at.since(*then) < EVENT_EVERY);
         let in_trouble = lines.iter().filter(|line| line.health <= Health::Exhausting);
@@ -308,6 +310,16 @@ impl Pools {
                 overflow_in_an_hour = line.overflow_in_an_hour,
                 "a ring pool runs out of numbers"
             );
+            if let Some(calls) = calls {
+                calls.exhausting(&Exhausting {
+                    pool: line.id.0,
+                    numbers: line.numbers,
+                    load: line.load,
+                    load_in_an_hour: line.load_in_an_hour,
+                    overflow: line.overflow,
+                    overflow_in_an_hour: line.overflow_in_an_hour,
+                });
+            }
         }
     }
 }

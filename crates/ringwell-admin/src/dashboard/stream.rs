@@ -32,6 +32,8 @@ struct Streamed {
     _watcher: Watcher,
     until: tokio::time::Instant,
     sent: HashMap<String, String>,
+    /// How often the call log had changed when it was looked at last.
+    calls_seen: Option<u64>,
     is_over: bool,
 }
 
@@ -55,6 +57,7 @@ pub(super) async fn get(
         _watcher: watcher,
         until: tokio::time::Instant::now() + STREAM_TIME_MAX,
         sent: HashMap::new(),
+        calls_seen: None,
         is_over: false,
         headers,
         ui,
@@ -71,6 +74,17 @@ pub(super) async fn get(
 }
 
 impl Streamed {
+    /// Whether the page can have changed. Pages of calls are made anew only when the log has changed, so
+    /// that many open ones cost nothing while nobody calls.
+    fn has_news(&mut self) -> bool {
+        let Some(calls) = self.ui.dashboard.0.calls.get() else { return true };
+        if self.path != "calls" && !self.path.starts_with("calls/") {
+            return true;
+        }
+        let changes = Some(calls.changes());
+        std::mem::replace(&mut self.calls_seen, changes) != changes
+    }
+
     /// The next event; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         if self.is_over {
@@ -87,6 +101,9 @@ impl Streamed {
             };
             if changed.is_err() {
                 return Some(Bytes::from_static(b":\n\n"));
+            }
+            if !self.has_news() {
+                continue;
             }
             let view = self.ui.view(&self.path, self.query.as_deref(), &session).await.ok()?;
             let is_new = |(name, text): &(String, String)| self.sent.get(name) != Some(text);

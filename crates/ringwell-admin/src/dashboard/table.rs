@@ -3,6 +3,10 @@
 //! Owns both forms, so that a page and its `.csv` cannot differ.
 
 use maud::{Markup, html};
+use ringwell_core::Millis;
+use serde_json::json;
+
+use super::words::{moment, stamp};
 
 /// One field.
 pub(super) struct Cell {
@@ -11,8 +15,20 @@ pub(super) struct Cell {
     /// For programs.
     value: String,
     is_number: bool,
+    /// What the script makes of it where whole rows change.
+    plain: Plain,
     /// Changes while the page is open: its name, and what stands there now.
     live: Option<(String, String)>,
+}
+
+/// A cell without markup.
+#[derive(Clone, Default)]
+struct Plain {
+    text: String,
+    /// Where it leads.
+    href: Option<String>,
+    /// The moment that it shows.
+    at: Option<String>,
 }
 
 /// A table with a caption.
@@ -24,25 +40,45 @@ pub(super) struct Table {
     pub(super) rows: Vec<Vec<Cell>>,
     /// What stands there while it has no rows: mostly the next thing to do.
     empty: Option<Markup>,
+    /// Whether rows come and go while the page is open.
+    pub(super) rows_change: bool,
 }
 
 impl Cell {
     /// Text from any source, escaped.
     pub(super) fn text(text: impl Into<String>) -> Self {
         let value = text.into();
-        Self { shown: html! { bdi { (value) } }, value, is_number: false, live: None }
+        let plain = Plain { text: value.clone(), ..Plain::default() };
+        Self { shown: html! { bdi { (value) } }, value, is_number: false, plain, live: None }
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "figures are small")]
     /// A figure: what people read, what programs read.
     pub(super) fn figure(shown: impl Into<String>, value: impl ToString) -> Self {
         let shown = shown.into();
-        Self { shown: html! { (shown) }, value: value.to_string(), is_number: true, live: None }
+        let plain = Plain { text: shown.clone(), ..Plain::default() };
+        let value = value.to_string();
+        Self { shown: html! { (shown) }, value, is_number: true, plain, live: None }
     }
 
     /// Something else: what people read, what programs read.
     pub(super) fn of(shown: Markup, value: impl Into<String>) -> Self {
-        Self { shown, value: value.into(), is_number: false, live: None }
+        let plain = Plain::default();
+        Self { shown, value: value.into(), is_number: false, plain, live: None }
+    }
+
+    /// Text that leads to another page.
+    pub(super) fn link(href: String, text: impl Into<String>) -> Self {
+        let text = text.into();
+        let shown = html! { a href=(href) { (text) } };
+        let plain = Plain { text: text.clone(), href: Some(href), at: None };
+        Self { plain, ..Self::of(shown, text) }
+    }
+
+    /// A moment.
+    pub(super) fn time(at: Millis) -> Self {
+        let plain = Plain { text: stamp(at), href: None, at: Some(stamp(at)) };
+        Self { plain, ..Self::of(moment(at), stamp(at)) }
     }
 
     /// A figure that changes while the page is open.
@@ -78,7 +114,7 @@ impl Table {
         }
         html! {
             div.wide tabindex="0" role="region" aria-label=(self.caption) {
-                table {
+                table data-rows[self.rows_change] {
                     caption { (self.caption) }
                     thead { tr { @for (_, heading) in &self.columns { th scope="col" { (heading) } } } }
                     tbody {
@@ -94,10 +130,20 @@ impl Table {
         }
     }
 
-    /// The cells that change, by name.
+    /// The cells that change, by name; or all rows under the name `rows`.
     pub(super) fn live(&self) -> impl Iterator<Item = (String, String)> {
         let cells = self.rows.iter().flatten();
-        cells.filter_map(|cell| cell.live.clone())
+        let cells = cells.filter_map(|cell| cell.live.clone());
+        let rows = self.rows_change.then(|| {
+            let cell = |cell: &Cell| {
+                let Plain { text, href, at } = &cell.plain;
+                json!({ "text": text, "href": href, "at": at, "figure": cell.is_number })
+            };
+            let row = |row: &Vec<Cell>| row.iter().map(cell).collect::<Vec<_>>();
+            let rows: Vec<_> = self.rows.iter().map(row).collect();
+            ("rows".to_owned(), json!(rows).to_string())
+        });
+        cells.chain(rows)
     }
 
     /// As RFC 4180 has it, with a head. Text that a spreadsheet would take for a formula begins with an

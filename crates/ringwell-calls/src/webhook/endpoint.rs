@@ -10,13 +10,14 @@ use crate::log::{Log, LogError, NewEvent, ms, publish, publish_to, random_id};
 /// After a rotation both secrets sign for so long.
 const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
 /// Every type of event that there is.
-pub const TYPES: [&str; 8] = [
+pub const TYPES: [&str; 9] = [
     "call.started",
     "call.answered",
     "call.completed",
     "call.updated",
     "conversion.recorded",
     "number.leaking",
+    "pool.exhausting",
     "endpoint.disabled",
     "webhook.test",
 ];

@@ -47,12 +47,39 @@
   if (window.uPlot) draw();
   addEventListener('resize', () => charts.forEach(({ box, plot }) => plot.setSize({ width: Math.max(box.clientWidth, 240), height: 220 })));
 
+  // Rows that come and go: the table's body is made anew.
+  const fill = (rows) => {
+    const body = document.querySelector('table[data-rows] tbody');
+    // The page has said so far that there is nothing.
+    if (!body) return rows.length && location.reload();
+    body.replaceChildren(...rows.map((row) => {
+      const line = document.createElement('tr');
+      line.append(...row.map(({ text, href, at, figure }, place) => {
+        const cell = document.createElement(place ? 'td' : 'th');
+        if (!place) cell.scope = 'row';
+        if (figure) cell.className = 'n';
+        const inner = document.createElement(href ? 'a' : at ? 'time' : 'bdi');
+        if (href) inner.href = href;
+        if (at) inner.dateTime = inner.title = at;
+        inner.textContent = text;
+        cell.append(inner);
+        return cell;
+      }));
+      return line;
+    }));
+    times();
+  };
+
   if (main && main.dataset.stream) {
     let spoken = 0;
     let drawn = Date.now();
     const stream = new EventSource(main.dataset.stream);
     stream.onmessage = (event) => {
       for (const [name, text] of Object.entries(JSON.parse(event.data))) {
+        if (name === 'rows') {
+          fill(JSON.parse(text));
+          continue;
+        }
         const place = document.querySelector(`[data-live="${CSS.escape(name)}"]`);
         if (!place || place.textContent === text) continue;
         // Screen readers are not interrupted more often than every five seconds.

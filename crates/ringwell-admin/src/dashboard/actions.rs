@@ -1,0 +1,311 @@
+//! Changes that are made from a page: a pool's size and key, a number's quarantine, what webhooks missed.
+//!
+//! Each does what its request under `/v1/` does, in the name of the session, and leaves a line in the
+//! audit log. Owns who may: a session whose token may write, from a form of its own page.
+
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use ringwell_calls::webhook::{Replay, Which};
+use ringwell_calls::{LogError, Service};
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_store::{AuditLine, Change, Leave, Role, Store, StoreError};
+use serde_json::json;
+
+use super::layout::{Frame, page};
+use super::login::is_own;
+use super::session::Session;
+use super::table::{Cell, Table};
+use super::words::{count, moment, several, stamp};
+use super::{Asked, NoPage, Ui, pairs, redirect};
+use crate::problem::Problem;
+use crate::published::new_key;
+use crate::{Context, now};
+
+/// Lines of the audit log that are looked through for those of a page, and how many it shows.
+const AUDIT_MAX: u32 = 500;
+const AUDIT_SHOWN: usize = 20;
+/// The largest pool that a form asks for.
+const NUMBERS_MAX: u64 = 1_000_000;
+
+/// What a change leads to.
+enum Done {
+    /// The page that it was made on, by a relative address.
+    Back(String),
+    /// A key, which is shown once.
+    NewKey(PoolId, String),
+}
+
+impl From<StoreError> for NoPage {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Refused(refusal) => Self::Wrong(refusal.to_string()),
+            error => Self::Unavailable(Problem::from(error).detail().to_owned()),
+        }
+    }
+}
+
+/// Makes a change.
+pub(super) async fn act(
+    State(ui): State<Ui>,
+    Path(path): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let up = if path.matches('/').count() > 1 { "../../" } else { "../" };
+    let Some(session) = ui.session(&headers).await else { return redirect(&format!("{up}login")) };
+    let has_calls = ui.dashboard.0.calls.get().is_some();
+    match change(&ui, &path, &session, &headers, &body).await {
+        Ok(Done::Back(to)) => redirect(&to),
+        Ok(Done::NewKey(pool, key)) => {
+            let frame =
+                Frame { path: "error", query: None, up, session: Some(&session), has_calls };
+            let body = html! {
+                h1 { "The new key of ring pool " (pool) }
+                p { code { (key) } }
+                p { "It is shown this once. The key before it stays valid, until "
+                    code { "DELETE /v1/pools/" (pool) "/key/previous" } " takes it away: give the \
+                    new one to all clients first." }
+                p { a href={ "../" (pool) } { "Back to the ring pool" } }
+            };
+            page(&frame, "The new key", &body, false).into_response()
+        }
+        Err(error) => error.answer(super::Form::Html, up, &session, has_calls),
+    }
+}
+
+async fn change(
+    ui: &Ui,
+    path: &str,
+    session: &Session,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Done, NoPage> {
+    let fields = pairs(str::from_utf8(body).ok());
+    let field = |name: &str| {
+        let found = fields.iter().find(|(it, _)| it == name);
+        found.map_or("", |(_, value)| value.trim())
+    };
+    if !session.sent(field("form")) || !is_own(headers) {
+        return Err(NoPage::Forbidden("The form was sent by another site, or is too old."));
+    }
+    if session.role < Role::Write {
+        return Err(NoPage::Forbidden("The token of this session may look, and change nothing."));
+    }
+    let context = ui.context.as_ref();
+    let kept = context.ok_or(NoPage::Missing(
+        "The ring pools stand in the configuration: change them there, then send SIGHUP.",
+    ));
+    let pool = |id: &str| {
+        let missing = NoPage::Missing("There is no such ring pool.");
+        id.parse().map(PoolId).map_err(|_| missing)
+    };
+    match path.split('/').collect::<Vec<_>>()[..] {
+        ["pools", id, "size"] => {
+            let (id, kept) = (pool(id)?, kept?);
+            let wanted = field("numbers").parse().ok().filter(|n| (1..=NUMBERS_MAX).contains(n));
+            let wrong = || NoPage::Wrong("Write how many numbers it is to have.".to_owned());
+            resize(kept, session, id, wanted.ok_or_else(wrong)?).await?;
+            Ok(Done::Back(format!("../{id}")))
+        }
+        ["pools", id, "key"] => {
+            let (id, kept) = (pool(id)?, kept?);
+            let key = new_key()?;
+            let mut change = begin(kept, session).await?;
+            change.rotate_key(id, key).await?;
+            commit(kept, change).await?;
+            Ok(Done::NewKey(id, key.reveal().to_owned()))
+        }
+        ["number", action @ ("quarantine" | "release")] => {
+            let kept = kept?;
+            let number = PromoNumber::parse(field("number"));
+            let number = number.map_err(|error| NoPage::Wrong(error.to_string()))?;
+            let range: Vec<_> = NumberRange::new(number, 1).into_iter().collect();
+            let mut change = begin(kept, session).await?;
+            if action == "quarantine" {
+                change.take_out(&range, Leave::Quarantine).await?;
+            } else {
+                change.end_quarantine(&range, Millis::ZERO).await?;
+            }
+            commit(kept, change).await?;
+            let number = number.to_string().replace('+', "%2B");
+            Ok(Done::Back(format!("../number?number={number}")))
+        }
+        ["webhooks", id, action @ ("replay" | "enable")] => {
+            let calls = ui.dashboard.0.calls.get();
+            let calls = calls.ok_or(NoPage::Missing("This server takes no calls."))?;
+            webhook(calls, id, action).await?;
+            audit_webhook(context, session, id, action).await?;
+            Ok(Done::Back("../../webhooks".to_owned()))
+        }
+        _ => Err(NoPage::Missing("There is no such change.")),
+    }
+}
+
+async fn begin(context: &Context, session: &Session) -> Result<Change, NoPage> {
+    Ok(context.store.change(&session.who, context.live.now()).await?)
+}
+
+async fn commit(context: &Context, change: Change) -> Result<(), NoPage> {
+    context.live.changed(change.commit().await?);
+    Ok(())
+}
+
+/// Gives the pool `wanted` numbers to hand out: free ones of the inventory, or some back to it.
+async fn resize(
+    context: &Context,
+    session: &Session,
+    id: PoolId,
+    wanted: u64,
+) -> Result<(), NoPage> {
+    let mut change = begin(context, session).await?;
+    let size = change.size(id).await?;
+    let total = wanted + size.quarantined + size.overflow;
+    let mut settings = change.pool(id).await?.settings;
+    settings.max_pool_size = u32::try_from(total).unwrap_or(u32::MAX);
+    change.update_pool(id, settings).await?;
+    change.shrink(id, total).await?;
+    change.fill(id, total).await?;
+    let missing = total.saturating_sub(change.size(id).await?.total());
+    if missing > 0 {
+        return Err(NoPage::Wrong(format!(
+            "{} missing: the inventory has no more that the pool may have. Add some with `ringwell \
+             numbers add`, or ask for fewer. Nothing has changed.",
+            if missing == 1 {
+                "1 number is".to_owned()
+            } else {
+                format!("{} numbers are", count(missing))
+            }
+        )));
+    }
+    commit(context, change).await
+}
+
+async fn webhook(service: &Service, id: &str, action: &str) -> Result<(), NoPage> {
+    let (log, endpoint, enables) = (service.log().clone(), id.to_owned(), action == "enable");
+    let work = async move {
+        if enables {
+            return log.enable_endpoint(&endpoint).await;
+        }
+        let replay = Replay {
+            since: None,
+            until: None,
+            types: Vec::new(),
+            event: None,
+            which: Which::Failed,
+        };
+        Ok::<_, LogError>(log.replay(&endpoint, &replay, now()).await?.is_some())
+    };
+    let found = service.run(work).await.map_err(|error| NoPage::Unavailable(error.to_string()))?;
+    let found = found.map_err(|error| NoPage::Unavailable(error.to_string()))?;
+    service.wake();
+    if found { Ok(()) } else { Err(NoPage::Missing("There is no such endpoint.")) }
+}
+
+/// Endpoints are the call log's; who has changed one stands with all other changes, or if there is no
+/// database, in the server's log.
+async fn audit_webhook(
+    context: Option<&Context>,
+    session: &Session,
+    id: &str,
+    action: &str,
+) -> Result<(), NoPage> {
+    let (action, object) = (format!("{action} webhooks"), endpoint_object(id));
+    tracing::info!(who = session.who, action, object, "a change from the dashboard");
+    let Some(context) = context else { return Ok(()) };
+    let mut change = begin(context, session).await?;
+    change.log(&action, &object, None, Some(json!({}))).await?;
+    commit(context, change).await
+}
+
+fn endpoint_object(id: &str) -> String {
+    format!("webhook_endpoint {id}")
+}
+
+/// A form with one button that makes a change, if the session may.
+pub(super) fn form(asked: &Asked<'_>, action: &str, button: &str, more: &Markup) -> Markup {
+    html! { @if asked.may_change() {
+        form.find method="post" action=(action) {
+            input type="hidden" name="form" value=(asked.session.form_token);
+            (more)
+            button { (button) }
+        }
+    } }
+}
+
+/// Forms of a pool, and who has changed it.
+pub(super) async fn of_pool(asked: &Asked<'_>, id: PoolId, numbers: Option<u64>) -> Markup {
+    let Some(store) = asked.store() else { return html! {} };
+    let resize = html! {
+        label { "Numbers to hand out"
+            input name="numbers" value=[numbers] inputmode="numeric" size="8" maxlength="7" required;
+        }
+    };
+    let object = format!("ring_pool {id}");
+    let changes = changes(asked, store, |line| line.object == object).await;
+    html! {
+        @if asked.may_change() {
+            h2 { "Change it" }
+            (form(asked, &format!("{id}/size"), "Resize", &resize))
+            (form(asked, &format!("{id}/key"), "Give it a second key", &html! {}))
+        }
+        (changes)
+    }
+}
+
+/// Forms of a number, and who has changed its pool or state.
+pub(super) async fn of_number(asked: &Asked<'_>, number: PromoNumber) -> Markup {
+    let Some(store) = asked.store() else { return html! {} };
+    let found = store.number(number).await.ok().flatten();
+    let state = found.map(|found| found.state.as_str());
+    let hidden = html! { input type="hidden" name="number" value=(number); };
+    let is_of = |line: &AuditLine| {
+        let ranges = line.after.as_ref().and_then(|after| after["ranges"].as_array());
+        let mut ranges = ranges.into_iter().flatten().filter_map(|range| range.as_str());
+        ranges.any(|text| {
+            let range = NumberRange::parse(text).ok().flatten();
+            range.is_some_and(|range| (range.first()..=range.last()).contains(&number))
+        })
+    };
+    let changes = changes(asked, store, is_of).await;
+    html! {
+        @match state {
+            Some("quarantined") => {
+                p { "It is in quarantine: no visitor gets it." }
+                (form(asked, "number/release", "End the quarantine", &hidden))
+            },
+            Some("available") => (form(asked, "number/quarantine", "Put it into quarantine", &hidden)),
+            _ => {},
+        }
+        (changes)
+    }
+}
+
+/// Who has changed endpoints.
+pub(super) async fn of_webhooks(asked: &Asked<'_>) -> Markup {
+    let Some(store) = asked.store() else { return html! {} };
+    changes(asked, store, |line| line.object.starts_with("webhook_endpoint ")).await
+}
+
+/// The newest changes that `is_of` wants, for those who may read the audit log.
+async fn changes(asked: &Asked<'_>, store: &Store, is_of: impl Fn(&AuditLine) -> bool) -> Markup {
+    if asked.session.role < Role::Admin {
+        return html! {};
+    }
+    let Ok(lines) = store.audit_log(None, AUDIT_MAX).await else {
+        return html! { p { "The audit log cannot be read." } };
+    };
+    let columns = [("at", "When"), ("who", "Who"), ("action", "What")];
+    let mut table = Table::new("Who changed it", &columns);
+    for line in lines.iter().filter(|line| is_of(line)).take(AUDIT_SHOWN) {
+        table.rows.push(vec![
+            Cell::of(moment(line.at), stamp(line.at)),
+            Cell::text(line.who.as_str()),
+            Cell::text(line.action.as_str()),
+        ]);
+    }
+    let lines = several(AUDIT_MAX.into(), "change");
+    table.or(html! { "Nobody, as far as the last " (lines) " of all objects say." }).html()
+}

@@ -1,0 +1,46 @@
+//! Events about ring pools, for those who subscribe to webhooks.
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Service, now};
+use crate::log::{NewEvent, publish};
+
+/// A pool that runs out of numbers: too small now, or within an hour as its load goes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Exhausting {
+    /// The pool's id.
+    pub pool: u64,
+    /// Numbers in its rotation.
+    pub numbers: u32,
+    /// Numbers that visitors need at once.
+    pub load: f64,
+    /// The same in an hour.
+    pub load_in_an_hour: f64,
+    /// Share of the visitors who lately got no number of their own.
+    pub overflow: f64,
+    /// The same in an hour.
+    pub overflow_in_an_hour: f64,
+}
+
+impl Service {
+    /// Writes the event `pool.exhausting`, and sends it to the endpoints that want it. Does not wait; if
+    /// the log is away the event is lost, and comes again in an hour.
+    pub fn exhausting(&self, pool: &Exhausting) {
+        let data = json!(pool);
+        let service = self.clone();
+        self.inner.runtime.spawn(async move {
+            let event = NewEvent { kind: "pool.exhausting", call: None, at: now(), data };
+            let written = async {
+                let mut tx = service.inner.log.database().write().await?;
+                publish(&mut tx, vec![event]).await?;
+                tx.commit().await?;
+                Ok::<_, crate::log::LogError>(())
+            };
+            match written.await {
+                Ok(()) => service.wake(),
+                Err(error) => tracing::warn!(%error, "an event is not written"),
+            }
+        });
+    }
+}

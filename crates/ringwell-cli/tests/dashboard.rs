@@ -1,0 +1,375 @@
+//! Changes from the dashboard: who may make them, what they do, and who can be seen to have made them.
+//! What the pages look like is tested in a browser (`web/dashboard`).
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+#[allow(dead_code, reason = "each test program uses its own part")]
+#[path = "calls/phone.rs"]
+mod phone;
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use phone::{Phone, Provider};
+use serde_json::{Value, json};
+use support::batch::{self, Ask, BULK};
+use support::client::{Answer, Client};
+use support::server::Server;
+use support::site::{Pool, Site, TOKEN};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A receiver of webhooks that answers with a status which tests choose.
+struct Receiver {
+    port: u16,
+    status: Arc<AtomicU16>,
+    taken: Arc<AtomicU16>,
+}
+
+impl Receiver {
+    fn start(status: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (status, taken) = (Arc::new(AtomicU16::new(status)), Arc::new(AtomicU16::new(0)));
+        let receiver = Self { port, status: Arc::clone(&status), taken: Arc::clone(&taken) };
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let mut reader = BufReader::new(stream);
+                let (mut length, mut line) = (0, String::new());
+                while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
+                    let field = line.to_ascii_lowercase();
+                    let value = field.strip_prefix("content-length:").map(str::trim);
+                    length = value.map_or(length, |value| value.parse().unwrap());
+                    line.clear();
+                }
+                let mut body = vec![0; length];
+                if reader.read_exact(&mut body).is_err() {
+                    continue;
+                }
+                let status = status.load(Ordering::Relaxed);
+                taken.fetch_add(u16::from(status == 200), Ordering::Relaxed);
+                let head = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n");
+                let _ = write!(reader.get_mut(), "{head}Connection: close\r\n\r\n");
+            }
+        });
+        receiver
+    }
+}
+
+/// A server with its ring pools in a database, calls, and a dashboard.
+struct Place {
+    site: Site,
+    server: Server,
+    /// Where management listens.
+    ui: String,
+}
+
+impl Place {
+    fn open(pool: Pool, receiver: Option<&Receiver>, database: bool) -> Self {
+        let webhooks = receiver.map_or_else(String::new, |receiver| {
+            format!(
+                "[calls.webhooks]\nallow_networks = [\"127.0.0.0/8\"]\nallow_http = true\n\
+                 allow_ports = [{}]\n",
+                receiver.port
+            )
+        });
+        let kept = if database {
+            "[directory]\ndatabase = \"sqlite:directory.sqlite\"\n\
+                    [inventory]\ncheck_numbers = \"possible\"\n"
+        } else {
+            ""
+        };
+        let settings = format!(
+            "shards = 1\nmanagement.address = \"127.0.0.1:0\"\nmanagement.dashboard = true\n{kept}\
+             {}[[calls.destination]]\nring_pools = [{}]\nto = [\"+18005550199\"]\n{webhooks}",
+            Phone::settings(),
+            pool.id
+        );
+        let site = Site::new(vec![pool], &settings);
+        Phone::write_secrets(&site);
+        let server = Server::start(site.serve(&[]));
+        server.says("\"management\"");
+        let log = server.log();
+        let line = log.lines().find(|line| line.contains("\"message\":\"management\"")).unwrap();
+        let line: Value = serde_json::from_str(line).unwrap();
+        let ui = line["address"].as_str().unwrap().to_owned();
+        Self { site, server, ui }
+    }
+
+    fn manage(&self, path: &str, body: &Value) -> Answer {
+        let bearer = format!("Bearer {TOKEN}");
+        let mut client = Client::connect(&self.ui).unwrap();
+        client.post(path, &[("authorization", &bearer)], &body.to_string()).unwrap()
+    }
+
+    fn of_v1(&self, path: &str) -> Value {
+        let bearer = format!("Bearer {TOKEN}");
+        let mut client = Client::connect(&self.ui).unwrap();
+        client.get(path, &[("authorization", &bearer)]).unwrap().json()
+    }
+
+    /// A token that may do what `role` may.
+    fn token(&self, role: &str) -> String {
+        let made =
+            self.manage("/v1/tokens", &json!({ "name": format!("the {role}"), "role": role }));
+        assert_eq!(made.status, 201, "{}", made.body);
+        made.json()["token"].as_str().unwrap().to_owned()
+    }
+
+    fn log_in(&self, token: &str) -> Person<'_> {
+        let mut client = Client::connect(&self.ui).unwrap();
+        let answer = client.post("/ui/login", &[], &format!("token={token}")).unwrap();
+        assert_eq!(answer.status, 303, "{}", answer.body);
+        let cookie = answer.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        let person = Person { place: self, cookie, form: String::new() };
+        let page = person.see("/ui/pools");
+        let form = page.split("name=\"form\" value=\"").nth(1).unwrap()[..64].to_owned();
+        Person { form, ..person }
+    }
+}
+
+/// Somebody who is logged in.
+struct Person<'a> {
+    place: &'a Place,
+    cookie: String,
+    /// What the forms of their pages carry.
+    form: String,
+}
+
+impl Person<'_> {
+    fn see(&self, path: &str) -> String {
+        let mut client = Client::connect(&self.place.ui).unwrap();
+        let answer = client.get(path, &[("cookie", &self.cookie)]).unwrap();
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        answer.body
+    }
+
+    fn send(&self, path: &str, fields: &str, more: &[(&str, &str)]) -> Answer {
+        let mut client = Client::connect(&self.place.ui).unwrap();
+        let headers = [&[("cookie", self.cookie.as_str())][..], more].concat();
+        client.post(path, &headers, fields).unwrap()
+    }
+
+    fn change(&self, path: &str, fields: &str) -> Answer {
+        let form = &self.form;
+        self.send(path, &format!("form={form}&{fields}"), &[("sec-fetch-site", "same-origin")])
+    }
+}
+
+fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = holds() {
+            return found;
+        }
+        assert!(Instant::now() < until, "{what} has not come");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn numbers_of(place: &Place) -> u64 {
+    let runs = place.of_v1("/v1/pools/7/numbers");
+    let available = runs.as_array().unwrap().iter().filter(|run| run["state"] == "available");
+    available.map(|run| run["count"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn a_pool_is_resized_its_key_changed_and_a_number_put_into_quarantine_by_who_may() {
+    let place = Place::open(Pool::new(7, 4, Duration::from_millis(200)), None, true);
+    let added = place.manage("/v1/numbers", &json!({ "ranges": ["2009000000-2009000049"] }));
+    assert_eq!(added.status, 200, "{}", added.body);
+    let (writer, admin) = (place.token("write"), place.token("admin"));
+    let (writer, admin) = (place.log_in(&writer), place.log_in(&admin));
+
+    let resized = writer.change("/ui/pools/7/size", "numbers=9");
+    assert_eq!(
+        (resized.status, resized.header("location")),
+        (303, Some("../7")),
+        "{}",
+        resized.body
+    );
+    assert_eq!(numbers_of(&place), 9);
+    assert_eq!(writer.change("/ui/pools/7/size", "numbers=6").status, 303);
+    assert_eq!(numbers_of(&place), 6);
+    let too_many = writer.change("/ui/pools/7/size", "numbers=60");
+    assert_eq!(too_many.status, 400);
+    assert!(too_many.body.contains("are missing: the inventory has no more"), "{}", too_many.body);
+    assert_eq!(numbers_of(&place), 6, "nothing has changed");
+    for wrong in ["numbers=", "numbers=0", "numbers=-1", "numbers=x", "numbers=99999999", ""] {
+        assert_eq!(writer.change("/ui/pools/7/size", wrong).status, 400, "{wrong}");
+    }
+    assert_eq!(writer.change("/ui/pools/8/size", "numbers=9").status, 400, "no such pool");
+
+    let keyed = writer.change("/ui/pools/7/key", "");
+    assert_eq!(keyed.status, 200, "{}", keyed.body);
+    let key = keyed.body.split("<code>").nth(1).unwrap()[..32].to_owned();
+    let mut with_new_key = place.site.pools[0].clone();
+    with_new_key.key = key;
+    let body = batch::body(&[Ask { pool: 7, id: "1".to_owned() }], &[with_new_key]);
+    until("the new key", || {
+        let rows = batch::rows(&place.server.client().post(BULK, &[], &body).ok()?);
+        rows.first().map(|row| row.number)
+    });
+
+    let number = place.site.pools[0].first;
+    let quarantined = writer.change("/ui/number/quarantine", &format!("number={number}"));
+    let back = format!("../number?number={number}");
+    assert_eq!(quarantined.header("location"), Some(back.as_str()), "{}", quarantined.body);
+    let state = |wanted: &str| place.of_v1(&format!("/v1/numbers/{number}"))["state"] == wanted;
+    assert!(state("quarantined"));
+    let page = writer.see(&format!("/ui/number?number={number}"));
+    assert!(page.contains("It is in quarantine") && !page.contains("Who changed it"), "{page}");
+    let page = admin.see(&format!("/ui/number?number={number}"));
+    assert!(page.contains("the write (token"), "the administrator sees who it was: {page}");
+    assert_eq!(writer.change("/ui/number/release", &format!("number={number}")).status, 303);
+    until("the number", || (state("available") || state("waiting")).then_some(()));
+
+    let page = admin.see("/ui/pools/7");
+    for said in ["Who changed it", "the write (token", "rotate key", "Resize"] {
+        assert!(page.contains(said), "{said}: {page}");
+    }
+    let audit = place.of_v1("/v1/audit").to_string();
+    for action in ["rotate key", "quarantine", "end quarantine", "update"] {
+        assert!(audit.contains(action), "{action}: {audit}");
+    }
+}
+
+#[test]
+fn a_change_needs_its_form_a_role_and_a_page_of_our_own() {
+    let place = Place::open(Pool::new(7, 4, Duration::from_secs(1)), None, true);
+    let (reader, writer) = (place.token("read"), place.token("write"));
+    let (reader, writer) = (place.log_in(&reader), place.log_in(&writer));
+    assert!(!reader.see("/ui/pools/7").contains("Resize"));
+    let before = place.of_v1("/v1/audit");
+    let changes = [
+        ("/ui/pools/7/size", "numbers=2"),
+        ("/ui/pools/7/key", ""),
+        ("/ui/number/quarantine", "number=2000700000"),
+        ("/ui/number/release", "number=2000700000"),
+        ("/ui/webhooks/we_1/replay", ""),
+        ("/ui/webhooks/we_1/enable", ""),
+    ];
+    for (path, fields) in changes {
+        let by_reader = reader.change(path, fields);
+        assert_eq!(by_reader.status, 403, "{path}: {}", by_reader.body);
+        let own = ("sec-fetch-site", "same-origin");
+        for sent in [
+            String::new(),
+            "form=&".to_owned(),
+            "form=guessed&".to_owned(),
+            format!("form={}&", reader.form),
+        ] {
+            let answer = writer.send(path, &format!("{sent}{fields}"), &[own]);
+            assert_eq!(answer.status, 403, "{path} {sent}");
+        }
+        let with_form = format!("form={}&{fields}", writer.form);
+        for foreign in [
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+            ("origin", "https://evil.example"),
+            ("origin", "null"),
+        ] {
+            assert_eq!(writer.send(path, &with_form, &[foreign]).status, 403, "{path} {foreign:?}");
+        }
+        let mut client = Client::connect(&place.ui).unwrap();
+        let stranger = client.post(path, &[own], &with_form).unwrap();
+        assert_eq!(stranger.status, 303, "{path}: to the login");
+    }
+    assert_eq!(place.of_v1("/v1/audit"), before, "nothing has changed");
+    // Pools of the configuration are changed there.
+    let place = Place::open(Pool::new(7, 4, Duration::from_secs(1)), None, false);
+    let admin = place.log_in(TOKEN);
+    assert!(!admin.see("/ui/pools/7").contains("Resize"));
+    let answer = admin.change("/ui/pools/7/size", "numbers=2");
+    assert_eq!(answer.status, 404);
+    assert!(answer.body.contains("change them there"), "{}", answer.body);
+}
+
+#[test]
+fn an_endpoint_that_was_switched_off_is_switched_on_and_gets_what_it_missed() {
+    let receiver = Receiver::start(410);
+    let place = Place::open(Pool::new(7, 4, Duration::from_mins(1)), Some(&receiver), true);
+    let url = format!("http://127.0.0.1:{}/in", receiver.port);
+    let made = place.manage_calls("/v1/webhooks", &json!({ "url": url }));
+    let id = made["id"].as_str().unwrap().to_owned();
+    place.call("CA1");
+    let admin = place.log_in(TOKEN);
+    let page = until("the end", || {
+        let page = admin.see("/ui/webhooks");
+        page.contains("Switch it on").then_some(page)
+    });
+    assert!(page.contains("✖ off: it answered 410"), "{page}");
+    receiver.status.store(200, Ordering::Relaxed);
+    assert_eq!(admin.change(&format!("/ui/webhooks/{id}/enable"), "").status, 303);
+    let replayed = admin.change(&format!("/ui/webhooks/{id}/replay"), "");
+    assert_eq!((replayed.status, replayed.header("location")), (303, Some("../../webhooks")));
+    // call.started and call.completed at least.
+    until("what it missed", || (receiver.taken.load(Ordering::Relaxed) >= 2).then_some(()));
+    let page = until("a success", || {
+        let page = admin.see("/ui/webhooks");
+        page.contains("✔ takes events").then_some(page)
+    });
+    for said in ["Who changed it", "enable webhooks", "replay webhooks", "configured token"] {
+        assert!(page.contains(said), "{said}: {page}");
+    }
+    assert_eq!(admin.change("/ui/webhooks/we_nothing/replay", "").status, 404);
+}
+
+#[test]
+fn a_pool_that_runs_out_is_an_event_and_a_webhook() {
+    let receiver = Receiver::start(200);
+    let place = Place::open(Pool::new(7, 2, Duration::from_mins(1)), Some(&receiver), false);
+    let url = format!("http://127.0.0.1:{}/in", receiver.port);
+    let new = json!({ "url": url, "types": ["pool.exhausting"] });
+    assert!(place.manage_calls("/v1/webhooks", &new)["id"].is_string());
+    let mut client = place.server.client();
+    let event = until("the event", || {
+        // Ten visitors for two numbers.
+        let asks: Vec<_> = (0..10).map(|id| Ask { pool: 7, id: id.to_string() }).collect();
+        client.post(BULK, &[], &batch::body(&asks, &place.site.pools)).unwrap();
+        let events = place.of_calls("/v1/events?after=0");
+        let all = events["events"].as_array().unwrap();
+        all.iter().find(|event| event["type"] == "pool.exhausting").cloned()
+    });
+    let data = &event["data"];
+    assert_eq!((&data["pool"], &data["numbers"]), (&json!(7), &json!(2)), "{event:#}");
+    assert!(data["overflow"].as_f64().unwrap() > 0.5, "{event:#}");
+    until("the webhook", || (receiver.taken.load(Ordering::Relaxed) >= 1).then_some(()));
+    // Once an hour, whatever is asked meanwhile.
+    thread::sleep(Duration::from_secs(6));
+    let events = place.of_calls("/v1/events?after=0");
+    assert_eq!(events["events"].as_array().unwrap().len(), 1, "{events:#}");
+}
+
+impl Place {
+    /// Calls are managed at the address of clients.
+    fn manage_calls(&self, path: &str, body: &Value) -> Value {
+        let bearer = format!("Bearer {TOKEN}");
+        let mut client = self.server.client();
+        let answer = client.post(path, &[("authorization", &bearer)], &body.to_string()).unwrap();
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        answer.json()
+    }
+
+    fn of_calls(&self, path: &str) -> Value {
+        let bearer = format!("Bearer {TOKEN}");
+        self.server.client().get(path, &[("authorization", &bearer)]).unwrap().json()
+    }
+
+    /// A whole call to a number that was shown to a visitor.
+    fn call(&self, name: &str) {
+        let body = batch::body(&[Ask { pool: 7, id: "17".to_owned() }], &self.site.pools);
+        let rows = batch::rows(&self.server.client().post(BULK, &[], &body).unwrap());
+        let twilio = Provider::twilio(&Phone::at(&self.server));
+        let number = rows[0].number;
+        let ring = format!("CallSid={name}&From=%2B14155551234&To=%2B1{number}");
+        assert_eq!(twilio.post("/t/main/answer", &ring).status, 200);
+        let done = format!("CallSid={name}&DialCallStatus=completed&DialCallDuration=5");
+        assert_eq!(twilio.post("/t/main/dial?leg=0&last=1", &done).status, 200);
+    }
+}
