@@ -7,6 +7,7 @@
 
 mod follow;
 mod growth;
+mod journals;
 mod server;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use tokio::sync::Notify;
 
 use self::follow::Follower;
 use self::growth::Grower;
+use self::journals::Naming;
 use self::server::Server;
 use crate::listener::CONNECTIONS_MAX;
 use crate::management;
@@ -41,6 +43,7 @@ pub(crate) struct Directory {
     version: u64,
     /// The web sites of the configuration.
     sites_of_file: Vec<Site>,
+    naming: Naming,
 }
 
 /// Opens the database and reads all pools. Pools of the configuration move into one that has none.
@@ -68,16 +71,19 @@ pub(crate) fn open(
             let loaded = store.load_all().await?;
             // Before the first number goes out: nobody may give away what this node still serves.
             store.confirm(node, loaded.version, now()).await?;
-            Ok::<_, StoreError>((store, loaded))
+            let noted = store.journal(node).await?;
+            Ok::<_, StoreError>((store, loaded, noted))
         })
     };
     let read = behind_the_shards(read)?;
-    let (store, loaded) = read.context("the directory's database")?;
+    let (store, loaded, noted) = read.context("the directory's database")?;
+    journals::compare(config, noted.as_deref())?;
     tracing::info!(version = loaded.version, ring_pools = loaded.pools.len(), "read the directory");
     let node = node.to_owned();
     let sites_of_file = config.sites.clone();
     let sites = together(&sites_of_file, loaded.sites);
-    let directory = Directory { runtime, store, node, version: loaded.version, sites_of_file };
+    let (version, naming) = (loaded.version, Naming::new(config));
+    let directory = Directory { runtime, store, node, version, sites_of_file, naming };
     Ok((directory, loaded.pools, sites))
 }
 
@@ -117,7 +123,7 @@ impl Directory {
         dashboard: &Dashboard,
         (loads, lookup): (SharedLoads, TokenHashes),
     ) -> anyhow::Result<Option<Way>> {
-        let Self { runtime, store, node, version, sites_of_file } = self;
+        let Self { runtime, store, node, version, sites_of_file, naming } = self;
         let changed = Arc::new(Notify::new());
         let mut grower = Grower::new(
             store.clone(),
@@ -137,7 +143,7 @@ impl Directory {
         let follow = move || {
             step_back();
             let mut follower =
-                Follower::new(store, node, version, live, (changed, sites_of_file, lookup));
+                Follower::new(store, node, version, live, (changed, sites_of_file, lookup), naming);
             let serve_ring_pools = async {
                 end.serve(ring_pools).await;
                 // Nothing more comes, or nothing ever did.

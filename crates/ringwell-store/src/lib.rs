@@ -16,6 +16,7 @@ mod fill;
 mod growth;
 mod import;
 mod local;
+mod nodes;
 mod numbers;
 mod pace;
 mod pools;

@@ -31,7 +31,7 @@ pub struct Step {
 /// The directory.
 pub(crate) const DIRECTORY: Schema = Schema { version_table: "schema_version", steps: &STEPS };
 
-const STEPS: [Step; 4] = [
+const STEPS: [Step; 5] = [
     Step {
         both: include_str!("schema/1.sql"),
         sqlite: include_str!("schema/1.sqlite.sql"),
@@ -45,6 +45,7 @@ const STEPS: [Step; 4] = [
         sqlite: include_str!("schema/1.sqlite.sql"),
         postgres: include_str!("schema/1.postgres.sql"),
     },
+    Step { both: include_str!("schema/5.sql"), sqlite: "", postgres: "" },
 ];
 
 /// Brings the database to this program's schema, all in one transaction.

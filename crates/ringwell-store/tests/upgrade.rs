@@ -43,6 +43,20 @@ async fn a_database_of_schema_4_opens_and_works(rig: Rig) {
     assert!(store.number(german).await.unwrap().is_some());
 }
 
+async fn a_database_of_schema_5_opens_and_works(rig: Rig) {
+    make(&rig, "v5").await;
+    opens(&rig, Some(20)).await;
+    let store = Store::open(&rig.location).await.unwrap();
+    let name = "00112233445566778899aabbccddeeff";
+    assert_eq!(store.journal("n1").await.unwrap().as_deref(), Some(name));
+    store.confirm("n2", 9, NOW).await.unwrap();
+    assert_eq!(store.journal("n2").await.unwrap(), None);
+    store.note_journal("n2", "another").await.unwrap();
+    store.confirm("n2", 9, NOW).await.unwrap();
+    assert_eq!(store.journal("n2").await.unwrap().as_deref(), Some("another"));
+    assert_eq!(store.journal("n1").await.unwrap().as_deref(), Some(name));
+}
+
 /// The scripts of `version`, and nothing of today's program.
 async fn make(rig: &Rig, version: &str) {
     sqlx::any::install_default_drivers();
@@ -110,4 +124,5 @@ on_both_databases! {
     a_database_of_schema_2_opens_and_works
     a_database_of_schema_3_opens_and_works
     a_database_of_schema_4_opens_and_works
+    a_database_of_schema_5_opens_and_works
 }

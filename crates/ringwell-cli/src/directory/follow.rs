@@ -10,6 +10,7 @@ use ringwell_node::{Live, LiveError};
 use ringwell_store::{Delta, Store, StoreError};
 use tokio::sync::Notify;
 
+use super::journals::Naming;
 use super::now;
 
 /// How often the version is asked for.
@@ -41,6 +42,7 @@ pub(super) struct Follower {
     is_lost: bool,
     /// Why the newest version cannot be served.
     refused: Option<String>,
+    naming: Naming,
 }
 
 /// What a look at the database came to.
@@ -62,6 +64,7 @@ impl Follower {
         version: u64,
         live: Live,
         (changed, sites_of_file, lookup): (Arc<Notify>, Vec<Site>, TokenHashes),
+        naming: Naming,
     ) -> Self {
         let (confirmed, is_lost, refused) = (version, false, None);
         Self {
@@ -75,6 +78,7 @@ impl Follower {
             changed,
             is_lost,
             refused,
+            naming,
         }
     }
 
@@ -104,7 +108,8 @@ impl Follower {
     }
 
     /// What needs no look several times a second.
-    async fn now_and_then(&self) -> Result<(), StoreError> {
+    async fn now_and_then(&mut self) -> Result<(), StoreError> {
+        self.naming.note(&self.store, &self.node).await?;
         self.store.due(now()).await?;
         self.lookup.replace(&self.store.lookup_hashes().await?);
         Ok(())

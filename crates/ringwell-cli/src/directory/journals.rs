@@ -1,0 +1,59 @@
+//! Which data directory this node serves, noted in the database: one that comes back without its
+//! disk, or with another, is treated as restored from a copy.
+//!
+//! Source: docs/spec/cluster.md, "A lost disk".
+
+use std::path::{Path, PathBuf};
+
+use ringwell_directory::{Config, Durability};
+use ringwell_node::disk::{FileError, Identity, OsFiles, is_restored, mark_restored};
+use ringwell_store::{Store, StoreError};
+
+/// The data directory whose name is to be noted.
+pub(super) struct Naming {
+    /// `None` once it is noted, or if nothing is kept.
+    data: Option<PathBuf>,
+}
+
+impl Naming {
+    pub(super) fn new(config: &Config) -> Self {
+        Self { data: keeps(config).then(|| config.data.clone()) }
+    }
+
+    /// Notes the name, once a hold that it was in need of is durable: a start that ends before that
+    /// must find the old one.
+    pub(super) async fn note(&mut self, store: &Store, node: &str) -> Result<(), StoreError> {
+        let Some(data) = &self.data else { return Ok(()) };
+        let named = Identity::read(&OsFiles, data).ok().flatten();
+        if let Some(name) = named.filter(|_| !is_restored(&OsFiles, data)) {
+            store.note_journal(node, &name.id).await?;
+            self.data = None;
+        }
+        Ok(())
+    }
+}
+
+fn keeps(config: &Config) -> bool {
+    config.durability != Durability::Memory
+}
+
+/// Marks the data directory as restored if the database `noted` another one as served last.
+///
+/// # Errors
+/// [`FileError`]
+pub(super) fn compare(config: &Config, noted: Option<&str>) -> Result<(), FileError> {
+    let Some(noted) = noted.filter(|_| keeps(config)) else { return Ok(()) };
+    let data: &Path = &config.data;
+    let found = Identity::read(&OsFiles, data)?.map(|identity| identity.id);
+    if found.as_deref() == Some(noted) {
+        return Ok(());
+    }
+    tracing::error!(
+        data = %data.display(),
+        noted,
+        found,
+        "the database names another data directory as the one that this node served last: what that \
+         one answered is not known here"
+    );
+    mark_restored(&OsFiles, data)
+}

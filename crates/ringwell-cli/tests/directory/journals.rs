@@ -1,0 +1,66 @@
+//! A server whose data directory is not the one that the database names as served last.
+
+use super::support::batch;
+use super::support::server::Server;
+use super::support::site::Pool;
+use super::{LONG, Managed, Rig, soon};
+
+fn is_overflow(managed: &Managed, server: &Server) -> bool {
+    batch::one(&mut server.client(), &managed.site.pools[0], "after").overflow
+}
+
+/// Waits until the database names the data directory.
+fn named(managed: &Managed, before: Option<&str>) -> String {
+    let journal = || managed.runtime.block_on(managed.store.journal("the only node")).unwrap();
+    soon("the name of the data directory", || {
+        let name = journal();
+        name.is_some() && name.as_deref() != before
+    });
+    journal().unwrap()
+}
+
+fn a_lost_disk_is_noticed(rig: Rig) {
+    let managed = Managed::new(rig, vec![Pool::new(1, 3, LONG)]);
+    let server = managed.start();
+    assert!(!is_overflow(&managed, &server), "a first start holds nothing");
+    let first = named(&managed, None);
+    server.kill();
+    std::fs::remove_dir_all(managed.site.data()).unwrap();
+    let server = managed.start();
+    assert!(is_overflow(&managed, &server), "{}", server.log());
+    assert!(server.log().contains("the database names another data directory"), "{}", server.log());
+    named(&managed, Some(&first));
+    server.kill();
+    // The hold is in the journal now; it does not begin again.
+    let server = managed.start();
+    assert!(is_overflow(&managed, &server));
+    assert!(!server.log().contains("names another data directory"), "{}", server.log());
+    server.stop();
+}
+
+#[test]
+fn a_lost_disk_is_noticed_by_sqlite() {
+    a_lost_disk_is_noticed(Rig::sqlite());
+}
+
+#[test]
+fn a_lost_disk_is_noticed_by_postgres() {
+    a_lost_disk_is_noticed(Rig::postgres());
+}
+
+/// What is not kept cannot be lost: the name is that of no directory.
+#[test]
+fn a_server_that_keeps_nothing_names_no_data_directory() {
+    let rig = Rig::sqlite();
+    let managed = Managed::with(
+        rig,
+        vec![Pool::new(1, 3, LONG)],
+        "durability = \"memory\"\nmanagement.address = \"127.0.0.1:0\"",
+    );
+    let server = managed.start();
+    assert!(!is_overflow(&managed, &server));
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let journal = managed.runtime.block_on(managed.store.journal("the only node")).unwrap();
+    assert_eq!(journal, None);
+    server.stop();
+}
