@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How often others are told how far the journals have got, or asked once more.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// A disk that did not take note of a hold is tried again after this.
+const TRY_AGAIN: Duration = Duration::from_secs(30);
+
 /// The longest name of a data directory that is remembered.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -86,7 +89,8 @@ pub async fn learn<P: Platform>(
 }
 
 /// Before a node hands anything out: asks all others, holds what is in doubt, writes down what it
-/// serves, and has the others remember its journals. Returns who has to be asked again.
+/// serves, and has the others remember its journals. Returns who has to be asked again: all, if the
+/// disk did not take note of a hold, as a start after this one must find out once more.
 pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
     if node.membership.is_none() || !node.answers_wait() {
         return Vec::new();
@@ -111,7 +115,9 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
              before: if its disk was lost, numbers may go out that visitors still hold"
         );
     }
-    settle(platform, node, peers, &doubtful).await;
+    if !settle(platform, node, peers, &doubtful).await {
+        return others(node);
+    }
     let tips = tips(node, peers).await;
     for other in others(node).into_iter().filter(|other| !away.contains(other)) {
         // One that does not answer any more is told when it does.
@@ -127,11 +133,18 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         return;
     }
     let mut told: Vec<(u16, Vec<JournalWord>)> = Vec::new();
+    let mut ask_from = platform.moment();
     loop {
         platform.sleep_until(platform.moment() + EVERY).await;
-        for other in std::mem::take(&mut away) {
+        let is_time = platform.moment() >= ask_from;
+        let asked = if is_time { std::mem::take(&mut away) } else { Vec::new() };
+        for other in asked {
             match question(&platform, &node, &peers, other).await {
-                Some(doubts) => settle(&platform, &node, &peers, &doubts).await,
+                Some(doubts) if settle(&platform, &node, &peers, &doubts).await => {}
+                Some(_) => {
+                    ask_from = platform.moment() + TRY_AGAIN;
+                    away.push(other);
+                }
                 None => away.push(other),
             }
         }
@@ -196,20 +209,22 @@ async fn question<P: Platform>(
     Some(doubtful)
 }
 
-/// Holds the buckets of these shards from now on, and writes down what this node serves.
+/// Holds the buckets of these shards from now on, and writes down what this node serves. `false`: the
+/// hold is in no file.
 async fn settle<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
     peers: &Peers,
     doubtful: &BTreeSet<u16>,
-) {
+) -> bool {
     let (at, peers, doubtful) = (platform.clone(), peers.clone(), doubtful.clone());
     let node = Arc::clone(node);
     let work = async move { settle_now(&at, &node, &peers, &doubtful).await };
     let done = to_its_end(platform, work).await;
-    if let Some(Err(error)) = done {
+    if let Some(Err(error)) = &done {
         tracing::warn!(error, "the next start may hold pools back for a lifetime");
     }
+    matches!(done, Some(Ok(())))
 }
 
 async fn settle_now<P: Platform>(

@@ -1,0 +1,147 @@
+//! A node whose journal is not the one that its peer knew, on a disk that takes nothing.
+
+#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+#![allow(clippy::disallowed_methods, reason = "a disk that fails is made by hand")]
+
+mod support;
+
+use std::ops::Deref;
+use std::path::Path as FilePath;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_directory::{Cluster, Config, Directory, Owners, demo_pools};
+use ringwell_driver::clock::{Clock, reading};
+use ringwell_driver::membership::Membership;
+use ringwell_driver::message::Message;
+use ringwell_driver::node::{Begun, Node, Phase};
+use ringwell_driver::queue::Peers;
+use ringwell_driver::store::{Journal, Settings, ShardStore};
+use ringwell_driver::witness::{self, JournalWord};
+use ringwell_driver::{Path, Platform, Shard, rows, serve};
+use ringwell_engine::Restore;
+use ringwell_journal::{Durability, Tip};
+use ringwell_os::OsFiles;
+use tokio::sync::mpsc;
+
+use support::{Virtual, body, bulk};
+
+const LIFETIME: Millis = Millis(60_000);
+const CLUSTER: &str = r#"version = 1
+secret = "a-secret-of-the-tests"
+[[node]]
+name = "a"
+shards = [0]
+link = "127.0.0.1:9000"
+listen = ["127.0.0.1:8080"]
+[[node]]
+name = "b"
+shards = [1]
+link = "127.0.0.1:9001"
+listen = ["127.0.0.1:8081"]
+"#;
+
+/// What a journal is read by.
+struct Journaled(Journal<OsFiles>);
+
+impl Deref for Journaled {
+    type Target = Journal<OsFiles>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+/// One of the two nodes, which begins with the journal `found`.
+fn node(cluster: &Cluster, own: u16, data: &FilePath, found: (&str, u64)) -> Arc<Node> {
+    let membership = Membership::new(cluster.clone(), ["a", "b"][usize::from(own)]).unwrap();
+    let directory = Directory::new(1, demo_pools(10, 20, LIFETIME).unwrap(), 2).unwrap();
+    let owners = Owners::of_map(cluster.map());
+    let directory = directory.placed(owners.placement());
+    let begun =
+        Begun { identity: found.0.to_owned(), journals: vec![(own, found.1)], ..Begun::default() };
+    let config = Config::new(data.into(), 1);
+    let opened = (Some(owners), begun);
+    let node = Node::new(config, directory, Durability::Disk, &[own], Some(membership), opened);
+    node.enter(Phase::Serving);
+    Arc::new(node)
+}
+
+/// The shard of `node`, with its queue worked through, and its way to the other node's `learn`.
+fn shard(platform: &Virtual, node: &Arc<Node>, other: &Arc<Node>) -> Rc<Shard<Virtual>> {
+    let specs = node.directory().pools_of(0).map(|pool| rows::spec(pool)).collect();
+    let read = reading(1, platform.boot_time(), platform.wall());
+    let clock = Clock::going_on(read.resume(&[]), read.since_boot);
+    let now = clock.now(platform.boot_time());
+    let (engine, _) = Restore::new(specs, 10).finish(Tip::FIRST.raise_epoch(), now, false);
+    let mut peers = Peers::default();
+    let (way, queue) = mpsc::channel(8);
+    peers.add(0, way);
+    let (way, mut posts) = mpsc::channel(8);
+    peers.add(1, way);
+    let shard = Shard::new(0, Arc::clone(node), platform.clone(), engine, clock, peers);
+    let shard = Rc::new(shard);
+    let settings = Settings::new("unused".into(), Durability::Memory);
+    let store = ShardStore::open(&OsFiles, &settings, 0).unwrap();
+    let recovered = store.recover(None, |_, _| Ok(())).unwrap();
+    let journal = Rc::new(Journaled(store.start_inline(recovered).unwrap().0.into_parts().0));
+    platform.spawn(serve::serve(Rc::clone(&shard), Vec::new(), journal, || 0, queue));
+    let (at, other) = (platform.clone(), Arc::clone(other));
+    platform.spawn(async move {
+        while let Some(message) = posts.recv().await {
+            let Message::Post { path: Path::Journals, body, reply } = message else { continue };
+            let said = serde_json::from_slice(&body).unwrap();
+            let known = witness::learn(&at, &other, said).await.unwrap();
+            let _ = reply.send(Ok(serde_json::to_vec(&known).unwrap().into()));
+        }
+    });
+    shard
+}
+
+/// What `node` remembers of shard 0.
+async fn remembered(platform: &Virtual, node: &Node) -> Vec<JournalWord> {
+    let asked = serde_json::from_str(r#"{"shards":[0],"journals":[]}"#).unwrap();
+    witness::learn(platform, node, asked).await.unwrap()
+}
+
+#[test]
+fn a_disk_that_takes_no_note_of_a_lost_journal_hands_out_nothing_and_is_not_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    ringwell_driver::store::write_whole(&OsFiles, &path("cluster.toml"), CLUSTER.as_bytes())
+        .unwrap();
+    let cluster = Cluster::load(&path("cluster.toml")).unwrap();
+    std::fs::create_dir(path("b")).unwrap();
+    // Of a file nobody can make a directory.
+    std::fs::write(path("full"), "").unwrap();
+    let platform = Virtual::default();
+    let own = node(&cluster, 0, &path("full"), ("new", 1));
+    let other = node(&cluster, 1, &path("b"), ("b", 1));
+    let before: JournalWord = (0, "old".to_owned(), 7);
+    platform.run(async {
+        let told = serde_json::json!({"shards": [], "journals": [before]});
+        witness::learn(&platform, &other, serde_json::from_value(told).unwrap()).await.unwrap();
+        let shard = shard(&platform, &own, &other);
+        let away = witness::begin(&platform, &own, &shard.peers).await;
+        assert_eq!(away, [1], "it has to be asked again");
+        let later = witness::go_on(platform.clone(), Arc::clone(&own), shard.peers.clone(), away);
+        platform.spawn(later);
+        platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
+        let own_pools = own.directory().pools_of(0).count();
+        assert!(own_pools > 2);
+        let answer = bulk(&shard, body(&shard, 10), &platform.terms(20)).await;
+        assert_eq!(answer.matches("\"overflow\":true").count(), 10, "{answer}");
+        assert_eq!(shard.engine.borrow().counts().allocated, 0);
+        // The next start must find out again: no file has the hold.
+        assert_eq!(remembered(&platform, &other).await, [before]);
+        // Once the disk takes notes, the other node is told.
+        std::fs::remove_file(path("full")).unwrap();
+        std::fs::create_dir(path("full")).unwrap();
+        platform.sleep_until(platform.moment() + Duration::from_secs(40)).await;
+        let known = remembered(&platform, &other).await;
+        assert_eq!(known[0].1, "new");
+    });
+}
