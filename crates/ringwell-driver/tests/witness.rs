@@ -6,7 +6,6 @@
 
 mod support;
 
-use std::ops::Deref;
 use std::path::Path as FilePath;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use ringwell_driver::membership::Membership;
 use ringwell_driver::message::Message;
 use ringwell_driver::node::{Begun, Node, Phase};
 use ringwell_driver::queue::Peers;
-use ringwell_driver::store::{Journal, Settings, ShardStore};
+use ringwell_driver::store::Memory;
 use ringwell_driver::witness::{self, JournalWord};
 use ringwell_driver::{Path, Platform, Shard, rows, serve};
 use ringwell_engine::Restore;
@@ -43,17 +42,6 @@ shards = [1]
 link = "127.0.0.1:9001"
 listen = ["127.0.0.1:8081"]
 "#;
-
-/// What a journal is read by.
-struct Journaled(Journal<OsFiles>);
-
-impl Deref for Journaled {
-    type Target = Journal<OsFiles>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
 
 /// One of the two nodes, which begins with the journal `found`.
 fn node(cluster: &Cluster, own: u16, data: &FilePath, found: (&str, u64)) -> Arc<Node> {
@@ -84,11 +72,8 @@ fn shard(platform: &Virtual, node: &Arc<Node>, other: &Arc<Node>) -> Rc<Shard<Vi
     peers.add(1, way);
     let shard = Shard::new(0, Arc::clone(node), platform.clone(), engine, clock, peers);
     let shard = Rc::new(shard);
-    let settings = Settings::new("unused".into(), Durability::Memory);
-    let store = ShardStore::open(&OsFiles, &settings, 0).unwrap();
-    let recovered = store.recover(None, |_, _| Ok(())).unwrap();
-    let journal = Rc::new(Journaled(store.start_inline(recovered).unwrap().0.into_parts().0));
-    platform.spawn(serve::serve(Rc::clone(&shard), Vec::new(), journal, || 0, queue));
+    let store = Rc::new(Memory::new([1; 16], 1 << 20));
+    platform.spawn(serve::serve(Rc::clone(&shard), Vec::new(), store, || 0, queue));
     let (at, other) = (platform.clone(), Arc::clone(other));
     platform.spawn(async move {
         while let Some(message) = posts.recv().await {
