@@ -133,7 +133,7 @@ end
 
 # @return [Float] requests a second
 def measure(port, lua, seconds = SECONDS)
-  # wrk itself knows whole seconds only; interrupted it tells what it has seen.
+  # wrk itself knows whole seconds only; interrupted it reports so far.
   command = ["timeout", "-s", "INT", seconds.to_s, "wrk", "-t1", "-c#{CONNECTIONS}", "-d1h", "-s",
     lua, "http://127.0.0.1:#{port}#{Ringwell::Client::PATH}"]
   text, = Open3.capture2e(*command)

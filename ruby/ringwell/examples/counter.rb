@@ -4,7 +4,7 @@
 # and owned by one fiber that lets others run after every 100,000.
 #
 # Published: evented "more than twice" as fast. The larger difference is what a reader waits, and
-# what he may see: between two steps of the owner nobody runs, so that he sees whole steps only.
+# what he may see: between two steps of the owner no other fiber runs, so that he sees whole steps only.
 require_relative "support/evented"
 
 SECONDS = 0.25
@@ -26,7 +26,7 @@ class LockedCounter
   end
 end
 
-# Counts in one fiber. Whoever reads does so between two steps.
+# Counts in one fiber. Readers read between two steps.
 class OwnedCounter
   attr_reader :value
 

@@ -11,7 +11,7 @@ def endless(depth) = endless(depth + 1)
 
 RAISED = {
   "an error" => -> { raise ArgumentError, "as it was" },
-  "what nobody expects" => -> { raise NotImplementedError, "as it was" },
+  "what no handler expects" => -> { raise NotImplementedError, "as it was" },
   "an endless recursion" => -> { endless(0) },
   "an error with a cause" => lambda do
     raise "cause"

@@ -2,7 +2,7 @@
 
 # One batch over several servers that share nothing: each is asked for its own pools' rows, all at
 # the same time, and the outcomes come back in the order of the rows. A server that is slow or gone
-# costs its own rows their attribution and nobody else anything.
+# costs its own rows their attribution, and other rows nothing.
 #
 # (Nodes of one cluster do this among themselves: any of them takes any batch.)
 require_relative "support/evented"

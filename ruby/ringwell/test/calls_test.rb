@@ -3,7 +3,7 @@
 require "bigdecimal"
 require "ringwell/calls"
 
-# Outcomes of calls, as a server is told them.
+# Outcomes of calls, as they are sent to a server.
 class CallsTest < RingwellTest
   TOKEN = "a-token-of-the-tests"
 
@@ -32,8 +32,8 @@ class CallsTest < RingwellTest
       StubServer.answer('{"title":"Not Found"}', status: "404 Not Found") => Ringwell::ServerError}
       .each do |reply, wanted|
         calls = Ringwell::Calls.new(stub_server { reply }.url, token: TOKEN)
-        told = -> { calls.outcome(7, type: "sale", external_id: "a") }
-        wanted.is_a?(Hash) ? assert_equal(wanted, told.call) : assert_raises(wanted) { told.call }
+        sent = -> { calls.outcome(7, type: "sale", external_id: "a") }
+        wanted.is_a?(Hash) ? assert_equal(wanted, sent.call) : assert_raises(wanted) { sent.call }
       end
     assert_raises(Ringwell::ConnectError) do
       Ringwell::Calls.new(nobody, token: TOKEN).outcome(7, type: "sale", external_id: "a")

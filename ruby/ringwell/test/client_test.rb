@@ -13,7 +13,7 @@ class ClientTest < RingwellTest
     assert_equal [8, {idle: 8, taken: 0}], [slow.connections, one.connections]
   end
 
-  in_every_mode "a deadline of 200 ms is kept while nobody answers" do |mode|
+  in_every_mode "a deadline of 200 ms is kept without an answer" do |mode|
     one = client(silent, deadline: 0.2)
     assert_late(0.2, mode, 5) { ask(one) }
     assert_equal({idle: 0, taken: 0}, one.connections)
@@ -161,7 +161,7 @@ class ClientTest < RingwellTest
     assert_raises(Ringwell::ServerError) { ask(client(wrong.url, deadline: 5, overflow: OVERFLOW)) }
   end
 
-  it "the server is told how long we wait, a little less" do
+  it "the server learns how long the client waits, a little less" do
     served = stub_server { |request| numbers(request) }
     ask(client(served.url, deadline: 2))
     milliseconds = served.requests[0].head[/ringwell-deadline-ms: (\d+)/, 1].to_i

@@ -131,7 +131,7 @@ class ConnectionTest < RingwellTest
     assert_equal [2, 1], [served.connections, one.connections[:idle]]
   end
 
-  it "bytes that nobody asked for end a connection" do
+  it "bytes without a request end a connection" do
     served = stub_server { |request| numbers(request) + "HTTP/1.1 200" }
     one = client(served.url, deadline: 5)
     ask(one)
@@ -278,9 +278,9 @@ class ConnectionTest < RingwellTest
     places.place(deadline) { assert_equal 1, places.to_h[:taken] }
   end
 
-  it "who knows that nobody listens is not bothered, and nothing is allocated for it" do
+  it "without a subscriber the instrumenter is not called, and nothing is allocated" do
     notifier = Struct.new(:on) { def listening?(_name) = on }.new(false)
-    quiet = Struct.new(:notifier) { def instrument(*) = raise("nobody listens") }.new(notifier)
+    quiet = Struct.new(:notifier) { def instrument(*) = raise("no subscriber") }.new(notifier)
     fakes = [nil, quiet].map do |instrumenter|
       Ringwell::Fake.new(instrumenter: instrumenter).pool(1, key: KEY, numbers: [],
         overflow: "8885550199")
@@ -295,7 +295,7 @@ class ConnectionTest < RingwellTest
     assert_equal counts[0], counts[1]
   end
 
-  it "the reason of a whole failure is told to who listens" do
+  it "subscribers get the reason when a whole batch fails" do
     one = client(dead = nobody, overflow: {"42" => "8005550100"},
       instrumenter: events = Contract::Events.new)
     ask(one)

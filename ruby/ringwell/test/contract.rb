@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What every source of numbers answers, whatever it is made of. Whoever includes this has
+# What every source of numbers answers, whatever it is made of. A class that includes this has
 # `source(pools, **options)`, which makes one with these ring pools, and `time_passes(seconds)`,
 # which lets time go by on its clock.
 module Contract
@@ -125,7 +125,7 @@ module Contract
       assert_same raised, assert_raises(raised.class) { contract.bulk { raise raised } }
     end
 
-    tests.it "who listens is told" do
+    tests.it "subscribers get events" do
       events = Events.new
       @contract = source(POOLS, instrumenter: events)
       3.times { allocate(1) }

@@ -72,7 +72,7 @@ class EngineTest < RingwellTest
     Ringwell::Engine.open(config:) { |engine| assert_equal "8885550103", ask(engine).number }
   end
 
-  it "data that is open is refused to another process, which is told whose it is" do
+  it "another process cannot open data that is in use, and the error names the owner" do
     config = settings("disk")
     opened(config:)
     said = in_child { |out| out.puts Ringwell::Engine.open(config:).inspect }
@@ -224,6 +224,13 @@ class EngineServersTest < RingwellTest
   POOL = EngineTest::POOL
   BULK = "/api/2013-07-01/bulk.json"
   ROW = %({"requests":[{"api_suffix":"1/allocate_number.json?ring_pool_key=#{KEY}&m1=a"}]})
+  LOADED = <<~RUBY
+    $LOAD_PATH.unshift #{File.expand_path("../lib", __dir__).inspect}
+    require "ringwell/engine"
+    require "ringwell/rack"
+    require "stringio"
+  RUBY
+  APP = "Ringwell::Rack::App.new(Ringwell::Engine.open(durability: :memory, ring_pools: [#{POOL.inspect}]))".freeze
 
   it "Puma in single mode serves it" do
     require "puma"
@@ -239,30 +246,63 @@ class EngineServersTest < RingwellTest
   end
 
   it "Thin serves it, one process, one thread" do
+    skip "Thin is not installed" unless system("which thin", out: File::NULL)
+    assert_served("thin", "start", "-a", "127.0.0.1", "-p", "%d", "-R")
+  end
+
+  # Debian has no package of it: public CI installs the gem.
+  it "Falcon serves it, one process, a fiber a request" do
+    skip "Falcon is not installed" unless system("which falcon", out: File::NULL)
+    assert_served("falcon", "serve", "--count", "1", "--bind", "http://127.0.0.1:%d", "--config")
+  end
+
+  it "async-http, on which Falcon stands, serves it with a fiber a request" do
+    skip "async-http is not installed" if Gem::Specification.find_all_by_name("async-http").empty?
     port = Server.free_port
-    files = Dir.mktmpdir("ringwell")
-    rackup = "#{files}/config.ru"
-    pool = POOL.merge(numbers: POOL[:numbers].dup).inspect
-    File.write(rackup, <<~RUBY)
-      $LOAD_PATH.unshift #{File.expand_path("../lib", __dir__).inspect}
-      require "ringwell/engine"
-      require "ringwell/rack"
-      run Ringwell::Rack::App.new(Ringwell::Engine.open(durability: :memory, ring_pools: [#{pool}]))
+    served = start([RbConfig.ruby, "-W0", "-e", <<~RUBY, "http://127.0.0.1:#{port}"])
+      #{LOADED}
+      require "async"
+      require "async/http/server"
+      require "async/http/endpoint"
+      app = #{APP}
+      Async do
+        Async::HTTP::Server.for(Async::HTTP::Endpoint.parse(ARGV[0])) { |request|
+          env = {"REQUEST_METHOD" => request.method, "PATH_INFO" => request.path, "rack.input" => StringIO.new(request.read)}
+          status, headers, body = app.call(env)
+          Protocol::HTTP::Response[status, headers.to_a, body.to_a]
+        }.run
+      end
     RUBY
-    thin = Process.spawn("thin", "start", "-R", rackup, "-a", "127.0.0.1", "-p", port.to_s,
-      %i[out err] => File::NULL)
-    assert_equal %w[8885550101 8885550102], 2.times.map { over_http(port) }
-  rescue Errno::ENOENT
-    skip "Thin is not installed"
+    numbers = Array.new(20) { Thread.new { over_http(port) } }.map(&:value)
+    assert_equal (1..20).map { |last| format("88855501%02d", last) }, numbers.sort
   ensure
-    if thin
-      Process.kill(:KILL, thin)
-      Process.wait(thin)
-    end
-    FileUtils.rm_rf(files)
+    stop(served)
   end
 
   private
+
+  # A program that is given the port and, last, a file of Rack's.
+  def assert_served(*command)
+    port = Server.free_port
+    Tempfile.create(%w[config .ru]) do |rackup|
+      rackup.write("#{LOADED}run #{APP}\n")
+      rackup.flush
+      served = start([*command.map { |word| format(word, port) }, rackup.path])
+      assert_equal %w[8885550101 8885550102], 2.times.map { over_http(port) }
+    ensure
+      stop(served)
+    end
+  end
+
+  def start(command) = Process.spawn(*command, %i[out err] => File::NULL, :pgroup => true)
+
+  # With the processes that it has started.
+  def stop(served)
+    return unless served
+
+    Process.kill(:KILL, -served)
+    Process.wait(served)
+  end
 
   def over_http(port)
     tries = 0

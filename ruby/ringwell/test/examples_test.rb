@@ -48,7 +48,7 @@ class ExamplesTest < RingwellTest
     end
   end
 
-  it "behind a slow proxy nobody waits for anybody" do
+  it "behind a slow proxy no request waits for another" do
     assert_shown("slow_proxy") do |blocking, *others|
       assert_equal 3, others.size
       blocking >= 20 && others.all? { |seconds| seconds >= 4 && seconds <= blocking / 3 }

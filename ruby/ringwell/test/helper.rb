@@ -14,6 +14,7 @@ require_relative "support/modes"
 require_relative "support/quiet"
 require_relative "support/server"
 require_relative "support/stub_server"
+require_relative "support/telephone"
 
 # What all tests share.
 class RingwellTest < Minitest::Test
@@ -82,7 +83,7 @@ class RingwellTest < Minitest::Test
     flunk "took #{times.map { |time| time.round(3) }.join(", ")} s, not #{seconds}"
   end
 
-  # An address on which nobody listens.
+  # An address without a listener.
   def nobody = "http://127.0.0.1:#{Server.free_port}"
 
   # An address that takes connections and then says nothing.

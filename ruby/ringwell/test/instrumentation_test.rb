@@ -3,9 +3,9 @@
 require "contract"
 require "open3"
 
-# What a source tells those who listen, and what a client adds to its requests.
+# The events that subscribers get, and the headers that a client adds to its requests.
 class InstrumentationTest < RingwellTest
-  it "a batch of bytes is told" do
+  it "a batch of bytes is an event" do
     served = stub_server { |request| numbers(request) }
     one = client(served.url, deadline: 5, instrumenter: events = Contract::Events.new)
     body = Ringwell::Request.body([Ringwell::Request.new(pool: 1, key: KEY)])
@@ -37,7 +37,7 @@ class InstrumentationTest < RingwellTest
     assert_raises(Ringwell::ConfigError) { client(nobody, instrumenter: 3) }
   end
 
-  it "ActiveSupport is told, also if it is loaded after the client was made" do
+  it "ActiveSupport gets events, also if it is loaded after the client was made" do
     script = <<~RUBY
       require "ringwell"
       client = Ringwell::Client.new("unix:/nowhere", overflow: { "1" => "8005550100" })

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 require "net/http"
-require "digest"
 require "open3"
 
-# A Rails application from `rails new` and the generator: to a number on its page, and to the visitor
-# who was shown it.
+# A Rails application from `rails new` and the generator: to a number that it writes into its page, to one
+# that the browser swaps in, and to calls with their visitors.
 class NewAppTest < RingwellTest
+  include Telephone
+
   GEM = File.expand_path("..", __dir__)
-  TOKEN = "a-token-of-the-tests"
   # No database, no assets, nothing that must be downloaded.
   LEFT_OUT = %w[bundle git active-record active-storage action-mailer action-mailbox action-text action-cable
     sprockets asset-pipeline javascript turbolinks bootsnap listen spring webpack-install hotwire
@@ -18,9 +18,11 @@ class NewAppTest < RingwellTest
     gem "railties"
     gem "actionpack"
     gem "activejob"
+    gem "puma"
     gem "ringwell", path: #{GEM.inspect}
   RUBY
-  PAGE = '<%= ringwell_snippet_tag %><p>Call <%= ringwell_number "42", params: { m1: params[:campaign] } %></p>'
+  PAGE = '<%= ringwell_snippet_tag %><p>Call <%= ringwell_number "42", params: { m1: params[:campaign] } %></p>' \
+         "<i>800-555-0100</i>"
   PAGE_TEST = <<~RUBY
     require "test_helper"
 
@@ -37,22 +39,65 @@ class NewAppTest < RingwellTest
   RUBY
   VISIT = 'puts Rack::MockRequest.new(Rails.application).get("/?campaign=autos", "HTTP_HOST" => "localhost").body'
 
-  it "from rails new to a number on a page and an attributed call" do
+  # Not one of a robot: those get no number.
+  AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36"
+
+  it "from rails new to a number on a page, a number swapped in a browser, and attributed calls" do
     skip "Rails is not installed" if Gem::Specification.find_all_by_name("railties").empty?
-    running = server(Server.pool(42, key: KEY, numbers: ["8885550101-8885550189"], overflow: "8885550199"),
-      settings: "management.token_sha256 = [\"#{Digest::SHA256.hexdigest(TOKEN)}\"]")
+    shop = Server.free_port
+    running = telephone_server(<<~TOML)
+      [[site]]
+      key = "pk_shop"
+      origins = ["http://127.0.0.1:#{shop}"]
+      [[site.swap]]
+      number = "+18005550100"
+      ring_pool = 42
+    TOML
     Dir.mktmpdir("ringwell-app") do |folder|
       app = make(folder, running.url)
       page = run_program("bin/rails", "runner", VISIT, folder: app, environment: {"RINGWELL_KEY" => KEY})
       number = page[%r{<p>Call (888-555-01\d\d)</p>}, 1]
       assert number, page
-      assert_equal({"m1" => "autos"}, attribution(running, number.delete("-"))["parameters"])
+      assert_equal({"m1" => "autos"}, caller_of(running, number)["parameters"])
       tests = run_program("bin/rails", "test", folder: app, environment: {"RINGWELL_KEY" => nil})
       assert_match(/2 runs, \d+ assertions, 0 failures, 0 errors/, tests)
+      in_a_browser(app, running, shop)
     end
   end
 
   private
+
+  # The application's own server, and Chromium, which runs the script of the page.
+  def in_a_browser(app, running, shop)
+    return if Gem::Specification.find_all_by_name("puma").empty? || !system("which chromium", out: File::NULL)
+
+    rails = Process.spawn(clean.merge("RINGWELL_KEY" => KEY), "bin/rails", "server", "--port", shop.to_s,
+      "--binding", "127.0.0.1", chdir: app, %i[out err] => File::NULL)
+    wait_for(shop)
+    shown = run_program("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--user-agent=#{AGENT}",
+      "--virtual-time-budget=5000", "--dump-dom", "http://127.0.0.1:#{shop}/?gclid=c-7", folder: app)
+    number = shown[%r{<i[^>]*>(888-555-01\d\d)</i>}, 1]
+    assert number, shown
+    visitor = caller_of(running, number)["parameters"]
+    assert_equal "c-7", visitor["gclid"], visitor
+  ensure
+    if rails
+      Process.kill(:KILL, rails)
+      Process.wait(rails)
+    end
+  end
+
+  def wait_for(port)
+    tries = 0
+    begin
+      TCPSocket.new("127.0.0.1", port).close
+    rescue Errno::ECONNREFUSED
+      raise if (tries += 1) > 4000
+
+      sleep 0.005
+      retry
+    end
+  end
 
   def make(folder, url)
     run_program("ruby", "-e", "load Gem.bin_path('railties', 'rails')", "--", "new", "shop", "--quiet", *LEFT_OUT,
@@ -64,6 +109,9 @@ class NewAppTest < RingwellTest
     File.write("#{app}/config/application.rb", application.sub(%r{^require "active_model/railtie"$}, ""))
     said = run_program("bin/rails", "generate", "ringwell:install", "--url", url, "--pool", "42", folder: app)
     assert_match(/create +config.ringwell.yml.*ringwell_number "42"/m, said)
+    settings = File.read("#{app}/config/ringwell.yml")
+    snippet = %(development:\n  snippet: { url: "#{url}", site: "pk_shop" }\n)
+    File.write("#{app}/config/ringwell.yml", settings.sub("development:\n", snippet))
     write(app)
     app
   end
@@ -79,16 +127,29 @@ class NewAppTest < RingwellTest
     assert_includes File.read("#{app}/test/test_helper.rb"), 'require "ringwell/minitest"'
   end
 
-  def attribution(running, number)
-    uri = URI("#{running.url}/v1/attributions?number=#{number}")
-    JSON.parse(Net::HTTP.get(uri, {"authorization" => "Bearer #{TOKEN}"}))
+  # Rings the number: the call's attribution.
+  def caller_of(running, number)
+    call = "c#{number}"
+    report(call_id: call, event: "started", to: "+1#{number.delete("-")}", from: "+14155551234")
+    report(call_id: call, event: "ended", status: "answered", talk_seconds: 9)
+    100.times do
+      found = ask(running, "/v1/calls")["calls"].find { |one| one["provider_call_id"] == call }
+      return found["attribution"] if found && !["pending", nil].include?(found.dig("attribution", "outcome"))
+
+      sleep 0.02
+    end
+    flunk "no call #{call} is attributed: #{ask(running, "/v1/calls")}"
   end
 
-  # Not in the bundle of whoever runs the tests.
+  # Outside of the bundle of these tests.
   def run_program(*command, folder:, environment: {})
-    clean = ENV.keys.grep(/\A(BUNDLE|BUNDLER|RUBYOPT|RUBYLIB|RAILS_ENV|RINGWELL_(?!KEY))/).to_h { |name| [name, nil] }
-    said, status = Open3.capture2e({**clean, "DISABLE_SPRING" => "1", **environment}, *command, chdir: folder)
+    said, status = Open3.capture2e({**clean, **environment}, *command, chdir: folder)
     assert_predicate status, :success?, said
     said
+  end
+
+  def clean
+    ENV.keys.grep(/\A(BUNDLE|BUNDLER|RUBYOPT|RUBYLIB|RAILS_ENV|RINGWELL_(?!KEY))/).to_h { |name| [name, nil] }
+      .merge("DISABLE_SPRING" => "1")
   end
 end

@@ -115,7 +115,7 @@ class RailsTest < RingwellTest
     end
   end
 
-  it "an outcome is told by a job, again while the server fails, and never twice" do
+  it "an outcome is sent by a job, again while the server fails, and never twice" do
     skip "ActiveJob is not installed" unless defined?(Ringwell::OutcomeJob)
     answers = ["503 Busy", "429 Too Many Requests", "201 Created"]
     served = stub_server { StubServer.answer("{}", status: answers.shift) }

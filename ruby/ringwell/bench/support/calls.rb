@@ -25,10 +25,10 @@ class Calls
   def lines
     [1, ROWS].product([false, true]).map do |rows, busy|
       times = within(busy) { microseconds(Ringwell::Request.body([row] * rows)) }
-      told = times.map do |(driver, release_gvl), time|
+      texts = times.map do |(driver, release_gvl), time|
         format("%s %s %.2f us", driver, release_gvl ? "without GVL" : "with GVL", time)
       end
-      "a call of #{rows} rows#{", beside a busy thread" if busy}: #{told.join(", ")}"
+      "a call of #{rows} rows#{", beside a busy thread" if busy}: #{texts.join(", ")}"
     end
   end
 

@@ -33,7 +33,7 @@ class Task
     Fiber.schedule do
       @value = yield
     rescue StandardError, ScriptError, SystemStackError => error
-      # It belongs to whoever waits. Raised from here, it would end the scheduler and all others.
+      # It belongs to the waiting fiber. Raised from here, it would end the scheduler and all others.
       @error = error
     ensure
       @done.close

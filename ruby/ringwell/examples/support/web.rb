@@ -36,7 +36,7 @@ module Web
       self
     end
 
-    # Wakes whoever accepts by one more connection: a socket that a fiber or thread waits for should
+    # Wakes the accepting fiber or thread by one more connection: a socket that a fiber or thread waits for should
     # not be closed behind its back.
     def stop
       @stopped = true

@@ -137,8 +137,8 @@ module Ringwell
       instead(asked, error, payload)
     end
 
-    # What a row gets that has no number of its own. An overflow number is kept for the day when nobody
-    # answers.
+    # What a row gets that has no number of its own. An overflow number is kept for the day when no
+    # server answers.
     def instead_of(outcome, asked, row)
       if outcome.is_a?(Allocation)
         known = @overflow.key?(outcome.pool) || @overflow.size < LEARNT_MAX

@@ -4,7 +4,7 @@ require_relative "base"
 require_relative "management"
 
 module Ringwell
-  # Calls that a server has recorded: tells it what became of them.
+  # Calls that a server has recorded: sends it their outcomes.
   class Calls
     # What a call's id may be, so that it fits into a path.
     ID = /\A[A-Za-z0-9._~-]{1,128}\z/

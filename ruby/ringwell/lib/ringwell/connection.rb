@@ -51,7 +51,7 @@ module Ringwell
     # Whether any byte of an answer to the last request came.
     def answered? = @answered
 
-    # Whether the peer has closed it, or sent what nobody asked for.
+    # Whether the peer has closed it, or sent bytes without a request.
     def dead?
       @socket.read_nonblock(1, exception: false) != :wait_readable
     rescue SystemCallError

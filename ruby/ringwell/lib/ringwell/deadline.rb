@@ -4,7 +4,7 @@ module Ringwell
   # A moment on the monotonic clock by which an answer must be there. Every wait of a call is
   # bounded by what is left of it, so that waits never add up to more.
   class Deadline
-    # Seconds on a clock that nobody sets.
+    # Seconds on the monotonic clock, which is never set.
     def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
     # @param seconds [Numeric] from now on

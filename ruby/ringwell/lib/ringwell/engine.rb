@@ -67,7 +67,7 @@ module Ringwell
       proc do
         library.ask(:close, handle)
       rescue EngineError
-        # There is nobody left to tell; what was answered is stored.
+        # No caller is left for the error; what was answered is stored.
       end
     end
     private_class_method :closing

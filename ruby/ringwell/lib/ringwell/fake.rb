@@ -4,7 +4,7 @@ require_relative "base"
 
 module Ringwell
   # A source of numbers for tests: the client's and the engine's interface without a server, with
-  # a clock that moves only when it is told to.
+  # a clock that moves only by {#advance}.
   #
   #     fake = Ringwell::Fake.new
   #     fake.pool("42", key: "k", numbers: %w[8005550101 8005550102], overflow: "8005550100")

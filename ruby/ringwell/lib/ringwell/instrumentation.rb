@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # Tells an instrumenter what a source of numbers does. Makes nothing if nobody listens.
+  # Reports to an instrumenter what a source of numbers does. Allocates nothing without a subscriber.
   class Instrumentation
     # @param instrumenter [#instrument, Symbol, nil] :active_support for ActiveSupport::Notifications
     #   as soon as it is loaded
@@ -13,7 +13,7 @@ module Ringwell
 
     # An event, of which the block is the work. The payload may grow until the block ends.
     #
-    # @yieldparam payload [Hash, nil] nil if nobody listens
+    # @yieldparam payload [Hash, nil] nil without a subscriber
     def event(name, **payload)
       listener = listener(name)
       return yield(nil) unless listener
@@ -51,8 +51,8 @@ module Ringwell
 
     private
 
-    # Who listens to an event. An instrumenter that has a notifier can say that nobody does, which
-    # spares the work.
+    # The instrumenter, if it has subscribers for an event. One with a notifier can say that it has none,
+    # which saves the work.
     def listener(name)
       listener = @instrumenter
       if listener == :active_support

@@ -3,7 +3,7 @@
 require_relative "management"
 
 module Ringwell
-  # The ring pools that a server's management address lists for whoever has a token.
+  # The ring pools that a server's management address lists for holders of a token.
   class PoolList
     include Enumerable
 

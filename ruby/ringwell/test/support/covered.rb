@@ -2,7 +2,7 @@
 
 require "coverage"
 
-# Fails the run if lines and branches of lib/ are covered less than this; tells what is not.
+# Fails the run if lines and branches of lib/ are covered less than this; lists the rest.
 module Covered
   PERCENT_MIN = 99.96
   LIB = File.expand_path("../../lib", __dir__)
@@ -31,7 +31,7 @@ module Covered
   def self.points(result)
     lines = result[:lines].each_with_index.filter_map { |count, index| [index + 1, count] if count }
     branches = result[:branches].flat_map do |(_, _, _), ways|
-      # The number tells ways of one line apart.
+      # The number distinguishes the branches of one line.
       ways.map { |(kind, number, line), count| ["#{line} (#{kind} #{number})", count] }
     end
     lines + branches

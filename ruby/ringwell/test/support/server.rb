@@ -35,10 +35,12 @@ class Server
 
   # @param pools [String] the TOML of the ring pools
   # @param settings [String] other lines of the configuration, before the pools
-  def initialize(pools, settings: "", environment: {}, port: Server.free_port)
+  # @param files [Hash{String => String}] secrets beside the configuration, by name
+  def initialize(pools, settings: "", files: {}, environment: {}, port: Server.free_port)
     @port = port
     @parent = Process.pid
     @files = Dir.mktmpdir("ringwell")
+    files.each { |name, text| File.write("#{@files}/#{name}", text, perm: 0o600) }
     File.write("#{@files}/ringwell.toml", <<~TOML)
       data = "data"
       durability = "memory"

@@ -4,7 +4,7 @@ require "active_job"
 require_relative "../calls"
 
 module Ringwell
-  # Tells the server what became of a call, once it can be reached:
+  # Sends the outcome of a call to the server, once it can be reached:
   #
   #     Ringwell::OutcomeJob.perform_later(call_id, type: "sale", value: "129.50", currency: "EUR",
   #                                                 external_id: order.number)

@@ -4,7 +4,7 @@ require "time"
 
 module Ringwell
   class Webhooks
-    # Something that happened, as a server tells it. It may come twice and out of order.
+    # An event that a server sends. It may come twice and out of order.
     class Event < Value
       value_fields :id, :type, :timestamp, :data
 

@@ -64,7 +64,7 @@ module Ringwell
         given = signatures.split(" ", SIGNATURES_MAX + 1).first(SIGNATURES_MAX)
           .filter_map { |one| one.delete_prefix(VERSION) if one.start_with?(VERSION) }
         wanted = @keys.map { |key| self.class.send(:digest, key, id, timestamp, body) }
-        # All of them, so that the time tells nothing.
+        # All of them, so that the time says nothing.
         wanted.product(given).count { |one, other|
           one.bytesize == other.bytesize && OpenSSL.fixed_length_secure_compare(one, other)
         }.positive?
