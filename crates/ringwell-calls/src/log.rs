@@ -31,6 +31,7 @@ const SCHEMA: Schema = Schema {
         Step { both: include_str!("log/1.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/2.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/3.sql"), sqlite: "", postgres: "" },
+        Step { both: include_str!("log/4.sql"), sqlite: "", postgres: "" },
     ],
 };
 

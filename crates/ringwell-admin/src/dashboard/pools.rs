@@ -57,10 +57,11 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
     let (wanted, state) = (asked.text("q").to_lowercase(), asked.text("state"));
     let order = ORDERS.iter().find(|(name, _)| *name == asked.text("sort")).unwrap_or(&ORDERS[0]).0;
     let directory = asked.node.directory();
+    let wanted_id = wanted.parse().ok().map(PoolId);
     let fits = |line: &&PoolLine| {
         (state.is_empty() || line.health.name() == state)
             && (wanted.is_empty()
-                || line.id.0.to_string() == wanted
+                || Some(line.id) == wanted_id
                 || directory
                     .pool(line.id)
                     .and_then(|pool| pool.name())

@@ -2,6 +2,8 @@
 //!
 //! Lists are read in parts: a cursor names the last line that was seen.
 
+use std::fmt::Write as _;
+
 use jiff::Timestamp;
 use ringwell_core::Millis;
 use serde_json::{Value, json};
@@ -324,27 +326,14 @@ impl Log {
         after: Option<&Cursor>,
         most: u32,
     ) -> Result<Vec<CallRow>, LogError> {
-        let caller = filter.caller.as_ref().map(Caller::to_column);
-        // Each condition is off where its argument is not given. Numbers stand for "all" then.
-        let statement = format!(
-            "{CALL} WHERE started_ms >= $1 AND started_ms < $2 AND ($3 < 0 OR pool = $3) \
-             AND ($4 = '' OR number = $4) AND ($5 = '' OR caller = $5) \
-             AND ($6 = '' OR state = $6) AND ($7 = '' OR outcome = $7) \
-             AND ($8 = '' OR attributed = $8) \
-             AND (started_ms < $9 OR (started_ms = $9 AND id < $10)) \
-             ORDER BY started_ms DESC, id DESC LIMIT $11"
-        );
-        let query = sqlx::query(sqlx::AssertSqlSafe(statement));
-        let query = query.bind(filter.since.map_or(0, ms));
-        let query = query.bind(filter.until.map_or(i64::MAX, ms));
-        let query = query.bind(filter.pool.map_or(-1, to_db));
-        let query = query.bind(filter.number.clone().unwrap_or_default());
-        // A caller without a number matches none.
-        let column = caller.map(|column| column.unwrap_or_else(|| "-".to_owned()));
-        let query = query.bind(column.unwrap_or_default());
-        let query = query.bind(filter.state.map_or("", State::name));
-        let query = query.bind(filter.outcome.map_or("", Outcome::name));
-        let query = query.bind(filter.attributed.map_or("", Attributed::name));
+        let (statement, numbers, texts) = statement(filter);
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(statement));
+        for value in numbers {
+            query = query.bind(value);
+        }
+        for value in texts {
+            query = query.bind(value);
+        }
         let query = query.bind(after.map_or(i64::MAX, |cursor| ms(cursor.started)));
         let query = query.bind(after.map_or_else(String::new, |cursor| cursor.id.clone()));
         let mut tx = self.database.read().await?;
@@ -420,6 +409,43 @@ impl Log {
         let query = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(i64::from(most));
         query.fetch_all(&mut *tx).await?.iter().map(CallRow::read).collect()
     }
+}
+
+/// The statement of a list of calls, and its arguments: numbers, then texts; behind them come the last
+/// line before, as its moment and id, and how many lines are wanted.
+pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) {
+    // Only what is asked for stands in the statement: beside conditions that may be off, no database
+    // uses the index that a million calls need.
+    let mut texts: Vec<(&str, String)> = Vec::new();
+    texts.extend(filter.number.clone().map(|number| ("number", number)));
+    // A caller without a number matches none.
+    let caller = filter.caller.as_ref().map(|it| it.to_column().unwrap_or("-".to_owned()));
+    texts.extend(caller.map(|caller| ("caller", caller)));
+    texts.extend(filter.state.map(|state| ("state", state.name().to_owned())));
+    texts.extend(filter.outcome.map(|outcome| ("outcome", outcome.name().to_owned())));
+    texts.extend(filter.attributed.map(|it| ("attributed", it.name().to_owned())));
+    let mut numbers = vec![("started_ms >=", filter.since.map_or(0, ms))];
+    numbers.push(("started_ms <", filter.until.map_or(i64::MAX, ms)));
+    numbers.extend(filter.pool.map(|pool| ("pool =", to_db(pool))));
+    let mut statement = format!("{CALL} WHERE ");
+    let mut place = 0;
+    for (condition, _) in &numbers {
+        place += 1;
+        let _ = write!(statement, "{condition} ${place} AND ");
+    }
+    for (column, _) in &texts {
+        place += 1;
+        let _ = write!(statement, "{column} = ${place} AND ");
+    }
+    let (at, id, limit) = (place + 1, place + 2, place + 3);
+    let _ = write!(
+        statement,
+        "started_ms <= ${at} AND (started_ms < ${at} OR id < ${id}) \
+         ORDER BY started_ms DESC, id DESC LIMIT ${limit}"
+    );
+    let numbers = numbers.into_iter().map(|(_, value)| value).collect();
+    let texts = texts.into_iter().map(|(_, value)| value).collect();
+    (statement, numbers, texts)
 }
 
 pub(super) async fn call(db: &mut AnyConnection, id: &str) -> Result<Option<CallRow>, LogError> {

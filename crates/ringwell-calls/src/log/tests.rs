@@ -154,3 +154,28 @@ async fn a_result_is_kept_once_and_told_of() {
     assert_eq!(kinds, ["call.started", "conversion.recorded"]);
     assert!(detail.events[1].body.contains("129.50"));
 }
+
+#[tokio::test]
+async fn each_list_of_calls_has_an_index_that_finds_few_among_many() {
+    let (log, _folder) = log().await;
+    // What a page asks: each filter alone, and none; a cursor, too.
+    let filters = [
+        CallFilter::default(),
+        CallFilter { number: Some("+18005551212".to_owned()), ..CallFilter::default() },
+        CallFilter { pool: Some(7), ..CallFilter::default() },
+        CallFilter { caller: Some(Caller::read("+14155551234")), ..CallFilter::default() },
+        CallFilter { outcome: Some(Outcome::Busy), ..CallFilter::default() },
+        CallFilter { attributed: Some(Attributed::None), ..CallFilter::default() },
+    ];
+    let indexes = ["start", "number", "pool", "caller", "outcome", "attributed"];
+    for (filter, index) in filters.iter().zip(indexes) {
+        let (statement, _, _) = super::query::statement(filter);
+        let mut tx = log.database().read().await.unwrap();
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
+        let rows = query.fetch_all(&mut *tx).await.unwrap();
+        let plan: Vec<String> = rows.iter().map(|row| sqlx::Row::get(row, "detail")).collect();
+        let plan = plan.join("; ");
+        assert!(plan.contains(&format!("calls_by_{index} (")), "{index}: {plan}");
+        log.calls(filter, None, 10).await.unwrap();
+    }
+}
