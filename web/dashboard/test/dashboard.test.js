@@ -32,6 +32,12 @@ before(async () => {
   for (let n = 0; n < 5; n += 1) await allocate(server.api, 1, { utm_source: 'spring', m1: HOSTILE });
   await ring('CA1', '+12125550000');
   await allocate(server.api, 3);
+  await ring('CA0', '+12125559999');
+  // An endpoint that nobody has: it fails from the first event on.
+  const made = await fetch(`${server.api}/v1/webhooks`, { method: 'POST', headers: { authorization: `Bearer ${TOKEN}` }, body: JSON.stringify({ url: 'https://example.invalid/in' }) });
+  assert.equal(made.status, 201, await made.text());
+  await ring('CA00', '+12125559999');
+  await until(async () => (await (await get('webhooks.json')).json()).endpoints[0]?.failing_since_ms);
   await until(async () => (await load()) > 0);
   browser = await chromium.launch({
     executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
@@ -192,6 +198,7 @@ test('a call stands on its own page with its visitor, and on that of its number'
   let calls = [];
   await until(async () => {
     ({ calls } = await (await get('calls.json')).json());
+    calls = calls.filter((call) => call.provider_call_id === 'CA1');
     return calls.length === 1 && calls[0].attribution.outcome === 'allocated' && calls[0].state === 'ended';
   });
   const { page, context, complaints } = await open('number?number=2125550000', { javaScriptEnabled: false });
@@ -206,6 +213,73 @@ test('a call stands on its own page with its visitor, and on that of its number'
   assert.deepEqual(complaints, []);
   await context.close();
 });
+
+test('a call that comes in stands on the open pages at once, and what becomes of it', async () => {
+  const { page, context, complaints } = await open('calls');
+  const rows = () => page.$$eval('tbody tr', (all) => all.length);
+  const before = await rows();
+  await page.evaluate(() => { window.isTheSame = true; });
+  await ring('CA3', '+12125552000');
+  await page.waitForFunction((old) => document.querySelectorAll('tbody tr').length > old, before, { timeout: 15_000 });
+  await page.waitForFunction(() => document.querySelector('tbody tr').textContent.includes('58 s'), null, { timeout: 15_000 });
+  assert.equal(await page.evaluate(() => window.isTheSame), true, 'the page was not loaded again');
+  // Its link leads to its own page, and its number is read as a row's name.
+  assert.equal(await page.$eval('tbody tr th', (cell) => cell.scope), 'row');
+  await page.click('tbody tr:first-child th a');
+  await page.waitForSelector('text=event call.completed');
+  assert.deepEqual(complaints, []);
+  await context.close();
+});
+
+/** Six questions of somebody who has never seen it: from the first page, by links and forms alone. */
+const questions = {
+  'which pool is too small, and by how much': async (page) => {
+    await page.click('.findings >> text=See pools');
+    await page.click('tbody th a');
+    assert.match(await page.textContent('h1'), /Too small/);
+    assert.match(await page.textContent('.banner'), /✖ Too small\. [\d,]+ more numbers keep overflow below/);
+  },
+  'who had a number at ten': async (page) => {
+    await page.click('nav >> text=Number');
+    await page.fill('input[name=number]', '212-555-0000');
+    await page.fill('input[name=at]', new Date().toISOString().replace(/\.\d+Z/, 'Z'));
+    await page.click('main button');
+    assert.match(await page.textContent('.banner'), /Held by one visitor since/);
+    assert.match(await page.textContent('table'), /utm_source: spring/);
+  },
+  'why is this call unattributed': async (page) => {
+    await page.click('nav >> text=Calls');
+    await page.click('tr:has-text("unknown") th a');
+    assert.match(await page.textContent('.banner'), /The visitor is unknown: an overflow number, which many visitors see/);
+  },
+  'which endpoint fails': async (page) => {
+    await page.click('nav >> text=Webhooks');
+    assert.match(await page.textContent('h1'), /1 endpoint of 1 fail/);
+    assert.match(await page.textContent('tr:has-text("example.invalid")'), /does not take events/);
+  },
+  'which node is slow': async (page) => {
+    await page.click('nav >> text=Cluster');
+    assert.match(await page.textContent('h1'), /One server/);
+    assert.match(await page.textContent('main'), /Shards of this server/);
+  },
+  'what will run out tonight': async (page) => {
+    await page.click('nav >> text=Pools');
+    await page.selectOption('select[name=sort]', 'trouble');
+    await page.click('main button');
+    const heads = await page.$$eval('thead th', (all) => all.map((one) => one.textContent));
+    const place = heads.indexOf('Overflow in an hour');
+    assert.ok(place > 0, heads.join(', '));
+    const shares = await page.$$eval('tbody tr', (rows, at) => rows.map((row) => row.cells[at].textContent), place);
+    assert.notEqual(shares[0], '0 %', 'the first one runs out');
+  },
+};
+for (const [question, answer] of Object.entries(questions)) {
+  test(`a newcomer finds: ${question}`, async () => {
+    const { page, context } = await open('', { javaScriptEnabled: false });
+    await answer(page);
+    await context.close();
+  });
+}
 
 test('without a session nothing can be seen or changed', async () => {
   const token = { authorization: `Bearer ${TOKEN}` };
