@@ -4,6 +4,10 @@
 
 #[path = "restart/data.rs"]
 mod data;
+#[path = "restart/disk_use.rs"]
+mod disk_use;
+#[path = "restart/history.rs"]
+mod history;
 mod support;
 
 use std::net::TcpListener;

@@ -1,0 +1,118 @@
+//! What a history takes on the disk, and what look-ups in a long one cost.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::history::now_ms;
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes of the blocks that all files below `path` take.
+fn on_disk(path: &Path) -> u64 {
+    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let bytes = |path: std::path::PathBuf| match fs::symlink_metadata(&path) {
+        Ok(meta) if meta.is_dir() => on_disk(&path),
+        Ok(meta) => meta.blocks() * 512,
+        // It has just been removed.
+        Err(_) => 0,
+    };
+    entries.map(bytes).sum()
+}
+
+/// The bytes that the process has had written.
+fn written(server: &Server) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{}/io", server.pid())).unwrap();
+    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).unwrap();
+    line.parse().unwrap()
+}
+
+/// A batch of `rows` rows of `pool`, each with these parameters.
+fn many(client: &mut Client, pool: &Pool, rows: usize, parameters: &str) -> Vec<batch::Row> {
+    let row = json!({"api_suffix": pool.suffix(parameters), "request_id": "r"});
+    let body = json!({"requests": vec![row; rows]}).to_string();
+    batch::rows(&client.post(BULK, &[], &body).unwrap())
+}
+
+/// What there may be beside the history: five files that wait to be used again, two snapshots of some
+/// kilobytes, and directories.
+const BESIDE: u64 = 5 * MIB + 256 * 1024;
+
+/// Ten times what is to be kept goes through the journal.
+#[test]
+fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_nothing() {
+    let settings = "shards = 1\n[journal]\nsegment_bytes = \"1MiB\"\nhistory_bytes = \"4MiB\"\n\
+                    spare_segments = 1\nsnapshot_every_bytes = \"1MiB\"";
+    let site = Site::new(pools(1, 200, Duration::from_millis(1)), settings);
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    let parameters = format!("utm={}", "x".repeat(1_000));
+    let journal = site.data().join("journal");
+    let before = written(&server);
+    let mut most = 0;
+    while written(&server) - before < 40 * MIB {
+        many(&mut client, &site.pools[0], 100, &parameters);
+        thread::sleep(Duration::from_millis(10));
+        most = most.max(on_disk(&journal));
+    }
+    let until = Instant::now() + Duration::from_secs(20);
+    while on_disk(&journal) > 4 * MIB + BESIDE {
+        assert!(Instant::now() < until, "{} bytes", on_disk(&journal));
+        thread::sleep(Duration::from_millis(50));
+    }
+    println!("most on the disk while 40 MiB were written: {most} bytes");
+    println!("afterwards: {} bytes", on_disk(&journal));
+    // Once a second it is looked for what may go.
+    assert!(most < 30 * MIB, "{most} bytes");
+    server.stop();
+    let server = Server::start(site.serve(&[]));
+    // The start has begun a segment: the oldest goes, once new snapshots begin behind it.
+    thread::sleep(Duration::from_secs(6));
+    let (begun, size) = (written(&server), on_disk(&journal));
+    thread::sleep(Duration::from_secs(22));
+    let idle = written(&server) - begun;
+    println!("written in 22 s without a request: {idle} bytes");
+    // The time is noted less and less often, a block each: four times, if it were every five seconds.
+    assert!(idle <= 2 * 4096, "{idle} bytes");
+    assert_eq!(on_disk(&journal), size);
+    server.stop();
+}
+
+#[test]
+fn a_number_with_more_than_100_000_keep_alives_is_looked_up_in_bounded_time() {
+    let site = Site::new(pools(1, 1, Duration::from_secs(2)), "shards = 1");
+    let pool = site.pools[0].clone();
+    let mut server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    assert_eq!(batch::one(&mut client, &pool, "before").number, pool.first);
+    let before_at = now_ms();
+    thread::sleep(Duration::from_millis(2_100));
+    let mut kept_at = 0;
+    for round in 0..230 {
+        let rows = many(&mut client, &pool, 500, "ringwell_visitor=v&id=kept");
+        assert!(rows.iter().all(|row| row.number == pool.first), "{rows:?}");
+        kept_at = if round == 0 { now_ms() } else { kept_at };
+    }
+    // Where the process knows the allocation of the newest keep-alive, and where it has to find it.
+    for restarted in [false, true] {
+        if restarted {
+            server.stop();
+            server = Server::start(site.serve(&[]));
+            client = server.client();
+            let rows = many(&mut client, &pool, 2, "ringwell_visitor=v&id=kept");
+            assert_eq!(rows[0].number, pool.first);
+        }
+        for (at, id) in [(now_ms(), "kept"), (kept_at, "kept"), (before_at, "before")] {
+            let begun = Instant::now();
+            let past = batch::attribution(&mut client, pool.first, at).unwrap();
+            let took = begun.elapsed();
+            println!("looked up {id}, restarted {restarted}: {took:?}");
+            assert_eq!(past["parameters"]["id"], id, "{past}");
+            assert!(took < Duration::from_secs(3), "{took:?}");
+        }
+    }
+    server.stop();
+}
