@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::digest::{self, Mac};
+
 /// Digits of an E.164 number without its `+`.
 const DIGITS: std::ops::RangeInclusive<usize> = 3..=15;
 /// A longer SIP address is kept cut off.
@@ -71,6 +73,17 @@ impl Caller {
         match self {
             Self::E164(number) => Some(number),
             Self::Withheld | Self::Sip(_) | Self::Hash(_) => None,
+        }
+    }
+
+    /// The same caller as a log knows callers whose numbers it must not have.
+    #[must_use]
+    pub fn hashed(&self, key: &[u8]) -> Self {
+        match self {
+            Self::E164(text) | Self::Sip(text) => {
+                Self::Hash(digest::hex(&Mac::Sha256.sign(key, &[text.as_bytes()])))
+            }
+            Self::Withheld | Self::Hash(_) => self.clone(),
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod calls;
 mod endpoints;
+mod erasures;
 mod hooks;
 mod outcomes;
 mod problem;

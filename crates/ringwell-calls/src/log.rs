@@ -17,6 +17,7 @@ use ringwell_store::{Database, Location, Schema, Step, StoreError};
 pub use change::{Applied, CallChange, ReportedEvent};
 pub(crate) use change::{NewEvent, call_id, publish, publish_to};
 pub use outcome::{OutcomeCursor, OutcomeFilter, Recorded};
+pub use privacy::{Erased, ErasedAllocation, Whom, fingerprint};
 pub(crate) use query::moment;
 pub use query::{
     CallDetail, CallFilter, CallRow, Cursor, DeliveryRow, EndpointRow, EventRow, OutcomeRow,

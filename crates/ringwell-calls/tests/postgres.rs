@@ -8,7 +8,7 @@ mod rig;
 
 use rig::Rig;
 use ringwell_calls::log::{
-    CallChange, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, ReportedEvent, Writer,
+    CallChange, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, ReportedEvent, Whom, Writer,
 };
 use ringwell_calls::webhook::{DeliveryResult, Ended, NewEndpoint, Replay, Which};
 use ringwell_calls::{Attribution, CallEvent, CallFilter, Caller, Cursor, EventKind, Log, Outcome};
@@ -80,7 +80,7 @@ async fn calls_events_and_webhooks_are_kept_in_postgresql() {
     let detail = log.call(&first.id).await.unwrap().unwrap();
     assert_eq!((detail.timeline.len(), detail.outcomes.len()), (2, 1));
     assert_eq!(log.caller_key("2026-11").await.unwrap(), log.caller_key("2026-11").await.unwrap());
-    assert_eq!(log.erase_caller(&first.caller, Millis(9_000)).await.unwrap(), 2);
+    assert_eq!(log.erase(&Whom::Caller(first.caller), Millis(9_000)).await.unwrap().calls, 2);
     assert_eq!(log.redact_before(Millis(9_000), Millis(9_000)).await.unwrap(), 0);
     assert_eq!(log.remove_before(Millis(9_000), Millis(9_500)).await.unwrap(), 2);
     assert!(log.events(0, 10).await.unwrap().is_empty());

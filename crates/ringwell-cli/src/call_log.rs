@@ -1,5 +1,6 @@
-//! `ringwell calls`: the call log of a running server, out of it and into it.
+//! `ringwell calls`: the call log of a running server, out of it, into it, and what it is to forget.
 
+pub(crate) mod erase;
 mod export;
 mod layout;
 mod outcomes;
@@ -26,6 +27,9 @@ enum Command {
     /// Print calls as JSON lines or CSV, or conversions as advertising systems read them
     #[command(after_help = export::HELP)]
     Export(export::Args),
+    /// Remove a caller or a visitor from the call log
+    #[command(after_help = erase::HELP)]
+    Erase(erase::Args),
     /// Report results of calls, a CSV file of them
     #[command(after_help = outcomes::HELP)]
     Outcomes(outcomes::Args),
@@ -38,6 +42,7 @@ enum Command {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Export(args) => export::run(args),
+        Command::Erase(args) => erase::run(args),
         Command::Outcomes(args) => outcomes::run(args),
     }
 }

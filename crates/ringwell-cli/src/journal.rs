@@ -1,8 +1,9 @@
-//! `ringwell journal`: looking at journals without changing them.
+//! `ringwell journal`: looking at journals without changing them, and erasing parameters in them.
 //!
-//! Opens every file for reading only. Knows the records, not the rules: `replay` keeps its own
+//! Opens every file for reading only, but for `erase`. Knows the records, not the rules: `replay` keeps its own
 //! small account of the numbers, so that it can be held against what a server says.
 
+pub(crate) mod erase;
 mod inspect;
 mod replay;
 mod verify;
@@ -30,6 +31,9 @@ enum Command {
     Inspect(inspect::Options),
     /// Check every frame and snapshot; exit with 1 if something is wrong.
     Verify(verify::Options),
+    /// Overwrite parameters of allocations, of a stopped server
+    #[command(after_help = erase::HELP)]
+    Erase(erase::Options),
     /// Show what the records amount to: each number's newest allocation, and a hash of all.
     Replay(replay::Options),
 }
@@ -43,6 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let result = match &args.command {
         Command::Inspect(options) => inspect::run(options, &mut out),
         Command::Verify(options) => verify::run(options, &mut out),
+        Command::Erase(options) => erase::run(options, &mut out),
         Command::Replay(options) => replay::run(options, &mut out),
     };
     let flushed = out.flush().map_err(anyhow::Error::from);

@@ -14,7 +14,7 @@ use crate::args::Serve;
 use crate::calls::Running;
 use crate::environment::{cores, variable};
 use crate::one_address::Way;
-use crate::{directory, logs, management};
+use crate::{directory, journal, logs, management};
 
 /// More than anybody reads at once.
 const FAULTS_SHOWN_MAX: usize = 100;
@@ -59,6 +59,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     if kept.is_none() {
         logs::start(&config.log)?;
     }
+    journal::erase::finish(&config.data)?;
     if args.restored {
         disk::mark_restored(&disk::OsFiles, &config.data)?;
     }

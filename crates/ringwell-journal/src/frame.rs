@@ -59,6 +59,12 @@ const fn header_bytes(header: &GroupHeader) -> usize {
     if header.clocks.is_some() { HEADER_BYTES } else { PLAIN_HEADER_BYTES }
 }
 
+/// Where a byte of the body lies in the frame.
+pub(crate) const fn place_in_frame(header: &GroupHeader, index: usize) -> usize {
+    let at = header_bytes(header) + index;
+    at / DATA_BYTES * BLOCK_BYTES + STAMP_BYTES + at % DATA_BYTES
+}
+
 /// Writes the frame of `group` into `out`, which is [`frame_bytes`] long.
 ///
 /// # Panics
@@ -141,7 +147,9 @@ fn stamp(salt: u64, n: u64, index: u64) -> u64 {
     (salt ^ n).wrapping_add(index.wrapping_mul(STAMP_STEP))
 }
 
-pub(crate) fn has_stamp(block: &[u8], salt: u64, n: u64, index: u64) -> bool {
+/// Whether `block` is the block of that index in the frame of group `n`, whole or not.
+#[must_use]
+pub fn has_stamp(block: &[u8], salt: u64, n: u64, index: u64) -> bool {
     block.starts_with(&stamp(salt, n, index).to_le_bytes())
 }
 

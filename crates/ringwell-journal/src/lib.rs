@@ -12,6 +12,7 @@
 mod bytes;
 mod clocks;
 mod durability;
+mod erase;
 mod frame;
 mod group;
 mod message;
@@ -23,8 +24,10 @@ mod snapshot;
 
 pub use clocks::{BELIEF, Clocks, believed_wall, shifted, wall_less_shard, wall_less_shard_at};
 pub use durability::{Durability, UnknownDurability};
+pub use erase::{ERASABLE_BYTES_MIN, erase, parameters_in, pieces};
 pub use frame::{
     BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, encode_frame, frame_bytes,
+    has_stamp,
 };
 pub use group::{GROUP_FULL_BYTES, Group, GroupHeader, Tip, Writer};
 pub use message::{Author, MESSAGE_BYTES_MAX, MessageFault, decode_message, encode_message};

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::outcomes;
 use super::problem::Problem;
-use super::{endpoints, sip};
+use super::{endpoints, erasures, sip};
 use crate::attribution::Attributed;
 use crate::call::{Outcome, State as CallState};
 use crate::caller::Caller;
@@ -22,7 +22,7 @@ use crate::digest::from_base64;
 use crate::log::{CallDetail, CallFilter, Cursor, EventRow, moment};
 use crate::number::called;
 use crate::provider::parse_moment;
-use crate::service::{Service, now};
+use crate::service::Service;
 
 /// Lines of one part of a list: by itself, and at most.
 pub(super) const PAGE: (u32, u32) = (100, 1_000);
@@ -35,7 +35,8 @@ pub fn routes(service: Service, hashes: TokenHashes) -> Router {
         .route("/v1/calls/{id}/outcomes", post(outcomes::post))
         .route("/v1/outcomes", get(outcomes::list).post(outcomes::upload))
         .route("/v1/events", get(events))
-        .route("/v1/callers/{number}", delete(erase))
+        .route("/v1/erasures", post(erasures::post))
+        .route("/v1/callers/{number}", delete(erasures::caller))
         .merge(endpoints::routes())
         .merge(sip::routes())
         .layer(middleware::from_fn_with_state(hashes, require_token))
@@ -227,21 +228,6 @@ fn shown(detail: &CallDetail) -> Value {
         members.insert("events".to_owned(), Value::Array(events));
     }
     call
-}
-
-/// Removes everything that identifies a caller whose number is stored.
-async fn erase(
-    State(service): State<Service>,
-    Path(number): Path<String>,
-) -> Result<Json<Value>, Problem> {
-    let caller = called(&number).filter(|_| number.starts_with('+'));
-    let caller =
-        caller.ok_or_else(|| Problem::bad_request("write e.g. /v1/callers/+14155551234"))?;
-    let log = service.log().clone();
-    let erase = async move { log.erase_caller(&Caller::E164(caller), now()).await };
-    let count = service.run(erase).await??;
-    tracing::info!(calls = count, "a caller was erased");
-    Ok(Json(json!({ "calls": count })))
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,5 +1,7 @@
 //! What is forgotten: calls after their retention, callers and visitors sooner or on request.
 
+use std::fmt::Write;
+
 use ringwell_core::Millis;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
@@ -7,11 +9,46 @@ use sqlx::{AnyConnection, Row};
 use super::change::text;
 use super::query::call;
 use super::{Log, LogError, ms};
+use crate::attribution::Allocation;
 use crate::caller::Caller;
 use crate::digest;
 
 /// Calls that are redacted or removed in one transaction.
 const CALLS_MAX: u32 = 500;
+
+/// Who is to be forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// Caller and visitor of this call.
+    Call(String),
+    /// A caller, in all calls; also where callers are hashed.
+    Caller(Caller),
+    /// A visitor, known by a parameter of the page, as in `gclid`.
+    Parameter {
+        /// Its name.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+}
+
+/// What was removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Erased {
+    /// Calls.
+    pub calls: u64,
+    /// Allocations whose parameters stood in the log: the journal has them, too.
+    pub allocations: Vec<ErasedAllocation>,
+}
+
+/// An allocation by which its record can be found in the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErasedAllocation {
+    /// The number, E.164 with `+`.
+    pub number: String,
+    /// The [`fingerprint`] of its parameters.
+    pub parameters: String,
+}
 
 impl Log {
     /// The key by which callers of `month`, as in `2026-11`, are hashed; made if there is none.
@@ -51,20 +88,47 @@ impl Log {
         Ok(count)
     }
 
-    /// Removes everything that identifies `caller` from all calls; how many there were. What it leaves
-    /// in the files of SQLite is overwritten.
+    /// Removes everything that identifies a person from the calls that `whom` names, from events, and
+    /// from what waits for endpoints. What it leaves in the files of SQLite is overwritten.
     ///
     /// # Errors
     /// [`LogError`].
-    pub async fn erase_caller(&self, caller: &Caller, now: Millis) -> Result<u64, LogError> {
-        let Some(column) = caller.to_column() else { return Ok(0) };
+    pub async fn erase(&self, whom: &Whom, now: Millis) -> Result<Erased, LogError> {
         let mut tx = self.database().write().await?;
-        let query = sqlx::query("SELECT id FROM calls WHERE caller = $1");
-        let rows = query.bind(column).fetch_all(&mut *tx).await?;
-        let count = redact(&mut tx, &rows, now).await?;
+        let ids = match whom {
+            Whom::Call(id) => vec![id.clone()],
+            Whom::Caller(caller) => calls_of(&mut tx, caller).await?,
+            Whom::Parameter { name, value } => calls_with(&mut tx, name, value).await?,
+        };
+        let mut erased = Erased::default();
+        for id in ids {
+            let Some(found) = call(&mut tx, &id).await? else { continue };
+            let is_theirs = |allocation: &Allocation| match whom {
+                Whom::Parameter { name, value } => {
+                    allocation.parameters.iter().any(|(n, v)| n == name && v == value)
+                }
+                Whom::Call(_) | Whom::Caller(_) => true,
+            };
+            let own = found.attribution.allocation.iter().filter(|it| is_theirs(it));
+            // Visitors who had the number before are other people, unless they were asked for.
+            let earlier = found.attribution.earlier.iter();
+            let earlier =
+                earlier.filter(|it| matches!(whom, Whom::Parameter { .. }) && is_theirs(it));
+            let shown: Vec<&Allocation> = own.chain(earlier).collect();
+            if shown.is_empty() && matches!(whom, Whom::Parameter { .. }) {
+                continue;
+            }
+            let number = found.number.clone().unwrap_or_default();
+            for allocation in shown.iter().filter(|it| !it.parameters.is_empty()) {
+                let parameters = fingerprint(&allocation.parameters);
+                erased.allocations.push(ErasedAllocation { number: number.clone(), parameters });
+            }
+            redact_one(&mut tx, &id, now).await?;
+            erased.calls += 1;
+        }
         tx.commit().await?;
         self.database().overwrite_deleted().await?;
-        Ok(count)
+        Ok(erased)
     }
 
     /// Removes calls that began before `before`, with all that belongs to them, and events older than
@@ -109,18 +173,69 @@ impl Log {
 async fn redact(db: &mut AnyConnection, rows: &[AnyRow], now: Millis) -> Result<u64, LogError> {
     for row in rows {
         let id: String = row.try_get(0)?;
-        let Some(mut found) = call(db, &id).await? else { continue };
-        found.attribution.redact();
-        let attribution = found.attribution.is_known().then(|| text(&found.attribution));
-        let query = sqlx::query(
-            "UPDATE calls SET caller = NULL, first_time = NULL, stir = NULL, attribution = $1, \
-             redacted_ms = $2 WHERE id = $3",
-        );
-        let query = query.bind(attribution.transpose()?).bind(ms(now)).bind(id.clone());
-        query.execute(&mut *db).await?;
-        let body = text(&serde_json::json!({ "data": { "id": id, "redacted": true } }))?;
-        let query = sqlx::query("UPDATE call_events SET body = $1 WHERE call = $2");
-        query.bind(body).bind(id).execute(&mut *db).await?;
+        redact_one(db, &id, now).await?;
     }
     Ok(u64::try_from(rows.len()).unwrap_or(u64::MAX))
+}
+
+async fn redact_one(db: &mut AnyConnection, id: &str, now: Millis) -> Result<(), LogError> {
+    let Some(mut found) = call(db, id).await? else { return Ok(()) };
+    found.attribution.redact();
+    let attribution = found.attribution.is_known().then(|| text(&found.attribution));
+    let query = sqlx::query(
+        "UPDATE calls SET caller = NULL, first_time = NULL, stir = NULL, attribution = $1, \
+         redacted_ms = $2 WHERE id = $3",
+    );
+    let query = query.bind(attribution.transpose()?).bind(ms(now)).bind(id.to_owned());
+    query.execute(&mut *db).await?;
+    let body = text(&serde_json::json!({ "data": { "id": id, "redacted": true } }))?;
+    let query = sqlx::query("UPDATE call_events SET body = $1 WHERE call = $2");
+    query.bind(body).bind(id.to_owned()).execute(&mut *db).await?;
+    Ok(())
+}
+
+/// Calls by a caller, also those of months in which callers were hashed.
+async fn calls_of(db: &mut AnyConnection, caller: &Caller) -> Result<Vec<String>, LogError> {
+    let Some(column) = caller.to_column() else { return Ok(Vec::new()) };
+    let mut columns = vec![column.clone()];
+    for row in sqlx::query("SELECT secret FROM caller_keys").fetch_all(&mut *db).await? {
+        let key: String = row.try_get(0)?;
+        columns.extend(caller.hashed(key.as_bytes()).to_column());
+    }
+    let mut ids = Vec::new();
+    for column in columns {
+        let query = sqlx::query("SELECT id FROM calls WHERE caller = $1").bind(column);
+        for row in query.fetch_all(&mut *db).await? {
+            ids.push(row.try_get(0)?);
+        }
+    }
+    Ok(ids)
+}
+
+/// Calls whose attribution may name a visitor with that parameter: the exact comparison is the caller's.
+async fn calls_with(
+    db: &mut AnyConnection,
+    name: &str,
+    value: &str,
+) -> Result<Vec<String>, LogError> {
+    let pair = text(&(name, value))?;
+    let escaped: String = pair
+        .chars()
+        .flat_map(|c| matches!(c, '%' | '_' | '!').then_some('!').into_iter().chain([c]))
+        .collect();
+    let query = sqlx::query("SELECT id FROM calls WHERE attribution LIKE $1 ESCAPE '!'");
+    let rows = query.bind(format!("%{escaped}%")).fetch_all(db).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// Names a visitor's parameters without telling them, so that the same ones can be found in the journal.
+#[must_use]
+pub fn fingerprint(parameters: &[(String, String)]) -> String {
+    let mut all = String::new();
+    for (name, value) in parameters {
+        // Lengths in front: no two lists give the same text.
+        // Writing to a String cannot fail.
+        let _ = write!(all, "{}:{name}{}:{value}", name.len(), value.len());
+    }
+    digest::sha256_hex(all.as_bytes())
 }

@@ -9,7 +9,6 @@ use ringwell_directory::CallerIds;
 
 use super::{Service, now};
 use crate::caller::Caller;
-use crate::digest::{self, Mac};
 use crate::log::LogError;
 
 /// How often calls are looked for whose time has come.
@@ -20,17 +19,16 @@ const KEY_MAX: Duration = Duration::from_millis(100);
 impl Service {
     /// The caller as the log is to know it, of a call at `at`.
     pub(super) async fn stored_caller(&self, caller: Caller, at: Millis) -> Caller {
-        let (Caller::E164(number) | Caller::Sip(number)) = &caller else { return caller };
+        if caller.to_column().is_none() {
+            return caller;
+        }
         match self.inner.caller_ids {
             CallerIds::Store => caller,
             CallerIds::Drop => Caller::Withheld,
-            CallerIds::Hash => match self.key_of(at).await {
-                Some(key) => {
-                    let code = Mac::Sha256.sign(&key, &[number.as_bytes()]);
-                    Caller::Hash(digest::hex(&code))
-                }
-                None => Caller::Withheld,
-            },
+            CallerIds::Hash => {
+                let key = self.key_of(at).await;
+                key.map_or(Caller::Withheld, |key| caller.hashed(&key))
+            }
         }
     }
 

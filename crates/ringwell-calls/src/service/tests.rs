@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::attribution::{Attributed, Held, Holders};
 use crate::call::EventKind;
-use crate::log::CallFilter;
+use crate::log::{CallFilter, Whom};
 
 /// A node that says nothing of holders before it is let.
 struct Slow(watch::Receiver<bool>);
@@ -128,6 +128,10 @@ async fn callers_are_stored_hashed_or_not_at_all() {
         assert_eq!((columns.len(), &columns[0]), (2, &columns[1]));
         assert!(columns[0].clone().unwrap_or_default().starts_with(wanted), "{columns:?}");
         assert_eq!(columns[0].is_none(), mode == CallerIds::Drop);
+        // A caller who is hashed is found by the number.
+        let whom = Whom::Caller(Caller::read("+14155551234"));
+        let erased = service.log().erase(&whom, now()).await.unwrap();
+        assert_eq!(erased.calls, if mode == CallerIds::Drop { 0 } else { 2 });
     }
 }
 
@@ -146,14 +150,16 @@ async fn what_is_erased_is_found_nowhere_in_the_files() {
     };
     assert!(holds("4155551234"));
     let caller = Caller::read("+14155551234");
-    assert_eq!(service.log().erase_caller(&caller, now()).await.unwrap(), 3);
+    let whom = Whom::Caller(caller);
+    let erased = service.log().erase(&whom, now()).await.unwrap();
+    assert_eq!((erased.calls, erased.allocations.len()), (3, 3));
     assert!(!holds("4155551234") && holds("4155559999"));
     let calls = service.log().calls(&CallFilter::default(), None, 10).await.unwrap();
     assert_eq!(calls.iter().filter(|it| it.redacted_at.is_some()).count(), 3);
     // A report that comes later does not bring the caller back.
     service.incoming(ring("CA1", "+14155551234")).await;
     assert!(!holds("4155551234"));
-    assert_eq!(service.log().erase_caller(&caller, now()).await.unwrap(), 0);
+    assert_eq!(service.log().erase(&whom, now()).await.unwrap().calls, 0);
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ fn journal(words: &[&str], directory: &Path) -> anyhow::Result<(bool, String)> {
     let code = match Program::parse_from(words).args.command {
         Command::Inspect(options) => inspect::run(&options, &mut out)?,
         Command::Verify(options) => verify::run(&options, &mut out)?,
+        Command::Erase(options) => erase::run(&options, &mut out)?,
         Command::Replay(options) => replay::run(&options, &mut out)?,
     };
     Ok((code == ExitCode::SUCCESS, String::from_utf8(out)?))

@@ -1,0 +1,68 @@
+//! `POST /v1/erasures` and `DELETE /v1/callers/{number}`: people who are to be forgotten.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::problem::Problem;
+use crate::caller::Caller;
+use crate::log::{Erased, Whom};
+use crate::number::called;
+use crate::service::{Service, now};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+enum Wanted {
+    Caller(String),
+    Call(String),
+    Parameter { name: String, value: String },
+}
+
+/// Removes a caller, a call's caller and visitor, or a visitor.
+pub(super) async fn post(
+    State(service): State<Service>,
+    body: Bytes,
+) -> Result<Json<Value>, Problem> {
+    let wanted: Wanted = serde_json::from_slice(&body)
+        .map_err(|error| Problem::bad_request(format!("body: {error}")))?;
+    let whom = match wanted {
+        Wanted::Caller(number) => Whom::Caller(read(&number)?),
+        Wanted::Call(id) => Whom::Call(id),
+        Wanted::Parameter { name, value } => Whom::Parameter { name, value },
+    };
+    erase(&service, whom).await
+}
+
+/// Removes a caller.
+pub(super) async fn caller(
+    State(service): State<Service>,
+    Path(number): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    let whom = Whom::Caller(read(&number)?);
+    erase(&service, whom).await
+}
+
+fn read(number: &str) -> Result<Caller, Problem> {
+    let is_sip = number.starts_with("sip:") || number.starts_with("sips:");
+    let caller = if is_sip {
+        Some(Caller::read(number)).filter(|caller| *caller != Caller::Withheld)
+    } else {
+        called(number).filter(|_| number.starts_with('+')).map(Caller::E164)
+    };
+    caller.ok_or_else(|| Problem::bad_request("caller: write e.g. +14155551234"))
+}
+
+async fn erase(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
+    let log = service.log().clone();
+    let Erased { calls, allocations } =
+        service.run(async move { log.erase(&whom, now()).await }).await??;
+    // Whom is not said: the log is no place for it.
+    tracing::info!(calls, allocations = allocations.len(), "a person was erased from the call log");
+    let shown: Vec<Value> = allocations
+        .iter()
+        .map(|it| json!({ "number": it.number, "parameters": it.parameters }))
+        .collect();
+    Ok(Json(json!({ "calls": calls, "allocations": shown })))
+}

@@ -1,0 +1,293 @@
+//! `ringwell journal erase`: overwrites parameters of allocations where they lie.
+//!
+//! Owns which files are written and in which order, so that a crash leaves each frame as it was or as it
+//! is to be: what is to be written stands in a file of its own first. Which bytes those are:
+//! `ringwell_journal::erase`. Source: docs/spec/journal.md, "Erasure".
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail, ensure};
+use ringwell_calls::digest::{hex, sha256_hex};
+use ringwell_calls::log::fingerprint;
+use ringwell_calls::number::promo_number;
+use ringwell_core::PromoNumber;
+use ringwell_journal::{
+    BLOCK_BYTES, FrameFault, Record, SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader, Segments,
+    Step, Walk, encode_end, has_stamp, parameters_in, pieces,
+};
+use ringwell_node::disk::DataLock;
+use serde::{Deserialize, Serialize};
+
+use super::{ShardFiles, shards_in};
+use crate::call_log::erase::pair;
+
+pub(crate) const HELP: &str = "\
+Overwrites the parameters of allocations in all segments; numbers, times and lockouts stay, checksums
+and hashes too. What is left of older segments in files that wait to be used again is removed. Stop the
+server first. If the command breaks off, it or the next start of the server finishes. Copies of the data
+directory are files of their own: erase in them, too, or remove them.
+
+Parameters shorter than four bytes cannot be overwritten; how many is said.
+
+Examples:
+  ringwell journal erase /var/lib/ringwell --list erase.list
+  ringwell journal erase ./data --parameter gclid=Cj0KCQ";
+
+/// What is to be written, in the data directory, until it has been.
+const INTENT: &str = "journal-erase.todo";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The data directory.
+    directory: PathBuf,
+    /// A parameter of those who are to be forgotten; may be repeated.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    parameter: Vec<(String, String)>,
+    /// Allocations, as `ringwell calls erase --journal-list` has written them.
+    #[arg(long, value_name = "FILE", required_unless_present = "parameter")]
+    list: Option<PathBuf>,
+}
+
+/// An allocation of the list.
+#[derive(Debug, Deserialize)]
+struct Listed {
+    number: String,
+    parameters: String,
+}
+
+/// Which allocations are to be erased.
+struct Wanted<'a> {
+    parameters: &'a [(String, String)],
+    listed: Vec<(PromoNumber, String)>,
+}
+
+/// Bytes that are to be written.
+#[derive(Debug, Serialize, Deserialize)]
+struct Patch {
+    /// Below the data directory.
+    file: PathBuf,
+    offset: u64,
+    hex: String,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    erased: u64,
+    too_short: u64,
+}
+
+pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let data = &options.directory;
+    ensure!(data.join("journal").is_dir(), "{} is no data directory", data.display());
+    let _lock = DataLock::acquire(data)?;
+    apply_intent(data)?;
+    let wanted = Wanted::read(options)?;
+    let mut counts = Counts::default();
+    for files in shards_in(data)? {
+        let mut listed = files.segments.list()?;
+        listed.sort_by_key(|file| file.segno);
+        for file in listed {
+            segment(data, &wanted, &files, file, &mut counts)?;
+        }
+        remove_spares(&files.directory)?;
+    }
+    let Counts { erased, too_short } = counts;
+    writeln!(out, "{erased} allocations erased")?;
+    if too_short > 0 {
+        writeln!(out, "{too_short} have parameters too short to be overwritten")?;
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes what a command that broke off was to write. Done before a server opens its journals.
+///
+/// # Errors
+/// If a server runs in `data`, or files cannot be read or written.
+pub(crate) fn finish(data: &Path) -> anyhow::Result<()> {
+    if !data.join(INTENT).exists() {
+        return Ok(());
+    }
+    let _lock = DataLock::acquire(data)?;
+    apply_intent(data)
+}
+
+impl<'a> Wanted<'a> {
+    fn read(options: &'a Options) -> anyhow::Result<Self> {
+        let mut listed = Vec::new();
+        if let Some(path) = &options.list {
+            let cannot_read = || format!("cannot read {}", path.display());
+            for line in BufReader::new(File::open(path).with_context(cannot_read)?).lines() {
+                let line = line.with_context(cannot_read)?;
+                let read: Listed = serde_json::from_str(&line).with_context(cannot_read)?;
+                // The number of a call that is no promo number was never allocated.
+                listed.extend(promo_number(&read.number).map(|number| (number, read.parameters)));
+            }
+        }
+        Ok(Self { parameters: &options.parameter, listed })
+    }
+
+    fn has(&self, record: &Record<'_>, raw: &[u8]) -> bool {
+        let parameters = ringwell_wire::params::decode(raw);
+        let number = match record {
+            Record::Allocate { number, .. } | Record::Carry { number, .. } => *number,
+            _ => return false,
+        };
+        self.parameters.iter().any(|wanted| parameters.contains(wanted))
+            || self
+                .listed
+                .iter()
+                .any(|(listed, print)| *listed == number && *print == fingerprint(&parameters))
+    }
+}
+
+fn segment(
+    data: &Path,
+    wanted: &Wanted<'_>,
+    files: &ShardFiles,
+    file: SegmentFile,
+    counts: &mut Counts,
+) -> anyhow::Result<()> {
+    let path = files.directory.join(format!("{:016}.rpj", file.segno));
+    let name = path.strip_prefix(data)?.to_owned();
+    let damaged = || format!("{} is damaged: run `ringwell journal verify`", path.display());
+    let mut block = [0; SEGMENT_HEADER_BYTES];
+    let got = files.segments.read_at(file.segno, 0, &mut block)?;
+    let header = SegmentHeader::decode(&block[..got]).with_context(damaged)?;
+    let mut walk = Walk::new(&files.segments, file, header.salt);
+    let mut expected = header.tip.next_n;
+    let mut writes = Vec::new();
+    loop {
+        match walk.step(expected)? {
+            Step::Frame { offset, header } => {
+                let mut body = walk.body().to_vec();
+                let found =
+                    parameters_in(&header, walk.body(), |record, raw| wanted.has(record, raw));
+                for range in found.with_context(damaged)? {
+                    if !ringwell_journal::erase(&mut body, range.clone()) {
+                        counts.too_short += 1;
+                        continue;
+                    }
+                    counts.erased += 1;
+                    for (at, bytes) in pieces(&header, range) {
+                        let (offset, hex) = (offset + at as u64, hex(&body[bytes]));
+                        writes.push(Patch { file: name.clone(), offset, hex });
+                    }
+                }
+                expected = header.group.n + 1;
+            }
+            Step::Fault { fault: FrameFault::NotWritten, .. } => break,
+            Step::Fault { fault: FrameFault::Rotten, .. } => bail!(damaged()),
+        }
+    }
+    write_intent(data, &writes)?;
+    apply_intent(data)?;
+    clear_tail(&path, walk.offset(), header.salt, expected)
+}
+
+/// Overwrites what lies behind the last frame of a segment: frames of the time before the file was
+/// used again.
+fn clear_tail(path: &Path, from: u64, salt: u64, n: u64) -> anyhow::Result<()> {
+    let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+    file.seek(SeekFrom::Start(from))?;
+    let mut stale = Vec::new();
+    let mut block = Vec::with_capacity(BLOCK_BYTES);
+    for index in 0.. {
+        block.clear();
+        (&mut file).take(BLOCK_BYTES as u64).read_to_end(&mut block)?;
+        if block.is_empty() {
+            break;
+        }
+        ensure!(
+            !has_stamp(&block, salt, n, index),
+            "{} ends in a frame that was not wholly written: start the server and stop it, then \
+             erase",
+            path.display()
+        );
+        if block.iter().any(|byte| *byte != 0) && block[..] != encode_end(salt, n)[..] {
+            stale.push((index, block.len()));
+        }
+    }
+    for (index, len) in &stale {
+        file.write_all_at(&vec![0; *len], from + index * BLOCK_BYTES as u64)?;
+    }
+    if !stale.is_empty() {
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Removes files that wait to become segments: they have frames of dropped ones.
+fn remove_spares(directory: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let is_spare = path.extension().is_some_and(|it| it == "spare" || it == "tmp");
+        if is_spare && path.is_file() {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(File::open(directory)?.sync_all()?)
+}
+
+/// Notes what is to be written, durably, with a checksum at its end.
+fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
+    if writes.is_empty() {
+        return Ok(());
+    }
+    let mut text = String::new();
+    for write in writes {
+        text += &serde_json::to_string(write)?;
+        text.push('\n');
+    }
+    let sum = sha256_hex(text.as_bytes());
+    text += &sum;
+    let mut options = OpenOptions::new();
+    let mut file =
+        options.write(true).create(true).truncate(true).mode(0o600).open(data.join(INTENT))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    Ok(File::open(data)?.sync_all()?)
+}
+
+/// Writes what is noted, if it was noted wholly; else nothing of it has been written.
+fn apply_intent(data: &Path) -> anyhow::Result<()> {
+    let path = data.join(INTENT);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let lines = text.len().checked_sub(64).filter(|at| text.is_char_boundary(*at));
+    let lines = lines.map(|at| text.split_at(at));
+    if let Some((lines, _)) = lines.filter(|(lines, sum)| sha256_hex(lines.as_bytes()) == *sum) {
+        let mut open: Option<(PathBuf, File)> = None;
+        for line in lines.lines() {
+            let Patch { file, offset, hex } = serde_json::from_str(line)?;
+            if open.as_ref().is_none_or(|(path, _)| *path != file) {
+                let opened = OpenOptions::new().write(true).open(data.join(&file));
+                let opened = opened.with_context(|| format!("cannot write {}", file.display()))?;
+                open = Some((file, opened));
+            }
+            if let Some((_, file)) = &open {
+                file.write_all_at(&from_hex(&hex)?, offset)?;
+            }
+        }
+        if let Some((_, file)) = open {
+            file.sync_all()?;
+        }
+    }
+    fs::remove_file(&path)?;
+    Ok(File::open(data)?.sync_all()?)
+}
+
+fn from_hex(text: &str) -> anyhow::Result<Vec<u8>> {
+    let byte = |pair: &[u8]| {
+        let text = str::from_utf8(pair).ok()?;
+        u8::from_str_radix(text, 16).ok()
+    };
+    text.as_bytes().chunks(2).map(byte).collect::<Option<_>>().context("no hexadecimal digits")
+}

@@ -1,0 +1,168 @@
+//! Erasure: after it the digits and the parameters are found nowhere in the data directory.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Switchboard;
+use super::phone::Phone;
+use super::support::server::{Server, ringwell};
+use super::support::site::TOKEN;
+
+const CALLER: &str = "4155551234";
+const SECRET: &str = "Cj0secret8675309";
+
+/// All files below `path`, and what they hold.
+fn files(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(path).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else if path.is_file() {
+            let bytes = fs::read(&path).unwrap();
+            all.push((path, bytes));
+        }
+    }
+    all
+}
+
+/// The files that hold `text`: what `grep -r` finds.
+fn found(data: &Path, text: &str) -> Vec<PathBuf> {
+    let holds = |bytes: &[u8]| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+    let all = files(data).into_iter();
+    all.filter(|(_, bytes)| holds(bytes)).map(|(path, _)| path).collect()
+}
+
+fn say(mut command: std::process::Command) -> String {
+    let output = command.output().unwrap();
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+/// A board with a call of the visitor who is to be forgotten, another visitor, and both numbers.
+fn board() -> (Switchboard, [u64; 2]) {
+    // Small segments: tests read all of them again and again.
+    let board = Switchboard::new("[journal]\nsegment_bytes = \"1MiB\"\n");
+    let theirs = board.visitor(&format!("17&gclid={SECRET}"));
+    let other = board.visitor("18&gclid=Cj0other");
+    board.call_of("CA1", theirs);
+    board.call_of("CA2", other);
+    (board, [theirs, other])
+}
+
+fn restarted(board: Switchboard) -> Switchboard {
+    let Switchboard { site, server, .. } = board;
+    drop(server);
+    let server = Server::start(site.serve(&[]));
+    Switchboard { phone: Phone::at(&server), site, server }
+}
+
+impl Switchboard {
+    fn holder(&self, number: u64) -> serde_json::Value {
+        self.get(&format!("/v1/attributions?number={number}")).json()
+    }
+}
+
+#[test]
+fn who_is_erased_is_found_nowhere_in_the_data_directory() {
+    let (board, [theirs, other]) = board();
+    let list = board.site.config().with_file_name("erase.list");
+    let data = board.site.data().to_owned();
+    assert!(
+        found(&data, CALLER).iter().any(|path| path.to_string_lossy().contains("calls.sqlite"))
+    );
+    // The parameter names one visitor, the caller both calls.
+    let erase = |whom: &[&str]| {
+        let mut command = ringwell(&["calls", "erase", "--journal-list"]);
+        command.arg(&list).args(whom).env("RINGWELL_TOKEN", TOKEN);
+        command.args(["--url", &format!("http://{}", board.server.address())]);
+        say(command)
+    };
+    let gclid = format!("gclid={SECRET}");
+    assert_eq!(erase(&["--parameter", &gclid]), "1 calls, 1 allocations\n");
+    assert_eq!(erase(&["--caller", &format!("+1{CALLER}")]), "1 calls, 1 allocations\n");
+    assert_eq!(erase(&["--call", "c_none"]), "0 calls, 0 allocations\n");
+    assert!(found(&data, CALLER).is_empty(), "{:?}", found(&data, CALLER));
+    assert!(!fs::read_to_string(&list).unwrap().contains(SECRET));
+    // The journal is only erased while nobody writes it.
+    let journal = || {
+        let mut command = ringwell(&["journal", "erase"]);
+        command.arg(&data).arg("--list").arg(&list);
+        command
+    };
+    assert!(!journal().output().unwrap().status.success());
+    let in_journal = found(&data, SECRET);
+    assert!(in_journal.iter().all(|path| path.extension().is_some_and(|it| it == "rpj")));
+    assert!(!in_journal.is_empty());
+    let Switchboard { site, server, .. } = board;
+    let log = server.stop();
+    assert!(!log.contains(SECRET) && !log.contains(CALLER), "{log}");
+    assert_eq!(say(journal()), "2 allocations erased\n");
+    for text in [SECRET, CALLER, "Cj0other"] {
+        assert!(found(&data, text).is_empty(), "{:?}", found(&data, text));
+    }
+    let mut verify = ringwell(&["journal", "verify"]);
+    verify.arg(&data);
+    say(verify);
+    let server = Server::start(site.serve(&[]));
+    let board = Switchboard { phone: Phone::at(&server), site, server };
+    for number in [theirs, other] {
+        let held = board.holder(number);
+        assert!(held.to_string().contains("allocated_at"), "{held}");
+        assert!(!held.to_string().contains("gclid"), "{held}");
+    }
+    // Numbers and lockouts are as they were.
+    let next = board.visitor("19");
+    assert!(next != theirs && next != other);
+}
+
+#[test]
+fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
+    let (board, [theirs, other]) = board();
+    let data = board.site.data().to_owned();
+    let Switchboard { site, server, .. } = board;
+    server.stop();
+    let before = files(&data.join("journal"));
+    let mut command = ringwell(&["journal", "erase", "--parameter", &format!("gclid={SECRET}")]);
+    command.arg(&data);
+    assert_eq!(say(command), "1 allocations erased\n");
+    // As a crash leaves it: what is to be written is noted, and half of it has been.
+    let mut intent = String::new();
+    for (path, old) in before {
+        let Ok(new) = fs::read(&path) else { continue };
+        let changed: Vec<usize> = (0..old.len()).filter(|at| old[*at] != new[*at]).collect();
+        let mut torn = old;
+        for (place, at) in changed.iter().enumerate() {
+            let file = path.strip_prefix(&data).unwrap();
+            let line = serde_json::json!({ "file": file, "offset": at, "hex": format!("{:02x}", new[*at]) });
+            let _ = writeln!(intent, "{line}");
+            if place % 2 == 0 {
+                torn[*at] = new[*at];
+            }
+        }
+        fs::write(&path, torn).unwrap();
+    }
+    let digest = ring::digest::digest(&ring::digest::SHA256, intent.as_bytes());
+    for byte in digest.as_ref() {
+        let _ = write!(intent, "{byte:02x}");
+    }
+    let noted = data.join("journal-erase.todo");
+    fs::write(&noted, &intent).unwrap();
+    let server = Server::start(site.serve(&[]));
+    assert!(!noted.exists());
+    assert!(found(&data.join("journal"), SECRET).is_empty());
+    let board = Switchboard { phone: Phone::at(&server), site, server };
+    assert!(board.holder(other).to_string().contains("Cj0other"));
+    assert!(!board.holder(theirs).to_string().contains("gclid"));
+    // A note that was not wholly written says that nothing was.
+    fs::write(&noted, &intent[..intent.len() / 2]).unwrap();
+    let board = restarted(board);
+    assert!(!noted.exists());
+    assert!(board.holder(other).to_string().contains("Cj0other"));
+}

@@ -1,0 +1,128 @@
+//! Parameters that are overwritten where they lie: other bytes take their place, with which the group's
+//! checksum stays the same, and so its hash and every group after it.
+//!
+//! The checksum finds damage by chance; it was never meant to hold against intent. Pure.
+//! Source: docs/spec/journal.md, "Erasure".
+
+use std::ops::Range;
+
+use crate::frame::{FrameHeader, place_in_frame};
+use crate::record::{DecodeError, Record, Records};
+
+/// Shorter parameters cannot keep a checksum of 32 bits as it is.
+pub const ERASABLE_BYTES_MIN: usize = PATCH_BYTES;
+
+/// What erased parameters begin with if there is room: a name that look-ups leave out.
+const HEAD: &[u8] = b"ringwell_visitor=";
+const PATCH_BYTES: usize = 4;
+/// CRC-32C, lowest bit first.
+const POLYNOMIAL: u32 = 0x82F6_3B78;
+
+const TABLE: [u32; 256] = table();
+
+const fn table() -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut index: u32 = 0;
+    while index < 256 {
+        let mut value = index;
+        let mut bit = 0;
+        while bit < 8 {
+            value = if value & 1 == 1 { (value >> 1) ^ POLYNOMIAL } else { value >> 1 };
+            bit += 1;
+        }
+        table[index as usize] = value;
+        index += 1;
+    }
+    table
+}
+
+/// Where the parameters of allocations lie in a group's body, of those records that `wanted` names.
+///
+/// # Errors
+/// [`DecodeError`] if the body cannot be read.
+pub fn parameters_in(
+    header: &FrameHeader,
+    body: &[u8],
+    mut wanted: impl FnMut(&Record<'_>, &[u8]) -> bool,
+) -> Result<Vec<Range<usize>>, DecodeError> {
+    let mut found = Vec::new();
+    for record in Records::new(header.group.n, header.group.at, body) {
+        let (_, record) = record?;
+        let (Record::Allocate { params: [params, _], .. }
+        | Record::Carry { params: [params, _], .. }) = record
+        else {
+            continue;
+        };
+        if !params.is_empty() && wanted(&record, params) {
+            let start = params.as_ptr().addr() - body.as_ptr().addr();
+            found.push(start..start + params.len());
+        }
+    }
+    Ok(found)
+}
+
+/// Overwrites `range` of `body`, whose checksum stays as it is. `false`, and nothing is changed, if the
+/// range is shorter than [`ERASABLE_BYTES_MIN`].
+pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
+    if range.len() < ERASABLE_BYTES_MIN {
+        return false;
+    }
+    let after = backward(!crc32c::crc32c(body), &body[range.end..]);
+    let at = range.end - PATCH_BYTES;
+    let fill = &mut body[range.start..at];
+    fill.fill(b'&');
+    if let Some((head, rest)) = fill.split_at_mut_checked(HEAD.len()) {
+        head.copy_from_slice(HEAD);
+        rest.fill(b'-');
+    }
+    let before = !crc32c::crc32c(&body[..at]);
+    body[at..range.end].copy_from_slice(&bridge(before, after));
+    true
+}
+
+/// The bytes of a frame in its file that hold `range` of its body: offset in the frame, and which bytes.
+#[must_use]
+pub fn pieces(header: &FrameHeader, range: Range<usize>) -> Vec<(usize, Range<usize>)> {
+    let mut pieces: Vec<(usize, Range<usize>)> = Vec::new();
+    for index in range {
+        let place = place_in_frame(&header.group, index);
+        match pieces.last_mut() {
+            Some((start, bytes)) if *start + bytes.len() == place => bytes.end = index + 1,
+            _ => pieces.push((place, index..index + 1)),
+        }
+    }
+    pieces
+}
+
+/// The state before `bytes` that leads to `state` behind them.
+fn backward(state: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().rev().fold(state, |state, byte| {
+        let index = index_of(state);
+        ((state ^ TABLE[index]) << 8) | (u32::try_from(index).unwrap_or(0) ^ u32::from(*byte))
+    })
+}
+
+/// The bytes that lead from one state to another.
+fn bridge(from: u32, to: u32) -> [u8; PATCH_BYTES] {
+    let mut indices = [0; PATCH_BYTES];
+    let mut state = to;
+    for place in indices.iter_mut().rev() {
+        *place = index_of(state);
+        state = (state ^ TABLE[*place]) << 8;
+    }
+    let mut state = from;
+    indices.map(|index| {
+        let byte = state.to_le_bytes()[0] ^ u8::try_from(index).unwrap_or(0);
+        state = (state >> 8) ^ TABLE[index];
+        byte
+    })
+}
+
+/// Which entry of the table the last byte has added: each has another highest byte.
+fn index_of(state: u32) -> usize {
+    let highest = state.to_be_bytes()[0];
+    TABLE.iter().position(|entry| entry.to_be_bytes()[0] == highest).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;
