@@ -14,5 +14,5 @@ pub mod sign;
 mod worker;
 
 pub use endpoint::{Made, NewEndpoint, Replay, TYPES, Which};
-pub use outbox::{Due, Ended, Result as DeliveryResult};
+pub use outbox::{Due, Ended, LEASE, Result as DeliveryResult};
 pub use worker::{Transport, Worker};

@@ -6,11 +6,16 @@
 #[allow(dead_code, reason = "it has helpers for tests of the directory, too")]
 mod rig;
 
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use rig::Rig;
 use ringwell_calls::log::{
     CallChange, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, ReportedEvent, Whom, Writer,
 };
-use ringwell_calls::webhook::{DeliveryResult, Ended, NewEndpoint, Replay, Which};
+use ringwell_calls::webhook::{
+    DeliveryResult, Due, Ended, NewEndpoint, Replay, Transport, Which, Worker,
+};
 use ringwell_calls::{Attribution, CallEvent, CallFilter, Caller, Cursor, EventKind, Log, Outcome};
 use ringwell_core::Millis;
 
@@ -50,7 +55,7 @@ async fn calls_events_and_webhooks_are_kept_in_postgresql() {
     assert!(log.unattributed(10).await.unwrap().is_empty());
     assert_eq!(log.events(0, 10).await.unwrap().len(), 4);
     assert_eq!(log.due_endpoints(Millis(9_000)).await.unwrap(), std::slice::from_ref(&endpoint));
-    for due in log.due(&endpoint, Millis(9_000), 10).await.unwrap() {
+    for due in log.claim(&endpoint, Millis(9_000), 10).await.unwrap() {
         let ended = Ended::Answered { status: 500, retry_after: None };
         let (endpoint, place) = (due.endpoint, due.place);
         let result = DeliveryResult { endpoint, place, attempts: 10, ended, random: 0 };
@@ -87,4 +92,53 @@ async fn calls_events_and_webhooks_are_kept_in_postgresql() {
     assert!(log.enable_endpoint(&endpoint).await.unwrap());
     assert!(log.remove_endpoint(&endpoint).await.unwrap());
     log.close().await;
+}
+
+/// Notes what it is asked to deliver; each takes a while.
+#[derive(Clone, Default)]
+struct Noting(Arc<Mutex<Vec<String>>>);
+
+impl Transport for Noting {
+    async fn deliver(&self, due: Due) -> Ended {
+        self.0.lock().unwrap().push(due.event);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        Ended::Answered { status: 200, retry_after: None }
+    }
+}
+
+#[tokio::test]
+async fn two_servers_on_one_database_deliver_each_event_once() {
+    let location = Rig::postgres().location;
+    let logs = [Log::open(&location).await.unwrap(), Log::open(&location).await.unwrap()];
+    let writer = Writer::start(logs[0].clone(), || Millis(9_000), || ());
+    for name in ["a", "b", "c"] {
+        let url = format!("https://{name}.example/");
+        let endpoint = NewEndpoint { url, ..NewEndpoint::default() };
+        logs[0].create_endpoint(&endpoint, Millis(0)).await.unwrap();
+    }
+    for call in 0..50 {
+        writer.submit(change(&format!("CA{call}"), 1_000, EventKind::Started)).unwrap();
+    }
+    writer.finish().await;
+    let sent = Noting::default();
+    let workers = logs.map(|log| {
+        let worker = Worker::new(log, sent.clone(), Arc::default());
+        tokio::spawn(worker.run())
+    });
+    let until = tokio::time::Instant::now() + Duration::from_secs(20);
+    while sent.0.lock().unwrap().len() < 150 && tokio::time::Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // What is sent twice is sent within the next look at the log.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let all = sent.0.lock().unwrap().clone();
+    let mut counts = std::collections::BTreeMap::new();
+    for event in &all {
+        *counts.entry(event).or_insert(0) += 1;
+    }
+    assert_eq!((all.len(), counts.len()), (150, 50));
+    assert!(counts.values().all(|count| *count == 3), "{counts:?}");
+    for worker in workers {
+        worker.abort();
+    }
 }

@@ -8,6 +8,10 @@ use super::endpoint::disable;
 use super::schedule;
 use crate::log::{Log, LogError, from_ms, ms};
 
+/// What is taken to be sent is not taken again for so long: longer than sending takes, and short enough
+/// that what a process had taken when it was killed goes out soon.
+pub const LEASE: Millis = Millis(20_000);
+
 /// The longest error that is kept.
 const ERROR_BYTES_MAX: usize = 1_024;
 
@@ -93,27 +97,45 @@ impl Log {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Deliveries to `endpoint` that are due at `now`, those that are overdue the longest first.
+    /// Takes deliveries to `endpoint` that are due at `now`, those that are overdue the longest first.
+    /// Nobody else, in this process or in another one on the same database, is given them for
+    /// [`LEASE`]: by then what has become of them must be recorded.
     ///
     /// # Errors
     /// [`LogError`].
-    pub async fn due(
+    pub async fn claim(
         &self,
         endpoint: &str,
         now: Millis,
         most: u32,
     ) -> std::result::Result<Vec<Due>, LogError> {
-        let mut tx = self.database().read().await?;
+        let mut tx = self.database().write().await?;
+        // Of two that take the same line, PostgreSQL has the second one look at it again.
         let query = sqlx::query(
-            "SELECT d.endpoint, url, secret, old_secret, old_secret_until_ms, company_key, place, \
-             v.id AS event, body, attempts FROM webhook_deliveries d \
-             JOIN webhook_endpoints e ON e.id = d.endpoint JOIN call_events v ON v.place = d.event \
-             WHERE d.state = 'pending' AND d.endpoint = $1 AND next_ms <= $2 \
-             ORDER BY next_ms, place LIMIT $3",
+            "UPDATE webhook_deliveries SET next_ms = $1 \
+             WHERE endpoint = $2 AND state = 'pending' AND next_ms <= $3 AND event IN \
+             (SELECT event FROM webhook_deliveries WHERE endpoint = $2 AND state = 'pending' \
+              AND next_ms <= $3 ORDER BY next_ms, event LIMIT $4) RETURNING event",
         );
-        let query = query.bind(endpoint.to_owned()).bind(ms(now)).bind(i64::from(most));
-        let rows = query.fetch_all(&mut *tx).await?;
-        rows.iter().map(|row| Due::read(row, now)).collect()
+        let query = query.bind(ms(now + LEASE)).bind(endpoint.to_owned()).bind(ms(now));
+        let mut places: Vec<i64> = Vec::new();
+        for row in query.bind(i64::from(most)).fetch_all(&mut *tx).await? {
+            places.push(row.try_get(0)?);
+        }
+        places.sort_unstable();
+        let mut all = Vec::with_capacity(places.len());
+        for place in places {
+            let query = sqlx::query(
+                "SELECT d.endpoint, url, secret, old_secret, old_secret_until_ms, company_key, \
+                 place, v.id AS event, body, attempts FROM webhook_deliveries d \
+                 JOIN webhook_endpoints e ON e.id = d.endpoint \
+                 JOIN call_events v ON v.place = d.event WHERE d.endpoint = $1 AND d.event = $2",
+            );
+            let row = query.bind(endpoint.to_owned()).bind(place).fetch_optional(&mut *tx).await?;
+            all.extend(row.map(|row| Due::read(&row, now)).transpose()?);
+        }
+        tx.commit().await?;
+        Ok(all)
     }
 
     /// When the next delivery is due.

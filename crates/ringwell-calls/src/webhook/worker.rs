@@ -1,5 +1,6 @@
 //! The one that delivers: takes what is due, sends it, notes what has become of it.
 //!
+//! What it takes is its own for a while, so that several servers on one database send nothing twice.
 //! Each endpoint has a few deliveries on their way at the same time, whatever the others do: a slow
 //! one delays no other.
 
@@ -83,12 +84,9 @@ impl<T: Transport> Worker<T> {
             if room == 0 {
                 continue;
             }
-            // Those on their way are still due: as many more are asked for.
-            let most = u32::try_from(room + flying.len()).unwrap_or(u32::MAX);
-            for due in self.log.due(&endpoint, moment, most).await? {
-                if flying.len() >= PER_ENDPOINT_MAX || self.count >= ALL_MAX {
-                    break;
-                }
+            let most = u32::try_from(room).unwrap_or(u32::MAX);
+            for due in self.log.claim(&endpoint, moment, most).await? {
+                // Its lease is over, and what has become of it is not recorded yet.
                 if !flying.insert(due.place) {
                     continue;
                 }

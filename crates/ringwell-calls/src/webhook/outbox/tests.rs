@@ -33,7 +33,7 @@ async fn run(log: &Log, from: Millis, until: Millis, status: impl Fn(&Due) -> u1
         now = now.max(next);
         let mut results = Vec::new();
         for endpoint in log.due_endpoints(now).await.unwrap() {
-            for due in log.due(&endpoint, now, 1000).await.unwrap() {
+            for due in log.claim(&endpoint, now, 1000).await.unwrap() {
                 let ended = Ended::Answered { status: status(&due), retry_after: None };
                 let attempts = due.attempts + 1;
                 results.push(Result {
@@ -133,11 +133,25 @@ async fn an_endpoint_gets_the_types_that_it_wants() {
 async fn after_a_rotation_two_secrets_sign_for_a_day() {
     let (log, _folder) = log().await;
     let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
-    event(&log, "call.started", Millis(0)).await;
+    for at in 0..3 {
+        event(&log, "call.started", Millis(at)).await;
+    }
     let new = log.rotate_secret(&made.id, Millis(0)).await.unwrap().unwrap();
-    let secrets = async |now| log.due(&made.id, Millis(now), 1).await.unwrap()[0].secrets.clone();
+    let secrets = async |now| log.claim(&made.id, Millis(now), 1).await.unwrap()[0].secrets.clone();
     assert_eq!(secrets(DAY - 1).await, [new.secret.clone(), made.secret.clone()]);
     assert_eq!(secrets(DAY).await, std::slice::from_ref(&new.secret));
-    let due = &log.due(&made.id, Millis(0), 1).await.unwrap()[0];
+    let due = &log.claim(&made.id, Millis(DAY), 1).await.unwrap()[0];
     assert!(!format!("{due:?}").contains("whsec"));
+}
+
+#[tokio::test]
+async fn what_is_taken_is_not_taken_again_before_its_lease_is_over() {
+    let (log, _folder) = log().await;
+    let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
+    event(&log, "call.started", Millis(0)).await;
+    let taken = async |now| log.claim(&made.id, Millis(now), 10).await.unwrap().len();
+    assert_eq!((taken(0).await, taken(0).await, taken(LEASE.0 - 1).await), (1, 0, 0));
+    // Its taker was killed: it has not been tried as far as anybody knows.
+    let again = log.claim(&made.id, LEASE, 10).await.unwrap();
+    assert_eq!((again.len(), again[0].attempts), (1, 0));
 }
