@@ -23,7 +23,7 @@ const CIRCLES: &[(&str, usize)] = &[
     ("ringwell-load", 4),
     ("ringwell-mesh", 3),
     ("ringwell-node", 22),
-    ("ringwell-sim", 14),
+    ("ringwell-sim", 9),
     ("ringwell-store", 6),
     ("ringwell-wire", 5),
 ];

@@ -3,45 +3,153 @@
 //! They are in production code, behind [`planted`], which is `false` at compile time unless all is
 //! built with `--cfg canary`. Then each thread plants its own.
 
-/// A mistake that somebody could make in the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    /// Answers leave before their group is durable.
-    ReplyBeforeFlush,
-    /// An owner serves rows after their deadline.
-    DeadlineIgnored,
-    /// The numbers of a batch whose client went away stay locked.
-    HoldUnanswered,
+macro_rules! bugs {
+    ($($(#[doc = $doc:literal])* $bug:ident $name:literal;)*) => {
+        /// A mistake that somebody could make.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug { $($(#[doc = $doc])* $bug,)* }
+
+        impl Bug {
+            /// All that can be planted.
+            pub const ALL: &'static [Self] = &[$(Self::$bug,)*];
+
+            /// As written on the simulator's command line.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$bug => $name,)* }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// Answers leave before their group is on the disk.
+    ReplyBeforeFlush "reply-before-flush";
     /// A flush that failed is tried again, and believed.
-    FlushAgain,
-    /// A rename is not made durable.
-    NoNameFlush,
-    /// Every use of a file has the same salt.
-    OneSalt,
+    FlushAgain "flush-again";
     /// A journal is cut at its first bad frame, whatever comes after it.
-    CutAtBadFrame,
+    CutAtBadFrame "cut-at-bad-frame";
     /// A rotten end is cut, and nothing is held.
-    NoHoldAfterRot,
-    /// A start takes the wall clock's word for how long it was away, also within one boot.
-    WallAtStart,
-    /// Lifetimes are taken as they are, although shard time is rounded down.
-    NoRounding,
-    /// Pools that come with a new map are not held.
-    NoHoldAfterMove,
+    NoHoldAfterRot "no-hold-after-rot";
+    /// A rename is not made durable.
+    NoNameFlush "no-name-flush";
+    /// Every use of a file has the same salt.
+    OneSalt "one-salt";
     /// A snapshot says that it knows the group that gathers.
-    SnapshotMissesGroup,
+    SnapshotMissesGroup "snapshot-misses-group";
     /// A snapshot counts before the last group that it knows of is stored.
-    SnapshotTooEarly,
-    /// A snapshot leaves out the numbers that changes of pools moved while it was taken.
-    SnapshotMissesMoved,
+    SnapshotTooEarly "snapshot-too-early";
+    /// A snapshot leaves out the numbers that changes of pools moved while it was taken. There is
+    /// nearly always one then, and it waits after its first piece.
+    SnapshotMissesMoved "snapshot-misses-moved";
     /// Old history is dropped without copying what is still the newest.
-    NoCarry,
+    NoCarry "no-carry";
+    /// Shard time follows the wall clock while the process runs.
+    WallClock "wall-clock";
+    /// A start takes the wall clock's word for how long it was away, also within one boot.
+    WallAtStart "wall-at-start";
+    /// Look-ups compare what the wall clock shows with shard time.
+    ShardTimeInLookups "shard-time-in-lookups";
+    /// Lifetimes are taken as they are, although shard time is rounded down.
+    NoRounding "no-rounding";
+    /// An owner serves rows after their deadline.
+    DeadlineIgnored "deadline-ignored";
+    /// A client that goes away after its answer has left gets its numbers released.
+    ReleaseAnswered "release-answered";
+    /// Owners forget which row of which batch they serve.
+    RetryForgotten "retry-forgotten";
+    /// An allocation that nobody saw counts as its number's newest.
+    UnseenCounts "unseen-counts";
+    /// What is ready counts, however long after its deadline a thread looks at it.
+    ReadyBeatsDeadline "ready-beats-deadline";
+    /// A request that may be sent again is known by its key alone.
+    KeyAlone "key-alone";
+    /// The outcomes of another shard's rows are joined in the wrong order.
+    RowsMixed "rows-mixed";
+    /// A node that starts with a new map goes on serving what it has lost.
+    StaleMap "stale-map";
+    /// Pools that come with a new map are not held.
+    NoHoldAfterMove "no-hold-after-move";
+    /// … or only those that the start knows; not those that come later.
+    LatePoolsNotHeld "late-pools-not-held";
+    /// The next owner says that it has stored what it only has in memory.
+    AdoptUnstored "adopt-unstored";
+    /// Buckets are given up in memory only: after a restart they are served again.
+    GivenNotKept "given-not-kept";
+    /// Buckets are taken again although they have moved on.
+    StaleTake "stale-take";
+    /// What is told leaves out the numbers of the last group.
+    FactsMissGroup "facts-miss-group";
+    /// The next owner forgets visitors and what batches were answered.
+    AdoptForgets "adopt-forgets";
+    /// A node believes what others say of its own buckets.
+    HearsayBelieved "hearsay-believed";
+    /// A link is never told that its owner is slow.
+    NeverShut "never-shut";
+    /// A number is free while its lockout has a moment to go (in ringwell-core).
+    LockCompare "lock-compare";
+    /// The number that has been free for the shortest time goes out (in ringwell-core).
+    NotFifo "not-fifo";
+    /// The numbers of a batch whose client went away stay locked.
+    HoldUnanswered "hold-unanswered";
+    /// A snapshot names the newest group of when it began as the last that it knows of.
+    ThroughTooEarly "through-too-early";
+    /// Groups are looked for one place too early once a segment was dropped.
+    GroupOffByOne "group-off-by-one";
+    /// What is left of a batch's time is read in another unit than it was written in.
+    DeadlineUnit "deadline-unit";
+    /// The numbers of a link's answer are used, and given back as too late as well.
+    LinkAnswerTwice "link-answer-twice";
+    /// One shard alone looks rows up in the next state of the directory.
+    ChangeOneShard "change-one-shard";
+    /// When a group is stored, the one after it counts as well.
+    CommitTooFar "commit-too-far";
+    /// Answers to other shards wait for the group before theirs.
+    PeerGroupOff "peer-group-off";
+    /// Numbers that a visitor or a repeated row keeps leave before that is durable.
+    KeptNotPromised "kept-not-promised";
+    /// A shard whose disk was full refuses for ever.
+    FullForEver "full-for-ever";
+    /// A link that was shut is never opened again.
+    NeverReopened "never-reopened";
+    /// The next owner does not learn which buckets are held.
+    TakenNotHeld "taken-not-held";
+    /// Buckets are handed over before the next owner was sent what is known of their numbers.
+    TakeBeforeTold "take-before-told";
+    /// What is on its way is taken back without asking whether it has arrived.
+    AbortUnasked "abort-unasked";
+    /// A move that was cut off does not go on.
+    MoveNotResumed "move-not-resumed";
+    /// Numbers that go from a pool that is held to another are not held there.
+    HoldsStayBehind "holds-stay-behind";
+    /// Numbers enter a pool before they have left another.
+    EnterBeforeLeave "enter-before-leave";
+    /// A start goes by the cluster file, whatever has moved since.
+    OwnersForgotten "owners-forgotten";
+    /// The shards of a node that starts do not share what they know of numbers.
+    NoAgreement "no-agreement";
+    /// The end of a lockout is taken over by another node's clock.
+    ForeignClock "foreign-clock";
+    /// Old history is dropped before the copies of what matters in it are stored.
+    DropBeforeStored "drop-before-stored";
+    /// Lockouts that a start has lengthened are used before a snapshot says so.
+    LengthenedUnsaved "lengthened-unsaved";
     /// A log that says that it ends elsewhere is believed: another owner must have written.
-    TakenIsTheirs,
+    TakenIsTheirs "taken-is-theirs";
     /// A log that says that it ends elsewhere must have stored what was sent before.
-    TakenIsMine,
+    TakenIsMine "taken-is-mine";
     /// A shard is taken over in the epoch of the owner before.
-    EpochNotRaised,
+    EpochNotRaised "epoch-not-raised";
+    /// Rows that are asked for once more, of another owner, lose their batch's idempotency key.
+    RedirectForgetsRetry "redirect-forgets-retry";
+}
+
+impl Bug {
+    /// The bug that is called `name`.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|bug| bug.name() == name)
+    }
 }
 
 /// Whether `bug` is planted on this thread.

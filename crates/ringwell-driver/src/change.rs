@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 
 pub use self::known::{known, known_apart};
 pub use self::shard::{take, when_there_is_room};
+use crate::canary::{Bug, planted};
 use crate::message::{Done, Known, Message, Step};
 use crate::node::Node;
 use crate::platform::Platform;
@@ -114,7 +115,8 @@ async fn take_steps<P: Platform>(
     check_overflow(peers, &shards, overflow).await?;
     let held = held(peers, &shards, before).await?;
     let bucket_holds = node.bucket_holds();
-    for (shard, changes) in changes.iter().filter(|(_, changes)| !changes.is_empty()) {
+    let leaving = changes.iter().filter(|(_, changes)| !changes.is_empty());
+    for (shard, changes) in leaving.filter(|_| !planted(Bug::EnterBeforeLeave)) {
         let smaller = smaller(before, &changes.put);
         let removed = changes.removed.clone();
         ask(peers, *shard, Step::Leave { removed, smaller }).await?;
@@ -139,7 +141,8 @@ async fn take_steps<P: Platform>(
         others.retain(|retired| !is_known(retired.slot.number));
         // They may have missed which number a visitor got after this one.
         known.extend(others.into_iter().map(|retired| Retired { visitor: None, ..retired }));
-        let of_bucket = |pool: &PoolSpec| bucket_holds.until(pool.id, pool.lifetime);
+        let buckets = Some(&bucket_holds).filter(|_| !planted(Bug::LatePoolsNotHeld));
+        let of_bucket = |pool: &PoolSpec| buckets?.until(pool.id, pool.lifetime);
         let of = |pool: &PoolSpec| until(&held, pool).max(of_bucket(pool));
         let holds = put.iter().filter_map(|(_, pool)| Some((pool.id, of(pool)?)));
         let holds = holds.collect();
@@ -150,7 +153,8 @@ async fn take_steps<P: Platform>(
         }
     }
     node.use_directory(Arc::clone(next));
-    for shard in shards {
+    let count = if planted(Bug::ChangeOneShard) { 1 } else { shards.len() };
+    for shard in shards.into_iter().take(count) {
         ask(peers, shard, Step::Use(Arc::clone(next))).await?;
     }
     Ok(())
@@ -188,6 +192,9 @@ struct Held {
 
 async fn held(peers: &Peers, shards: &[u16], before: &Directory) -> Result<Held, ChangeError> {
     let mut held = Held::default();
+    if planted(Bug::HoldsStayBehind) {
+        return Ok(held);
+    }
     for shard in shards {
         if let Done::Holds(holds) = ask(peers, *shard, Step::TellHolds).await? {
             for (pool, until) in holds {

@@ -12,6 +12,8 @@ use std::time::Duration;
 use ringwell_core::Millis;
 use ringwell_engine::{Clocks, Reading, SLEW_EVERY, observed, slewed};
 
+use crate::canary::{Bug, planted};
+
 /// A wall clock that is further from shard time than this is reported.
 pub const WALL_APART_WARNED: Millis = Millis(1_000);
 
@@ -45,7 +47,11 @@ impl Clock {
     /// never does.
     #[must_use]
     pub fn now(&self, since_boot: Duration) -> Millis {
-        self.noted().shard(millis(since_boot))
+        let noted = self.noted();
+        if planted(Bug::WallClock) {
+            return Millis(millis(since_boot).0.saturating_add_signed(noted.wall_offset));
+        }
+        noted.shard(millis(since_boot))
     }
 
     /// The clocks as they stand, with shard time moved towards the wall clock if that is due.

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use ringwell_directory::{Directory, Owners};
 
+use crate::canary::{Bug, planted};
 use crate::maintenance::task;
 use crate::membership::Membership;
 use crate::node::{JournalState, Node};
@@ -29,8 +30,10 @@ pub fn place(
     let by_file = Owners::of_map(membership.cluster().map());
     let served = ServedMap::read(files, data)?.and_then(|served| served.owners);
     let is_of_file = |served: &Owners| {
-        served.version() == by_file.version() && served.shards() == by_file.shards()
+        let is_version = served.version() == by_file.version() || planted(Bug::StaleMap);
+        is_version && served.shards() == by_file.shards()
     };
+    let served = served.filter(|_| !planted(Bug::OwnersForgotten));
     let owners = served.filter(is_of_file).unwrap_or(by_file);
     Ok((directory.placed(owners.placement()), Some(owners)))
 }
@@ -45,6 +48,9 @@ pub async fn begin_shard<P: Platform>(
     store: &impl Store,
     is_lengthened: bool,
 ) -> Result<(), String> {
+    if planted(Bug::LengthenedUnsaved) {
+        return Ok(());
+    }
     if !is_lengthened {
         save(shard, store).await;
         return Ok(());

@@ -19,6 +19,7 @@ use ringwell_mesh::frame;
 use ringwell_mesh::pacing::{Ending, Pacing, Window};
 use tokio::sync::mpsc;
 
+use crate::canary::{Bug, planted};
 use crate::membership::{Membership, Neighbour};
 use crate::platform::{Moment, Net, Path, Platform, Trouble};
 
@@ -171,6 +172,9 @@ impl<P: Platform> Link<P> {
     /// Pings a shard that was slow until it is quick again.
     async fn ping(self: Rc<Self>) {
         loop {
+            if planted(Bug::NeverReopened) {
+                return;
+            }
             let Some(at) = self.window.borrow().ping_at() else { break };
             self.platform.sleep_until(Moment(at)).await;
             self.window.borrow_mut().ping_sent(self.now());

@@ -7,6 +7,7 @@ use ringwell_core::{Position, PromoNumber};
 use ringwell_engine::{Missing, Moment, Past, Step};
 use ringwell_journal::{Clocks, Group, position_parts};
 
+use crate::canary::{Bug, planted};
 use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{ReadError, Reader};
@@ -42,6 +43,10 @@ async fn walk<P: Platform>(
     clocks: Clocks,
 ) -> Result<Past, String> {
     let until = shard.platform.moment() + TIME_MAX;
+    let at = match at {
+        Moment::Wall(at) if planted(Bug::ShardTimeInLookups) => Moment::Shard(at),
+        at => at,
+    };
     let (mut walk, mut step) = shard.engine.borrow().attribution(number, at);
     loop {
         let position = match step {

@@ -11,6 +11,8 @@ use ringwell_directory::{Config, Directory, RingPool};
 use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey, lockout};
 use ringwell_wire::{Answer, Limits, RequestError, Row, RowError, Tracking};
 
+use crate::canary::{Bug, planted};
+
 /// A number leaves at most so long after its batch's deadline; later it becomes overflow.
 pub const LATE_MAX: Duration = Duration::from_millis(5);
 
@@ -102,7 +104,7 @@ fn digest(
     }
     hasher.update(&(key.len() as u64).to_le_bytes());
     hasher.update(key);
-    for part in request {
+    for part in request.iter().filter(|_| !planted(Bug::KeyAlone)) {
         hasher.update(part);
     }
     let mut digest = [0; 16];
@@ -207,6 +209,7 @@ pub fn serve(
         }
         let params = ask.params.map(|span| span.of(text));
         let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
+        let retry = retry.filter(|_| !planted(Bug::RetryForgotten));
         let retry = retry.map(|batch| RowKey { batch, row });
         let (pool, id) = (owner.index, ask.pool);
         engine.allocate(now, &Ask { pool, id, params, visitor, retry }, outcome);
@@ -220,6 +223,7 @@ pub fn serve(
 #[must_use]
 pub fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
     match outcome {
+        Outcome::Kept { .. } if planted(Bug::KeptNotPromised) => false,
         Outcome::Allocated { .. } | Outcome::Kept { .. } => true,
         Outcome::Exhausted { .. } => is_repeatable,
         Outcome::Refused(_) => false,

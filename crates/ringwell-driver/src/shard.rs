@@ -208,11 +208,12 @@ impl<P: Platform> Shard<P> {
                 return;
             }
         };
-        let group = self.engine.borrow().newest_group();
+        let group = self.engine.borrow().newest_group() - u64::from(planted(Bug::PeerGroupOff));
         let is_promise = |outcome| is_promise(outcome, ask.retry.is_some());
         let has_promise = answer.outcomes.iter().any(is_promise);
         let promised = Promised { group, answer, reply: ask.reply };
-        if has_promise && self.commit.durable() < group {
+        let waits = self.commit.durable() < group && !planted(Bug::ReplyBeforeFlush);
+        if has_promise && waits {
             self.promised.borrow_mut().push_back(promised);
         } else {
             self.deliver(promised);
@@ -247,7 +248,11 @@ impl<P: Platform> Shard<P> {
         let now = engine.at(self.clock.now(self.platform.boot_time()));
         let mut undone = 0;
         for Unanswered { number, allocated_at, .. } in numbers {
-            let is_undone = engine.withdraw(now, *number, *allocated_at);
+            let is_undone = if planted(Bug::UnseenCounts) {
+                engine.release(now, *number, Some(*allocated_at))
+            } else {
+                engine.withdraw(now, *number, *allocated_at)
+            };
             undone += u64::from(is_undone);
             if let Some(watch) = self.platform.watch().filter(|_| is_undone) {
                 watch.withdrawn(self.id, &engine, *number, [*allocated_at, now]);
@@ -269,7 +274,9 @@ impl<P: Platform> Shard<P> {
     /// Everything up to `group` is durable.
     pub fn stored(&self, group: u64) {
         let refusal = self.engine.borrow().refusal();
-        if matches!(refusal, Some(Refusal::JournalFull | Refusal::JournalWaits)) {
+        let was_held_up = matches!(refusal, Some(Refusal::JournalFull | Refusal::JournalWaits));
+        let group = group + u64::from(planted(Bug::CommitTooFar));
+        if was_held_up && !planted(Bug::FullForEver) {
             self.engine.borrow_mut().refuse(None);
             self.node.set_journal(self.id, JournalState::Writing);
             let what = if refusal == Some(Refusal::JournalFull) { "has room" } else { "stores" };
@@ -354,6 +361,11 @@ impl<P: Platform> Shard<P> {
         self.engine.borrow_mut().at(self.clock.now(self.platform.boot_time()))
     }
 
+    /// Shard time, without the engine's going on: for those who only watch.
+    pub fn clock_now(&self) -> Millis {
+        self.clock.now(self.platform.boot_time())
+    }
+
     /// The clocks as they stand: reads the wall clock too.
     pub fn clocks(&self) -> Clocks {
         self.clock.clocks(self.platform.boot_time(), self.platform.wall())
@@ -364,7 +376,8 @@ fn allocate(engine: &mut Engine, at: Millis, ask: &PeerRows) -> PeerAnswer {
     let mut outcomes = vec![Outcome::Refused(Refusal::Late); ask.rows.len()];
     for (row, outcome) in ask.rows.iter().zip(&mut outcomes) {
         let params = row.params.map(|span| span.of(&ask.text));
-        let retry = ask.retry.map(|batch| RowKey { batch, row: row.row });
+        let retry = ask.retry.filter(|_| !planted(Bug::RetryForgotten));
+        let retry = retry.map(|batch| RowKey { batch, row: row.row });
         let PeerRow { pool, id, visitor, .. } = *row;
         engine.allocate(at, &Ask { pool, id, params, visitor, retry }, outcome);
     }

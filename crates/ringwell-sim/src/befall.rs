@@ -1,13 +1,20 @@
 //! What befalls machines, by the second, and what an operator does when it is over.
 
-use ringwell_core::{Millis, PoolId};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::bucket;
+use ringwell_driver::node::JournalState;
+use ringwell_driver::store::{Gaps, Store};
+use ringwell_driver::{lookup, moves};
 use ringwell_engine::{Moment, Past};
 
-use crate::bug::Bug;
 use crate::event::Event;
 use crate::fault::Kind;
 use crate::files::lock;
+use crate::machine::Sent;
 use crate::model::{Grant, Judged, Violation, Wanted};
 use crate::world::{MS, ORIGIN_US, SECOND, World};
 
@@ -25,7 +32,7 @@ impl World {
         if self.faults.are_over {
             return;
         }
-        self.queue.add(self.now + SECOND, Event::Second);
+        self.queue.add(self.now() + SECOND, Event::Second);
         for node in 0..self.nodes.len() {
             self.befall_machine(node);
             if self.nodes[node].running.is_some() {
@@ -42,11 +49,16 @@ impl World {
         if self.faults.strikes(Kind::Manage) {
             self.manage();
         }
+        if self.faults.strikes(Kind::Abandon) {
+            self.abort_move();
+        }
         for node in 0..self.nodes.len() {
             if self.nodes[node].running.is_none() {
                 continue;
             }
-            if self.faults.strikes(Kind::Power) {
+            if self.faults.strikes(Kind::Stop) {
+                self.drain(node);
+            } else if self.faults.strikes(Kind::Power) {
                 self.stop(node, true);
             } else if self.faults.strikes(Kind::Kill) {
                 self.stop(node, false);
@@ -84,7 +96,7 @@ impl World {
     }
 
     fn step_clock(&mut self, node: usize, skew_us: i64) {
-        self.nodes[node].skew_us = skew_us;
+        self.shared.clocks[node].skew_us.set(skew_us);
         if let Some(boot) = self.nodes[node].boots.last_mut() {
             boot.was_wrong |= skew_us != 0;
         }
@@ -94,22 +106,35 @@ impl World {
     fn befall_process(&mut self, node: usize) {
         if self.faults.strikes(Kind::Pause) {
             let length = self.faults.stream(Kind::Pause).between(5 * MS, 3_000 * MS);
-            let until = self.nodes[node].paused_until.max(self.now + length);
+            let until = self.nodes[node].paused_until.max(self.now() + length);
             self.nodes[node].paused_until = until;
+            let running = self.nodes[node].running.iter_mut();
+            for thread in running.flat_map(|running| running.threads.values_mut()) {
+                thread.stalled_until = thread.stalled_until.max(until);
+            }
             self.tell(node, &[], || format!("stands still for {} ms", length / MS));
         }
         if self.faults.strikes(Kind::SlowShard) {
-            let now = self.now;
+            let now = self.now();
             let random = self.faults.stream(Kind::SlowShard);
             let (length, by) = (random.between(SECOND, 5 * SECOND), random.between(MS, 40 * MS));
             let which = random.next();
-            let Some(running) = self.running(node) else { return };
+            let Some(running) = self.nodes[node].running.as_mut() else { return };
             let count = running.threads.len() as u64;
             let which = usize::try_from(which % count.max(1)).unwrap_or(0);
             if let Some(thread) = running.threads.values_mut().nth(which) {
                 thread.slow_until = now + length;
                 thread.slow_by = by;
             }
+        }
+        // An operator sees that a journal takes nothing any more.
+        let Some(running) = self.nodes[node].running.as_mut() else { return };
+        let has_failed = running.node.journals().any(|(_, state)| state == JournalState::Failed);
+        if has_failed && !running.is_failing {
+            running.is_failing = true;
+            let life = self.nodes[node].life;
+            let patience = self.chance.between(500 * MS, 8_000 * MS);
+            self.queue.add(self.now() + patience, Event::Restart(node, life));
         }
     }
 
@@ -118,7 +143,7 @@ impl World {
             for to in (0..self.nodes.len()).filter(|to| *to != from) {
                 if self.faults.strikes(Kind::Partition) {
                     let length = self.faults.stream(Kind::Partition).between(50 * MS, 5 * SECOND);
-                    self.cuts.insert((from, to), self.now + length);
+                    self.cuts.insert((from, to), self.now() + length);
                     self.tell(from, &[], || format!("reaches node {to} no more for {length} us"));
                 }
             }
@@ -138,20 +163,18 @@ impl World {
         let which = usize::try_from(which % owners.len() as u64).unwrap_or(0);
         let Some((&pool, &from)) = owners.iter().nth(which) else { return };
         let to = u16::try_from(to).unwrap_or(0);
-        if from == to || self.now < self.shortened_until {
+        if from == to || self.now() < self.shortened_until {
             return;
         }
         owners.insert(pool, to);
         let map = self.cluster.change(owners);
         let (loses, gets) = (self.cluster.home(from), self.cluster.home(to));
         self.tell(loses, &[], || format!("pool {pool} goes from shard {from} to shard {to}"));
-        if loses == gets || self.bug != Some(Bug::StaleMap) {
-            self.nodes[loses].map = map;
-        }
+        self.nodes[loses].map = map;
         self.stop(loses, false);
         if loses != gets {
             self.map_change = Some(gets);
-            self.queue.add(self.now + 1 + pause, Event::MapArrives(gets));
+            self.queue.add(self.now() + 1 + pause, Event::MapArrives(gets));
         }
     }
 
@@ -168,30 +191,59 @@ impl World {
         let pools: Vec<u64> = self.cluster.maps[0].owners.keys().copied().collect();
         let from = which.checked_rem(self.nodes.len() as u64).unwrap_or(0);
         let node = usize::try_from(from).unwrap_or(0);
-        let Some(running) = self.nodes[node].running.as_ref() else { return };
         let own = |pool: &&u64| {
-            let owner = running.owners.get(bucket(PoolId(**pool)));
+            let owner = self.owner(node, **pool);
             owner.is_some_and(|owner| owner.shard != to && self.cluster.home(owner.shard) == node)
         };
         let mut own: Vec<u64> = pools.iter().filter(own).copied().collect();
         let turn = usize::try_from(which >> 8).unwrap_or(0) % own.len().max(1);
         own.rotate_left(turn);
         own.truncate(usize::try_from(count).unwrap_or(1));
-        let buckets: Vec<u16> = own.iter().map(|pool| bucket(PoolId(*pool))).collect();
-        if !buckets.is_empty() {
-            self.give(node, buckets, to);
+        let buckets: BTreeSet<u16> = own.iter().map(|pool| bucket(PoolId(*pool))).collect();
+        let running = self.nodes[node].running.as_ref().filter(|running| running.is_serving);
+        let Some(thread) = running.and_then(|running| running.first()) else { return };
+        if buckets.is_empty() {
+            return;
         }
+        let (sim, shard) = (thread.sim.clone(), Rc::clone(&thread.shard));
+        self.shared.tell(node, &[], || format!("gives buckets {buckets:?} to shard {to}"));
+        thread.sim.executor.spawn(async move {
+            let (process, peers) = (Arc::clone(&shard.node), &shard.peers);
+            let given = moves::give(&sim, &process, peers, buckets, to).await;
+            sim.shared.tell(sim.life.node, &[], || match given {
+                Ok(_) => "has given them".to_owned(),
+                Err(error) => format!("does not get on with the move: {error}"),
+            });
+        });
+    }
+
+    /// An operator takes back what is on its way.
+    fn abort_move(&mut self) {
+        let node = self.chance.index(self.nodes.len());
+        let running = self.nodes[node].running.as_ref().filter(|running| running.is_serving);
+        let Some(thread) = running.and_then(|running| running.first()) else { return };
+        let (sim, shard) = (thread.sim.clone(), Rc::clone(&thread.shard));
+        thread.sim.executor.spawn(async move {
+            let (process, peers) = (Arc::clone(&shard.node), &shard.peers);
+            let taken = moves::abort(&sim, &process, peers).await;
+            sim.shared.tell(sim.life.node, &[], || match taken {
+                Ok(_) => "has taken back what was on its way".to_owned(),
+                Err(error) => format!("takes nothing back: {error}"),
+            });
+        });
     }
 
     /// The last fault has been.
     pub(crate) fn calm(&mut self) {
         self.faults.are_over = true;
-        lock(&self.call_faults).are_over = true;
+        lock(&self.shared.call_faults).are_over = true;
         self.cuts.clear();
         self.manage_ends();
-        self.queue.add(self.now + 4 * SECOND, Event::RollOut);
+        self.queue.add(self.now() + 4 * SECOND, Event::RollOut);
+        for clock in &self.shared.clocks {
+            clock.skew_us.set(0);
+        }
         for node in &mut self.nodes {
-            node.skew_us = 0;
             node.files.disk().is_full = false;
             for thread in node.running.iter_mut().flat_map(|r| r.threads.values_mut()) {
                 thread.slow_until = 0;
@@ -205,7 +257,7 @@ impl World {
         let newest = self.cluster.newest();
         for node in 0..self.nodes.len() {
             if self.nodes[node].map.version < newest.version {
-                self.nodes[node].map = std::rc::Rc::clone(&newest);
+                self.nodes[node].map = Rc::clone(&newest);
                 self.stop(node, false);
             }
         }
@@ -213,51 +265,79 @@ impl World {
 
     /// Who held each number that somebody has seen.
     pub(crate) fn check_attributions(&mut self) -> Judged {
-        // The wall clocks were corrected when the faults were over, and a group or look-up sees it.
-        for node in 0..self.nodes.len() {
-            let clocks = self.clocks(node);
-            let threads = self.nodes[node].running.iter_mut().flat_map(|r| r.threads.values_mut());
-            for (thread, clocks) in threads.zip(clocks.iter().cycle()) {
-                thread.engine.set_clocks(*clocks);
+        let look_ups = self.look_ups();
+        let begin = |world: &mut Self, which: usize| {
+            let (wanted, at) = &look_ups[which];
+            world.begin_look_up(which, wanted, *at);
+        };
+        self.look_up(look_ups.len(), begin)?;
+        for (which, (wanted, at)) in look_ups.iter().enumerate() {
+            if let Some(found) = self.looked.remove(&which) {
+                self.check_attribution(wanted, *at, found)?;
             }
         }
-        for wanted in self.model.attributions() {
-            // At the moment of the allocation, and as late as it was the newest.
+        Ok(())
+    }
+
+    /// Each number at the moment of its allocation, and as late as it was still the newest.
+    fn look_ups(&self) -> Vec<(Wanted, Moment)> {
+        let mut look_ups = Vec::new();
+        let model = self.shared.model.borrow();
+        for wanted in model.attributions() {
             let node = self.cluster.home(wanted.shard);
-            let late_ms = wanted.late_ms.unwrap_or(self.shard_time(node).0).max(wanted.at_ms);
+            let Some(running) = &self.nodes[node].running else { continue };
+            let Some(thread) = running.threads.get(&wanted.shard) else { continue };
+            let now_ms = thread.shard.clock_now().0;
+            let late_ms = wanted.late_ms.unwrap_or(now_ms).max(wanted.at_ms);
             // With the bucket of a pool that had the number before, a node tells what it knew then.
             let late_ms = Some(late_ms).filter(|_| !self.pools_away.was_lent(wanted.number));
-            for at_ms in [Some(wanted.at_ms), late_ms].into_iter().flatten() {
-                self.check_attribution(&wanted, Moment::Shard(Millis(at_ms)))?;
-            }
+            let moments = [Some(wanted.at_ms), late_ms].into_iter().flatten();
+            look_ups.extend(moments.map(|at| (wanted.clone(), Moment::Shard(Millis(at)))));
         }
         let homes = &self.cluster;
         let counts = |grant: &Grant| self.is_dated(homes.home(grant.shard), grant.true_us);
-        for (wanted, next_us) in self.model.dated_attributions(counts) {
+        for (wanted, next_us) in model.dated_attributions(counts) {
             let room_us = next_us.map_or(u64::MAX, |next| next - wanted.true_us);
             if room_us < 4 * DATED_WITHIN_US || self.pools_away.was_lent(wanted.number) {
                 continue;
             }
             // At once, and as late as somebody may call who has seen the number.
             let first = wanted.true_us + DATED_WITHIN_US;
-            let last = next_us.map_or(self.now, |next| next - DATED_WITHIN_US);
+            let last = next_us.map_or(self.now(), |next| next - DATED_WITHIN_US);
             for true_us in [first, last] {
                 let wall = Millis((ORIGIN_US + true_us) / 1000);
-                self.check_attribution(&wanted, Moment::Wall(wall))?;
+                look_ups.push((wanted.clone(), Moment::Wall(wall)));
             }
         }
-        Ok(())
+        look_ups
     }
 
-    fn check_attribution(&self, wanted: &Wanted<'_>, at: Moment) -> Judged {
+    fn begin_look_up(&mut self, which: usize, wanted: &Wanted, at: Moment) {
+        let node = self.cluster.home(wanted.shard);
+        let nothing = Err("the node is away".to_owned());
+        let number = PromoNumber::from_code(wanted.number);
+        let (Some(number), Some(thread)) = (number, self.thread(node, wanted.shard)) else {
+            drop(self.looked.insert(which, nothing));
+            return;
+        };
+        let (sim, shard) = (thread.sim.clone(), Rc::clone(&thread.shard));
+        let found = lookup::attribution(shard, thread.journal.reader(), number, at);
+        thread.sim.executor.spawn(async move {
+            let found = found.await;
+            sim.send(Sent::Looked { which, found });
+        });
+    }
+
+    fn check_attribution(
+        &self,
+        wanted: &Wanted,
+        at: Moment,
+        found: Result<Past, String>,
+    ) -> Judged {
         let node = self.cluster.home(wanted.shard);
         let Some(running) = &self.nodes[node].running else { return Ok(()) };
-        let Some(thread) = running.threads.get(&wanted.shard) else { return Ok(()) };
-        let at = match at {
-            Moment::Wall(at) if self.bug == Some(Bug::ShardTimeInLookups) => Moment::Shard(at),
-            at => at,
-        };
-        let found = crate::lookup::attribution(thread, wanted.number, at, running.clocks);
+        let has_gaps = running.node.gaps() != Gaps::default();
+        let is_to_blame = self.nodes[node].files.disk().is_to_blame();
         let fault = match found {
             Ok(Past { held: Some(held), .. }) if held.allocated_at.0 == wanted.at_ms => {
                 let is_right = held.params == wanted.params.as_bytes();
@@ -266,12 +346,12 @@ impl World {
                 if is_right || is_gone {
                     return Ok(());
                 }
-                format!("{:?} was said, {} was given", held, wanted.params)
+                format!("{held:?} was said, {} was given", wanted.params)
             }
-            Ok(Past { held: None, .. }) if !wanted.is_newest => return Ok(()),
+            Ok(Past { held: None, .. }) if !wanted.is_newest || has_gaps => return Ok(()),
             Ok(other) => format!("{other:?} was said, {} was given", wanted.params),
-            Err(_) if self.nodes[node].files.disk().is_to_blame() => return Ok(()),
-            Err(why) => why.to_owned(),
+            Err(_) if is_to_blame => return Ok(()),
+            Err(why) => why,
         };
         let text = format!("allocated at {}, asked for {at:?}: {fault}", wanted.at_ms);
         let (number, shard) = (wanted.number, wanted.shard);

@@ -1,16 +1,34 @@
 //! Clients: what they ask, when they ask again, go away, or give numbers back.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::time::Duration;
 
-use crate::bug::Bug;
-use crate::cluster::Cluster;
-use crate::event::{Event, Task};
+use bytes::Bytes;
+use ringwell_core::{Millis, PromoNumber};
+use ringwell_driver::batch::{self, Answered, Terms};
+use ringwell_driver::message::Message;
+use ringwell_driver::stats::Kind as Counted;
+use ringwell_driver::{Platform, Shard, rows};
+use ringwell_wire::{Answer, RowError};
+use tokio::sync::oneshot;
+
+use crate::cluster::{Cluster, KEY};
+use crate::event::Event;
 use crate::fault::Kind;
-use crate::model::Judged;
+use crate::machine::{self, RowAnswer, Sent, Sim, micros};
+use crate::model::{Judged, Model, Row, Told, Violation};
 use crate::random::{Random, mix};
 use crate::run::Options;
 use crate::world::{MS, SECOND, World};
 
+/// The longest that an answer may be late without a stall of its own thread, and a number in any
+/// case.
+const LATE_MAX_US: u64 = 5 * MS;
+/// After this the numbers of a client that has gone are free.
+pub(crate) const UNSEEN_US: u64 = 200 * MS;
 const ROWS_MAX: u64 = 8;
 const ATTEMPTS_MAX: u8 = 4;
 /// Probes are batches from this number on.
@@ -25,14 +43,47 @@ const VISITORS_OF_RETRIES: u64 = 1 << 32;
 pub(crate) struct RowAsk {
     pub(crate) pool: u64,
     pub(crate) visitor: Option<u64>,
-    pub(crate) params: String,
+    pub(crate) mark: Mark,
 }
 
-#[derive(Debug)]
+/// What stands in the parameters of a row, so that it is known again wherever they are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) batch: u64,
+    pub(crate) row: u16,
+    pub(crate) is_repeatable: bool,
+    pub(crate) visitor: Option<u64>,
+}
+
+impl Mark {
+    fn text(self) -> String {
+        let Self { batch, row, is_repeatable, visitor } = self;
+        let visitor = visitor.map_or_else(String::new, |visitor| visitor.to_string());
+        format!("b={batch}&r={row}&k={}&u={visitor}", u8::from(is_repeatable))
+    }
+
+    /// The mark in a row's parameters.
+    pub(crate) fn read(params: &str) -> Option<Self> {
+        let value = |name: char| {
+            let mut pairs = params.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(known, _)| known.chars().eq([name])).map(|(_, value)| value)
+        };
+        Some(Self {
+            batch: value('b')?.parse().ok()?,
+            row: value('r')?.parse().ok()?,
+            is_repeatable: value('k')? == "1",
+            visitor: value('u').and_then(|visitor| visitor.parse().ok()),
+        })
+    }
+}
+
+#[derive(Clone, Debug)]
 struct Batch {
     rows: Vec<RowAsk>,
     /// The idempotency key, if it may be sent again. Other batches may have the same.
     key: Option<u64>,
+    /// By GET.
+    is_single: bool,
     deadline_us: u64,
     /// The client goes away so long after it has asked.
     abort_after: Option<u64>,
@@ -94,24 +145,6 @@ impl Clients {
         self.batch(id)?.key.map(|_| u64::from(index(id)))
     }
 
-    /// What owners know the batch by if it may be sent again: as in `ringwell-node/src/rows.rs`.
-    pub(crate) fn digest(&self, id: u64, bug: Option<Bug>) -> Option<[u8; 16]> {
-        let batch = self.batch(id)?;
-        let key = mix(batch.key?);
-        let rows = batch.rows.iter().flat_map(|row| row.params.bytes().chain([b'\n']));
-        let body = rows.fold(0, |hash, byte| mix(hash ^ u64::from(byte)));
-        Some(crate::thread::key(if bug == Some(Bug::KeyAlone) { key } else { mix(key ^ body) }))
-    }
-
-    pub(crate) fn deadline_us(&self, id: u64) -> u64 {
-        self.batch(id).map_or(0, |batch| batch.deadline_us)
-    }
-
-    /// Whether its client goes away before it has read the answer.
-    pub(crate) fn aborts(&self, id: u64) -> bool {
-        self.batch(id).is_some_and(|batch| batch.abort_after.is_some())
-    }
-
     /// No answer has come, and none will.
     pub(crate) fn unsent(&mut self, id: u64) {
         let Some(batch) = self.batches.get(&index(id)) else { return };
@@ -130,8 +163,8 @@ impl World {
     /// The next client asks.
     pub(crate) fn next_batch(&mut self) {
         let gap = self.clients.random.between(1, 2 * self.clients.gap_us);
-        if self.now + gap < self.clients.length_us {
-            self.queue.add(self.now + gap, Event::Client);
+        if self.now() + gap < self.clients.length_us {
+            self.queue.add(self.now() + gap, Event::Client);
         }
         let index = self.clients.next;
         self.clients.next += 1;
@@ -157,10 +190,12 @@ impl World {
             let is_visitor = self.faults.strikes(Kind::Visitor);
             let of = if is_repeatable { VISITORS_OF_RETRIES } else { 0 };
             let visitor = is_visitor.then_some(visitor + of + pool * 100);
-            rows.push(RowAsk { pool, visitor, params: format!("b={index}&r={row}") });
+            let row = u16::try_from(row).unwrap_or(0);
+            let mark = Mark { batch: index.into(), row, is_repeatable, visitor };
+            rows.push(RowAsk { pool, visitor, mark });
         }
-        // By GET.
-        if self.faults.strikes(Kind::Single) {
+        let is_single = self.faults.strikes(Kind::Single);
+        if is_single {
             rows.truncate(1);
         }
         let is_hurried = self.faults.strikes(Kind::Hurry);
@@ -170,7 +205,7 @@ impl World {
         let after = self.faults.stream(Kind::Abort).between(50, 60 * MS);
         let abort_after = aborts.then_some(after);
         let key = is_repeatable.then_some(key);
-        Batch { rows, key, deadline_us, abort_after, attempts: 0 }
+        Batch { rows, key, is_single, deadline_us, abort_after, attempts: 0 }
     }
 
     /// Sends a batch to some shard of some node, by now or once more.
@@ -178,24 +213,83 @@ impl World {
         let Some(batch) = self.clients.batches.get_mut(&index) else { return };
         let id = sent(index, batch.attempts);
         batch.attempts += 1;
-        let abort_after = batch.abort_after;
         let drawn = mix(self.clients.seed ^ mix(id));
         let shards = self.cluster.homes.len() as u64;
         let shard = u16::try_from(drawn % shards).unwrap_or(0);
-        self.send_to(id, shard, abort_after);
+        self.send_to(id, shard);
     }
 
-    fn send_to(&mut self, id: u64, shard: u16, abort_after: Option<u64>) {
+    fn send_to(&mut self, batch: u64, shard: u16) {
         let node = self.cluster.home(shard);
-        if self.nodes[node].running.is_none() {
-            self.clients.unsent(id);
-            return;
+        let (life, way) = (self.nodes[node].life, self.chance.between(20, 150));
+        self.queue.add(self.now() + way, Event::Batch { node, life, shard, batch });
+    }
+
+    /// A batch has come to a shard.
+    pub(crate) fn batch_arrives(&mut self, node: usize, life: u32, shard: u16, id: u64) {
+        let is_there = self.nodes[node].life == life;
+        let running = self.nodes[node].running.as_mut().filter(|it| is_there && it.is_serving);
+        let batch = self.clients.batch(id).cloned();
+        let thread = running.and_then(|running| {
+            running.batches.insert(id);
+            running.threads.get(&shard)
+        });
+        let (Some(thread), Some(batch)) = (thread, batch) else {
+            return self.clients.unsent(id);
+        };
+        let asked = ask(thread.sim.clone(), Rc::clone(&thread.shard), id, batch);
+        thread.sim.executor.spawn(asked);
+    }
+
+    /// An answer leaves.
+    pub(crate) fn answer_leaves(&mut self, answered: machine::Answered) -> Judged {
+        let machine::Answered { node, batch: id, shard, since_us, deadline_us, rows, is_failed } =
+            answered;
+        let now_us = self.now();
+        if let Some(running) = self.nodes[node].running.as_mut() {
+            running.batches.remove(&id);
         }
-        let way = self.chance.between(20, 150);
-        self.later(node, shard, way, Task::Batch(id));
-        if let Some(after) = abort_after {
-            self.later(node, shard, way + after, Task::Abort(id));
+        if is_failed {
+            let text = format!("batch {id} failed as a whole");
+            return Err(Violation { rule: "panic", text, number: 0, shard });
         }
+        let last_us = deadline_us + LATE_MAX_US;
+        // A thread that had nothing to do since has passed it over.
+        let idle_at = self.thread(node, shard).map_or(0, |thread| thread.was_idle_at);
+        let late_us = if idle_at > deadline_us { now_us.saturating_sub(last_us) } else { 0 };
+        Model::answered_late(id, shard, late_us)?;
+        let (asked, retry) = (self.clients.rows(id), self.clients.retry(id));
+        let batch = u64::from(index(id));
+        for ((row, asked), answer) in (0..).zip(&asked).zip(&rows) {
+            let RowAnswer { told, .. } = *answer;
+            if let Told::Number(number) = told {
+                self.tell(node, &[number], || {
+                    format!("batch {batch} row {row} leaves with {number}")
+                });
+                self.shared.mix(number);
+            }
+            let retry = retry.map(|first| (first, row));
+            let (pool, deadline_us) = (asked.pool, last_us);
+            let row =
+                Row { sent: id, batch, row, retry, pool, told, since_us, deadline_us, now_us };
+            self.shared.model.borrow_mut().answered(&row)?;
+        }
+        // Of others somebody may ask again: they are not given back.
+        let is_plain = |(asked, _): &(&RowAsk, _)| asked.visitor.is_none() && retry.is_none();
+        let given = asked.iter().zip(&rows).filter(is_plain);
+        let given: Vec<_> = given.filter_map(|(_, row)| row.given).collect();
+        self.answer_arrives(id, &given);
+        Ok(())
+    }
+
+    /// A client has gone without its answer.
+    pub(crate) fn aborted(&mut self, node: usize, id: u64) {
+        if let Some(running) = self.nodes[node].running.as_mut() {
+            running.batches.remove(&id);
+        }
+        let (life, batch) = (self.nodes[node].life, u64::from(index(id)));
+        self.queue.add(self.now() + UNSEEN_US, Event::Unseen { node, life, batch });
+        self.clients.unsent(id);
     }
 
     pub(crate) fn send_again(&mut self, index: u32) {
@@ -206,28 +300,39 @@ impl World {
     pub(crate) fn clients_go_on(&mut self) {
         for index in std::mem::take(&mut self.clients.again) {
             let pause = self.clients.pause(index, 3 * SECOND);
-            self.queue.add(self.now + pause, Event::Again(index));
+            self.queue.add(self.now() + pause, Event::Again(index));
         }
     }
 
     /// An answer has come: some ask again all the same, some give numbers back.
-    pub(crate) fn answer_arrives(&mut self, id: u64, allocations: &[(u64, u64, u16)]) {
+    fn answer_arrives(&mut self, id: u64, allocations: &[(u64, u64)]) {
         if mix(id).is_multiple_of(2) {
             self.clients.unsent(id);
         }
-        for &(number, at_ms, shard) in allocations {
+        for &(number, at_ms) in allocations {
             if self.faults.strikes(Kind::Release) {
                 let after = self.faults.stream(Kind::Release).between(MS, 2 * SECOND);
-                self.queue.add(self.now + after, Event::Release { number, at_ms, shard });
+                self.queue.add(self.now() + after, Event::Release { number, at_ms });
             }
         }
     }
 
-    pub(crate) fn release_by_client(&mut self, number: u64, at_ms: u64, shard: u16) {
-        self.model.release_asked(number, at_ms, self.now);
-        let node = self.cluster.home(shard);
-        let Some(number) = ringwell_core::PromoNumber::from_code(number) else { return };
-        self.later(node, shard, 100, Task::Release(number, ringwell_core::Millis(at_ms)));
+    /// A client gives a number back, at any node.
+    pub(crate) fn release_by_client(&mut self, code: u64, at_ms: u64) {
+        let (node, now_us) = (self.chance.index(self.nodes.len()), self.now());
+        let running = self.nodes[node].running.as_ref().filter(|running| running.is_serving);
+        let Some(thread) = running.and_then(|running| running.first()) else { return };
+        let Some(number) = PromoNumber::from_code(code) else { return };
+        let directory = thread.shard.node.directory();
+        let owner = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
+        let Some(owner) = owner else { return };
+        self.shared.model.borrow_mut().release_asked(code, at_ms, now_us);
+        let (reply, released) = oneshot::channel();
+        let allocated_at = Some(Millis(at_ms));
+        let release = Message::Release { number, allocated_at, reply };
+        if thread.shard.peers.send(owner.shard(), release) {
+            thread.sim.executor.spawn(async move { drop(released.await) });
+        }
     }
 
     /// Every shard of every node is asked for a number of every pool.
@@ -236,20 +341,21 @@ impl World {
         for shard in 0..shards {
             let index = self.clients.probes;
             self.clients.probes += 1;
-            let rows = self.cluster.pools.keys().map(|pool| RowAsk {
+            let rows = (0..).zip(self.cluster.pools.keys()).map(|(row, pool)| RowAsk {
                 pool: *pool,
                 visitor: None,
-                params: format!("probe={index}&p={pool}"),
+                mark: Mark { batch: index.into(), row, is_repeatable: false, visitor: None },
             });
             let batch = Batch {
                 rows: rows.collect(),
                 key: None,
+                is_single: false,
                 deadline_us: 100 * MS,
                 abort_after: None,
                 attempts: 1,
             };
             self.clients.batches.insert(index, batch);
-            self.send_to(sent(index, 0), shard, None);
+            self.send_to(sent(index, 0), shard);
         }
     }
 
@@ -257,7 +363,7 @@ impl World {
     pub(crate) fn check_probes(&self) -> Judged {
         let probes = self.clients.probes - PROBES;
         let wanted = u64::from(probes) * self.cluster.pools.len() as u64;
-        self.model.check_probes(wanted)
+        self.shared.model.borrow().check_probes(wanted)
     }
 }
 
@@ -267,4 +373,90 @@ impl Clients {
         let attempts = self.batches.get(&index).map_or(0, |batch| batch.attempts);
         MS + mix(self.seed ^ sent(index, attempts)) % max_us
     }
+}
+
+impl Batch {
+    /// What stands behind the pool in a row's request.
+    fn query(row: &RowAsk) -> String {
+        let visitor = row.visitor.map_or_else(String::new, |v| format!("&ringwell_visitor=v{v}"));
+        format!("ring_pool_key={KEY}&{}{visitor}", row.mark.text())
+    }
+
+    fn body(&self) -> Bytes {
+        let row = |(at, row): (usize, &RowAsk)| {
+            let suffix = format!("{}/allocate_number.json?{}", row.pool, Self::query(row));
+            format!(r#"{{"api_suffix":"{suffix}","request_id":"{at}"}}"#)
+        };
+        let rows: Vec<String> = self.rows.iter().enumerate().map(row).collect();
+        format!(r#"{{"requests":[{}]}}"#, rows.join(",")).into()
+    }
+
+    /// What owners know it by, if it may be sent again.
+    fn digest(&self, body: &[u8]) -> Option<[u8; 16]> {
+        let key = format!("key-{}", self.key?);
+        let digest = match self.rows.first().filter(|_| self.is_single) {
+            Some(row) => {
+                rows::single_digest(key.as_bytes(), &row.pool.to_string(), &Self::query(row))
+            }
+            None => rows::batch_digest(key.as_bytes(), body),
+        };
+        digest.unwrap_or_else(|error| unreachable!("a short key: {error:?}"))
+    }
+}
+
+/// A client's request, until it is answered or the client goes away.
+async fn ask(sim: Sim, shard: Rc<Shard<Sim>>, id: u64, batch: Batch) {
+    let since = sim.moment();
+    let body = batch.body();
+    let deadline = since + Duration::from_micros(batch.deadline_us);
+    let terms = Terms { retry: batch.digest(&body), deadline };
+    let has_left = Cell::new(false);
+    let render = |answered: &Answered<'_>| {
+        has_left.set(true);
+        sim.send(Sent::Answered(machine::Answered {
+            node: sim.life.node,
+            batch: id,
+            shard: shard.id,
+            since_us: micros(since),
+            deadline_us: micros(deadline),
+            rows: (0..batch.rows.len()).map(|row| read_answer(answered, row)).collect(),
+            is_failed: answered.is_failed(),
+        }));
+    };
+    let answer = async {
+        if let Some(row) = batch.rows.first().filter(|_| batch.is_single) {
+            let (pool, query) = (row.pool.to_string(), Batch::query(row));
+            let read = |batch: &mut ringwell_wire::Batch| {
+                batch.parse_single(&pool, &query, false);
+                Ok::<_, Infallible>(())
+            };
+            let _ = batch::answer(&shard, Counted::Single, &terms, read, render).await;
+        } else {
+            let read =
+                |batch: &mut ringwell_wire::Batch| batch.parse(body, &shard.node.wire_limits);
+            let _ = batch::answer(&shard, Counted::Bulk, &terms, read, render).await;
+        }
+    };
+    match batch.abort_after {
+        Some(after) => drop(sim.within(Duration::from_micros(after), answer).await),
+        None => answer.await,
+    }
+    if !has_left.get() {
+        sim.send(Sent::Aborted { node: sim.life.node, batch: id });
+    }
+}
+
+/// What the client reads of a row.
+fn read_answer(answered: &Answered<'_>, row: usize) -> RowAnswer {
+    let told = match answered.row(row) {
+        Answer::Number { number, .. } => Told::Number(number.to_code()),
+        Answer::Error(RowError::PoolExhausted { .. } | RowError::NoNumbers { .. }) => {
+            Told::Exhausted
+        }
+        Answer::Error(RowError::Unavailable { .. }) => Told::Refused("unavailable"),
+        Answer::Error(RowError::InvalidKey { .. }) => Told::Refused("no such pool"),
+        Answer::Error(_) => Told::Refused("an error"),
+    };
+    let given = answered.given_number(row).map(|(number, at)| (number.to_code(), at.0));
+    RowAnswer { told, given }
 }

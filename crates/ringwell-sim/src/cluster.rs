@@ -4,13 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber};
-use ringwell_directory::{BUCKETS, Directory, Owners, PoolFields, RingPool, RingPoolKey, bucket};
-use ringwell_engine::lifetime;
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_directory::{
+    BUCKETS, Cluster as ClusterFile, ClusterMap, ClusterNode, Directory, Listen, Owners,
+    PoolFields, RingPool, RingPoolKey, Secret, bucket,
+};
+use ringwell_driver::membership::Membership;
 
-use crate::bug::Bug;
 use crate::model::PoolRule;
 use crate::random::Random;
+
+/// Opens every pool.
+pub(crate) const KEY: &str = "the-key-of-all-pools";
 
 /// A cluster file: which shard owns each pool. Each pool has a bucket of its own here.
 #[derive(Debug)]
@@ -92,27 +97,42 @@ impl Cluster {
     }
 
     /// The newest list of pools as the directory has it, without some of them.
-    pub(crate) fn ring_pools(&self, late: &BTreeSet<u64>, bug: Option<Bug>) -> Vec<Arc<RingPool>> {
+    pub(crate) fn ring_pools(&self, late: &BTreeSet<u64>) -> Vec<Arc<RingPool>> {
         let pool = |(id, rule): (&u64, &PoolRule)| {
-            let mut numbers = ranges(&rule.numbers);
-            if bug == Some(Bug::OverflowInRotation) {
-                numbers.extend(ranges(&[rule.overflow]));
-            }
-            Arc::new(ring_pool(*id, rule.lifetime_ms, numbers))
+            Arc::new(ring_pool(*id, rule.lifetime_ms, ranges(&rule.numbers)))
         };
         self.pools.iter().filter(|(id, _)| !late.contains(id)).map(pool).collect()
     }
 
     /// The directory of a node that starts, without the pools that come later.
-    pub(crate) fn directory(
-        &self,
-        owners: &Owners,
-        late: &BTreeSet<u64>,
-        bug: Option<Bug>,
-    ) -> Directory {
-        let pools = self.ring_pools(late, bug);
-        let made = Directory::with_placement(1, pools, owners.placement());
+    pub(crate) fn directory(&self, late: &BTreeSet<u64>) -> Directory {
+        let shards = u16::try_from(self.homes.len()).unwrap_or(u16::MAX);
+        let placement = self.newest().owners(self.homes.len()).placement();
+        debug_assert_eq!(placement.shards(), shards, "each shard has a home");
+        let made = Directory::with_placement(1, self.ring_pools(late), placement);
         made.unwrap_or_else(|faults| unreachable!("clashing pools: {faults:?}"))
+    }
+
+    /// A node's part in the cluster by this file.
+    pub(crate) fn membership(&self, map: &Map, node: usize) -> Membership {
+        let listen = |port: usize| Listen::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port: u16::try_from(port).unwrap_or(u16::MAX),
+        };
+        let of = |node: usize| ClusterNode {
+            name: name(node),
+            shards: self.shards_of(node),
+            link: listen(9_000 + node),
+            listen: vec![listen(8_000 + node)],
+        };
+        let nodes = (0..self.nodes).map(of).collect();
+        let placement = map.owners(self.homes.len()).placement();
+        let map = ClusterMap::new(map.version, nodes, placement);
+        let map = map.unwrap_or_else(|| unreachable!("each shard is of one node"));
+        let secret = Secret::parse("a-secret-of-this-run");
+        let secret = secret.unwrap_or_else(|error| unreachable!("a secret made here: {error}"));
+        let member = Membership::new(ClusterFile::of_map(map, secret), &name(node));
+        member.unwrap_or_else(|| unreachable!("the node is in its cluster"))
     }
 
     pub(crate) fn lifetime_max_ms(&self) -> u64 {
@@ -120,18 +140,12 @@ impl Cluster {
     }
 }
 
-/// What the model is told of a pool.
-pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
-    let is_short = bug == Some(Bug::NoRounding);
-    let Millis(lifetime_ms) = if is_short { spec.lifetime } else { lifetime(spec.lifetime) };
-    let numbers = spec.numbers.iter().flat_map(|range| range.iter()).map(PromoNumber::to_code);
-    // The last three digits say which number of a pool it is: 999 is no number in rotation.
-    let numbers: Vec<u64> = numbers.filter(|number| number % 1000 != 999).collect();
-    PoolRule { lifetime_ms, numbers, overflow: 0 }
+fn name(node: usize) -> String {
+    format!("node-{node}")
 }
 
 fn ring_pool(id: u64, lifetime_ms: u64, numbers: Vec<NumberRange>) -> RingPool {
-    let key = RingPoolKey::parse("the-key-of-all-pools")
+    let key = RingPoolKey::parse(KEY)
         .unwrap_or_else(|error| unreachable!("a key of ASCII letters: {error}"));
     let fields = PoolFields {
         id: PoolId(id),

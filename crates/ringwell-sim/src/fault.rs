@@ -73,6 +73,8 @@ kinds! {
     SameKey "same-key" 50 100_000 500_000;
     Single "single" 50 10_000 400_000;
     ClockRight "clock-right" 40 20_000 200_000;
+    Stop "stop" 30 2_000 30_000;
+    Abandon "abandon" 30 5_000 100_000;
 }
 
 impl Kind {

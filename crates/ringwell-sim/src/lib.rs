@@ -1,15 +1,12 @@
-//! Whole clusters in virtual time: the production engine under faults, driven by one seed.
+//! Whole clusters in virtual time: the production driver under faults, driven by one seed.
 //!
 //! Owns time, disks, the network, clients, and a reference model that judges every answer. Runs
-//! `ringwell-engine`, `ringwell-journal` and `ringwell-mesh` as they are; what `ringwell-node` does
-//! around them is done here again in the same order, thinly, because that is made of sockets and
-//! threads. Nothing here reads a clock or draws what no seed gives.
+//! `ringwell-driver` and what it stands on as they are, and owns no rule of the product. Nothing here
+//! reads a clock or draws what no seed gives.
 //! Invariant: the same options give the same run, to the last bit.
 //! Source: docs/spec/simulation.md.
 
 mod befall;
-mod bug;
-mod change;
 mod clients;
 mod cluster;
 #[cfg(all(test, canary))]
@@ -18,27 +15,22 @@ mod disk;
 mod event;
 mod fault;
 mod files;
-mod gather;
-mod give;
-mod keeping;
-mod link;
-mod lookup;
+mod judge;
+mod machine;
 mod manage;
 mod model;
-mod post;
+mod net;
+mod process;
 mod random;
 mod run;
-mod serve;
 mod served;
 mod shrink;
 mod start;
-mod step;
-mod thread;
 mod world;
 
-pub use bug::Bug;
 pub use fault::Kind;
 pub use model::Violation;
+pub use ringwell_driver::Bug;
 pub use run::{Options, Report, run};
 pub use shrink::shrink;
 

@@ -5,11 +5,14 @@
 //! within a lifetime that was shortened no pool gets another owner by a new map.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
-use crate::change::Want;
+use ringwell_driver::Platform;
+use ringwell_driver::change::{self, ChangeError};
+
 use crate::event::Event;
 use crate::fault::Kind;
-use crate::model::PoolRule;
+use crate::model::{PoolRule, Violation};
 use crate::random::Random;
 use crate::served::read_served;
 use crate::world::{MS, Node, SECOND, World};
@@ -73,7 +76,7 @@ impl World {
     fn list_changes(&mut self) {
         self.cluster.lists += 1;
         self.is_listing = true;
-        self.queue.add(self.now + MS, Event::Manage);
+        self.queue.add(self.now() + MS, Event::Manage);
     }
 
     /// The newest list comes to every node that serves; the others find it when they start.
@@ -86,21 +89,44 @@ impl World {
         }
         for node in 0..self.nodes.len() {
             if self.nodes[node].running.as_ref().is_some_and(|running| running.is_serving) {
-                self.change(node, Want::Manage);
+                self.bring_list(node);
             }
         }
         self.is_listing = false;
     }
 
+    /// A node gets the newest list of pools.
+    pub(crate) fn bring_list(&mut self, node: usize) {
+        let pools = self.cluster.ring_pools(&BTreeSet::new());
+        let running = self.nodes[node].running.as_ref();
+        let Some(thread) = running.and_then(|running| running.first()) else { return };
+        let (sim, shard) = (thread.sim.clone(), Rc::clone(&thread.shard));
+        thread.sim.executor.spawn(async move {
+            let _one = shard.node.changes.lock().await;
+            sim.life.is_listing.set(true);
+            let (process, peers) = (&shard.node, &shard.peers);
+            let made = change::apply(&sim, process, peers, move |before| before.replace(&pools));
+            let made = made.await;
+            sim.life.is_listing.set(false);
+            let fault = match made {
+                Ok(_) | Err(ChangeError::Shard(_) | ChangeError::Stopping) => return,
+                Err(error) => error.to_string(),
+            };
+            let is_over = sim.watch().is_none();
+            let broken = Violation { rule: "clash", text: fault, number: 0, shard: 0 };
+            sim.shared.judge(if is_over { Ok(()) } else { Err(broken) });
+        });
+    }
+
     fn change_lifetime(&mut self, pool: u64, mut drawn: Random) {
         let lifetime_ms = [300, 500, 1_000, 2_000, 5_000][drawn.index(5)];
-        let is_map_new = self.is_map_new();
+        let (is_map_new, now) = (self.is_map_new(), self.now());
         let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };
         if lifetime_ms < rule.lifetime_ms {
             if is_map_new {
                 return;
             }
-            self.shortened_until = self.shortened_until.max(self.now + SHORTENED_US);
+            self.shortened_until = self.shortened_until.max(now + SHORTENED_US);
         }
         rule.lifetime_ms = lifetime_ms;
         self.tell(0, &[], || format!("pool {pool} gets another lifetime"));
@@ -127,7 +153,7 @@ impl World {
     }
 
     fn left(&self, pool: u64) -> Left {
-        Left { pool, home: self.home_of(pool), at: self.now }
+        Left { pool, home: self.home_of(pool), at: self.now() }
     }
 
     fn home_of(&self, pool: u64) -> usize {
@@ -136,7 +162,7 @@ impl World {
 
     /// Numbers that were away come: those that went from here, others after a lifetime.
     fn grow_pool(&mut self, pool: u64) {
-        let (now, home) = (self.now, self.home_of(pool));
+        let (now, home) = (self.now(), self.home_of(pool));
         let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };
         let Away { numbers, lent, .. } = &mut self.pools_away;
         let may_come = |number: &u64, left: &mut Left| {
@@ -172,7 +198,7 @@ impl World {
         let moves = (0..self.nodes.len()).any(|node| {
             let running = self.nodes[node].running.as_ref();
             let served = read_served(&self.nodes[node].files);
-            running.is_some_and(|running| running.giving.is_some())
+            running.is_some_and(|running| running.node.moves.try_lock().is_err())
                 || served.is_some_and(|served| !served.leaving.is_empty())
         });
         home(one) == home(other) && !moves && self.map_change.is_none()
@@ -187,7 +213,7 @@ impl World {
     }
 
     fn bring_pools_back(&mut self) {
-        let now = self.now;
+        let now = self.now();
         for (pool, (rule, left)) in std::mem::take(&mut self.pools_away.pools) {
             let lent = &self.pools_away.lent;
             let is_known = rule.numbers.iter().all(|number| !lent.contains(number));
@@ -204,7 +230,7 @@ impl World {
     pub(crate) fn manage_ends(&mut self) {
         if self.cluster.lists > 0 {
             self.is_listing = true;
-            self.queue.add(self.now + ALONE_US + MS, Event::Manage);
+            self.queue.add(self.now() + ALONE_US + MS, Event::Manage);
         }
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct PoolRule {
 /// A number that an owner has given to a row, whether its answer ever leaves or not.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
-    /// Which batch as it was sent, and which of its rows.
+    /// Which batch, and which of its rows.
     pub(crate) batch: u64,
     pub(crate) row: u16,
     /// What stays the same when the batch is sent again: its first number and the row.
@@ -107,11 +107,16 @@ pub(crate) enum Told {
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_field_names, reason = "its place among the rows is called that everywhere")]
 pub(crate) struct Row {
+    /// Which batch as it was sent.
+    pub(crate) sent: u64,
+    /// Which batch, however often it was sent.
     pub(crate) batch: u64,
     pub(crate) row: u16,
     pub(crate) retry: Option<(u64, u16)>,
     pub(crate) pool: u64,
     pub(crate) told: Told,
+    /// When it was sent: what was granted before was for another time that it was.
+    pub(crate) since_us: u64,
     /// No number may leave after this.
     pub(crate) deadline_us: u64,
     pub(crate) now_us: u64,
@@ -197,8 +202,6 @@ pub(crate) struct Model {
     pub(crate) numbers_out: u64,
     /// Answers that the disk has lost in a way that nobody can see.
     pub(crate) excused: u64,
-    /// A link that has not done what it should.
-    pub(crate) link_fault: Option<Violation>,
     probed: u64,
 }
 
@@ -322,7 +325,7 @@ impl Model {
     pub(crate) fn answered(&mut self, row: &Row) -> Judged {
         self.rows += 1;
         self.probed += u64::from(self.must_serve);
-        if !self.answered.insert((row.batch, row.row)) {
+        if !self.answered.insert((row.sent, row.row)) {
             let text = format!("batch {} row {} was answered twice", row.batch, row.row);
             return Err(broken("two answers", 0, 0, text));
         }
@@ -371,7 +374,8 @@ impl Model {
         let grants = self.granted.get(&(row.batch, row.row)).into_iter().flatten();
         // If a frame was doubled, which of the two answers this is cannot be seen: the first
         // promises less.
-        let grant = { grants }.find(|grant| grant.number == number && grant.pool == row.pool);
+        let is_it = |grant: &&Grant| grant.number == number && grant.pool == row.pool;
+        let grant = { grants }.find(|grant| is_it(grant) && grant.true_us >= row.since_us);
         let Some(grant) = grant.cloned() else {
             let text = format!(
                 "batch {} row {} of pool {} was answered with {number}, which no owner gave it",
@@ -470,6 +474,33 @@ impl Model {
                 }
             }
         }
+    }
+
+    /// Whether a number is known to have been handed out by this shard at `at_ms`.
+    pub(crate) fn is_known_since(&self, shard: u16, number: u64, at_ms: u64) -> bool {
+        let known = self.shards.get(&shard).and_then(|shard| shard.numbers.get(&number));
+        known.is_some_and(|known| known.allocated_at == at_ms)
+    }
+
+    /// Numbers that a batch of a client that has gone was given anew, and that nobody can ask for
+    /// again: shard, number, and when.
+    pub(crate) fn unseen(&self, batch: u64) -> Vec<(u16, u64, u64)> {
+        let grants = self.granted.range((batch, 0)..=(batch, u16::MAX)).flat_map(|(_, all)| all);
+        let plain = grants.filter(|it| it.is_fresh && it.visitor.is_none() && it.retry.is_none());
+        plain.map(|grant| (grant.shard, grant.number, grant.at_ms)).collect()
+    }
+
+    /// The pools that a shard serves.
+    pub(crate) fn pools_of(&self, shard: u16) -> Vec<u64> {
+        self.shards.get(&shard).map_or_else(Vec::new, |it| it.pools.keys().copied().collect())
+    }
+
+    /// Whether a shard serves a pool as `rule` says.
+    pub(crate) fn has_pool(&self, shard: u16, pool: u64, rule: &PoolRule) -> bool {
+        let known = self.shards.get(&shard).and_then(|shard| shard.pools.get(&pool));
+        known.is_some_and(|known| {
+            known.lifetime_ms == rule.lifetime_ms && known.numbers == rule.numbers
+        })
     }
 
     /// A pool is not this shard's any more.

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::bug::Bug;
+use ringwell_driver::Bug;
+
 use crate::fault::Kind;
 use crate::files::lock;
 use crate::model::Violation;
@@ -44,6 +45,8 @@ pub struct Report {
     pub numbers: u64,
     /// Answers that the disk has lost in a way that nobody can see.
     pub excused: u64,
+    /// How often a task had its turn.
+    pub polls: u64,
     /// How often each kind of fault happened.
     pub faults: Vec<(Kind, u64)>,
     /// Which ones did.
@@ -60,7 +63,7 @@ pub struct Report {
 #[must_use]
 pub fn run(options: &Options) -> Report {
     #[cfg(canary)]
-    ringwell_driver::canary::plant(options.bug.and_then(crate::Bug::in_driver));
+    ringwell_driver::canary::plant(options.bug);
     let mut world = World::new(options);
     // Production code asserts what it relies on: that is a finding like any other.
     let judged = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
@@ -68,20 +71,22 @@ pub fn run(options: &Options) -> Report {
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         Err(Violation { rule: "panic", text, number: 0, shard: 0 })
     });
-    let call_faults = lock(&world.call_faults);
+    let call_faults = lock(&world.shared.call_faults);
     let numbers = judged.as_ref().err().map(numbers_of).unwrap_or_default();
+    let model = world.shared.model.borrow();
     Report {
         seed: options.seed,
         violation: judged.err(),
-        length_us: world.now,
-        rows: world.model.rows,
-        numbers: world.model.numbers_out,
-        excused: world.model.excused,
+        length_us: world.now(),
+        rows: model.rows,
+        numbers: model.numbers_out,
+        excused: model.excused,
+        polls: world.polls,
         faults: world.faults.counts(&call_faults),
         history: call_faults.history.iter().chain(&world.faults.history).copied().collect(),
         batches: world.clients.count(),
-        hash: world.hash,
-        tale: world.tale.lines(&numbers),
+        hash: world.shared.hash.get(),
+        tale: world.shared.tale.borrow().lines(&numbers),
     }
 }
 

@@ -1,25 +1,30 @@
 //! Starts of nodes, their ends, and what operators do about them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringwell_core::Millis;
-use ringwell_directory::Directory;
-use ringwell_driver::open::{self, Begun, Believed, Read, Start, StartError};
+use ringwell_directory::{Config, Directory};
+use ringwell_driver::clock::{Clock, reading};
+use ringwell_driver::node::{Begun, Node as Process, Phase};
+use ringwell_driver::open::{self, Believed, Opened, Read, StartError};
 use ringwell_driver::store::{FileError, OpenError, Settings};
+use ringwell_driver::{life, witness};
+use ringwell_engine::Reading;
 use ringwell_journal::{Durability, RecoverError};
 
-use crate::change::Want;
-use crate::cluster::rule;
 use crate::event::Event;
 use crate::fault::Kind;
 use crate::files::{DATA, SimFiles};
+use crate::judge::{pool_holds, rule};
+use crate::machine::{Life, Sent};
 use crate::model::{Judged, Recovery, SKEW_MAX_MS, Violation};
-use crate::served::read_served;
-use crate::step::pool_holds;
-use crate::thread::Thread;
-use crate::world::{Boot, MS, Running, SECOND, World};
+use crate::process::{Running, Start};
+use crate::world::{Boot, MS, SECOND, World};
 
 /// Rows of batches that may be sent again, for each shard: more than a run has.
 const ANSWER_ROWS_MAX: usize = 100_000;
@@ -27,8 +32,9 @@ const ANSWER_ROWS_MAX: usize = 100_000;
 /// Pools that a start did not know come to the node until then.
 const LATE_US: u64 = 2 * SECOND;
 
-/// Short, so that clocks are wrong by less and by more.
-const SKEW_MAX: Millis = Millis(SKEW_MAX_MS);
+/// Length of a segment, and of the journal between two snapshots: small, so that a run has many.
+const SEGMENT_BYTES: u64 = 64 << 10;
+const SNAPSHOT_EVERY_BYTES: u64 = 12 << 10;
 
 /// Why a node does not start.
 enum Refused {
@@ -85,7 +91,7 @@ impl World {
             Ok(judged) => judged,
             Err(Refused::Disk) => {
                 let life = self.nodes[node].life;
-                self.queue.add(self.now + 300 * MS, Event::Start(node, life));
+                self.queue.add(self.now() + 300 * MS, Event::Start(node, life));
                 Ok(())
             }
             Err(Refused::Wrong(text)) => {
@@ -100,69 +106,105 @@ impl World {
                 }
                 self.nodes[node].is_refused = true;
                 let life = self.nodes[node].life;
-                self.queue.add(self.now + 2 * SECOND, Event::Repair(node, life));
+                self.queue.add(self.now() + 2 * SECOND, Event::Repair(node, life));
                 Ok(())
             }
         }
     }
 
     fn open(&mut self, node: usize) -> Result<Judged, Refused> {
-        let owners = self.owners_at_start(node);
         let late = self.late_pools();
-        let directory = Arc::new(self.cluster.directory(&owners, &late, self.bug));
+        let membership = self.cluster.membership(&self.nodes[node].map, node);
         let (files, settings) = (self.nodes[node].files.clone(), settings());
+        let directory = self.cluster.directory(&late);
+        let placed = life::place(&files, &settings.data, directory, Some(&membership))?;
+        let (directory, owners) = placed;
         let on_disk = open::shards_on_disk(&files, &settings.data)?;
         let own = self.cluster.shards_of(node);
-        let believed = Believed { answer_rows_max: ANSWER_ROWS_MAX, clock_skew_max: SKEW_MAX };
+        let clock_skew_max = Millis(SKEW_MAX_MS);
+        let believed = Believed { answer_rows_max: ANSWER_ROWS_MAX, clock_skew_max };
         let mut reads = Vec::new();
         for shard in &own {
             let specs = open::specs(directory.pools_of(*shard));
             reads.push(open::read(&files, &settings, *shard, &specs, believed)?);
         }
+        let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n)).collect();
         let reading = self.reading(node);
         let mut recoveries: Vec<Recovery> =
             reads.iter().map(|read| self.recovery(node, read, &directory)).collect();
-        let start = Start {
+        let start = open::Start {
             files: &files,
             settings: &settings,
             directory: &directory,
             reading,
             on_disk: &on_disk,
             has_log: false,
-            member: Some((&own, owners.version())),
+            member: Some((&own, membership.cluster().version())),
         };
-        let Begun { shards, clocks, holds, .. } = open::begin(reads, &start)?;
+        let begun = open::begin(reads, &start)?;
+        let open::Begun { mut shards, clocks, holds, identity, recorded_until, gaps, .. } = begun;
         let now = clocks.shard(reading.since_boot);
-        let mut threads = BTreeMap::new();
-        for (opened, recovery) in shards.into_iter().zip(&mut recoveries) {
+        for (opened, recovery) in shards.iter_mut().zip(&mut recoveries) {
             let slots = opened.engine.shard().slots().iter();
             let known = slots.map(|s| (s.number.to_code(), s.allocated_at.0, s.locked_until.0));
             recovery.numbers = known.collect();
-            let mut thread = Thread::new(opened, Arc::clone(&directory), self.bug);
-            let now = thread.engine.at(now);
+            let now = opened.engine.at(now);
             recovery.now_ms = now.0;
-            recovery.holds = pool_holds(thread.engine.shard(), now);
-            threads.insert(thread.shard, thread);
+            recovery.holds = pool_holds(opened.engine.shard(), now);
         }
+        let is_first = on_disk.is_empty();
+        let begun = Begun { holds, identity, is_first, journals, recorded_until, gaps };
+        let opened = (owners, begun);
+        let process =
+            Process::new(config(), directory, Durability::Disk, &own, Some(membership), opened);
+        self.begin(node, process, shards, Clock::going_on(clocks, reading.since_boot));
+        let judged = self.shared.model.borrow_mut().recovered_all(&recoveries);
+        Ok(judged)
+    }
+
+    /// A process begins, with these shards.
+    fn begin(
+        &mut self,
+        node: usize,
+        process: Process,
+        shards: Vec<Opened<SimFiles>>,
+        clock: Clock,
+    ) {
+        let life = Rc::new(Life {
+            node,
+            number: self.nodes[node].life,
+            is_dead: Cell::new(false),
+            is_listing: Cell::new(false),
+        });
+        let start = Start {
+            shared: &self.shared,
+            files: &self.nodes[node].files,
+            cluster: &self.cluster,
+            node: Arc::new(process),
+            life: Rc::clone(&life),
+            clock,
+        };
+        let threads = start.threads(shards);
         let running = Running {
-            clocks,
-            slewed_at: reading.since_boot,
-            owners,
-            holds,
-            directory,
+            node: start.node,
+            life,
+            starting: threads.len(),
             threads,
-            batches: BTreeMap::new(),
-            handlers: BTreeMap::new(),
+            batches: BTreeSet::new(),
             is_serving: false,
-            changing: None,
-            changes: VecDeque::new(),
-            giving: None,
-            posted: BTreeMap::new(),
+            stopping: None,
+            is_failing: false,
         };
         self.nodes[node].running = Some(running);
         self.nodes[node].files.disk().accept();
         self.tell(node, &[], || "starts".to_owned());
-        Ok(self.begin(node, &recoveries))
+    }
+
+    /// What a start reads of a machine's clocks.
+    fn reading(&self, node: usize) -> Reading {
+        let boot = self.nodes[node].boots.len() as u64;
+        let since_boot = Duration::from_micros(self.shared.since_boot_us(node));
+        reading(boot, since_boot, Duration::from_micros(self.shared.wall_us(node)))
     }
 
     /// What the model hears of a shard whose files have been read.
@@ -173,7 +215,7 @@ impl World {
             next_n: read.recovered.tip.next_n,
             is_rotten: read.recovered.is_in_doubt(),
             disk_lied: self.nodes[node].files.disk().lies > 0,
-            now_us: self.now,
+            now_us: self.now(),
             now_ms: 0,
             boots: self.nodes[node].boots.len(),
             numbers: Vec::new(),
@@ -182,50 +224,27 @@ impl World {
         }
     }
 
-    /// The model hears what there is; each shard takes its first snapshot.
-    fn begin(&mut self, node: usize, recoveries: &[Recovery]) -> Judged {
-        self.model.recovered_all(recoveries)?;
-        for shard in self.cluster.shards_of(node) {
-            let running = self.running(node);
-            let Some(mut thread) = running.and_then(|r| r.threads.remove(&shard)) else { continue };
-            self.snapshot_begin(node, &mut thread);
-            if let Some(running) = self.running(node) {
-                running.threads.insert(shard, thread);
-            }
-        }
-        Ok(())
-    }
-
-    /// A shard serves. When all of a node do, it writes down by which map.
-    pub(crate) fn shard_is_ready(&mut self, node: usize, last: &Thread) {
-        let Some(running) = self.running(node) else { return };
-        let others = running.threads.values().all(|thread| thread.is_ready);
-        if !others || running.is_serving {
+    /// A shard can serve. When all of a node can, it does.
+    pub(crate) fn is_ready(&mut self, node: usize, life: u32) {
+        let files = self.nodes[node].files.clone();
+        let is_now = self.nodes[node].life == life;
+        let Some(running) = self.nodes[node].running.as_mut().filter(|_| is_now) else { return };
+        running.starting = running.starting.saturating_sub(1);
+        if running.starting > 0 || running.stopping.is_some() {
             return;
         }
+        life::unmark(&files, &running.node);
+        running.node.enter(Phase::Serving);
         running.is_serving = true;
-        let failed = running.threads.values().any(|thread| thread.refusal.is_some());
-        let owners = running.owners.clone();
-        if !failed && last.refusal.is_none() {
-            let before = read_served(&self.nodes[node].files);
-            let before = before.filter(|before| before.version == owners.version());
-            let leaving = before.map(|before| before.leaving).unwrap_or_default();
-            // What goes wrong costs the next start a hold.
-            let _ = self.keep(node, owners.clone(), leaving);
-        }
-        if owners.moves() > 0 {
-            self.tell_all(node);
-            let life = self.nodes[node].life;
-            self.queue.add(self.now + MS, Event::GiveOn(node, life));
-        }
-        let known = self.nodes[node].running.as_ref().map_or(0, |r| r.directory.pool_count());
+        let known = running.directory().pool_count();
+        self.tell(node, &[], || "serves".to_owned());
         if known < self.cluster.pools.len() && self.faults.is_on(Kind::LateList) {
             let life = self.nodes[node].life;
             let late = self.faults.stream(Kind::LateList).below(LATE_US);
-            self.queue.add(self.now + late, Event::ListArrives(node, life));
+            self.queue.add(self.now() + late, Event::ListArrives(node, life));
         } else if self.cluster.lists > 0 {
             // The list of pools may have changed since this start began.
-            self.change(node, Want::Manage);
+            self.bring_list(node);
         }
     }
 
@@ -242,7 +261,44 @@ impl World {
     pub(crate) fn list_arrives(&mut self, node: usize, life: u32) {
         if self.nodes[node].life == life {
             self.tell(node, &[], || "gets the whole list of pools".to_owned());
-            self.change(node, Want::Manage);
+            self.bring_list(node);
+        }
+    }
+
+    /// An operator ends a process in order: what has begun is answered, then all is saved.
+    pub(crate) fn drain(&mut self, node: usize) {
+        let Some(running) = self.nodes[node].running.as_mut() else { return };
+        if !running.is_serving || running.stopping.is_some() {
+            return;
+        }
+        running.node.enter(Phase::Draining);
+        running.is_serving = false;
+        running.stopping = Some(running.threads.len());
+        for thread in running.threads.values() {
+            let (sim, shard, journal) =
+                (thread.sim.clone(), Rc::clone(&thread.shard), Rc::clone(&thread.journal));
+            let life = running.life.number;
+            thread.sim.executor.spawn(async move {
+                // Longer than any batch takes.
+                sim.executor.sleep_until(sim.executor.now() + Duration::from_millis(200)).await;
+                if shard.node.shards().next() == Some(shard.id) {
+                    witness::end(&sim, &shard.node, &shard.peers).await;
+                }
+                life::save(&shard, &*journal).await;
+                sim.send(Sent::Saved { node, life });
+            });
+        }
+        self.tell(node, &[], || "drains".to_owned());
+    }
+
+    /// A shard of a node that stops has saved.
+    pub(crate) fn is_saved(&mut self, node: usize, life: u32) {
+        let is_now = self.nodes[node].life == life;
+        let Some(running) = self.nodes[node].running.as_mut().filter(|_| is_now) else { return };
+        let left = running.stopping.map_or(0, |left| left.saturating_sub(1));
+        running.stopping = Some(left);
+        if left == 0 {
+            self.stop(node, false);
         }
     }
 
@@ -251,39 +307,40 @@ impl World {
         let had = self.nodes[node].running.take();
         self.nodes[node].life += 1;
         for shard in self.cluster.shards_of(node) {
-            self.model.stopped(shard);
+            self.shared.model.borrow_mut().stopped(shard);
         }
         self.nodes[node].paused_until = 0;
         let why = if is_power { "loses power" } else { "is killed" };
         self.tell(node, &[], || why.to_owned());
+        if let Some(running) = had {
+            running.batches.iter().for_each(|batch| self.clients.unsent(*batch));
+            bury(running);
+        }
         if is_power {
-            let boot = Boot { at: self.now, was_wrong: self.nodes[node].skew_us != 0 };
+            let was_wrong = self.shared.clocks[node].skew_us.get() != 0;
+            let boot = Boot { at: self.now(), was_wrong };
             self.nodes[node].boots.push(boot);
+            self.shared.clocks[node].booted_at.set(self.now());
             self.nodes[node].files.disk().power_cut(&mut self.faults);
         } else {
             self.nodes[node].files.disk().kill(self.faults.stream(Kind::Kill));
         }
         self.nodes[node].files.next_life();
-        if let Some(running) = had {
-            running.batches.into_keys().for_each(|batch| self.clients.unsent(batch));
-        }
-        if !is_power {
-            self.break_connections(node);
-        }
+        self.break_calls(node, is_power);
         let life = self.nodes[node].life;
         let down = self.chance.between(20 * MS, 3 * SECOND);
-        self.queue.add(self.now + down, Event::Start(node, life));
+        self.queue.add(self.now() + down, Event::Start(node, life));
     }
 
     /// An operator puts back what has rotted, or gives up what the node had.
     pub(crate) fn repair(&mut self, node: usize) {
-        if self.now < self.shortened_until && self.nodes[node].files.disk().lies > 0 {
+        if self.now() < self.shortened_until && self.nodes[node].files.disk().lies > 0 {
             // What was locked for longer must have come free before a new map.
             let life = self.nodes[node].life;
             return self.queue.add(self.shortened_until, Event::Repair(node, life));
         }
         self.nodes[node].is_refused = false;
-        let can_restore = self.chance.chance(500_000) || self.now < self.shortened_until;
+        let can_restore = self.chance.chance(500_000) || self.now() < self.shortened_until;
         let is_whole = self.nodes[node].files.disk().mend();
         if can_restore && is_whole {
             self.tell(node, &[], || "gets its files back from a copy".to_owned());
@@ -293,11 +350,11 @@ impl World {
             self.nodes[node].files.disk().wipe();
             self.nodes[node].map = self.cluster.change(owners);
             for shard in self.cluster.shards_of(node) {
-                self.model.wiped(shard);
+                self.shared.model.borrow_mut().wiped(shard);
             }
         }
         let life = self.nodes[node].life;
-        self.queue.add(self.now + 100 * MS, Event::Start(node, life));
+        self.queue.add(self.now() + 100 * MS, Event::Start(node, life));
     }
 
     /// The node that loses a pool has ended: now the one that gets it starts again.
@@ -308,8 +365,27 @@ impl World {
     }
 }
 
-/// Length of a segment: small, so that a run uses many.
-const SEGMENT_BYTES: u64 = 64 << 10;
+/// Drops all tasks of a process. Nothing may refer to its shards after that.
+fn bury(running: Running) {
+    running.life.is_dead.set(true);
+    for thread in running.threads.values() {
+        thread.sim.executor.end();
+    }
+    for (id, thread) in running.threads {
+        let others = Rc::strong_count(&thread.shard) - 1;
+        assert_eq!(others, 0, "something refers to shard {id} of a process that has ended");
+    }
+}
+
+fn config() -> Config {
+    let mut config = Config::new(PathBuf::from(DATA), 1);
+    config.journal.segment_bytes = SEGMENT_BYTES;
+    config.journal.snapshot_every_bytes = SNAPSHOT_EVERY_BYTES;
+    config.journal.history_bytes = 6 * SEGMENT_BYTES;
+    config.limits.idempotency_rows = ANSWER_ROWS_MAX;
+    config.clock_skew_max = Duration::from_millis(SKEW_MAX_MS);
+    config
+}
 
 fn settings() -> Settings {
     Settings {

@@ -1,25 +1,27 @@
-//! The world of one run: machines, their clocks and disks, the network, clients, and time.
+//! The world of one run: machines, their disks, the network, clients, and time.
+//!
+//! Polls the tasks of processes one at a time. A thread that has been polled is busy for a while;
+//! others go on meanwhile. Which of its ready tasks has its turn is drawn, so that no order is relied
+//! on; the first one mostly, so that none starves.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use ringwell_core::Millis;
-use ringwell_directory::{BucketHolds, Directory, Owners};
-use ringwell_engine::{Clocks, Reading, SLEW_EVERY, observed, slewed};
+use ringwell_core::PoolId;
+use ringwell_directory::Owner;
+use ringwell_driver::{Bug, Moment};
 
-use crate::bug::Bug;
-use crate::change::{Changing, Want};
 use crate::clients::Clients;
 use crate::cluster::{Cluster, Map};
-use crate::event::{Event, Queue, Task};
+use crate::event::{Event, Queue};
 use crate::fault::Faults;
 use crate::files::SimFiles;
-use crate::give::Giving;
-use crate::model::{Judged, Model, Violation};
+use crate::machine::{Sent, Shared};
+use crate::model::{Judged, Violation};
+use crate::process::{Running, Thread};
 use crate::random::{Random, mix};
-use crate::run::{Options, Tale};
-use crate::thread::{Handler, InFlight, Thread};
+use crate::run::Options;
 
 /// True time is counted from here, in microseconds.
 pub(crate) const ORIGIN_US: u64 = 1_700_000_000_000_000;
@@ -27,12 +29,16 @@ pub(crate) const ORIGIN_US: u64 = 1_700_000_000_000_000;
 pub(crate) const MS: u64 = 1_000;
 pub(crate) const SECOND: u64 = 1_000_000;
 
+/// The longest that one poll takes on a thread that is not slow.
+const POLL_US: u64 = 20;
+
+/// Look-ups that are made at once.
+const LOOK_UPS: usize = 64;
+
 /// A machine.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) files: SimFiles,
-    /// The wall clock less true time.
-    pub(crate) skew_us: i64,
     /// When the machine was booted, and whether its wall clock was wrong since: the last is now.
     pub(crate) boots: Vec<Boot>,
     /// Rises with each end of the process: what was meant for an earlier one is dropped.
@@ -41,7 +47,7 @@ pub(crate) struct Node {
     pub(crate) paused_until: u64,
     /// The cluster file that the next start reads.
     pub(crate) map: Rc<Map>,
-    /// Does not start, and an operator has been told.
+    /// Does not start, and an operator has been called.
     pub(crate) is_refused: bool,
 }
 
@@ -52,58 +58,32 @@ pub(crate) struct Boot {
     pub(crate) was_wrong: bool,
 }
 
-/// A process.
-#[derive(Debug)]
-pub(crate) struct Running {
-    pub(crate) clocks: Clocks,
-    /// Up to when shard time was moved towards the wall clock, in time since boot.
-    pub(crate) slewed_at: Millis,
-    pub(crate) owners: Owners,
-    /// Buckets that came without the lockouts of the owner before.
-    pub(crate) holds: BucketHolds,
-    /// By which rows are looked up once all shards do.
-    pub(crate) directory: Arc<Directory>,
-    pub(crate) threads: BTreeMap<u16, Thread>,
-    pub(crate) batches: BTreeMap<u64, InFlight>,
-    pub(crate) handlers: BTreeMap<u64, Handler>,
-    pub(crate) is_serving: bool,
-    /// What changes now, and what is to change after it: one at a time.
-    pub(crate) changing: Option<Changing>,
-    pub(crate) changes: VecDeque<Want>,
-    /// Buckets that are being given to another shard.
-    pub(crate) giving: Option<Giving>,
-    /// What was posted to other nodes and has no answer yet.
-    pub(crate) posted: BTreeMap<u64, crate::post::Asker>,
-}
-
 /// One run.
 #[derive(Debug)]
 pub(crate) struct World {
-    pub(crate) now: u64,
+    pub(crate) shared: Rc<Shared>,
     pub(crate) queue: Queue,
     pub(crate) nodes: Vec<Node>,
     pub(crate) cluster: Cluster,
     pub(crate) clients: Clients,
     pub(crate) faults: Faults,
-    /// What goes wrong with calls of disks. The same draws as `faults`, of which no kind is used in
-    /// both.
-    pub(crate) call_faults: Arc<Mutex<Faults>>,
-    pub(crate) model: Model,
     pub(crate) bug: Option<Bug>,
     pub(crate) chance: Random,
     /// Until when nothing gets from one node to another.
     pub(crate) cuts: BTreeMap<(usize, usize), u64>,
-    pub(crate) next_id: u64,
-    pub(crate) hash: u64,
-    pub(crate) tale: Tale,
     pub(crate) map_change: Option<usize>,
     /// A list of pools is on its way to the nodes.
     pub(crate) is_listing: bool,
     pub(crate) pools_away: crate::manage::Away,
     /// Until when lockouts may run that are longer than their pool's lifetime.
     pub(crate) shortened_until: u64,
-    /// How late the thread is that has its turn.
-    pub(crate) lag: u64,
+    /// What look-ups at the end have found.
+    pub(crate) looked: BTreeMap<usize, Result<ringwell_engine::Past, String>>,
+    /// Calls of links that have no answer, or a bad one.
+    pub(crate) links: crate::net::Links,
+    /// From which stream turns are drawn.
+    turns: Random,
+    pub(crate) polls: u64,
 }
 
 impl World {
@@ -114,11 +94,11 @@ impl World {
         let only = options.only_faults.clone();
         let faults = Faults::draw(options.seed, &options.on, &options.off, only.clone());
         let call_faults = Faults::draw(options.seed, &options.on, &options.off, only);
-        let call_faults = Arc::new(Mutex::new(call_faults));
-        let salts = Arc::new(Mutex::new(Random::new(options.seed, 3)));
+        let shared =
+            Rc::new(Shared::new(options.seed, cluster.nodes, call_faults, options.is_told));
+        let salts = std::sync::Arc::new(std::sync::Mutex::new(Random::new(options.seed, 3)));
         let node = || Node {
-            files: SimFiles::new(&call_faults, &salts),
-            skew_us: 0,
+            files: SimFiles::new(&shared.call_faults, &salts),
             boots: vec![Boot { at: 0, was_wrong: false }],
             life: 0,
             running: None,
@@ -127,33 +107,30 @@ impl World {
             is_refused: false,
         };
         let nodes = (0..cluster.nodes).map(|_| node()).collect();
-        let model = Model::default();
         let mut world = Self {
-            now: 0,
             queue: Queue::default(),
             nodes,
             clients: Clients::draw(options, &cluster),
             cluster,
-            model,
             bug: options.bug,
-            call_faults,
+            shared,
             chance: Random::new(options.seed, 4),
             cuts: BTreeMap::new(),
-            next_id: 0,
-            hash: options.seed,
-            tale: Tale::new(options.is_told),
             map_change: None,
             is_listing: false,
             pools_away: crate::manage::Away::default(),
             shortened_until: 0,
-            lag: 0,
+            looked: BTreeMap::new(),
+            links: crate::net::Links::default(),
+            turns: Random::new(options.seed, 8),
+            polls: 0,
             faults,
         };
         for node in 0..world.nodes.len() {
             world.queue.add(0, Event::Start(node, 0));
         }
         let run_us = world.clients.length_us;
-        let calm_us = world.cluster.lifetime_max_ms() * MS + 15 * SECOND;
+        let calm_us = world.calm_us();
         world.queue.add(SECOND, Event::Second);
         world.queue.add(50 * MS, Event::Client);
         world.queue.add(run_us, Event::Calm);
@@ -163,18 +140,20 @@ impl World {
         world
     }
 
+    /// True time since the run began, in microseconds.
+    pub(crate) fn now(&self) -> u64 {
+        self.shared.now.get()
+    }
+
+    /// From the last fault to the first probe.
+    fn calm_us(&self) -> u64 {
+        self.cluster.lifetime_max_ms() * MS + 15 * SECOND
+    }
+
     /// Runs to the end, or to the first promise that is broken.
     pub(crate) fn run(&mut self) -> Judged {
-        let calm_us = self.cluster.lifetime_max_ms() * MS + 15 * SECOND;
-        let end = self.clients.length_us + calm_us + 4 * SECOND;
-        while let Some((at, number, event)) = self.queue.next() {
-            if at > end {
-                break;
-            }
-            self.now = at;
-            self.hash = mix(self.hash ^ at ^ number.rotate_left(40));
-            self.happen(event)?;
-        }
+        let end = self.clients.length_us + self.calm_us() + 4 * SECOND;
+        self.run_until(end, |_| false)?;
         self.check_all_answered()?;
         self.check_probes()?;
         self.check_attributions()?;
@@ -182,132 +161,181 @@ impl World {
         Ok(())
     }
 
+    /// Lets things happen until `end`, or until `is_over`.
+    fn run_until(&mut self, end: u64, is_over: impl Fn(&Self) -> bool) -> Judged {
+        while !is_over(self) {
+            let event = self.queue.next_at();
+            let turn = self.next_turn();
+            let at = event.into_iter().chain(turn.map(|(at, ..)| at)).min();
+            let Some(at) = at.filter(|at| *at <= end) else { return Ok(()) };
+            self.shared.now.set(self.now().max(at));
+            match turn {
+                Some((due, node, shard)) if event.is_none_or(|event| due < event) => {
+                    self.poll(node, shard);
+                }
+                _ => {
+                    let Some((number, event)) = self.queue.next() else { return Ok(()) };
+                    self.shared.mix(at ^ number.rotate_left(40));
+                    self.happen(event)?;
+                }
+            }
+            self.after()?;
+        }
+        Ok(())
+    }
+
+    /// When which thread has something to do next.
+    fn next_turn(&self) -> Option<(u64, usize, u16)> {
+        let now = self.now();
+        let mut first: Option<(u64, usize, u16)> = None;
+        for (place, node) in self.nodes.iter().enumerate() {
+            let Some(running) = &node.running else { continue };
+            for (shard, thread) in &running.threads {
+                let executor = &thread.sim.executor;
+                let due = if executor.ready() > 0 {
+                    now
+                } else {
+                    match executor.next_timer() {
+                        Some(Moment(at)) => {
+                            u64::try_from(at.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX)
+                        }
+                        None => continue,
+                    }
+                };
+                let due = due.max(thread.busy_until).max(node.paused_until).max(now);
+                if first.is_none_or(|(before, ..)| due < before) {
+                    first = Some((due, place, *shard));
+                }
+            }
+        }
+        first
+    }
+
+    /// One of a thread's tasks has its turn.
+    fn poll(&mut self, node: usize, shard: u16) {
+        let now = self.now();
+        let takes = self.turns.between(1, POLL_US);
+        let is_in_order = self.turns.below(4) > 0;
+        let drawn = self.turns.next();
+        let running = self.nodes[node].running.as_mut();
+        let Some(thread) = running.and_then(|running| running.threads.get_mut(&shard)) else {
+            return;
+        };
+        let executor = thread.sim.executor.clone();
+        let takes = if thread.slow_until > now { thread.slow_by } else { takes };
+        thread.busy_until = now + takes;
+        if takes > POLL_US {
+            thread.stalled_until = now + takes;
+        }
+        thread.was_idle_at = thread.idle_at;
+        executor.advance(Moment(Duration::from_micros(now)));
+        let place = |count: usize| {
+            let drawn = usize::try_from(drawn % count.max(1) as u64).unwrap_or(0);
+            if is_in_order { 0 } else { drawn }
+        };
+        let _ = executor.poll_drawn(place);
+        if executor.ready() == 0 {
+            thread.idle_at = now;
+        }
+        self.polls += 1;
+        self.shared.mix(now ^ u64::from(shard).rotate_left(20));
+    }
+
+    /// Sees to what a poll or an event has done.
+    fn after(&mut self) -> Judged {
+        self.judge_changes()?;
+        if let Some(violation) = self.shared.broken.borrow_mut().take() {
+            return Err(violation);
+        }
+        loop {
+            let sent = std::mem::take(&mut *self.shared.outbox.borrow_mut());
+            if sent.is_empty() {
+                break;
+            }
+            sent.into_iter().try_for_each(|sent| self.see_to(sent))?;
+        }
+        self.clients_go_on();
+        self.bury_stopped();
+        Ok(())
+    }
+
+    fn see_to(&mut self, sent: Sent) -> Judged {
+        match sent {
+            Sent::Call { call, from, thread, shard, path, body } => {
+                self.judge_call(call, (from, thread, shard), path, &body)?;
+                self.send_call(call, from, shard, path, &body);
+            }
+            Sent::Reply { call, from, replied } => self.send_reply(call, from, &replied),
+            Sent::Answered(answered) => self.answer_leaves(answered)?,
+            Sent::Aborted { node, batch } => self.aborted(node, batch),
+            Sent::Ready { node, life } => self.is_ready(node, life),
+            Sent::Saved { node, life } => self.is_saved(node, life),
+            Sent::GivesUp { node, life } if self.nodes[node].life == life => {
+                self.stop(node, false);
+            }
+            Sent::GivesUp { .. } => {}
+            Sent::Looked { which, found } => drop(self.looked.insert(which, found)),
+        }
+        Ok(())
+    }
+
     fn happen(&mut self, event: Event) -> Judged {
         match event {
             Event::Client => self.next_batch(),
             Event::Again(batch) => self.send_again(batch),
+            Event::Batch { node, life, shard, batch } => {
+                self.batch_arrives(node, life, shard, batch);
+            }
             Event::Second => self.befall(),
             Event::Start(node, life) if self.nodes[node].life == life => self.start(node)?,
             Event::Restart(node, life) if self.nodes[node].life == life => self.stop(node, false),
             Event::Repair(node, life) if self.nodes[node].life == life => self.repair(node),
-            Event::Stepped(node, life, asker, done) if self.nodes[node].life == life => {
-                self.stepped(node, asker, done)?;
+            Event::Start(..) | Event::Restart(..) | Event::Repair(..) => {}
+            Event::Request { call, node, life, shard, path, body } => {
+                self.request_arrives((call, node, life), shard, path, body);
             }
-            Event::Posted(node, life, id, answer) if self.nodes[node].life == life => {
-                self.posted(node, id, answer);
-            }
-            Event::GiveOn(node, life) if self.nodes[node].life == life => self.give_on(node),
-            Event::Start(..)
-            | Event::Restart(..)
-            | Event::Repair(..)
-            | Event::Stepped(..)
-            | Event::Posted(..)
-            | Event::GiveOn(..) => {}
-            Event::Post { node, life, from, post } => self.post_arrives(node, life, from, post),
+            Event::Replied { call, replied } => self.reply_arrives(call, replied),
+            Event::Unseen { node, life, batch } => self.judge_unseen(node, life, batch)?,
             Event::Manage => self.manage_on(),
             Event::MapArrives(node) => self.map_arrives(node),
             Event::RollOut => self.roll_out(),
             Event::ListArrives(node, life) => self.list_arrives(node, life),
-            Event::Release { number, at_ms, shard } => self.release_by_client(number, at_ms, shard),
-            Event::Thread { node, life, shard, due, task } => {
-                self.on_thread(node, life, shard, due, task)?;
-            }
+            Event::Release { number, at_ms } => self.release_by_client(number, at_ms),
             Event::Calm => self.calm(),
             Event::Probe => {
-                self.model.must_serve = true;
+                self.shared.model.borrow_mut().must_serve = true;
                 self.probe();
             }
         }
-        self.clients_go_on();
-        if let Some(violation) = self.model.link_fault.take() {
-            return Err(violation);
-        }
-        self.bury();
         Ok(())
     }
 
     /// Ends processes whose disk has stopped in the middle of a call.
-    fn bury(&mut self) {
+    fn bury_stopped(&mut self) {
         for node in 0..self.nodes.len() {
-            if self.has_stopped(node) {
+            let has_stopped = self.nodes[node].files.disk().has_stopped;
+            if has_stopped {
                 let is_power = self.chance.chance(500_000);
                 self.stop(node, is_power);
             }
         }
     }
 
-    fn on_thread(&mut self, node: usize, life: u32, shard: u16, due: u64, task: Task) -> Judged {
-        if self.nodes[node].life != life {
-            self.unheard(&task);
-            return Ok(());
-        }
-        let paused_until = self.nodes[node].paused_until;
-        let Some(running) = &mut self.nodes[node].running else { return Ok(()) };
-        let Some(thread) = running.threads.get_mut(&shard) else { return Ok(()) };
-        // What the disk does is no work of this thread's, but it is this thread that is told.
-        let free_at = thread.busy_until.max(paused_until);
-        if free_at > self.now {
-            self.queue.add(free_at, Event::Thread { node, life, shard, due, task });
-            return Ok(());
-        }
-        if thread.slow_until > self.now {
-            thread.busy_until = self.now + thread.slow_by;
-        }
-        let Some(mut thread) = running.threads.remove(&shard) else { return Ok(()) };
-        self.lag = self.now - due;
-        let judged = self.work(node, &mut thread, due, task);
-        if let Some(running) = &mut self.nodes[node].running {
-            running.threads.insert(shard, thread);
-        }
-        judged
-    }
-
-    /// Has something done on a shard's thread.
-    pub(crate) fn later(&mut self, node: usize, shard: u16, delay_us: u64, task: Task) {
-        let due = self.now + delay_us;
-        let life = self.nodes[node].life;
-        self.queue.add(due, Event::Thread { node, life, shard, due, task });
-    }
-
-    /// The wall clock of a machine.
-    pub(crate) fn wall_us(&self, node: usize) -> u64 {
-        (ORIGIN_US + self.now).saturating_add_signed(self.nodes[node].skew_us)
-    }
-
-    /// The time since a machine was booted.
-    pub(crate) fn since_boot(&self, node: usize) -> Millis {
-        let booted = self.nodes[node].boots.last().map_or(0, |boot| boot.at);
-        Millis((self.now - booted) / 1000)
-    }
-
-    /// What a start reads of a machine's clocks.
-    pub(crate) fn reading(&self, node: usize) -> Reading {
-        let boot = self.nodes[node].boots.len() as u64;
-        let wall = Millis(self.wall_us(node) / 1000);
-        Reading { boot, since_boot: self.since_boot(node), wall }
-    }
-
-    /// Shard time on a machine.
-    pub(crate) fn shard_time(&self, node: usize) -> Millis {
-        match &self.nodes[node].running {
-            Some(running) if self.bug != Some(Bug::WallClock) => {
-                running.clocks.shard(self.since_boot(node))
+    /// Makes these look-ups, some at a time.
+    pub(crate) fn look_up(
+        &mut self,
+        count: usize,
+        mut begin: impl FnMut(&mut Self, usize),
+    ) -> Judged {
+        for from in (0..count).step_by(LOOK_UPS) {
+            let until = count.min(from + LOOK_UPS);
+            for which in from..until {
+                begin(self, which);
             }
-            _ => Millis(self.wall_us(node) / 1000),
+            let end = self.now() + 60 * SECOND;
+            self.run_until(end, |world| (from..until).all(|it| world.looked.contains_key(&it)))?;
         }
-    }
-
-    /// The clocks as they stand: as `Clock::clocks` in `ringwell-node/src/clock.rs`.
-    pub(crate) fn clocks(&mut self, node: usize) -> Option<Clocks> {
-        let Reading { since_boot, wall, .. } = self.reading(node);
-        let running = self.nodes[node].running.as_mut()?;
-        let seen = wall.0.cast_signed() - since_boot.0.cast_signed();
-        running.clocks = observed(running.clocks, seen);
-        if since_boot.since(running.slewed_at) >= SLEW_EVERY {
-            running.clocks = slewed(running.clocks);
-            running.slewed_at = since_boot;
-        }
-        Some(running.clocks)
+        Ok(())
     }
 
     /// Whether the wall clock of a machine was right from its boot on at this moment of true time,
@@ -315,32 +343,28 @@ impl World {
     pub(crate) fn is_dated(&self, node: usize, true_us: u64) -> bool {
         let boots = &self.nodes[node].boots;
         let after = boots.partition_point(|boot| boot.at <= true_us);
-        let is_now = after == boots.len() && self.nodes[node].skew_us == 0;
+        let is_now = after == boots.len() && self.shared.clocks[node].skew_us.get() == 0;
         is_now || after.checked_sub(1).is_some_and(|index| !boots[index].was_wrong)
     }
 
-    pub(crate) fn running(&mut self, node: usize) -> Option<&mut Running> {
-        self.nodes[node].running.as_mut()
+    pub(crate) fn thread(&mut self, node: usize, shard: u16) -> Option<&mut Thread> {
+        self.nodes[node].running.as_mut()?.threads.get_mut(&shard)
     }
 
-    /// Whether the disk of a machine has stopped in the middle of a call: nothing happens after it.
-    pub(crate) fn has_stopped(&self, node: usize) -> bool {
-        self.nodes[node].files.disk().has_stopped
-    }
-
-    pub(crate) fn id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
+    /// The owner of a pool's bucket as a node that runs knows it.
+    pub(crate) fn owner(&self, node: usize, pool: u64) -> Option<Owner> {
+        let running = self.nodes[node].running.as_ref()?;
+        running.node.owners()?.get(ringwell_directory::bucket(PoolId(pool)))
     }
 
     /// Adds a line to the tale, if one is told.
     pub(crate) fn tell(&mut self, node: usize, about: &[u64], text: impl FnOnce() -> String) {
-        self.tale.add(self.now, node, about, text);
+        self.shared.tell(node, about, text);
     }
 
     fn check_all_answered(&self) -> Judged {
         let waiting = self.nodes.iter().filter_map(|node| node.running.as_ref());
-        let batch = waiting.flat_map(|running| running.batches.keys()).next();
+        let batch = waiting.flat_map(|running| &running.batches).next();
         batch.map_or(Ok(()), |batch| {
             let text = format!("batch {batch} was never answered");
             Err(Violation { rule: "no answer", text, number: 0, shard: 0 })
@@ -350,9 +374,9 @@ impl World {
     fn hash_state(&mut self) {
         for running in self.nodes.iter().filter_map(|node| node.running.as_ref()) {
             for thread in running.threads.values() {
-                for slot in thread.engine.shard().slots() {
+                for slot in thread.shard.engine.borrow().shard().slots() {
                     let state = slot.number.to_code() ^ slot.locked_until.0.rotate_left(20);
-                    self.hash = mix(self.hash ^ state ^ slot.position.0.rotate_left(40));
+                    self.shared.mix(mix(state) ^ slot.position.0.rotate_left(40));
                 }
             }
         }

@@ -101,7 +101,8 @@ impl<P: Platform> InFlight<P> {
     /// says nothing of what was ready before it was looked at.
     pub(super) async fn finish(&mut self, terms: &Terms) -> bool {
         let has_waited = self.wait(terms).await;
-        if self.shard.platform.moment() > terms.deadline + rows::LATE_MAX {
+        let is_late = self.shard.platform.moment() > terms.deadline + rows::LATE_MAX;
+        if is_late && !planted(Bug::ReadyBeatsDeadline) {
             self.give_up_all();
         }
         has_waited
@@ -231,6 +232,9 @@ impl<P: Platform> InFlight<P> {
 impl Remote {
     fn take(&mut self, answer: PeerAnswer, outcomes: &mut [Outcome]) {
         self.answered_at = Some(answer.at);
+        if planted(Bug::RowsMixed) {
+            self.rows.reverse();
+        }
         for (row, outcome) in self.rows.iter().zip(answer.outcomes) {
             outcomes[usize::from(*row)] = outcome;
         }
@@ -370,7 +374,8 @@ impl Job {
         }
         let text = self.batch.text().clone();
         let is_any = !by_shard.is_empty();
-        self.send_all(peers, by_shard, &text, terms);
+        let retry = terms.retry.filter(|_| !planted(Bug::RedirectForgetsRetry));
+        self.send_all(peers, by_shard, &text, &Terms { retry, ..*terms });
         is_any
     }
 
@@ -463,7 +468,7 @@ impl Job {
 
 impl<P: Platform> Drop for InFlight<P> {
     fn drop(&mut self) {
-        if !self.is_answered {
+        if !self.is_answered || planted(Bug::ReleaseAnswered) {
             self.release_all();
         }
         if let Some(mut job) = self.job.take() {

@@ -14,6 +14,7 @@ use ringwell_mesh::pacing::{Admission, Ending};
 
 use super::Link;
 use super::translate::{self, ReleaseJson};
+use crate::canary::{Bug, planted};
 use crate::message::{PeerAnswer, PeerRows, Unanswered};
 use crate::platform::{Moment, Net, Path, Platform, Trouble};
 use crate::shard::unanswered;
@@ -87,7 +88,9 @@ impl<P: Platform> Link<P> {
             None => limit < self.pacing.slow,
         };
         let lag = if is_void { Duration::MAX } else { Duration::ZERO };
+        let took = if planted(Bug::NeverShut) { Duration::ZERO } else { took };
         let ending = match &answer {
+            _ if planted(Bug::NeverShut) => Ending::Answered,
             Some(Ok(_)) => Ending::Answered,
             Some(Err(Trouble::Refused(..))) => Ending::Refused,
             Some(Err(Trouble::Lost(_))) | None => Ending::Lost,
@@ -124,6 +127,9 @@ impl<P: Platform> Link<P> {
             return (first, false);
         }
         self.counts.slow.add(1);
+        if planted(Bug::NeverShut) {
+            return (answer_by(&self.platform, call, begun + limit).await, false);
+        }
         let lag = self.platform.moment().since(begun).saturating_sub(slow);
         self.window.borrow_mut().slow(self.now(), lag);
         self.settle();
@@ -133,8 +139,11 @@ impl<P: Platform> Link<P> {
     async fn deliver(&self, rows: PeerRows, bytes: &[u8]) {
         match translate::answer(bytes, rows.rows.len()) {
             Ok(answer) => {
+                let again = unanswered(&answer);
                 if let Err(unseen) = rows.reply.send(answer) {
                     self.give_back(&unanswered(&unseen)).await;
+                } else if planted(Bug::LinkAnswerTwice) {
+                    self.give_back(&again).await;
                 }
             }
             Err(error) => {

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use super::translate::{self, AttributionJson, ReleaseJson};
+use crate::canary::{Bug, planted};
 use crate::message::{Message, PeerRow, PeerRows, Unanswered};
 use crate::moves::{self, OwnersCopy, Prepared};
 use crate::node::{Node, Phase};
@@ -97,7 +98,9 @@ pub async fn answer<P: Platform>(
 async fn rows<P: Platform>(shard: &Shard<P>, body: Bytes, speaks: u8) -> Result<Vec<u8>, Refused> {
     let limits = frame::Limits { rows_max: shard.node.config.limits.rows, ..Default::default() };
     let (ask, read) = frame::read_ask(&body, &limits).map_err(|error| malformed(&error))?;
-    let deadline = shard.platform.moment() + Duration::from_millis(ask.remaining_ms.into());
+    let unit =
+        if planted(Bug::DeadlineUnit) { Duration::from_micros } else { Duration::from_millis };
+    let deadline = shard.platform.moment() + unit(ask.remaining_ms.into());
     check_shard(&shard.node, ask.shard)?;
     check_phase(&shard.node)?;
     let mut outcomes = vec![Outcome::Refused(Refusal::Moved); read.len()];

@@ -8,6 +8,7 @@ use ringwell_core::Millis;
 use ringwell_journal::Group;
 
 use super::{Carry, ROUND, Rounds, Snapshot};
+use crate::canary::{Bug, planted};
 use crate::clock::WALL_APART_WARNED;
 use crate::platform::Platform;
 use crate::shard::Shard;
@@ -104,6 +105,7 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
     let _one = thread.snapshots.lock().await;
     let begun = Snapshot::begin(store, &thread.engine.borrow(), thread.id);
     let mut snapshot = begun.map_err(|e| e.to_string())?;
+    let early = thread.engine.borrow().newest_group();
     let mut is_whole = false;
     while !is_whole {
         is_whole = snapshot.piece(&mut thread.engine.borrow_mut());
@@ -114,10 +116,11 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
     }
     // What the snapshot knows must be in the journal before it counts.
     let through = snapshot.through(&thread.engine.borrow());
+    let through = if planted(Bug::ThroughTooEarly) { early } else { through };
     thread.commit_soon();
     thread.commit.wait(through).await.map_err(|_| NO_WRITES)?;
     #[cfg(canary)]
-    if crate::planted(crate::Bug::SnapshotMissesGroup) {
+    if planted(Bug::SnapshotMissesGroup) {
         let engine = &thread.engine.borrow();
         let late = snapshot.publish_late(store, engine, thread.id, through);
         return late.map_err(|error| error.to_string());
@@ -169,6 +172,9 @@ async fn carry_part<P: Platform>(
     }
     let last = thread.engine.borrow().newest_group();
     thread.commit_soon();
+    if planted(Bug::DropBeforeStored) {
+        return Ok(());
+    }
     thread.commit.wait(last).await.map_err(|_| NO_WRITES.to_owned())
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use super::payload::{Adopted, Prepare, Prepared, Take, answer_word, hold_word, number_word};
 use super::{MoveError, digest, keep, learn_from, tell_all, use_owners};
 use crate::Path;
+use crate::canary::{Bug, planted};
 use crate::change::{ChangeError, ask, known_apart};
 use crate::link::serve::frame_bytes_max;
 use crate::message::Message;
@@ -117,7 +118,9 @@ async fn give_up<P: Platform>(
     for bucket in buckets {
         owners.give(*bucket, to);
     }
-    keep(platform, node, &owners, leaving.into_iter().collect()).await?;
+    if !planted(Bug::GivenNotKept) {
+        keep(platform, node, &owners, leaving.into_iter().collect()).await?;
+    }
     // They are given up on the disk: what remains is done again until it succeeds.
     let used = use_owners(platform, node, peers, owners).await;
     used.map_err(|error| MoveError::OnTheirWay { shard: to, reason: error.to_string() })
@@ -125,7 +128,7 @@ async fn give_up<P: Platform>(
 
 /// Goes on with moves that were cut off, whenever there are any.
 pub async fn resume<P: Platform>(platform: P, node: Arc<Node>, peers: Peers) {
-    loop {
+    while !planted(Bug::MoveNotResumed) {
         if let Some(reason) = resume_once(&platform, &node, &peers).await {
             tracing::warn!(reason, "buckets that were given up are not taken yet: trying again");
             platform.sleep_until(platform.moment() + AGAIN).await;
@@ -261,7 +264,8 @@ async fn deliver<P: Platform>(
         let numbers = piece.iter().map(number_word).collect();
         Adopted { numbers, ..empty.clone() }
     };
-    post_pieces(peers, leaving.to, limit, &numbers, with).await?;
+    let told_numbers = if planted(Bug::TakeBeforeTold) { &[][..] } else { &numbers };
+    post_pieces(peers, leaving.to, limit, told_numbers, with).await?;
     let with = |piece: &[AnswerEntry]| {
         let answers = piece.iter().map(answer_word).collect();
         Adopted { answers, ..empty.clone() }
@@ -335,7 +339,9 @@ pub async fn abort<P: Platform>(
     let (version, holds) = (owners.version(), Vec::new());
     let abandon = Take { version, buckets: back.clone(), holds };
     let not_back = |reason| MoveError::NotTakenBack { shard, reason };
-    post(peers, shard, Path::Abandon, &abandon).await.map_err(not_back)?;
+    if !planted(Bug::AbortUnasked) {
+        post(peers, shard, Path::Abandon, &abandon).await.map_err(not_back)?;
+    }
     let _change = node.changes.lock().await;
     let mut owners = node.owners().ok_or(MoveError::NoCluster)?;
     for (bucket, owner) in &back {

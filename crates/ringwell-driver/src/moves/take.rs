@@ -4,11 +4,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ringwell_core::{Millis, PoolId, Retired};
+use ringwell_directory::Owner;
 use ringwell_engine::Engine;
 use tokio::sync::oneshot;
 
 use super::payload::{Adopted, Prepare, Take, in_time_of, read_answer, read_hold, read_number};
 use super::{digest, keep, to_its_end, use_owners};
+use crate::canary::{Bug, planted};
 use crate::change;
 use crate::message::Message;
 use crate::node::{JournalState, Node, Phase};
@@ -68,6 +70,7 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
     let (here, there) = (thread.now(), Millis(adopted.at));
     let read = |word| {
         let mut known = read_number(word, here)?;
+        known.visitor = known.visitor.filter(|_| !planted(Bug::AdoptForgets));
         known.slot.locked_until = in_time_of(known.slot.locked_until, here, there);
         Some(known)
     };
@@ -88,7 +91,7 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
         };
         change::when_there_is_room(&thread, adopt).await.ok_or_else(no_writes)?;
     }
-    for entry in &answers {
+    for entry in answers.iter().filter(|_| !planted(Bug::AdoptForgets)) {
         let adopt = |engine: &mut Engine, now| {
             is_taken(&thread.node, &adopted) || engine.adopt_answer(now, entry)
         };
@@ -102,6 +105,9 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
     }
     let group = thread.engine.borrow().newest_group();
     thread.commit_soon();
+    if planted(Bug::AdoptUnstored) {
+        return Ok(());
+    }
     thread.commit.wait(group).await.map_err(|_| no_writes())
 }
 
@@ -174,7 +180,10 @@ async fn take_now<P: Platform>(
     }
     let mut taken = 0;
     for (bucket, owner) in &take.buckets {
-        taken += usize::from(owners.take(*bucket, *owner));
+        let known = owners.get(*bucket).map_or(0, |known| known.moves);
+        let is_stale = planted(Bug::StaleTake) && known > owner.moves;
+        let moves = if is_stale { known + 1 } else { owner.moves };
+        taken += usize::from(owners.take(*bucket, Owner { moves, ..*owner }));
     }
     if taken == 0 {
         // It was told before, and the answer was lost; or they have been taken back since.
@@ -186,7 +195,9 @@ async fn take_now<P: Platform>(
             Ok(())
         };
     }
-    hold_buckets(node, peers, take).await?;
+    if !planted(Bug::TakenNotHeld) {
+        hold_buckets(node, peers, take).await?;
+    }
     let leaving = match ServedMap::read(&platform.files(), &node.config.data) {
         Ok(served) => served.map(|served| served.leaving).unwrap_or_default(),
         Err(error) => return Err(error.to_string()),

@@ -62,7 +62,7 @@ fn adopt<F: Files>(reads: &mut [Read<F>]) {
     let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
     let has_new = reads.iter().any(Read::is_new);
     adopt_doubts(reads, has_new || !retired.is_empty());
-    if retired.is_empty() {
+    if retired.is_empty() || planted(Bug::NoAgreement) {
         return;
     }
     for number in &retired {

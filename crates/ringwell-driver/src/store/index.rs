@@ -21,6 +21,7 @@ use super::files::{Access, FileError, Files};
 use super::interface::{Damage, Part, Reader};
 use super::segments::segment_path;
 use super::stats::Counters;
+use crate::canary::{Bug, planted};
 
 /// What the handles and the thread of one journal share.
 #[derive(Debug)]
@@ -152,7 +153,9 @@ impl Index {
         let info = self.segments.get(after).filter(|info| info.header.tip.next_n <= n);
         let info = info.ok_or(ReadError::Gone(n))?;
         let first_n = info.header.tip.next_n;
-        let index = usize::try_from(n - first_n).unwrap_or(usize::MAX);
+        let was_dropped = self.segments.front().is_some_and(|info| info.header.tip.next_n > 1);
+        let is_off = planted(Bug::GroupOffByOne) && was_dropped && n > first_n;
+        let index = usize::try_from(n - first_n - u64::from(is_off)).unwrap_or(usize::MAX);
         let offset = info.offsets.as_ref().and_then(|offsets| offsets.get(index).copied());
         Ok(Place { segno: info.header.segno, salt: info.header.salt, first_n, offset })
     }

@@ -14,8 +14,8 @@ pub(super) struct Holder {
 }
 
 /// A look-up that is to be made, and what it must find.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
     pub(crate) shard: u16,
     pub(crate) number: u64,
     /// When it was allocated.
@@ -23,7 +23,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) true_us: u64,
     /// The last moment at which it was still the newest; `None`: it is now.
     pub(crate) late_ms: Option<u64>,
-    pub(crate) params: &'a str,
+    pub(crate) params: String,
     /// It must be there, however old it is.
     pub(crate) is_newest: bool,
 }
@@ -51,7 +51,7 @@ impl Model {
     }
 
     /// What look-ups must find.
-    pub(crate) fn attributions(&self) -> Vec<Wanted<'_>> {
+    pub(crate) fn attributions(&self) -> Vec<Wanted> {
         let fresh = self.held.values().flatten().filter(|held| held.grant.is_fresh);
         let kept = fresh.filter(|held| !held.is_lost && !held.is_forgotten);
         kept.map(|held| self.wanted(held)).collect()
@@ -62,7 +62,7 @@ impl Model {
     pub(crate) fn dated_attributions(
         &self,
         counts: impl Fn(&Grant) -> bool,
-    ) -> Vec<(Wanted<'_>, Option<u64>)> {
+    ) -> Vec<(Wanted, Option<u64>)> {
         let mut times: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         let mut left_out = BTreeSet::new();
         for grant in self.granted.values().flatten() {
@@ -76,12 +76,13 @@ impl Model {
         let wanted = self.attributions().into_iter();
         let dated = wanted.filter(|wanted| !left_out.contains(&wanted.number)).map(|wanted| {
             let later = times.get(&wanted.number).into_iter().flatten();
-            (wanted, later.copied().filter(|us| *us > wanted.true_us).min())
+            let next = later.copied().filter(|us| *us > wanted.true_us).min();
+            (wanted, next)
         });
         dated.collect()
     }
 
-    fn wanted<'a>(&self, Holding { grant, .. }: &'a Holding) -> Wanted<'a> {
+    fn wanted(&self, Holding { grant, .. }: &Holding) -> Wanted {
         let all = self.holders.get(&grant.number).map_or(&[][..], Vec::as_slice);
         let holders: Vec<_> = all.iter().filter(|it| it.withdrawn.is_none()).collect();
         let is_it = |holder: &&Holder| (holder.shard, holder.at_ms) == (grant.shard, grant.at_ms);
@@ -101,7 +102,7 @@ impl Model {
                 Some(next_ms) => Some(next_ms - 1),
                 None => (place.is_none() || !later.is_empty()).then_some(grant.at_ms),
             },
-            params: &grant.params,
+            params: grant.params.clone(),
             // Its record may have been dropped while one was under way that nobody saw in the end.
             is_newest: all.last().is_some_and(|newest| is_it(&newest)),
         }

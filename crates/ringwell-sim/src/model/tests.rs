@@ -41,7 +41,17 @@ fn grant(batch: u64, number: u64, now_us: u64) -> Grant {
 
 fn answer(model: &mut Model, batch: u64, told: Told, now_us: u64) -> Judged {
     let deadline_us = now_us + SECOND;
-    model.answered(&Row { batch, row: 0, retry: None, pool: 7, told, deadline_us, now_us })
+    model.answered(&Row {
+        sent: batch,
+        batch,
+        row: 0,
+        retry: None,
+        pool: 7,
+        told,
+        since_us: 0,
+        deadline_us,
+        now_us,
+    })
 }
 
 fn rule(judged: Judged) -> &'static str {
@@ -139,7 +149,17 @@ fn a_batch_that_is_sent_again_must_get_the_same_number() {
         model.granted(granted).unwrap();
         let told = Told::Number(number);
         let (now_us, deadline_us) = (batch * 1000, SECOND);
-        let row = Row { batch, row: 0, retry, pool: 7, told, deadline_us, now_us };
+        let row = Row {
+            sent: batch,
+            batch,
+            row: 0,
+            retry,
+            pool: 7,
+            told,
+            since_us: 0,
+            deadline_us,
+            now_us,
+        };
         let judged = model.answered(&row);
         assert_eq!(
             judged.err().map(|broken| broken.rule),

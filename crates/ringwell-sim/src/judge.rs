@@ -1,0 +1,129 @@
+//! Shows the reference model what has changed on shards beside the rows that they serve.
+
+use std::rc::Rc;
+
+use ringwell_core::{Millis, PoolId, PoolSpec, PromoNumber, Shard, Slot};
+use ringwell_driver::Bug;
+use ringwell_engine::lifetime;
+
+use crate::clients::UNSEEN_US;
+use crate::model::{Judged, PoolRule, TakenUp, Violation};
+use crate::world::World;
+
+impl World {
+    /// After a poll: pools that left and came, lockouts and holds that were taken over.
+    pub(crate) fn judge_changes(&mut self) -> Judged {
+        let changed = std::mem::take(&mut *self.shared.changed.borrow_mut());
+        let answers_lost = std::mem::take(&mut *self.shared.answers_lost.borrow_mut());
+        for shard in changed {
+            self.judge_changed(shard, answers_lost.contains(&shard))?;
+        }
+        Ok(())
+    }
+
+    /// A client has gone a while ago: its numbers are free, at least on the node that it asked.
+    pub(crate) fn judge_unseen(&mut self, node: usize, life: u32, batch: u64) -> Judged {
+        let Some(running) = self.nodes[node].running.as_ref() else { return Ok(()) };
+        if self.nodes[node].life != life {
+            return Ok(());
+        }
+        for (id, number, at_ms) in self.shared.model.borrow().unseen(batch) {
+            let Some(thread) = running.threads.get(&id) else { continue };
+            // Of the shard that was asked nothing is known here: all must have had their turn.
+            let mut threads = running.threads.values();
+            let has_time = threads.all(|it| it.was_idle_at + UNSEEN_US / 2 > self.now());
+            let engine = thread.shard.engine.borrow();
+            let rules = engine.shard();
+            let slot = PromoNumber::from_code(number).and_then(|it| rules.find(it));
+            let slot = slot.and_then(|slot| rules.slots().get(slot as usize));
+            let now = thread.shard.clock_now();
+            let is_its =
+                |slot: &&Slot| slot.allocated_at.0 == at_ms && !slot.is_free(now + Millis(1));
+            // An answer to another shard goes back when its group is stored.
+            let is_stored = thread.shard.commit.durable() >= engine.newest_group();
+            if has_time && is_stored && slot.as_ref().is_some_and(is_its) {
+                let text = format!("the client of batch {batch} went away without an answer");
+                return Err(Violation { rule: "held for nobody", text, number, shard: id });
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_changed(&mut self, id: u16, are_answers_lost: bool) -> Judged {
+        let node = self.cluster.home(id);
+        let Some(running) = self.nodes[node].running.as_ref() else { return Ok(()) };
+        let Some(thread) = running.threads.get(&id) else { return Ok(()) };
+        let is_listing = running.life.is_listing.get();
+        let shard = Rc::clone(&thread.shard);
+        let engine = shard.engine.borrow();
+        let rules = engine.shard();
+        let now_ms = shard.clock_now();
+        let mut model = self.shared.model.borrow_mut();
+        let pools = pools(rules, self.bug);
+        for pool in model.pools_of(id) {
+            if !pools.iter().any(|(known, _)| *known == pool) {
+                model.left(id, pool);
+            }
+        }
+        let slots = rules.slots().iter().filter(|slot| rules.find(slot.number).is_some());
+        let numbers = slots.map(|s| (s.number.to_code(), s.allocated_at.0, s.locked_until.0));
+        let taken_up = TakenUp {
+            shard: id,
+            are_answers_told: !are_answers_lost && !is_listing,
+            pool: None,
+            numbers: numbers.collect(),
+            holds: pool_holds(rules, now_ms),
+            now_us: self.shared.now.get(),
+            now_ms: now_ms.0,
+        };
+        model.know_again(&taken_up);
+        for (pool, rule) in pools {
+            if !model.has_pool(id, pool, &rule) {
+                model.taken_up(&TakenUp { pool: Some((pool, rule)), ..taken_up.clone() })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The pools that a shard has, as the model knows them.
+fn pools(shard: &Shard, bug: Option<Bug>) -> Vec<(u64, PoolRule)> {
+    let mut pools = Vec::new();
+    for index in 0..shard.pools_end() {
+        let id = shard.pool_id(index);
+        if !shard.is_pool(index, id) {
+            continue;
+        }
+        let run = shard.pool_slots(index);
+        let slots = shard.slots().get(run.start as usize..run.end as usize).unwrap_or_default();
+        let numbers = slots.iter().map(|slot| slot.number.to_code());
+        pools.push((id.0, pool_rule(shard.lifetime(index), numbers, bug)));
+    }
+    pools
+}
+
+/// What the model is told of a pool.
+pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
+    let numbers = spec.numbers.iter().flat_map(|range| range.iter()).map(PromoNumber::to_code);
+    pool_rule(spec.lifetime, numbers, bug)
+}
+
+fn pool_rule(locked: Millis, numbers: impl Iterator<Item = u64>, bug: Option<Bug>) -> PoolRule {
+    let is_short = bug == Some(Bug::NoRounding);
+    let Millis(lifetime_ms) = if is_short { locked } else { lifetime(locked) };
+    // The last three digits say which number of a pool it is: 999 is no number in rotation.
+    let mut numbers: Vec<u64> = numbers.filter(|number| number % 1000 != 999).collect();
+    numbers.sort_unstable();
+    PoolRule { lifetime_ms, numbers, overflow: 0 }
+}
+
+/// Until when each pool is held, for the model.
+pub(crate) fn pool_holds(shard: &Shard, now: Millis) -> Vec<(u64, u64)> {
+    let mut holds = Vec::new();
+    for (pool, until) in shard.holds(now) {
+        let all = 0..pool.map_or(shard.pools_end(), |_| 0);
+        holds.extend(all.map(|index| (shard.pool_id(index).0, until.0)));
+        holds.extend(pool.map(|PoolId(pool)| (pool, until.0)));
+    }
+    holds
+}

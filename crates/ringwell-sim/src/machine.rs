@@ -1,0 +1,380 @@
+//! The machine under one shard, in virtual time: what the driver asks of a platform.
+//!
+//! Owns what all processes share and what production code reaches from within a poll: time, clocks,
+//! files, the reference model that watches, and the frames that wait to be sent. Knows nothing of when
+//! something is polled: that is the world's.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use ringwell_core::{Millis, PromoNumber};
+use ringwell_driver::local::{Executor, turn};
+use ringwell_driver::platform::NetStats;
+use ringwell_driver::watch::Served;
+use ringwell_driver::{Moment, Net, Path, Platform, Trouble, Watch};
+use ringwell_engine::{Engine, Outcome, Past};
+use tokio::sync::oneshot;
+
+use crate::clients::Mark;
+use crate::fault::{Faults, Kind};
+use crate::files::{SimFiles, lock};
+use crate::model::{Grant, Judged, Model, Violation};
+use crate::random::{Random, mix};
+use crate::run::Tale;
+use crate::world::{MS, ORIGIN_US};
+
+/// What all processes of a run share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// True time since the run began, in microseconds.
+    pub(crate) now: Cell<u64>,
+    pub(crate) clocks: Vec<MachineClock>,
+    /// What goes wrong with calls of disks. The same draws as the world's faults, of which no kind is
+    /// used in both.
+    pub(crate) call_faults: Arc<Mutex<Faults>>,
+    pub(crate) model: RefCell<Model>,
+    /// What has left processes and is not on its way yet.
+    pub(crate) outbox: RefCell<Vec<Sent>>,
+    /// Callers that wait for an answer of another process.
+    pub(crate) calls: RefCell<BTreeMap<u64, Caller>>,
+    /// Shards of which more has changed than rows.
+    pub(crate) changed: RefCell<BTreeSet<u16>>,
+    /// Of those, shards that could not store what batches were answered elsewhere.
+    pub(crate) answers_lost: RefCell<BTreeSet<u16>>,
+    pub(crate) broken: RefCell<Option<Violation>>,
+    pub(crate) tale: RefCell<Tale>,
+    pub(crate) hash: Cell<u64>,
+    chance: RefCell<Random>,
+    next_call: Cell<u64>,
+}
+
+/// The clocks of one machine.
+#[derive(Debug, Default)]
+pub(crate) struct MachineClock {
+    /// The wall clock less true time, in microseconds.
+    pub(crate) skew_us: Cell<i64>,
+    /// When it was booted last.
+    pub(crate) booted_at: Cell<u64>,
+}
+
+/// A process that waits for an answer.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) node: usize,
+    pub(crate) life: u32,
+    /// Of which node it waits.
+    pub(crate) to: usize,
+    reply: oneshot::Sender<Replied>,
+}
+
+impl Caller {
+    pub(crate) fn answer(self, replied: Replied) {
+        // Who asked may have stopped waiting.
+        let _ = self.reply.send(replied);
+    }
+}
+
+pub(crate) type Replied = Result<Bytes, Trouble>;
+
+/// Something that a process has done and the world has to see to.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// A request to the node of a shard.
+    Call { call: u64, from: usize, thread: u16, shard: u16, path: Path, body: Bytes },
+    /// The answer to one.
+    Reply { call: u64, from: usize, replied: Replied },
+    /// A batch's answer leaves.
+    Answered(Answered),
+    /// A client has gone without an answer.
+    Aborted { node: usize, batch: u64 },
+    /// A shard can serve.
+    Ready { node: usize, life: u32 },
+    /// A process cannot go on.
+    GivesUp { node: usize, life: u32 },
+    /// A shard of a node that stops has saved what it knows.
+    Saved { node: usize, life: u32 },
+    /// A look-up has ended.
+    Looked { which: usize, found: Result<Past, String> },
+}
+
+/// A batch's answer.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) node: usize,
+    pub(crate) batch: u64,
+    pub(crate) shard: u16,
+    /// When the shard took it in.
+    pub(crate) since_us: u64,
+    pub(crate) deadline_us: u64,
+    pub(crate) rows: Vec<RowAnswer>,
+    /// It failed by a fault of ours.
+    pub(crate) is_failed: bool,
+}
+
+/// What a client reads of a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowAnswer {
+    pub(crate) told: crate::model::Told,
+    /// The number, and when it was handed out by its owner's clock.
+    pub(crate) given: Option<(u64, u64)>,
+}
+
+impl Shared {
+    pub(crate) fn new(seed: u64, nodes: usize, call_faults: Faults, is_told: bool) -> Self {
+        Self {
+            now: Cell::new(0),
+            clocks: (0..nodes).map(|_| MachineClock::default()).collect(),
+            call_faults: Arc::new(Mutex::new(call_faults)),
+            model: RefCell::default(),
+            outbox: RefCell::default(),
+            calls: RefCell::default(),
+            changed: RefCell::default(),
+            answers_lost: RefCell::default(),
+            broken: RefCell::default(),
+            tale: RefCell::new(Tale::new(is_told)),
+            hash: Cell::new(seed),
+            chance: RefCell::new(Random::new(seed, 6)),
+            next_call: Cell::new(0),
+        }
+    }
+
+    /// True time since the machine was booted, in microseconds.
+    pub(crate) fn since_boot_us(&self, node: usize) -> u64 {
+        self.now.get() - self.clocks[node].booted_at.get()
+    }
+
+    /// The wall clock of a machine.
+    pub(crate) fn wall_us(&self, node: usize) -> u64 {
+        (ORIGIN_US + self.now.get()).saturating_add_signed(self.clocks[node].skew_us.get())
+    }
+
+    /// How long the disk takes for what a process waits for.
+    fn disk_latency_us(&self) -> u64 {
+        let mut faults = lock(&self.call_faults);
+        if faults.strikes(Kind::SlowDisk) {
+            return faults.stream(Kind::SlowDisk).between(MS, 3_000 * MS);
+        }
+        self.chance.borrow_mut().between(60, 600)
+    }
+
+    pub(crate) fn mix(&self, with: u64) {
+        self.hash.set(mix(self.hash.get() ^ with));
+    }
+
+    /// Notes a promise that was broken; the first counts.
+    pub(crate) fn judge(&self, judged: Judged) {
+        if let Err(violation) = judged {
+            self.broken.borrow_mut().get_or_insert(violation);
+        }
+    }
+
+    /// Adds a line to the tale, if one is told.
+    pub(crate) fn tell(&self, node: usize, about: &[u64], text: impl FnOnce() -> String) {
+        self.tale.borrow_mut().add(self.now.get(), node, about, text);
+    }
+}
+
+/// One life of a process.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) node: usize,
+    pub(crate) number: u32,
+    /// Whatever destructors do now has no effect.
+    pub(crate) is_dead: Cell<bool>,
+    /// Pools that come now come by a change of the list.
+    pub(crate) is_listing: Cell<bool>,
+}
+
+/// The platform of one shard in one life of its process.
+#[derive(Clone)]
+pub(crate) struct Sim {
+    pub(crate) shared: Rc<Shared>,
+    pub(crate) executor: Executor,
+    pub(crate) files: SimFiles,
+    pub(crate) life: Rc<Life>,
+}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sim").field("life", &self.life).finish_non_exhaustive()
+    }
+}
+
+impl Sim {
+    pub(crate) fn send(&self, sent: Sent) {
+        if !self.life.is_dead.get() {
+            self.shared.outbox.borrow_mut().push(sent);
+        }
+    }
+
+    /// Waits as long as the disk takes.
+    pub(crate) fn disk(&self) -> impl Future<Output = ()> + 'static {
+        let takes = Duration::from_micros(self.shared.disk_latency_us());
+        self.executor.sleep_until(self.moment() + takes)
+    }
+
+    fn tell(&self, number: PromoNumber, text: impl FnOnce() -> String) {
+        self.shared.tell(self.life.node, &[number.to_code()], text);
+    }
+}
+
+impl Platform for Sim {
+    const TURNS_TO_READ: usize = 1;
+
+    type Files = SimFiles;
+    type Net = Wire;
+
+    fn files(&self) -> SimFiles {
+        self.files.clone()
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        let is_over = self.life.is_dead.get() || self.files.disk().has_stopped;
+        (!is_over).then_some(self)
+    }
+
+    fn moment(&self) -> Moment {
+        Moment(Duration::from_micros(self.shared.now.get()))
+    }
+
+    fn boot_time(&self) -> Duration {
+        Duration::from_micros(self.shared.since_boot_us(self.life.node))
+    }
+
+    fn wall(&self) -> Duration {
+        Duration::from_micros(self.shared.wall_us(self.life.node))
+    }
+
+    fn sleep_until(&self, at: Moment) -> impl Future<Output = ()> + 'static {
+        self.executor.sleep_until(at)
+    }
+
+    fn turn(&self) -> impl Future<Output = ()> + 'static {
+        turn()
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.executor.spawn(task);
+    }
+
+    fn offload<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = Option<T>> + 'static {
+        // Done at once, and known later: what happens to the disk in between is the disk's.
+        let done = work();
+        let known = self.disk();
+        async move {
+            known.await;
+            Some(done)
+        }
+    }
+}
+
+impl Watch for Sim {
+    fn served(&self, shard: u16, engine: &Engine, row: &Served<'_>) {
+        let text = String::from_utf8_lossy(&row.params.concat()).into_owned();
+        let Some(mark) = Mark::read(&text) else { return };
+        let (pool, at_ms) = (row.pool.0, row.at.0);
+        let retry = mark.is_repeatable.then_some((mark.batch, mark.row));
+        let mut model = self.shared.model.borrow_mut();
+        let judged = match row.outcome {
+            Outcome::Allocated { number } | Outcome::Kept { number } => {
+                let slot = engine.shard().newest(number);
+                let until_ms = slot.map_or(0, |slot| slot.locked_until.0);
+                let is_new = slot.is_some_and(|slot| slot.allocated_at == row.at);
+                let code = number.to_code();
+                let is_fresh = is_new && !model.is_known_since(shard, code, at_ms);
+                self.tell(number, || {
+                    let how = if is_fresh { "new" } else { "kept" };
+                    let (batch, row) = (mark.batch, mark.row);
+                    let left = until_ms.saturating_sub(at_ms);
+                    format!("shard {shard} gives {number} to batch {batch} row {row}, {how} for {left} ms")
+                });
+                model.granted(Grant::new(
+                    (mark.batch, mark.row),
+                    retry,
+                    mark.visitor,
+                    (shard, pool, code),
+                    (self.shared.now.get(), at_ms, until_ms),
+                    engine.newest_group(),
+                    is_fresh,
+                    text,
+                    micros(row.deadline),
+                ))
+            }
+            Outcome::Exhausted { .. } => model.exhausted(shard, pool, at_ms, retry),
+            Outcome::Refused(_) => Ok(()),
+        };
+        drop(model);
+        self.shared.judge(judged);
+    }
+
+    fn withdrawn(&self, shard: u16, engine: &Engine, number: PromoNumber, at: [Millis; 2]) {
+        self.tell(number, || format!("shard {shard} takes {number} back, which nobody saw"));
+        let times = (at[0].0, at[1].0);
+        let mut model = self.shared.model.borrow_mut();
+        model.withdrawn(shard, number.to_code(), times, engine.newest_group());
+    }
+
+    fn released(&self, shard: u16, number: PromoNumber, now: Millis) {
+        self.tell(number, || format!("shard {shard} ends the lockout of {number}"));
+        self.shared.model.borrow_mut().released(shard, number.to_code(), now.0);
+    }
+
+    fn changed(&self, shard: u16) {
+        self.shared.changed.borrow_mut().insert(shard);
+    }
+
+    fn answers_lost(&self, shard: u16) {
+        self.shared.answers_lost.borrow_mut().insert(shard);
+    }
+}
+
+/// A moment in microseconds since the run began.
+pub(crate) fn micros(moment: Moment) -> u64 {
+    u64::try_from(moment.0.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The way to one shard of another node.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    sim: Sim,
+    /// Whose link it is.
+    thread: u16,
+    shard: u16,
+    to: usize,
+}
+
+impl Wire {
+    pub(crate) fn new(sim: &Sim, thread: u16, shard: u16, to: usize) -> Self {
+        Self { sim: sim.clone(), thread, shard, to }
+    }
+}
+
+impl Net for Wire {
+    fn call(&self, path: Path, body: Bytes) -> impl Future<Output = Replied> + 'static {
+        let (reply, answer) = oneshot::channel();
+        let Sim { shared, life, .. } = &self.sim;
+        let call = shared.next_call.replace(shared.next_call.get() + 1);
+        let caller = Caller { node: life.node, life: life.number, to: self.to, reply };
+        shared.calls.borrow_mut().insert(call, caller);
+        let (from, thread, shard) = (life.node, self.thread, self.shard);
+        self.sim.send(Sent::Call { call, from, thread, shard, path, body });
+        async move { answer.await.unwrap_or(Err(Trouble::Lost("it broke".to_owned()))) }
+    }
+
+    fn close(&self) {}
+
+    fn stats(&self) -> NetStats {
+        let latency = Histogram::new(2).unwrap_or_else(|_| unreachable!("two digits are few"));
+        NetStats { connections: 0, connects: 0, latency }
+    }
+}

@@ -1,0 +1,267 @@
+//! One process: the driver's shards, each on an executor of its own, and the tasks that they begin with.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_directory::Directory;
+use ringwell_driver::clock::Clock;
+use ringwell_driver::life;
+use ringwell_driver::link::{Way, to_others};
+use ringwell_driver::local::Executor;
+use ringwell_driver::maintenance::task as maintenance;
+use ringwell_driver::message::Message;
+use ringwell_driver::node::Node as Process;
+use ringwell_driver::open::Opened;
+use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
+use ringwell_driver::serve::serve as serve_queue;
+use ringwell_driver::store::{
+    Appended, FileError, Frames, Inline, Journal, JournalReader, Part, SnapshotFile, Stats, Store,
+};
+use ringwell_driver::{Platform, Shard, moves, witness, writer};
+use ringwell_journal::{Clocks, Group};
+use tokio::sync::mpsc;
+
+use crate::cluster::Cluster;
+use crate::files::SimFiles;
+use crate::machine::{Life, Sent, Shared, Sim, Wire};
+
+/// How often a spare segment is looked for.
+const SPARES_EVERY: Duration = Duration::from_secs(1);
+
+/// A process while it lives.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) node: Arc<Process>,
+    pub(crate) life: Rc<Life>,
+    pub(crate) threads: BTreeMap<u16, Thread>,
+    /// Batches that were sent to it and are not answered.
+    pub(crate) batches: BTreeSet<u64>,
+    /// Shards that cannot serve yet.
+    pub(crate) starting: usize,
+    pub(crate) is_serving: bool,
+    /// It is to end: shards that have not saved yet.
+    pub(crate) stopping: Option<usize>,
+    /// An operator has been called.
+    pub(crate) is_failing: bool,
+}
+
+/// One shard's thread.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) sim: Sim,
+    pub(crate) shard: Rc<Shard<Sim>>,
+    pub(crate) journal: Rc<Stored>,
+    pub(crate) busy_until: u64,
+    pub(crate) slow_until: u64,
+    pub(crate) slow_by: u64,
+    /// Until then it was slow or stood still: links are not judged by what they do meanwhile.
+    pub(crate) stalled_until: u64,
+    /// When it last had nothing left to do.
+    pub(crate) idle_at: u64,
+    /// The same before its last turn.
+    pub(crate) was_idle_at: u64,
+    /// Takes requests of other nodes.
+    pub(crate) is_open: Rc<Cell<bool>>,
+}
+
+/// A shard's journal in files: a frame is written, and flushed a while later, so that a kill may fall in
+/// between.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    sim: Sim,
+    journal: Journal<SimFiles>,
+    frames: RefCell<Frames<SimFiles>>,
+}
+
+impl Store for Stored {
+    type Reader = JournalReader<SimFiles>;
+    type Draft = SnapshotFile<SimFiles>;
+
+    async fn append(&self, group: Group) -> Appended {
+        let written = self.frames.borrow_mut().write(&group);
+        match written {
+            Ok(()) => {}
+            Err(error) if error.is_full() => {
+                return Appended::Full { group, error: error.to_string() };
+            }
+            Err(error) => return Appended::Failed(error.to_string()),
+        }
+        self.sim.disk().await;
+        let flushed = self.frames.borrow_mut().flush();
+        match flushed {
+            Ok(()) => Appended::Stored { spare: group.body },
+            Err(error) => Appended::Failed(error.to_string()),
+        }
+    }
+
+    fn reader(&self) -> JournalReader<SimFiles> {
+        self.journal.reader()
+    }
+
+    fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part> {
+        self.journal.expired(now, clocks)
+    }
+
+    fn waits_for_snapshot(&self) -> bool {
+        self.journal.waits_for_snapshot()
+    }
+
+    async fn drop_part(&self, part: Part) -> Result<(), FileError> {
+        let Some(dropped) = self.journal.drop_segment(part) else { return Ok(()) };
+        let put_away = dropped.put_away();
+        self.sim.disk().await;
+        put_away
+    }
+
+    fn draft(&self, replay_from: u64) -> Result<SnapshotFile<SimFiles>, FileError> {
+        self.journal.create_snapshot(replay_from)
+    }
+
+    fn identity(&self) -> [u8; 16] {
+        self.journal.id()
+    }
+
+    fn stats(&self) -> Stats {
+        self.journal.stats()
+    }
+}
+
+/// What the threads of a process begin with.
+pub(crate) struct Start<'a> {
+    pub(crate) shared: &'a Rc<Shared>,
+    pub(crate) files: &'a SimFiles,
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) node: Arc<Process>,
+    pub(crate) life: Rc<Life>,
+    pub(crate) clock: Clock,
+}
+
+impl Start<'_> {
+    /// Starts a thread for each shard.
+    pub(crate) fn threads(&self, opened: Vec<Opened<SimFiles>>) -> BTreeMap<u16, Thread> {
+        let (mut peers, mut queues) = (Peers::default(), Vec::new());
+        for Opened { shard, .. } in &opened {
+            let (way, queue) = mpsc::channel(QUEUE_MESSAGES_MAX);
+            peers.add(*shard, way);
+            queues.push(queue);
+        }
+        let of = |(opened, queue)| self.thread(opened, queue, peers.clone());
+        opened.into_iter().zip(queues).map(of).collect()
+    }
+
+    fn thread(
+        &self,
+        opened: Opened<SimFiles>,
+        queue: mpsc::Receiver<Message>,
+        mut peers: Peers,
+    ) -> (u16, Thread) {
+        let Opened { shard: id, engine, store, doubts, .. } = opened;
+        let Inline::Files(journal) = store else { unreachable!("journals are in files") };
+        let executor = Executor::new();
+        let sim = Sim {
+            shared: Rc::clone(self.shared),
+            executor,
+            files: self.files.clone(),
+            life: Rc::clone(&self.life),
+        };
+        sim.executor.advance(sim.moment());
+        let net = |neighbour: &ringwell_driver::membership::Neighbour| {
+            Wire::new(&sim, id, neighbour.shard, self.cluster.home(neighbour.shard))
+        };
+        let ways = to_others(&sim, &self.node, id, &mut peers, net);
+        let (node, clock) = (Arc::clone(&self.node), self.clock.clone());
+        let shard = Rc::new(Shard::new(id, node, sim.clone(), engine, clock, peers));
+        let (journal, frames) = journal.into_parts();
+        let frames = RefCell::new(frames);
+        let journal = Rc::new(Stored { sim: sim.clone(), journal, frames });
+        let is_open = Rc::new(Cell::new(false));
+        sim.spawn(writer::run(Rc::clone(&shard), Rc::clone(&journal)));
+        let begins = Begins {
+            shard: Rc::clone(&shard),
+            journal: Rc::clone(&journal),
+            ways,
+            queue,
+            is_lengthened: doubts.lengthened.is_some(),
+            is_open: Rc::clone(&is_open),
+        };
+        sim.spawn(begins.run());
+        let now = self.shared.now.get();
+        let thread = Thread {
+            sim,
+            shard,
+            journal,
+            busy_until: now,
+            slow_until: 0,
+            slow_by: 0,
+            stalled_until: now,
+            idle_at: now,
+            was_idle_at: now,
+            is_open,
+        };
+        (id, thread)
+    }
+}
+
+/// A thread's first task.
+struct Begins {
+    shard: Rc<Shard<Sim>>,
+    journal: Rc<Stored>,
+    ways: Vec<Way<Sim>>,
+    queue: mpsc::Receiver<Message>,
+    is_lengthened: bool,
+    is_open: Rc<Cell<bool>>,
+}
+
+impl Begins {
+    /// In the order of the server's threads.
+    async fn run(self) {
+        let Self { shard, journal, ways, queue, is_lengthened, is_open } = self;
+        let sim = shard.platform.clone();
+        let (node, life) = (sim.life.node, sim.life.number);
+        if life::begin_shard(&shard, &*journal, is_lengthened).await.is_err() {
+            sim.send(Sent::GivesUp { node, life });
+            return;
+        }
+        let links = ways.iter().map(|way| Rc::clone(&way.link)).collect();
+        sim.spawn(serve_queue(Rc::clone(&shard), links, Rc::clone(&journal), || 0, queue));
+        sim.spawn(maintenance::run(Rc::clone(&shard), Rc::clone(&journal)));
+        sim.spawn(keep_spares(sim.clone(), journal));
+        for way in ways {
+            sim.spawn(way.run());
+        }
+        is_open.set(true);
+        if shard.node.shards().next() == Some(shard.id) {
+            let (process, peers) = (Arc::clone(&shard.node), shard.peers.clone());
+            let away = witness::begin(&sim, &process, &peers).await;
+            moves::tell_all(&sim, &process, &peers);
+            sim.spawn(witness::go_on(sim.clone(), Arc::clone(&process), peers.clone(), away));
+            sim.spawn(moves::resume(sim.clone(), process, peers));
+        }
+        sim.send(Sent::Ready { node, life });
+    }
+}
+
+/// What the journal's second thread does in a server.
+async fn keep_spares(sim: Sim, journal: Rc<Stored>) {
+    loop {
+        // What goes wrong with a spare is tried again.
+        let _ = journal.journal.spares().keep_one();
+        sim.sleep_until(sim.moment() + SPARES_EVERY).await;
+    }
+}
+
+impl Running {
+    /// The thread that does what concerns the whole node.
+    pub(crate) fn first(&self) -> Option<&Thread> {
+        self.threads.values().next()
+    }
+
+    /// The directory that shards look rows up in next.
+    pub(crate) fn directory(&self) -> Arc<Directory> {
+        self.node.directory()
+    }
+}
