@@ -2,7 +2,7 @@
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --profile dist --locked --package ringwell-cli
+RUN cargo build --profile dist --locked --package ringwell-cli --features nats
 
 FROM debian:bookworm-slim
 RUN useradd --system --create-home --home-dir /var/lib/ringwell ringwell

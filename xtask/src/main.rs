@@ -10,6 +10,7 @@ mod ci;
 mod clients;
 mod counts;
 mod dist;
+mod engine;
 mod jmeter;
 mod shell;
 mod soak;
@@ -47,6 +48,8 @@ enum Task {
     Counts(counts::Args),
     /// Make the packages that users install: tarballs, a Debian package, a container's context.
     Dist(dist::Args),
+    /// Kill, pause and share real nats-servers that keep the journals of a running server.
+    Engine(engine::Args),
     /// Run the test plan of deploy/jmeter against the demo for a few seconds.
     Jmeter,
     /// Real faults on real processes for a long time.
@@ -65,6 +68,7 @@ fn main() -> anyhow::Result<()> {
         Task::Api => api::run(),
         Task::Counts(args) => counts::run(&args),
         Task::Dist(args) => dist::run(&args),
+        Task::Engine(args) => engine::engine(&args),
         Task::Jmeter => jmeter::run(),
         Task::Soak(args) => soak::run(&args),
     }

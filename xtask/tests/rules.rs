@@ -38,6 +38,7 @@ const FENCES: &[(&str, &[&str])] = &[
         ],
     ),
     ("ringwell-mesh", &["ringwell-core"]),
+    ("ringwell-nats", &["ringwell-directory", "ringwell-driver", "ringwell-journal"]),
     (
         "ringwell-node",
         &[
@@ -77,6 +78,7 @@ const FENCES: &[(&str, &[&str])] = &[
             "ringwell-store",
             "ringwell-admin",
             "ringwell-load",
+            "ringwell-nats",
             "ringwell-node",
             "ringwell-plan",
             "ringwell-check",

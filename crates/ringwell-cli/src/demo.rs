@@ -122,6 +122,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         None,
         Directories::default(),
         routes,
+        None,
         Box::new(tell),
     );
     if let Some(calls) = calls {

@@ -8,7 +8,7 @@ use ringwell_admin::{Dashboard, SharedLoads};
 use ringwell_directory::{
     Cluster, Config, Directory, Fault, Overrides, RingPoolKey, TokenHashes, load,
 };
-use ringwell_node::{Directories, Membership, Routes, disk, live};
+use ringwell_node::{Directories, Logs, Membership, Routes, disk, live};
 
 use crate::args::Serve;
 use crate::calls::Running;
@@ -120,12 +120,27 @@ fn serve(
     if let Some(way) = way {
         routes = way.beside(routes);
     }
+    let logs = journal_logs(&config)?;
+    let on_ready = Box::new(|_: &[String]| ());
     let served =
-        ringwell_node::serve(config, directory, member, directories, routes, Box::new(|_| ()));
+        ringwell_node::serve(config, directory, member, directories, routes, logs, on_ready);
     if let Some(calls) = calls {
         calls.stop();
     }
     Ok(served?)
+}
+
+/// What keeps the journals, if that is not the files of this machine.
+fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
+    let Some(replicated) = &config.journal.replicated else { return Ok(None) };
+    #[cfg(feature = "nats")]
+    return Ok(Some(Arc::new(ringwell_nats::NatsLogs::connect(replicated)?)));
+    #[cfg(not(feature = "nats"))]
+    anyhow::bail!(
+        "this program was built without the feature `nats`, which journals on {} need: \
+         `cargo install --features nats` builds it",
+        replicated.servers.join(", ")
+    )
 }
 
 /// What operators find at the addresses of clients.

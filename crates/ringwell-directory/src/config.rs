@@ -214,6 +214,27 @@ pub struct Journal {
     pub history_age: Millis,
     /// How much disk that history may take, for each shard: 8 GiB.
     pub history_bytes: u64,
+    /// Servers that keep the journals; `None`: they are files of this machine.
+    pub replicated: Option<Replicated>,
+}
+
+/// Journals in streams of NATS JetStream, which several machines share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicated {
+    /// Addresses of the servers, as in `nats://10.0.0.1:4222`.
+    pub servers: Vec<String>,
+    /// Addresses at which they say how they are set, as in `http://10.0.0.1:8222`.
+    pub monitor: Vec<String>,
+    /// What the names of streams begin with: `RINGWELL`.
+    pub stream: String,
+    /// How many servers keep each stream: 3.
+    pub replicas: u32,
+    /// How long a stream may get: 8 GiB.
+    pub stream_bytes: u64,
+    /// A file with the credentials of this client.
+    pub credentials: Option<PathBuf>,
+    /// The authority of the servers' certificates, as PEM; TLS if it is there.
+    pub authority: Option<PathBuf>,
 }
 
 /// TLS for clients.
@@ -373,6 +394,21 @@ impl Default for Journal {
             snapshot_every_bytes: 256 << 20,
             history_age: Millis(30 * 24 * 60 * 60 * 1000),
             history_bytes: 8 << 30,
+            replicated: None,
+        }
+    }
+}
+
+impl Default for Replicated {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            monitor: Vec::new(),
+            stream: "RINGWELL".to_owned(),
+            replicas: 3,
+            stream_bytes: 8 << 30,
+            credentials: None,
+            authority: None,
         }
     }
 }

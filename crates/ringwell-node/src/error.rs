@@ -49,6 +49,9 @@ pub enum ServeError {
     /// The files are not those of these pools and this cluster.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// What keeps the journals cannot be used.
+    #[error("{0}")]
+    Log(String),
     /// A file of the journal cannot be used.
     #[error(transparent)]
     File(#[from] disk::FileError),

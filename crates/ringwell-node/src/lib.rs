@@ -50,6 +50,7 @@ pub use ringwell_driver::moves::Given;
 pub use ringwell_driver::node::{HistoryState, JournalState, Phase};
 pub use ringwell_driver::pool_query::{PoolAsked, PoolState, REST_BOUNDS, Rested};
 pub use ringwell_driver::stats::{JournalStats, LinkStats, Reason, ShardStats};
+pub use ringwell_driver::store::Logs;
 pub use run::{Directories, OnReady, Reload, ReloadSettings, serve};
 pub use site::{Script, script};
 pub use start::{Alone, open_alone};

@@ -24,7 +24,7 @@ use crate::platform::Tokio;
 use crate::secure::Secure;
 use crate::server::{Server, drills};
 use crate::shard::{HttpShard, ShardThread};
-use crate::start::{Started, believed, start};
+use crate::start::{ShardLog, Started, believed, start};
 use crate::{
     Membership, ServeError, application, descriptors, http, keeping, link, proof, reload, site,
 };
@@ -33,6 +33,7 @@ use ringwell_driver::message::Message;
 use ringwell_driver::node::{Node, Phase};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
+use ringwell_driver::store::{LogStore, Logs};
 use ringwell_driver::{life, moves, witness, writer};
 
 /// What the shards are told, in this order.
@@ -64,6 +65,10 @@ impl Drop for EndReport {
         let _ = self.0.send(Report::Ended);
     }
 }
+
+/// What journals in a log do not go together with.
+const LOG_ALONE: &str = "with `engine = \"nats\"` in [journal] durability must be \"disk\", and there \
+                         must be no cluster file";
 
 /// Requests in flight get this long when the node stops.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -106,6 +111,7 @@ pub fn serve(
     membership: Option<Membership>,
     mut directories: Directories,
     routes: Routes,
+    logs: Option<Arc<dyn Logs>>,
     on_ready: OnReady,
 ) -> Result<(), ServeError> {
     let durability = match config.durability {
@@ -117,19 +123,34 @@ pub fn serve(
     let (directory, owners) = life::place(&OsFiles, &config.data, directory, member)?;
     config.limits.connections =
         descriptors::room_for(config.limits.connections, directory.shards());
-    let settings = disk_settings(&config, &directory, durability);
+    let mut settings = disk_settings(&config, &directory, durability);
+    if logs.is_some() {
+        if durability != Durability::Disk || membership.is_some() {
+            return Err(ServeError::Log(LOG_ALONE.to_owned()));
+        }
+        // The log is what lasts: files are a copy of it.
+        settings.durability = Durability::Os;
+    }
     let _lock = match durability {
         Durability::Memory => None,
         Durability::Disk | Durability::Os => Some(LockWatch::begin(&config.data)?),
     };
     Listeners::probe(&config.listen)?;
-    warn_of_disk(&config, durability);
+    if logs.is_none() {
+        warn_of_disk(&config, durability);
+    }
     let (course, told) = watch::channel(Course::Begin);
     let (reports, told_by_shards) = mpsc::unbounded_channel();
     let mut reported = Reported { reports: told_by_shards, ended: 0 };
     let tells = Tells { routes, told, reports };
-    let Running { server, threads, listeners, links: _links, peers } =
-        start_threads(config, directory, (membership, owners), &settings, &tells)?;
+    let Running { server, threads, listeners, links: _links, peers } = start_threads(
+        config,
+        directory,
+        (membership, owners),
+        (&settings, durability),
+        logs.as_deref(),
+        &tells,
+    )?;
     let node = Arc::clone(&server.node);
     drop(tells);
     let runtime = current_thread()?;
@@ -202,12 +223,13 @@ fn start_threads(
     config: Config,
     directory: Directory,
     (membership, owners): (Option<Membership>, Option<Owners>),
-    settings: &disk::Settings,
+    (settings, durability): (&disk::Settings, Durability),
+    logs: Option<&dyn Logs>,
     tells: &Tells,
 ) -> Result<Running, ServeError> {
     let believed = believed(&config);
     let (membership, tls) = membership.map(|it| (it.member, it.tls)).unzip();
-    let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref())?;
+    let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref(), logs)?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
     // A shard without pools is there for its history alone.
     let serving = shards.iter().filter(|shard| **shard < directory.shards()).count();
@@ -219,7 +241,7 @@ fn start_threads(
     let link = membership.as_ref().map(|membership| membership.own().link.clone());
     let mut links = Listeners::bind(link.as_slice(), serving)?;
     let opened = (owners, begun);
-    let node = Node::new(config, directory, settings.durability, &shards, membership, opened);
+    let node = Node::new(config, directory, durability, &shards, membership, opened);
     let node = Arc::new(node.with_drills(drills()));
     let server = Arc::new(Server::new(&node, secure, tls.flatten()));
     site::serve(&server, node.config.sites.clone())
@@ -235,7 +257,7 @@ fn start_threads(
     let mut bound = listeners.shards.drain(..);
     let mut bound_links = links.shards.drain(..);
     for (started, queue) in started.into_iter().zip(queues) {
-        let Started { shard, engine, store, lengthened } = started;
+        let Started { shard, engine, store, log, lengthened } = started;
         let plan = ShardPlan {
             shard,
             engine,
@@ -250,7 +272,7 @@ fn start_threads(
             told: tells.told.clone(),
             reports: tells.reports.clone(),
         };
-        threads.push(spawn(plan, store)?);
+        threads.push(spawn(plan, store, log)?);
     }
     drop((bound, bound_links));
     Ok(Running { server, threads, listeners, links, peers })
@@ -389,13 +411,14 @@ struct ShardPlan {
     reports: mpsc::UnboundedSender<Report>,
 }
 
-fn current_thread() -> Result<Runtime, ServeError> {
+pub(crate) fn current_thread() -> Result<Runtime, ServeError> {
     Builder::new_current_thread().enable_all().build().map_err(ServeError::Thread)
 }
 
 fn spawn(
     plan: ShardPlan,
     store: Inline<OsFiles>,
+    log: Option<ShardLog>,
 ) -> Result<JoinHandle<Result<(), ServeError>>, ServeError> {
     let name = format!("shard-{}", plan.shard);
     std::thread::Builder::new()
@@ -407,6 +430,10 @@ fn spawn(
             match store {
                 Inline::Files(journal) => {
                     let store = Journal::start(journal, plan.shard)?;
+                    if let Some((log, author)) = log {
+                        let store = LogStore::new(log, store, Tokio, author);
+                        return runtime.block_on(LocalSet::new().run_until(live(plan, store)));
+                    }
                     runtime.block_on(LocalSet::new().run_until(live(plan, store)))
                 }
                 Inline::Memory(store) => {

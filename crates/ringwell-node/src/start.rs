@@ -1,6 +1,8 @@
 //! From files to engines that serve: which shards are opened, on which threads they are read, and what
 //! the operator must know. What is done to them is the driver's (`ringwell_driver::open`).
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ringwell_core::Millis;
@@ -8,13 +10,16 @@ use ringwell_directory::{Config, Directory};
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::Begun;
 use ringwell_driver::open::{self, Copied, Opened, OverflowTaken, Start, agree, shards_on_disk};
+use ringwell_driver::store::{Logs, SharedLog};
 use ringwell_engine::{Doubts, Engine};
-use ringwell_journal::Durability;
+use ringwell_journal::{Author, Durability};
+use tokio::task::LocalSet;
 
 use crate::ServeError;
 use crate::clock::{Clock, WALL_APART_WARNED, reading};
 use crate::disk::{self, Inline, OsFiles};
-use crate::run::disk_settings;
+use crate::platform::Tokio;
+use crate::run::{current_thread, disk_settings};
 
 pub(crate) use ringwell_driver::open::Believed;
 
@@ -25,10 +30,15 @@ pub(crate) struct Started {
     pub(crate) shard: u16,
     pub(crate) engine: Engine,
     pub(crate) store: Inline<OsFiles>,
+    /// What keeps the journal, if that is not the files.
+    pub(crate) log: Option<ShardLog>,
     /// Lockouts were lengthened by this, and no record says so: the shard must not go on before a
     /// snapshot does.
     pub(crate) lengthened: Option<Millis>,
 }
+
+/// A shard's log, and as which this process writes to it.
+pub(crate) type ShardLog = (Arc<dyn SharedLog>, Author);
 
 /// How much of what is read is believed, as configured.
 pub(crate) fn believed(config: &Config) -> Believed {
@@ -47,10 +57,15 @@ pub(crate) fn start(
     settings: &disk::Settings,
     believed: Believed,
     membership: Option<&Membership>,
+    logs: Option<&dyn Logs>,
 ) -> Result<(Vec<Started>, Clock, Begun), ServeError> {
     let on_disk = shards_on_disk(&OsFiles, &settings.data)?;
     let shards = shards(directory, settings, membership, &on_disk)?;
-    let reads = read_all(directory, &shards, settings, believed)?;
+    let mut reads = read_all(directory, &shards, settings, believed)?;
+    let mut owned = BTreeMap::new();
+    if let Some(logs) = logs {
+        (reads, owned) = take_over(reads, logs)?;
+    }
     let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n)).collect();
     let start = Start {
         files: &OsFiles,
@@ -58,14 +73,18 @@ pub(crate) fn start(
         directory,
         reading: reading(),
         on_disk: &on_disk,
-        has_log: false,
+        has_log: logs.is_some(),
         member: membership.map(|it| (&*it.own().shards, it.cluster().version())),
     };
     let begun = open::begin(reads, &start)?;
     let open::Begun { shards, clocks, holds, identity, recorded_until, gaps, copied, held } = begun;
     report_copy(settings, copied);
     let clock = Clock::going_on(clocks, start.reading.since_boot);
-    let started = shards.into_iter().map(|opened| started(opened, settings)).collect();
+    let started = |opened: Opened<OsFiles>| {
+        let log = owned.remove(&opened.shard);
+        started(opened, log, settings)
+    };
+    let started = shards.into_iter().map(started).collect();
     for (shard, ring_pools) in held.into_iter().filter(|(_, pools)| *pools > 0) {
         tracing::warn!(
             shard,
@@ -109,6 +128,41 @@ fn shards(
             Ok(if membership.is_some() { own } else { (0..known).collect() })
         }
     }
+}
+
+/// Reads what the logs of the shards have beyond the files of this machine, and takes the shards over.
+fn take_over(
+    reads: Vec<Read>,
+    logs: &dyn Logs,
+) -> Result<(Vec<Read>, BTreeMap<u16, ShardLog>), ServeError> {
+    let followed: Vec<_> = std::thread::scope(|scope| {
+        let follow = |read: Read| scope.spawn(move || follow(read, logs));
+        let threads: Vec<_> = reads.into_iter().map(follow).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or(Err(ServeError::ReaderPanicked))
+        };
+        threads.into_iter().map(join).collect::<Result<_, _>>()
+    })?;
+    let (reads, owned) = followed.into_iter().unzip();
+    Ok((reads, owned))
+}
+
+fn follow(read: Read, logs: &dyn Logs) -> Result<(Read, (u16, ShardLog)), ServeError> {
+    let (shard, began, copied) = (read.shard, Instant::now(), read.recovered.frames);
+    let log = logs.log(shard).map_err(ServeError::Log)?;
+    let followed = open::follow(&Tokio, &OsFiles, read, &log);
+    let followed = current_thread()?.block_on(LocalSet::new().run_until(followed));
+    let open::Followed { read, author } =
+        followed.map_err(|error| ServeError::Log(error.to_string()))?;
+    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    tracing::info!(
+        shard,
+        took_ms,
+        groups = read.recovered.frames - copied,
+        epoch = read.recovered.tip.epoch,
+        "read the journal's log and took the shard over"
+    );
+    Ok((read, (shard, (log, author))))
 }
 
 /// Reads all shards, each on a thread of its own.
@@ -224,7 +278,7 @@ impl From<OverflowTaken> for ServeError {
 }
 
 /// Says what is in doubt.
-fn started(opened: Opened<OsFiles>, settings: &disk::Settings) -> Started {
+fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Settings) -> Started {
     let Opened { shard, engine, store, doubts, verdict } = opened;
     let directory = settings.shard_directory(u32::from(shard));
     if let Some(by) = doubts.lengthened {
@@ -254,5 +308,5 @@ fn started(opened: Opened<OsFiles>, settings: &disk::Settings) -> Started {
              `ringwell journal verify` reads all of the journal"
         );
     }
-    Started { shard, engine, store, lengthened: doubts.lengthened }
+    Started { shard, engine, store, log, lengthened: doubts.lengthened }
 }

@@ -94,6 +94,7 @@ fn build(profile: &str, target: Option<&str>, smoke: bool) -> anyhow::Result<Pat
     }
     let mut command = cargo();
     command.args(["build", "--locked", "-p", "ringwell-cli", "--profile", profile]);
+    command.args(["--features", "nats"]);
     let mut folder = target_dir();
     if let Some(target) = target {
         ensure!(

@@ -12,6 +12,7 @@ use crate::shell::{cargo, output};
 pub(super) fn write(file: &Path) -> anyhow::Result<()> {
     let mut command = cargo();
     command.args(["metadata", "--locked", "--format-version", "1"]);
+    command.args(["--features", "ringwell-cli/nats"]);
     command.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
     let metadata: Value = serde_json::from_str(&output(&mut command)?)?;
     let text = serde_json::to_string_pretty(&bill(&metadata).context("cargo metadata")?)? + "\n";

@@ -112,12 +112,20 @@ impl Trial {
             command.stdout(Stdio::null()).stderr(Stdio::null());
             self.loads.push(Load { child: command.spawn().unwrap(), history });
         }
-        self.wait_for_answers(100);
+        self.wait_for_answers_of_new(100);
     }
 
     /// Waits until each load has had so many answers more than it has now.
     pub(crate) fn wait_for_answers(&self, more: usize) {
         for load in &self.loads {
+            let wanted = load.answers() + more;
+            wait_until("the load is not answered", || load.answers() >= wanted);
+        }
+    }
+
+    /// The same of the loads that were started last: the server of others may be gone.
+    pub(crate) fn wait_for_answers_of_new(&self, more: usize) {
+        for load in self.loads.iter().rev().take(2) {
             let wanted = load.answers() + more;
             wait_until("the load is not answered", || load.answers() >= wanted);
         }
@@ -146,6 +154,12 @@ impl Trial {
 
     /// Ends the loads and lets the checker judge what they saw against what `server` still knows.
     pub(crate) fn judge(&mut self, server: &Server) -> Verdict {
+        let data = self.site.data().to_owned();
+        self.judge_with(server, &data)
+    }
+
+    /// The same with the journal of another data directory.
+    pub(crate) fn judge_with(&mut self, server: &Server, data: &Path) -> Verdict {
         let histories: Vec<PathBuf> = self.loads.drain(..).map(Load::end).collect();
         let faults = self.file("faults.jsonl");
         fs::File::create(&faults).unwrap().write_all(self.faults.as_bytes()).unwrap();
@@ -154,7 +168,7 @@ impl Trial {
             finish.arg(history).args(["--look-ups", LOOK_UPS, "--look-up", &url(server)]);
             finish.arg("--token-file").arg(self.file("token"));
             if place == 0 {
-                finish.arg("--journal").arg(self.site.data());
+                finish.arg("--journal").arg(data);
             }
             let done = finish.output().unwrap();
             assert!(done.status.success(), "{done:?}");

@@ -16,7 +16,7 @@ use super::overrides::{one_a_core, parse_level, parse_token_hash};
 use super::section::{Section, wrong_type};
 use super::sites;
 use super::values::{ValueError, parse_duration, parse_path, parse_size};
-use super::{Api, ClientTls, Config, Journal, Limits, Links, Listen, Log};
+use super::{Api, ClientTls, Config, Journal, Limits, Links, Listen, Log, Replicated};
 
 /// Reads everything but the pools into `config`. Relative paths start at `base`. Says whether
 /// the file names a place for data.
@@ -67,7 +67,7 @@ pub(super) fn read(
     growth::read(file.section("growth"), &mut config.growth);
     read_limits(file.section("limits"), &mut config.limits);
     read_links(file.section("links"), &mut config.links);
-    read_journal(file.section("journal"), &mut config.journal);
+    read_journal(file.section("journal"), &mut config.journal, base);
     read_api(file.section("api"), &mut config.api);
     read_log(file.section("log"), &mut config.log);
     if let Some(proxies) = file.take_list("trusted_proxies", text(str::parse)) {
@@ -121,7 +121,7 @@ fn read_links(mut section: Section<'_, '_>, into: &mut Links) {
     section.finish();
 }
 
-fn read_journal(mut section: Section<'_, '_>, into: &mut Journal) {
+fn read_journal(mut section: Section<'_, '_>, into: &mut Journal, base: &Path) {
     section.set(&mut into.segment_bytes, "segment_bytes", size(&limits::SEGMENT_BYTES));
     section.set(&mut into.spare_segments, "spare_segments", whole(&limits::SPARE_SEGMENTS));
     let every = size(&limits::SNAPSHOT_EVERY_BYTES);
@@ -132,7 +132,60 @@ fn read_journal(mut section: Section<'_, '_>, into: &mut Journal) {
     };
     section.set(&mut into.history_age, "history_age", age);
     section.set(&mut into.history_bytes, "history_bytes", size(&limits::HISTORY_BYTES));
+    let mut is_shared = false;
+    section.set(&mut is_shared, "engine", text(parse_engine));
+    if is_shared {
+        into.replicated = Some(read_replicated(&mut section, base));
+    }
     section.finish();
+}
+
+/// Whether journals are kept by servers that machines share.
+fn parse_engine(text: &str) -> Result<bool, ValueError> {
+    match text {
+        "files" => Ok(false),
+        "nats" => Ok(true),
+        _ => Err(ValueError::new("must be \"files\" or \"nats\"")),
+    }
+}
+
+fn read_replicated(section: &mut Section<'_, '_>, base: &Path) -> Replicated {
+    let mut into = Replicated::default();
+    let server = |text: &str| match text.split_once("://") {
+        Some(("nats" | "tls", host)) if !host.is_empty() => Ok(text.to_owned()),
+        _ => Err(ValueError::new("must be an address as \"nats://10.0.0.1:4222\"")),
+    };
+    let monitor = |text: &str| match text.strip_prefix("http://") {
+        Some(host) if host.contains(':') => Ok(text.to_owned()),
+        _ => Err(ValueError::new("must be an address as \"http://10.0.0.1:8222\"")),
+    };
+    into.servers = section.take_list("servers", text(server)).unwrap_or_default();
+    if into.servers.is_empty() {
+        let hint = "write e.g. [\"nats://10.0.0.1:4222\", \"nats://10.0.0.2:4222\"]";
+        section.fault("servers", ValueError::new("must name the servers").hint(hint));
+    }
+    into.monitor = section.take_list("monitor", text(monitor)).unwrap_or_default();
+    if into.monitor.is_empty() {
+        let hint = "write e.g. [\"http://10.0.0.1:8222\"] for each server: a start looks whether \
+                    they flush what they acknowledge";
+        section.fault("monitor", ValueError::new("must name the servers' monitoring").hint(hint));
+    }
+    let name = |text: &str| {
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        let is_short = (1..=64).contains(&text.len());
+        if is_short && text.bytes().all(is_name) {
+            Ok(text.to_owned())
+        } else {
+            Err(ValueError::new("must be 1 to 64 letters, digits, - and _"))
+        }
+    };
+    section.set(&mut into.stream, "stream", text(name));
+    section.set(&mut into.replicas, "replicas", whole(&limits::REPLICAS));
+    section.set(&mut into.stream_bytes, "stream_bytes", size(&limits::HISTORY_BYTES));
+    let path = |name: &str| Ok(Some(base.join(parse_path(name)?)));
+    section.set(&mut into.credentials, "credentials", text(path));
+    section.set(&mut into.authority, "authority", text(path));
+    into
 }
 
 fn read_tls(mut section: Section<'_, '_>, base: &Path) -> Option<ClientTls> {

@@ -81,6 +81,7 @@ pub(super) const HISTORY_AGE: Bounds<Duration> =
     Bounds::new(Duration::from_hours(1)..=Duration::from_hours(3650 * 24), "1h to 3650 days");
 pub(super) const HISTORY_BYTES: Bounds<u64> =
     Bounds::new(4 * MIB..=1024 * 1024 * GIB, "4MiB to 1PiB");
+pub(super) const REPLICAS: Bounds<u32> = Bounds::new(1..=5, "1 to 5");
 pub(super) const CALL_DEADLINE: Bounds<Duration> =
     Bounds::new(Duration::from_millis(10)..=Duration::from_secs(10), "10ms to 10s");
 pub(super) const RING_TIMEOUT: Bounds<Duration> =

@@ -1,0 +1,185 @@
+//! Journals in streams of real nats-servers, which are killed, paused and shared, while `ringwell load`
+//! uses the program; `ringwell check` judges the history afterwards: no number twice within its
+//! lockout, nothing forgotten that was answered.
+//!
+//! Where there is no nats-server, the tests say so and are over: `cargo xtask engine` gets one.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+#[path = "engine/servers.rs"]
+mod servers;
+mod support;
+#[path = "faults/trial.rs"]
+#[allow(dead_code, reason = "faults use the rest")]
+mod trial;
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use servers::Nats;
+use support::server::Server;
+use trial::{Trial, wait_until};
+
+/// A trial whose journals are on these servers.
+fn trial(nats: &Nats) -> Trial {
+    Trial::new(&nats.settings())
+}
+
+/// The same shards by another process, with data of its own.
+fn other(trial: &Trial, name: &str) -> Server {
+    let mut command = trial.site.serve(&["--listen", "127.0.0.1:0"]);
+    command.env("RINGWELL_DATA", trial.site.data().with_file_name(name));
+    Server::start(command)
+}
+
+fn readiness(server: &Server) -> (u16, String) {
+    let answer = server.client().get("/readyz", &[]).unwrap();
+    (answer.status, answer.body)
+}
+
+/// Kills the server and starts it again: with the data that it had, or as another machine would.
+fn kill_and_start(nats: &Nats) {
+    let mut trial = trial(nats);
+    let mut server = trial.start();
+    trial.load(&server);
+    for round in 0..4 {
+        trial.fault("kill -9");
+        server.kill();
+        if round % 2 == 1 {
+            fs::remove_dir_all(trial.site.data()).unwrap();
+        }
+        let begun = Instant::now();
+        server = trial.start();
+        trial.wait_for_numbers(&server);
+        println!("round {round}: numbers after {:?}", begun.elapsed());
+        trial.wait_for_answers(30);
+    }
+    trial.judge(&server).assert_clean();
+    server.stop();
+}
+
+#[test]
+fn a_node_that_is_killed_goes_on_from_the_stream_of_one_server() {
+    let Some(nats) = Nats::start(1) else { return };
+    kill_and_start(&nats);
+}
+
+#[test]
+fn a_node_that_is_killed_goes_on_from_the_stream_of_three_servers() {
+    let Some(nats) = Nats::start(3) else { return };
+    kill_and_start(&nats);
+}
+
+#[test]
+fn a_second_process_of_the_same_shards_fences_the_first() {
+    let Some(nats) = Nats::start(3) else { return };
+    let mut trial = trial(&nats);
+    let first = trial.start();
+    trial.load(&first);
+    trial.fault("another process takes the shards over");
+    let second = other(&trial, "second");
+    trial.load(&second);
+    first.says("another process serves this shard");
+    trial.wait_for_overflow(&first);
+    wait_until("not both shards are taken", || {
+        readiness(&first).1.contains(r#""journals":["taken","taken"]"#)
+    });
+    assert_eq!(readiness(&first).0, 503);
+    assert_eq!(readiness(&second).0, 200);
+    trial.wait_for_answers(50);
+    trial.judge_with(&second, &trial.site.data().with_file_name("second")).assert_clean();
+    first.kill();
+    second.stop();
+}
+
+#[test]
+fn an_owner_that_was_paused_finds_itself_fenced() {
+    let Some(nats) = Nats::start(3) else { return };
+    let mut trial = trial(&nats);
+    let first = trial.start();
+    trial.load(&first);
+    trial.fault("kill -STOP, and another process takes the shards over");
+    first.signal("STOP");
+    let second = other(&trial, "second");
+    trial.load(&second);
+    thread::sleep(Duration::from_secs(5));
+    first.signal("CONT");
+    first.says("another process serves this shard");
+    trial.wait_for_overflow(&first);
+    trial.wait_for_answers(50);
+    trial.judge_with(&second, &trial.site.data().with_file_name("second")).assert_clean();
+    first.kill();
+    second.stop();
+}
+
+#[test]
+fn while_the_servers_are_away_rows_overflow_at_once_and_numbers_go_out_again_after_it() {
+    let Some(nats) = Nats::start(3) else { return };
+    let mut trial = trial(&nats);
+    let server = trial.start();
+    trial.load(&server);
+    trial.fault("all servers of the journal are paused");
+    nats.signal_all("STOP");
+    wait_until("it is still ready", || readiness(&server).0 == 503);
+    trial.wait_for_overflow(&server);
+    assert!(readiness(&server).1.contains("waiting"), "{}", readiness(&server).1);
+    let begun = Instant::now();
+    trial.overflow(&mut server.client(), "at once");
+    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    thread::sleep(Duration::from_secs(5));
+    nats.signal_all("CONT");
+    let begun = Instant::now();
+    trial.wait_for_numbers(&server);
+    println!("numbers {:?} after the servers' return", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!(readiness(&server).0, 200);
+    trial.wait_for_answers(30);
+    trial.judge(&server).assert_clean();
+    server.stop();
+}
+
+#[test]
+fn the_leader_of_a_stream_may_be_killed() {
+    let Some(mut nats) = Nats::start(3) else { return };
+    let mut trial = trial(&nats);
+    let server = trial.start();
+    trial.load(&server);
+    for _ in 0..2 {
+        trial.fault("kill -9 of a stream's leader");
+        let killed = nats.kill_leader("RINGWELL_0");
+        let begun = Instant::now();
+        trial.wait_for_numbers(&server);
+        println!("numbers {:?} after the leader's end", begun.elapsed());
+        nats.restart(killed);
+        trial.wait_for_answers(30);
+    }
+    trial.judge(&server).assert_clean();
+    server.stop();
+}
+
+#[test]
+fn everything_may_be_killed_at_once() {
+    let Some(mut nats) = Nats::start(3) else { return };
+    let mut trial = trial(&nats);
+    let server = trial.start();
+    trial.load(&server);
+    trial.fault("kill -9 of the node and of all servers");
+    server.kill();
+    nats.kill_all();
+    (0..3).for_each(|index| nats.restart(index));
+    let server = trial.start();
+    trial.wait_for_numbers(&server);
+    trial.wait_for_answers(30);
+    trial.judge(&server).assert_clean();
+    server.stop();
+}
+
+#[test]
+fn servers_that_do_not_flush_are_refused() {
+    let Some(nats) = Nats::start_with(1, "sync_interval: \"2m\"") else { return };
+    let trial = trial(&nats);
+    let refused = Server::try_start(trial.serve()).unwrap_err();
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.log.contains("sync_interval: always"), "{}", refused.log);
+}

@@ -1,0 +1,191 @@
+//! nats-servers on this machine, as a test wants them.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::server::signal;
+
+/// How long servers may take to find each other.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One to three servers. Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Nats {
+    folder: TempDir,
+    program: PathBuf,
+    servers: Vec<One>,
+}
+
+#[derive(Debug)]
+struct One {
+    child: Option<Child>,
+    clients: u16,
+    monitor: u16,
+    config: PathBuf,
+}
+
+impl Nats {
+    /// So many servers that flush each message; `None` where there is no program.
+    pub(crate) fn start(count: usize) -> Option<Self> {
+        Self::start_with(count, "sync_interval: always")
+    }
+
+    /// So many servers with this setting of JetStream.
+    pub(crate) fn start_with(count: usize, setting: &str) -> Option<Self> {
+        let program = program()?;
+        let folder = TempDir::new().unwrap();
+        let ports: Vec<[u16; 3]> = (0..count).map(|_| free_ports()).collect();
+        let routes: Vec<String> =
+            ports.iter().map(|[_, _, route]| format!("nats://127.0.0.1:{route}")).collect();
+        let one = |(index, &[clients, monitor, route]): (usize, &[u16; 3])| {
+            let store = folder.path().join(format!("store{index}"));
+            let cluster = if count == 1 {
+                String::new()
+            } else {
+                format!(
+                    "cluster {{ name: rw, listen: \"127.0.0.1:{route}\", routes: {routes:?} }}\n"
+                )
+            };
+            let config = folder.path().join(format!("{index}.conf"));
+            let text = format!(
+                "server_name: n{index}\nlisten: \"127.0.0.1:{clients}\"\n\
+                 http: \"127.0.0.1:{monitor}\"\nmax_payload: 2MB\n\
+                 jetstream {{ store_dir: {:?}, max_file_store: 4GB, {setting} }}\n{cluster}",
+                store.display().to_string()
+            );
+            fs::write(&config, text).unwrap();
+            One { child: None, clients, monitor, config }
+        };
+        let servers = ports.iter().enumerate().map(one).collect();
+        let mut nats = Self { folder, program, servers };
+        (0..count).for_each(|index| nats.begin(index));
+        nats.wait_until_ready();
+        Some(nats)
+    }
+
+    fn begin(&mut self, index: usize) {
+        let log = fs::File::create(self.folder.path().join(format!("{index}.log"))).unwrap();
+        let mut command = Command::new(&self.program);
+        command.arg("-c").arg(&self.servers[index].config);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        self.servers[index].child = Some(child);
+    }
+
+    fn wait_until_ready(&self) {
+        let until = Instant::now() + PATIENCE;
+        let is_ready = |one: &One| {
+            let page = get(one.monitor, "/healthz");
+            page.is_some_and(|page| page["status"] == "ok")
+        };
+        while !self.servers.iter().all(is_ready) {
+            assert!(Instant::now() < until, "the servers are not ready: {self:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The settings of a node whose journals are here.
+    pub(crate) fn settings(&self) -> String {
+        let of = |scheme: &str, port: fn(&One) -> u16| {
+            let one = |server| format!("{scheme}://127.0.0.1:{}", port(server));
+            self.servers.iter().map(one).collect::<Vec<_>>()
+        };
+        format!(
+            "journal.engine = \"nats\"\njournal.servers = {:?}\njournal.monitor = {:?}\n\
+             journal.replicas = {}\njournal.stream_bytes = \"512MiB\"\n",
+            of("nats", |one| one.clients),
+            of("http", |one| one.monitor),
+            self.servers.len()
+        )
+    }
+
+    pub(crate) fn signal_all(&self, name: &str) {
+        for child in self.servers.iter().filter_map(|one| one.child.as_ref()) {
+            signal(child.id(), name);
+        }
+    }
+
+    /// Kills the server that leads a stream; returns which one that was.
+    pub(crate) fn kill_leader(&mut self, stream: &str) -> usize {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let leader = self.servers.iter().find_map(|one| leader_of(one.monitor, stream));
+            let index = leader.and_then(|name| name.strip_prefix('n')?.parse().ok());
+            if let Some(index) = index {
+                self.kill(index);
+                return index;
+            }
+            assert!(Instant::now() < until, "{stream} has no leader");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn kill(&mut self, index: usize) {
+        if let Some(mut child) = self.servers[index].child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    pub(crate) fn kill_all(&mut self) {
+        (0..self.servers.len()).for_each(|index| self.kill(index));
+    }
+
+    /// Starts a server that was killed; returns when all are there and in step.
+    pub(crate) fn restart(&mut self, index: usize) {
+        self.begin(index);
+        if self.servers.iter().all(|one| one.child.is_some()) {
+            self.wait_until_ready();
+        }
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        self.kill_all();
+    }
+}
+
+/// The program: where the environment says, or on the path.
+fn program() -> Option<PathBuf> {
+    let named = std::env::var_os("NATS_SERVER").map(PathBuf::from);
+    let program = named.unwrap_or_else(|| "nats-server".into());
+    let version = Command::new(&program).arg("--version").stdin(Stdio::null()).output();
+    match version {
+        Ok(output) if output.status.success() => Some(program),
+        _ => {
+            eprintln!("skipped: there is no nats-server (`cargo xtask engine` gets one)");
+            None
+        }
+    }
+}
+
+/// Ports that are free now.
+fn free_ports() -> [u16; 3] {
+    let bound = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    bound.map(|listener| listener.local_addr().unwrap().port())
+}
+
+/// The server that leads `stream`, as one server sees it.
+fn leader_of(monitor: u16, stream: &str) -> Option<String> {
+    let page = get(monitor, "/jsz?streams=true&config=false&accounts=true")?;
+    let accounts = page["account_details"].as_array()?;
+    let mut streams = accounts.iter().filter_map(|it| it["stream_detail"].as_array()).flatten();
+    let found = streams.find(|it| it["name"] == stream)?;
+    found["cluster"]["leader"].as_str().map(str::to_owned)
+}
+
+fn get(monitor: u16, path: &str) -> Option<Value> {
+    let mut server = TcpStream::connect(("127.0.0.1", monitor)).ok()?;
+    server.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    write!(server, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    server.read_to_string(&mut answer).ok()?;
+    serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+}

@@ -1,0 +1,217 @@
+//! Which servers and streams can be trusted with journals. Each rule stands for a way in which answered
+//! allocations were lost in tests, ours or those of others.
+//! Source: docs/spec/log.md, "JetStream".
+
+use async_nats::Client;
+use ringwell_directory::Replicated;
+use ringwell_journal::MESSAGE_BYTES_MAX;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::{NatsError, unreached};
+
+/// The servers that were tested: this minor version, from this patch on.
+const VERSION: (u32, u32, u32) = (2, 15, 2);
+
+/// What headers of a message take beside its bytes.
+const HEADERS_BYTES: usize = 4 << 10;
+
+/// The shortest time in which the server looks for duplicates, in nanoseconds. Messages have no id.
+const DUPLICATES_NS: u64 = 100_000_000;
+
+/// A setting with which answered allocations could be lost.
+#[derive(Debug, thiserror::Error)]
+pub enum Unfit {
+    /// Not tested.
+    #[error(
+        "the journal's server {server} is version {version}: {}.{}.{} or a newer {}.{} is needed, \
+         older ones have lost what they had acknowledged",
+        VERSION.0, VERSION.1, VERSION.2, VERSION.0, VERSION.1
+    )]
+    Version {
+        /// Which one.
+        server: String,
+        /// Its version.
+        version: String,
+    },
+    /// It does not flush.
+    #[error(
+        "the journal's server {server} does not flush each message to its disk: set \
+         `sync_interval: always` in `jetstream` of its configuration. With the default, two minutes \
+         of answered allocations are lost in a power cut"
+    )]
+    NotSynced {
+        /// Which one.
+        server: String,
+    },
+    /// Groups do not fit.
+    #[error(
+        "the journal's servers take messages of {bytes} bytes at most: set `max_payload: 2MB` in their \
+         configuration"
+    )]
+    Payload {
+        /// What they take.
+        bytes: usize,
+    },
+    /// A stream could not be made.
+    #[error("the stream {stream} cannot be made: {reason}")]
+    NotMade {
+        /// Its name.
+        stream: String,
+        /// What the server says.
+        reason: String,
+    },
+    /// A stream is set otherwise than it must be.
+    #[error("the stream {stream} has {setting} = {found}, and must have {wanted}")]
+    Setting {
+        /// Its name.
+        stream: String,
+        /// Which setting.
+        setting: &'static str,
+        /// What it has.
+        found: Value,
+        /// What it must have.
+        wanted: Value,
+    },
+}
+
+/// Looks at the server that the client is connected to, and at all that the settings name.
+pub(crate) async fn servers(client: &Client, settings: &Replicated) -> Result<(), NatsError> {
+    let info = client.server_info();
+    version(&info.server_name, &info.version)?;
+    if info.max_payload < MESSAGE_BYTES_MAX + HEADERS_BYTES {
+        return Err(Unfit::Payload { bytes: info.max_payload }.into());
+    }
+    for address in &settings.monitor {
+        let varz = get(address).await.map_err(|error| {
+            unreached(settings, &format!("{address}/varz, which says how it is set: {error}"))
+        })?;
+        let server = varz["server_name"].as_str().unwrap_or(address).to_owned();
+        version(&server, varz["version"].as_str().unwrap_or_default())?;
+        if varz["jetstream"]["config"]["sync_always"] != Value::Bool(true) {
+            return Err(Unfit::NotSynced { server }.into());
+        }
+    }
+    Ok(())
+}
+
+fn version(server: &str, text: &str) -> Result<(), Unfit> {
+    let mut parts = text.split('-').next().unwrap_or_default().split('.').map(str::parse::<u32>);
+    let read = (parts.next(), parts.next(), parts.next());
+    let is_fit = match read {
+        (Some(Ok(major)), Some(Ok(minor)), Some(Ok(patch))) => {
+            (major, minor) == (VERSION.0, VERSION.1) && patch >= VERSION.2
+        }
+        _ => false,
+    };
+    let unfit = || Unfit::Version { server: server.to_owned(), version: text.to_owned() };
+    if is_fit { Ok(()) } else { Err(unfit()) }
+}
+
+/// What a server says of itself at its monitoring address.
+async fn get(address: &str) -> Result<Value, String> {
+    let host = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
+    let mut server = TcpStream::connect(host).await.map_err(|error| error.to_string())?;
+    let request = format!("GET /varz HTTP/1.0\r\nHost: {host}\r\n\r\n");
+    server.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
+    let mut answer = Vec::new();
+    // The server is ours, and its page has some kilobytes.
+    server.take(1 << 20).read_to_end(&mut answer).await.map_err(|error| error.to_string())?;
+    let head = answer.windows(4).position(|end| end == b"\r\n\r\n").ok_or("no answer")?;
+    serde_json::from_slice(&answer[head + 4..]).map_err(|error| error.to_string())
+}
+
+/// What a new stream is made with.
+pub(crate) fn config(name: &str, subject: &str, settings: &Replicated) -> Value {
+    json!({
+        "name": name,
+        "subjects": [subject],
+        "description": "the journal of a shard of Ringwell: do not publish, purge or edit",
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "num_replicas": settings.replicas,
+        "max_consumers": -1,
+        "max_msgs": -1,
+        "max_bytes": settings.stream_bytes,
+        "max_age": 0,
+        "max_msg_size": -1,
+        "max_msgs_per_subject": -1,
+        "duplicate_window": DUPLICATES_NS,
+        "deny_delete": true,
+        "allow_direct": false,
+        "mirror_direct": false,
+        "allow_rollup_hdrs": false,
+    })
+}
+
+/// Looks at the settings of a stream that is there.
+pub(crate) fn stream(
+    name: &str,
+    subject: &str,
+    found: &Value,
+    settings: &Replicated,
+) -> Result<(), Unfit> {
+    let wanted = config(name, subject, settings);
+    let must = [
+        "subjects",
+        "retention",
+        "storage",
+        "discard",
+        "num_replicas",
+        "max_msgs",
+        "max_age",
+        "deny_delete",
+        "allow_direct",
+        "allow_rollup_hdrs",
+    ];
+    for setting in must {
+        // What is off is left out of the answer.
+        let is_off =
+            |value: &Value| value.is_null() || *value == json!(false) || *value == json!(0);
+        let (found, wanted) = (&found[setting], &wanted[setting]);
+        if found != wanted && !(is_off(found) && is_off(wanted)) {
+            let (found, wanted) = (found.clone(), wanted.clone());
+            return Err(Unfit::Setting { stream: name.to_owned(), setting, found, wanted });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_were_not_tested_are_refused() {
+        for fit in ["2.15.2", "2.15.10", "2.15.3-RC.1"] {
+            assert!(version("a", fit).is_ok(), "{fit}");
+        }
+        for unfit in ["2.15.1", "2.9.10", "2.12.15", "2.16.0", "3.0.0", "", "2.15"] {
+            assert!(version("a", unfit).is_err(), "{unfit}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_forgets_is_refused() {
+        let settings = Replicated { replicas: 3, ..Replicated::default() };
+        let wanted = config("R_0", "r_0.groups", &settings);
+        stream("R_0", "r_0.groups", &wanted, &settings).unwrap();
+        let changed = [
+            ("num_replicas", json!(1)),
+            ("storage", json!("memory")),
+            ("max_age", json!(1_000)),
+            ("discard", json!("old")),
+            ("deny_delete", json!(false)),
+            ("allow_direct", json!(true)),
+            ("subjects", json!([">"])),
+        ];
+        for (setting, value) in changed {
+            let mut found = wanted.clone();
+            found[setting] = value;
+            let error = stream("R_0", "r_0.groups", &found, &settings).unwrap_err();
+            assert!(error.to_string().contains(setting), "{error}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The journals of shards in streams of NATS JetStream: one stream a shard, one message a group.
+//!
+//! Owns what JetStream's answers mean, and which settings of servers and streams can be trusted. Knows
+//! nothing of what is in a message, and of what to do about an answer: that is
+//! `ringwell_driver::store::Appending`. Sends no message id and has one append under way: see
+//! docs/spec/log.md, "JetStream".
+
+mod check;
+mod stream;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions};
+use ringwell_directory::Replicated;
+use ringwell_driver::store::{Logs, SharedLog};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+pub use check::Unfit;
+
+/// How long a start waits for each of the things that it asks of the servers.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// Pause between two attempts of a start.
+const START_PAUSE: Duration = Duration::from_millis(500);
+
+/// Why the servers cannot keep journals.
+#[derive(Debug, thiserror::Error)]
+pub enum NatsError {
+    /// A thread could not be started.
+    #[error("cannot start the thread that talks to the journal's servers: {0}")]
+    Thread(#[from] std::io::Error),
+    /// No connection.
+    #[error("the journal's servers ({servers}) cannot be reached: {reason}")]
+    Unreached {
+        /// Where they should be.
+        servers: String,
+        /// Why.
+        reason: String,
+    },
+    /// A server or stream is set so that answered allocations could be lost.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+}
+
+/// The streams of all shards of a process, on one connection.
+pub struct NatsLogs {
+    client: Client,
+    runtime: Handle,
+    settings: Replicated,
+    /// Its end is the thread's.
+    _running: oneshot::Sender<()>,
+}
+
+impl NatsLogs {
+    /// Connects to the servers and looks whether they can be trusted with journals.
+    ///
+    /// # Errors
+    /// [`NatsError`]
+    pub fn connect(settings: &Replicated) -> Result<Self, NatsError> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (running, ended) = oneshot::channel::<()>();
+        std::thread::Builder::new().name("journal-log".to_owned()).spawn(move || {
+            // Ends when the sender is dropped.
+            let _ = runtime.block_on(ended);
+        })?;
+        let wanted = settings.clone();
+        let client = wait(&handle, async move {
+            let client = patiently(|| connect(&wanted)).await?;
+            check::servers(&client, &wanted).await?;
+            Ok::<_, NatsError>(client)
+        });
+        let client = client.unwrap_or_else(|| Err(unreached(settings, "no answer")))?;
+        Ok(Self { client, runtime: handle, settings: settings.clone(), _running: running })
+    }
+}
+
+impl Logs for NatsLogs {
+    fn log(&self, shard: u16) -> Result<Arc<dyn SharedLog>, String> {
+        let name = format!("{}_{shard}", self.settings.stream);
+        let stream = stream::Stream::new(self.client.clone(), self.runtime.clone(), name);
+        let (opening, settings) = (stream.clone(), self.settings.clone());
+        let opened =
+            wait(&self.runtime, async move { patiently(|| opening.open(&settings)).await });
+        opened
+            .unwrap_or_else(|| Err(unreached(&self.settings, "no answer")))
+            .map_err(|e| e.to_string())?;
+        Ok(Arc::new(stream))
+    }
+}
+
+impl fmt::Debug for NatsLogs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsLogs").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+async fn connect(settings: &Replicated) -> Result<Client, NatsError> {
+    let failed = |error: String| unreached(settings, &error);
+    let mut options = ConnectOptions::new().name("ringwell").max_reconnects(None).event_callback(
+        |event| async move { tracing::info!(%event, "the connection to the journal's servers") },
+    );
+    // After a server has gone the next one is asked at once, and none is left alone for long.
+    options = options.reconnect_delay_callback(|attempts| {
+        Duration::from_millis(if attempts < 4 { 10 } else { 250 })
+    });
+    if let Some(path) = &settings.credentials {
+        options = options.credentials_file(path).await.map_err(|e| failed(e.to_string()))?;
+    }
+    if let Some(path) = &settings.authority {
+        options = options.add_root_certificates(path.clone()).require_tls(true);
+    }
+    options.connect(&*settings.servers).await.map_err(|error| failed(error.to_string()))
+}
+
+/// Tries again while the servers do not answer, for so long as a start waits.
+async fn patiently<T, F: Future<Output = Result<T, NatsError>>>(
+    work: impl Fn() -> F,
+) -> Result<T, NatsError> {
+    let until = tokio::time::Instant::now() + START_MAX;
+    loop {
+        match work().await {
+            Err(NatsError::Unreached { servers, reason })
+                if tokio::time::Instant::now() < until =>
+            {
+                tracing::warn!(servers, reason, "the journal's servers do not answer yet");
+                tokio::time::sleep(START_PAUSE).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+fn unreached(settings: &Replicated, reason: &str) -> NatsError {
+    NatsError::Unreached { servers: settings.servers.join(", "), reason: reason.to_owned() }
+}
+
+/// Runs `work` on the thread that talks to the servers, and waits for it. `None`: it did not end.
+fn wait<T: Send + 'static>(
+    runtime: &Handle,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    let (done, output) = channel();
+    runtime.spawn(async move { drop(done.send(work.await)) });
+    match output.recv_timeout(START_MAX * 2) {
+        Ok(output) => Some(output),
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+    }
+}

@@ -1,0 +1,252 @@
+//! One shard's stream: appends, reads, and what the answers mean.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::time::Duration;
+
+use async_nats::client::RequestErrorKind;
+use async_nats::{Client, HeaderMap, Request};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use ringwell_directory::Replicated;
+use ringwell_driver::store::{NotAppended, SharedLog, Unreached, Waiting};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::runtime::Handle;
+
+use crate::check::{self, Unfit};
+use crate::{NatsError, unreached};
+
+/// An append that was not answered after so long may have been lost with its leader.
+const APPEND_MAX: Duration = Duration::from_secs(2);
+
+/// The same for all other requests.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+
+/// The stream does not end where the append expects: `JSStreamWrongLastSequenceErrF`.
+const WRONG_LAST_SEQUENCE: u64 = 10_071;
+/// The stream has no room: `JSStreamStoreFailedF`, `JSInsufficientResourcesErr`,
+/// `JSStorageResourcesExceededErr`.
+const NO_ROOM: [u64; 3] = [10_077, 10_023, 10_047];
+/// The message is too long for the stream: `JSStreamMessageExceedsMaximumErr`.
+const TOO_LONG: u64 = 10_054;
+/// There is no message of that number: `JSNoMessageFoundErr`.
+const NO_MESSAGE: u64 = 10_037;
+/// There is no such stream: `JSStreamNotFoundErr`.
+const NO_STREAM: u64 = 10_059;
+
+/// A stream.
+#[derive(Clone)]
+pub(crate) struct Stream {
+    client: Client,
+    runtime: Handle,
+    name: String,
+    subject: String,
+}
+
+/// What a stream or its interface answers.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    error: Option<ApiError>,
+    seq: Option<u64>,
+    #[serde(default)]
+    duplicate: bool,
+    message: Option<StoredMessage>,
+    config: Option<Value>,
+    state: Option<State>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ApiError {
+    #[serde(default)]
+    err_code: u64,
+    #[serde(default)]
+    description: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct StoredMessage {
+    #[serde(default)]
+    data: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct State {
+    first_seq: u64,
+    last_seq: u64,
+}
+
+impl Stream {
+    pub(crate) fn new(client: Client, runtime: Handle, name: String) -> Self {
+        let subject = format!("{}.groups", name.to_ascii_lowercase());
+        Self { client, runtime, name, subject }
+    }
+
+    /// Makes the stream if it is not there, and looks whether it can be trusted.
+    pub(crate) async fn open(&self, settings: &Replicated) -> Result<(), NatsError> {
+        let config = match self.ask("INFO", &json!({})).await {
+            Ok(answer) => answer.config,
+            Err(Problem::Api(error)) if error.err_code == NO_STREAM => {
+                let wanted = check::config(&self.name, &self.subject, settings);
+                match self.ask("CREATE", &wanted).await {
+                    Ok(answer) => answer.config,
+                    Err(Problem::Api(error)) => {
+                        let (stream, reason) = (self.name.clone(), error.description);
+                        return Err(Unfit::NotMade { stream, reason }.into());
+                    }
+                    Err(Problem::Silent(why)) => return Err(unreached(settings, &why)),
+                }
+            }
+            Err(Problem::Api(error)) => return Err(unreached(settings, &error.description)),
+            Err(Problem::Silent(why)) => return Err(unreached(settings, &why)),
+        };
+        let config = config.unwrap_or_default();
+        Ok(check::stream(&self.name, &self.subject, &config, settings)?)
+    }
+
+    /// A request to the interface of JetStream about this stream.
+    async fn ask(&self, what: &str, body: &Value) -> Result<Answer, Problem> {
+        let subject = format!("$JS.API.STREAM.{what}.{}", self.name);
+        let body = Bytes::from(body.to_string());
+        let request = Request::new().payload(body).timeout(Some(ANSWER_MAX));
+        let answer = self.client.send_request(subject, request).await;
+        let answer = answer.map_err(|error| Problem::Silent(error.to_string()))?;
+        let read = serde_json::from_slice::<Answer>(&answer.payload);
+        let mut read = read.map_err(|error| Problem::Silent(error.to_string()))?;
+        match read.error.take() {
+            Some(error) => Err(Problem::Api(error)),
+            None => Ok(read),
+        }
+    }
+
+    async fn append_now(self, n: u64, message: Bytes) -> Result<(), NotAppended> {
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Expected-Stream", self.name.as_str());
+        headers.insert("Nats-Expected-Last-Sequence", (n - 1).to_string().as_str());
+        let request = Request::new().headers(headers).payload(message).timeout(Some(APPEND_MAX));
+        let answer = match self.client.send_request(self.subject.clone(), request).await {
+            Ok(answer) => answer,
+            Err(error) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
+                return Err(NotAppended::Refused(error.to_string()));
+            }
+            Err(_) => return Err(NotAppended::Unknown),
+        };
+        judge(n, &answer.payload)
+    }
+
+    async fn read_now(self, n: u64) -> Result<Option<Bytes>, Unreached> {
+        match self.ask("MSG.GET", &json!({ "seq": n })).await {
+            Ok(Answer { message: Some(message), .. }) => {
+                let bytes = STANDARD.decode(message.data);
+                bytes.map(|bytes| Some(bytes.into())).map_err(|error| Unreached(error.to_string()))
+            }
+            Ok(_) => Err(Unreached("an answer without a message".to_owned())),
+            Err(Problem::Api(error)) if error.err_code == NO_MESSAGE => Ok(None),
+            Err(problem) => Err(problem.into()),
+        }
+    }
+
+    async fn ends_now(self) -> Result<Range<u64>, Unreached> {
+        let state = self.ask("INFO", &json!({})).await?.state;
+        let State { first_seq, last_seq } =
+            state.ok_or_else(|| Unreached("an answer without a state".to_owned()))?;
+        Ok(first_seq.max(1)..last_seq + 1)
+    }
+
+    async fn trim_now(self, before: u64) -> Result<(), Unreached> {
+        Ok(self.ask("PURGE", &json!({ "seq": before })).await.map(|_| ())?)
+    }
+
+    /// Runs on the thread that talks to the servers.
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+        ended: impl FnOnce() -> T + Send + 'static,
+    ) -> Waiting<T> {
+        let done = self.runtime.spawn(work);
+        Box::pin(async move { done.await.unwrap_or_else(|_| ended()) })
+    }
+}
+
+impl SharedLog for Stream {
+    fn append(&self, n: u64, message: Bytes) -> Waiting<Result<(), NotAppended>> {
+        self.run(self.clone().append_now(n, message), || Err(NotAppended::Unknown))
+    }
+
+    fn read(&self, n: u64) -> Waiting<Result<Option<Bytes>, Unreached>> {
+        self.run(self.clone().read_now(n), || Err(stopping()))
+    }
+
+    fn ends(&self) -> Waiting<Result<Range<u64>, Unreached>> {
+        self.run(self.clone().ends_now(), || Err(stopping()))
+    }
+
+    fn trim(&self, before: u64) -> Waiting<Result<(), Unreached>> {
+        self.run(self.clone().trim_now(before), || Err(stopping()))
+    }
+}
+
+/// What an answer to the append of message `n` means.
+fn judge(n: u64, answer: &[u8]) -> Result<(), NotAppended> {
+    let Ok(answer) = serde_json::from_slice::<Answer>(answer) else {
+        return Err(NotAppended::Unknown);
+    };
+    match answer.error {
+        Some(error) if error.err_code == WRONG_LAST_SEQUENCE => Err(NotAppended::Taken),
+        Some(error) if NO_ROOM.contains(&error.err_code) => Err(NotAppended::Full),
+        Some(error) if error.err_code == TOO_LONG => Err(NotAppended::Refused(error.description)),
+        Some(error) => {
+            tracing::warn!(code = error.err_code, error.description, "a group was not stored");
+            Err(NotAppended::Unknown)
+        }
+        // Without a message id there are no duplicates: this would be another one's message.
+        None if answer.seq == Some(n) && !answer.duplicate => Ok(()),
+        None => Err(NotAppended::Unknown),
+    }
+}
+
+enum Problem {
+    Api(ApiError),
+    Silent(String),
+}
+
+impl From<Problem> for Unreached {
+    fn from(problem: Problem) -> Self {
+        Self(match problem {
+            Problem::Api(error) => format!("{} ({})", error.description, error.err_code),
+            Problem::Silent(why) => why,
+        })
+    }
+}
+
+fn stopping() -> Unreached {
+    Unreached("the server is stopping".to_owned())
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_to_an_append_mean_what_they_say_and_no_more() {
+        let judged = |answer: &str| judge(7, answer.as_bytes());
+        assert_eq!(judged(r#"{"stream":"R_0","seq":7}"#), Ok(()));
+        // Of another message, or of somebody else's bytes.
+        assert_eq!(judged(r#"{"stream":"R_0","seq":8}"#), Err(NotAppended::Unknown));
+        assert_eq!(judged(r#"{"seq":7,"duplicate":true}"#), Err(NotAppended::Unknown));
+        let error = |code| judged(&format!(r#"{{"error":{{"code":400,"err_code":{code}}}}}"#));
+        assert_eq!(error(10_071), Err(NotAppended::Taken));
+        assert_eq!(error(10_077), Err(NotAppended::Full));
+        assert!(matches!(error(10_054), Err(NotAppended::Refused(_))));
+        assert_eq!(error(10_008), Err(NotAppended::Unknown));
+        assert_eq!(judged("+OK"), Err(NotAppended::Unknown));
+    }
+}
