@@ -5,7 +5,7 @@
 //! processor can do: each profile has its own, and the file says what they were counted with.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail};
@@ -33,7 +33,8 @@ const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 const STYLE_VARIABLE: &str = "RINGWELL_COUNTED_STYLE";
 /// What the name of a style's figure begins with.
 const STYLE_FIGURE: &str = "path, ";
-const STYLES: [&str; 9] = [
+const STYLES: [&str; 15] = [
+    "no id",
     "integer id",
     "id first",
     "ring_pools",
@@ -41,9 +42,18 @@ const STYLES: [&str; 9] = [
     "indented",
     "PHP",
     "Go",
+    ".NET",
     "Go, id first",
+    "key last",
+    ".xml",
+    "URL",
     "visitors",
+    "idempotency key",
 ];
+
+/// As [`PATH_VARIABLE`], how many rows a batch has, and the sizes that are counted, with how many batches.
+const ROWS_VARIABLE: &str = "RINGWELL_COUNTED_ROWS";
+const SIZES: [(u32, [u32; 2]); 3] = [(1, [100, 500]), (5, [50, 150]), (500, [4, 12])];
 
 /// Flags of `cargo xtask counts`.
 #[derive(clap::Args)]
@@ -51,9 +61,9 @@ pub(crate) struct Args {
     /// Cargo profile; CI has built `dev` anyhow.
     #[arg(long, default_value = "dev")]
     profile: String,
-    /// Count the path of a batch in other styles of JSON, too.
+    /// Leave out other styles of JSON and other sizes of batches.
     #[arg(long)]
-    styles: bool,
+    quick: bool,
     /// Write what was counted into bench/counts.json: the next run is held against it.
     #[arg(long)]
     accept: bool,
@@ -77,7 +87,7 @@ struct Counts {
 /// than 3 %, or there is nothing to hold it against.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let profile = args.profile.as_str();
-    let now = count(profile, args.styles)?;
+    let now = count(profile, !args.quick)?;
     let path = root().join(FILE);
     let mut all: BTreeMap<String, Counts> = match std::fs::read_to_string(&path) {
         Ok(text) => serde_json::from_str(&text).context(FILE)?,
@@ -90,10 +100,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         println!("{name:<40} {figure:>10.1}   {before}");
     }
     if args.accept {
-        // Those of styles stay, where they were not counted.
+        // Those that were left out stay.
         let last = all.remove(profile).map(|last| last.figures).unwrap_or_default();
-        let of_styles = last.into_iter().filter(|(name, _)| name.starts_with(STYLE_FIGURE));
-        let mut figures: BTreeMap<String, f64> = of_styles.collect();
+        let left_out = last.into_iter().filter(|(name, _)| name.starts_with(STYLE_FIGURE));
+        let mut figures: BTreeMap<String, f64> = left_out.collect();
         figures.extend(now.figures);
         all.insert(profile.to_owned(), Counts { figures, ..now });
         std::fs::write(&path, serde_json::to_string_pretty(&all)? + "\n")?;
@@ -143,20 +153,10 @@ fn count(profile: &str, with_styles: bool) -> anyhow::Result<Counts> {
     let built = build(profile)?;
     let program = |name| built.get(name).with_context(|| format!("cargo built no {name}"));
     let (engine, node) = (program("example engine")?, program("lib ringwell_node")?);
-    let mut memory = Value::Null;
-    let engine = a_row(ENGINE_BATCHES, |batches| {
+    let engine = a_row(ENGINE_BATCHES, ROWS, |batches| {
         Ok(callgrind::count(engine, |it| it.arg(batches.to_string()))?.instructions)
     })?;
-    let path = a_row(PATH_BATCHES, |batches| {
-        let counted = callgrind::count(node, |it| {
-            it.args([PATH_TEST, "--exact", "--nocapture", "--test-threads=1"]);
-            it.env(PATH_VARIABLE, batches.to_string())
-        })?;
-        let line = counted.printed.lines().find_map(|line| line.split_once("COUNTED "));
-        let line = line.with_context(|| format!("{PATH_TEST} printed nothing of memory"))?;
-        memory = serde_json::from_str(line.1)?;
-        Ok(counted.instructions)
-    })?;
+    let (path, memory) = path_of(node, PATH_BATCHES, "compact", ROWS)?;
     let of_memory = |name| memory[name].as_f64().with_context(|| format!("no {name}"));
     let figures = [
         ("engine: instructions a row", engine),
@@ -166,28 +166,46 @@ fn count(profile: &str, with_styles: bool) -> anyhow::Result<Counts> {
     ];
     let figures = figures.map(|(name, figure)| (name.to_owned(), figure));
     let mut figures: BTreeMap<String, f64> = figures.into();
-    let styles = if with_styles { STYLES.as_slice() } else { &[] };
-    for style in styles {
-        let figure = a_row(PATH_BATCHES, |batches| {
-            let counted = callgrind::count(node, |it| {
-                it.args([PATH_TEST, "--exact", "--nocapture", "--test-threads=1"]);
-                it.env(PATH_VARIABLE, batches.to_string()).env(STYLE_VARIABLE, style)
-            })?;
-            Ok(counted.instructions)
-        })?;
-        figures.insert(format!("{STYLE_FIGURE}{style}: instructions a row"), figure);
+    let mut add = |name: &str, figure| {
+        figures.insert(format!("{STYLE_FIGURE}{name}: instructions a row"), figure);
+    };
+    if with_styles {
+        for style in STYLES {
+            add(style, path_of(node, PATH_BATCHES, style, ROWS)?.0);
+        }
+        for (rows, batches) in SIZES {
+            add(&format!("{rows} in a batch"), path_of(node, batches, "compact", rows)?.0);
+        }
     }
     let rustc = output(Command::new("rustc").arg("--version"))?.trim().to_owned();
     Ok(Counts { rustc, machine: machine(), figures })
 }
 
-/// Instructions a row, to a tenth, from two runs of so many batches.
+/// Instructions a row of the path of a batch, and what one used of memory.
+fn path_of(node: &Path, batches: [u32; 2], style: &str, rows: u32) -> anyhow::Result<(f64, Value)> {
+    let mut memory = Value::Null;
+    let figure = a_row(batches, rows, |batches| {
+        let counted = callgrind::count(node, |it| {
+            it.args([PATH_TEST, "--exact", "--nocapture", "--test-threads=1"]);
+            it.env(PATH_VARIABLE, batches.to_string());
+            it.env(STYLE_VARIABLE, style).env(ROWS_VARIABLE, rows.to_string())
+        })?;
+        let line = counted.printed.lines().find_map(|line| line.split_once("COUNTED "));
+        let line = line.with_context(|| format!("{PATH_TEST} printed nothing of memory"))?;
+        memory = serde_json::from_str(line.1)?;
+        Ok(counted.instructions)
+    })?;
+    Ok((figure, memory))
+}
+
+/// Instructions a row, to a tenth, from two runs of so many batches of `rows` rows.
 fn a_row(
     batches: [u32; 2],
+    rows: u32,
     mut run: impl FnMut(u32) -> anyhow::Result<f64>,
 ) -> anyhow::Result<f64> {
     let [short, long] = [run(batches[0])?, run(batches[1])?];
-    let rows = f64::from((batches[1] - batches[0]) * ROWS);
+    let rows = f64::from((batches[1] - batches[0]) * rows);
     Ok(((long - short) / rows * 10.0).round() / 10.0)
 }
 

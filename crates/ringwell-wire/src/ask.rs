@@ -110,14 +110,10 @@ pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
 
 /// What follows all that clients put before the pool: a scheme and a host, the API's date, the
 /// collection.
-fn pool_path(suffix: &[u8]) -> &[u8] {
+pub(crate) fn pool_path(suffix: &[u8]) -> &[u8] {
     let mut rest = suffix;
-    for scheme in [b"http://".as_slice(), b"https://"] {
-        if let Some((first, host)) = rest.split_at_checked(scheme.len())
-            && first.eq_ignore_ascii_case(scheme)
-        {
-            rest = memchr(b'/', host).map_or(&[], |length| &host[length..]);
-        }
+    if let Some(host) = behind_scheme(suffix) {
+        rest = host.iter().position(|byte| *byte == b'/').map_or(&[], |length| &host[length..]);
     }
     while let Some(behind) = rest.strip_prefix(b"/") {
         rest = behind;
@@ -129,6 +125,15 @@ fn pool_path(suffix: &[u8]) -> &[u8] {
         rest = behind.strip_prefix(b"/").unwrap_or(rest);
     }
     rest.strip_prefix(b"ring_pools/").unwrap_or(rest)
+}
+
+/// What follows `http://` or `https://`, in letters of any case.
+fn behind_scheme(suffix: &[u8]) -> Option<&[u8]> {
+    let (first, rest) = suffix.split_first_chunk::<4>()?;
+    if !first.eq_ignore_ascii_case(b"http") {
+        return None;
+    }
+    rest.strip_prefix(b"s").or_else(|| rest.strip_prefix(b"S")).unwrap_or(rest).strip_prefix(b"://")
 }
 
 /// The pool's id and how many digits it has.

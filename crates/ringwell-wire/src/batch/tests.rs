@@ -370,7 +370,7 @@ fn suffixes() -> impl Strategy<Value = String> {
         "\\x",
         "\u{7f}",
     ]);
-    let begin = "(/| |https?:\\\\/\\\\/h)?(/|\\\\/)?(api/2013-07-01/)?(ring_pools/|ring_pools\\\\/)?[0-9]{0,9}(/|\\\\/)allocate_number(\\.(json|xml))?\\??";
+    let begin = "(/| |(https?|HTTP):(\\\\/\\\\/|//)h)?(/|\\\\/)?(api/2013-07-01/)?(ring_pools/|ring_pools\\\\/)?[0-9]{0,9}(/|\\\\/)allocate_number(\\.(json|xml|csv))?/?\\??";
     let key = prop::sample::select(vec!["", "ring_pool_key=KEY", "ring_pool_key=K%41&"]);
     // Most pieces are harmless, so that whole suffixes are.
     (begin, key, proptest::collection::vec(piece, 0..6))

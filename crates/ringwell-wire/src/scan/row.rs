@@ -7,7 +7,7 @@
 
 use super::text::{after, blanks, decode, number, plain, string};
 use super::{Scanner, usual};
-use crate::ask::{Ask, parse_suffix};
+use crate::ask::{Ask, parse_query, parse_suffix, pool_path};
 use crate::batch::{Limits, Row};
 use crate::error_class::{InputFault, RowError};
 use crate::relaxed;
@@ -94,6 +94,11 @@ impl<'a> Scanner<'a> {
                 *ask = Ok(found);
                 return Some(end);
             }
+            if let Some((found, end)) = self.ordinary_suffix(rest) {
+                self.has_plain = true;
+                *ask = Ok(found);
+                return Some(end);
+            }
             let end = plain(rest)?;
             if *end.first()? == b'"' {
                 self.has_plain = true;
@@ -115,6 +120,38 @@ impl<'a> Scanner<'a> {
             _ => *ask = self.parse_suffix(Span::new(start, end)),
         }
         Some(behind)
+    }
+
+    /// A suffix whose key stands anywhere in the query, whose extension is another than `.json`, or which
+    /// is a path or URL; without blanks around it.
+    #[expect(clippy::inline_always, reason = "it has one caller")]
+    #[inline(always)]
+    fn ordinary_suffix(&self, suffix: &'a [u8]) -> Option<(Ask, &'a [u8])> {
+        let end = plain(suffix)?;
+        let text = &suffix[..suffix.len() - end.len()];
+        if *end.first()? != b'"' || !self.is_within_limits(text) {
+            return None;
+        }
+        let has_pool_first = text.first().is_some_and(u8::is_ascii_digit);
+        let bare = if has_pool_first { text } else { pool_path(text) };
+        let (pool, digits) = usual::parse_pool(bare)?;
+        let after_pool = bare.get(digits..)?;
+        let behind = after(after_pool, b"/allocate_number")?;
+        let query = after(behind, b".json?")
+            .or_else(|| after(behind, b".xml?"))
+            .or_else(|| after(behind, b".csv?"))
+            .or_else(|| after(behind, b"?"))?;
+        let text_end = Span::between(self.usual.place(suffix), self.usual.place(end)).end();
+        let place = |rest: &[u8]| text_end - rest.len();
+        let pool_text = Span::new(place(bare), place(after_pool));
+        let ask = parse_query(self.body, Span::new(place(query), text_end), pool, pool_text);
+        (!ask.key_is_escaped).then_some((ask, end))
+    }
+
+    /// Whether a suffix is short enough and has no blank at its end, which would not count.
+    fn is_within_limits(&self, suffix: &[u8]) -> bool {
+        let has_blank = suffix.last().is_none_or(u8::is_ascii_whitespace);
+        suffix.len() <= self.limits.suffix_bytes_max && !has_blank
     }
 
     /// As [`crate::ask::parse_suffix`], within the limits; the key is decoded.

@@ -124,7 +124,7 @@ fn pass_text(params: &[u8]) -> Option<&[u8]> {
 
 /// A number of one to seven digits, and how many they are.
 #[inline]
-fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
+pub(super) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;
     let digits = u64::from_le_bytes(*text.first_chunk()?) ^ (ONES * u64::from(b'0'));

@@ -15,23 +15,28 @@ const BATCHES: &str = "RINGWELL_COUNTED_BATCHES";
 const USUAL: usize = 20;
 /// In which style their JSON is written, if not compact.
 const STYLE: &str = "RINGWELL_COUNTED_STYLE";
-/// Rows of each, as in all benchmarks.
-const ROWS: usize = 40;
+/// How many rows each has, if not as many as in all benchmarks.
+const ROWS: &str = "RINGWELL_COUNTED_ROWS";
+const USUAL_ROWS: usize = 40;
 /// A group of the journal at 64 connections holds about this many batches.
 const BATCHES_A_GROUP: usize = 16;
 
 #[test]
 fn what_is_counted_is_batches_that_get_their_numbers() {
-    let batches = std::env::var(BATCHES).ok().map_or(USUAL, |text| text.parse().unwrap());
+    let variable = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
+    let (batches, rows) = (variable(BATCHES, USUAL), variable(ROWS, USUAL_ROWS));
     // So long that no number comes back: which one is next never depends on the clock.
     let (thread, _queue) = shard_threads(1, Millis(3_600_000), Durability::Memory).remove(0);
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let style = std::env::var(STYLE).unwrap_or_else(|_| "compact".to_owned());
-    let (body, terms) = (styled(&body(&thread, ROWS), &style), soon(3_600_000));
+    let (body, mut terms) = (styled(&body(&thread, rows), &style), soon(3_600_000));
     let (mut answer, mut spare) = (Vec::new(), Vec::with_capacity(1 << 20));
     let mut least = None;
     for batch in 0..batches {
         let body = body.clone();
+        if style == "idempotency key" {
+            terms.retry = Some((batch as u128).to_le_bytes());
+        }
         let used = allocation_counter::measure(|| {
             answer = runtime.block_on(super::super::answer(&thread, body, &terms)).unwrap();
         });
@@ -46,12 +51,12 @@ fn what_is_counted_is_batches_that_get_their_numbers() {
     let (allocations, bytes) = least.unwrap();
     println!("COUNTED {{\"allocations\":{allocations},\"bytes\":{bytes}}}");
     let text = String::from_utf8(answer).unwrap();
-    assert_eq!(text.matches("\"promo_number\"").count(), ROWS);
+    assert_eq!(text.matches("\"promo_number\"").count(), rows);
     assert!(!text.contains("overflow") && !text.contains("error_class"), "{text}");
     let counts = thread.engine.borrow().counts();
     // Visitors keep the numbers of their first batch.
     let asked = if style == "visitors" { 1 } else { batches };
-    assert_eq!(counts.allocated, (asked * ROWS) as u64);
+    assert_eq!(counts.allocated, (asked * rows) as u64);
 }
 
 /// The same rows as another program would write them.
@@ -71,7 +76,8 @@ fn styled(compact: &[u8], style: &str) -> Bytes {
     let last =
         |suffix: &str, id: &str| format!(r#"{{"api_suffix":"{suffix}","request_id":"{id}"}}"#);
     match style {
-        "compact" => text.to_owned(),
+        "compact" | "idempotency key" => text.to_owned(),
+        "no id" => each(&|suffix, _| format!(r#"{{"api_suffix":"{suffix}"}}"#)),
         "integer id" => {
             each(&|suffix, id| format!(r#"{{"api_suffix":"{suffix}","request_id":1{id}}}"#))
         }
@@ -86,6 +92,16 @@ fn styled(compact: &[u8], style: &str) -> Bytes {
         "indented" => serde_json::to_string_pretty(&body).unwrap(),
         "PHP" => text.replace('/', "\\/"),
         "Go" => text.replace('&', "\\u0026"),
+        ".NET" => text.replace('&', "\\u0026").replace("autos", "a\\u002Bb"),
+        "key last" => each(&|suffix, id| {
+            let (path, query) = suffix.split_once('?').unwrap();
+            let (key, params) = query.split_once('&').unwrap();
+            last(&format!("{path}?{params}&{key}"), id)
+        }),
+        ".xml" => text.replace("allocate_number.json", "allocate_number.xml"),
+        "URL" => each(&|suffix, id| {
+            last(&format!("https://calls.example/api/2013-07-01/ring_pools/{suffix}"), id)
+        }),
         "Go, id first" => each(&first).replace('&', "\\u0026"),
         "visitors" => each(&|suffix, id| last(&format!("{suffix}&ringwell_visitor={id}"), id)),
         other => panic!("no style {other:?}"),
