@@ -121,7 +121,8 @@ pub fn shards(
     lifetime: Millis,
     durability: Durability,
 ) -> Vec<(Rc<Shard<Virtual>>, mpsc::Receiver<Message>)> {
-    let pools = demo_pools(100, 200, lifetime).unwrap();
+    // Four of each shard at least.
+    let pools = demo_pools(100.max(4 * u32::from(count)), 200, lifetime).unwrap();
     let directory = Directory::new(1, pools, count).unwrap();
     let config = Config::new("unused".into(), 1);
     let ids: Vec<u16> = (0..count).collect();

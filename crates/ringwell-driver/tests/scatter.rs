@@ -1,0 +1,41 @@
+//! What a batch costs that is spread over as many shards as there can be.
+
+#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+
+mod support;
+
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_driver::Platform;
+use ringwell_journal::Durability;
+use rustix::time::{ClockId, clock_gettime};
+
+use support::{Virtual, body, bulk, shards};
+
+/// What this thread has worked: another process on the core does not count.
+fn cpu() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
+}
+
+/// The longest of some batches of 500 rows: reading, planning, asking 255 other shards, and rendering.
+#[test]
+fn a_batch_of_500_rows_over_256_shards_keeps_its_thread_for_little_time() {
+    let platform = Virtual::default();
+    let mut all = shards(&platform, 256, Millis(60_000), Durability::Memory);
+    let (shard, _queue) = all.remove(0);
+    let mut took = Vec::new();
+    for _ in 0..50 {
+        for (_, queue) in &mut all {
+            while queue.try_recv().is_ok() {}
+        }
+        let body = body(&shard, 500);
+        let begun = cpu();
+        platform.run(bulk(&shard, body, &platform.terms(10)));
+        took.push(cpu().saturating_sub(begun));
+    }
+    took.sort_unstable();
+    println!("500 rows over 256 shards: median {:?}, longest {:?}", took[25], took[49]);
+    assert!(took[25] < Duration::from_millis(20), "{took:?}");
+}
