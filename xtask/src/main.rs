@@ -12,6 +12,7 @@ mod counts;
 mod dist;
 mod engine;
 mod jmeter;
+mod providers;
 mod shell;
 mod soak;
 mod suite;
@@ -52,6 +53,8 @@ enum Task {
     Engine(engine::Args),
     /// Run the test plan of deploy/jmeter against the demo for a few seconds.
     Jmeter,
+    /// Write the pages of docs/providers from their table.
+    Providers,
     /// Real faults on real processes for a long time.
     Soak(soak::Args),
 }
@@ -70,6 +73,7 @@ fn main() -> anyhow::Result<()> {
         Task::Dist(args) => dist::run(&args),
         Task::Engine(args) => engine::engine(&args),
         Task::Jmeter => jmeter::run(),
+        Task::Providers => providers::run(),
         Task::Soak(args) => soak::run(&args),
     }
 }
