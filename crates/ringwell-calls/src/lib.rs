@@ -17,6 +17,7 @@ pub mod markup;
 pub mod number;
 pub mod provider;
 pub mod route;
+mod router;
 pub mod service;
 pub mod webhook;
 

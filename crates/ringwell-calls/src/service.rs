@@ -11,11 +11,11 @@ mod taps;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringwell_core::Millis;
-use ringwell_directory::{CallerIds, Calls};
+use ringwell_directory::{CallerIds, Calls, RoutingSettings};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
@@ -23,10 +23,11 @@ use crate::account::Account;
 use crate::attribution::{Attribution, Numbers, Serving};
 use crate::call::CallEvent;
 use crate::caller::Caller;
-use crate::log::{Applied, CallChange, Log, ReportedEvent, Tap, Writer};
+use crate::log::{Applied, CallChange, CallRow, Log, ReportedEvent, Tap, Writer};
 use crate::number::{called, promo_number};
 use crate::provider::Stir;
 use crate::route::{NoTimeZone, Plan, Routes};
+use crate::router::{self, Remembered};
 use crate::webhook::Worker;
 use crate::webhook::address::Policy;
 use crate::webhook::send::{Sender, System};
@@ -55,20 +56,40 @@ struct Inner {
     /// Taps on their way to the log.
     taps: mpsc::Sender<Tap>,
     numbers: Arc<dyn Numbers>,
-    accounts: Vec<Account>,
-    routes: Routes,
-    deadline: Duration,
-    /// Which endpoints may be called.
-    policy: Policy,
+    settings: RwLock<Arc<Settings>>,
+    sender: Sender,
+    /// Answers of the user's program.
+    routed: Mutex<Remembered>,
     /// Told when there may be something to send.
     stored: Arc<Notify>,
-    caller_ids: CallerIds,
     /// The month's key by which callers are hashed.
     caller_key: Mutex<Option<(String, Vec<u8>)>>,
-    /// Calls are redacted, calls are removed, events are removed after so long.
-    ages: [Duration; 3],
     /// Calls for whose visitors somebody is looking.
     looking: Mutex<HashSet<String>>,
+}
+
+/// What the configuration says, as it was read last.
+struct Settings {
+    accounts: Vec<Arc<Account>>,
+    routes: Routes,
+    routing: Option<RoutingSettings>,
+    deadline: Duration,
+    caller_ids: CallerIds,
+    /// Calls are redacted, calls are removed, events are removed after so long.
+    ages: [Duration; 3],
+}
+
+impl Settings {
+    fn new(calls: &Calls) -> Result<Self, NoTimeZone> {
+        Ok(Self {
+            accounts: calls.accounts.iter().map(|it| Arc::new(Account::new(it))).collect(),
+            routes: Routes::new(&calls.destinations)?,
+            routing: calls.routing.clone(),
+            deadline: calls.deadline,
+            caller_ids: calls.caller_ids,
+            ages: [calls.redact_after, calls.retention, calls.webhooks.retention],
+        })
+    }
 }
 
 /// A call, or a report about one, as it came from a provider or a switch.
@@ -134,9 +155,8 @@ impl Service {
             count.fetch_add(1, Ordering::Relaxed);
             tell.notify_one();
         });
-        let policy = Policy::new(&settings.webhooks);
-        let sender = Sender::new(policy.clone(), Arc::new(System));
-        tokio::spawn(Worker::new(log.clone(), sender, Arc::clone(&stored)).run());
+        let sender = Sender::new(Policy::new(&settings.webhooks), Arc::new(System));
+        tokio::spawn(Worker::new(log.clone(), sender.clone(), Arc::clone(&stored)).run());
         let inner = Inner {
             runtime: tokio::runtime::Handle::current(),
             taps: taps::start(log.clone()),
@@ -144,14 +164,11 @@ impl Service {
             writer,
             changes,
             numbers,
-            accounts: settings.accounts.iter().map(Account::new).collect(),
-            routes: Routes::new(&settings.destinations)?,
-            deadline: settings.deadline,
-            policy,
+            settings: RwLock::new(Arc::new(Settings::new(settings)?)),
+            sender,
+            routed: Mutex::default(),
             stored,
-            caller_ids: settings.caller_ids,
             caller_key: Mutex::default(),
-            ages: [settings.redact_after, settings.retention, settings.webhooks.retention],
             looking: Mutex::default(),
         };
         let service = Self { inner: Arc::new(inner) };
@@ -170,8 +187,24 @@ impl Service {
 
     /// The account of that name.
     #[must_use]
-    pub fn account(&self, name: &str) -> Option<&Account> {
-        self.inner.accounts.iter().find(|account| account.name == name)
+    pub fn account(&self, name: &str) -> Option<Arc<Account>> {
+        self.settings().accounts.iter().find(|account| account.name == name).cloned()
+    }
+
+    fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.inner.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Goes on with other accounts, destinations, ages and rules for webhooks. Address and database
+    /// stay.
+    ///
+    /// # Errors
+    /// [`NoTimeZone`]; everything stays.
+    pub fn reload(&self, calls: &Calls) -> Result<(), NoTimeZone> {
+        let settings = Arc::new(Settings::new(calls)?);
+        *self.inner.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
+        self.inner.sender.keep_to(Policy::new(&calls.webhooks));
+        Ok(())
     }
 
     /// Rises whenever calls of this process have been stored.
@@ -187,8 +220,8 @@ impl Service {
     }
 
     /// Which endpoints may be called.
-    pub(crate) fn policy(&self) -> &Policy {
-        &self.inner.policy
+    pub(crate) fn policy(&self) -> Policy {
+        self.inner.sender.policy()
     }
 
     /// Has what is due sent at once.
@@ -212,8 +245,9 @@ impl Service {
     pub async fn incoming(&self, call: IncomingCall) -> Decision {
         let began_at = Instant::now();
         // The log gets the last quarter.
-        let found_by = began_at + self.inner.deadline * 3 / 4;
-        let until = began_at + self.inner.deadline;
+        let settings = self.settings();
+        let found_by = began_at + settings.deadline * 3 / 4;
+        let until = began_at + settings.deadline;
         let number = call.to.as_deref().and_then(called);
         let serving = self.serving(number.as_deref());
         let plan = self.plan(number.as_deref(), &serving, call.received);
@@ -224,10 +258,54 @@ impl Service {
         let found =
             tokio::time::timeout_at(found_by, self.attribute(number.as_deref(), began)).await;
         change.attribution = found.ok().and_then(Result::ok);
+        let plan = match &settings.routing {
+            None => plan,
+            // The log gets the last tenth.
+            Some(routing) => {
+                let until = began_at + settings.deadline * 9 / 10;
+                self.routed(routing, &mut change, plan, until).await
+            }
+        };
         let attribution = change.attribution.clone();
         self.hand_over(change, until).await;
         let caller = call.from.as_deref().map_or(Caller::Withheld, Caller::read);
         Decision { call: id, number, caller, plan, attribution }
+    }
+
+    /// Where the user's program sends a call; `plan` if it does not say so in time.
+    async fn routed(
+        &self,
+        routing: &RoutingSettings,
+        change: &mut CallChange,
+        plan: Option<Plan>,
+        until: Instant,
+    ) -> Option<Plan> {
+        let row = CallRow::of(change);
+        let asked = router::ask(routing, &self.inner.sender, &row, plan.as_ref(), (now(), until));
+        match asked.await {
+            Ok(None) => plan,
+            Ok(Some(answered)) => {
+                change.destination = Some(answered.to[0].clone());
+                let mut routed = self.inner.routed.lock().unwrap_or_else(PoisonError::into_inner);
+                routed.keep(&row.id, answered.clone());
+                Some(answered)
+            }
+            Err(reason) => {
+                tracing::warn!(
+                    call = row.id,
+                    reason,
+                    "calls.routing: the call goes by the default"
+                );
+                plan
+            }
+        }
+    }
+
+    /// Where `call` goes, a call to `number` that is known already.
+    #[must_use]
+    pub fn plan_of_call(&self, call: &str, number: Option<&str>, at: Millis) -> Option<Plan> {
+        let routed = self.inner.routed.lock().unwrap_or_else(PoisonError::into_inner).of(call);
+        routed.or_else(|| self.plan_of(number, at))
     }
 
     /// Where a call to `number` goes that came in at `at`. Waits for nothing.
@@ -253,7 +331,7 @@ impl Service {
     }
 
     fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<Plan> {
-        self.inner.routes.plan(number, serving, at)
+        self.settings().routes.plan(number, serving, at)
     }
 
     async fn change(&self, call: &IncomingCall) -> CallChange {

@@ -10,7 +10,7 @@ use anyhow::Context;
 use axum::Router;
 use ringwell_calls::{Held, HolderError, Holders, Log, Numbers, Service, Serving, http};
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_directory::{Calls, Config, Database, TokenHashes};
+use ringwell_directory::{Calls, Config, Database, Fault, Listen, TokenHashes};
 use ringwell_node::Handle;
 use ringwell_store::Location;
 use tokio::runtime::{Builder, Runtime};
@@ -30,6 +30,8 @@ pub(crate) struct Running {
     hashes: TokenHashes,
     node: NodeNumbers,
     address: String,
+    /// What cannot change before a restart.
+    fixed: (Listen, Option<Database>),
     end: Mutex<Option<oneshot::Sender<()>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -117,7 +119,8 @@ impl Running {
         };
         let (end, thread) = (Mutex::new(Some(end)), Mutex::new(Some(thread)));
         let hashes = config.management.token_sha256.clone();
-        Ok(Arc::new(Self { service, hashes, node, address, end, thread }))
+        let fixed = (settings.listen.clone(), settings.database.clone());
+        Ok(Arc::new(Self { service, hashes, node, address, fixed, end, thread }))
     }
 
     /// The node serves: it can be asked from now on. Returns the paths of calls for its management.
@@ -128,6 +131,22 @@ impl Running {
         node.on_taps(move |number| service.tapped(number));
         self.node.serves.send_replace(true);
         http::management(self.service.clone(), self.hashes.clone())
+    }
+
+    /// Goes on with other settings, all but the address and the database.
+    ///
+    /// # Errors
+    /// [`Fault`]; everything stays.
+    pub(crate) fn reload(&self, settings: &Calls) -> Result<(), Fault> {
+        self.service.reload(settings).map_err(|error| Fault {
+            field: "calls.destination.time_zone".to_owned(),
+            message: error.to_string(),
+            ..Fault::default()
+        })?;
+        if self.fixed != (settings.listen.clone(), settings.database.clone()) {
+            tracing::warn!("calls.listen and calls.database stay as they were until a restart");
+        }
+        Ok(())
     }
 
     /// Where providers are listened for.

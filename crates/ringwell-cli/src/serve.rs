@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ringwell_admin::{Dashboard, SharedLoads};
 use ringwell_directory::{
@@ -68,8 +68,15 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     }
     let hashes = config.management.token_sha256.clone();
     let lookup_hashes = config.management.lookup_sha256.clone();
+    let running = Arc::new(OnceLock::<Arc<Running>>::new());
+    let calls = Arc::clone(&running);
     let reload = move || {
         let (config, directory) = load(&args.config, variable, flags.clone(), cores())?;
+        match (calls.get(), &config.calls) {
+            (Some(running), Some(calls)) => running.reload(calls).map_err(|fault| vec![fault])?,
+            (None, None) => {}
+            _ => tracing::warn!("calls begin or end with a restart"),
+        }
         hashes.replace(&config.management.token_sha256.current());
         lookup_hashes.replace(&config.management.lookup_sha256.current());
         Ok((directory, config.sites))
@@ -89,7 +96,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
             management::serve(&config, &dashboard)?;
         }
     }
-    serve(config, directory, member, directories, (dashboard, lookup, way))?;
+    serve(config, directory, member, directories, (dashboard, lookup, way), &running)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -111,9 +118,12 @@ fn serve(
     member: Option<Membership>,
     directories: Directories,
     (dashboard, lookup, way): (Dashboard, TokenHashes, Option<Way>),
+    running: &OnceLock<Arc<Running>>,
 ) -> anyhow::Result<()> {
     let calls = config.calls.as_ref().map(|calls| Running::start(calls, &config)).transpose()?;
     if let Some(calls) = &calls {
+        // Nobody else sets it.
+        let _ = running.set(Arc::clone(calls));
         dashboard.attach_calls(calls.service());
     }
     let mut routes = with_calls(routes(&config, dashboard, lookup), calls.clone());

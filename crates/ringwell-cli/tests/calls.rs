@@ -11,6 +11,8 @@ mod export;
 mod listen;
 #[path = "calls/phone.rs"]
 mod phone;
+#[path = "calls/routing.rs"]
+mod routing;
 mod support;
 #[path = "calls/webhooks.rs"]
 mod webhooks;
@@ -35,11 +37,19 @@ struct Switchboard {
 
 impl Switchboard {
     fn new(more: &str) -> Self {
+        Self::with_files(more, &[])
+    }
+
+    /// The same with files beside the configuration, which only the server can read.
+    fn with_files(more: &str, files: &[(&str, &str)]) -> Self {
         let pool = Pool::new(16, 10, LIFETIME);
         let destination = "[[calls.destination]]\nring_pools = [16]\nto = [\"+18005550199\"]\n";
         let settings = format!("{}\n{}{more}", Phone::settings(), destination);
         let site = Site::new(vec![pool], &settings);
         Phone::write_secrets(&site);
+        for (name, text) in files {
+            Phone::write_secret(&site, name, text);
+        }
         let server = Server::start(site.serve(&[]));
         let phone = Phone::at(&server);
         Self { site, server, phone }

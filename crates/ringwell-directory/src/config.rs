@@ -27,8 +27,8 @@ use std::time::Duration;
 use ringwell_core::Millis;
 
 pub use self::calls::{
-    CallAccount, CallProvider, CallerIds, Calls, DestinationRule, OpenHours, UnknownNumber,
-    WebhookSettings,
+    CallAccount, CallProvider, CallerIds, Calls, DestinationRule, OpenHours, RoutingSettings,
+    UnknownNumber, WebhookSettings, is_call_target,
 };
 pub use self::csv::{guarded, unguarded};
 pub use self::growth::{Growth, GrowthMode};

@@ -1,4 +1,4 @@
-//! SIGHUP: pools, web sites and management tokens of the configuration are read again while the node serves.
+//! SIGHUP: pools, web sites, calls and management tokens of the configuration are read again while the node serves.
 
 use crate::platform::Tokio;
 use crate::run::Directories;
@@ -13,7 +13,7 @@ pub(crate) async fn again(server: &Server, peers: &Peers, directories: &mut Dire
     let Some(reload) = &mut directories.reload else {
         match directories.reload_settings.as_mut().map(|reload| reload()) {
             Some(Ok(())) => tracing::info!(
-                "SIGHUP: the management tokens were read again; the pools are in the database"
+                "SIGHUP: calls and management tokens were read again; the pools are in the database"
             ),
             Some(Err(faults)) => refuse(&faults),
             None => tracing::warn!("SIGHUP: nothing comes from a file; nothing is read again"),
@@ -36,7 +36,7 @@ pub(crate) async fn again(server: &Server, peers: &Peers, directories: &mut Dire
                 version = next.version(),
                 ring_pools = next.pool_count(),
                 numbers = next.number_count(),
-                "SIGHUP: the pools, web sites and management tokens were read again; \
+                "SIGHUP: pools, web sites, calls and management tokens were read again; \
                  other settings need a restart"
             );
         }

@@ -69,6 +69,7 @@ async fn hook(
     request: Request,
 ) -> Result<Response, Refused> {
     let account = service.account(&account).ok_or(Refused::Unknown)?;
+    let account = &*account;
     let hook = Hook::parse(&hook).ok_or(Refused::Unknown)?;
     let incoming = taken_in(request).await?;
     if let Err(unsigned) = provider::verify(account, &incoming) {
@@ -140,7 +141,8 @@ async fn answer(
         Hook::Status if begins => Hook::Answer,
         hook => hook,
     };
-    let plan_of = |number: Option<&str>| service.plan_of(number, incoming.received);
+    let id = provider_id(&call);
+    let plan_of = |number: Option<&str>| service.plan_of_call(&id, number, incoming.received);
     match hook {
         Hook::Answer => {
             let decision = service.incoming(call).await;
@@ -161,7 +163,7 @@ async fn answer(
             let is_over =
                 call.events.iter().any(|it| matches!(it.kind, crate::EventKind::Ended(_)));
             let number = named.or(call.to.clone());
-            let (id, from) = (provider_id(&call), call.from.clone());
+            let from = call.from.clone();
             let stored = service.report(call).await;
             let next = plan_of(number.as_deref()).filter(|plan| leg.place + 1 < plan.to.len());
             match next.filter(|_| !is_over && !leg.is_last) {
@@ -169,7 +171,7 @@ async fn answer(
                 Some(plan) => {
                     let from = from
                         .and_then(|from| crate::Caller::read(&from).number().map(str::to_owned));
-                    Ok(connect(&plan, leg.place + 1, id, &number.unwrap_or_default(), from))
+                    Ok(connect(&plan, leg.place + 1, id.clone(), &number.unwrap_or_default(), from))
                 }
                 None => stored.map(|_| Answer::Nothing).map_err(|_| Refused::NotStored),
             }

@@ -228,6 +228,20 @@ impl CallRow {
         }
     }
 
+    /// The call as `change` alone tells it.
+    pub(crate) fn of(change: &CallChange) -> Self {
+        let mut row = Self::new(&change.id(), change);
+        for reported in &change.events {
+            row.facts.join(&reported.event);
+        }
+        row.number.clone_from(&change.number);
+        row.caller = change.caller.clone().unwrap_or_default();
+        row.destination.clone_from(&change.destination);
+        row.stir.clone_from(&change.stir);
+        row.attribution = change.attribution.clone().unwrap_or_default();
+        row
+    }
+
     fn read(row: &AnyRow) -> Result<Self, LogError> {
         let caller: Option<String> = row.try_get("caller")?;
         let sequence: i64 = row.try_get("sequence")?;

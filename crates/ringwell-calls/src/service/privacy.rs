@@ -22,7 +22,7 @@ impl Service {
         if caller.to_column().is_none() {
             return caller;
         }
-        match self.inner.caller_ids {
+        match self.settings().caller_ids {
             CallerIds::Store => caller,
             CallerIds::Drop => Caller::Withheld,
             CallerIds::Hash => {
@@ -60,7 +60,7 @@ impl Service {
     }
 
     async fn forget_due(&self, now: Millis) -> Result<(), LogError> {
-        let [redact, remove, events] = self.inner.ages.map(|age| {
+        let [redact, remove, events] = self.settings().ages.map(|age| {
             let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
             Millis(now.0.saturating_sub(age))
         });

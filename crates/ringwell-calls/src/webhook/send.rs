@@ -5,7 +5,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -60,7 +60,8 @@ impl Resolver for System {
 /// Sends requests to endpoints.
 #[derive(Clone)]
 pub struct Sender {
-    policy: Policy,
+    /// Clones share it.
+    policy: Arc<RwLock<Policy>>,
     resolver: Arc<dyn Resolver>,
     tls: TlsConnector,
 }
@@ -99,7 +100,19 @@ impl Sender {
             );
         }
         let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let policy = Arc::new(RwLock::new(policy));
         Self { policy, resolver, tls: TlsConnector::from(Arc::new(config)) }
+    }
+
+    /// Which endpoints may be called.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on the sender and its clones keep to `policy`.
+    pub fn keep_to(&self, policy: Policy) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
     /// Sends a delivery at `now`.
@@ -138,7 +151,7 @@ impl Sender {
     }
 
     async fn send(&self, post: Post<'_>, now: Millis) -> Result<Answered, String> {
-        let target = self.policy.target(post.url).map_err(|error| error.to_string())?;
+        let target = self.policy().target(post.url).map_err(|error| error.to_string())?;
         let address = self.address(&target).await?;
         let stream = timeout(CONNECT_MAX, TcpStream::connect(address)).await;
         let stream = stream.map_err(|_| format!("{address} takes no connection"))?;
@@ -165,8 +178,9 @@ impl Sender {
                 found.map_err(|error| format!("{name} has no address: {error}"))?
             }
         };
+        let policy = self.policy();
         for address in &found {
-            self.policy.check(*address, target.is_tls).map_err(|error| error.to_string())?;
+            policy.check(*address, target.is_tls).map_err(|error| error.to_string())?;
         }
         // Where a machine has no IPv6, connecting by it only costs time.
         let first = found.iter().find(|it| it.is_ipv4()).or(found.first());

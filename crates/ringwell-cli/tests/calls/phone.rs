@@ -31,8 +31,12 @@ impl Phone {
     }
 
     pub(crate) fn write_secrets(site: &Site) {
-        let path = site.config().with_file_name("main.secret");
-        fs::write(&path, SECRET).unwrap();
+        Self::write_secret(site, "main.secret", SECRET);
+    }
+
+    pub(crate) fn write_secret(site: &Site, name: &str, text: &str) {
+        let path = site.config().with_file_name(name);
+        fs::write(&path, text).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         fs::set_permissions(&path, mode).unwrap();
     }

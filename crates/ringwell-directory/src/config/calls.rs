@@ -46,6 +46,19 @@ pub struct Calls {
     pub redact_after: Duration,
     /// Webhooks out.
     pub webhooks: WebhookSettings,
+    /// Who decides where each call goes: the destinations.
+    pub routing: Option<RoutingSettings>,
+}
+
+/// A program of the user's that is asked where each call goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutingSettings {
+    /// Where it listens.
+    pub url: String,
+    /// What questions are signed with.
+    pub secret: Secret,
+    /// It has so long to answer: 200 ms.
+    pub budget: Duration,
 }
 
 /// An account with a provider. Its webhooks come to `/t/NAME/…`.
@@ -168,6 +181,7 @@ impl Default for Calls {
             retention: Duration::from_hours(760 * 24),
             redact_after: Duration::from_hours(90 * 24),
             webhooks: WebhookSettings::default(),
+            routing: None,
         }
     }
 }
@@ -250,8 +264,33 @@ pub(super) fn read(file: &mut Section<'_, '_>, base: &Path, config: &mut Config)
     webhooks.set(&mut into.allow_http, "allow_http", truth);
     webhooks.set(&mut into.retention, "retention", duration(&limits::CALL_RETENTION));
     webhooks.finish();
+    calls.routing = read_routing(&mut section, base);
     section.finish();
     config.calls = Some(calls);
+}
+
+fn read_routing(calls: &mut Section<'_, '_>, base: &Path) -> Option<RoutingSettings> {
+    let mut section = calls.section("routing");
+    if !calls.has("routing") {
+        section.finish();
+        return None;
+    }
+    let hint = "write e.g. \"https://crm.example.com/route\"";
+    let url = section.require("url", hint, text(parse_routing_url));
+    let secret = |name: &str| read_secret_file(&base.join(parse_path(name)?));
+    let secret = section.require("secret_file", "write e.g. \"routing.secret\"", text(secret));
+    let mut budget = Duration::from_millis(200);
+    section.set(&mut budget, "budget", duration(&limits::CALL_DEADLINE));
+    section.finish();
+    Some(RoutingSettings { url: url?, secret: secret?, budget })
+}
+
+fn parse_routing_url(text: &str) -> Result<String, ValueError> {
+    let is_http = text.starts_with("https://") || text.starts_with("http://");
+    if is_http && text.len() <= 1000 && text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Ok(text.to_owned());
+    }
+    Err(ValueError::new("must be a URL").hint("write e.g. \"https://crm.example.com/route\""))
 }
 
 fn read_account(mut section: Section<'_, '_>, base: &Path, accounts: &mut Vec<CallAccount>) {
@@ -365,6 +404,12 @@ fn parse_target(text: &str) -> Result<String, ValueError> {
             .hint("write e.g. \"sip:desk@pbx.example\"")),
         None => parse_e164(text),
     }
+}
+
+/// Whether a call can be sent there: a number, `+` and digits, or a SIP address.
+#[must_use]
+pub fn is_call_target(text: &str) -> bool {
+    parse_target(text).is_ok()
 }
 
 fn parse_unknown(text: &str) -> Result<UnknownNumber, ValueError> {

@@ -79,7 +79,7 @@ async fn a_name_that_leads_inside_is_not_called() {
 #[tokio::test]
 async fn a_name_is_resolved_once_so_that_rebinding_gains_nothing() {
     let sender = sender(&WebhookSettings::default(), Rebinding::default());
-    let target = sender.policy.target("https://rebind.example/").unwrap();
+    let target = sender.policy().target("https://rebind.example/").unwrap();
     let address = sender.address(&target).await.unwrap();
     assert_eq!(address.to_string(), "93.184.216.34:443");
     // The next delivery asks again, and is refused.
