@@ -113,6 +113,36 @@ fn an_owner_that_was_paused_finds_itself_fenced() {
     second.stop();
 }
 
+/// As [`other`], but it waits while another process serves; returns what it says when it does.
+fn standby(trial: &Trial, name: &str) -> thread::JoinHandle<(Server, Instant)> {
+    let mut command = trial.site.serve(&["--listen", "127.0.0.1:0"]);
+    command.env("RINGWELL_DATA", trial.site.data().with_file_name(name));
+    thread::spawn(|| (Server::start(command), Instant::now()))
+}
+
+#[test]
+fn a_standby_takes_over_from_a_killed_owner_within_five_seconds() {
+    let Some(nats) = Nats::start(3) else { return };
+    let mut trial = Trial::new(&format!("{}journal.standby = true\n", nats.settings()));
+    let first = trial.start();
+    trial.load(&first);
+    let waiting = standby(&trial, "second");
+    thread::sleep(Duration::from_secs(6));
+    assert!(!waiting.is_finished(), "the owner lives");
+    trial.fault("kill -9, and a standby takes over");
+    let killed = Instant::now();
+    first.kill();
+    let (second, _) = waiting.join().unwrap();
+    trial.wait_for_numbers(&second);
+    println!("numbers {:?} after the owner's end", killed.elapsed());
+    // 3 to 4 s of silence; a busy machine gets some more.
+    assert!(killed.elapsed() < Duration::from_secs(8), "{:?}", killed.elapsed());
+    trial.load(&second);
+    trial.wait_for_answers_of_new(50);
+    trial.judge_with(&second, &trial.site.data().with_file_name("second")).assert_clean();
+    second.stop();
+}
+
 #[test]
 fn while_the_servers_are_away_rows_overflow_at_once_and_numbers_go_out_again_after_it() {
     let Some(nats) = Nats::start(3) else { return };

@@ -235,6 +235,8 @@ pub struct Replicated {
     pub credentials: Option<PathBuf>,
     /// The authority of the servers' certificates, as PEM; TLS if it is there.
     pub authority: Option<PathBuf>,
+    /// Whether a start waits while another process serves: no.
+    pub standby: bool,
 }
 
 /// TLS for clients.
@@ -409,6 +411,7 @@ impl Default for Replicated {
             stream_bytes: 8 << 30,
             credentials: None,
             authority: None,
+            standby: false,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! `ringwell_driver::store::Appending`. Sends no message id and has one append under way: see
 //! docs/spec/log.md, "JetStream".
 
+mod beat;
 mod check;
 mod stream;
 
@@ -91,6 +92,24 @@ impl Logs for NatsLogs {
             .unwrap_or_else(|| Err(unreached(&self.settings, "no answer")))
             .map_err(|e| e.to_string())?;
         Ok(Arc::new(stream))
+    }
+
+    fn stand_by(&self) {
+        let beats = beat::Beats::new(self.client.clone(), &self.settings);
+        let name = format!("{}_0", self.settings.stream);
+        let stream = stream::Stream::new(self.client.clone(), self.runtime.clone(), name);
+        let (done, over) = channel();
+        self.runtime.spawn(async move {
+            beats.silence(&stream).await;
+            let _ = done.send(());
+        });
+        // An error means that the thread has ended: the start will say so.
+        let _ = over.recv();
+    }
+
+    fn serving(&self, is_serving: Box<dyn Fn() -> bool + Send>) {
+        let beats = beat::Beats::new(self.client.clone(), &self.settings);
+        self.runtime.spawn(beats.send(is_serving));
     }
 }
 

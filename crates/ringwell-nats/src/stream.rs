@@ -121,6 +121,15 @@ impl Stream {
         }
     }
 
+    /// Whether the stream's leader answers, or says that there is no such stream yet.
+    pub(crate) async fn answers(&self) -> bool {
+        match self.ask("INFO", &json!({})).await {
+            Ok(_) => true,
+            Err(Problem::Api(error)) => error.err_code == NO_STREAM,
+            Err(Problem::Silent(_)) => false,
+        }
+    }
+
     async fn append_now(self, n: u64, message: Bytes) -> Result<(), NotAppended> {
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Expected-Stream", self.name.as_str());

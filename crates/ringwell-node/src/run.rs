@@ -30,7 +30,7 @@ use crate::{
 };
 use ringwell_driver::maintenance::task as maintenance;
 use ringwell_driver::message::Message;
-use ringwell_driver::node::{Node, Phase};
+use ringwell_driver::node::{JournalState, Node, Phase};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{LogStore, Logs};
@@ -131,6 +131,11 @@ pub fn serve(
         // The log is what lasts: files are a copy of it.
         settings.durability = Durability::Os;
     }
+    let standby = logs.as_deref().filter(|_| stands_by(&config));
+    if let Some(logs) = standby {
+        logs.stand_by();
+    }
+    let is_standby = standby.is_some();
     let _lock = match durability {
         Durability::Memory => None,
         Durability::Disk | Durability::Os => Some(LockWatch::begin(&config.data)?),
@@ -172,6 +177,10 @@ pub fn serve(
                 tokio::spawn(carry_out(Arc::clone(&server), peers.clone(), orders));
             }
             on_ready(&listeners.addresses);
+            if let Some(logs) = &logs {
+                let serving = Arc::clone(&node);
+                logs.serving(Box::new(move || serves(&serving)));
+            }
             loop {
                 tokio::select! {
                     name = signals.next() => {
@@ -180,6 +189,12 @@ pub fn serve(
                             continue;
                         }
                         tracing::info!(signal = name, "draining");
+                        break;
+                    }
+                    () = is_fenced(&node), if is_standby => {
+                        tracing::error!(
+                            "another process serves all shards: stopping, to stand by after a restart"
+                        );
                         break;
                     }
                     () = reported.an_end() => {
@@ -199,6 +214,24 @@ pub fn serve(
     join(threads)?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Whether this process waits while another one serves.
+fn stands_by(config: &Config) -> bool {
+    config.journal.replicated.as_ref().is_some_and(|replicated| replicated.standby)
+}
+
+/// Whether this process serves all of its shards, as far as their journals go.
+fn serves(node: &Node) -> bool {
+    let is_own = |state| !matches!(state, JournalState::Taken | JournalState::Failed);
+    node.phase() == Phase::Serving && node.journals().all(|(_, state)| is_own(state))
+}
+
+/// Returns when another process serves all shards.
+async fn is_fenced(node: &Node) {
+    while !node.journals().all(|(_, state)| state == JournalState::Taken) {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
 }
 
 /// The node's threads, and the sockets that are theirs.

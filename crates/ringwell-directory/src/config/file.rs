@@ -185,6 +185,7 @@ fn read_replicated(section: &mut Section<'_, '_>, base: &Path) -> Replicated {
     let path = |name: &str| Ok(Some(base.join(parse_path(name)?)));
     section.set(&mut into.credentials, "credentials", text(path));
     section.set(&mut into.authority, "authority", text(path));
+    section.set(&mut into.standby, "standby", truth);
     into
 }
 

@@ -91,6 +91,13 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// # Errors
     /// Why it cannot be used, for people.
     fn log(&self, shard: u16) -> Result<Arc<dyn SharedLog>, String>;
+
+    /// Waits until no other process has said for a while that it serves. That is a hint, which spares
+    /// processes from taking shards from each other: what decides is the log.
+    fn stand_by(&self);
+
+    /// From now on says that this process serves, as long as `is_serving` says so.
+    fn serving(&self, is_serving: Box<dyn Fn() -> bool + Send>);
 }
 
 impl Log for Arc<dyn SharedLog> {
