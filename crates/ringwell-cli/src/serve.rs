@@ -132,6 +132,7 @@ fn serve(
     }
     let logs = journal_logs(&config)?;
     let on_ready = Box::new(|_: &[String]| ());
+    let logs = logs.as_deref();
     let served =
         ringwell_node::serve(config, directory, member, directories, routes, logs, on_ready);
     if let Some(calls) = calls {

@@ -90,16 +90,13 @@ async fn stored<P: Platform>(
     let n = group.header.n;
     loop {
         let mut appending = pin!(store.append(group));
-        let appended = match shard.platform.within(WAIT_MAX, appending.as_mut()).await {
-            Some(appended) => appended,
-            None => {
-                shard.hold_up(
-                    JournalState::Waiting,
-                    Refusal::JournalWaits,
-                    "a group is not stored after 250 ms",
-                );
-                appending.await
-            }
+        let in_time = shard.platform.within(WAIT_MAX, appending.as_mut()).await;
+        let appended = if let Some(appended) = in_time {
+            appended
+        } else {
+            let why = "a group is not stored after 250 ms";
+            shard.hold_up(JournalState::Waiting, Refusal::JournalWaits, why);
+            appending.await
         };
         match appended {
             Appended::Stored { spare } => {

@@ -40,6 +40,9 @@ pub enum MessageFault {
 }
 
 /// Writes the message of a group.
+///
+/// # Panics
+/// Never: the header has one length.
 #[must_use]
 pub fn encode_message(author: &Author, group: &Group) -> Vec<u8> {
     let header = &group.header;

@@ -12,7 +12,7 @@ mod stream;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions};
@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 pub use check::Unfit;
 
 /// How long a start waits for each of the things that it asks of the servers.
-const START_MAX: Duration = Duration::from_secs(60);
+const START_MAX: Duration = Duration::from_mins(1);
 
 /// Pause between two attempts of a start.
 const START_PAUSE: Duration = Duration::from_millis(500);
@@ -166,8 +166,5 @@ fn wait<T: Send + 'static>(
 ) -> Option<T> {
     let (done, output) = channel();
     runtime.spawn(async move { drop(done.send(work.await)) });
-    match output.recv_timeout(START_MAX * 2) {
-        Ok(output) => Some(output),
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-    }
+    output.recv_timeout(START_MAX * 2).ok()
 }

@@ -23,6 +23,7 @@ mod link;
 mod listen;
 mod live;
 mod lock_watch;
+mod logs;
 mod membership;
 mod memory;
 mod origin;

@@ -26,11 +26,12 @@ use crate::server::{Server, drills};
 use crate::shard::{HttpShard, ShardThread};
 use crate::start::{ShardLog, Started, believed, start};
 use crate::{
-    Membership, ServeError, application, descriptors, http, keeping, link, proof, reload, site,
+    Membership, ServeError, application, descriptors, http, keeping, link, logs, proof, reload,
+    site,
 };
 use ringwell_driver::maintenance::task as maintenance;
 use ringwell_driver::message::Message;
-use ringwell_driver::node::{JournalState, Node, Phase};
+use ringwell_driver::node::{Node, Phase};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{LogStore, Logs};
@@ -65,10 +66,6 @@ impl Drop for EndReport {
         let _ = self.0.send(Report::Ended);
     }
 }
-
-/// What journals in a log do not go together with.
-const LOG_ALONE: &str = "with `engine = \"nats\"` in [journal] durability must be \"disk\", and there \
-                         must be no cluster file";
 
 /// Requests in flight get this long when the node stops.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -111,7 +108,7 @@ pub fn serve(
     membership: Option<Membership>,
     mut directories: Directories,
     routes: Routes,
-    logs: Option<Arc<dyn Logs>>,
+    logs: Option<&dyn Logs>,
     on_ready: OnReady,
 ) -> Result<(), ServeError> {
     let durability = match config.durability {
@@ -124,18 +121,9 @@ pub fn serve(
     config.limits.connections =
         descriptors::room_for(config.limits.connections, directory.shards());
     let mut settings = disk_settings(&config, &directory, durability);
-    if logs.is_some() {
-        if durability != Durability::Disk || membership.is_some() {
-            return Err(ServeError::Log(LOG_ALONE.to_owned()));
-        }
-        // The log is what lasts: files are a copy of it.
-        settings.durability = Durability::Os;
+    if let Some(logs) = logs {
+        logs::prepare(logs, &config, membership.is_some(), &mut settings)?;
     }
-    let standby = logs.as_deref().filter(|_| stands_by(&config));
-    if let Some(logs) = standby {
-        logs.stand_by();
-    }
-    let is_standby = standby.is_some();
     let _lock = match durability {
         Durability::Memory => None,
         Durability::Disk | Durability::Os => Some(LockWatch::begin(&config.data)?),
@@ -153,7 +141,7 @@ pub fn serve(
         directory,
         (membership, owners),
         (&settings, durability),
-        logs.as_deref(),
+        logs,
         &tells,
     )?;
     let node = Arc::clone(&server.node);
@@ -177,32 +165,8 @@ pub fn serve(
                 tokio::spawn(carry_out(Arc::clone(&server), peers.clone(), orders));
             }
             on_ready(&listeners.addresses);
-            if let Some(logs) = &logs {
-                let serving = Arc::clone(&node);
-                logs.serving(Box::new(move || serves(&serving)));
-            }
-            loop {
-                tokio::select! {
-                    name = signals.next() => {
-                        if name == "SIGHUP" {
-                            reload::again(&server, &peers, &mut directories).await;
-                            continue;
-                        }
-                        tracing::info!(signal = name, "draining");
-                        break;
-                    }
-                    () = is_fenced(&node), if is_standby => {
-                        tracing::error!(
-                            "another process serves all shards: stopping, to stand by after a restart"
-                        );
-                        break;
-                    }
-                    () = reported.an_end() => {
-                        tracing::error!("a shard's thread has ended; stopping");
-                        break;
-                    }
-                }
-            }
+            logs::tell(logs, &node);
+            serve_on(&server, &peers, &mut directories, &mut signals, &mut reported).await;
         }
         node.enter(Phase::Draining);
         signals.exit_at_once_on_the_next();
@@ -216,21 +180,31 @@ pub fn serve(
     Ok(())
 }
 
-/// Whether this process waits while another one serves.
-fn stands_by(config: &Config) -> bool {
-    config.journal.replicated.as_ref().is_some_and(|replicated| replicated.standby)
-}
-
-/// Whether this process serves all of its shards, as far as their journals go.
-fn serves(node: &Node) -> bool {
-    let is_own = |state| !matches!(state, JournalState::Taken | JournalState::Failed);
-    node.phase() == Phase::Serving && node.journals().all(|(_, state)| is_own(state))
-}
-
-/// Returns when another process serves all shards.
-async fn is_fenced(node: &Node) {
-    while !node.journals().all(|(_, state)| state == JournalState::Taken) {
-        tokio::time::sleep(Duration::from_millis(250)).await;
+/// Serves until a signal, or something else, ends that.
+async fn serve_on(
+    server: &Arc<Server>,
+    peers: &Peers,
+    directories: &mut Directories,
+    signals: &mut Signals,
+    reported: &mut Reported,
+) {
+    loop {
+        tokio::select! {
+            name = signals.next() => {
+                if name == "SIGHUP" {
+                    reload::again(server, peers, directories).await;
+                    continue;
+                }
+                tracing::info!(signal = name, "draining");
+            }
+            () = logs::is_fenced(&server.node) => {
+                tracing::error!(
+                    "another process serves all shards: stopping, to stand by after a restart"
+                );
+            }
+            () = reported.an_end() => tracing::error!("a shard's thread has ended; stopping"),
+        }
+        return;
     }
 }
 

@@ -24,7 +24,7 @@ use crate::OsFiles;
 /// One shard's journal, open for storing groups.
 #[derive(Debug)]
 pub struct Journal {
-    journal: Arc<store::Journal<OsFiles>>,
+    handle: Arc<store::Journal<OsFiles>>,
     groups: Sender<Group>,
     /// What became of them, in their order.
     appended: RefCell<UnboundedReceiver<Appended>>,
@@ -69,7 +69,14 @@ impl Journal {
             .spawn(move || flusher.run(&receiver))
             .map_err(failed("start the thread that stores in"))?;
         let (flusher, filler) = (vec![flusher], vec![filler]);
-        Ok(Self { journal, groups, appended: RefCell::new(appended), spares, flusher, filler })
+        Ok(Self {
+            handle: journal,
+            groups,
+            appended: RefCell::new(appended),
+            spares,
+            flusher,
+            filler,
+        })
     }
 
     /// Stores what is under way and ends the threads, unless that was done.
@@ -99,40 +106,40 @@ impl Store for Journal {
     }
 
     fn reader(&self) -> JournalReader<OsFiles> {
-        self.journal.reader()
+        self.handle.reader()
     }
 
     fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part> {
-        self.journal.expired(now, clocks)
+        self.handle.expired(now, clocks)
     }
 
     fn waits_for_snapshot(&self) -> bool {
-        self.journal.waits_for_snapshot()
+        self.handle.waits_for_snapshot()
     }
 
     async fn drop_part(&self, part: Part) -> Result<(), FileError> {
-        let Some(dropped) = self.journal.drop_segment(part) else { return Ok(()) };
+        let Some(dropped) = self.handle.drop_segment(part) else { return Ok(()) };
         let (done, put_away) = oneshot::channel();
         // It waits for the directory to be on the disk: neither here nor before a group that waits.
         let thread = Builder::new().name("journal-drop".to_owned());
         let spawned = thread.spawn(move || drop(done.send(dropped.put_away())));
         if let Err(error) = spawned {
-            return Err(FileError::new("start a thread for", self.journal.directory(), error));
+            return Err(FileError::new("start a thread for", self.handle.directory(), error));
         }
         // Without an answer it has panicked: the next start looks at the file again.
         put_away.await.unwrap_or(Ok(()))
     }
 
     fn draft(&self, replay_from: u64) -> Result<SnapshotFile<OsFiles>, FileError> {
-        self.journal.create_snapshot(replay_from)
+        self.handle.create_snapshot(replay_from)
     }
 
     fn identity(&self) -> [u8; 16] {
-        self.journal.id()
+        self.handle.id()
     }
 
     fn stats(&self) -> Stats {
-        self.journal.stats()
+        self.handle.stats()
     }
 
     fn close(mut self) -> Result<(), String> {
@@ -156,7 +163,7 @@ impl Deref for Journal {
     type Target = store::Journal<OsFiles>;
 
     fn deref(&self) -> &Self::Target {
-        &self.journal
+        &self.handle
     }
 }
 

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::support::server::signal;
 
 /// How long servers may take to find each other.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// One to three servers. Killed when dropped.
 #[derive(Debug)]

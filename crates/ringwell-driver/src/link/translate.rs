@@ -55,11 +55,12 @@ pub(super) fn row_answer(outcome: &Outcome) -> RowAnswer {
         Outcome::Allocated { number } => RowAnswer::Allocated { number },
         Outcome::Kept { number } => RowAnswer::Kept { number },
         Outcome::Exhausted { until } => RowAnswer::Exhausted { until },
-        Outcome::Refused(Refusal::JournalWaits) => RowAnswer::Busy,
         Outcome::Refused(Refusal::JournalFull) => RowAnswer::JournalFull,
         Outcome::Refused(Refusal::JournalFailed) => RowAnswer::JournalFailed,
         Outcome::Refused(Refusal::Late) => RowAnswer::Late,
-        Outcome::Refused(Refusal::Busy | Refusal::Paced | Refusal::Unreachable) => RowAnswer::Busy,
+        Outcome::Refused(
+            Refusal::Busy | Refusal::JournalWaits | Refusal::Paced | Refusal::Unreachable,
+        ) => RowAnswer::Busy,
         Outcome::Refused(Refusal::Moved) => RowAnswer::Moved,
     }
 }

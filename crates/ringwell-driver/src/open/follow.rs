@@ -20,7 +20,7 @@ use crate::platform::{Moment, Platform};
 use crate::store::{Fate, FileError, Files, InlineJournal, Log, Unreached, append_to_log};
 
 /// How long a start waits for the servers that keep the log.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Pause before a server that does not answer is asked again.
 const PAUSE: Duration = Duration::from_millis(250);

@@ -48,6 +48,7 @@ pub struct Read<F: Files> {
 
 /// Where a shard's groups are kept.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one a shard, at its start")]
 pub(super) enum KeptIn<F: Files> {
     Files(ShardStore<F>),
     /// In a log; the files are open and have what the log has.

@@ -170,7 +170,7 @@ impl<F: Files> Reader for JournalReader<F> {
         }
         // The file may have been dropped, and even used again, since the index was asked.
         let still_there = self.shared.index().find(n);
-        still_there.and_then(|_| result)
+        still_there.and(result)
     }
 
     fn wall_less_shard(&self, record: &Record<'_>, group: Option<Clocks>, now: Clocks) -> i64 {

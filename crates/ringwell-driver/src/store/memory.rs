@@ -31,7 +31,7 @@ pub struct MemoryReader(Arc<Mutex<Groups>>);
 /// The newest groups.
 #[derive(Debug)]
 struct Groups {
-    groups: VecDeque<Group>,
+    queue: VecDeque<Group>,
     first_n: u64,
     bytes: u64,
     /// Above this the oldest group may be taken out.
@@ -42,7 +42,7 @@ impl Memory {
     /// An empty store that keeps about so many bytes.
     #[must_use]
     pub fn new(id: [u8; 16], bytes_max: u64) -> Self {
-        let groups = Groups { groups: VecDeque::new(), first_n: 1, bytes: 0, bytes_max };
+        let groups = Groups { queue: VecDeque::new(), first_n: 1, bytes: 0, bytes_max };
         Self { id, groups: Arc::new(Mutex::new(groups)), counters: Counters::new() }
     }
 
@@ -51,7 +51,7 @@ impl Memory {
         self.counters.stored(group.body.len(), 0, Duration::ZERO);
         let mut kept = lock(&self.groups);
         kept.bytes += group.body.len() as u64;
-        kept.groups.push_back(group);
+        kept.queue.push_back(group);
     }
 }
 
@@ -85,7 +85,7 @@ impl Store for Memory {
         if kept.bytes <= kept.bytes_max {
             return None;
         }
-        let group = kept.groups.pop_front()?;
+        let group = kept.queue.pop_front()?;
         kept.first_n += 1;
         kept.bytes -= group.body.len() as u64;
         Some(group)
@@ -112,11 +112,11 @@ impl Store for Memory {
 impl Reader for MemoryReader {
     fn read(&self, n: u64) -> Result<Group, ReadError> {
         let kept = lock(&self.0);
-        if n >= kept.first_n + kept.groups.len() as u64 {
+        if n >= kept.first_n + kept.queue.len() as u64 {
             return Err(ReadError::NotYet(n));
         }
         let index = n.checked_sub(kept.first_n).and_then(|index| usize::try_from(index).ok());
-        index.and_then(|index| kept.groups.get(index)).cloned().ok_or(ReadError::Gone(n))
+        index.and_then(|index| kept.queue.get(index)).cloned().ok_or(ReadError::Gone(n))
     }
 
     fn wall_less_shard(&self, record: &Record<'_>, group: Option<Clocks>, now: Clocks) -> i64 {

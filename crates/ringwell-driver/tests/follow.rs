@@ -1,0 +1,212 @@
+//! A start that goes on from a log: what it follows, what it refuses, and who owns the shard after it.
+
+#![allow(missing_docs, unreachable_pub, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+#![allow(dead_code, reason = "other tests use the rest of `support`")]
+
+mod support;
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, ready};
+use std::ops::Range;
+use std::path::Path;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use ringwell_core::Millis;
+use ringwell_driver::open::{self, Believed, FollowError, Followed};
+use ringwell_driver::store::{
+    Appended, Log, LogStore, Memory, NotAppended, Settings, Store, Unreached,
+};
+use ringwell_journal::{
+    Author, Durability, Group, Record, Tip, Writer, decode_message, encode_message,
+};
+use ringwell_os::OsFiles;
+use tempfile::TempDir;
+
+use support::Virtual;
+
+/// A log in memory that does as it is asked, but for what a test has it do.
+#[derive(Clone, Debug, Default)]
+struct Plain(Rc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    messages: RefCell<Vec<Option<Bytes>>>,
+    first: Cell<u64>,
+    /// Another process's messages, which come before the next append.
+    between: RefCell<Vec<Bytes>>,
+}
+
+impl Log for Plain {
+    fn append(
+        &self,
+        n: u64,
+        message: Bytes,
+    ) -> impl Future<Output = Result<(), NotAppended>> + 'static {
+        let mut messages = self.0.messages.borrow_mut();
+        messages.extend(self.0.between.take().into_iter().map(Some));
+        let fits = n == messages.len() as u64 + 1;
+        if fits {
+            messages.push(Some(message));
+        }
+        ready(if fits { Ok(()) } else { Err(NotAppended::Taken) })
+    }
+
+    fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static {
+        let messages = self.0.messages.borrow();
+        ready(Ok(messages.get(usize::try_from(n - 1).unwrap()).cloned().flatten()))
+    }
+
+    fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static {
+        ready(Ok(self.0.first.get().max(1)..self.0.messages.borrow().len() as u64 + 1))
+    }
+
+    fn trim(&self, _: u64) -> impl Future<Output = Result<(), Unreached>> + 'static {
+        ready(Ok(()))
+    }
+}
+
+impl Plain {
+    fn change(&self, n: usize, with: impl FnOnce(Vec<u8>) -> Option<Vec<u8>>) {
+        let message = &mut self.0.messages.borrow_mut()[n - 1];
+        *message = with(message.take().unwrap().to_vec()).map(Bytes::from);
+    }
+}
+
+/// Starts with the files of `data`.
+fn start(platform: &Virtual, log: &Plain, data: &Path) -> Result<Followed<OsFiles>, FollowError> {
+    let settings =
+        Settings { segment_bytes: 128 << 10, ..Settings::new(data.to_owned(), Durability::Os) };
+    let believed = Believed { answer_rows_max: 10, clock_skew_max: Millis(1_000) };
+    let read = open::read(&OsFiles, &settings, 0, &[], believed).unwrap();
+    // Its tasks need the executor, which has one waker for each run.
+    let (task, log) = (platform.clone(), log.clone());
+    let followed = async move { open::follow(&task, &OsFiles, read, &log).await };
+    platform.run(ringwell_driver::Platform::task(platform, followed)).unwrap()
+}
+
+fn next(tip: &Tip) -> Group {
+    let mut writer = Writer::new(*tip);
+    writer.append(&Record::Tick { at: tip.last_at + Millis(1) });
+    writer.seal(Vec::new()).unwrap()
+}
+
+/// Adds so many groups as the owner that has started.
+fn serve(
+    platform: &Virtual,
+    log: &Plain,
+    owner: &mut Followed<OsFiles>,
+    count: u64,
+) -> Vec<Appended> {
+    let mirror = Memory::new([0; 16], u64::MAX);
+    let store = LogStore::new(log.clone(), mirror, platform.clone(), owner.author);
+    let tip = &mut owner.read.recovered.tip;
+    let mut appended = Vec::new();
+    for _ in 0..count {
+        let group = next(tip);
+        *tip = Tip::after(&group.header);
+        appended.push(platform.run(store.append(group)));
+    }
+    appended
+}
+
+/// A log to which one owner has added three groups after taking the shard over.
+fn served(platform: &Virtual) -> (Plain, TempDir, Followed<OsFiles>) {
+    let (log, data) = (Plain::default(), TempDir::new().unwrap());
+    let mut owner = start(platform, &log, data.path()).unwrap();
+    for appended in serve(platform, &log, &mut owner, 3) {
+        assert!(matches!(appended, Appended::Stored { .. }), "{appended:?}");
+    }
+    (log, data, owner)
+}
+
+#[test]
+fn a_shard_that_was_taken_over_is_fenced_wherever_the_other_started() {
+    let platform = Virtual::default();
+    let (log, data, first) = served(&platform);
+    assert_eq!(first.read.recovered.tip.next_n, 5, "its take-over, and three");
+    let elsewhere = TempDir::new().unwrap();
+    let mut owners = vec![first];
+    for place in [elsewhere.path(), data.path(), elsewhere.path()] {
+        let owner = start(&platform, &log, place).unwrap();
+        let (before, tip) = (owners.last().unwrap(), owner.read.recovered.tip);
+        assert_eq!(tip.epoch, before.read.recovered.tip.epoch + 1);
+        assert_eq!(tip.next_n, log.0.messages.borrow().len() as u64 + 1, "all was read");
+        owners.push(owner);
+    }
+    let mut newest = owners.pop().unwrap();
+    for owner in &mut owners {
+        let own = owner.read.recovered.tip.epoch;
+        // It goes on where it was, as far as it knows.
+        let [Appended::Taken { epoch }] = &serve(&platform, &log, owner, 1)[..] else { panic!() };
+        assert!(*epoch > own);
+    }
+    assert!(matches!(serve(&platform, &log, &mut newest, 2)[..], [Appended::Stored { .. }, _]));
+}
+
+#[test]
+fn what_another_process_adds_meanwhile_is_read_before_the_shard_is_taken_over() {
+    let platform = Virtual::default();
+    let (log, _data, first) = served(&platform);
+    let mut tip = first.read.recovered.tip;
+    for _ in 0..4 {
+        let group = next(&tip);
+        tip = Tip::after(&group.header);
+        log.0.between.borrow_mut().push(encode_message(&first.author, &group).into());
+    }
+    let second = start(&platform, &log, TempDir::new().unwrap().path()).unwrap();
+    assert_eq!(second.read.recovered.tip.next_n, 10, "1 + 3, 4 more, and its own");
+    assert_eq!(second.read.recovered.tip.epoch, tip.epoch + 1);
+}
+
+#[test]
+fn what_is_missing_damaged_or_not_ours_is_never_skipped() {
+    let refused = |change: &dyn Fn(&Plain)| {
+        let platform = Virtual::default();
+        let (log, _data, _owner) = served(&platform);
+        change(&log);
+        let before = log.0.messages.borrow().clone();
+        let error = start(&platform, &log, TempDir::new().unwrap().path()).unwrap_err();
+        assert_eq!(*log.0.messages.borrow(), before, "nothing was added");
+        error
+    };
+    let error = refused(&|log| log.change(3, |_| None));
+    assert!(matches!(error, FollowError::Hole { n: 3, .. }), "{error}");
+    let flip = |mut message: Vec<u8>| {
+        *message.last_mut().unwrap() ^= 1;
+        Some(message)
+    };
+    let error = refused(&|log| log.change(2, flip));
+    assert!(matches!(error, FollowError::Message { n: 2, .. }), "{error}");
+    let error = refused(&|log| log.change(4, |_| Some(b"junk".to_vec())));
+    assert!(matches!(error, FollowError::Message { n: 4, .. }), "{error}");
+    let other = |message: Vec<u8>| {
+        let (author, group) = decode_message(&message).unwrap();
+        Some(encode_message(&Author { journal: [9; 16], ..author }, &group))
+    };
+    let error = refused(&|log| log.change(3, other));
+    assert!(matches!(error, FollowError::Foreign { n: 3, .. }), "{error}");
+    let fork = |message: Vec<u8>| {
+        let (author, mut group) = decode_message(&message).unwrap();
+        group.header.prev_hash ^= 1;
+        Some(encode_message(&author, &group))
+    };
+    let error = refused(&|log| log.change(3, fork));
+    assert!(matches!(error, FollowError::Chain { n: 3, .. }), "{error}");
+    let error = refused(&|log| log.0.first.set(2));
+    assert!(matches!(error, FollowError::LostHead { begins: 2, wanted: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_log_that_has_lost_what_the_copy_has_is_refused() {
+    let platform = Virtual::default();
+    let (log, data, _first) = served(&platform);
+    // The copy of this start has all four groups, and its own.
+    drop(start(&platform, &log, data.path()).unwrap());
+    log.0.messages.borrow_mut().truncate(3);
+    let error = start(&platform, &log, data.path()).unwrap_err();
+    assert!(matches!(error, FollowError::LostTail { ends: 4, copied: 5, .. }), "{error}");
+    // Elsewhere nobody can know; that is what peers and operators are for.
+    start(&platform, &log, TempDir::new().unwrap().path()).unwrap();
+}

@@ -1,0 +1,63 @@
+//! Journals in a log that machines share: what a node does about it at its start and while it serves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringwell_directory::Config;
+use ringwell_driver::node::{JournalState, Node, Phase};
+use ringwell_driver::store::Logs;
+use ringwell_journal::Durability;
+
+use crate::{ServeError, disk};
+
+/// What such journals do not go together with.
+const LOG_ALONE: &str = "with `engine = \"nats\"` in [journal] durability must be \"disk\", and there \
+                         must be no cluster file";
+
+/// How often it is looked whether another process has taken all shards.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Makes files what they are beside a log, a copy, and waits while another process serves, if the
+/// configuration wants that.
+///
+/// # Errors
+/// [`ServeError::Log`] if the configuration wants what does not go together.
+pub(crate) fn prepare(
+    logs: &dyn Logs,
+    config: &Config,
+    is_member: bool,
+    settings: &mut disk::Settings,
+) -> Result<(), ServeError> {
+    if settings.durability != Durability::Disk || is_member {
+        return Err(ServeError::Log(LOG_ALONE.to_owned()));
+    }
+    settings.durability = Durability::Os;
+    if stands_by(config) {
+        logs.stand_by();
+    }
+    Ok(())
+}
+
+fn stands_by(config: &Config) -> bool {
+    config.journal.replicated.as_ref().is_some_and(|replicated| replicated.standby)
+}
+
+/// Says to other processes that this one serves, as long as it does.
+pub(crate) fn tell(logs: Option<&dyn Logs>, node: &Arc<Node>) {
+    let Some(logs) = logs else { return };
+    let node = Arc::clone(node);
+    logs.serving(Box::new(move || {
+        let is_own = |state| !matches!(state, JournalState::Taken | JournalState::Failed);
+        node.phase() == Phase::Serving && node.journals().all(|(_, state)| is_own(state))
+    }));
+}
+
+/// Returns when another process serves all shards, and this one should stand by instead.
+pub(crate) async fn is_fenced(node: &Node) {
+    if !stands_by(&node.config) {
+        std::future::pending::<()>().await;
+    }
+    while !node.journals().all(|(_, state)| state == JournalState::Taken) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
