@@ -50,6 +50,7 @@ const FENCES: &[(&str, &[&str])] = &[
             "ringwell-mesh",
             "ringwell-driver",
             "ringwell-os",
+            "ringwell-trace",
         ],
     ),
     (
@@ -64,7 +65,10 @@ const FENCES: &[(&str, &[&str])] = &[
         ],
     ),
     ("ringwell-os", &["ringwell-core", "ringwell-journal", "ringwell-driver"]),
-    ("ringwell-calls", &["ringwell-core", "ringwell-directory", "ringwell-store"]),
+    (
+        "ringwell-calls",
+        &["ringwell-core", "ringwell-directory", "ringwell-store", "ringwell-trace"],
+    ),
     (
         "ringwell-cli",
         &[
@@ -82,6 +86,7 @@ const FENCES: &[(&str, &[&str])] = &[
             "ringwell-node",
             "ringwell-plan",
             "ringwell-check",
+            "ringwell-trace",
         ],
     ),
     (
@@ -122,6 +127,7 @@ const FENCES: &[(&str, &[&str])] = &[
         ],
     ),
     ("ringwell-plan", &[]),
+    ("ringwell-trace", &[]),
     // A judge that shares code with the judged repeats its mistakes.
     ("ringwell-check", &[]),
     // What measures from outside must not share code with what it measures.

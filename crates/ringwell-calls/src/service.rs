@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringwell_core::Millis;
 use ringwell_directory::{CallerIds, Calls, RoutingSettings};
+use ringwell_trace::{Kind, Parent, Span, TraceId};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
@@ -254,6 +255,7 @@ impl Service {
         let mut change = self.change(&call).await;
         change.destination = plan.as_ref().map(|plan| plan.to[0].clone());
         let id = change.id();
+        let mut span = trace("an incoming call", Kind::Server, || Some(id.clone()));
         let began = call.events.iter().map(|event| event.at).min().unwrap_or(call.received);
         let found =
             tokio::time::timeout_at(found_by, self.attribute(number.as_deref(), began)).await;
@@ -267,7 +269,12 @@ impl Service {
             }
         };
         let attribution = change.attribution.clone();
-        self.hand_over(change, until).await;
+        let is_stored = self.hand_over(change, until).await;
+        if let Some(span) = &mut span {
+            let attribution = attribution.as_ref().map_or("pending", |it| it.outcome.name());
+            span.text("ringwell.attribution", attribution);
+            span.text("ringwell.stored", if is_stored { "yes" } else { "not yet" });
+        }
         let caller = call.from.as_deref().map_or(Caller::Withheld, Caller::read);
         Decision { call: id, number, caller, plan, attribution }
     }
@@ -321,6 +328,7 @@ impl Service {
     pub async fn report(&self, call: IncomingCall) -> Result<String, NotStored> {
         let change = self.change(&call).await;
         let id = change.id();
+        let _span = trace("a report about a call", Kind::Server, || Some(id.clone()));
         let until = Instant::now() + STORE_MAX;
         if self.hand_over(change, until).await { Ok(id) } else { Err(NotStored) }
     }
@@ -378,6 +386,24 @@ impl Service {
             self.look_for(change, number, at);
         }
     }
+}
+
+/// A span of what concerns a call: its reports and webhooks are one trace, however far apart they are.
+pub(crate) fn trace(
+    name: &'static str,
+    kind: Kind,
+    call: impl FnOnce() -> Option<String>,
+) -> Option<Box<Span>> {
+    let mut of = None;
+    let mut span = ringwell_trace::begin(name, kind, || {
+        of = call();
+        let trace = of.as_ref().map(|call| TraceId::of(call.as_bytes()));
+        trace.map_or(Parent::Header(None), Parent::Trace)
+    })?;
+    if let Some(call) = of {
+        span.text("ringwell.call", &call);
+    }
+    Some(span)
 }
 
 /// The moment, by the wall clock.

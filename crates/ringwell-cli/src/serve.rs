@@ -12,6 +12,7 @@ use ringwell_node::{Directories, Logs, Membership, Routes, disk, live};
 
 use crate::args::Serve;
 use crate::calls::Running;
+use crate::directory::step_back;
 use crate::environment::{cores, variable};
 use crate::one_address::Way;
 use crate::{directory, journal, logs, management};
@@ -120,6 +121,7 @@ fn serve(
     (dashboard, lookup, way): (Dashboard, TokenHashes, Option<Way>),
     running: &OnceLock<Arc<Running>>,
 ) -> anyhow::Result<()> {
+    export_traces(&config)?;
     let calls = config.calls.as_ref().map(|calls| Running::start(calls, &config)).transpose()?;
     if let Some(calls) = &calls {
         // Nobody else sets it.
@@ -152,6 +154,20 @@ fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
          `cargo install --features nats` builds it",
         replicated.servers.join(", ")
     )
+}
+
+/// Sends traces to the collector that the configuration names, on a thread of its own.
+fn export_traces(config: &Config) -> anyhow::Result<()> {
+    let Some(collector) = config.log.traces.clone() else { return Ok(()) };
+    let one_in = config.log.traces_one_in.into();
+    let Some(exporter) = ringwell_trace::start(collector, one_in) else { return Ok(()) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let export = move || {
+        step_back();
+        runtime.block_on(exporter.run());
+    };
+    std::thread::Builder::new().name("traces".to_owned()).spawn(export)?;
+    Ok(())
 }
 
 /// What operators find at the addresses of clients.

@@ -270,6 +270,10 @@ pub struct Log {
     pub format: LogFormat,
     /// A level, or directives such as `info,ringwell_node=debug`: `info`.
     pub level: String,
+    /// Host and port of the collector that takes traces by OTLP over HTTP: none.
+    pub traces: Option<String>,
+    /// One trace of so many is kept where no `traceparent` decides: 100.
+    pub traces_one_in: u32,
 }
 
 /// An address to listen on.
@@ -418,7 +422,12 @@ impl Default for Replicated {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { format: LogFormat::default(), level: "info".to_owned() }
+        Self {
+            format: LogFormat::default(),
+            level: "info".to_owned(),
+            traces: None,
+            traces_one_in: 100,
+        }
     }
 }
 

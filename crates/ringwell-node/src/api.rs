@@ -9,6 +9,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use ringwell_driver::batch::Terms;
 use ringwell_driver::rows;
 use ringwell_driver::{Moment, Platform};
+use ringwell_trace::{Kind, Parent, Span};
 use ringwell_wire::legacy::Format;
 use ringwell_wire::{RequestError, Route, route};
 
@@ -22,12 +23,16 @@ const DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-m
 /// A request with this header may be sent again.
 const RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
+/// The place of a request in a trace of its client.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
 /// Answers a request under `/api/`.
 pub(crate) async fn answer(
     thread: &Rc<HttpShard>,
     request: Request<Incoming>,
 ) -> Response<AnswerBody> {
     let mut started = None;
+    let span = trace(&request, "POST or GET /api");
     let allowed = origin::allowed(&thread.node.config.api, request.headers());
     let (has_chunks, is_batch) = (has_chunks(&request), is_batch(&request));
     let mut response = match dispatch(thread, request, &mut started).await {
@@ -43,7 +48,23 @@ pub(crate) async fn answer(
     let took = started.map_or(Duration::ZERO, |at| thread.platform.moment().since(at));
     time_headers(&mut response, took);
     thread.stats.answered_after(took);
+    if let Some(mut span) = span {
+        span.status(response.status().as_u16());
+    }
     response
+}
+
+/// The span of a request, if requests are traced and this one's trace is kept.
+pub(crate) fn trace(request: &Request<Incoming>, name: &'static str) -> Option<Box<Span>> {
+    let parent = || {
+        let header = request.headers().get(TRACEPARENT);
+        Parent::Header(header.and_then(|value| value.to_str().ok()))
+    };
+    let mut span = ringwell_trace::begin(name, Kind::Server, parent)?;
+    span.text("http.request.method", request.method().as_str());
+    // Without the query: it may hold a key.
+    span.text("url.path", request.uri().path());
+    Some(span)
 }
 
 async fn dispatch(

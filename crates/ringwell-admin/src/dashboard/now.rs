@@ -108,6 +108,44 @@ fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
     let mut add = |level, what: String, advice: &str, page| {
         found.push(Finding { level, what, advice: advice.to_owned(), page });
     };
+    of_the_server(node, &mut add);
+    if sample.too_small > 0 {
+        let verb = if sample.too_small == 1 { "is" } else { "are" };
+        let what = format!("{} {verb} too small", several(sample.too_small as u64, "ring pool"));
+        add(
+            "red",
+            what,
+            "Give them more numbers; their pages say how many.",
+            "pools?state=too_small",
+        );
+    }
+    for link in sample.shards.iter().flat_map(|shard| &shard.links).filter(|link| link.is_shut) {
+        let what = format!("Node {} does not answer", link.node);
+        add("red", what, "Look whether it runs, and whether the network reaches it.", "cluster");
+    }
+    if sample.exhausting > 0 {
+        let pools = several(sample.exhausting as u64, "ring pool");
+        let what = format!("{pools} will be exhausted within an hour");
+        add("amber", what, "Give them more numbers in time.", "pools?state=exhausting");
+    }
+    let others = [Cause::ServerTooSlow, Cause::Disk, Cause::OtherNode];
+    for cause in others.into_iter().filter(|it| sample.point.overflow[*it as usize] > RATE_MIN) {
+        let a_second = rate(sample.point.overflow[cause as usize]);
+        let what =
+            format!("{a_second} visitors a second get no number of their own: {}", cause.name());
+        add("amber", what, cause.advice(), "cluster");
+    }
+    if node.histories().any(|history| history == HistoryState::Damaged) {
+        let advice = "Run `ringwell journal verify` on a copy; look-ups of that time may fail.";
+        add("amber", "A part of the history cannot be read".to_owned(), advice, "cluster");
+    }
+    found.sort_by_key(|finding| finding.level != "red");
+    found.dedup_by(|one, other| one.what == other.what);
+    found
+}
+
+/// What the server says of itself and of its disk.
+fn of_the_server(node: &Handle, add: &mut impl FnMut(&'static str, String, &str, &'static str)) {
     match node.phase() {
         Phase::Serving => {}
         Phase::Starting => {
@@ -146,39 +184,6 @@ fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
             ),
         }
     }
-    if sample.too_small > 0 {
-        let verb = if sample.too_small == 1 { "is" } else { "are" };
-        let what = format!("{} {verb} too small", several(sample.too_small as u64, "ring pool"));
-        add(
-            "red",
-            what,
-            "Give them more numbers; their pages say how many.",
-            "pools?state=too_small",
-        );
-    }
-    for link in sample.shards.iter().flat_map(|shard| &shard.links).filter(|link| link.is_shut) {
-        let what = format!("Node {} does not answer", link.node);
-        add("red", what, "Look whether it runs, and whether the network reaches it.", "cluster");
-    }
-    if sample.exhausting > 0 {
-        let pools = several(sample.exhausting as u64, "ring pool");
-        let what = format!("{pools} will be exhausted within an hour");
-        add("amber", what, "Give them more numbers in time.", "pools?state=exhausting");
-    }
-    let others = [Cause::ServerTooSlow, Cause::Disk, Cause::OtherNode];
-    for cause in others.into_iter().filter(|it| sample.point.overflow[*it as usize] > RATE_MIN) {
-        let a_second = rate(sample.point.overflow[cause as usize]);
-        let what =
-            format!("{a_second} visitors a second get no number of their own: {}", cause.name());
-        add("amber", what, cause.advice(), "cluster");
-    }
-    if node.histories().any(|history| history == HistoryState::Damaged) {
-        let advice = "Run `ringwell journal verify` on a copy; look-ups of that time may fail.";
-        add("amber", "A part of the history cannot be read".to_owned(), advice, "cluster");
-    }
-    found.sort_by_key(|finding| finding.level != "red");
-    found.dedup_by(|one, other| one.what == other.what);
-    found
 }
 
 fn tiles(sample: &Sample) -> Tiles {

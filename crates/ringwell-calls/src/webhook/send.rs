@@ -14,6 +14,7 @@ use hyper::client::conn::http1;
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use ringwell_core::Millis;
+use ringwell_trace::Kind;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -25,6 +26,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::address::{Host, Policy, Target};
 use super::outbox::{Due, Ended};
 use super::{schedule, sign};
+use crate::service::trace;
 
 /// For one address to take a connection, TLS included.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -128,11 +130,25 @@ impl Sender {
         if let Some(key) = &due.company_key {
             headers.push(("signature", sign::company(key, due.body.as_bytes())));
         }
+        let mut span = trace("a webhook", Kind::Client, || call_of(&due.body));
+        if let Some(span) = &mut span {
+            span.text("ringwell.endpoint", &due.endpoint);
+            span.number("ringwell.attempt", u64::from(due.attempts) + 1);
+            headers.push(("traceparent", span.traceparent()));
+        }
         match self.post(Post { url: &due.url, headers, body: &due.body }, now, TOTAL_MAX).await {
             Ok(answered) => {
+                if let Some(span) = &mut span {
+                    span.status(answered.status);
+                }
                 Ended::Answered { status: answered.status, retry_after: answered.retry_after }
             }
-            Err(error) => Ended::Failed(error),
+            Err(error) => {
+                if let Some(span) = &mut span {
+                    span.fail(&error);
+                }
+                Ended::Failed(error)
+            }
         }
     }
 
@@ -187,6 +203,12 @@ impl Sender {
         let address = first.ok_or_else(|| "the host has no address".to_owned())?;
         Ok(SocketAddr::new(*address, target.port))
     }
+}
+
+/// The call that an event is about.
+fn call_of(body: &str) -> Option<String> {
+    let event: serde_json::Value = serde_json::from_str(body).ok()?;
+    Some(event["data"]["id"].as_str()?.to_owned())
 }
 
 async fn exchange(

@@ -231,7 +231,19 @@ fn parse_origin(text: &str) -> Result<String, ValueError> {
 fn read_log(mut section: Section<'_, '_>, into: &mut Log) {
     section.set(&mut into.format, "format", text(str::parse));
     section.set(&mut into.level, "level", text(parse_level));
+    section.set(&mut into.traces, "traces", text(|url| parse_collector(url).map(Some)));
+    section.set(&mut into.traces_one_in, "traces_one_in", whole(&limits::TRACES_ONE_IN));
     section.finish();
+}
+
+/// Host and port of `http://HOST:PORT`.
+fn parse_collector(url: &str) -> Result<String, ValueError> {
+    let place = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+    let is_tcp = |place: &&str| matches!(place.parse(), Ok(Listen::Tcp { port, .. }) if port > 0);
+    place.filter(is_tcp).map(str::to_owned).ok_or_else(|| {
+        ValueError::new("must be the address of a collector that speaks OTLP over HTTP")
+            .hint("write \"http://127.0.0.1:4318\"")
+    })
 }
 
 /// Reads text by `parse`.

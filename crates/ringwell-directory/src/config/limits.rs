@@ -45,6 +45,7 @@ pub(super) const CLOCK_SKEW_MAX: Bounds<Duration> =
 pub(super) const DRAIN_PAUSE: Bounds<Duration> =
     Bounds::new(Duration::ZERO..=Duration::from_mins(1), "0s to 60s");
 pub(super) const REQUESTS_PER_SECOND: Bounds<u32> = Bounds::new(1..=100_000, "1 to 100000");
+pub(super) const TRACES_ONE_IN: Bounds<u32> = Bounds::new(1..=1_000_000, "1 to 1000000");
 pub(super) const LEASES_PER_MINUTE: Bounds<u32> = Bounds::new(1..=1_000_000, "1 to 1000000");
 pub(super) const APPLICATION_TIMEOUT: Bounds<Duration> =
     Bounds::new(Duration::from_millis(1)..=Duration::from_mins(1), "1ms to 60s");

@@ -14,6 +14,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use ringwell_directory::Listen;
+use ringwell_trace::{Kind, Parent};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -191,7 +192,21 @@ impl Net for HttpNet {
         body: Bytes,
     ) -> impl Future<Output = Result<Bytes, Trouble>> + 'static {
         let calls = Rc::clone(&self.0);
-        async move { calls.post(path, body).await }
+        async move {
+            // Rows of several batches may travel together: a request of a link has a trace of its own.
+            let span = ringwell_trace::begin("a request to another node", Kind::Client, || {
+                Parent::Header(None)
+            });
+            let answered = calls.post(path, body).await;
+            if let Some(mut span) = span {
+                span.text("url.path", path.as_str());
+                span.text("server.address", &calls.address.to_string());
+                if let Err(trouble) = &answered {
+                    span.fail(&format!("{trouble:?}"));
+                }
+            }
+            answered
+        }
     }
 
     fn close(&self) {

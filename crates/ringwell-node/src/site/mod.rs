@@ -31,7 +31,7 @@ use self::leases::Leases;
 pub use self::script::{Script, script};
 use self::token::Signer;
 use self::visit::{BODY_BYTES_MAX, Visit};
-use crate::api::whole;
+use crate::api::{trace, whole};
 use crate::http::{AnswerBody, read_within, time_headers, values};
 use crate::server::Server;
 use crate::shard::HttpShard;
@@ -241,6 +241,7 @@ pub(crate) async fn answer(
     request: Request<Incoming>,
     peer: Option<IpAddr>,
 ) -> Response<AnswerBody> {
+    let span = trace(&request, "a page's request");
     let (head, body) = request.into_parts();
     let name = X_FORWARDED_FOR;
     let forwarded = values(&head.headers, &name).map(|it| it.to_str().unwrap_or("?"));
@@ -270,6 +271,9 @@ pub(crate) async fn answer(
         _ => refused(404, "there is no such path below /site/v1/"),
     };
     time_headers(&mut response, started.elapsed());
+    if let Some(mut span) = span {
+        span.status(response.status().as_u16());
+    }
     response
 }
 

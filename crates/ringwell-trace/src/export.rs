@@ -1,0 +1,91 @@
+//! The way of spans to the collector: OTLP, as JSON over HTTP/1.1, without TLS. A collector beside the
+//! server speaks it, and sends on what leaves the machine.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, header};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// Spans of one request.
+const GROUP_MAX: usize = 512;
+/// Spans gather for so long.
+const GATHER: Duration = Duration::from_secs(1);
+/// One request takes no longer; what it carried is given up then.
+const SEND_MAX: Duration = Duration::from_secs(5);
+/// After a failure.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Sends spans to a collector.
+#[derive(Debug)]
+pub struct Exporter {
+    collector: String,
+    waiting: mpsc::Receiver<Value>,
+}
+
+impl Exporter {
+    pub(crate) const fn new(collector: String, waiting: mpsc::Receiver<Value>) -> Self {
+        Self { collector, waiting }
+    }
+
+    /// Sends what gathers, until the process ends. Spans that a collector does not take are lost.
+    pub async fn run(mut self) {
+        let mut group = Vec::with_capacity(GROUP_MAX);
+        while self.waiting.recv_many(&mut group, GROUP_MAX).await > 0 {
+            sleep(GATHER).await;
+            while group.len() < GROUP_MAX
+                && let Ok(span) = self.waiting.try_recv()
+            {
+                group.push(span);
+            }
+            let sent = timeout(SEND_MAX, post(&self.collector, &body(&group))).await;
+            let sent = sent.unwrap_or_else(|_| Err(format!("no answer within {SEND_MAX:?}")));
+            if let Err(reason) = sent {
+                let (spans, collector) = (group.len(), &self.collector);
+                tracing::warn!(collector, spans, reason, "spans are lost");
+                sleep(PAUSE).await;
+            }
+            group.clear();
+        }
+    }
+}
+
+fn body(spans: &[Value]) -> String {
+    let text = |key: &str, value: &str| json!({ "key": key, "value": { "stringValue": value } });
+    let version = env!("CARGO_PKG_VERSION");
+    json!({ "resourceSpans": [{
+        "resource": { "attributes": [
+            text("service.name", "ringwell"),
+            text("service.version", version),
+        ] },
+        "scopeSpans": [{ "scope": { "name": "ringwell", "version": version }, "spans": spans }],
+    }] })
+    .to_string()
+}
+
+async fn post(collector: &str, body: &str) -> Result<(), String> {
+    let stream = TcpStream::connect(collector).await.map_err(|error| error.to_string())?;
+    let said = |error: hyper::Error| error.to_string();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
+    let request = Request::post("/v1/traces")
+        .header(header::HOST, collector)
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::CONNECTION, "close")
+        .body(Full::new(Bytes::from(body.to_owned())));
+    let request = request.map_err(|error| error.to_string())?;
+    // Ends with this function, whatever comes of it.
+    let mut works = JoinSet::new();
+    works.spawn(connection);
+    let response = sender.send_request(request).await.map_err(said)?;
+    let status = response.status();
+    // What the collector says beside its status helps nobody here.
+    let _ = response.into_body().collect().await;
+    if status.is_success() { Ok(()) } else { Err(format!("it answered {status}")) }
+}

@@ -1,0 +1,223 @@
+//! Traces of requests: W3C Trace Context in, OTLP out.
+//!
+//! Owns sampling, ids, the queue and what a span holds. Knows neither batches nor calls. There is one
+//! tracer in a process, as there is one log: what is traced need not carry it.
+//! Invariant: while it is off, [`begin`] is a load and a branch. A full queue drops spans, and nothing
+//! ever waits for the collector.
+
+mod context;
+mod export;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+pub use context::{Context, TraceId};
+pub use export::Exporter;
+
+/// Spans that wait for the exporter.
+const WAITING_MAX: usize = 4_096;
+
+static TRACER: OnceLock<Tracer> = OnceLock::new();
+
+/// What is traced, and where it goes.
+#[derive(Debug)]
+struct Tracer {
+    spans: mpsc::Sender<Value>,
+    /// One trace of so many is kept, if nobody before has decided.
+    one_in: u64,
+    begun: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// Which side of a request a span is of; the numbers are OTLP's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It was received.
+    Server = 2,
+    /// It was sent.
+    Client = 3,
+}
+
+/// What a span belongs to.
+#[derive(Clone, Copy, Debug)]
+pub enum Parent<'a> {
+    /// The header `traceparent` of a request, if it has one. It decides whether the trace is kept.
+    Header(Option<&'a str>),
+    /// A trace whose id is made from something that lives longer than a request, such as a call. All
+    /// spans of it are kept, or none.
+    Trace(TraceId),
+}
+
+/// A piece of work. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Span {
+    tracer: &'static Tracer,
+    name: &'static str,
+    kind: Kind,
+    context: Context,
+    parent: Option<[u8; 8]>,
+    began: u64,
+    attributes: Vec<Value>,
+    has_failed: bool,
+}
+
+/// Traces from now on, one in `one_in` where no header decides. Returns what sends spans to
+/// `http://COLLECTOR/v1/traces`; `None` if tracing is on already.
+pub fn start(collector: String, one_in: u64) -> Option<Exporter> {
+    let (spans, waiting) = mpsc::channel(WAITING_MAX);
+    let (begun, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
+    TRACER.set(Tracer { spans, one_in: one_in.max(1), begun, dropped }).ok()?;
+    Some(Exporter::new(collector, waiting))
+}
+
+/// Spans that were dropped because too many waited.
+pub fn dropped() -> u64 {
+    TRACER.get().map_or(0, |tracer| tracer.dropped.load(Ordering::Relaxed))
+}
+
+/// Begins a span, if its trace is kept. `parent` is asked only while tracing is on.
+#[inline]
+pub fn begin<'a>(
+    name: &'static str,
+    kind: Kind,
+    parent: impl FnOnce() -> Parent<'a>,
+) -> Option<Box<Span>> {
+    TRACER.get().and_then(|tracer| tracer.begin(name, kind, parent()))
+}
+
+impl Tracer {
+    #[cold]
+    fn begin(
+        &'static self,
+        name: &'static str,
+        kind: Kind,
+        parent: Parent<'_>,
+    ) -> Option<Box<Span>> {
+        let before = match parent {
+            Parent::Header(header) => header.and_then(Context::parse),
+            Parent::Trace(_) => None,
+        };
+        let is_kept = match (parent, before) {
+            (_, Some(before)) => before.is_sampled,
+            (Parent::Trace(trace), None) => trace.sum().is_multiple_of(self.one_in),
+            (Parent::Header(_), None) => {
+                self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.one_in)
+            }
+        };
+        if !is_kept {
+            return None;
+        }
+        let trace = match (parent, before) {
+            (_, Some(before)) => before.trace,
+            (Parent::Trace(trace), None) => trace,
+            (Parent::Header(_), None) => TraceId::random()?,
+        };
+        let (context, parent) = (Context::within(trace)?, before.map(|before| before.span));
+        let (began, attributes) = (now(), Vec::new());
+        let tracer = self;
+        let has_failed = false;
+        Some(Box::new(Span { tracer, name, kind, context, parent, began, attributes, has_failed }))
+    }
+}
+
+impl Span {
+    /// Notes a text.
+    pub fn text(&mut self, key: &str, value: &str) {
+        self.attributes.push(json!({ "key": key, "value": { "stringValue": value } }));
+    }
+
+    /// Notes a whole number.
+    pub fn number(&mut self, key: &str, value: u64) {
+        // OTLP writes 64 bits as text.
+        let value = json!({ "intValue": value.to_string() });
+        self.attributes.push(json!({ "key": key, "value": value }));
+    }
+
+    /// Notes the status of an answer; 5xx is a failure.
+    pub fn status(&mut self, status: u16) {
+        self.number("http.response.status_code", status.into());
+        self.has_failed |= status >= 500;
+    }
+
+    /// It did not work.
+    pub fn fail(&mut self, why: &str) {
+        self.text("error.message", why);
+        self.has_failed = true;
+    }
+
+    /// What a request carries that this span causes: the value of `traceparent`.
+    #[must_use]
+    pub fn traceparent(&self) -> String {
+        self.context.to_string()
+    }
+
+    /// As OTLP has it.
+    fn ended(&mut self) -> Value {
+        let mut span = json!({
+            "traceId": self.context.trace.to_string(),
+            "spanId": context::hex(&self.context.span),
+            "name": self.name,
+            "kind": self.kind as u8,
+            "startTimeUnixNano": self.began.to_string(),
+            "endTimeUnixNano": now().to_string(),
+            "attributes": std::mem::take(&mut self.attributes),
+            "status": { "code": if self.has_failed { 2 } else { 0 } },
+        });
+        if let (Some(parent), Some(members)) = (self.parent, span.as_object_mut()) {
+            members.insert("parentSpanId".to_owned(), context::hex(&parent).into());
+        }
+        span
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        let span = self.ended();
+        if self.tracer.spans.try_send(span).is_err() {
+            self.tracer.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Nanoseconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+#[test]
+fn a_trace_is_kept_as_its_header_says_and_one_in_so_many_without_one() {
+    let (spans, mut waiting) = mpsc::channel(2);
+    let (begun, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
+    let tracer = Tracer { spans, one_in: 4, begun, dropped };
+    let tracer: &'static Tracer = Box::leak(Box::new(tracer));
+    let begin = |header| tracer.begin("batch", Kind::Server, Parent::Header(header));
+    let kept = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let mut span = begin(Some(kept)).unwrap();
+    span.status(503);
+    assert!(span.traceparent().starts_with("00-0af7651916cd43dd8448eb211c80319c-"));
+    drop(span);
+    let sent = waiting.try_recv().unwrap();
+    assert_eq!(sent["parentSpanId"], "b7ad6b7169203331");
+    assert_eq!((&sent["kind"], &sent["status"]["code"]), (&json!(2), &json!(2)));
+    assert!(begin(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")).is_none());
+    let without: Vec<bool> = (0..8).map(|_| begin(None).is_some()).collect();
+    assert_eq!(without, [true, false, false, false, true, false, false, false]);
+    // A thing of its own has one trace, kept whole or not at all.
+    let kept = |text: &str| {
+        let id = TraceId::of(text.as_bytes());
+        let of = || tracer.begin("call", Kind::Server, Parent::Trace(id)).is_some();
+        [of(), of()]
+    };
+    let calls: Vec<[bool; 2]> = (0..400).map(|call| kept(&format!("c_{call}"))).collect();
+    assert!(calls.iter().all(|[one, other]| one == other));
+    let some = calls.iter().filter(|both| both[0]).count();
+    assert!((50..150).contains(&some), "{some} of 400");
+    // Two may wait; nobody waits for room.
+    assert!(tracer.dropped.load(Ordering::Relaxed) > 100);
+}
