@@ -13,6 +13,7 @@ mod load;
 mod loader;
 mod machine;
 mod manage;
+mod pages;
 mod peers;
 mod published;
 mod server;
@@ -63,6 +64,7 @@ enum Which {
     Size,
     Idle,
     Manage,
+    Pages,
     Instructions,
     Peers,
     Loader,
@@ -88,7 +90,7 @@ struct Findings {
 
 type Benchmark = fn(&Plan) -> anyhow::Result<Findings>;
 
-const BENCHMARKS: [(Which, &str, Benchmark); 12] = [
+const BENCHMARKS: [(Which, &str, Benchmark); 13] = [
     (Which::Throughput, "throughput", throughput::throughput),
     (Which::Durability, "durability", throughput::durability),
     (Which::Shards, "shards", throughput::shards),
@@ -97,6 +99,7 @@ const BENCHMARKS: [(Which, &str, Benchmark); 12] = [
     (Which::Size, "size", size::size),
     (Which::Idle, "idle", idle::idle),
     (Which::Manage, "manage", manage::manage),
+    (Which::Pages, "pages", pages::pages),
     (Which::Instructions, "instructions", instructions::instructions),
     (Which::Peers, "peers", peers::peers),
     (Which::Loader, "loader", loader::loader),
