@@ -22,9 +22,9 @@ pub enum Attributed {
     Allocated,
     /// It is an overflow number, which many visitors see at once.
     Overflow,
-    /// Nobody was shown the number.
+    /// No visitor was shown the number.
     None,
-    /// Nobody can say.
+    /// It is unknown.
     Unknown,
 }
 

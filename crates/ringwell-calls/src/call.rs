@@ -59,7 +59,7 @@ pub struct CallEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nobody has answered yet.
+    /// No destination has answered yet.
     Ringing,
     /// The parties talk.
     Answered,

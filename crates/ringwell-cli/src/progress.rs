@@ -14,7 +14,7 @@ const EVERY: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: String,
-    /// `None` if nobody knows before the end.
+    /// `None` if it is unknown before the end.
     total: Option<u64>,
     done: u64,
     start: Instant,
@@ -28,7 +28,7 @@ impl Progress {
         Self::start(what.into(), Some(total))
     }
 
-    /// Work of which nobody knows how much it is.
+    /// Work of an unknown amount.
     pub(crate) fn counting(what: impl Into<String>) -> Self {
         Self::start(what.into(), None)
     }

@@ -233,7 +233,7 @@ fn alerts_and_the_dashboard_of_grafana_name_metrics_that_there_are() {
         if text.contains("ringwell_ring_pools_in_trouble") {
             break text;
         }
-        assert!(Instant::now() < until, "nobody has looked at the pools: {text}");
+        assert!(Instant::now() < until, "the pools were not looked at: {text}");
         thread::sleep(Duration::from_millis(50));
     };
     for name in ["prometheus/ringwell.rules.yml", "grafana/ringwell.json"] {

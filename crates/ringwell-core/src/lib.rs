@@ -9,6 +9,7 @@ extern crate alloc;
 
 #[cfg(canary)]
 pub mod canary;
+mod foreign_times;
 mod number;
 mod order;
 mod pool;
@@ -20,7 +21,6 @@ mod shard;
 mod slot;
 #[cfg(test)]
 mod tests;
-mod told;
 mod vacant;
 mod value;
 mod visitors;

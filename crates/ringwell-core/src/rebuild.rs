@@ -8,13 +8,13 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use crate::foreign_times::ForeignTimes;
 use crate::pool::{Pool, PoolSpec};
 use crate::recent::Recent;
 use crate::resize::count_of;
 use crate::runs::Runs;
 use crate::shard::{HOLDS_KEPT_MIN, Retired, Shard};
 use crate::slot::Slot;
-use crate::told::Told;
 use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
@@ -34,7 +34,7 @@ pub struct Rebuild {
     runs: Runs,
     visitors: BTreeMap<u32, VisitorId>,
     retired: BTreeMap<PromoNumber, Retired>,
-    told: Told,
+    foreign_times: ForeignTimes,
     recent: Recent,
     holds: BTreeMap<Option<PoolId>, Millis>,
 }
@@ -73,7 +73,7 @@ impl Rebuild {
             runs,
             visitors: BTreeMap::new(),
             retired: BTreeMap::new(),
-            told: Told::default(),
+            foreign_times: ForeignTimes::default(),
             recent: Recent::default(),
             holds: BTreeMap::new(),
         }
@@ -85,7 +85,7 @@ impl Rebuild {
         let known = self.find(hint, fact.slot.number).map(|slot| self.slots[slot as usize]);
         if let Some(known) = known.filter(|known| position > known.position) {
             self.recent.push(position, &known);
-            let local_at = self.told.local_at(&known);
+            let local_at = self.foreign_times.local_at(&known);
             if local_at != known.allocated_at {
                 self.recent.told(position, local_at);
             }
@@ -127,7 +127,7 @@ impl Rebuild {
                 retired.local_at = local_at;
             }
             Some(_) => {}
-            None => self.told.note(number, allocated_at, local_at),
+            None => self.foreign_times.note(number, allocated_at, local_at),
         }
     }
 
@@ -180,7 +180,7 @@ impl Rebuild {
             let known = &mut self.slots[slot as usize];
             if position > known.position {
                 *known = Slot { number, allocated_at, locked_until: until, position };
-                self.told.note(number, allocated_at, local_at);
+                self.foreign_times.note(number, allocated_at, local_at);
                 self.visitors.remove(&slot);
             }
         } else if let Some(known) = self.retired.get_mut(&number)
@@ -213,7 +213,7 @@ impl Rebuild {
     pub fn adopt(&mut self, from: &Retired) {
         let Some(index) = self.find(u32::MAX, from.slot.number) else { return };
         let known = self.slots[index as usize];
-        let before = self.told.local_at(&known);
+        let before = self.foreign_times.local_at(&known);
         let is_longer = from.slot.locked_until > known.locked_until;
         let locked_until = from.slot.locked_until.max(known.locked_until);
         // Two shards may have been told of one allocation at different times: who had the number
@@ -254,7 +254,7 @@ impl Rebuild {
     /// Never: [`Rebuild::new`] has made the slots from the same list.
     #[must_use]
     pub fn finish(self) -> Shard {
-        let Self { specs, slots, runs, visitors, retired, told, recent, holds } = self;
+        let Self { specs, slots, runs, visitors, retired, foreign_times, recent, holds } = self;
         let mut shard = Shard {
             slots,
             pools: with_room(specs.len(), POOLS_SPARE),
@@ -263,7 +263,7 @@ impl Rebuild {
             vacant: Vacant::default(),
             visitors: Visitors::default(),
             retired,
-            told,
+            foreign_times,
             held_here: Millis::ZERO,
             recent,
             held_all: Millis::ZERO,
@@ -283,7 +283,7 @@ impl Rebuild {
         let mut visitors: Vec<(u32, VisitorId)> = visitors.into_iter().collect();
         visitors.sort_by_key(|&(slot, _)| {
             let slot = &shard.slots[slot as usize];
-            (shard.told.local_at(slot), slot.position)
+            (shard.foreign_times.local_at(slot), slot.position)
         });
         for (slot, visitor) in visitors {
             if let Some(pool) = shard.pool_of(slot) {
@@ -300,7 +300,7 @@ impl Rebuild {
     fn set(&mut self, slot: u32, fact: Fact, local_at: Millis) {
         assert!(self.slots[slot as usize].number == fact.slot.number, "a fact of another number");
         self.slots[slot as usize] = fact.slot;
-        self.told.note(fact.slot.number, fact.slot.allocated_at, local_at);
+        self.foreign_times.note(fact.slot.number, fact.slot.allocated_at, local_at);
         // A visitor is known to one pool: in another, somebody else may have the same name.
         match fact.visitor.filter(|_| self.pool_at(slot) == Some(fact.pool)) {
             Some(visitor) => self.visitors.insert(slot, visitor),

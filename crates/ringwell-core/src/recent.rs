@@ -3,7 +3,7 @@
 //!
 //! Owns a ring of the last [`RECENT_MAX`] allocations, in the order of their records. Knows nothing
 //! of the numbers: an allocation is known by the position of its record, which never comes twice.
-//! Source: docs/decisions/020-allocations-nobody-saw.md.
+//! Source: docs/decisions/020-allocations-no-one-saw.md.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;

@@ -98,7 +98,7 @@ impl Shard {
         // A visitor whose lockout ran out got another number later: that one counts.
         visitors.sort_by_key(|(slot, _)| {
             let state = &self.slots[*slot as usize];
-            (self.told.local_at(state), state.position, *slot)
+            (self.foreign_times.local_at(state), state.position, *slot)
         });
         for (slot, visitor) in visitors {
             self.visitors.assign(pool, slot, Some(visitor));
@@ -161,7 +161,7 @@ impl Shard {
             return Some(merged);
         };
         self.slots[place.slot as usize] = merged.slot;
-        self.told.note(number, merged.slot.allocated_at, merged.local_at);
+        self.foreign_times.note(number, merged.slot.allocated_at, merged.local_at);
         let owner = &mut self.pools[place.pool as usize];
         if keeps_visitor {
             (merged.pool, merged.visitor) = (owner.id, self.visitors.visitor(place.slot));
@@ -169,7 +169,7 @@ impl Shard {
         // Told once more of a number that its visitor had before another: the later one counts.
         let is_newest = |visitor: &VisitorId| {
             let other = self.visitors.slot(place.pool, *visitor);
-            let at = |slot: u32| self.told.local_at(&self.slots[slot as usize]);
+            let at = |slot: u32| self.foreign_times.local_at(&self.slots[slot as usize]);
             other.is_none_or(|slot| at(slot) <= merged.local_at)
         };
         let visitor = merged.visitor.filter(|_| owner.id == merged.pool).filter(is_newest);
@@ -250,8 +250,8 @@ impl Shard {
                 self.visitors.assign(pool, slot, None);
             }
             if state.has_history() {
-                let local_at = self.told.local_at(&state);
-                self.told.forget(state.number);
+                let local_at = self.foreign_times.local_at(&state);
+                self.foreign_times.forget(state.number);
                 let retired = Retired { slot: state, local_at, pool: id, visitor };
                 let known = self.retired.insert(state.number, retired);
                 assert!(known.is_none(), "a number was in rotation and retired");
@@ -282,7 +282,7 @@ impl Shard {
                 let Some(retired) = self.retired.remove(&number) else { continue };
                 let slot = next + offset(*range, number);
                 self.slots[slot as usize] = retired.slot;
-                self.told.note(number, retired.slot.allocated_at, retired.local_at);
+                self.foreign_times.note(number, retired.slot.allocated_at, retired.local_at);
                 note(&mut moved, number);
                 if let Some(visitor) = retired.visitor.filter(|_| retired.pool == spec.id) {
                     visitors.push((slot, visitor));

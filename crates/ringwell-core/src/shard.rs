@@ -10,11 +10,11 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
+use crate::foreign_times::ForeignTimes;
 use crate::pool::{Exhausted, Pool};
 use crate::recent::{Before, Recent};
 use crate::runs::Runs;
 use crate::slot::Slot;
-use crate::told::Told;
 use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, NumberRange, PoolId, Position, PromoNumber, VisitorId};
@@ -34,7 +34,7 @@ pub struct Shard {
     pub(crate) visitors: Visitors,
     pub(crate) retired: BTreeMap<PromoNumber, Retired>,
     /// Of numbers in rotation whose allocation another clock told.
-    pub(crate) told: Told,
+    pub(crate) foreign_times: ForeignTimes,
     /// No pool here is held beyond this moment.
     pub(crate) held_here: Millis,
     /// What the newest allocations took the place of.
@@ -176,7 +176,7 @@ impl Shard {
         let number = slot.number;
         self.recent.push(position, slot);
         *slot = Slot { number, allocated_at: now, locked_until, position };
-        if let Some(local_at) = self.told.forget(number) {
+        if let Some(local_at) = self.foreign_times.forget(number) {
             self.recent.told(position, local_at);
         }
         owner.allocated(&self.slots, chosen, locked_until);
@@ -249,7 +249,7 @@ impl Shard {
         Some(Grant { slot, number, locked_until: until, previous })
     }
 
-    /// As [`Self::release`], of an allocation that nobody has seen: the one before it, which is
+    /// As [`Self::release`], of an allocation that no one has seen: the one before it, which is
     /// returned as well, is the number's newest again. `None` also if the number has been kept since,
     /// or too many allocations have come: then the lockout runs to its end.
     pub fn withdraw(
@@ -262,7 +262,7 @@ impl Shard {
         let before = self.recent.before(self.slots.get(slot as usize)?.position)?;
         let grant = self.release(now, slot, allocated_at, position)?;
         self.slots[slot as usize].allocated_at = before.allocated_at;
-        self.told.note(grant.number, before.allocated_at, before.local_at);
+        self.foreign_times.note(grant.number, before.allocated_at, before.local_at);
         Some((grant, before))
     }
 
@@ -334,7 +334,7 @@ impl Shard {
     /// If there is no such slot.
     #[must_use]
     pub fn local_at(&self, slot: u32) -> Millis {
-        self.told.local_at(&self.slots[slot as usize])
+        self.foreign_times.local_at(&self.slots[slot as usize])
     }
 
     /// As [`Self::local_at`], whether the number is in rotation or retired.
@@ -351,7 +351,7 @@ impl Shard {
     pub fn told(&self) -> impl Iterator<Item = (PromoNumber, Millis, Millis)> {
         let retired = self.retired.values().filter(|r| r.local_at != r.slot.allocated_at);
         let retired = retired.map(|r| (r.slot.number, r.slot.allocated_at, r.local_at));
-        self.told.iter().chain(retired)
+        self.foreign_times.iter().chain(retired)
     }
 
     /// As [`Self::newest`]; faster if the number is in the slot that `hint` names.

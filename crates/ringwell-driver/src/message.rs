@@ -44,7 +44,7 @@ pub struct PeerRows {
     pub rows: Vec<PeerRow>,
     /// Digest of a batch that may be sent again.
     pub retry: Option<[u8; 16]>,
-    /// Nobody waits for the answer after this.
+    /// No one waits for the answer after this.
     pub deadline: Moment,
     /// Where the answer goes.
     pub reply: oneshot::Sender<PeerAnswer>,
@@ -71,7 +71,7 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
-    /// The number of `outcome`, if it has one, which nobody is shown. A row that repeats an older
+    /// The number of `outcome`, if it has one, which is shown to none. A row that repeats an older
     /// allocation names a time at which that was not made, and undoes nothing.
     #[must_use]
     pub fn new(outcome: &Outcome, allocated_at: Millis) -> Option<Self> {

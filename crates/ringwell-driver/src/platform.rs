@@ -65,7 +65,7 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// A handle on the files.
     fn files(&self) -> Self::Files;
 
-    /// Who sees what shards decide: nobody, outside of the simulator.
+    /// Observer of what shards decide: none outside of the simulator.
     #[inline]
     fn watch(&self) -> Option<&dyn Watch> {
         None

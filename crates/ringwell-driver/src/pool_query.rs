@@ -70,7 +70,7 @@ pub const REST_BOUNDS: [u64; 5] = [1, 2, 5, 10, 50];
 pub struct Rested {
     /// Numbers that are locked out now.
     pub held: u32,
-    /// Numbers that nobody has held, as far as the shard knows.
+    /// Numbers that no visitor has held, as far as the shard knows.
     pub never: u32,
     /// All others: the first count has those that rested for less than the first bound, the last one
     /// those that rested for at least the last bound.
@@ -113,7 +113,7 @@ pub struct PoolAsked {
 
 /// Answers on the shard's thread, `now` by the engine's time.
 pub fn answer(shard: u16, engine: &Engine, now: Millis, stats: &Stats, query: PoolQuery) {
-    // Whoever asked may have gone.
+    // The asking task may have gone.
     match query {
         PoolQuery::State { place, reply } => {
             let _ = reply.send(state(engine, now, shard, place));

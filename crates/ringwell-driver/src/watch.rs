@@ -36,7 +36,7 @@ pub struct Served<'a> {
     pub visitor: Option<VisitorId>,
     /// Whether the batch may be sent again.
     pub is_repeatable: bool,
-    /// Nobody waits for the answer after this.
+    /// No one waits for the answer after this.
     pub deadline: Moment,
     /// When it was decided, by shard time.
     pub at: Millis,

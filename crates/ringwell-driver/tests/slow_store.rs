@@ -115,11 +115,11 @@ fn rows_overflow_at_once_while_a_group_takes_long_and_are_served_again_after_it(
     let platform = Virtual::default();
     let (shard, _queue) = hanging(&platform, 700, None);
     platform.run(async {
-        assert_eq!(ask(&shard).await, (10, 100), "nobody knows yet that it takes long");
+        assert_eq!(ask(&shard).await, (10, 100), "it is not known yet that it takes long");
         at(&platform, 260).await;
         assert_eq!(state(&shard), JournalState::Waiting);
         let allocated = shard.engine.borrow().counts().allocated;
-        assert_eq!(ask(&shard).await, (10, 0), "nobody waits for it");
+        assert_eq!(ask(&shard).await, (10, 0), "no row waits for it");
         assert_eq!(shard.engine.borrow().counts().allocated, allocated, "no number is drawn");
         at(&platform, 710).await;
         assert_eq!(state(&shard), JournalState::Writing);

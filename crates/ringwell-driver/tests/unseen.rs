@@ -70,7 +70,7 @@ fn what_another_shard_hands_out_too_late_is_withdrawn_there() {
             let Ok(Message::Rows(rows)) = queue.try_recv() else { panic!("it was not asked") };
             other.serve_peer(rows).await;
             let answer = answer.await.unwrap();
-            // The group is stored when nobody waits for it any more.
+            // The group is stored when no caller waits for it any more.
             let group = other.engine.borrow().newest_group();
             other.stored(group);
             answer

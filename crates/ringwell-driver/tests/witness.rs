@@ -100,7 +100,7 @@ fn a_disk_that_takes_no_note_of_a_lost_journal_hands_out_nothing_and_is_not_beli
         .unwrap();
     let cluster = Cluster::load(&path("cluster.toml")).unwrap();
     std::fs::create_dir(path("b")).unwrap();
-    // Of a file nobody can make a directory.
+    // A file cannot become a directory.
     std::fs::write(path("full"), "").unwrap();
     let platform = Virtual::default();
     let own = node(&cluster, 0, &path("full"), ("new", 1));

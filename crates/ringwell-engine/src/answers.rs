@@ -39,7 +39,7 @@ pub(crate) fn answer_of(outcome: Outcome) -> Option<Answer> {
 #[derive(Debug)]
 pub(crate) struct Answers {
     by_row: Vec<HashMap<RowKey, Remembered>>,
-    /// Which part a row is in. Nobody outside knows, so nobody can fill one alone.
+    /// Which part a row is in. It is not known outside, so no client can fill one alone.
     places: RandomState,
     /// In the order in which they were given. A row answered anew stands here twice; its first
     /// entry is passed over because the time differs.

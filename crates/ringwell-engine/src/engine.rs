@@ -46,7 +46,7 @@ pub struct Ask<'a> {
 /// What became of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A number was handed out now, and nobody can ask for it again.
+    /// A number was handed out now, and it cannot be asked for again.
     Allocated {
         /// The number.
         number: PromoNumber,

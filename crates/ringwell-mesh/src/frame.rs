@@ -121,7 +121,7 @@ pub struct ReadRow {
 /// What became of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowAnswer {
-    /// A number was handed out now, and nobody can ask for it again.
+    /// A number was handed out now, and it cannot be asked for again.
     Allocated {
         /// The number.
         number: PromoNumber,

@@ -17,7 +17,7 @@ use crate::stream::Stream;
 /// A process that serves says so this often.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Silence for so long means that nobody serves.
+/// Silence for so long means that no node serves.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Candidates wait up to this longer, each for another time.
@@ -41,14 +41,14 @@ impl Beats {
     /// Beats until the process ends or does not serve any more.
     pub(crate) async fn send(self, is_serving: impl Fn() -> bool) {
         while is_serving() {
-            // Without a connection nobody hears it, and nobody can take over.
+            // Without a connection no node receives it, and none can take over.
             let _ = self.client.publish(self.subject.clone(), "".into()).await;
             let _ = self.client.flush().await;
             sleep(EVERY).await;
         }
     }
 
-    /// Returns when nobody has beaten for long enough, while the streams answered.
+    /// Returns when no beat has come for long enough, while the streams answered.
     pub(crate) async fn silence(&self, stream: &Stream) {
         let wanted = SILENCE + self.apart();
         let mut beats = loop {

@@ -37,8 +37,8 @@ use ringwell_driver::stats::ShardStats;
 /// once.
 pub type Routes = Arc<dyn Fn(Handle) -> Router + Send + Sync>;
 
-/// The body of a request could not be read: an extension of a request without one. Whoever answers
-/// says so, and the connection is closed.
+/// The body of a request could not be read: an extension of a request without one. The handler that
+/// answers says so, and the connection is closed.
 #[derive(Clone, Debug)]
 pub struct Unread(pub RequestError);
 

@@ -17,7 +17,6 @@ mod edge;
 mod error;
 mod handle;
 mod http;
-mod keeping;
 mod legacy;
 mod link;
 mod listen;
@@ -36,6 +35,7 @@ mod server;
 mod shard;
 mod site;
 mod start;
+mod sweep;
 
 pub use application::PushError;
 pub use clock::Clock;

@@ -26,8 +26,7 @@ use crate::server::{Server, drills};
 use crate::shard::{HttpShard, ShardThread};
 use crate::start::{ShardLog, Started, believed, start};
 use crate::{
-    Membership, ServeError, application, descriptors, http, keeping, link, logs, proof, reload,
-    site,
+    Membership, ServeError, application, descriptors, http, link, logs, proof, reload, site, sweep,
 };
 use ringwell_driver::maintenance::task as maintenance;
 use ringwell_driver::message::Message;
@@ -486,7 +485,7 @@ async fn live<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
     tasks.spawn_local(served);
     tasks.spawn_local(maintenance::run(Rc::clone(&thread), Rc::clone(&store)));
     tasks.spawn_local(proof::history(Rc::clone(&thread), store.reader(), unread));
-    tasks.spawn_local(keeping::sweep(Rc::clone(&http)));
+    tasks.spawn_local(sweep::sweep(Rc::clone(&http)));
     if thread.node.shards().next() == Some(shard) {
         tasks.spawn_local(site::sweep(Rc::clone(&http)));
     }

@@ -149,7 +149,7 @@ impl Store for Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // Whoever wants to know of a panic calls `close`.
+        // `close` reports a panic.
         let _ = self.end();
     }
 }
@@ -172,7 +172,7 @@ impl Flusher {
     fn run(mut self, groups: &Receiver<Group>) {
         for group in groups {
             let appended = self.store(group);
-            // The shard's thread has ended if nobody listens.
+            // The shard's thread has ended if there is no listener.
             let _ = self.appended.send(appended);
         }
     }

@@ -102,7 +102,7 @@ fn pools(shard: &Shard, bug: Option<Bug>) -> Vec<(u64, PoolRule)> {
     pools
 }
 
-/// What the model is told of a pool.
+/// What the model gets of a pool.
 pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
     let numbers = spec.numbers.iter().flat_map(|range| range.iter()).map(PromoNumber::to_code);
     pool_rule(spec.lifetime, numbers, bug)

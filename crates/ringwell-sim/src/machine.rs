@@ -318,7 +318,7 @@ impl Watch for Sim {
     }
 
     fn withdrawn(&self, shard: u16, engine: &Engine, number: PromoNumber, at: [Millis; 2]) {
-        self.tell(number, || format!("shard {shard} takes {number} back, which nobody saw"));
+        self.tell(number, || format!("shard {shard} takes {number} back, which no one saw"));
         let times = (at[0].0, at[1].0);
         let mut model = self.shared.model.borrow_mut();
         model.withdrawn(shard, number.to_code(), times, engine.newest_group());

@@ -79,7 +79,7 @@ impl Change {
         Ok(added)
     }
 
-    /// Puts numbers into a pool's rotation, now or when nobody can hold them any more. Numbers
+    /// Puts numbers into a pool's rotation, now or when no visitor can hold them any more. Numbers
     /// that were never seen are new to the inventory; those in the rotation already stay.
     ///
     /// # Errors

@@ -120,7 +120,7 @@ fn verdict(newest: Option<&Held>, at: Millis, missing: Option<Missing>, is_share
                 Some(Missing::TooLong) => "The look-up took too long.",
                 Some(Missing::Damaged) => "The history of that time cannot be read.",
                 None if is_shared => "It is an overflow number: many visitors see it at once.",
-                None => "Nobody has had it up to then.",
+                None => "No visitor has had it up to then.",
             } }
         },
     }

@@ -110,7 +110,7 @@ fn size(line: &PoolLine, load: f64) -> Option<Sizing> {
 /// The one sentence that somebody came for.
 fn verdict(line: Option<&PoolLine>, sizing: Option<&Sizing>) -> Markup {
     let Some((line, sizing)) = line.zip(sizing) else {
-        return html! { p.lead { "Nobody has asked this pool for a number lately: there is nothing to \
+        return html! { p.lead { "This pool has had no request lately: there is nothing to \
         judge its size by." } };
     };
     let more = sizing.needed.map(|needed| needed.saturating_sub(line.numbers));

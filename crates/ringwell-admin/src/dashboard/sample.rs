@@ -24,7 +24,7 @@ use crate::now;
 
 /// While somebody watches.
 const OFTEN: Duration = Duration::from_secs(1);
-/// While nobody does; and all pools in any case.
+/// While no one does; and all pools in any case.
 const SELDOM: Duration = Duration::from_secs(5);
 /// Points of the curve.
 const POINTS_MAX: usize = 900;

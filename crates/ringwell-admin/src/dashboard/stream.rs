@@ -75,7 +75,7 @@ pub(super) async fn get(
 
 impl Streamed {
     /// Whether the page can have changed. Pages of calls are made anew only when the log has changed, so
-    /// that many open ones cost nothing while nobody calls.
+    /// that many open ones cost nothing while no call comes.
     fn has_news(&mut self) -> bool {
         let Some(calls) = self.ui.dashboard.0.calls.get() else { return true };
         if self.path != "calls" && !self.path.starts_with("calls/") {

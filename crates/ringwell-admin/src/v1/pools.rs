@@ -72,7 +72,7 @@ pub(crate) struct AddNumbers {
 pub(crate) struct Added {
     /// In rotation at once.
     entered: u64,
-    /// Waiting until nobody can hold them any more.
+    /// Waiting until no visitor can hold them any more.
     waiting: u64,
     #[serde(flatten)]
     done: Done,

@@ -32,7 +32,7 @@ enum Refused {
     Unknown,
     /// The body is too large, or took too long.
     Body(StatusCode),
-    /// Nobody has signed it.
+    /// It is not signed.
     Unsigned { is_retried: bool },
     /// It says nothing.
     Unreadable(String),

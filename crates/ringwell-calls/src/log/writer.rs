@@ -80,7 +80,7 @@ async fn store(log: &Log, now: &impl Fn() -> Millis, group: &mut Vec<Job>) {
         match together(log, now(), changes).await {
             Ok(applied) => {
                 for (job, applied) in group.drain(..).zip(applied) {
-                    // Whoever has gone needs no word.
+                    // A caller that has gone needs no answer.
                     let _ = job.reply.send(applied);
                 }
                 return;

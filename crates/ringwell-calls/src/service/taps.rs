@@ -1,6 +1,6 @@
 //! Taps of visitors on their way to the log.
 //!
-//! A tap waits for nobody: if the log is away for long, taps are dropped, and the calls that follow are
+//! A tap never waits: if the log is away for long, taps are dropped, and the calls that follow are
 //! attributed by the time alone.
 
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Service {
     }
 
     /// Adds to each allocation of `number` when its visitor tapped it last before a call at `at`.
-    /// Without an answer of the log nobody has tapped.
+    /// Without an answer of the log there was no tap.
     pub(super) async fn add_taps(&self, number: &str, at: Millis, held: &mut [Held]) {
         let Some(oldest) = held.last().map(|it| it.allocated_at) else { return };
         let until = Millis(at.0.saturating_add(CLOCKS_DIFFER.0));

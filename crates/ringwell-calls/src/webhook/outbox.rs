@@ -98,7 +98,7 @@ impl Log {
     }
 
     /// Takes deliveries to `endpoint` that are due at `now`, those that are overdue the longest first.
-    /// Nobody else, in this process or in another one on the same database, is given them for
+    /// No other worker, in this process or in another one on the same database, gets them for
     /// [`LEASE`]: by then what has become of them must be recorded.
     ///
     /// # Errors

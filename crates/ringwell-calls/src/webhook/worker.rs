@@ -42,7 +42,7 @@ impl Transport for Sender {
 pub struct Worker<T> {
     log: Log,
     transport: T,
-    /// Told when something may have become due.
+    /// Woken when something may have become due.
     stored: Arc<Notify>,
     flying: HashMap<String, HashSet<i64>>,
     count: usize,

@@ -34,7 +34,7 @@
   at('ring').addEventListener('click', async () => {
     const digits = at('number').textContent.replace(/\D/g, '');
     const answer = await fetch('ring', { method: 'POST', body: digits.length === 10 ? `+1${digits}` : `+${digits}` });
-    at('state').textContent = answer.ok ? 'It rings. The call ends in seven seconds.' : `Nobody answers: ${answer.status}`;
+    at('state').textContent = answer.ok ? 'It rings. The call ends in seven seconds.' : `No answer: ${answer.status}`;
     if (answer.ok) setTimeout(receive, 1000, 30);
   });
   at('controls').addEventListener('input', send);

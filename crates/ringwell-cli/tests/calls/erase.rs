@@ -90,7 +90,7 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
     assert_eq!(erase(&["--call", "c_none"]), "0 calls, 0 allocations\n");
     assert!(found(&data, CALLER).is_empty(), "{:?}", found(&data, CALLER));
     assert!(!fs::read_to_string(&list).unwrap().contains(SECRET));
-    // The journal is only erased while nobody writes it.
+    // The journal is only erased while no server writes it.
     let journal = || {
         let mut command = ringwell(&["journal", "erase"]);
         command.arg(&data).arg("--list").arg(&list);

@@ -61,7 +61,7 @@ fn damage_behind_the_snapshot_is_found_after_the_start_and_said_everywhere() {
     assert_eq!((ready.status, &ready.json()["histories"][0]), (200, &"damaged".into()));
     let metrics = client.get("/metrics", &[]).unwrap().body;
     assert!(metrics.contains("ringwell_journal_history{shard=\"0\"} 2"), "{metrics}");
-    // Nobody is named for the time that is damaged, and others are.
+    // No visitor is named for the time that is damaged, and others are.
     let past = batch::attribution(&mut client, pool.first, damaged_at + 300).unwrap();
     assert_eq!(past["outcome"], "damaged", "{past}");
     assert_eq!(holder(&mut client, pool.first), "next");

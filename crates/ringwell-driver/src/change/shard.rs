@@ -18,7 +18,7 @@ use crate::shard::Shard;
 /// Numbers that are looked at before the next batch gets its turn: some ten microseconds.
 const PIECE_NUMBERS: u64 = 1024;
 
-/// The same of numbers that are in nobody's rotation.
+/// The same of numbers that are in no rotation.
 const PIECE_RETIRED: usize = 1024;
 
 /// The same of a range of which few may be known.
@@ -163,7 +163,7 @@ async fn put<P: Platform>(shard: &Shard<P>, pools: Vec<(u32, PoolSpec)>) -> Done
     Done::Taken
 }
 
-/// What the shard knows of those numbers that are in nobody's rotation here.
+/// What the shard knows of those numbers that are in no rotation here.
 async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Retired> {
     let mut found = Vec::new();
     for piece in numbers.iter().flat_map(|range| range.pieces(PIECE_NUMBERS_MAX)) {
@@ -173,7 +173,7 @@ async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Re
     found
 }
 
-/// What the shard knows of numbers that are in nobody's rotation here, and went out last from pools of
+/// What the shard knows of numbers that are in no rotation here, and went out last from pools of
 /// these buckets: those may have left their pools since the others were told.
 async fn of_buckets<P: Platform>(shard: &Shard<P>, buckets: &[u16]) -> Vec<Retired> {
     let (mut found, mut after) = (Vec::new(), None);

@@ -17,7 +17,7 @@ use crate::queue::Peers;
 /// A node that does not answer by then learns later, by rows that are refused.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Tells every other node who owns what; and learns from it. Whoever is not reached learns later.
+/// Exchanges with every other node who owns what. A node that is not reached learns it later.
 pub fn tell_all<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) {
     let Some(membership) = &node.membership else { return };
     for shard in membership.first_shards_of_others() {

@@ -1,7 +1,7 @@
 //! The store of a shard whose groups are stored by the thread that asks for it.
 //!
 //! The same files, written by the same code, without the two threads that a server has: for a
-//! process that may fork, in which no thread of ours would live on. Whoever has it waits for the
+//! process that may fork, in which no thread of ours would live on. Its user waits for the
 //! disk, and a segment that is to be begun is filled with zeros while he waits.
 
 use std::cell::RefCell;

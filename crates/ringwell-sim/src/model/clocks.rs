@@ -2,7 +2,7 @@
 
 use super::{Holding, Model, Recovery};
 
-/// A gap of the clock up to this is believed: nobody can tell it from a long stop.
+/// A gap of the clock up to this is believed: it looks like a long stop.
 pub(super) const BELIEVED_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// Lockouts that ran before a boot are longer by so much, or by the time that the boot took.
@@ -41,7 +41,7 @@ impl Model {
 }
 
 impl Holding {
-    /// The clock of whoever keeps it has leapt.
+    /// The keeper's clock has leapt.
     pub(super) fn leap(&mut self, jump_ms: i64) {
         if (1..=BELIEVED_MS).contains(&jump_ms) {
             let believed = jump_ms.unsigned_abs().saturating_sub(SKEW_MAX_MS);

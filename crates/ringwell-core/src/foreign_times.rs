@@ -1,4 +1,4 @@
-//! When allocations were that another clock has told.
+//! When allocations happened by the clock of another node, and by this one's.
 //!
 //! A number that comes with its pool from another node keeps the time that its allocation has
 //! there: that time and the number name the allocation in both journals. But clocks of nodes
@@ -14,9 +14,9 @@ use crate::{Millis, PromoNumber, Slot};
 
 /// By number: when its allocation was by the other clock, and by this one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told(BTreeMap<PromoNumber, (Millis, Millis)>);
+pub(crate) struct ForeignTimes(BTreeMap<PromoNumber, (Millis, Millis)>);
 
-impl Told {
+impl ForeignTimes {
     /// The allocation of `number` that another clock has at `allocated_at` was `local_at` by this one.
     pub(crate) fn note(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
         if allocated_at == local_at {
@@ -35,7 +35,7 @@ impl Told {
     }
 
     /// The number was handed out here, or left. Returns when its allocation was by this clock, if
-    /// another had told of it.
+    /// another clock had dated it.
     #[inline]
     pub(crate) fn forget(&mut self, number: PromoNumber) -> Option<Millis> {
         if self.0.is_empty() {

@@ -1,0 +1,32 @@
+//! Two clocks.
+
+use super::*;
+
+fn allocated(at: u64) -> Slot {
+    let number = PromoNumber::from_e164(18_885_550_142).unwrap();
+    Slot { allocated_at: Millis(at), ..Slot::new(number) }
+}
+
+#[test]
+fn an_allocation_that_another_clock_told_has_a_time_by_this_one_until_the_next() {
+    let (first, next) = (allocated(90), allocated(120));
+    let mut times = ForeignTimes::default();
+    assert_eq!(times.local_at(&first), Millis(90), "no other clock has dated it");
+    times.note(first.number, Millis(90), Millis(110));
+    assert_eq!(times.local_at(&first), Millis(110));
+    assert_eq!(times.local_at(&next), Millis(120), "that is of another allocation");
+    times.forget(first.number);
+    assert_eq!(times.local_at(&first), Millis(90));
+}
+
+#[test]
+fn only_those_allocations_are_kept_of_which_the_clocks_differ() {
+    let slot = allocated(90);
+    let mut times = ForeignTimes::default();
+    times.note(slot.number, Millis(90), Millis(90));
+    assert_eq!(times.iter().count(), 0);
+    times.note(slot.number, Millis(90), Millis(110));
+    assert_eq!(times.iter().collect::<Vec<_>>(), [(slot.number, Millis(90), Millis(110))]);
+    times.note(slot.number, Millis(90), Millis(90));
+    assert_eq!(times.iter().count(), 0, "it is known better now");
+}
