@@ -1,7 +1,6 @@
 //! Words that make a sentence read like a translation: they personify programs, or stand for a subject.
 //!
-//! Pages for users, the specification and decisions have none of them, but for the list here, which only
-//! shrinks.
+//! Pages for users and the specification have none of them, but for the list here, which only shrinks.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 
@@ -17,10 +16,10 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Pages for users, of the specification, and decisions.
+/// Pages for users, and of the specification.
 fn pages() -> Vec<String> {
     let mut pages = vec!["README.md".to_owned()];
-    for folder in ["docs", "docs/guides", "docs/spec", "docs/decisions", "ruby/ringwell"] {
+    for folder in ["docs", "docs/guides", "docs/spec", "ruby/ringwell"] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             if Path::new(&name).extension().is_some_and(|kind| kind == "md") {
