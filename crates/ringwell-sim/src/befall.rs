@@ -127,7 +127,11 @@ impl World {
                 thread.slow_by = by;
             }
         }
-        // An operator sees that a journal takes nothing any more.
+        self.restart_failing(node);
+    }
+
+    /// An operator sees that a journal takes nothing any more.
+    fn restart_failing(&mut self, node: usize) {
         let Some(running) = self.nodes[node].running.as_mut() else { return };
         let has_failed = running.node.journals().any(|(_, state)| state == JournalState::Failed);
         if has_failed && !running.is_failing {
@@ -243,6 +247,9 @@ impl World {
         for clock in &self.shared.clocks {
             clock.skew_us.set(0);
         }
+        for node in 0..self.nodes.len() {
+            self.restart_failing(node);
+        }
         for node in &mut self.nodes {
             node.files.disk().is_full = false;
             for thread in node.running.iter_mut().flat_map(|r| r.threads.values_mut()) {
@@ -342,13 +349,15 @@ impl World {
             Ok(Past { held: Some(held), .. }) if held.allocated_at.0 == wanted.at_ms => {
                 let is_right = held.params == wanted.params.as_bytes();
                 // The record itself may be too old to be kept, unless it is the newest.
-                let is_gone = held.pool.is_none() && !wanted.is_newest;
+                let is_gone = held.pool.is_none() && (!wanted.is_newest || is_to_blame);
                 if is_right || is_gone {
                     return Ok(());
                 }
                 format!("{held:?} was said, {} was given", wanted.params)
             }
-            Ok(Past { held: None, .. }) if !wanted.is_newest || has_gaps => return Ok(()),
+            Ok(Past { held: None, .. }) if !wanted.is_newest || has_gaps || is_to_blame => {
+                return Ok(());
+            }
             Ok(other) => format!("{other:?} was said, {} was given", wanted.params),
             Err(_) if is_to_blame => return Ok(()),
             Err(why) => why,

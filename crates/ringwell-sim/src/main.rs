@@ -39,6 +39,9 @@ struct Cli {
     /// Print only seeds that fail, and the sum.
     #[arg(long)]
     quiet: bool,
+    /// Go on with the seeds after one that fails.
+    #[arg(long)]
+    keep_going: bool,
     /// Do not look for a shorter run that fails in the same way.
     #[arg(long)]
     no_shrink: bool,
@@ -69,6 +72,8 @@ fn batches(text: &str) -> Result<BTreeSet<u32>, String> {
 #[derive(Default)]
 struct Sum {
     failed: Option<u64>,
+    violations: u64,
+    polls: u64,
     rows: u64,
     numbers: u64,
     hours: f64,
@@ -108,9 +113,12 @@ fn work(cli: &Cli) -> Result<bool, String> {
         }
     });
     let sum = sum.into_inner().map_err(|_| "a run has panicked: see above")?;
-    let Sum { rows, numbers, hours, .. } = sum;
+    let Sum { rows, numbers, hours, polls, violations, .. } = sum;
     let done = next.load(Ordering::Relaxed).min(cli.seed + cli.seeds) - cli.seed;
-    print!("{done} seeds, {hours:.2} simulated hours, {rows} rows, {numbers} numbers;");
+    print!(
+        "{done} seeds, {hours:.2} simulated hours, {polls} polls, {rows} rows, {numbers} numbers, "
+    );
+    print!("{violations} violations;");
     for (kind, count) in &sum.faults {
         print!(" {kind}={count}");
     }
@@ -135,6 +143,7 @@ fn run_seeds(cli: &Cli, plan: &Options, commit: &str, next: &AtomicU64, sum: &Mu
         // A thread that has panicked while it held this has said so.
         let Ok(mut sum) = sum.lock() else { return };
         sum.rows += report.rows;
+        sum.polls += report.polls;
         sum.numbers += report.numbers;
         #[expect(clippy::cast_precision_loss, reason = "microseconds of a few hours")]
         let hours = report.length_us as f64 / 3.6e9;
@@ -144,7 +153,10 @@ fn run_seeds(cli: &Cli, plan: &Options, commit: &str, next: &AtomicU64, sum: &Mu
         }
         if report.violation.is_some() {
             sum.failed.get_or_insert(seed);
-            next.store(u64::MAX / 2, Ordering::Relaxed);
+            sum.violations += 1;
+            if !cli.keep_going {
+                next.store(u64::MAX / 2, Ordering::Relaxed);
+            }
         }
     }
 }

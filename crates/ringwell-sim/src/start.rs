@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ringwell_core::Millis;
 use ringwell_directory::{Config, Directory};
+use ringwell_driver::Bug;
 use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::node::{Begun, Node as Process, Phase};
 use ringwell_driver::open::{self, Believed, Opened, Read, StartError};
@@ -155,8 +156,14 @@ impl World {
         let is_first = on_disk.is_empty();
         let begun = Begun { holds, identity, is_first, journals, recorded_until, gaps };
         let opened = (owners, begun);
-        let process =
-            Process::new(config(), directory, Durability::Disk, &own, Some(membership), opened);
+        let process = Process::new(
+            config(self.bug),
+            directory,
+            Durability::Disk,
+            &own,
+            Some(membership),
+            opened,
+        );
         self.begin(node, process, shards, Clock::going_on(clocks, reading.since_boot));
         let judged = self.shared.model.borrow_mut().recovered_all(&recoveries);
         Ok(judged)
@@ -377,10 +384,12 @@ fn bury(running: Running) {
     }
 }
 
-fn config() -> Config {
+fn config(bug: Option<Bug>) -> Config {
     let mut config = Config::new(PathBuf::from(DATA), 1);
     config.journal.segment_bytes = SEGMENT_BYTES;
-    config.journal.snapshot_every_bytes = SNAPSHOT_EVERY_BYTES;
+    // There is nearly always one then, so that changes meet it.
+    let is_often = bug == Some(Bug::SnapshotMissesMoved);
+    config.journal.snapshot_every_bytes = if is_often { 1 } else { SNAPSHOT_EVERY_BYTES };
     config.journal.history_bytes = 6 * SEGMENT_BYTES;
     config.limits.idempotency_rows = ANSWER_ROWS_MAX;
     config.clock_skew_max = Duration::from_millis(SKEW_MAX_MS);
