@@ -175,7 +175,7 @@ pub(crate) fn now() -> Millis {
     Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// How long an answer to `request` may take.
+/// Time within which `request` must be answered.
 fn longest(request: &Request) -> Duration {
     let length = request.headers().get(header::CONTENT_LENGTH);
     let bytes = length.and_then(|length| length.to_str().ok()?.parse().ok());

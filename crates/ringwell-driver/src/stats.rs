@@ -188,7 +188,7 @@ impl Stats {
         }
     }
 
-    /// How many rows for `pool` were, by [`Reason::ALL`].
+    /// Counts of rows for `pool`, in the order of [`Reason::ALL`].
     #[must_use]
     pub fn refused_of(&self, pool: PoolId) -> [u64; Reason::ALL.len()] {
         self.refused.borrow().get(&pool).copied().unwrap_or_default()

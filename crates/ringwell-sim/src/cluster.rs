@@ -1,4 +1,4 @@
-//! What all nodes of a run agree on: pools, shards, and the versions of the map.
+//! Shared by all nodes of a run: pools, shards, and the versions of the map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

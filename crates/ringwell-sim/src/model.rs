@@ -115,7 +115,7 @@ pub(crate) struct Row {
     pub(crate) retry: Option<(u64, u16)>,
     pub(crate) pool: u64,
     pub(crate) told: Told,
-    /// When it was sent: what was granted before was for another time that it was.
+    /// Time of sending: an earlier grant belongs to an earlier attempt.
     pub(crate) since_us: u64,
     /// No number may leave after this.
     pub(crate) deadline_us: u64,

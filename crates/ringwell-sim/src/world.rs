@@ -184,7 +184,7 @@ impl World {
         Ok(())
     }
 
-    /// When which thread has something to do next.
+    /// The earliest moment with work, and whose it is.
     fn next_turn(&self) -> Option<(u64, usize, u16)> {
         let now = self.now();
         let mut first: Option<(u64, usize, u16)> = None;

@@ -38,7 +38,7 @@ pub struct Calls {
     pub accounts: Vec<CallAccount>,
     /// Where calls go.
     pub destinations: Vec<DestinationRule>,
-    /// What is stored of callers' numbers: all of it.
+    /// Storage of callers' numbers; by default in full.
     pub caller_ids: CallerIds,
     /// Calls are removed after so long: 760 days.
     pub retention: Duration,

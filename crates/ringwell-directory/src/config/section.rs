@@ -228,7 +228,7 @@ impl<'s, 'i> Section<'s, 'i> {
     }
 }
 
-/// What a value is instead of what it should be.
+/// An error that names the found kind of value beside the wanted one.
 pub(super) fn wrong_type(wanted: &str, found: &DeValue<'_>) -> ValueError {
     let found = match found {
         DeValue::String(_) => "text",

@@ -82,7 +82,7 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
     };
     for retired in &numbers {
         let adopt = |engine: &mut Engine, now| {
-            // A piece that was told twice: this shard may have handed the number out since.
+            // A piece that came twice: this shard may have handed the number out since.
             let is_late = is_taken(&thread.node, &adopted);
             let is_own = engine.shard().find(retired.slot.number).is_some();
             // A number that is in rotation here already, in another pool, only stays locked.

@@ -25,7 +25,7 @@ fn allocation() -> Group {
     engine.seal(Vec::new()).unwrap()
 }
 
-/// What is known of the number, by a start at `LATER`.
+/// The number's state after a start at `LATER`.
 fn started(restore: Restore, last: &Group) -> (bool, Doubts) {
     let tip = Tip::after(&last.header).raise_epoch();
     let (engine, doubts) = restore.finish(tip, LATER, false);
