@@ -321,6 +321,29 @@ fn an_endpoint_that_was_switched_off_is_switched_on_and_gets_what_it_missed() {
 }
 
 #[test]
+fn a_pool_s_page_says_how_long_its_numbers_have_rested() {
+    let place = Place::open(Pool::new(7, 4, Duration::from_secs(5)), None, false);
+    let first = place.server.client().get("/", &[]).unwrap();
+    assert_eq!(first.status, 200);
+    assert!(first.body.contains("The dashboard is at /ui/ of the management address"), "{first:?}");
+    let body = batch::body(&[Ask { pool: 7, id: "1".to_owned() }], &place.site.pools);
+    place.server.client().post(BULK, &[], &body).unwrap();
+    let admin = place.log_in(TOKEN);
+    let rested = || {
+        let page: Value = serde_json::from_str(&admin.see("/ui/pools/7.json")).unwrap();
+        page["rested"].clone()
+    };
+    let numbers = json!([0, 0, 0, 0, 0, 0]);
+    let bounds = json!([1, 2, 5, 10, 50]);
+    let held = json!({ "held": 1, "never": 3, "bounds_in_lifetimes": bounds, "numbers": numbers });
+    assert_eq!(rested(), held);
+    until("the end of the lockout", || (rested()["numbers"][0] == 1).then_some(()));
+    until("another lifetime", || (rested()["numbers"][1] == 1).then_some(()));
+    assert_eq!((&rested()["held"], &rested()["never"]), (&json!(0), &json!(3)));
+    assert!(admin.see("/ui/pools/7").contains("How long its numbers have rested"));
+}
+
+#[test]
 fn a_pool_that_runs_out_is_an_event_and_a_webhook() {
     let receiver = Receiver::start(200);
     let place = Place::open(Pool::new(7, 2, Duration::from_mins(1)), Some(&receiver), false);
