@@ -103,6 +103,29 @@ fn page_name(page: &str) -> &str {
     page.split('?').next().unwrap_or(page)
 }
 
+/// What is wrong with a shard's journal, and what to do about it.
+fn journal_finding(shard: u16, state: JournalState) -> Option<(String, &'static str)> {
+    match state {
+        JournalState::Writing => None,
+        JournalState::Full => Some((
+            format!("The disk of shard {shard} is full"),
+            "Free space where the data lies; the shard goes on by itself.",
+        )),
+        JournalState::Failed => Some((
+            format!("Shard {shard} cannot write to its disk"),
+            "Put the data on a good disk and restart this server.",
+        )),
+        JournalState::Waiting => Some((
+            format!("The journal of shard {shard} takes long to write"),
+            "Look at its disk, or at the servers that keep its journal; it goes on by itself.",
+        )),
+        JournalState::Taken => Some((
+            format!("Another process serves shard {shard}"),
+            "This one answers with overflow numbers for it. Restart it if it should serve.",
+        )),
+    }
+}
+
 fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut add = |level, what: String, advice: &str, page| {
@@ -156,32 +179,8 @@ fn of_the_server(node: &Handle, add: &mut impl FnMut(&'static str, String, &str,
         }
     }
     for (shard, state) in node.journals() {
-        match state {
-            JournalState::Writing => {}
-            JournalState::Full => add(
-                "red",
-                format!("The disk of shard {shard} is full"),
-                "Free space where the data lies; the shard goes on by itself.",
-                "cluster",
-            ),
-            JournalState::Waiting => add(
-                "red",
-                format!("The journal of shard {shard} takes long to write"),
-                "Look at its disk, or at the servers that keep its journal; it goes on by itself.",
-                "cluster",
-            ),
-            JournalState::Taken => add(
-                "red",
-                format!("Another process serves shard {shard}"),
-                "This one answers with overflow numbers for it. Restart it if it should serve.",
-                "cluster",
-            ),
-            JournalState::Failed => add(
-                "red",
-                format!("Shard {shard} cannot write to its disk"),
-                "Put the data on a good disk and restart this server.",
-                "cluster",
-            ),
+        if let Some((what, advice)) = journal_finding(shard, state) {
+            add("red", what, advice, "cluster");
         }
     }
 }
