@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use clap::Parser;
 
-use crate::shell::run;
+use crate::shell::{cargo, run};
 
 /// The server that journals were tested with.
 const VERSION: &str = "2.15.2";
@@ -28,7 +28,7 @@ pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
     let server = server()?;
     for round in 1..=args.rounds {
         println!("round {round} of {}", args.rounds);
-        let mut test = Command::new(env!("CARGO"));
+        let mut test = cargo();
         test.args(["test", "-p", "ringwell-cli", "--features", "nats", "--test", "engine"]);
         // Each has three servers and two loads: side by side they would measure each other.
         test.args(["--", "--test-threads", "1", "--nocapture"]).arg(&args.only);

@@ -3,6 +3,8 @@
 //! Changes nothing, but for a trial file in the data directory. Each finding says what to do.
 //! Works beside a running server, and without a configuration.
 
+mod journal;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -212,6 +214,7 @@ fn configuration(path: &Path, data: Option<PathBuf>, findings: &mut Findings) {
     secrets(path, findings);
     descriptors(&config, findings);
     data_directory(&config, findings);
+    journal::servers(&config, findings);
     ports(&config, findings);
     database(&config, findings);
 }

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use servers::Nats;
-use support::server::Server;
+use support::server::{Server, ringwell};
 use trial::{Trial, wait_until};
 
 /// A trial whose journals are on these servers.
@@ -205,6 +205,27 @@ fn everything_may_be_killed_at_once() {
     server.stop();
 }
 
+/// What `ringwell doctor` says of the servers.
+fn doctor(trial: &Trial) -> String {
+    let mut command = ringwell(&["doctor", "--config"]);
+    let output = command.arg(trial.site.config()).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn the_doctor_sees_servers_and_streams() {
+    let Some(mut nats) = Nats::start(3) else { return };
+    let trial = trial(&nats);
+    let text = doctor(&trial);
+    assert!(text.contains("3 servers of a tested version flush each message"), "{text}");
+    assert!(text.contains("RINGWELL_0 will be made at the first start"), "{text}");
+    trial.start().stop();
+    let text = doctor(&trial);
+    assert!(text.contains("stream RINGWELL_1: led by n"), "{text}");
+    nats.kill_all();
+    assert!(doctor(&trial).contains("cannot be reached"), "{}", doctor(&trial));
+}
+
 #[test]
 fn servers_that_do_not_flush_are_refused() {
     let Some(nats) = Nats::start_with(1, "sync_interval: \"2m\"") else { return };
@@ -212,4 +233,5 @@ fn servers_that_do_not_flush_are_refused() {
     let refused = Server::try_start(trial.serve()).unwrap_err();
     assert_eq!(refused.code, Some(1));
     assert!(refused.log.contains("sync_interval: always"), "{}", refused.log);
+    assert!(doctor(&trial).contains("sync_interval: always"));
 }

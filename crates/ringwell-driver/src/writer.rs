@@ -12,10 +12,6 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{Appended, Store};
 
-/// A group that takes longer than this keeps no more rows waiting: they are overflow at once, until it
-/// is stored.
-const WAIT_MAX: Duration = Duration::from_millis(250);
-
 /// How long a group for which there was no room waits before it is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -90,11 +86,14 @@ async fn stored<P: Platform>(
     let n = group.header.n;
     loop {
         let mut appending = pin!(store.append(group));
-        let in_time = shard.platform.within(WAIT_MAX, appending.as_mut()).await;
+        let in_time = match store.wait_max() {
+            Some(most) => shard.platform.within(most, appending.as_mut()).await,
+            None => Some(appending.as_mut().await),
+        };
         let appended = if let Some(appended) = in_time {
             appended
         } else {
-            let why = "a group is not stored after 250 ms";
+            let why = "a group is not stored yet";
             shard.hold_up(JournalState::Waiting, Refusal::JournalWaits, why);
             appending.await
         };

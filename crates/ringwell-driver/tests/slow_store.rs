@@ -40,6 +40,10 @@ impl Store for Hanging {
         }
     }
 
+    fn wait_max(&self) -> Option<Duration> {
+        Some(Duration::from_millis(250))
+    }
+
     fn reader(&self) -> MemoryReader {
         self.memory.reader()
     }

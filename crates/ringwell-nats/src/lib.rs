@@ -7,6 +7,7 @@
 
 mod beat;
 mod check;
+mod examine;
 mod stream;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 pub use check::Unfit;
+pub use examine::{Examined, examine};
 
 /// How long a start waits for each of the things that it asks of the servers.
 const START_MAX: Duration = Duration::from_mins(1);

@@ -56,6 +56,7 @@ struct Answer {
     message: Option<StoredMessage>,
     config: Option<Value>,
     state: Option<State>,
+    cluster: Option<Cluster>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,6 +77,34 @@ struct StoredMessage {
 struct State {
     first_seq: u64,
     last_seq: u64,
+    #[serde(default)]
+    bytes: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Cluster {
+    #[serde(default)]
+    leader: String,
+    #[serde(default)]
+    replicas: Vec<Replica>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Replica {
+    name: String,
+    #[serde(default)]
+    current: bool,
+}
+
+/// A stream as it stands.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// The server that leads it.
+    pub(crate) leader: String,
+    /// Servers that do not have all of it.
+    pub(crate) behind: Vec<String>,
+    /// How long it is.
+    pub(crate) bytes: u64,
 }
 
 impl Stream {
@@ -121,6 +150,22 @@ impl Stream {
         }
     }
 
+    /// Looks at the stream and its settings, and makes nothing; `None` if there is none.
+    pub(crate) async fn look(&self, settings: &Replicated) -> Result<Option<Seen>, NatsError> {
+        let answer = match self.ask("INFO", &json!({})).await {
+            Ok(answer) => answer,
+            Err(Problem::Api(error)) if error.err_code == NO_STREAM => return Ok(None),
+            Err(Problem::Api(error)) => return Err(unreached(settings, &error.description)),
+            Err(Problem::Silent(why)) => return Err(unreached(settings, &why)),
+        };
+        let config = answer.config.unwrap_or_default();
+        check::stream(&self.name, &self.subject, &config, settings)?;
+        let Cluster { leader, replicas } = answer.cluster.unwrap_or_default();
+        let behind = replicas.into_iter().filter(|it| !it.current).map(|it| it.name).collect();
+        let bytes = answer.state.map_or(0, |state| state.bytes);
+        Ok(Some(Seen { leader, behind, bytes }))
+    }
+
     /// Whether the stream's leader answers, or says that there is no such stream yet.
     pub(crate) async fn answers(&self) -> bool {
         match self.ask("INFO", &json!({})).await {
@@ -159,7 +204,7 @@ impl Stream {
 
     async fn ends_now(self) -> Result<Range<u64>, Unreached> {
         let state = self.ask("INFO", &json!({})).await?.state;
-        let State { first_seq, last_seq } =
+        let State { first_seq, last_seq, .. } =
             state.ok_or_else(|| Unreached("an answer without a state".to_owned()))?;
         Ok(first_seq.max(1)..last_seq + 1)
     }

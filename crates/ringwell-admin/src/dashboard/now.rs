@@ -117,7 +117,7 @@ fn journal_finding(shard: u16, state: JournalState) -> Option<(String, &'static 
         )),
         JournalState::Waiting => Some((
             format!("The journal of shard {shard} takes long to write"),
-            "Look at its disk, or at the servers that keep its journal; it goes on by itself.",
+            "Look at the servers that keep its journal; it goes on by itself.",
         )),
         JournalState::Taken => Some((
             format!("Another process serves shard {shard}"),

@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::ops::Range;
+use std::time::Duration;
 
 use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Group, Record};
@@ -61,6 +62,12 @@ pub trait Store: 'static {
     /// Stores a group. Whether it is stored is never left open: a store that does not know finds out
     /// before the future completes. Dropping the future does not undo it.
     fn append(&self, group: Group) -> impl Future<Output = Appended>;
+
+    /// After how long an append that is under way keeps no more rows waiting: they are overflow at once,
+    /// until it is over. `None`: each waits until its own deadline.
+    fn wait_max(&self) -> Option<Duration> {
+        None
+    }
 
     /// Reads stored groups, also from other threads.
     fn reader(&self) -> Self::Reader;

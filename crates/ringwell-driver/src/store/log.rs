@@ -25,6 +25,9 @@ use crate::platform::Platform;
 
 pub use appending::{Appending, Ask, Fate};
 
+/// A log that takes longer than this has lost its leader, or its servers are slow: nobody waits for it.
+const WAIT_MAX: Duration = Duration::from_millis(250);
+
 /// How long a group for which the mirror has no room waits before it is tried again.
 const MIRROR_RETRY: Duration = Duration::from_millis(250);
 
@@ -166,6 +169,10 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
             Fate::Taken { epoch } => Appended::Taken { epoch },
             Fate::Failed(error) => Appended::Failed(error),
         }
+    }
+
+    fn wait_max(&self) -> Option<Duration> {
+        Some(WAIT_MAX)
     }
 
     fn reader(&self) -> M::Reader {

@@ -1,0 +1,25 @@
+//! The servers that keep the journals, if the configuration names some.
+
+use ringwell_directory::Config;
+
+use super::Findings;
+
+pub(super) fn servers(config: &Config, findings: &mut Findings) {
+    let Some(replicated) = &config.journal.replicated else { return };
+    #[cfg(feature = "nats")]
+    match ringwell_nats::examine(replicated, config.shards) {
+        Ok(found) => {
+            found.fit.into_iter().for_each(|text| findings.ok("journal", text));
+            found.doubtful.into_iter().for_each(|text| findings.note("journal", text));
+        }
+        Err(error) => findings.bad("journal", error.to_string()),
+    }
+    #[cfg(not(feature = "nats"))]
+    findings.bad(
+        "journal",
+        format!(
+            "journals on {} need a program that was built with `--features nats`",
+            replicated.servers.join(", ")
+        ),
+    );
+}

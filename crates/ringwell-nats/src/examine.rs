@@ -1,0 +1,68 @@
+//! Looking at servers and streams without changing anything: `ringwell doctor`.
+
+use std::time::{Duration, Instant};
+
+use ringwell_directory::Replicated;
+use tokio::runtime::{Builder, Handle};
+
+use crate::stream::{Seen, Stream};
+use crate::{NatsError, check, connect, unreached};
+
+/// How long a server may take to be connected to.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Examined {
+    /// What is as it should be.
+    pub fit: Vec<String>,
+    /// What costs safety or speed.
+    pub doubtful: Vec<String>,
+}
+
+/// Looks at the servers, and at the streams of so many shards.
+///
+/// # Errors
+/// [`NatsError`]: journals cannot be kept there.
+pub fn examine(settings: &Replicated, shards: u16) -> Result<Examined, NatsError> {
+    Builder::new_current_thread().enable_all().build()?.block_on(look(settings, shards))
+}
+
+async fn look(settings: &Replicated, shards: u16) -> Result<Examined, NatsError> {
+    let connecting = tokio::time::timeout(CONNECT_MAX, connect(settings));
+    let client = connecting.await.unwrap_or_else(|_| Err(unreached(settings, "no answer")))?;
+    check::servers(&client, settings).await?;
+    let mut found = Examined::default();
+    let named = settings.monitor.len();
+    found.fit.push(format!("{named} servers of a tested version flush each message"));
+    if named < 3 || settings.replicas < 3 {
+        found.doubtful.push(format!(
+            "{named} servers, {} replicas: with fewer than three a machine that is lost takes \
+             answered allocations along, or stops all",
+            settings.replicas
+        ));
+    }
+    for shard in 0..shards {
+        let name = format!("{}_{shard}", settings.stream);
+        let stream = Stream::new(client.clone(), Handle::current(), name.clone());
+        let asked = Instant::now();
+        match stream.look(settings).await? {
+            None => found.fit.push(format!("stream {name} will be made at the first start")),
+            Some(Seen { leader, behind, bytes }) => {
+                let took = asked.elapsed();
+                let share = bytes.saturating_mul(100) / settings.stream_bytes.max(1);
+                found.fit.push(format!(
+                    "stream {name}: led by {leader}, answers in {took:.1?}, {share} % full"
+                ));
+                if share > 80 {
+                    found.doubtful.push(format!("stream {name} is {share} % full"));
+                }
+                for server in behind {
+                    let text = format!("stream {name}: server {server} is not in step");
+                    found.doubtful.push(text);
+                }
+            }
+        }
+    }
+    Ok(found)
+}
