@@ -38,7 +38,7 @@ pub use dashboard::Dashboard;
 pub use data_port::data_port;
 use gate::Gate;
 pub use gate::Recognized;
-pub use holders::{Holder, HolderError, holders};
+pub use holders::holders;
 pub use live::{Later, Live, PoolLoad, PoolState};
 pub use loads::SharedLoads;
 use problem::Problem;

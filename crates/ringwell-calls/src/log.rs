@@ -5,6 +5,7 @@
 //! that it belongs to; `place` of events rises in the order in which they become visible.
 
 mod change;
+mod leaks;
 mod outcome;
 mod privacy;
 mod query;
@@ -33,6 +34,7 @@ const SCHEMA: Schema = Schema {
         Step { both: include_str!("log/2.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/3.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/4.sql"), sqlite: "", postgres: "" },
+        Step { both: include_str!("log/5.sql"), sqlite: "", postgres: "" },
     ],
 };
 

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::Context;
 use axum::Router;
-use ringwell_calls::{Held, HolderError, Holders, Log, Numbers, Service, Serving, http};
+use ringwell_calls::{HolderError, Holders, Log, Numbers, Service, Serving, http};
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_directory::{Calls, Config, Database, Fault, Listen, TokenHashes};
 use ringwell_node::Handle;
@@ -61,23 +61,7 @@ impl Numbers for NodeNumbers {
         Box::pin(async move {
             let not_serving = || HolderError::Unavailable("the node does not serve yet".to_owned());
             let node = self.node.get().ok_or_else(not_serving)?;
-            let found = ringwell_admin::holders(node, number, at, most).await;
-            let held = |it: ringwell_admin::Holder| Held {
-                pool: it.pool,
-                allocated_at: it.allocated_at,
-                locked_until: it.locked_until,
-                tapped_at: None,
-                parameters: it.parameters,
-            };
-            match found {
-                Ok(holders) => Ok(holders.into_iter().map(held).collect()),
-                Err(error @ ringwell_admin::HolderError::Unavailable(_)) => {
-                    Err(HolderError::Unavailable(error.to_string()))
-                }
-                Err(error @ ringwell_admin::HolderError::Missing(_)) => {
-                    Err(HolderError::Gone(error.to_string()))
-                }
-            }
+            ringwell_admin::holders(node, number, at, most).await
         })
     }
 }

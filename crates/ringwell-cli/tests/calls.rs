@@ -11,6 +11,8 @@ mod export;
 mod listen;
 #[path = "calls/phone.rs"]
 mod phone;
+#[path = "calls/rate.rs"]
+mod rate;
 #[path = "calls/routing.rs"]
 mod routing;
 mod support;

@@ -5,7 +5,7 @@ use serde_json::json;
 use sqlx::{AnyConnection, Row};
 
 use super::query::{self, CallRow};
-use super::{LogError, ms, random_id, to_db};
+use super::{LogError, leaks, ms, random_id, to_db};
 use crate::attribution::{Attributed, Attribution};
 use crate::call::{CallEvent, Facts, State};
 use crate::caller::Caller;
@@ -117,8 +117,9 @@ pub(crate) async fn apply(
         row.caller = caller;
         is_new = true;
     }
+    let was_pending = row.attribution.outcome == Attributed::Pending;
     if let Some(attribution) = change.attribution.clone()
-        && row.attribution.outcome == Attributed::Pending
+        && was_pending
     {
         row.attribution = attribution;
         if row.redacted_at.is_some() {
@@ -134,6 +135,13 @@ pub(crate) async fn apply(
         let events = events(&mut row, now);
         store(db, &row, is_first).await?;
         publish(db, events).await?;
+    }
+    if let Some(number) = row.number.as_deref().filter(|_| was_pending) {
+        let call = (number, row.facts.started_at());
+        if let Some(data) = leaks::leak(db, call, &row.attribution, now).await? {
+            let event = NewEvent { kind: "number.leaking", call: None, at: now, data };
+            publish(db, vec![event]).await?;
+        }
     }
     let is_pending = row.attribution.outcome == Attributed::Pending;
     let unattributed = is_pending.then(|| (row.number.clone(), row.facts.started_at()));

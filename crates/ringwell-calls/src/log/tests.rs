@@ -1,5 +1,8 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
-use crate::attribution::{Attributed, Attribution};
+use crate::attribution::{Allocation, Attributed, Attribution, PoolRef};
 use crate::call::{CallEvent, EventKind, Outcome, State};
 use crate::caller::Caller;
 
@@ -177,5 +180,55 @@ async fn each_list_of_calls_has_an_index_that_finds_few_among_many() {
         let plan = plan.join("; ");
         assert!(plan.contains(&format!("calls_by_{index} (")), "{index}: {plan}");
         log.calls(filter, None, 10).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_number_that_nobody_can_have_seen_is_reported_once_a_week() {
+    // Moments are in seconds.
+    const DAY: u64 = 24 * 60 * 60;
+    let (log, _folder) = log().await;
+    let clock = Arc::new(AtomicU64::new(0));
+    let time = Arc::clone(&clock);
+    let writer = Writer::start(log.clone(), move || Millis(time.load(Ordering::Relaxed)), || ());
+    let pool = Some(PoolRef { id: 16, name: None });
+    let none = Attribution { outcome: Attributed::None, pool, ..Attribution::default() };
+    let shown = |locked_until: u64| Attribution {
+        outcome: Attributed::Allocated,
+        allocation: Some(Allocation {
+            allocated_ms: 0,
+            locked_until_ms: locked_until * 1000,
+            late: true,
+            probability: 1.0,
+            tapped_ms: None,
+            parameters: Vec::new(),
+        }),
+        ..none.clone()
+    };
+    let leaks = async |name: &str, at: u64, attribution: &Attribution| {
+        clock.store(at * 1000, Ordering::Relaxed);
+        let mut call = change(name, at, EventKind::Started);
+        (call.number, call.attribution) =
+            (Some("+12001600000".to_owned()), Some(attribution.clone()));
+        writer.submit(call).unwrap().await.unwrap();
+        let events = log.events(0, 1000).await.unwrap();
+        events.iter().filter(|event| event.kind == "number.leaking").count()
+    };
+    let start = 100 * DAY;
+    assert_eq!(leaks("CA1", start, &none).await, 0);
+    assert_eq!(leaks("CA2", start + 1, &none).await, 0);
+    // A visitor explains these: one of today, and one who calls some hours late.
+    assert_eq!(leaks("CA3", start + 2, &shown(start + DAY)).await, 0);
+    assert_eq!(leaks("CA4", start + 3, &shown(start - DAY / 2)).await, 0);
+    assert_eq!(leaks("CA5", start + 4, &shown(start - 2 * DAY)).await, 1);
+    assert_eq!(leaks("CA6", start + 5, &none).await, 1);
+    // Calls of the week before count no more, and the number is reported again.
+    assert_eq!(leaks("CA7", start + 8 * DAY, &none).await, 1);
+    assert_eq!(leaks("CA8", start + 8 * DAY + 1, &none).await, 1);
+    assert_eq!(leaks("CA9", start + 8 * DAY + 2, &none).await, 2);
+    // No pool serves it: a wrong number.
+    let other = Attribution { pool: None, ..none.clone() };
+    for call in 0..5 {
+        assert_eq!(leaks(&format!("CB{call}"), start + 30 * DAY, &other).await, 2);
     }
 }

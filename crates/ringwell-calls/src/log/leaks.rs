@@ -1,0 +1,74 @@
+//! Numbers that leak: they are called again and again although nobody was shown them, or long after.
+//! Such a number stands in print, in a directory or in a page's cache.
+//!
+//! Owns the rule. Invariant: a number is reported once a week at most.
+//! Source: docs/spec/calls.md, "Numbers that leak".
+
+use ringwell_core::Millis;
+use serde_json::{Value, json};
+use sqlx::{AnyConnection, Row};
+
+use super::{LogError, from_ms, ms};
+use crate::attribution::{Attributed, Attribution};
+
+/// So many calls that no visitor explains make a leak.
+const CALLS_MIN: usize = 3;
+/// Within so long.
+const SPAN: Millis = Millis(7 * DAY);
+/// A visitor does not call so long after the lockout.
+const LATE: Millis = Millis(DAY);
+/// Calls of a number that are looked at.
+const CALLS_MAX: i64 = 50;
+const DAY: u64 = 24 * 60 * 60 * 1000;
+
+/// Whether no visitor explains a call that began at `began`.
+fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
+    match (attribution.outcome, &attribution.allocation) {
+        (Attributed::None, _) => attribution.pool.is_some(),
+        (Attributed::Allocated, Some(shown)) => began > Millis(shown.locked_until_ms) + LATE,
+        (Attributed::Allocated, None)
+        | (Attributed::Overflow | Attributed::Unknown | Attributed::Pending, _) => false,
+    }
+}
+
+/// What `number.leaking` says, if `number` leaks as a call at `began` shows, which was just attributed so
+/// and stored.
+pub(super) async fn leak(
+    db: &mut AnyConnection,
+    (number, began): (&str, Millis),
+    attribution: &Attribution,
+    now: Millis,
+) -> Result<Option<Value>, LogError> {
+    if !is_implausible(attribution, began) {
+        return Ok(None);
+    }
+    let query = sqlx::query(
+        "SELECT started_ms, attribution FROM calls WHERE number = $1 AND started_ms > $2 \
+         ORDER BY started_ms DESC LIMIT $3",
+    );
+    let since = Millis(began.0.saturating_sub(SPAN.0));
+    let query = query.bind(number.to_owned()).bind(ms(since)).bind(CALLS_MAX);
+    let mut calls = 0;
+    for row in query.fetch_all(&mut *db).await? {
+        let text: Option<String> = row.try_get("attribution")?;
+        let attribution = text.and_then(|text| serde_json::from_str::<Attribution>(&text).ok());
+        let began = from_ms(row.try_get("started_ms")?);
+        calls += usize::from(attribution.is_some_and(|it| is_implausible(&it, began)));
+    }
+    if calls < CALLS_MIN {
+        return Ok(None);
+    }
+    let query = sqlx::query(
+        "INSERT INTO number_leaks (number, at_ms) VALUES ($1, $2) ON CONFLICT (number) \
+         DO UPDATE SET at_ms = excluded.at_ms WHERE number_leaks.at_ms <= $3",
+    );
+    let before = Millis(now.0.saturating_sub(SPAN.0));
+    let query = query.bind(number.to_owned()).bind(ms(now)).bind(ms(before));
+    if query.execute(&mut *db).await?.rows_affected() == 0 {
+        return Ok(None);
+    }
+    let pool = attribution.pool.as_ref().map(|pool| pool.id);
+    tracing::warn!(pool, calls, "a number is called that no visitor can have seen: number.leaking");
+    let days = SPAN.0 / DAY;
+    Ok(Some(json!({ "number": number, "pool": attribution.pool, "calls": calls, "days": days })))
+}
