@@ -5,9 +5,9 @@
 //! of the numbers: an allocation is known by the position of its record, which never comes twice.
 //! Source: docs/decisions/020-allocations-no-one-saw.md.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec;
-use alloc::vec::Vec;
 
 use crate::{Millis, Position, Slot};
 
@@ -36,9 +36,9 @@ type Entry = [u64; 4];
 /// The last allocations and what was before each.
 #[derive(Debug)]
 pub(crate) struct Recent {
-    /// A ring of [`RECENT_MAX`] entries; those that were never written are zero.
-    entries: Vec<Entry>,
-    /// Where the next entry goes: the oldest one, or the first that was never written.
+    /// A ring; entries that were never written are zero. An array, so that a place in it needs no check.
+    entries: Box<[Entry; RECENT_MAX]>,
+    /// Where the next entry goes, or the end of the ring: then at its start.
     next: usize,
     /// By the position of the allocation that came: when the one before it was by this clock, if
     /// another clock had told of it.
@@ -47,7 +47,9 @@ pub(crate) struct Recent {
 
 impl Default for Recent {
     fn default() -> Self {
-        Self { entries: vec![[0; 4]; RECENT_MAX], next: 0, told: BTreeMap::new() }
+        let entries = vec![[0; 4]; RECENT_MAX].into_boxed_slice();
+        let Ok(entries) = entries.try_into() else { unreachable!("it has as many entries") };
+        Self { entries, next: 0, told: BTreeMap::new() }
     }
 }
 
@@ -56,8 +58,9 @@ impl Recent {
     #[inline]
     pub(crate) fn push(&mut self, position: Position, before: &Slot) {
         let Slot { allocated_at, locked_until, position: previous, .. } = *before;
-        self.entries[self.next] = [position.0, allocated_at.0, locked_until.0, previous.0];
-        self.next = (self.next + 1) % RECENT_MAX;
+        let next = self.next % RECENT_MAX;
+        self.entries[next] = [position.0, allocated_at.0, locked_until.0, previous.0];
+        self.next = next + 1;
     }
 
     /// By this clock, the allocation before the one at `position` was at `local_at`.
@@ -72,7 +75,8 @@ impl Recent {
     pub(crate) fn before(&self, position: Position) -> Option<Before> {
         // Positions rise within each part; the second is all zeros until the ring has been filled.
         let (newer, older) = self.entries.split_at(self.next);
-        let older = if older.first()?[0] == 0 { &[] } else { older };
+        let is_unused = older.first().is_some_and(|oldest| oldest[0] == 0);
+        let older = if is_unused { &[] } else { older };
         let find = |entries: &[Entry]| {
             let place = entries.binary_search_by_key(&position.0, |entry| entry[0]).ok()?;
             entries.get(place).copied()

@@ -12,7 +12,7 @@ use ringwell_core::{
 };
 use ringwell_journal::{
     Answer, Clocks, Group, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, Restored, RowKey, Tip,
-    Writer, position,
+    Writer,
 };
 
 use crate::answers::{Answers, answer_of};
@@ -514,7 +514,7 @@ impl Engine {
     /// Where the next record will lie.
     #[inline]
     pub(crate) fn next_position(&self) -> Position {
-        position(self.writer.pending_n(), self.writer.pending_bytes())
+        self.writer.next_position()
     }
 }
 

@@ -10,7 +10,7 @@ use ringwell_core::{Millis, Position};
 
 use crate::bytes::Body;
 use crate::clocks::Clocks;
-use crate::place::{BODY_BYTES_MAX, position_parts};
+use crate::place::{BODY_BYTES_MAX, behind, position, position_parts, start_of};
 use crate::record::{DecodeError, Record, Records};
 
 /// A group with a body this long takes no further batch. What remains up to [`BODY_BYTES_MAX`],
@@ -70,6 +70,8 @@ pub struct Writer {
     clocks: Option<Clocks>,
     base: Millis,
     body: Body,
+    /// The position of the first record of the group that gathers.
+    start: Position,
 }
 
 impl Tip {
@@ -142,7 +144,8 @@ impl Writer {
     /// Goes on where a journal ends. The caller has raised the epoch.
     #[must_use]
     pub fn new(tip: Tip) -> Self {
-        Self { tip, clocks: None, base: Millis::ZERO, body: Body::default() }
+        let start = start_of(tip.next_n);
+        Self { tip, clocks: None, base: Millis::ZERO, body: Body::default(), start }
     }
 
     /// The clocks as they stand now, for the groups that are sealed from now on. Before the first
@@ -169,8 +172,10 @@ impl Writer {
         assert!(at >= self.tip.last_at, "shard time went backwards");
         if self.body.is_empty() {
             self.base = at;
+            // Once a group: its number fits.
+            self.start = position(self.tip.next_n, 0);
         }
-        let place = record.encode(self.tip.next_n, self.base, &mut self.body);
+        let place = record.encode(self.start, self.base, &mut self.body);
         assert!(self.body.len() <= BODY_BYTES_MAX, "the group has no room for the record");
         self.tip.last_at = at;
         place
@@ -195,6 +200,16 @@ impl Writer {
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.body.len()
+    }
+
+    /// Where the next record will lie.
+    ///
+    /// # Panics
+    /// If the group has no room for any record.
+    #[inline]
+    #[must_use]
+    pub fn next_position(&self) -> Position {
+        behind(self.start, self.body.len())
     }
 
     /// The number of the group that gathers.
@@ -232,6 +247,7 @@ impl Writer {
         let body_crc = crc32c::crc32c(&body);
         let header = GroupHeader { n, epoch, at, last_at, body_len, body_crc, prev_hash, clocks };
         self.tip = Tip::after(&header);
+        self.start = start_of(self.tip.next_n);
         Some(Group { header, body })
     }
 

@@ -21,6 +21,21 @@ pub const fn position(n: u64, offset: usize) -> Position {
     Position(n << OFFSET_BITS | offset as u64)
 }
 
+/// As [`position`] at offset 0, of a number that nobody has checked yet.
+pub(crate) const fn start_of(n: u64) -> Position {
+    Position(n << OFFSET_BITS)
+}
+
+/// The position at `offset` in the body of the group whose first record is at `start`.
+///
+/// # Panics
+/// As of [`position`].
+#[inline]
+pub(crate) const fn behind(start: Position, offset: usize) -> Position {
+    assert!(offset < BODY_BYTES_MAX, "offset outside of a body");
+    Position(start.0 | offset as u64)
+}
+
 /// The number of the group and the offset in its body.
 #[inline]
 #[must_use]

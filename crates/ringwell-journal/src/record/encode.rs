@@ -9,21 +9,22 @@ use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
 use super::{PARAMS_BYTES_MAX, Record, Restored, RowKey, flag, kind, params_len};
 use crate::bytes::{Body, ROOM, Scratch};
-use crate::place::{position, position_parts};
+use crate::place::{behind, position_parts};
 
 /// Where the flags stand: each optional field adds its own as it is written.
 const FLAGS: usize = 1;
 
 impl Record<'_> {
-    /// Appends the record to the body of group `n`, whose first record happened at `base`.
+    /// Appends the record to the body of the group whose first record is at `start`, and happened at
+    /// `base`.
     /// Returns its position.
     ///
     /// # Panics
     /// If the record breaks a rule of the format (happened before `base`, `previous` not before
     /// it, parameters too long): asserted before anything is written, as it could not be read.
     #[inline(always)]
-    pub(crate) fn encode(&self, n: u64, base: Millis, body: &mut Body) -> Position {
-        let place = position(n, body.len());
+    pub(crate) fn encode(&self, start: Position, base: Millis, body: &mut Body) -> Position {
+        let place = behind(start, body.len());
         self.check(base, place);
         let params = self.params();
         let params_len = params_len(params);

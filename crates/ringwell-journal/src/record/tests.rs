@@ -166,7 +166,7 @@ proptest! {
             .map(|(record, first, second)| {
                 let record = with_params(*record, [first, second]);
                 let before = body.len();
-                let place = record.encode(n, base, &mut body);
+                let place = record.encode(position(n, 0), base, &mut body);
                 assert!(body.len() - before <= record.bytes_max());
                 place
             })
@@ -206,7 +206,7 @@ proptest! {
     ) {
         let mut gathering = Body::default();
         let record = with_params(record, [&first, &second]);
-        record.encode(7, Millis(1_000), &mut gathering);
+        record.encode(position(7, 0), Millis(1_000), &mut gathering);
         let mut body = gathering.take(Vec::new());
         let index = at.index(body.len());
         let cut = Records::new(7, Millis(1_000), &body[..index]).next();
@@ -230,7 +230,7 @@ fn an_allocation_takes_about_twenty_bytes_before_its_parameters() {
         params: [b"utm_source=x", b""],
     };
     let mut body = Body::default();
-    record.encode(10_000, Millis(1_700_000_000_000), &mut body);
+    record.encode(position(10_000, 0), Millis(1_700_000_000_000), &mut body);
     assert_eq!(body.len() - b"utm_source=x".len(), 24);
 }
 
@@ -312,7 +312,7 @@ fn write_release(at: u64, previous: Position) {
     let (at, until) = (Millis(at), Millis(at));
     let (restored, forgotten) = (None, None);
     let release = Record::Release { at, number, slot: 0, until, previous, restored, forgotten };
-    release.encode(7, Millis(100), &mut Body::default());
+    release.encode(position(7, 0), Millis(100), &mut Body::default());
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn parameters_that_could_not_be_read_are_not_written() {
     let params = [b'x'; PARAMS_BYTES_MAX];
     // With the `&` between them one byte more than may be.
     let carry = carry([&params[1..], b"y"]);
-    carry.encode(7, Millis(100), &mut Body::default());
+    carry.encode(position(7, 0), Millis(100), &mut Body::default());
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn a_body_that_cannot_be_read_says_where_and_why() {
 fn an_allocation_without_parameters_is_read_back() {
     let record = carry([b"", b""]);
     let mut body = Body::default();
-    record.encode(7, Millis(100), &mut body);
+    record.encode(position(7, 0), Millis(100), &mut body);
     let read = Records::new(7, Millis(100), body.as_slice()).next().unwrap();
     assert_eq!(read.unwrap().1, record);
 }
