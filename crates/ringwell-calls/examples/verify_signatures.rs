@@ -71,6 +71,7 @@ fn read(text: &str) -> Option<(Line, Account, Incoming)> {
         secrets: vec![line.secret.clone().into_bytes()],
         shared_keys: Vec::new(),
         unknown_number: UnknownNumber::Unavailable,
+        warnings: ringwell_calls::Warnings::default(),
     };
     let mut headers = HeaderMap::new();
     for (name, value) in &line.headers {

@@ -1,5 +1,9 @@
 //! An account with a provider, as requests are checked against it.
 
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use ringwell_core::Throttle;
 use ringwell_directory::{CallAccount, CallProvider, Secret, UnknownNumber};
 
 /// An account with a provider.
@@ -17,6 +21,30 @@ pub struct Account {
     pub shared_keys: Vec<Vec<u8>>,
     /// What a caller of a number without destination gets.
     pub unknown_number: UnknownNumber,
+    /// When a request to it was last logged as refused.
+    pub warnings: Warnings,
+}
+
+/// Keeps strangers, who know an account's path, from filling the log.
+#[derive(Clone)]
+pub struct Warnings {
+    since: Instant,
+    throttle: Arc<Mutex<Throttle>>,
+}
+
+impl Default for Warnings {
+    fn default() -> Self {
+        Self { since: Instant::now(), throttle: Arc::default() }
+    }
+}
+
+impl Warnings {
+    /// How many warnings were left out since the last that was logged; `None` if this one is left
+    /// out too.
+    pub(crate) fn pass(&self) -> Option<u64> {
+        let throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+        throttle.pass(self.since.elapsed())
+    }
 }
 
 impl Account {
@@ -31,6 +59,7 @@ impl Account {
             secrets: bytes(&configured.secrets),
             shared_keys: bytes(&configured.shared_keys),
             unknown_number: configured.unknown_number.clone(),
+            warnings: Warnings::default(),
         }
     }
 

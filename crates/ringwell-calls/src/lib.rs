@@ -21,7 +21,7 @@ mod router;
 pub mod service;
 pub mod webhook;
 
-pub use account::Account;
+pub use account::{Account, Warnings};
 pub use attribution::{Attributed, Attribution, Held, HolderError, Holders, Numbers, Serving};
 pub use call::{CallEvent, EventKind, Facts, Outcome, State};
 pub use caller::Caller;

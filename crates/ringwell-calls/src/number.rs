@@ -13,8 +13,32 @@ pub fn called(text: &str) -> Option<String> {
     }
 }
 
+/// The number that a filter names, as [`called`]. Ten digits are a number of country code 1, as in an
+/// allocation's answer; a `+` of a URL that was not encoded arrives as a blank.
+#[must_use]
+pub fn asked(text: &str) -> Option<String> {
+    let digits = text.trim();
+    if !text.starts_with(['+', ' '])
+        && let Ok(number) = PromoNumber::parse(digits)
+    {
+        return Some(format!("+{}", number.to_e164()));
+    }
+    called(&format!("+{}", digits.trim_start_matches('+')))
+}
+
 /// The promo number that `e164` is, if it can be one.
 #[must_use]
 pub fn promo_number(e164: &str) -> Option<PromoNumber> {
     PromoNumber::parse(e164).ok()
+}
+
+#[cfg(test)]
+#[test]
+fn a_filter_may_write_a_number_as_allocations_answer_it() {
+    for text in ["+18885550201", " 18885550201", "18885550201", "8885550201", "+1 888-555-0201"] {
+        assert_eq!(asked(text).as_deref(), Some("+18885550201"), "{text}");
+    }
+    assert_eq!(asked(" 4930123456").as_deref(), Some("+4930123456"));
+    assert_eq!(asked("0049 30 123456").as_deref(), Some("+4930123456"));
+    assert_eq!(asked("anonymous"), None);
 }

@@ -160,6 +160,23 @@ fn a_stranger_gets_nothing_and_the_log_says_what_would_have_matched() {
 }
 
 #[test]
+fn a_stranger_cannot_fill_the_log() {
+    let board = Switchboard::new("");
+    let mut client = board.phone.client();
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    let body = format!("CallSid=CA1&Note={}", "x".repeat(60_000));
+    let start = Instant::now();
+    for _ in 0..200 {
+        assert_eq!(client.post("/t/main/answer", &[form], &body).unwrap().status, 403);
+    }
+    let seconds = start.elapsed().as_secs();
+    let log = board.server.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("not signed as")).collect();
+    assert!((1..=seconds + 2).contains(&(lines.len() as u64)), "{} lines", lines.len());
+    assert!(lines.iter().all(|line| line.len() < 4_000), "{}", lines[0].len());
+}
+
+#[test]
 fn bad_input_has_an_answer_and_the_phone_rings_where_it_can() {
     let board = Switchboard::new("");
     let number = board.visitor("17");

@@ -21,6 +21,7 @@ mod shard;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod vacant;
 mod value;
 mod visitors;
@@ -32,4 +33,5 @@ pub use recent::{Before, RECENT_MAX};
 pub use resize::InRotation;
 pub use shard::{Grant, PoolCounts, Retired, Shard};
 pub use slot::Slot;
+pub use throttle::Throttle;
 pub use value::{Millis, PoolId, Position, VisitorId};

@@ -7,10 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use ringwell_core::PoolId;
+use ringwell_core::{PoolId, Throttle};
 use ringwell_engine::{Counts, Refusal};
-
-use crate::throttle::Throttle;
 
 /// Longest time that the histogram tells apart, in microseconds.
 const LATENCY_MAX_US: u64 = 60_000_000;

@@ -20,7 +20,7 @@ use crate::call::{Outcome, State as CallState};
 use crate::caller::Caller;
 use crate::digest::from_base64;
 use crate::log::{CallDetail, CallFilter, Cursor, EventRow, moment};
-use crate::number::called;
+use crate::number::asked;
 use crate::provider::parse_moment;
 use crate::service::Service;
 
@@ -88,9 +88,7 @@ struct Wanted {
 impl Wanted {
     fn filter(&self) -> Result<CallFilter, Problem> {
         let number = |name: &str, text: &String| {
-            let text = text.trim();
-            let text = if text.starts_with('+') { text.to_owned() } else { format!("+{text}") };
-            called(&text)
+            asked(text)
                 .ok_or_else(|| Problem::bad_request(format!("{name}: write e.g. +18005550100")))
         };
         let caller = self.caller.as_ref().map(|text| number("caller", text)).transpose()?;

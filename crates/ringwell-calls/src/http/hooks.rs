@@ -18,6 +18,8 @@ use crate::service::{IncomingCall, Service, now};
 
 /// The largest body. Providers send a few kilobytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
+/// So much of the string whose signature was checked is logged.
+const CHECKED_BYTES_MAX: usize = 2048;
 /// How long a body may take.
 const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -77,7 +79,9 @@ async fn hook(
         return Err(Refused::Unsigned { is_retried: unsigned.is_retried });
     }
     let report = provider::read(account, hook, &incoming).map_err(|error| {
-        tracing::warn!(account = account.name, %error, "a webhook says nothing");
+        if let Some(left_out) = account.warnings.pass() {
+            tracing::warn!(account = account.name, %error, left_out, "a webhook says nothing");
+        }
         Refused::Unreadable(error.to_string())
     })?;
     let answer = answer(&service, account, hook, &incoming, report).await?;
@@ -103,13 +107,16 @@ async fn read_body(body: Body) -> Result<Vec<u8>, Refused> {
 
 /// The line that says why an installation is dead: which provider, which string, what would match.
 fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
+    let Some(left_out) = account.warnings.pass() else { return };
+    let end = unsigned.checked.floor_char_boundary(CHECKED_BYTES_MAX);
     tracing::warn!(
         account = account.name,
         provider = account.provider.name(),
         method = %incoming.method,
         reason = unsigned.reason,
-        checked = unsigned.checked,
+        checked = &unsigned.checked[..end],
         hint = unsigned.hint.as_deref().unwrap_or("none: check the account's secret"),
+        left_out,
         "a webhook is not signed as it should be"
     );
 }

@@ -17,6 +17,7 @@ pub(crate) fn account(provider: CallProvider, public_url: &str, secret: &str) ->
         secrets: vec![secret.as_bytes().to_vec()],
         shared_keys: vec![secret.as_bytes().to_vec()],
         unknown_number: UnknownNumber::Unavailable,
+        warnings: crate::Warnings::default(),
     }
 }
 

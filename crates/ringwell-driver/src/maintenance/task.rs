@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ringwell_core::Millis;
+use ringwell_core::{Millis, Throttle};
 use ringwell_journal::Group;
 
 use super::{Carry, ROUND, Rounds, Snapshot};
@@ -13,7 +13,6 @@ use crate::clock::WALL_APART_WARNED;
 use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{Reader, Store};
-use crate::throttle::Throttle;
 
 /// Old segments that are given up in a round. Where most of what they hold must be kept, giving
 /// them up frees nothing: the bound keeps that from becoming all that the shard does.

@@ -74,6 +74,9 @@ impl SwapJson {
     }
 }
 
+/// Of addresses of pages, and of apps that visitors come from.
+const PAGE_SCHEMES: [&str; 4] = ["https", "http", "android-app", "ios-app"];
+
 /// Parameters that say which advertisement brought the visitor.
 fn is_click(name: &str) -> bool {
     let ends = ["clid", "clkid", "braid"].iter().any(|end| name.ends_with(end));
@@ -133,10 +136,25 @@ impl Visit {
             add(name, value);
         }
         for (name, url) in [("landing", &self.landing), ("referrer", &self.referrer)] {
-            add(name, url.as_deref().unwrap_or_default().split(['?', '#']).next().unwrap_or(""));
+            add(name, &without_person(url.as_deref().unwrap_or_default()));
         }
         query
     }
+}
+
+/// A page's address, or its path alone, without query, fragment, user and password. Nothing for what
+/// is no page's address.
+fn without_person(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return if url.starts_with('/') { url.to_owned() } else { String::new() };
+    };
+    if !PAGE_SCHEMES.contains(&scheme) {
+        return String::new();
+    }
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
 }
 
 /// What `%XX` and `+` stand for in a query; what is no UTF-8 becomes the sign for that.
@@ -187,6 +205,22 @@ mod tests {
             "&gclid=a%26b%3D%22c%5C&plan=x&utm_source=%C3%B6\
              &landing=https%3A%2F%2Fshop.example%2Fa&referrer=https%3A%2F%2Fsearch.example%2F"
         );
+    }
+
+    #[test]
+    fn an_address_is_stored_without_what_may_name_a_person() {
+        for (url, stored) in [
+            ("https://ann:pw@shop.example/a", "https://shop.example/a"),
+            ("https://ann@home@shop.example", "https://shop.example"),
+            ("android-app://com.example.mail/", "android-app://com.example.mail/"),
+            ("/a?b=c", "/a"),
+            ("javascript:alert(1)", ""),
+            ("javascript://%0aalert(1)", ""),
+            ("data:text/html,a", ""),
+            ("", ""),
+        ] {
+            assert_eq!(without_person(url), stored, "{url}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! How often the same warning is logged: strangers must not fill a disk with lines.
 
-use std::cell::Cell;
-use std::time::Duration;
+use core::cell::Cell;
+use core::time::Duration;
 
 /// Between two lines, if nothing else is wanted.
 const PAUSE: Duration = Duration::from_secs(1);
