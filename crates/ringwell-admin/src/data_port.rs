@@ -33,7 +33,7 @@ pub fn data_port(
         .fallback(not_found)
         .method_not_allowed_fallback(async || Problem::wrong_method())
         .layer(middleware::from_fn_with_state(keys, require_token));
-    Router::new()
+    let router = Router::new()
         .route("/", get(first))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
@@ -43,8 +43,13 @@ pub fn data_port(
         .fallback(not_found)
         .method_not_allowed_fallback(async || Problem::wrong_method())
         .layer(Extension(dashboard))
-        .layer(middleware::from_fn(refuse_unread))
-        .with_state(node)
+        .with_state(node);
+    whole_bodies(router)
+}
+
+/// `router`, which sees no request whose body could not be read: those are refused.
+pub fn whole_bodies(router: Router) -> Router {
+    router.layer(middleware::from_fn(refuse_unread))
 }
 
 /// What needs the shards alone, below `/v1`.

@@ -187,7 +187,7 @@ pub(crate) fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes 
     let Some(calls) = calls else { return routes };
     Arc::new(move |node| {
         let of_calls = calls.attach(&node);
-        routes(node).merge(of_calls)
+        ringwell_admin::whole_bodies(routes(node).merge(of_calls))
     })
 }
 

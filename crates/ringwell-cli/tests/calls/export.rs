@@ -82,6 +82,18 @@ fn every_call_is_exported_once_and_filters_apply() {
 }
 
 #[test]
+fn an_upload_that_is_too_large_is_refused_and_not_taken_for_an_empty_one() {
+    let board = Switchboard::new("");
+    let line = format!("main,CA1,Sale,1.00,EUR,,{}\n", "x".repeat(150));
+    let head = "account,provider_call_id,type,value,currency,at,external_id\n";
+    let csv = head.to_owned() + &line.repeat(7_000);
+    let token = format!("Bearer {TOKEN}");
+    let answer = board.server.client().post("/v1/outcomes", &[("authorization", &token)], &csv);
+    let answer = answer.unwrap();
+    assert_eq!(answer.status, 413, "{}", answer.body);
+}
+
+#[test]
 fn results_come_in_as_csv_and_go_out_as_uploads() {
     let board = Switchboard::new("");
     for (call, parameters) in [("CA1", "1&gclid=Cj0_x-1&msclkid=0f0f"), ("CA2", "2")] {
