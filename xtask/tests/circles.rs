@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// Files in the largest circle of each crate that still has one. Lower a number when a test says so.
 const CIRCLES: &[(&str, usize)] = &[
-    ("ringwell-admin", 14),
+    ("ringwell-admin", 12),
     ("ringwell-calls", 10),
     ("ringwell-check", 3),
     ("ringwell-cli", 27),
@@ -22,7 +22,7 @@ const CIRCLES: &[(&str, usize)] = &[
     ("ringwell-journal", 6),
     ("ringwell-load", 4),
     ("ringwell-mesh", 3),
-    ("ringwell-node", 22),
+    ("ringwell-node", 19),
     ("ringwell-sim", 9),
     ("ringwell-store", 6),
     ("ringwell-wire", 5),
@@ -200,8 +200,9 @@ fn module_at(src: &Path, file: &Path) -> Option<Module> {
     Some(module)
 }
 
-/// Without comments.
+/// Without comments, and without a module of tests at the end, whose `super` is the file itself.
 fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     lines.collect::<Vec<_>>().join("\n")
 }

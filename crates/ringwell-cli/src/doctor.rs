@@ -3,6 +3,7 @@
 //! Changes nothing, but for a trial file in the data directory. Each finding says what to do.
 //! Works beside a running server, and without a configuration.
 
+mod findings;
 mod journal;
 
 use std::collections::BTreeMap;
@@ -20,11 +21,12 @@ use hyper::body::Bytes;
 use ringwell_directory::{Config, Database, Durability, Listen, Overrides, load};
 use ringwell_node::disk;
 use rustix::process::{Resource, getrlimit};
-use serde::Serialize;
 
 use crate::call::{Caller, Url};
 use crate::environment::{cores, variable};
 use crate::texts::print;
+
+use findings::{Finding, Findings, Grade};
 
 pub(crate) const HELP: &str = "\
 Looks at the processor, memory, clock, limits and disk of this machine, and at the configuration:
@@ -60,44 +62,6 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Grade {
-    Ok,
-    Note,
-    Bad,
-}
-
-/// One thing that was looked at.
-#[derive(Debug, Serialize)]
-struct Finding {
-    grade: Grade,
-    /// What was looked at, in a word.
-    about: &'static str,
-    text: String,
-}
-
-#[derive(Debug, Default)]
-struct Findings(Vec<Finding>);
-
-impl Findings {
-    fn add(&mut self, grade: Grade, about: &'static str, text: impl Into<String>) {
-        self.0.push(Finding { grade, about, text: text.into() });
-    }
-
-    fn ok(&mut self, about: &'static str, text: impl Into<String>) {
-        self.add(Grade::Ok, about, text);
-    }
-
-    fn note(&mut self, about: &'static str, text: impl Into<String>) {
-        self.add(Grade::Note, about, text);
-    }
-
-    fn bad(&mut self, about: &'static str, text: impl Into<String>) {
-        self.add(Grade::Bad, about, text);
-    }
 }
 
 /// Looks, and prints what was found.

@@ -30,8 +30,8 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         Ok(loaded) => loaded,
         Err(code) => return Ok(code),
     };
-    let of_cluster = args.cluster.as_deref().zip(args.node.as_deref());
-    let member = match of_cluster.map(|(cluster, node)| join(cluster, node)).transpose() {
+    let place = args.cluster.as_deref().zip(args.node.as_deref());
+    let member = match place.map(|(cluster, node)| join(cluster, node)).transpose() {
         Ok(member) => member,
         Err(faults) => return Ok(show(&faults)),
     };
@@ -60,16 +60,13 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     if kept.is_none() {
         logs::start(&config.log)?;
     }
-    journal::erase::finish(&config.data)?;
-    if args.restored {
-        disk::mark_restored(&disk::OsFiles, &config.data)?;
-    }
+    prepare(&config.data, args.restored)?;
     for warning in member.iter().flat_map(|member| member.cluster().warnings()) {
         tracing::warn!("{warning}");
     }
     let hashes = config.management.token_sha256.clone();
     let lookup_hashes = config.management.lookup_sha256.clone();
-    let running = Arc::new(OnceLock::<Arc<Running>>::new());
+    let running = Arc::<OnceLock<Arc<Running>>>::default();
     let calls = Arc::clone(&running);
     let reload = move || {
         let (config, directory) = load(&args.config, variable, flags.clone(), cores())?;
@@ -82,10 +79,9 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         lookup_hashes.replace(&config.management.lookup_sha256.current());
         Ok((directory, config.sites))
     };
-    let loads = SharedLoads::default();
+    let (loads, lookup) = (SharedLoads::default(), TokenHashes::default());
     let dashboard = Dashboard::new(loads.clone());
-    let mut directories = Directories::default();
-    let (mut way, lookup) = (None, TokenHashes::default());
+    let (mut directories, mut way) = (Directories::default(), None);
     if let Some(kept) = kept {
         let (handle, orders) = live();
         directories.orders = Some(orders);
@@ -99,6 +95,15 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     }
     serve(config, directory, member, directories, (dashboard, lookup, way), &running)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is done to the data directory before it is opened.
+fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
+    journal::erase::finish(data)?;
+    if is_restored {
+        disk::mark_restored(&disk::OsFiles, data)?;
+    }
+    Ok(())
 }
 
 /// Says that a configuration has no faults.

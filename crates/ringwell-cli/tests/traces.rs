@@ -33,8 +33,8 @@ impl Taker {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let taker = Self { port, taken: Arc::default() };
-        let taken = Arc::clone(&taker.taken);
+        let started = Self { port, taken: Arc::default() };
+        let taken = Arc::clone(&started.taken);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let mut reader = BufReader::new(stream);
@@ -59,7 +59,7 @@ impl Taker {
                 );
             }
         });
-        taker
+        started
     }
 
     fn taken(&self) -> Vec<(String, String, Value)> {

@@ -8,7 +8,6 @@ mod support;
 use std::time::Duration;
 
 use ringwell_core::Millis;
-use ringwell_driver::Platform;
 use ringwell_journal::Durability;
 use rustix::time::{ClockId, clock_gettime};
 

@@ -9,72 +9,13 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::{NatsError, unreached};
-
-/// The servers that were tested: this minor version, from this patch on.
-const VERSION: (u32, u32, u32) = (2, 15, 2);
+use crate::error::{NatsError, Unfit, VERSION, unreached};
 
 /// What headers of a message take beside its bytes.
 const HEADERS_BYTES: usize = 4 << 10;
 
 /// The shortest time in which the server looks for duplicates, in nanoseconds. Messages have no id.
 const DUPLICATES_NS: u64 = 100_000_000;
-
-/// A setting with which answered allocations could be lost.
-#[derive(Debug, thiserror::Error)]
-pub enum Unfit {
-    /// Not tested.
-    #[error(
-        "the journal's server {server} is version {version}: {}.{}.{} or a newer {}.{} is needed, \
-         older ones have lost what they had acknowledged",
-        VERSION.0, VERSION.1, VERSION.2, VERSION.0, VERSION.1
-    )]
-    Version {
-        /// Which one.
-        server: String,
-        /// Its version.
-        version: String,
-    },
-    /// It does not flush.
-    #[error(
-        "the journal's server {server} does not flush each message to its disk: set \
-         `sync_interval: always` in `jetstream` of its configuration. With the default, two minutes \
-         of answered allocations are lost in a power cut"
-    )]
-    NotSynced {
-        /// Which one.
-        server: String,
-    },
-    /// Groups do not fit.
-    #[error(
-        "the journal's servers take messages of {bytes} bytes at most: set `max_payload: 2MB` in their \
-         configuration"
-    )]
-    Payload {
-        /// What they take.
-        bytes: usize,
-    },
-    /// A stream could not be made.
-    #[error("the stream {stream} cannot be made: {reason}")]
-    NotMade {
-        /// Its name.
-        stream: String,
-        /// What the server says.
-        reason: String,
-    },
-    /// A stream is set otherwise than it must be.
-    #[error("the stream {stream} has {setting} = {found}, and must have {wanted}")]
-    Setting {
-        /// Its name.
-        stream: String,
-        /// Which setting.
-        setting: &'static str,
-        /// What it has.
-        found: Value,
-        /// What it must have.
-        wanted: Value,
-    },
-}
 
 /// Looks at the server that the client is connected to, and at all that the settings name.
 pub(crate) async fn servers(client: &Client, settings: &Replicated) -> Result<(), NatsError> {

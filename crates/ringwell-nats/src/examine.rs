@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use ringwell_directory::Replicated;
 use tokio::runtime::{Builder, Handle};
 
+use crate::check::servers as check_servers;
+use crate::connection::connect;
+use crate::error::{NatsError, unreached};
 use crate::stream::{Seen, Stream};
-use crate::{NatsError, check, connect, unreached};
 
 /// How long a server may take to be connected to.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -31,7 +33,7 @@ pub fn examine(settings: &Replicated, shards: u16) -> Result<Examined, NatsError
 async fn look(settings: &Replicated, shards: u16) -> Result<Examined, NatsError> {
     let connecting = tokio::time::timeout(CONNECT_MAX, connect(settings));
     let client = connecting.await.unwrap_or_else(|_| Err(unreached(settings, "no answer")))?;
-    check::servers(&client, settings).await?;
+    check_servers(&client, settings).await?;
     let mut found = Examined::default();
     let named = settings.monitor.len();
     found.fit.push(format!("{named} servers of a tested version flush each message"));

@@ -7,6 +7,8 @@
 
 mod beat;
 mod check;
+mod connection;
+mod error;
 mod examine;
 mod stream;
 
@@ -16,13 +18,16 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions};
+use async_nats::Client;
 use ringwell_directory::Replicated;
 use ringwell_driver::store::{Logs, SharedLog};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-pub use check::Unfit;
+use connection::connect;
+use error::unreached;
+
+pub use error::{NatsError, Unfit};
 pub use examine::{Examined, examine};
 
 /// How long a start waits for each of the things that it asks of the servers.
@@ -30,25 +35,6 @@ const START_MAX: Duration = Duration::from_mins(1);
 
 /// Pause between two attempts of a start.
 const START_PAUSE: Duration = Duration::from_millis(500);
-
-/// Why the servers cannot keep journals.
-#[derive(Debug, thiserror::Error)]
-pub enum NatsError {
-    /// A thread could not be started.
-    #[error("cannot start the thread that talks to the journal's servers: {0}")]
-    Thread(#[from] std::io::Error),
-    /// No connection.
-    #[error("the journal's servers ({servers}) cannot be reached: {reason}")]
-    Unreached {
-        /// Where they should be.
-        servers: String,
-        /// Why.
-        reason: String,
-    },
-    /// A server or stream is set so that answered allocations could be lost.
-    #[error(transparent)]
-    Unfit(#[from] Unfit),
-}
 
 /// The streams of all shards of a process, on one connection.
 pub struct NatsLogs {
@@ -121,24 +107,6 @@ impl fmt::Debug for NatsLogs {
     }
 }
 
-async fn connect(settings: &Replicated) -> Result<Client, NatsError> {
-    let failed = |error: String| unreached(settings, &error);
-    let mut options = ConnectOptions::new().name("ringwell").max_reconnects(None).event_callback(
-        |event| async move { tracing::info!(%event, "the connection to the journal's servers") },
-    );
-    // After a server has gone the next one is asked at once, and none is left alone for long.
-    options = options.reconnect_delay_callback(|attempts| {
-        Duration::from_millis(if attempts < 4 { 10 } else { 250 })
-    });
-    if let Some(path) = &settings.credentials {
-        options = options.credentials_file(path).await.map_err(|e| failed(e.to_string()))?;
-    }
-    if let Some(path) = &settings.authority {
-        options = options.add_root_certificates(path.clone()).require_tls(true);
-    }
-    options.connect(&*settings.servers).await.map_err(|error| failed(error.to_string()))
-}
-
 /// Tries again while the servers do not answer, for so long as a start waits.
 async fn patiently<T, F: Future<Output = Result<T, NatsError>>>(
     work: impl Fn() -> F,
@@ -155,10 +123,6 @@ async fn patiently<T, F: Future<Output = Result<T, NatsError>>>(
             other => return other,
         }
     }
-}
-
-fn unreached(settings: &Replicated, reason: &str) -> NatsError {
-    NatsError::Unreached { servers: settings.servers.join(", "), reason: reason.to_owned() }
 }
 
 /// Runs `work` on the thread that talks to the servers, and waits for it. `None`: it did not end.

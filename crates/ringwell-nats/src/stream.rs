@@ -16,8 +16,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use crate::check::{self, Unfit};
-use crate::{NatsError, unreached};
+use crate::check::{config as wanted_config, stream as check_stream};
+use crate::error::{NatsError, Unfit, unreached};
 
 /// An append that was not answered after so long may have been lost with its leader.
 const APPEND_MAX: Duration = Duration::from_secs(2);
@@ -118,7 +118,7 @@ impl Stream {
         let config = match self.ask("INFO", &json!({})).await {
             Ok(answer) => answer.config,
             Err(Problem::Api(error)) if error.err_code == NO_STREAM => {
-                let wanted = check::config(&self.name, &self.subject, settings);
+                let wanted = wanted_config(&self.name, &self.subject, settings);
                 match self.ask("CREATE", &wanted).await {
                     Ok(answer) => answer.config,
                     Err(Problem::Api(error)) => {
@@ -132,7 +132,7 @@ impl Stream {
             Err(Problem::Silent(why)) => return Err(unreached(settings, &why)),
         };
         let config = config.unwrap_or_default();
-        Ok(check::stream(&self.name, &self.subject, &config, settings)?)
+        Ok(check_stream(&self.name, &self.subject, &config, settings)?)
     }
 
     /// A request to the interface of JetStream about this stream.
@@ -159,7 +159,7 @@ impl Stream {
             Err(Problem::Silent(why)) => return Err(unreached(settings, &why)),
         };
         let config = answer.config.unwrap_or_default();
-        check::stream(&self.name, &self.subject, &config, settings)?;
+        check_stream(&self.name, &self.subject, &config, settings)?;
         let Cluster { leader, replicas } = answer.cluster.unwrap_or_default();
         let behind = replicas.into_iter().filter(|it| !it.current).map(|it| it.name).collect();
         let bytes = answer.state.map_or(0, |state| state.bytes);

@@ -193,9 +193,12 @@ fn now() -> u64 {
 #[test]
 fn a_trace_is_kept_as_its_header_says_and_one_in_so_many_without_one() {
     let (spans, mut waiting) = mpsc::channel(2);
-    let (begun, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
-    let tracer = Tracer { spans, one_in: 4, begun, dropped };
-    let tracer: &'static Tracer = Box::leak(Box::new(tracer));
+    let tracer: &'static Tracer = Box::leak(Box::new(Tracer {
+        spans,
+        one_in: 4,
+        begun: AtomicU64::new(0),
+        dropped: AtomicU64::new(0),
+    }));
     let begin = |header| tracer.begin("batch", Kind::Server, Parent::Header(header));
     let kept = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let mut span = begin(Some(kept)).unwrap();

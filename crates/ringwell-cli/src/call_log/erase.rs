@@ -76,7 +76,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let allocations = answer["allocations"].as_array().cloned().unwrap_or_default();
     println!("{} calls, {} allocations", answer["calls"], allocations.len());
     if let Some(path) = &args.journal_list {
-        let lines: String = allocations.iter().map(|it: &Value| format!("{it}\n")).collect();
+        let lines: Vec<String> = allocations.iter().map(Value::to_string).collect();
+        let lines = lines.join("\n") + if lines.is_empty() { "" } else { "\n" };
         let mut options = OpenOptions::new();
         let file = options.append(true).create(true).mode(0o600).open(path);
         let written = file.and_then(|mut file| file.write_all(lines.as_bytes()));

@@ -2,7 +2,7 @@
 
 use ringwell_directory::Config;
 
-use super::Findings;
+use super::findings::Findings;
 
 pub(super) fn servers(config: &Config, findings: &mut Findings) {
     let Some(replicated) = &config.journal.replicated else { return };

@@ -44,9 +44,9 @@ const BESIDE: u64 = 5 * MIB + 256 * 1024;
 /// Ten times what is to be kept goes through the journal.
 #[test]
 fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_nothing() {
-    let settings = "shards = 1\n[journal]\nsegment_bytes = \"1MiB\"\nhistory_bytes = \"4MiB\"\n\
+    let configured = "shards = 1\n[journal]\nsegment_bytes = \"1MiB\"\nhistory_bytes = \"4MiB\"\n\
                     spare_segments = 1\nsnapshot_every_bytes = \"1MiB\"";
-    let site = Site::new(pools(1, 200, Duration::from_millis(1)), settings);
+    let site = Site::new(pools(1, 200, Duration::from_millis(1)), configured);
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
     let parameters = format!("utm={}", "x".repeat(1_000));
@@ -71,13 +71,13 @@ fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_noth
     let server = Server::start(site.serve(&[]));
     // The start has begun a segment: the oldest goes, once new snapshots begin behind it.
     thread::sleep(Duration::from_secs(6));
-    let (begun, size) = (written(&server), on_disk(&journal));
+    let (begun, held) = (written(&server), on_disk(&journal));
     thread::sleep(Duration::from_secs(22));
     let idle = written(&server) - begun;
     println!("written in 22 s without a request: {idle} bytes");
     // The time is noted less and less often, a block each: four times, if it were every five seconds.
     assert!(idle <= 2 * 4096, "{idle} bytes");
-    assert_eq!(on_disk(&journal), size);
+    assert_eq!(on_disk(&journal), held);
     server.stop();
 }
 

@@ -123,7 +123,7 @@ impl Owner {
                 self.epoch = 0;
             }
             Ask::Done(Fate::Full) => {
-                assert_ne!(log.read(n), Some(message), "there is no room, and it is there")
+                assert_ne!(log.read(n), Some(message), "there is no room, and it is there");
             }
             Ask::Done(Fate::Failed(why)) => panic!("{why}"),
             ask => self.under_way = Some((appending, ask, message)),

@@ -1,0 +1,86 @@
+//! Why the servers cannot keep journals.
+
+use ringwell_directory::Replicated;
+use serde_json::Value;
+
+/// The servers that were tested: this minor version, from this patch on.
+pub(crate) const VERSION: (u32, u32, u32) = (2, 15, 2);
+
+/// Why the servers cannot keep journals.
+#[derive(Debug, thiserror::Error)]
+pub enum NatsError {
+    /// A thread could not be started.
+    #[error("cannot start the thread that talks to the journal's servers: {0}")]
+    Thread(#[from] std::io::Error),
+    /// No connection.
+    #[error("the journal's servers ({servers}) cannot be reached: {reason}")]
+    Unreached {
+        /// Where they should be.
+        servers: String,
+        /// Why.
+        reason: String,
+    },
+    /// A server or stream is set so that answered allocations could be lost.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+}
+
+/// A setting with which answered allocations could be lost.
+#[derive(Debug, thiserror::Error)]
+pub enum Unfit {
+    /// Not tested.
+    #[error(
+        "the journal's server {server} is version {version}: {}.{}.{} or a newer {}.{} is needed, \
+         older ones have lost what they had acknowledged",
+        VERSION.0, VERSION.1, VERSION.2, VERSION.0, VERSION.1
+    )]
+    Version {
+        /// Which one.
+        server: String,
+        /// Its version.
+        version: String,
+    },
+    /// It does not flush.
+    #[error(
+        "the journal's server {server} does not flush each message to its disk: set \
+         `sync_interval: always` in `jetstream` of its configuration. With the default, two minutes \
+         of answered allocations are lost in a power cut"
+    )]
+    NotSynced {
+        /// Which one.
+        server: String,
+    },
+    /// Groups do not fit.
+    #[error(
+        "the journal's servers take messages of {bytes} bytes at most: set `max_payload: 2MB` in their \
+         configuration"
+    )]
+    Payload {
+        /// What they take.
+        bytes: usize,
+    },
+    /// A stream could not be made.
+    #[error("the stream {stream} cannot be made: {reason}")]
+    NotMade {
+        /// Its name.
+        stream: String,
+        /// What the server says.
+        reason: String,
+    },
+    /// A stream is set otherwise than it must be.
+    #[error("the stream {stream} has {setting} = {found}, and must have {wanted}")]
+    Setting {
+        /// Its name.
+        stream: String,
+        /// Which setting.
+        setting: &'static str,
+        /// What it has.
+        found: Value,
+        /// What it must have.
+        wanted: Value,
+    },
+}
+
+pub(crate) fn unreached(settings: &Replicated, reason: &str) -> NatsError {
+    NatsError::Unreached { servers: settings.servers.join(", "), reason: reason.to_owned() }
+}
