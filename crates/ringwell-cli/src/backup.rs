@@ -16,6 +16,7 @@ use ringwell_directory::{Database, Overrides, load};
 use ringwell_store::{check_sqlite, copy_sqlite};
 use serde::{Deserialize, Serialize};
 
+use crate::calls;
 use crate::environment::{cores, variable};
 use crate::journal::verify_directory;
 use crate::progress::Progress;
@@ -23,8 +24,8 @@ use crate::serve::show;
 use crate::texts::print;
 
 pub(crate) const HELP: &str = "\
-Copies journals, snapshots and the SQLite database while the server runs, then reads the copy back and
-checks it. A directory in PostgreSQL is backed up by pg_dump. Back up each node of a cluster. The copy
+Copies journals, snapshots, the secret of web pages, and the SQLite databases of pools and calls while
+the server runs, then reads the copy back and checks it. What is in PostgreSQL is backed up by pg_dump. Back up each node of a cluster. The copy
 holds allocations with their parameters: keep it as safe as the data directory. The configuration,
 its lists and its secrets are not in it.
 
@@ -36,8 +37,11 @@ Examples:
 /// What the list of files is called.
 const LIST: &str = "backup.json";
 
-/// The directory of the database in a backup.
-const DATABASE: &str = "directory.sqlite";
+/// The databases in a backup: of the directory, and of calls.
+const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];
+
+/// Small files of a data directory that are copied if they are there.
+const SMALL: [&str; 4] = ["cluster-map.json", "gaps.json", "site-secret", "webhook-time"];
 
 /// Of the list.
 const FORMAT: u32 = 1;
@@ -95,13 +99,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return print(format!("{}: sound, {count} files of {at}\n", path.display()).as_bytes());
     }
     let to = args.to.as_deref().context("name a new directory with --to")?;
-    let (data, database) = match sources(args)? {
+    let sources = match sources(args)? {
         Ok(found) => found,
         Err(code) => return Ok(code),
     };
     ensure!(!to.exists(), "{} exists already: name a new directory with --to", to.display());
     let partial = partial(to)?;
-    let taken = take(&data, database.as_ref(), &partial);
+    let taken = take(&sources, &partial);
     if taken.is_err() {
         // What is half a backup should not be mistaken for one.
         let _ = fs::remove_dir_all(&partial);
@@ -116,25 +120,37 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let count = list.files.len();
     let shown = to.display();
     let text = format!("{shown}: {count} files, {mib} MiB, copied and checked\n");
-    if matches!(database, Some(Database::Postgres(_))) {
-        eprintln!("The directory is in PostgreSQL, which is not copied here: use pg_dump.");
+    for (what, database) in ["The directory is", "Calls are"].into_iter().zip(&sources.databases) {
+        if matches!(database, Some(Database::Postgres(_))) {
+            eprintln!("{what} in PostgreSQL, which is not copied here: use pg_dump.");
+        }
     }
     print(text.as_bytes())
 }
 
-type Sources = (PathBuf, Option<Database>);
+/// What is copied.
+struct Sources {
+    data: PathBuf,
+    /// As [`DATABASES`].
+    databases: [Option<Database>; 2],
+}
 
-/// Data directory and database; or the exit code, after faults of the configuration were printed.
+/// What is to be copied; or the exit code, after faults of the configuration were printed.
 fn sources(args: &Args) -> anyhow::Result<Result<Sources, ExitCode>> {
     let Some(config) = &args.config else {
         let data = args.data.clone().context(
             "name the server's configuration with --config, or its data directory with --data",
         )?;
-        return Ok(Ok((data, None)));
+        let calls = Database::File(data.join(calls::FILE));
+        return Ok(Ok(Sources { data, databases: [None, Some(calls)] }));
     };
     let flags = Overrides { data: args.data.clone(), ..Overrides::default() };
     Ok(match load(config, variable, flags, cores()) {
-        Ok((config, _)) => Ok((config.data, config.database)),
+        Ok((config, _)) => {
+            let calls = config.calls.and_then(|calls| calls.database);
+            let calls = calls.unwrap_or_else(|| Database::File(config.data.join(calls::FILE)));
+            Ok(Sources { data: config.data, databases: [config.database, Some(calls)] })
+        }
         Err(faults) => Err(show(&faults)),
     })
 }
@@ -156,21 +172,29 @@ fn make_directory(path: &Path) -> anyhow::Result<()> {
     made.with_context(|| format!("cannot make {}", path.display()))
 }
 
-fn take(data: &Path, database: Option<&Database>, to: &Path) -> anyhow::Result<List> {
+fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
+    let Sources { data, databases } = sources;
     let taken_at = jiff::Timestamp::now().to_string();
     let shards = shards(data)?;
     for shard in &shards {
         copy_shard(&data.join("journal").join(shard), &to.join("journal").join(shard))?;
     }
-    let map = data.join("cluster-map.json");
-    if map.is_file() {
-        let copied = fs::copy(&map, to.join("cluster-map.json"));
-        copied.with_context(|| format!("cannot copy {}", map.display()))?;
+    for name in SMALL {
+        let small = data.join(name);
+        if small.is_file() {
+            let copied = copy(&small, &to.join(name));
+            copied.with_context(|| format!("cannot copy {}", small.display()))?;
+        }
     }
-    if let Some(Database::File(path)) = database {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let copied = runtime.block_on(copy_sqlite(path, &to.join(DATABASE)));
-        copied.with_context(|| format!("cannot copy {}", path.display()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for (name, database) in DATABASES.into_iter().zip(databases) {
+        // The call log is there once a server has kept calls.
+        if let Some(Database::File(path)) = database
+            && (name != calls::FILE || path.is_file())
+        {
+            let copied = runtime.block_on(copy_sqlite(path, &to.join(name)));
+            copied.with_context(|| format!("cannot copy {}", path.display()))?;
+        }
     }
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let list = List { format: FORMAT, version, taken_at, files: entries(to)? };
@@ -317,7 +341,7 @@ fn digest(path: &Path) -> anyhow::Result<(u64, String)> {
     }
 }
 
-/// Holds every file of a backup against its list, and reads journals and database.
+/// Holds every file of a backup against its list, and reads journals and databases.
 fn verify(root: &Path) -> anyhow::Result<List> {
     let shown = root.display();
     let text = fs::read(root.join(LIST))
@@ -350,15 +374,17 @@ pub(crate) fn verify_copy(root: &Path) -> anyhow::Result<()> {
     if root.join(LIST).exists() { verify(root).map(|_| ()) } else { verify_contents(root) }
 }
 
-/// Reads journals and database.
+/// Reads journals and databases.
 fn verify_contents(root: &Path) -> anyhow::Result<()> {
     let shown = root.display();
     let mut said = Vec::new();
     let is_sound = verify_directory(root, &mut said)?;
     ensure!(is_sound, "{shown}: a journal is damaged\n{}", String::from_utf8_lossy(&said));
-    let database = root.join(DATABASE);
-    if database.is_file() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for database in DATABASES.map(|name| root.join(name)) {
+        if !database.is_file() {
+            continue;
+        }
         let checked = runtime.block_on(check_sqlite(&database));
         checked.with_context(|| database.display().to_string())?;
     }

@@ -22,7 +22,7 @@ use crate::listener::Listener;
 /// Connections of providers that are open at once.
 const CONNECTIONS_MAX: usize = 2_048;
 /// The call log, in the data directory.
-const FILE: &str = "calls.sqlite";
+pub(crate) const FILE: &str = "calls.sqlite";
 
 /// The service of calls on its thread.
 pub(crate) struct Running {

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
+#[path = "calls/backup.rs"]
+mod backup;
 #[path = "calls/erase.rs"]
 mod erase;
 #[path = "calls/export.rs"]

@@ -43,7 +43,7 @@ impl World {
             let is_stored = thread.shard.commit.durable() >= engine.newest_group();
             if has_time && is_stored && slot.as_ref().is_some_and(is_its) {
                 let text = format!("the client of batch {batch} went away without an answer");
-                return Err(Violation { rule: "held for nobody", text, number, shard: id });
+                return Err(Violation { rule: "held for no client", text, number, shard: id });
             }
         }
         Ok(())

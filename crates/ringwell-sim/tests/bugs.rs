@@ -97,7 +97,7 @@ const CASES: &[Case] = &[
         &["forgotten", "two owners", "double", "another answer"],
     ),
     (Bug::NeverShut, &[Kind::FrameLost, Kind::Partition], &["a link does not shut"]),
-    (Bug::HoldUnanswered, &[Kind::Abort], &["held for nobody"]),
+    (Bug::HoldUnanswered, &[Kind::Abort], &["held for no client"]),
     (Bug::GroupOffByOne, &[Kind::Visitor, Kind::Release], &["attribution"]),
     (Bug::DeadlineUnit, &[Kind::Visitor], &["not live"]),
     (Bug::LinkAnswerTwice, &[Kind::Visitor], &["double"]),
