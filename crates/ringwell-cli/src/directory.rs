@@ -5,11 +5,13 @@
 //! out of the inventory. Without the database the node goes on with what it has; `/healthz` tells
 //! how old that is. Source: docs/spec/directory.md.
 
+mod claim;
 mod follow;
 mod growth;
 mod journals;
 mod server;
 
+use std::fs::File;
 use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -44,6 +46,8 @@ pub(crate) struct Directory {
     /// The web sites of the configuration.
     sites_of_file: Vec<Site>,
     naming: Naming,
+    /// Keeps other servers out of a database of SQLite.
+    claim: Option<File>,
 }
 
 /// Opens the database and reads all pools. Pools of the configuration move into one that has none.
@@ -61,9 +65,13 @@ pub(crate) fn open(
         Database::File(path) => Location::File(path.clone()),
         Database::Postgres(url) => Location::Url(url.reveal().to_owned()),
     };
-    if matches!(database, Database::File(_)) {
-        ringwell_node::disk::create_directory(&config.data)?;
-    }
+    let claim = match database {
+        Database::Postgres(_) => None,
+        Database::File(path) => {
+            ringwell_node::disk::create_directory(&config.data)?;
+            Some(claim::claim(path)?)
+        }
+    };
     let read = || {
         runtime.block_on(async {
             let store = Store::open(&location).await?.with_inventory(config.inventory.clone());
@@ -83,7 +91,7 @@ pub(crate) fn open(
     let sites_of_file = config.sites.clone();
     let sites = together(&sites_of_file, loaded.sites);
     let (version, naming) = (loaded.version, Naming::new(config));
-    let directory = Directory { runtime, store, node, version, sites_of_file, naming };
+    let directory = Directory { runtime, store, node, version, sites_of_file, naming, claim };
     Ok((directory, loaded.pools, sites))
 }
 
@@ -123,7 +131,7 @@ impl Directory {
         dashboard: &Dashboard,
         (loads, lookup): (SharedLoads, TokenHashes),
     ) -> anyhow::Result<Option<Way>> {
-        let Self { runtime, store, node, version, sites_of_file, naming } = self;
+        let Self { runtime, store, node, version, sites_of_file, naming, claim } = self;
         let changed = Arc::new(Notify::new());
         let mut grower = Grower::new(
             store.clone(),
@@ -141,6 +149,7 @@ impl Directory {
             runtime.block_on(management::open(config, dashboard, Some(management)))?;
         let dashboard = dashboard.clone();
         let follow = move || {
+            let _claim = claim;
             step_back();
             let mut follower =
                 Follower::new(store, node, version, live, (changed, sites_of_file, lookup), naming);

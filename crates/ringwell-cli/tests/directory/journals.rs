@@ -48,6 +48,21 @@ fn a_lost_disk_is_noticed_by_postgres() {
     a_lost_disk_is_noticed(Rig::postgres());
 }
 
+#[test]
+fn a_second_server_does_not_serve_the_pools_of_a_sqlite_directory() {
+    let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 3, LONG)]);
+    let server = managed.start();
+    let elsewhere = tempfile::TempDir::new().unwrap();
+    let mut second = managed.site.serve(&["--data"]);
+    let output = second.arg(elsewhere.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(said.contains("another server has its ring pools in"), "{said}");
+    assert!(!is_overflow(&managed, &server));
+    server.kill();
+    managed.start().stop();
+}
+
 /// What is not kept cannot be lost: the name is that of no directory.
 #[test]
 fn a_server_that_keeps_nothing_names_no_data_directory() {

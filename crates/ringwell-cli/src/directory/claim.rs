@@ -1,0 +1,34 @@
+//! One server at a time has its ring pools in a file of SQLite.
+//!
+//! Two with data directories of their own would know nothing of each other's lockouts.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+
+/// Holds the database at `path` until the file is dropped, also when the process dies. The lock is one of
+/// a file beside it: SQLite has locks of its own on the database.
+///
+/// # Errors
+/// If another process has it, or the lock's file cannot be used.
+pub(super) fn claim(path: &Path) -> anyhow::Result<File> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let name = Path::new(&name);
+    let mut options = OpenOptions::new();
+    let lock = options.write(true).create(true).truncate(false).mode(0o600).open(name);
+    let lock = lock.with_context(|| format!("cannot open {}", name.display()))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => bail!(
+            "another server has its ring pools in {}: stop it first. Several servers with the same pools \
+             need PostgreSQL and a cluster's map (docs/guides/several-machines.md)",
+            path.display()
+        ),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", name.display()))
+        }
+    }
+}
