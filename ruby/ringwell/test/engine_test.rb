@@ -178,11 +178,19 @@ class EngineTest < RingwellTest
     clean = ENV.keys.grep(/\ARINGWELL_/).to_h { |name| [name, nil] }
     pid = Process.spawn(clean, Server.program, "serve", "--config", config, "--listen",
       "unix:#{socket}", %i[out err] => "#{@files}/log")
-    sleep 0.005 until File.socket?(socket) || Process.wait(pid, Process::WNOHANG)
+    sleep 0.005 until listens?(socket) || Process.wait(pid, Process::WNOHANG)
     ask(client("unix:#{socket}", deadline: 10)).number
   ensure
     Process.kill(:TERM, pid)
     Process.wait(pid)
+  end
+
+  # The file is there a moment before the server listens.
+  def listens?(socket)
+    UNIXSocket.new(socket).close
+    true
+  rescue SystemCallError
+    false
   end
 
   # What a forked child says, or why it failed.
