@@ -9,7 +9,8 @@ class PackageTest < RingwellTest
   it "an installed gem has its engine, and the README's examples work with it" do
     skip "cargo is not installed" unless system("cargo --version", %i[out err] => File::NULL)
     Dir.mktmpdir("ringwell-home") do |home|
-      gem = run_program({"RINGWELL_EMBED" => Ringwell::Engine::Library.path}, "rake", "--quiet", "gem:native").lines.last.chomp
+      loaded = {"RINGWELL_EMBED" => Ringwell::Engine::Library.path}
+      gem = run_program(loaded, "rake", "--quiet", "gem:native").lines.last.chomp
       run_program({"GEM_HOME" => home}, "gem", "install", "--local", "--no-document", gem)
       said = run_program({"GEM_HOME" => home, "RINGWELL_EMBED" => nil}, RbConfig.ruby,
         "-W:no-experimental", "test/support/readme.rb", "README.md",

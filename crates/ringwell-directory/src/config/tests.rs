@@ -83,7 +83,9 @@ fn the_sample_shows_every_setting_with_its_default() {
     let text = fs::read_to_string(sample).unwrap();
     let debug = format!("{config:?}");
     let fields = debug.split([' ', '{']).filter_map(|word| word.strip_suffix(':'));
-    for field in fields.filter(|field| !["management", "host", "port", "sites", "replicated"].contains(field)) {
+    for field in fields
+        .filter(|field| !["management", "host", "port", "sites", "replicated"].contains(field))
+    {
         assert!(text.contains(field), "{field}");
     }
 }
