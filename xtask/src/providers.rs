@@ -1,6 +1,6 @@
 //! `cargo xtask providers`: the pages of `docs/providers`, from one table.
 //!
-//! A test compares the pages with it, so that nobody edits them by hand.
+//! A test compares the pages with it, so that an edit by hand does not last.
 
 use std::fmt::Write as _;
 use std::fs;

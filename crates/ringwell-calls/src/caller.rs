@@ -48,7 +48,8 @@ impl Caller {
     #[must_use]
     pub fn read(text: &str) -> Self {
         let text = text.trim();
-        if text.len() > 1024 {
+        // PostgreSQL stores no NUL, and no address has a control character.
+        if text.len() > 1024 || text.chars().any(char::is_control) {
             return Self::Withheld;
         }
         let address = text.strip_prefix("sip:").or_else(|| text.strip_prefix("sips:"));

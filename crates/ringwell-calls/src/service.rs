@@ -347,8 +347,16 @@ impl Service {
             None => None,
             Some(caller) => Some(self.stored_caller(caller, call.received).await),
         };
-        let reported =
-            |event: &CallEvent| ReportedEvent { event: event.clone(), received: call.received };
+        // PostgreSQL stores no NUL, and a call must not be lost for one.
+        let plain = |text: &str| text.replace(char::is_control, "");
+        let reported = |event: &CallEvent| ReportedEvent {
+            event: CallEvent { key: plain(&event.key), ..event.clone() },
+            received: call.received,
+        };
+        let stir = call.stir.as_ref().map(|stir| Stir {
+            verstat: stir.verstat.as_deref().map(plain),
+            attestation: stir.attestation.as_deref().map(plain),
+        });
         CallChange {
             account: call.account.clone(),
             provider: call.provider.clone(),
@@ -357,7 +365,7 @@ impl Service {
             number: call.to.as_deref().and_then(called),
             caller,
             destination: None,
-            stir: call.stir.clone(),
+            stir,
             attribution: None,
         }
     }

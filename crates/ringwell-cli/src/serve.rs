@@ -129,7 +129,7 @@ fn serve(
     export_traces(&config)?;
     let calls = config.calls.as_ref().map(|calls| Running::start(calls, &config)).transpose()?;
     if let Some(calls) = &calls {
-        // Nobody else sets it.
+        // Nothing else sets it.
         let _ = running.set(Arc::clone(calls));
         dashboard.attach_calls(calls.service());
     }

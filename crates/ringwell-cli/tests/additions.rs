@@ -191,7 +191,7 @@ fn a_row_that_was_late_is_answered_anew_when_it_is_sent_again_and_holds_nothing_
     let first: Vec<Value> = keys.iter().map(|key| send(&late(key.as_str()))).collect();
     assert!(first.iter().any(|row| row["overflow"] == true), "nothing is on the disk at once");
     let somebody = send(&[]);
-    assert_ne!(somebody["overflow"], true, "numbers that nobody was shown are free");
+    assert_ne!(somebody["overflow"], true, "numbers that no visitor was shown are free");
     let again: Vec<Value> = keys.iter().map(|key| send(&[("idempotency-key", key)])).collect();
     for (first, again) in first.iter().zip(&again) {
         assert!(first["overflow"] == true || number(first) == number(again), "{first} {again}");

@@ -58,7 +58,7 @@ bugs! {
     ReleaseAnswered "release-answered";
     /// Owners forget which row of which batch they serve.
     RetryForgotten "retry-forgotten";
-    /// An allocation that nobody saw counts as its number's newest.
+    /// An allocation that no visitor saw counts as its number's newest.
     UnseenCounts "unseen-counts";
     /// What is ready counts, however long after its deadline a thread looks at it.
     ReadyBeatsDeadline "ready-beats-deadline";
@@ -78,13 +78,13 @@ bugs! {
     GivenNotKept "given-not-kept";
     /// Buckets are taken again although they have moved on.
     StaleTake "stale-take";
-    /// What is told leaves out the numbers of the last group.
+    /// A report to another shard leaves out the numbers of the last group.
     FactsMissGroup "facts-miss-group";
     /// The next owner forgets visitors and what batches were answered.
     AdoptForgets "adopt-forgets";
     /// A node believes what others say of its own buckets.
     HearsayBelieved "hearsay-believed";
-    /// A link is never told that its owner is slow.
+    /// A link never learns that its owner is slow.
     NeverShut "never-shut";
     /// A number is free while its lockout has a moment to go (in ringwell-core).
     LockCompare "lock-compare";

@@ -64,10 +64,12 @@ pub fn limits(config: &Config) -> Limits {
     }
 }
 
-/// A pool as its shard has it.
+/// A pool as its shard has it: lifetimes are rounded up, as shard time is rounded down.
 #[must_use]
 pub fn spec(pool: &RingPool) -> PoolSpec {
-    PoolSpec { lifetime: lockout(pool.lifetime()), ..pool.spec() }
+    let lifetime = pool.lifetime();
+    let lifetime = if planted(Bug::NoRounding) { lifetime } else { lockout(lifetime) };
+    PoolSpec { lifetime, ..pool.spec() }
 }
 
 /// Identifies a batch that may be sent again: its key and its whole body. `None` if the key is

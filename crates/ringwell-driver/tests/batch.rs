@@ -125,7 +125,7 @@ fn a_shard_that_does_not_answer_costs_its_own_rows_their_numbers_and_no_others()
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for_any_more_is_released_by_its_owner() {
+fn an_owner_hands_out_no_number_that_no_batch_waits_for() {
     let platform = Virtual::default();
     let mut all = shards(&platform, 2, LIFETIME, Durability::Memory);
     let (other, mut queue) = all.remove(1);
@@ -137,6 +137,7 @@ fn an_answer_that_nobody_waits_for_any_more_is_released_by_its_owner() {
         other.serve_peer(rows).await;
     });
     assert_eq!((locked(&shard), locked(&other)), (0, 0));
+    assert_eq!(other.engine.borrow().counts().allocated, 0, "not even for a moment");
 }
 
 /// The thread finds its rows' pools on shard 1 until it learns better.

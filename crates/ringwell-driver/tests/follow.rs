@@ -207,6 +207,6 @@ fn a_log_that_has_lost_what_the_copy_has_is_refused() {
     log.0.messages.borrow_mut().truncate(3);
     let error = start(&platform, &log, data.path()).unwrap_err();
     assert!(matches!(error, FollowError::LostTail { ends: 4, copied: 5, .. }), "{error}");
-    // Elsewhere nobody can know; that is what peers and operators are for.
+    // Elsewhere it cannot be known: peers and operators have to say so.
     start(&platform, &log, TempDir::new().unwrap().path()).unwrap();
 }

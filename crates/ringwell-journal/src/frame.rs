@@ -14,7 +14,6 @@ use ringwell_core::Millis;
 use crate::bytes::Cursor;
 use crate::clocks::{CLOCKS_BYTES, Clocks};
 use crate::group::{Group, GroupHeader};
-use crate::place::BODY_BYTES_MAX;
 
 /// Frames begin and end on multiples of this. Disks write at least 512 bytes as one, file
 /// systems and page caches work in 4,096.
@@ -196,14 +195,9 @@ fn read_header(block: &[u8], salt: u64) -> Option<FrameHeader> {
         prev_hash: cursor.u64()?,
         clocks: if has_clocks { Clocks::decode(cursor.array()?) } else { None },
     };
-    let intact = cursor.u32()? == crc32c::crc32c(&header[..header.len() - 4]);
-    let len = usize::try_from(group.body_len).ok()?;
-    let sane = group.n > 0
-        && group.n < u64::MAX
-        && (1..=BODY_BYTES_MAX).contains(&len)
-        && group.at <= group.last_at
-        && group.clocks.is_some() == has_clocks;
-    (intact && sane).then(|| FrameHeader { group, bytes: frame_bytes(&group) })
+    let is_intact = cursor.u32()? == crc32c::crc32c(&header[..header.len() - 4]);
+    let is_sane = group.is_sane() && group.clocks.is_some() == has_clocks;
+    (is_intact && is_sane).then(|| FrameHeader { group, bytes: frame_bytes(&group) })
 }
 
 impl fmt::Display for FrameFault {

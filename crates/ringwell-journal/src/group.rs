@@ -53,6 +53,17 @@ pub struct GroupHeader {
     pub clocks: Option<Clocks>,
 }
 
+impl GroupHeader {
+    /// Whether a group can have this header, whatever stands before and behind it.
+    pub(crate) fn is_sane(&self) -> bool {
+        let len = usize::try_from(self.body_len);
+        self.n > 0
+            && self.n < u64::MAX
+            && len.is_ok_and(|len| (1..=BODY_BYTES_MAX).contains(&len))
+            && self.at <= self.last_at
+    }
+}
+
 /// A sealed group: what is stored at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {

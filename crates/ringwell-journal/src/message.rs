@@ -101,12 +101,7 @@ fn read_header(head: &[u8]) -> Option<(Author, GroupHeader)> {
     };
     let is_plain = cursor.u32()? == 0;
     let is_intact = cursor.u32()? == crc32c::crc32c(&head[..HEADER_BYTES - 4]);
-    let len = usize::try_from(header.body_len).ok()?;
-    let is_sane = header.n > 0
-        && header.n < u64::MAX
-        && (1..=BODY_BYTES_MAX).contains(&len)
-        && header.at <= header.last_at;
-    (is_intact && is_plain && is_sane).then_some((author, header))
+    (is_intact && is_plain && header.is_sane()).then_some((author, header))
 }
 
 impl fmt::Display for MessageFault {

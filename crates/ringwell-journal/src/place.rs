@@ -21,7 +21,7 @@ pub const fn position(n: u64, offset: usize) -> Position {
     Position(n << OFFSET_BITS | offset as u64)
 }
 
-/// As [`position`] at offset 0, of a number that nobody has checked yet.
+/// As [`position`] at offset 0, of a number that has not been checked yet.
 pub(crate) const fn start_of(n: u64) -> Position {
     Position(n << OFFSET_BITS)
 }

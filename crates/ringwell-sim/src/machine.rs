@@ -175,7 +175,7 @@ impl Shared {
         }
     }
 
-    /// Adds a line to the tale, if one is told.
+    /// Adds a line to the tale, if it is printed.
     pub(crate) fn tell(&self, node: usize, about: &[u64], text: impl FnOnce() -> String) {
         self.tale.borrow_mut().add(self.now.get(), node, about, text);
     }

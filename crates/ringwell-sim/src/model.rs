@@ -482,7 +482,7 @@ impl Model {
         known.is_some_and(|known| known.allocated_at == at_ms)
     }
 
-    /// Numbers that a batch of a client that has gone was given anew, and that nobody can ask for
+    /// Numbers that a batch of a client that has gone was given anew, and that no client can ask for
     /// again: shard, number, and when.
     pub(crate) fn unseen(&self, batch: u64) -> Vec<(u16, u64, u64)> {
         let grants = self.granted.range((batch, 0)..=(batch, u16::MAX)).flat_map(|(_, all)| all);

@@ -85,7 +85,7 @@ async fn post(collector: &str, body: &str) -> Result<(), String> {
     works.spawn(connection);
     let response = sender.send_request(request).await.map_err(said)?;
     let status = response.status();
-    // What the collector says beside its status helps nobody here.
+    // What the collector says beside its status does not help here.
     let _ = response.into_body().collect().await;
     if status.is_success() { Ok(()) } else { Err(format!("it answered {status}")) }
 }

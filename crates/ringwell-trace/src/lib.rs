@@ -27,7 +27,7 @@ static TRACER: OnceLock<Tracer> = OnceLock::new();
 #[derive(Debug)]
 struct Tracer {
     spans: mpsc::Sender<Value>,
-    /// One trace of so many is kept, if nobody before has decided.
+    /// One trace of so many is kept, unless the client has decided.
     one_in: u64,
     begun: AtomicU64,
     dropped: AtomicU64,
@@ -221,6 +221,6 @@ fn a_trace_is_kept_as_its_header_says_and_one_in_so_many_without_one() {
     assert!(calls.iter().all(|[one, other]| one == other));
     let some = calls.iter().filter(|both| both[0]).count();
     assert!((50..150).contains(&some), "{some} of 400");
-    // Two may wait; nobody waits for room.
+    // Two may wait; no request waits for room.
     assert!(tracer.dropped.load(Ordering::Relaxed) > 100);
 }

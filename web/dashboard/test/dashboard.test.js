@@ -33,7 +33,7 @@ before(async () => {
   await ring('CA1', '+12125550000');
   await allocate(server.api, 3);
   await ring('CA0', '+12125559999');
-  // An endpoint that nobody has: it fails from the first event on.
+  // An address without a server: it fails from the first event on.
   const made = await fetch(`${server.api}/v1/webhooks`, { method: 'POST', headers: { authorization: `Bearer ${TOKEN}` }, body: JSON.stringify({ url: 'https://example.invalid/in' }) });
   assert.equal(made.status, 201, await made.text());
   await ring('CA00', '+12125559999');

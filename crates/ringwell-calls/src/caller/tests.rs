@@ -28,6 +28,7 @@ fn a_caller_without_a_number_is_withheld() {
         assert_eq!(Caller::read(text), Caller::Withheld, "{text}");
     }
     assert_eq!(Caller::read("sip:anonymous@anonymous.invalid"), Caller::Withheld);
+    assert_eq!(Caller::read("sip:a\u{0}b@pbx.example"), Caller::Withheld);
     let sip = Caller::read("sip:alice@pbx.example");
     assert_eq!(sip, Caller::Sip("sip:alice@pbx.example".to_owned()));
 }

@@ -174,6 +174,10 @@ async fn one(
     State(service): State<Service>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Problem> {
+    // No other call can be named, and a database may not even take the name.
+    if !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Problem::not_found("there is no such call"));
+    }
     let log = service.log().clone();
     let found = service.run(async move { log.call(&id).await }).await??;
     found

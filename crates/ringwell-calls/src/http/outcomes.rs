@@ -162,9 +162,12 @@ pub(super) async fn list(
 }
 
 fn checked(new: New) -> Result<OutcomeRow, Problem> {
-    let is_name = |text: &str| (1..=NAME_BYTES_MAX).contains(&text.len());
+    let is_name = |text: &str| {
+        (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+    };
     if !is_name(&new.kind) || !is_name(&new.external_id) {
-        return Err(Problem::bad_request("type, external_id: 1 to 200 bytes"));
+        let fault = "type, external_id: 1 to 200 bytes without control characters";
+        return Err(Problem::bad_request(fault));
     }
     if !new.value.as_deref().is_none_or(is_decimal) {
         return Err(Problem::bad_request("value: a decimal number as text, as in \"129.50\""));

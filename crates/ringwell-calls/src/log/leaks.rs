@@ -1,4 +1,4 @@
-//! Numbers that leak: they are called again and again although nobody was shown them, or long after.
+//! Numbers that leak: they are called again and again although no visitor was shown them, or long after.
 //! Such a number stands in print, in a directory or in a page's cache.
 //!
 //! Owns the rule. Invariant: a number is reported once a week at most.

@@ -228,7 +228,7 @@ impl CallRow {
         }
     }
 
-    /// The call as `change` alone tells it.
+    /// The call as `change` alone describes it.
     pub(crate) fn of(change: &CallChange) -> Self {
         let mut row = Self::new(&change.id(), change);
         for reported in &change.events {

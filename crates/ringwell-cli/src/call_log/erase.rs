@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::call::{Access, Caller};
 
@@ -76,8 +76,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let allocations = answer["allocations"].as_array().cloned().unwrap_or_default();
     println!("{} calls, {} allocations", answer["calls"], allocations.len());
     if let Some(path) = &args.journal_list {
-        let lines: Vec<String> = allocations.iter().map(Value::to_string).collect();
-        let lines = lines.join("\n") + if lines.is_empty() { "" } else { "\n" };
+        let lines = allocations.iter().fold(String::new(), |text, it| format!("{text}{it}\n"));
         let mut options = OpenOptions::new();
         let file = options.append(true).create(true).mode(0o600).open(path);
         let written = file.and_then(|mut file| file.write_all(lines.as_bytes()));

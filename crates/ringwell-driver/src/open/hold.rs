@@ -8,8 +8,8 @@ use ringwell_core::Millis;
 use ringwell_directory::{BucketHold, BucketHolds, Directory, Placement};
 use ringwell_engine::Engine;
 
-use super::read::spec;
 use crate::canary::{Bug, planted};
+use crate::rows::spec;
 use crate::store::{FileError, Files, ServedMap};
 
 /// The cluster file is older than one that this data has served.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use ringwell_core::{Millis, PoolSpec};
 use ringwell_directory::{RingPool, SHARDS_MAX};
-use ringwell_engine::{Recorded, Restore, lockout};
+use ringwell_engine::{Recorded, Restore};
 use ringwell_journal::{Chunk, Durability, Recovered, Snapshot, Tip, Verdict};
 
 use crate::canary::{Bug, planted};
+use crate::rows::spec;
 use crate::store::{
     FileError, Files, Identity, InlineJournal, OpenError, Settings, ShardStore, SnapshotRef,
     is_restored,
@@ -179,14 +180,6 @@ pub fn copied(
     }
     let is_removed = on_disk.is_empty() && Identity::read(files, data)?.is_some();
     Ok(is_removed.then_some(Copied::Removed))
-}
-
-/// A pool as its shard has it: lifetimes are rounded up, as shard time is rounded down.
-#[must_use]
-pub fn spec(pool: &RingPool) -> PoolSpec {
-    let lifetime = pool.lifetime();
-    let lifetime = if planted(Bug::NoRounding) { lifetime } else { lockout(lifetime) };
-    PoolSpec { lifetime, ..pool.spec() }
 }
 
 /// Pools as their shard has them.

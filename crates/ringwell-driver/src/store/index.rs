@@ -269,7 +269,7 @@ impl<F: Files> JournalReader<F> {
     }
 }
 
-/// By how much the wall clock was ahead of shard time when it happened what `record` tells of. `heads`
+/// By how much the wall clock was ahead of shard time when the event of `record` happened. `heads`
 /// are those of the journal's segments, newest first.
 pub(super) fn wall_less_shard_of<'a>(
     record: &Record<'_>,

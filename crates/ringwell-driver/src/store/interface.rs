@@ -125,7 +125,7 @@ pub trait Reader: Clone + Send + 'static {
     /// [`ReadError`]
     fn read(&self, n: u64) -> Result<Group, ReadError>;
 
-    /// By how much the wall clock was ahead of shard time when it happened what `record` tells of, as
+    /// By how much the wall clock was ahead of shard time when the event of `record` happened, as
     /// far as is known by now. Its group noted the clocks `group`; `now` are the clocks as they stand.
     fn wall_less_shard(&self, record: &Record<'_>, group: Option<Clocks>, now: Clocks) -> i64;
 

@@ -1,7 +1,7 @@
 //! The store of a shard whose groups are in a log that machines share; files here mirror it.
 //!
 //! Owns the order of the two: a group counts as stored when the log has it, and is mirrored before the
-//! next one. The mirror serves look-ups and snapshots, and tells the next start what the log must have.
+//! next one. The mirror serves look-ups and snapshots, and shows the next start what the log must have.
 //! Invariant: the mirror never has a group that the log had not.
 //! Source: docs/spec/log.md.
 
@@ -25,7 +25,7 @@ use crate::platform::Platform;
 
 pub use appending::{Appending, Ask, Fate};
 
-/// A log that takes longer than this has lost its leader, or its servers are slow: nobody waits for it.
+/// A log that takes longer than this has lost its leader, or its servers are slow: rows do not wait for it.
 const WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// How long a group for which the mirror has no room waits before it is tried again.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::group::{Tip, Writer};
+use crate::place::BODY_BYTES_MAX;
 use crate::record::Record;
 
 const SALT: u64 = 0x0123_4567_89AB_CDEF;

@@ -3,7 +3,7 @@
 //! An append names the place of its message, so that it cannot be stored twice. An acknowledgement says
 //! that it is stored. Everything else says nothing about a message that was sent before: a leader
 //! without a quorum refuses a message for what it has itself proposed, and what it has proposed may be
-//! stored later or never. Only the message at the place tells.
+//! stored later or never. Only the message at that place decides.
 //! Source: docs/spec/log.md, "Appending".
 
 use std::time::Duration;

@@ -163,7 +163,7 @@ fn run(steps: &[Step]) -> usize {
             assert_eq!(log.read(*n).as_ref(), Some(message), "what was acknowledged stays");
         }
     }
-    // Each message continues the one before it, whoever wrote it.
+    // Each message continues the one before it, of either owner.
     Owner::new(9).follow(&log);
     log.stored.len()
 }
@@ -196,7 +196,7 @@ fn a_refusal_without_a_quorum_says_nothing() {
     // The leader has it, without a quorum, and answers as if somebody else had written.
     for _ in 0..6 {
         owner.step(&mut log, true);
-        assert!(owner.under_way.is_some(), "nobody knows yet");
+        assert!(owner.under_way.is_some(), "its fate is not known yet");
     }
     log.stored.append(&mut log.proposed);
     while owner.under_way.is_some() {
