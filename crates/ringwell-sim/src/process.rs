@@ -264,4 +264,13 @@ impl Running {
     pub(crate) fn directory(&self) -> Arc<Directory> {
         self.node.directory()
     }
+
+    /// Drops all tasks. They refer to shards, which refer to the executors that own the tasks: without
+    /// this the process, and all that it refers to, stays in memory for good.
+    pub(crate) fn end(&self) {
+        self.life.is_dead.set(true);
+        for thread in self.threads.values() {
+            thread.sim.executor.end();
+        }
+    }
 }

@@ -152,3 +152,6 @@ impl Tale {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

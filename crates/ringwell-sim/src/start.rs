@@ -374,10 +374,7 @@ impl World {
 
 /// Drops all tasks of a process. Nothing may refer to its shards after that.
 fn bury(running: Running) {
-    running.life.is_dead.set(true);
-    for thread in running.threads.values() {
-        thread.sim.executor.end();
-    }
+    running.end();
     for (id, thread) in running.threads {
         let others = Rc::strong_count(&thread.shard) - 1;
         assert_eq!(others, 0, "something refers to shard {id} of a process that has ended");

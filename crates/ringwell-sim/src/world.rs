@@ -86,6 +86,14 @@ pub(crate) struct World {
     pub(crate) polls: u64,
 }
 
+impl Drop for World {
+    fn drop(&mut self) {
+        for running in self.nodes.iter().filter_map(|node| node.running.as_ref()) {
+            running.end();
+        }
+    }
+}
+
 impl World {
     pub(crate) fn new(options: &Options) -> Self {
         let mut random = Random::new(options.seed, 2);
