@@ -76,5 +76,17 @@ module Ringwell
       @tracking_url = tracking_url || ""
       freeze
     end
+
+    # Like {#fill} for a number that is known to have ten digits, and is this visitor's.
+    #
+    # @return [self]
+    def fill_plain(pool, number, request_id)
+      @pool = pool
+      @number = number
+      @reason = :allocated
+      @request_id = request_id
+      @tracking_url = ""
+      freeze
+    end
   end
 end

@@ -57,7 +57,12 @@ module Ringwell
     # @yieldreturn [Allocation, RowError] what it becomes
     # @return [Array<Allocation, RowError>]
     # @raise [ProtocolError] if that is no answer to the rows
-    def self.read(body, asked)
+    def self.read(body, asked, &)
+      PlainAnswer.read(body, asked) || parse(body, asked, &)
+    end
+
+    # Reads any answer, see {.read}.
+    def self.parse(body, asked)
       rows = JSON.parse(body).fetch("responses")
       rows.size == asked.size or
         raise ProtocolError, "#{asked.size} rows were asked, #{rows.size} answered"
@@ -84,6 +89,6 @@ module Ringwell
     def self.error(row)
       RowError.new(error_class: row.fetch("error_class"), message: row["message"].to_s, request_id: row["request_id"])
     end
-    private_class_method :no_id?, :error
+    private_class_method :parse, :no_id?, :error
   end
 end
