@@ -114,6 +114,8 @@ bugs! {
     NeverReopened "never-reopened";
     /// The next owner does not learn which buckets are held.
     TakenNotHeld "taken-not-held";
+    /// With buckets goes what was known long ago of numbers that have left their pools.
+    OldGoesAlong "old-goes-along";
     /// Buckets are handed over before the next owner was sent what is known of their numbers.
     TakeBeforeTold "take-before-told";
     /// What is on its way is taken back without asking whether it has arrived.

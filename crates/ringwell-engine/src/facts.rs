@@ -61,16 +61,22 @@ impl Facts {
     /// Of a pool that was held nobody here knows what went out before: the next owner may, and have
     /// the newer allocation. So what a hold has outlasted is left out. Its lockout is over, or ends
     /// with the hold, which the next owner is told; and the rows that had it get the overflow number.
+    ///
+    /// So is a number of none of those pools whose lockout is over at `at`: a shard that knows it from
+    /// long ago may not know that it went out from another pool since, and the next owner would take
+    /// the old allocation for the newest. While the lockout runs it cannot have gone out.
     #[must_use]
     pub fn settle_apart(
         mut self,
+        at: Millis,
         pool_of: impl Fn(PromoNumber) -> Option<PoolId>,
     ) -> (Vec<Retired>, Vec<AnswerEntry>) {
         let holds = std::mem::take(&mut self.holds);
-        let held_until = |pool| holds.get(&pool).copied().unwrap_or_default();
+        let held_until = |pool: Option<PoolId>| holds.get(&pool).copied().unwrap_or_default();
         let is_outlasted = |number, locked_until: Millis| {
             let pool = pool_of(number);
-            pool.is_some() && locked_until <= held_until(pool).max(held_until(None))
+            let known_until = held_until(pool).max(held_until(None));
+            locked_until <= pool.map_or(at, |_| known_until)
         };
         let (mut numbers, mut answers) = self.settle();
         let outlasted = numbers

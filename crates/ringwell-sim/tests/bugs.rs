@@ -139,6 +139,7 @@ const CASES: &[Case] = &[
         &[Kind::Visitor, Kind::Kill, Kind::Power],
         &["attribution", "forgotten", "refused"],
     ),
+    (Bug::OldGoesAlong, &[Kind::Move, Kind::Manage], &["attribution"]),
     (Bug::RedirectForgetsRetry, &[Kind::Move, Kind::Retry], &["another answer"]),
 ];
 

@@ -8,6 +8,7 @@ use ringwell_directory::{Directory, bucket};
 use ringwell_engine::Facts;
 use ringwell_journal::AnswerEntry;
 
+use crate::canary::{Bug, planted};
 use crate::message::{Done, Holds, Known, Step};
 
 use super::{ChangeError, ask};
@@ -28,7 +29,7 @@ pub async fn known<P: Platform>(
     buckets: &[u16],
 ) -> Result<Known, ChangeError> {
     let told = gather(node, peers, directory, buckets).await?;
-    platform.offload(move || told.settle(Facts::settle)).await.ok_or(ChangeError::Stopping)
+    platform.offload(move || told.settle(|facts, _| facts.settle())).await.ok_or(ChangeError::Stopping)
 }
 
 /// As [`known`], for the next owner on another node: see [`Facts::settle_apart`].
@@ -44,9 +45,10 @@ pub async fn known_apart<P: Platform>(
 ) -> Result<Known, ChangeError> {
     let told = gather(node, peers, &directory, buckets).await?;
     let buckets: BTreeSet<u16> = buckets.iter().copied().collect();
-    let settle = move |facts: Facts| {
+    let settle = move |facts: Facts, at| {
         let goes = |pool: &PoolId| buckets.contains(&bucket(*pool));
-        facts.settle_apart(|number| directory.pool_by_number(number).filter(goes))
+        let at = if planted(Bug::OldGoesAlong) { Millis::ZERO } else { at };
+        facts.settle_apart(at, |number| directory.pool_by_number(number).filter(goes))
     };
     platform.offload(move || told.settle(settle)).await.ok_or(ChangeError::Stopping)
 }
@@ -56,14 +58,14 @@ pub async fn known_apart<P: Platform>(
 struct Gathered(Vec<(Known, Holds)>);
 
 impl Gathered {
-    fn settle(self, settle: impl FnOnce(Facts) -> (Vec<Retired>, Vec<AnswerEntry>)) -> Known {
+    fn settle(self, settle: impl FnOnce(Facts, Millis) -> (Vec<Retired>, Vec<AnswerEntry>)) -> Known {
         let (mut facts, mut at) = (Facts::default(), Millis(u64::MAX));
         for (told, holds) in self.0 {
             facts.add(told.numbers, told.answers);
             facts.add_holds(holds);
             at = at.min(told.at);
         }
-        let (numbers, answers) = settle(facts);
+        let (numbers, answers) = settle(facts, at);
         Known { numbers, answers, at }
     }
 }

@@ -3,7 +3,7 @@
 use ringwell_core::{
     Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Retired, Slot, VisitorId,
 };
-use ringwell_journal::{AnswerEntry, Group, RowKey, SnapshotWriter, Tip};
+use ringwell_journal::{Answer, AnswerEntry, Group, RowKey, SnapshotWriter, Tip};
 
 use crate::tests::{load, snapshot_header};
 use crate::{Ask, Engine, Facts, Outcome, Refusal, Restore, SnapshotStep};
@@ -138,7 +138,7 @@ impl Shard {
     /// The number moves to `next`, of another node.
     fn give(&mut self, at: u64, next: &mut Self) {
         self.engine.remove_pool(0);
-        let told = self.facts().settle_apart(|_| Some(PoolId(1)));
+        let told = self.facts().settle_apart(self.engine.now(), |_| Some(PoolId(1)));
         next.hear(at, self, &told);
         next.enter();
     }
@@ -158,6 +158,21 @@ fn a_row_gets_no_number_again_that_went_to_another_while_it_was_away() {
         assert_eq!(a.ask(1065, None, Some(1)), EXHAUSTED, "{ahead} ms");
         a.gives(1066, Some(9), None);
     }
+}
+
+#[test]
+fn an_old_allocation_of_a_number_that_left_its_pool_does_not_go_along_once_it_is_over() {
+    let mut shard = Shard::new(0);
+    shard.enter();
+    shard.gives(1000, None, Some(1));
+    shard.engine.remove_pool(0);
+    let until = shard.facts().settle().0[0].slot.locked_until;
+    let told = |at| shard.facts().settle_apart(at, |_| None);
+    assert_eq!(told(until - Millis(1)).0.len(), 1, "while it is locked it does");
+    let (numbers, answers) = told(until);
+    assert!(numbers.is_empty());
+    let given: Vec<_> = answers.iter().map(|entry| entry.answer).collect();
+    assert_eq!(given, [Answer::Overflow], "the row does not get the number again");
 }
 
 #[test]
