@@ -39,7 +39,9 @@ module Contract
     end
 
     tests.it "a number comes back when its lifetime is over and not before" do
-      assert_equal %w[8885550301 8885550399], 2.times.map { allocate(3).number }
+      # In one batch: between two calls a busy machine may lose more time than that.
+      batch = contract.bulk { |b| 2.times { b.allocate(3, key: KEYS[3]) } }
+      assert_equal %w[8885550301 8885550399], batch.map(&:number)
       time_passes(0.06)
       assert_equal "8885550301", allocate(3).number
     end

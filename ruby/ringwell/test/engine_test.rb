@@ -127,12 +127,13 @@ class EngineTest < RingwellTest
   end
 
   # Beside a busy thread: given up at each call, the GVL comes back after that thread's time slice.
-  # Where the machine is busy, that thread may have none: so once of twenty times.
+  # Where the machine is busy, that thread may be too late for a short call: so the call is long, and once of
+  # twenty times.
   it "a batch keeps the GVL, because it would come back a time slice later" do
     engines = [false, true].map do |release_gvl|
       opened(durability: :memory, ring_pools: [POOL], release_gvl:)
     end
-    body = Ringwell::Request.body([row] * 200)
+    body = Ringwell::Request.body([Ringwell::Request.new(pool: 1, key: KEY, params: {m1: "autos" * 60})] * 500)
     busy = Thread.new { loop { nil } }
     held = released = 0
     20.times do

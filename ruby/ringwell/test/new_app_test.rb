@@ -37,13 +37,19 @@ class NewAppTest < RingwellTest
       end
     end
   RUBY
-  VISIT = 'puts Rack::MockRequest.new(Rails.application).get("/?campaign=autos", "HTTP_HOST" => "localhost").body'
+  # As an application does it: once when the order is placed, and again because a queue delivers twice.
+  ORDER = <<~RUBY
+    ActiveJob::Base.queue_adapter = :inline
+    2.times { Ringwell::OutcomeJob.perform_later("%s", type: "sale", value: "129.50", currency: "EUR", external_id: "order 7") }
+  RUBY
 
   # Not one of a robot: those get no number.
   AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36"
 
-  it "from rails new to a number on a page, a number swapped in a browser, and attributed calls" do
-    skip "Rails is not installed" if Gem::Specification.find_all_by_name("railties").empty?
+  it "from rails new to a number on a page, a number swapped in a browser, attributed calls and an outcome" do
+    %w[railties puma].each do |gem|
+      skip "#{gem} is not installed" if Gem::Specification.find_all_by_name(gem).empty?
+    end
     shop = Server.free_port
     running = telephone_server(<<~TOML)
       [[site]]
@@ -55,36 +61,63 @@ class NewAppTest < RingwellTest
     TOML
     Dir.mktmpdir("ringwell-app") do |folder|
       app = make(folder, running.url)
-      page = run_program("bin/rails", "runner", VISIT, folder: app, environment: {"RINGWELL_KEY" => KEY})
-      number = page[%r{<p>Call (888-555-01\d\d)</p>}, 1]
-      assert number, page
-      assert_equal({"m1" => "autos"}, caller_of(running, number)["parameters"])
-      tests = run_program("bin/rails", "test", folder: app, environment: {"RINGWELL_KEY" => nil})
-      assert_match(/2 runs, \d+ assertions, 0 failures, 0 errors/, tests)
-      in_a_browser(app, running, shop)
+      tests = Thread.new { run_program("bin/rails", "test", folder: app, environment: {"RINGWELL_KEY" => nil}) }
+      serve(app, shop) do
+        call = visit(running, shop)
+        outcome(app, running, call)
+        in_a_browser(app, running, shop)
+      end
+      assert_match(/2 runs, \d+ assertions, 0 failures, 0 errors/, tests.value)
     end
   end
 
   private
 
-  # The application's own server, and Chromium, which runs the script of the page.
-  def in_a_browser(app, running, shop)
-    return if Gem::Specification.find_all_by_name("puma").empty? || !system("which chromium", out: File::NULL)
-
-    rails = Process.spawn(clean.merge("RINGWELL_KEY" => KEY), "bin/rails", "server", "--port", shop.to_s,
+  # The application in its own server.
+  def serve(app, port)
+    rails = Process.spawn(clean.merge("RINGWELL_KEY" => KEY), "bin/rails", "server", "--port", port.to_s,
       "--binding", "127.0.0.1", chdir: app, %i[out err] => File::NULL)
-    wait_for(shop)
-    shown = run_program("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--user-agent=#{AGENT}",
-      "--virtual-time-budget=5000", "--dump-dom", "http://127.0.0.1:#{shop}/?gclid=c-7", folder: app)
-    number = shown[%r{<i[^>]*>(888-555-01\d\d)</i>}, 1]
-    assert number, shown
-    visitor = caller_of(running, number)["parameters"]
-    assert_equal "c-7", visitor["gclid"], visitor
+    wait_for(port)
+    yield
   ensure
     if rails
       Process.kill(:KILL, rails)
       Process.wait(rails)
     end
+  end
+
+  # A visitor of a campaign sees a number and rings it.
+  #
+  # @return [String] the call's id
+  def visit(running, shop)
+    page = Net::HTTP.get(URI("http://127.0.0.1:#{shop}/?campaign=autos"))
+    number = page[%r{<p>Call (888-555-01\d\d)</p>}, 1]
+    assert number, page
+    call = call_of(running, number)
+    assert_equal({"m1" => "autos"}, call.dig("attribution", "parameters"))
+    call.fetch("id")
+  end
+
+  # The job reaches the server's management by config/ringwell.yml, and the sale is kept once.
+  def outcome(app, running, call)
+    run_program("bin/rails", "runner", format(ORDER, call), folder: app, environment: {"RINGWELL_KEY" => KEY})
+    kept = ask(running, "/v1/events?after=0")["events"].select { |one| one["type"] == "conversion.recorded" }
+    assert_equal 1, kept.size, kept
+    conversion = kept[0].fetch("data")
+    assert_equal [call, "sale", "129.50", "EUR"],
+      [conversion["call"]["id"], *conversion["conversion"].values_at("type", "value", "currency")]
+  end
+
+  # Chromium runs the script of the page.
+  def in_a_browser(app, running, shop)
+    return unless system("which chromium", out: File::NULL)
+
+    shown = run_program("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--user-agent=#{AGENT}",
+      "--virtual-time-budget=5000", "--dump-dom", "http://127.0.0.1:#{shop}/?gclid=c-7", folder: app)
+    number = shown[%r{<i[^>]*>(888-555-01\d\d)</i>}, 1]
+    assert number, shown
+    visitor = call_of(running, number).dig("attribution", "parameters")
+    assert_equal "c-7", visitor["gclid"], visitor
   end
 
   def wait_for(port)
@@ -110,8 +143,12 @@ class NewAppTest < RingwellTest
     said = run_program("bin/rails", "generate", "ringwell:install", "--url", url, "--pool", "42", folder: app)
     assert_match(/create +config.ringwell.yml.*ringwell_number "42"/m, said)
     settings = File.read("#{app}/config/ringwell.yml")
-    snippet = %(development:\n  snippet: { url: "#{url}", site: "pk_shop" }\n)
-    File.write("#{app}/config/ringwell.yml", settings.sub("development:\n", snippet))
+    added = <<~YAML
+      development:
+        snippet: { url: "#{url}", site: "pk_shop" }
+        management: { url: "#{url}", token: "#{TOKEN}" }
+    YAML
+    File.write("#{app}/config/ringwell.yml", settings.sub("development:\n", added))
     write(app)
     app
   end
@@ -127,14 +164,14 @@ class NewAppTest < RingwellTest
     assert_includes File.read("#{app}/test/test_helper.rb"), 'require "ringwell/minitest"'
   end
 
-  # Rings the number: the call's attribution.
-  def caller_of(running, number)
+  # Rings the number: the call, once it is attributed.
+  def call_of(running, number)
     call = "c#{number}"
     report(call_id: call, event: "started", to: "+1#{number.delete("-")}", from: "+14155551234")
     report(call_id: call, event: "ended", status: "answered", talk_seconds: 9)
     100.times do
       found = ask(running, "/v1/calls")["calls"].find { |one| one["provider_call_id"] == call }
-      return found["attribution"] if found && !["pending", nil].include?(found.dig("attribution", "outcome"))
+      return found if found && !["pending", nil].include?(found.dig("attribution", "outcome"))
 
       sleep 0.02
     end

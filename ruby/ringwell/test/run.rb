@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# The whole suite: `ruby test/run.rb [minitest's options]`. Without options two processes share it,
-# because most of its time is waiting and the servers of tests have the other core.
+# The whole suite: `ruby test/run.rb [minitest's options]`. Without options four processes share it,
+# because much of its time is waiting.
 ENV["RINGWELL_COVERAGE"] = "yes" if ARGV.empty?
 $LOAD_PATH.unshift File.expand_path("../lib", __dir__), __dir__
 
@@ -10,8 +10,9 @@ require "helper"
 Dir["#{__dir__}/*_test.rb"].sort.each { |file| require file }
 exit Minitest.run(ARGV) if ARGV.any?
 
-# About half of the work, and Rails, which others should not find loaded.
-SECOND = %w[GoldenTest BenchTest RailsTest NewAppTest PackageTest EngineServersTest FiddleEngineTest].freeze
+# What takes long, each group in a process of its own; the last process has all the rest. Rails under fibers
+# is kept from engines in the same process.
+GROUPS = [%w[NewAppTest], %w[PackageTest BenchTest], %w[RailsTest GoldenTest EngineServersTest FiddleEngineTest]].freeze
 
 # Runs the classes of tests for which the block is true.
 #
@@ -21,19 +22,28 @@ def run_those(&)
   Minitest.run([])
 end
 
-covered = Tempfile.new("coverage", binmode: true)
-second = IO.popen("-")
-unless second
-  passed = run_those { |tests| SECOND.include?(tests.name) }
+# A process that runs these classes.
+#
+# @return [Array(IO, Tempfile)] what it prints, and what it has covered once it has ended
+def start(classes)
+  covered = Tempfile.new("coverage", binmode: true)
+  output = IO.popen("-")
+  return [output, covered] if output
+
+  passed = run_those { |tests| classes.include?(tests.name) }
   covered.write(Marshal.dump(Covered.result))
   covered.flush
   exit passed
 end
 
+others = GROUPS.map { |classes| start(classes) }
 ExamplesTest.start_all
-passed = run_those { |tests| !SECOND.include?(tests.name) }
-puts second.read
-second.close
-passed &&= $?.success?
-enough = Covered.report([Covered.result, Marshal.load(covered.tap(&:rewind).read)])
-exit(passed && enough)
+passed = run_those { |tests| GROUPS.none? { |classes| classes.include?(tests.name) } }
+covered = [Covered.result]
+others.each do |output, file|
+  puts output.read
+  output.close
+  passed &&= $?.success?
+  covered << Marshal.load(file.tap(&:rewind).read)
+end
+exit(Covered.report(covered) && passed)
