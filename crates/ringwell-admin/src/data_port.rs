@@ -22,7 +22,7 @@ use crate::{Dashboard, access, health, metrics};
 
 /// All paths outside of `/api/` and those of web pages, for the node to mount at its root.
 ///
-/// Tokens of `hashes` may do all of it, those of `lookup` may ask who held a number.
+/// Tokens of `hashes` may do all of it, those of `lookup` may read attributions.
 pub fn data_port(
     node: Handle,
     (hashes, lookup): (TokenHashes, Vec<TokenHashes>),
@@ -84,7 +84,7 @@ async fn require_token(State(keys): State<Keys>, request: Request, next: Next) -
     if request.method() == Method::GET && request.uri().path() == "/attributions" {
         return next.run(request).await;
     }
-    let detail = "this token may look up attributions, and nothing else here";
+    let detail = "this token may read attributions and calls, and nothing else here";
     Problem::new(StatusCode::FORBIDDEN, detail).into_response()
 }
 

@@ -10,5 +10,5 @@ mod outcomes;
 mod problem;
 mod sip;
 
-pub use calls::routes as management;
+pub use calls::{Tokens, routes as management};
 pub use hooks::routes as providers;

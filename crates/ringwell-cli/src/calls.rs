@@ -8,7 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::Context;
 use axum::Router;
-use ringwell_calls::{HolderError, Holders, Log, Numbers, Service, Serving, http};
+use ringwell_calls::http::{self, Tokens};
+use ringwell_calls::{HolderError, Holders, Log, Numbers, Service, Serving};
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_directory::{Calls, Config, Database, Fault, Listen, TokenHashes};
 use ringwell_node::Handle;
@@ -27,7 +28,7 @@ pub(crate) const FILE: &str = "calls.sqlite";
 /// The service of calls on its thread.
 pub(crate) struct Running {
     service: Service,
-    hashes: TokenHashes,
+    tokens: Tokens,
     node: NodeNumbers,
     address: String,
     /// What cannot change before a restart.
@@ -68,10 +69,15 @@ impl Numbers for NodeNumbers {
 
 impl Running {
     /// Opens the log and listens for providers. They are answered as soon as the node serves.
+    /// Tokens of `lookup`, which the directory keeps current, may read calls.
     ///
     /// # Errors
     /// If the log cannot be opened, or the address is taken.
-    pub(crate) fn start(settings: &Calls, config: &Config) -> anyhow::Result<Arc<Self>> {
+    pub(crate) fn start(
+        settings: &Calls,
+        config: &Config,
+        lookup: TokenHashes,
+    ) -> anyhow::Result<Arc<Self>> {
         ringwell_node::disk::create_directory(&config.data)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (serves, _) = watch::channel(false);
@@ -102,9 +108,12 @@ impl Running {
             thread::Builder::new().name("calls".to_owned()).spawn(work)?
         };
         let (end, thread) = (Mutex::new(Some(end)), Mutex::new(Some(thread)));
-        let hashes = config.management.token_sha256.clone();
+        let tokens = Tokens {
+            management: config.management.token_sha256.clone(),
+            lookup: [config.management.lookup_sha256.clone(), lookup].into(),
+        };
         let fixed = (settings.listen.clone(), settings.database.clone());
-        Ok(Arc::new(Self { service, hashes, node, address, fixed, end, thread }))
+        Ok(Arc::new(Self { service, tokens, node, address, fixed, end, thread }))
     }
 
     /// The node serves: it can be asked from now on. Returns the paths of calls for its management.
@@ -114,7 +123,7 @@ impl Running {
         let service = self.service.clone();
         node.on_taps(move |number| service.tapped(number));
         self.node.serves.send_replace(true);
-        http::management(self.service.clone(), self.hashes.clone())
+        http::management(self.service.clone(), self.tokens.clone())
     }
 
     /// Goes on with other settings, all but the address and the database.

@@ -201,8 +201,8 @@ impl Front {
         };
         let usual = Calls::default().listen;
         let port = if let Listen::Tcp { port, .. } = usual { port } else { 0 };
-        let running = Running::start(&settings(port)?, config);
-        let running = running.or_else(|_| Running::start(&settings(0)?, config))?;
+        let start = |port| Running::start(&settings(port)?, config, TokenHashes::default());
+        let running = start(port).or_else(|_| start(0))?;
         self.dashboard.attach_calls(running.service());
         let phone = phone::phone(running.address(), secret.reveal());
         shop.has(phone.map_err(anyhow::Error::msg)?, &running.service())?;

@@ -127,7 +127,8 @@ fn serve(
     running: &OnceLock<Arc<Running>>,
 ) -> anyhow::Result<()> {
     export_traces(&config)?;
-    let calls = config.calls.as_ref().map(|calls| Running::start(calls, &config)).transpose()?;
+    let calls = config.calls.as_ref();
+    let calls = calls.map(|calls| Running::start(calls, &config, lookup.clone())).transpose()?;
     if let Some(calls) = &calls {
         // Nothing else sets it.
         let _ = running.set(Arc::clone(calls));
@@ -176,7 +177,7 @@ fn export_traces(config: &Config) -> anyhow::Result<()> {
 }
 
 /// What operators find at the addresses of clients.
-/// Tokens of `lookup` may ask who held a number.
+/// Tokens of `lookup` may read attributions.
 pub(crate) fn routes(config: &Config, dashboard: Dashboard, lookup: TokenHashes) -> Routes {
     let hashes = config.management.token_sha256.clone();
     let lookup = vec![config.management.lookup_sha256.clone(), lookup];

@@ -46,9 +46,14 @@ impl Switchboard {
 
     /// The same with files beside the configuration, which only the server can read.
     fn with_files(more: &str, files: &[(&str, &str)]) -> Self {
+        Self::with_settings("", more, files)
+    }
+
+    /// The same with settings in front of those of calls.
+    fn with_settings(front: &str, more: &str, files: &[(&str, &str)]) -> Self {
         let pool = Pool::new(16, 10, LIFETIME);
         let destination = "[[calls.destination]]\nring_pools = [16]\nto = [\"+18005550199\"]\n";
-        let settings = format!("{}\n{}{more}", Phone::settings(), destination);
+        let settings = format!("{front}{}\n{destination}{more}", Phone::settings());
         let site = Site::new(vec![pool], &settings);
         Phone::write_secrets(&site);
         for (name, text) in files {
@@ -138,6 +143,41 @@ fn a_call_is_connected_and_logged_with_its_visitor() {
     assert_eq!(kinds, ["call.started", "call.answered", "call.completed"]);
     assert_eq!(all[2]["data"]["talk_seconds"], 58);
     assert_eq!(board.get("/v1/events?after=3").json()["events"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_token_that_may_look_up_reads_calls_with_masked_callers() {
+    // The SHA-256 of the token.
+    let token = "a-token-of-the-tests-that-looks-up";
+    let sha256 = "41fa85103615e3e971508a233f21084a5dc06df94049956beb97e34cef095340";
+    let front = format!("management.lookup_sha256 = [\"{sha256}\"]\n");
+    let board = Switchboard::with_settings(&front, "", &[]);
+    let number = board.visitor("17");
+    let ring = format!("CallSid=CA1&From=%2B14155551234&To=%2B1{number}");
+    assert_eq!(Provider::twilio(&board.phone).post("/t/main/answer", &ring).status, 200);
+    let full = board.call("CA1", |call| call["attribution"]["outcome"] == "allocated");
+    assert_eq!(full["from"]["e164"], "+14155551234");
+
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str())];
+    let ask = |path: &str| board.server.client().get(path, &headers).unwrap();
+    let one = ask(&format!("/v1/calls/{}", full["id"].as_str().unwrap()));
+    for answer in [ask("/v1/calls"), ask(&format!("/v1/calls?number=%2B1{number}")), one] {
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert!(!answer.body.contains("4155551234"), "{}", answer.body);
+        let body = answer.json();
+        let call = body["calls"].get(0).unwrap_or(&body);
+        assert_eq!(call["from"], serde_json::json!({ "masked": "+1415***1234" }), "{call}");
+        assert_eq!(call["attribution"]["parameters"]["id"], "17");
+    }
+    // A filter would confirm a guess, and events have callers.
+    for path in ["/v1/calls?caller=%2B14155551234", "/v1/events", "/v1/outcomes", "/v1/webhooks"] {
+        let answer = ask(path);
+        assert_eq!(answer.status, 403, "{path}: {}", answer.body);
+    }
+    let outcomes = format!("/v1/calls/{}/outcomes", full["id"].as_str().unwrap());
+    let posted = board.server.client().post(&outcomes, &headers, "{}").unwrap();
+    assert_eq!(posted.status, 403, "{}", posted.body);
 }
 
 #[test]

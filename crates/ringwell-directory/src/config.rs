@@ -96,7 +96,7 @@ pub struct Config {
 pub struct Management {
     /// Hashes of the tokens that are accepted: none.
     pub token_sha256: TokenHashes,
-    /// Hashes of tokens that may look up who held a number, and nothing else: none.
+    /// Hashes of tokens that may only read attributions, and calls with masked callers: none.
     pub lookup_sha256: TokenHashes,
     /// Where pools in a database are managed: `127.0.0.1:8081`.
     pub address: Listen,

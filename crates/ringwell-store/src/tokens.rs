@@ -21,7 +21,7 @@ use crate::{Store, StoreError};
 /// What a token's owner may do; each may all that the ones before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Look up who held a number, and nothing else.
+    /// Read attributions, and calls with masked callers.
     Lookup,
     /// Look.
     Read,

@@ -1,12 +1,13 @@
 //! `/v1/calls` and `/v1/events`: what operators and their programs read.
 
-use axum::Router;
+use std::sync::Arc;
+
 use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use axum::{Json, extract::Query};
+use axum::{Extension, Json, Router, extract::Query};
 use ringwell_core::Millis;
 use ringwell_directory::TokenHashes;
 use serde::Deserialize;
@@ -27,8 +28,21 @@ use crate::service::Service;
 /// Lines of one part of a list: by itself, and at most.
 pub(super) const PAGE: (u32, u32) = (100, 1_000);
 
-/// The paths for those with a token of `hashes`. Requests are answered on the service's runtime.
-pub fn routes(service: Service, hashes: TokenHashes) -> Router {
+/// The tokens that open these paths.
+#[derive(Clone, Debug)]
+pub struct Tokens {
+    /// Tokens that may do everything here and see callers.
+    pub management: TokenHashes,
+    /// Tokens that may read calls alone, with masked callers.
+    pub lookup: Arc<[TokenHashes]>,
+}
+
+/// Whether a request may see callers' numbers: it carries a management token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SeesCallers(bool);
+
+/// The paths of calls under `/v1/`. Requests are answered on the service's runtime.
+pub fn routes(service: Service, tokens: Tokens) -> Router {
     Router::new()
         .route("/v1/calls", get(list))
         .route("/v1/calls/{id}", get(one))
@@ -39,25 +53,37 @@ pub fn routes(service: Service, hashes: TokenHashes) -> Router {
         .route("/v1/callers/{number}", delete(erasures::caller))
         .merge(endpoints::routes())
         .merge(sip::routes())
-        .layer(middleware::from_fn_with_state(hashes, require_token))
+        .layer(middleware::from_fn_with_state(tokens, require_token))
         .with_state(service)
 }
 
-async fn require_token(
-    State(hashes): State<TokenHashes>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn require_token(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
     let value = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = value.and_then(token_of);
-    if token.is_some_and(|token| hashes.accept(token.as_bytes())) {
-        return next.run(request).await;
+    let is_of =
+        |hashes: &TokenHashes| token.as_ref().is_some_and(|token| hashes.accept(token.as_bytes()));
+    let sees_callers = is_of(&tokens.management);
+    if !sees_callers && !tokens.lookup.iter().any(is_of) {
+        return Problem::new(
+            StatusCode::UNAUTHORIZED,
+            "send Authorization: Bearer TOKEN with a token whose SHA-256 is in \
+             management.token_sha256",
+        )
+        .into_response();
     }
-    Problem::new(
-        StatusCode::UNAUTHORIZED,
-        "send Authorization: Bearer TOKEN with a token whose SHA-256 is in management.token_sha256",
-    )
-    .into_response()
+    if !sees_callers && !reads_calls(&request) {
+        let detail = "this token may read attributions and calls, and nothing else here";
+        return Problem::new(StatusCode::FORBIDDEN, detail).into_response();
+    }
+    request.extensions_mut().insert(SeesCallers(sees_callers));
+    next.run(request).await
+}
+
+/// `GET /v1/calls` and `GET /v1/calls/ID`.
+fn reads_calls(request: &Request) -> bool {
+    let path = request.uri().path().strip_prefix("/v1/calls");
+    request.method() == Method::GET
+        && path.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The token of `Bearer TOKEN`, or the password of Basic: some switches can send nothing else.
@@ -152,10 +178,15 @@ fn named<T: Copy>(
 
 async fn list(
     State(service): State<Service>,
+    Extension(sees): Extension<SeesCallers>,
     wanted: Result<Query<Wanted>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Value>, Problem> {
     let Query(wanted) = wanted.map_err(|error| Problem::bad_request(error.body_text()))?;
     let filter = wanted.filter()?;
+    if filter.caller.is_some() && !sees.0 {
+        let detail = "caller: this token may not see callers; leave the filter out";
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+    }
     let cursor = |text: &String| {
         Cursor::parse(text).ok_or_else(|| Problem::bad_request("after: write what next was"))
     };
@@ -166,12 +197,14 @@ async fn list(
         service.run(async move { log.calls(&filter, after.as_ref(), most).await }).await??;
     let is_full = calls.len() == usize::try_from(most).unwrap_or(usize::MAX);
     let next = calls.last().filter(|_| is_full).map(|call| Cursor::after(call).to_string());
-    let calls: Vec<Value> = calls.iter().map(crate::CallRow::to_json).collect();
+    let calls: Vec<Value> =
+        calls.iter().map(|call| for_reader(call.to_json(), &call.caller, sees)).collect();
     Ok(Json(json!({ "calls": calls, "next": next })))
 }
 
 async fn one(
     State(service): State<Service>,
+    Extension(sees): Extension<SeesCallers>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     // No other call can be named, and a database may not even take the name.
@@ -181,8 +214,19 @@ async fn one(
     let log = service.log().clone();
     let found = service.run(async move { log.call(&id).await }).await??;
     found
-        .map(|detail| Json(shown(&detail)))
+        .map(|detail| Json(for_reader(shown(&detail), &detail.call.caller, sees)))
         .ok_or_else(|| Problem::not_found("there is no such call"))
+}
+
+/// `call` with its caller masked if the reader may not see callers.
+fn for_reader(mut call: Value, caller: &Caller, sees: SeesCallers) -> Value {
+    if !sees.0
+        && *caller != Caller::Withheld
+        && let Some(members) = call.as_object_mut()
+    {
+        members.insert("from".to_owned(), json!({ "masked": caller.to_string() }));
+    }
+    call
 }
 
 /// A call with its timeline: what was shown to the visitor, what the provider reported, what was

@@ -18,10 +18,10 @@ pub(super) enum Tokens {
         /// Whose it is; the audit log says so
         #[arg(long)]
         name: String,
-        /// What it is good for
+        /// What its owner may do: `lookup` reads attributions and calls with masked callers
         #[arg(long, value_parser = ["lookup", "read", "write", "admin"], default_value = "read")]
         role: String,
-        /// The only network in which it is worth anything
+        /// The only network in which it is valid
         #[arg(long, value_name = "NAME")]
         network: Option<String>,
     },
