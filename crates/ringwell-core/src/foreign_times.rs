@@ -1,12 +1,12 @@
 //! When allocations happened by the clock of another node, and by this one's.
 //!
 //! A number that comes with its pool from another node keeps the time that its allocation has
-//! there: that time and the number name the allocation in both journals. But clocks of nodes
-//! differ, and what a row was answered, or who had the number here before, was noted by this
-//! node's clock. So each such allocation also has a time by this clock, for comparisons. Only
-//! those are kept here for which the two differ.
-//! Invariant: of two allocations of a number, the later one has the later time by this clock.
-//! Source: docs/spec/cluster.md, "Moving buckets".
+//! there: that time and the number name the allocation in both journals. But the clocks of nodes
+//! differ. The answer to a row, and the number's previous holder, were recorded by this node's
+//! clock. Each such allocation therefore also has a time by this clock, used for comparisons. Only
+//! allocations for which the two times differ are kept here. Invariant: of two allocations of a
+//! number, the later one has the later time by this clock. Source: docs/spec/cluster.md, "Moving
+//! buckets".
 
 use alloc::collections::BTreeMap;
 

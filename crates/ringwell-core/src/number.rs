@@ -16,7 +16,7 @@ pub struct PromoNumber(NonZeroU64);
 pub enum NumberError {
     /// Neither ten bytes long, nor with a country code.
     Length {
-        /// How long it is.
+        /// The number of digits.
         bytes: usize,
     },
     /// Something else than `0` to `9`.
@@ -98,7 +98,8 @@ impl PromoNumber {
         Self::from_e164(value).filter(|_| is_whole).ok_or(NumberError::International)
     }
 
-    /// The promo number whose E.164 digits, read as one integer, are `value`; `None` if there is none.
+    /// The promo number whose E.164 digits, read as one integer, are `value`; `None` if that is not
+    /// a valid number.
     #[must_use]
     pub const fn from_e164(value: u64) -> Option<Self> {
         let is_number = match value {
@@ -140,7 +141,7 @@ impl PromoNumber {
         }
     }
 
-    /// The promo number of a [code](Self::to_code); `None` if there is none.
+    /// The promo number of a [code](Self::to_code); `None` if the code is invalid.
     #[must_use]
     pub const fn from_code(code: u64) -> Option<Self> {
         if code < NANP {
@@ -148,7 +149,7 @@ impl PromoNumber {
         }
         match code.checked_sub(Self::CODE) {
             Some(value) => match Self::from_e164(value) {
-                // Of country code 1 there is a shorter code: a number has one only.
+                // A number of country code 1 has a shorter code, and only that one.
                 Some(number) if number.to_nanp().is_none() => Some(number),
                 _ => None,
             },
@@ -202,8 +203,8 @@ pub struct NumberRange {
 }
 
 impl NumberRange {
-    /// `count` numbers from `first` on; `None` if that is no number at all, or if the last would have
-    /// more digits than the first.
+    /// `count` consecutive numbers starting at `first`; `None` if `first` is not a valid number, or
+    /// if the last one would have more digits than the first.
     #[must_use]
     pub fn new(first: PromoNumber, count: u32) -> Option<Self> {
         let last = first.to_e164() + u64::from(count.checked_sub(1)?);
@@ -255,7 +256,7 @@ impl NumberRange {
         }
     }
 
-    /// How many numbers: at least one.
+    /// The count of numbers, at least one.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.count

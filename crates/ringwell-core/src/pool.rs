@@ -15,18 +15,18 @@ use crate::order::Order;
 use crate::slot::Slot;
 use crate::{Millis, NumberRange, PoolId};
 
-/// What the directory says of a pool, as far as its shard needs it.
+/// The part of a pool's directory entry that its shard needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSpec {
     /// The pool's id in the published API.
     pub id: PoolId,
-    /// How long an allocation is guaranteed.
+    /// The time for which an allocation is guaranteed.
     pub lifetime: Millis,
     /// The numbers in rotation, without the overflow number.
     pub numbers: Vec<NumberRange>,
 }
 
-/// A cache line, as what a row needs of its pool is not to lie across two.
+/// Aligned to one cache line so that a row never loads two.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Pool {
@@ -42,7 +42,7 @@ pub(crate) struct Pool {
     last_until: Millis,
     /// Some visitor asked for a number to keep: look before each allocation.
     pub(crate) sticky: bool,
-    /// No pool at all: its index is free.
+    /// No pool: its index is free.
     is_vacant: bool,
     /// Numbers handed out, modulo 2^32.
     pub(crate) allocated: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Pool {
 /// The pool has no number to hand out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted {
-    /// When the next number comes free, if nobody keeps it longer.
+    /// The time at which the next number comes free, unless its visitor keeps it longer.
     pub until: Millis,
 }
 
@@ -125,7 +125,7 @@ impl Pool {
     #[inline]
     pub(crate) fn choose(&self, all: &[Slot], now: Millis) -> Result<u32, Exhausted> {
         if self.count == 0 {
-            // Numbers may come at any time; nobody knows when.
+            // Numbers may arrive at any time, which cannot be predicted.
             return Err(Exhausted { until: now + self.lifetime });
         }
         let place = self.order.as_ref().map_or(self.head, |order| order.first());
@@ -195,18 +195,18 @@ fn run(all: &[Slot], base: u32, count: u32) -> &[Slot] {
     &all[base as usize..(base + count) as usize]
 }
 
-/// Where the ring stands if the slots, walked round from there, come free in rising order. Among
-/// equals the one with the lower place comes first.
+/// The ring's position if the slots, walked from there, come free in rising order. Among equals the
+/// one with the lower place comes first.
 fn ring_head(slots: &[Slot]) -> Option<u32> {
     let (first, last) = (slots.first()?, slots.last()?);
     let mut pairs = slots.windows(2);
     let Some(fall) = pairs.position(|pair| pair[0].turn() > pair[1].turn()) else { return Some(0) };
-    // One fall, and the walk goes on from the last place to the first.
+    // After one fall in the order, the walk wraps from the last slot to the first.
     let is_ring = pairs.all(|pair| pair[0].turn() <= pair[1].turn()) && last.turn() < first.turn();
     is_ring.then(|| u32::try_from(fall + 1).ok()).flatten()
 }
 
-/// What a row needs of its pool is one cache line.
+/// The fields of a pool that a row needs fit in one cache line.
 const _: () = assert!(size_of::<Pool>() == 64);
 
 #[cfg(test)]

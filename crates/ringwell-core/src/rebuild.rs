@@ -1,9 +1,9 @@
 //! A shard's state while it is rebuilt from a snapshot and records, before it serves.
 //!
-//! Every fact carries the position of its record, and a number takes only facts that are newer
-//! than what it has: so a snapshot may have been taken while the shard went on, and replaying a
-//! record twice changes nothing. Facts on numbers that are in no pool are kept as retired.
-//! Source: docs/spec/allocation.md, "Recovery".
+//! Every fact carries the position of its record, and a number takes only facts newer than its own.
+//! So a snapshot may be taken while the shard goes on, and replaying a record twice changes
+//! nothing. Facts on numbers that are in no pool are kept as retired. Source:
+//! docs/spec/allocation.md, "Recovery".
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ use crate::visitors::Visitors;
 use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
 /// Slots beyond twice those in use that there is room for before the list is copied, which takes a
-/// millisecond for some 100,000. What is not touched takes no memory.
+/// millisecond for some 100,000. Slots that are never touched take no memory.
 const SLOTS_SPARE: usize = 1 << 21;
 
 /// The same of pools.
@@ -39,7 +39,7 @@ pub struct Rebuild {
     holds: BTreeMap<Option<PoolId>, Millis>,
 }
 
-/// What a record or a snapshot says of a number's newest allocation.
+/// The newest allocation of a number, as a record or a snapshot describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact {
     /// The number's state.
@@ -93,13 +93,13 @@ impl Rebuild {
         self.learn(hint, fact);
     }
 
-    /// Takes a fact if it is newer than what is known of the number.
+    /// Takes a fact if it is newer than the number's known state.
     pub fn learn(&mut self, hint: u32, fact: Fact) {
         self.learn_at(hint, fact, fact.slot.allocated_at);
     }
 
-    /// As [`Self::learn`], of an allocation that another shard told; by this node's clock it was at
-    /// `local_at`.
+    /// Like [`Self::learn`], for an allocation received from another shard; by this node's clock it
+    /// was made at `local_at`.
     pub fn learn_told(&mut self, fact: Fact, local_at: Millis) {
         self.learn_at(u32::MAX, fact, local_at);
     }
@@ -165,9 +165,9 @@ impl Rebuild {
         }
     }
 
-    /// A number's newest allocation was seen by nobody. Its lockout ends at `until`, and the number's
-    /// newest allocation is the one at `allocated_at` again, which was at `local_at` by this node's
-    /// clock; both are zero if there was none.
+    /// Undoes a number's newest allocation, which no visitor has seen. The lockout ends at `until`.
+    /// The number's newest allocation is again the one made at `allocated_at`, which is `local_at`
+    /// by this node's clock; both are zero if there was none.
     pub fn withdraw(
         &mut self,
         hint: u32,
@@ -197,16 +197,16 @@ impl Rebuild {
         *held = until.max(*held);
     }
 
-    /// What is held, and until when.
+    /// The held pools, each with the end of its hold.
     pub fn holds(&self) -> impl Iterator<Item = (Option<PoolId>, Millis)> {
         self.holds.iter().map(|(pool, until)| (*pool, *until))
     }
 
-    /// Takes over what another shard knows of a number that is in rotation here: it was in that
-    /// shard's pools before the directory or the number of shards changed. The newer allocation, by
-    /// this node's clock, counts, and the later end of a lockout, whoever knows it. The record stays
-    /// in the other journal, so the number keeps the position of what was recorded here, if anything
-    /// was.
+    /// Takes over another shard's state of a number that is in rotation here: the number was in
+    /// that shard's pools before the directory or the number of shards changed. The newer
+    /// allocation by this node's clock counts, and the later end of a lockout, from either shard.
+    /// The record stays in the other journal, so the number keeps the position of its last record
+    /// in this journal, if there is one.
     ///
     /// # Panics
     /// Never: an invariant of the shard is asserted.
@@ -216,8 +216,8 @@ impl Rebuild {
         let before = self.foreign_times.local_at(&known);
         let is_longer = from.slot.locked_until > known.locked_until;
         let locked_until = from.slot.locked_until.max(known.locked_until);
-        // Two shards may have been told of one allocation at different times: who had the number
-        // last has the later end of its lockout.
+        // Two shards may have received one allocation at different times; the one that had the
+        // number last has the later end of its lockout.
         let is_same = from.slot.allocated_at == known.allocated_at;
         if is_same && is_longer || !is_same && from.local_at > before {
             let slot = Slot { locked_until, position: known.position, ..from.slot };

@@ -1,5 +1,5 @@
-//! What the newest allocations of a shard took the place of, so that one that nobody has seen can be
-//! undone.
+//! The allocations that a shard's newest allocations replaced, so that one that no visitor has seen
+//! can be undone.
 //!
 //! Owns a ring of the last [`RECENT_MAX`] allocations, in the order of their records. Knows nothing
 //! of the numbers: an allocation is known by the position of its record, which never comes twice.
@@ -20,7 +20,7 @@ pub const RECENT_MAX: usize = 1 << 17;
 pub struct Before {
     /// When it was made; zero: the number had never been handed out.
     pub allocated_at: Millis,
-    /// When that was by this node's clock. Differs where another node's clock told of it.
+    /// When that was by this node's clock. Differs if another node's clock reported it.
     pub local_at: Millis,
     /// When its lockout ended.
     pub locked_until: Millis,
@@ -33,15 +33,15 @@ pub struct Before {
 /// zeroed memory that costs nothing until it is written.
 type Entry = [u64; 4];
 
-/// The last allocations and what was before each.
+/// The latest allocations, each with the state before it.
 #[derive(Debug)]
 pub(crate) struct Recent {
     /// A ring; entries that were never written are zero. An array, so that a place in it needs no check.
     entries: Box<[Entry; RECENT_MAX]>,
-    /// Where the next entry goes, or the end of the ring: then at its start.
+    /// Index of the next entry, or the end of the ring, which wraps to its start.
     next: usize,
-    /// By the position of the allocation that came: when the one before it was by this clock, if
-    /// another clock had told of it.
+    /// By the position of the new allocation: the time of the previous one by this clock, if it was
+    /// received with another node's clock.
     told: BTreeMap<Position, Millis>,
 }
 
@@ -71,7 +71,7 @@ impl Recent {
         self.told.insert(position, local_at);
     }
 
-    /// What was before the allocation whose record is at `position`, if that is still known.
+    /// The state before the allocation whose record is at `position`, if it is still known.
     pub(crate) fn before(&self, position: Position) -> Option<Before> {
         // Positions rise within each part; the second is all zeros until the ring has been filled.
         let (newer, older) = self.entries.split_at(self.next);

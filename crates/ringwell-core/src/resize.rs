@@ -1,10 +1,10 @@
 //! Pools that come, change and go while their shard serves.
 //!
-//! What a pool has is replaced as a whole: its numbers get a new run of slots, into which those
-//! that stay take their state along. Numbers that leave keep what is known of them as retired, and
-//! take it up again in whichever pool of the shard they enter later.
-//! Invariant: between two changes every number in rotation is in exactly one pool.
-//! Source: docs/spec/allocation.md, "Changes while the shard serves".
+//! The numbers of a pool are replaced as a whole: they get a new run of slots, and numbers that
+//! stay move their state into it. Numbers that leave are retired with their known state, and resume
+//! it in the pool of the shard that they enter next. Invariant: between two changes every number in
+//! rotation is in exactly one pool. Source: docs/spec/allocation.md, "Changes while the shard
+//! serves".
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -27,7 +27,7 @@ pub struct InRotation {
 }
 
 impl Shard {
-    /// Whether the pool at this index is that of `id`. Indices are used again by other pools.
+    /// Whether the pool at this index has the id `id`. Indices are used again by other pools.
     #[inline]
     #[must_use]
     pub fn is_pool(&self, pool: u32, id: PoolId) -> bool {
@@ -106,8 +106,8 @@ impl Shard {
         Ok(())
     }
 
-    /// The pool is not this shard's any more. What is known of its numbers stays, and until when it
-    /// is held; those are added to `moved`.
+    /// The pool is not this shard's any more. The state of its numbers stays, and so does the end
+    /// of its hold; the numbers are added to `moved`.
     ///
     /// # Panics
     /// Never: an invariant of the shard is asserted.
@@ -124,9 +124,9 @@ impl Shard {
         }
     }
 
-    /// Takes over what another shard knows of a number: the later allocation counts, by this node's
-    /// clock, and the later end of its lockout. Who tells of the same allocation without its visitor
-    /// leaves the visitor that is known here. Returns what is known then, if that changed it.
+    /// Takes over another shard's state of a number: the later allocation by this node's clock
+    /// counts, and the later end of its lockout. A report of the same allocation without its
+    /// visitor keeps the visitor that is known here. Returns the resulting state if it changed.
     ///
     /// # Panics
     /// Never: an invariant of the shard is asserted.
@@ -148,7 +148,7 @@ impl Shard {
         merged.local_at = if is_same {
             before
         } else {
-            // What happens here in this very millisecond comes after it.
+            // Events here in the same millisecond come after it.
             from.local_at.min(now - Millis(1)).max(before)
         };
         assert!(merged.slot.locked_until >= slot.locked_until, "a lockout was shortened");
@@ -166,7 +166,7 @@ impl Shard {
         if keeps_visitor {
             (merged.pool, merged.visitor) = (owner.id, self.visitors.visitor(place.slot));
         }
-        // Told once more of a number that its visitor had before another: the later one counts.
+        // A repeated report that the number's visitor had before another: the later one counts.
         let is_newest = |visitor: &VisitorId| {
             let other = self.visitors.slot(place.pool, *visitor);
             let at = |slot: u32| self.foreign_times.local_at(&self.slots[slot as usize]);
@@ -207,9 +207,9 @@ impl Shard {
         base.unwrap_or_default()
     }
 
-    /// Fills the slots from `base` on with the numbers of `spec`; those that the pool had already
-    /// bring their states from their old slots, which are vacant then. Returns the visitors who
-    /// keep their numbers, with the new slots.
+    /// Fills the slots from `base` on with the numbers of `spec`. Numbers that the pool already had
+    /// bring their states from their old slots, which become vacant. Returns the visitors who keep
+    /// their numbers, with the new slots.
     fn copy_states(&mut self, pool: u32, spec: &PoolSpec, base: u32) -> Vec<(u32, VisitorId)> {
         let is_sticky = self.pools[pool as usize].sticky;
         let mut visitors = Vec::new();
@@ -263,8 +263,8 @@ impl Shard {
         }
     }
 
-    /// Puts the numbers of `spec`, whose slots begin at `base`, into rotation. Those that were
-    /// retired take up what is known of them, and the visitors whom this pool knows.
+    /// Puts the numbers of `spec`, whose slots begin at `base`, into rotation. Retired numbers
+    /// resume their known state, with the visitors whom this pool knows.
     fn enter(
         &mut self,
         pool: u32,
@@ -304,7 +304,7 @@ fn offset(range: NumberRange, number: PromoNumber) -> u32 {
     u32::try_from(number.to_e164() - range.first().to_e164()).unwrap_or_default()
 }
 
-/// How many numbers a pool has.
+/// The count of numbers in a pool.
 ///
 /// # Panics
 /// With more than a shard can count.

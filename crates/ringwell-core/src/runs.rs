@@ -1,8 +1,9 @@
-//! Where the numbers in rotation lie: runs of numbers in a row, each with its slots and its pool.
+//! Locations of the numbers in rotation: runs of consecutive numbers, each with its slots and its
+//! pool.
 //!
 //! A pool's numbers come as ranges, and the numbers of a range have slots in a row: so a range is
-//! one entry, however long it is. Knows nothing of what the slots hold.
-//! Invariant: no number is in two runs.
+//! one entry, however long it is. Does not depend on the contents of the slots. Invariant: no
+//! number is in two runs.
 
 use alloc::collections::BTreeMap;
 
@@ -29,7 +30,7 @@ pub(crate) struct Place {
 }
 
 impl Runs {
-    /// Where `number` is; `None` if it is in no pool.
+    /// The location of `number`; `None` if it is in no pool.
     pub(crate) fn find(&self, number: PromoNumber) -> Option<Place> {
         let (_, run) = self.0.range(..=number).next_back()?;
         let offset = u32::try_from(number.to_e164() - run.range.first().to_e164()).ok()?;
@@ -37,7 +38,7 @@ impl Runs {
         is_here.then(|| Place { slot: run.slot + offset, pool: run.pool })
     }
 
-    /// The runs that share numbers with `range`, each cut to what they share, with its first slot.
+    /// The runs that overlap `range`, each cut to the overlap, with its first slot.
     pub(crate) fn overlaps(&self, range: NumberRange) -> impl Iterator<Item = (NumberRange, u32)> {
         let before = self.0.range(..range.first()).next_back();
         let within = self.0.range(range.first()..=range.last());

@@ -1,10 +1,8 @@
 //! One shard: its pools and their numbers, and the four things that can happen to a number.
 //!
-//! Single-threaded: one input at a time, each at a given `now`, which never falls. Knows nothing
-//! of how time is read, how records are kept, or who asked. Each change takes the position of the
-//! record that tells of it.
-//! Invariant: a number is in at most one live allocation.
-//! Source: docs/spec/allocation.md.
+//! Single-threaded: one input at a time, each at a given `now`, which never falls. Knows nothing of
+//! how time is read, how records are kept, or who asked. Each change takes the position of its
+//! record. Invariant: a number is in at most one live allocation. Source: docs/spec/allocation.md.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -22,34 +20,35 @@ use crate::{Millis, NumberRange, PoolId, Position, PromoNumber, VisitorId};
 /// Holds of pools that are not here: some three megabytes.
 pub(crate) const HOLDS_KEPT_MIN: usize = 65_536;
 
-/// What a shard knows of the numbers that it owns, and of those that it once handed out.
+/// A shard's state of the numbers that it owns, and of numbers that it handed out earlier.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) slots: Vec<Slot>,
     pub(crate) pools: Vec<Pool>,
-    /// Where each pool is among them: holds name pools by their ids.
+    /// The index of each pool: holds name pools by their ids.
     pub(crate) places: BTreeMap<PoolId, u32>,
     pub(crate) runs: Runs,
     pub(crate) vacant: Vacant,
     pub(crate) visitors: Visitors,
     pub(crate) retired: BTreeMap<PromoNumber, Retired>,
-    /// Of numbers in rotation whose allocation another clock told.
+    /// For numbers in rotation whose allocation was received with another node's clock.
     pub(crate) foreign_times: ForeignTimes,
     /// No pool here is held beyond this moment.
     pub(crate) held_here: Millis,
-    /// What the newest allocations took the place of.
+    /// The allocations that the newest ones replaced.
     pub(crate) recent: Recent,
     /// Until when every pool is held, also one that is still to come.
     pub(crate) held_all: Millis,
     /// Until when pools that are not here are held, should they come.
     pub(crate) holds_elsewhere: BTreeMap<PoolId, Millis>,
-    /// So many of them are kept whether they are over or not.
+    /// This many are kept even after they end.
     pub(crate) holds_kept: usize,
-    /// Some pool's ring was broken, so that it has an order of its own.
+    /// At least one pool's ring was broken, so that the pool has its own order.
     pub(crate) has_orders: bool,
 }
 
-/// How often numbers of a pool were asked for, modulo 2^32: two counts tell what was between.
+/// The count of requests for numbers of a pool, modulo 2^32; the difference of two readings is the
+/// count between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
     /// Numbers handed out.
@@ -63,7 +62,7 @@ pub struct PoolCounts {
 pub struct Retired {
     /// Its newest allocation here.
     pub slot: Slot,
-    /// When that was by this node's clock. Differs where another node's clock told of it.
+    /// When that was by this node's clock. Differs if another node's clock reported it.
     pub local_at: Millis,
     /// The pool that it was in.
     pub pool: PoolId,
@@ -97,7 +96,7 @@ impl Shard {
         &self.slots
     }
 
-    /// How many numbers are in rotation.
+    /// The count of numbers in rotation.
     #[must_use]
     pub fn number_count(&self) -> usize {
         self.slots.len() - self.vacant.count()
@@ -112,7 +111,7 @@ impl Shard {
         self.pools[pool as usize].id
     }
 
-    /// How often numbers of `pool` were asked for since it came to this shard.
+    /// The count of requests for numbers of `pool` since it came to this shard.
     ///
     /// # Panics
     /// As [`Self::pool_id`].
@@ -131,7 +130,7 @@ impl Shard {
         self.pools[pool as usize].choose(&self.slots, now).err().map(|exhausted| exhausted.until)
     }
 
-    /// How long `pool` guarantees an allocation.
+    /// The time for which `pool` guarantees an allocation.
     ///
     /// # Panics
     /// As [`Self::pool_id`].
@@ -140,8 +139,8 @@ impl Shard {
         self.pools[pool as usize].lifetime
     }
 
-    /// What the next allocation from `pool` will read first, to be fetched ahead; nearly always: a
-    /// pool whose ring was broken reads another slot. Does not read it.
+    /// The memory that the next allocation from `pool` almost always reads first, for prefetching;
+    /// a pool whose ring was broken reads another slot. Does not read it.
     #[inline]
     #[must_use]
     pub fn next_slot(&self, pool: u32) -> Option<&Slot> {
@@ -249,9 +248,9 @@ impl Shard {
         Some(Grant { slot, number, locked_until: until, previous })
     }
 
-    /// As [`Self::release`], of an allocation that no one has seen: the one before it, which is
-    /// returned as well, is the number's newest again. `None` also if the number has been kept since,
-    /// or too many allocations have come: then the lockout runs to its end.
+    /// Like [`Self::release`], for an allocation that no visitor has seen: the previous one becomes
+    /// the number's newest again, and is returned too. `None` also if the number has been kept
+    /// since, or too many allocations have come: then the lockout runs to its end.
     pub fn withdraw(
         &mut self,
         now: Millis,
@@ -284,9 +283,9 @@ impl Shard {
         *held = until.max(*held);
     }
 
-    /// Forgets holds of pools that are not here, and are over at `now`, once there are more than so many
-    /// of them: pools that come and go all day must not fill memory. What those holds have outlasted
-    /// may then be told to a next owner, as of a pool that was never held.
+    /// Forgets holds of pools that are not here, and are over at `now`, once there are more than so
+    /// many of them: pools that come and go all day must not fill memory. Allocations older than
+    /// those holds may then be sent to the next owner, as for a pool that was never held.
     pub fn forget_holds(&mut self, now: Millis) {
         if self.holds_elsewhere.len() > self.holds_kept {
             self.holds_elsewhere.retain(|_, until| *until > now);
@@ -302,8 +301,8 @@ impl Shard {
         self.pool_of(slot).is_some_and(|pool| self.pools[pool as usize].held_until > now)
     }
 
-    /// What is held beyond `now`, and until when: `None` for every pool, also one that is still to
-    /// come; then the pools that are held for longer than that, also those that are not here.
+    /// The holds that end after `now`: first the one for every pool (`None`), which covers pools
+    /// that are still to come; then pools that are held longer, including pools that are not here.
     pub fn holds(&self, now: Millis) -> impl Iterator<Item = (Option<PoolId>, Millis)> {
         let pools = if self.held_here > now { &self.pools[..] } else { &[] };
         let here = pools.iter().map(|pool| (Some(pool.id), pool.held_until));
@@ -346,8 +345,8 @@ impl Shard {
         }
     }
 
-    /// Numbers whose allocation another clock told: the number, when it was by that, and by this
-    /// node's clock.
+    /// Numbers whose allocation was received with another node's clock: the number, the time by
+    /// that clock, and the time by this node's clock.
     pub fn told(&self) -> impl Iterator<Item = (PromoNumber, Millis, Millis)> {
         let retired = self.retired.values().filter(|r| r.local_at != r.slot.allocated_at);
         let retired = retired.map(|r| (r.slot.number, r.slot.allocated_at, r.local_at));
@@ -408,18 +407,18 @@ impl Shard {
         self.retired.range((from, Bound::Unbounded)).map(|(_, retired)| retired)
     }
 
-    /// What is known of numbers of `range` that are in none of the pools any more.
+    /// The known state of numbers of `range` that are no longer in any pool.
     pub fn retired_in(&self, range: NumberRange) -> impl Iterator<Item = &Retired> {
         self.retired.range(range.first()..=range.last()).map(|(_, retired)| retired)
     }
 
-    /// What is known of a number that is in none of the pools any more.
+    /// The known state of a number that is no longer in any pool.
     #[must_use]
     pub fn retired(&self, number: PromoNumber) -> Option<&Retired> {
         self.retired.get(&number)
     }
 
-    /// How many numbers of `pool` are locked out at `now`.
+    /// The count of numbers of `pool` that are locked out at `now`.
     ///
     /// # Panics
     /// As [`Self::pool_id`].

@@ -1,4 +1,4 @@
-//! One promo number of a shard and what holds it.
+//! One promo number of a shard and its allocation.
 
 use crate::{Millis, Position, PromoNumber};
 
@@ -46,8 +46,8 @@ impl Slot {
         self.locked_until <= now
     }
 
-    /// What orders the numbers of a pool: the one that has been free longest comes first; among
-    /// equals the one allocated first. Total within a pool together with the place in the pool.
+    /// The order of a pool's numbers: the one that has been free longest comes first; ties go to
+    /// the one allocated first. Total within a pool together with the place in the pool.
     pub(crate) fn turn(&self) -> (Millis, Position) {
         (self.locked_until, self.position)
     }

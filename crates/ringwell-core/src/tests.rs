@@ -281,7 +281,7 @@ fn a_lockout_that_another_shard_extended_comes_back_with_the_number() {
     let (_, there) = known(100, 170, 3, 1);
     assert_eq!(adopted(here, there), crate::Slot { locked_until: Millis(170), ..short });
     assert_eq!(adopted(there, here).locked_until, Millis(170));
-    // A later one: what was recorded here before can still be found.
+    // A later allocation: the earlier record here can still be found.
     let (_, there) = known(160, 165, 3, 2);
     let (at, until) = (Millis(160), Millis(165));
     let slot = crate::Slot { allocated_at: at, locked_until: until, ..short };
@@ -333,7 +333,7 @@ fn time_in_doubt_lengthens_the_lockouts_that_ran_and_no_others() {
     assert_eq!(until, [50, 1150]);
 }
 
-/// What can happen to a shard of two pools.
+/// The events of a shard with two pools.
 #[derive(Clone, Debug)]
 enum Step {
     Wait(u64),

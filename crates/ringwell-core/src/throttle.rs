@@ -1,12 +1,12 @@
-//! How often the same warning is logged: strangers must not fill a disk with lines.
+//! Limits how often the same warning is logged, so that strangers cannot fill a disk with lines.
 
 use core::cell::Cell;
 use core::time::Duration;
 
-/// Between two lines, if nothing else is wanted.
+/// The default time between two lines.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Lets one line through in a while, and counts those that it leaves out.
+/// Lets one line through per interval, and counts the lines that it suppresses.
 #[derive(Debug)]
 pub struct Throttle {
     pause: Duration,
@@ -27,8 +27,8 @@ impl Throttle {
         Self { pause, last: Cell::new(None), left_out: Cell::new(0) }
     }
 
-    /// How many lines were left out since the last one that was let through; `None` if this one is
-    /// left out too. `now` is any clock that only goes forward.
+    /// The count of lines suppressed since the last one let through; `None` if this one is
+    /// suppressed too. `now` is any clock that only goes forward.
     pub fn pass(&self, now: Duration) -> Option<u64> {
         if self.last.get().is_some_and(|last| now.saturating_sub(last) < self.pause) {
             self.left_out.set(self.left_out.get() + 1);

@@ -27,7 +27,7 @@ impl Vacant {
         Some(base)
     }
 
-    /// How many slots in a row are free before `end`.
+    /// The count of consecutive free slots before `end`.
     pub(crate) fn before(&self, end: u32) -> u32 {
         let last = self.lengths.range(..end).next_back();
         last.filter(|(base, length)| *base + *length == end).map_or(0, |(_, length)| *length)
@@ -38,7 +38,7 @@ impl Vacant {
         self.by_length.last().is_some_and(|(length, _)| *length >= count)
     }
 
-    /// How many slots are free.
+    /// The count of free slots.
     pub(crate) fn count(&self) -> usize {
         self.count
     }

@@ -10,7 +10,7 @@ use core::ops::{Add, Sub};
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// No time at all, or 1970-01-01.
+    /// No time, or 1970-01-01.
     pub const ZERO: Self = Self(0);
 
     /// The time from `earlier` to `self`, zero if `earlier` is later.
@@ -54,7 +54,7 @@ impl fmt::Display for PoolId {
     }
 }
 
-/// Where in its shard's journal a record lies. Later records have greater positions.
+/// The position of a record in its shard's journal. Later records have greater positions.
 ///
 /// The journal gives the bits their meaning; the rules only compare them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +65,7 @@ impl Position {
     pub const NONE: Self = Self(0);
 }
 
-/// A visitor who asked for the same number again: a digest of what the client sent.
+/// A visitor who asks for the same number again: a digest of the client's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VisitorId(pub [u8; 16]);
 

@@ -1,4 +1,4 @@
-//! Which visitor holds which number, for visitors who asked to keep theirs.
+//! The number of each visitor who asked to keep one.
 //!
 //! Knows nothing of time: whether a lockout still runs, the caller sees in the slot. Invariant:
 //! the two maps are each other's inverse, so there is at most one entry a number.

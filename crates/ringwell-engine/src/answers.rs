@@ -1,5 +1,5 @@
-//! What rows of repeatable batches were answered, so that a batch that is sent again gets the
-//! same answer and burns no numbers.
+//! Answers to rows of repeatable batches, so that a batch that is sent again gets the same answer
+//! and uses up no numbers.
 //!
 //! Bounded twice: by age and by count. If there are too many, the pool that has the most loses its
 //! oldest, so that no pool's key can make another pool's rows forgotten before its own. Grows in small
@@ -19,14 +19,15 @@ use ringwell_journal::{Answer, AnswerEntry, RowKey};
 use crate::engine::Outcome;
 use queue::Queue;
 
-/// How long an answer is remembered at least, unless there are too many.
+/// The minimum time for which an answer is remembered, unless there are too many.
 pub const ANSWER_AGE: Millis = Millis(25 * 60 * 60 * 1000);
 
 /// Tables by row. One that is full moves its rows to a larger one at once, so none may have many: of a
 /// million rows, which is the default, 800. A table has room for 896 before it doubles.
 const PARTS: usize = 1250;
 
-/// What to remember of an outcome; nothing if the shard could not tell: it may, next time.
+/// The part of an outcome to remember; nothing if the shard could not decide, since a repeat may
+/// succeed.
 pub(crate) fn answer_of(outcome: Outcome) -> Option<Answer> {
     match outcome {
         Outcome::Allocated { number } | Outcome::Kept { number } => Some(Answer::Number(number)),
@@ -39,10 +40,10 @@ pub(crate) fn answer_of(outcome: Outcome) -> Option<Answer> {
 #[derive(Debug)]
 pub(crate) struct Answers {
     by_row: Vec<HashMap<RowKey, Remembered>>,
-    /// Which part a row is in. It is not known outside, so no client can fill one alone.
+    /// The part that holds a row. It is not known outside, so no client can fill one alone.
     places: RandomState,
-    /// In the order in which they were given. A row answered anew stands here twice; its first
-    /// entry is passed over because the time differs.
+    /// In the order in which they were given. A row that was answered again has two entries; the
+    /// first is skipped because its time differs.
     by_pool: BTreeMap<PoolId, Queue>,
     /// The same pools by the [`class`] of their queues' lengths.
     by_length: BTreeSet<(usize, PoolId)>,
@@ -55,7 +56,7 @@ pub(crate) struct Answers {
     allocated: VecDeque<(Position, RowKey)>,
 }
 
-/// What a row was answered, in sixteen bytes.
+/// The answer to a row, in sixteen bytes.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     at: Millis,
@@ -63,8 +64,8 @@ struct Remembered {
     number: u64,
 }
 
-/// Of [`Remembered::number`]: the row has not been repeated since its number was handed out. A number
-/// has no more than fifteen digits.
+/// Flag in [`Remembered::number`]: the row has not been repeated since its number was handed out. A
+/// number has at most fifteen digits.
 const NEW: u64 = 1 << 63;
 
 /// As [`Remembered::number`]: the row's answer has been forgotten, and its entry in a queue not yet
@@ -89,7 +90,7 @@ impl Remembered {
     }
 }
 
-/// How far a walk through all answers has come.
+/// The position of a walk through all answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswersPlace {
     pool: PoolId,
@@ -113,13 +114,13 @@ impl Answers {
         }
     }
 
-    /// What a row was answered, and when.
+    /// The answer to a row, and its time.
     pub(crate) fn get(&self, now: Millis, row: RowKey) -> Option<(Millis, Answer)> {
         let known = self.known(row)?;
         (now.since(known.at) <= ANSWER_AGE).then(|| (known.at, known.answer()))
     }
 
-    /// As [`Self::get`], of a row that is answered so once more.
+    /// Like [`Self::get`], for a row that receives the same answer again.
     pub(crate) fn repeat(&mut self, now: Millis, row: RowKey) -> Option<(Millis, Answer)> {
         let place = self.place(row);
         let known = self.by_row.get_mut(place)?.get_mut(&row)?;
@@ -134,7 +135,7 @@ impl Answers {
         (!known.is_forgotten()).then_some(known)
     }
 
-    /// Remembers what a row of `pool` is answered `now`.
+    /// Remembers the answer that a row of `pool` receives at `now`.
     pub(crate) fn remember(&mut self, now: Millis, pool: PoolId, row: RowKey, answer: Answer) {
         self.insert(pool, row, Remembered::new(now, answer));
     }
@@ -152,7 +153,7 @@ impl Answers {
         let place = self.place(row);
         let before = self.by_row[place].insert(row, answer);
         self.remembered += usize::from(before.is_none_or(|before| before.is_forgotten()));
-        // A snapshot and the journal after it may both tell of one answer.
+        // A snapshot and the journal after it may both contain the same answer.
         if before.is_none_or(|before| before.at != answer.at) {
             self.queue(answer.at, pool, row);
         }
@@ -178,7 +179,7 @@ impl Answers {
         self.known(row).is_some_and(|known| known.number & NEW != 0)
     }
 
-    /// Forgets what a row was answered. Its entry in a queue stays, and is passed over.
+    /// Forgets the answer to a row. Its entry in a queue stays, and is passed over.
     pub(crate) fn forget(&mut self, row: RowKey) {
         let place = self.place(row);
         let known = self.by_row.get_mut(place).and_then(|part| part.get_mut(&row));
@@ -200,7 +201,7 @@ impl Answers {
             self.drop_oldest(pool);
         }
         while self.queued > self.rows_max {
-            // Of pools with as much, not the one that has only the newest row.
+            // Among pools with equally many answers, not the one that has only the newest row.
             let is_new = |of: &PoolId| *of == pool && self.len_of(pool) == 1;
             let mut longest = self.by_length.iter().rev().map(|(_, pool)| *pool);
             let other = { longest.clone() }.find(|pool| !is_new(pool));
@@ -274,8 +275,9 @@ impl Answers {
         Some(AnswersPlace { pool: *pool, from, end })
     }
 
-    /// The next `count` answers or so of a walk go to `out`; returns where it goes on. What was
-    /// dropped since is left out, and so are answers given since the walk came to their pool.
+    /// Adds about `count` answers of a walk to `out`; returns the position at which it continues.
+    /// Answers dropped since then are left out, and so are answers given since the walk reached
+    /// their pool.
     pub(crate) fn piece(
         &self,
         place: AnswersPlace,

@@ -1,7 +1,7 @@
-//! Who held a number at a given moment: a walk back along the number's records.
+//! The holder of a number at a given moment, found by a walk back along the number's records.
 //!
-//! The walk names the record that it wants to see next; whoever drives it reads that record, from
-//! memory or from a file, and feeds it in. Source: docs/spec/journal.md, "History".
+//! The walk names the record that it needs next; the caller reads that record, from memory or from
+//! a file, and passes it in. Source: docs/spec/journal.md, "History".
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Slot};
 use ringwell_journal::{Record, shifted};
@@ -26,19 +26,19 @@ pub struct Held {
     pub next_allocated_at: Option<Millis>,
 }
 
-/// What is known of a number's past.
+/// The known past of a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Past {
-    /// Who held it.
+    /// The holder of the number.
     pub held: Option<Held>,
-    /// Why nobody can be named, if there may have been somebody.
+    /// The reason why no holder can be named although there may have been one.
     pub missing: Option<Missing>,
 }
 
 /// Why a look-up cannot say who held a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// The history goes back that far no more.
+    /// The history no longer reaches back that far.
     NotKept,
     /// The number has been handed out so often since that the look-up has ended before it was there.
     TooLong,
@@ -51,7 +51,7 @@ pub enum Missing {
 pub enum Moment {
     /// By the wall clock.
     Wall(Millis),
-    /// By the shard time of the node that is asked.
+    /// By the shard time of the node that receives the request.
     Shard(Millis),
 }
 
@@ -67,10 +67,11 @@ pub struct Walk {
     newest_at: Millis,
     /// The wall clock less shard time, for the newest allocation.
     newest_shift: i64,
-    /// What was met so far came after the number's last way from another shard to this one.
+    /// All records read so far are from after the number's last transfer from another shard to this
+    /// one.
     is_told: bool,
-    /// The end of the lockout in the shard's state is that of the newest allocation, and not of one
-    /// after it that nobody saw.
+    /// The end of the lockout in the shard's state belongs to the newest allocation, not to a later
+    /// one that no visitor saw.
     is_settled: bool,
     /// The end of the lockout in shard time, if a newer record than the allocation's own has set it.
     locked_until: Option<Millis>,
@@ -81,7 +82,7 @@ pub struct Walk {
     is_doubtful: bool,
 }
 
-/// What a look-up needs, or has found.
+/// The record that a look-up needs, or its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Read the record at this position and feed it.
@@ -158,14 +159,14 @@ impl Walk {
     /// [`ringwell_journal::wall_less_shard`] knows it.
     ///
     /// # Errors
-    /// [`BrokenChain`] if it is none of this number's.
+    /// [`BrokenChain`] if the record does not belong to this number.
     pub fn feed(&mut self, record: &Record<'_>, wall_less_shard: i64) -> Result<Step, BrokenChain> {
         let (broken, shift) = (BrokenChain { number: self.number }, wall_less_shard);
         match *record {
             Record::Release { number, previous, restored: Some(restored), .. }
                 if number == self.number =>
             {
-                // `previous` leads past the allocation that nobody saw.
+                // `previous` leads past the allocation that no visitor saw.
                 let newest = self.newest.as_mut().filter(|_| !self.is_settled);
                 if let Some(newest) = newest {
                     newest.locked_until = restored.locked_until;
@@ -193,7 +194,7 @@ impl Walk {
                 if number == self.number =>
             {
                 let met = Met { pool, allocated_at, locked_until, shift, params };
-                // It stands for what was before it.
+                // It represents the allocation before it.
                 Ok(self.allocation(&met).unwrap_or_else(|| Step::Done(self.end(Missing::NotKept))))
             }
             Record::Adopt { number, allocated_at, locked_until, local_at, previous, .. }
@@ -206,8 +207,7 @@ impl Walk {
         }
     }
 
-    /// What is known without the record that was asked for: it is not kept any more, or nobody waits
-    /// for it.
+    /// The result without the requested record, which is no longer kept or would arrive too late.
     #[must_use]
     pub fn end(&self, missing: Missing) -> Past {
         match self.newest_held() {
@@ -230,7 +230,8 @@ impl Walk {
         })
     }
 
-    /// A lockout was set anew at `at`. The shard's state knows what the newest allocation's has become.
+    /// A lockout was set again at `at`. The shard's state has the current form of the newest
+    /// allocation.
     fn relocked(&mut self, at: Millis, until: Millis) {
         if self.is_told || self.newest.is_none() || at < self.newest_at {
             self.locked_until.get_or_insert(until);
@@ -239,7 +240,7 @@ impl Walk {
         }
     }
 
-    /// Whether this allocation is the one that was looked for; `None` if it is further back.
+    /// Whether this allocation is the one requested; `None` if that one is further back.
     fn allocation(&mut self, met: &Met<'_>) -> Option<Step> {
         let mut locked_until = self.locked_until.take().unwrap_or(met.locked_until);
         if let Some(newest) = self.newest {
@@ -253,7 +254,7 @@ impl Walk {
             self.newest = None;
         }
         let wall = shifted(met.allocated_at, met.shift);
-        // Whatever a clock showed: it was before the one that came after.
+        // Regardless of the clock, it was before the next one.
         let known = self.next_allocated_at.map_or(wall, |next| wall.min(next));
         self.is_doubtful |= known < wall;
         if self.at.is_from(met.allocated_at, known) {

@@ -1,12 +1,13 @@
-//! Copies what still matters out of the oldest part of the journal before it is dropped, so that
-//! the newest allocation of every number stays known. Source: docs/spec/journal.md, "Retention".
+//! Copies the records that still matter out of the oldest part of the journal before it is dropped,
+//! so that the newest allocation of every number stays known. Source: docs/spec/journal.md,
+//! "Retention".
 
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_journal::{Clocks, DecodeError, Record, Records};
 
 use crate::engine::Engine;
 
-/// An allocation as an old record tells it.
+/// An allocation in the form of an old record.
 struct Old<'a> {
     slot: u32,
     number: PromoNumber,
@@ -25,12 +26,11 @@ impl Engine {
 
     /// Appends copies of those allocations in `old` that are still the newest of their number.
     /// Stops early where the group that gathers is full, and says so by `false`: call again with
-    /// the same iterator once the group is sealed. The original may be dropped only after the
-    /// group that gathers now is durable. `clocks` are those that the group
-    /// `old` noted.
+    /// the same iterator once the group is sealed. The original may be dropped only after the group
+    /// that gathers now is durable. `clocks` are the clocks recorded in the group `old`.
     ///
     /// # Errors
-    /// [`DecodeError`] if the body cannot be read; what stands before the fault has been copied.
+    /// [`DecodeError`] if the body cannot be read; records before the fault have been copied.
     pub fn carry(
         &mut self,
         now: Millis,
@@ -71,8 +71,8 @@ impl Engine {
             allocated_at: old.allocated_at,
             locked_until: newest.locked_until,
             clocks: old.clocks,
-            // As it is now: another shard may have told of the visitor since. Nobody comes back to a
-            // number whose lockout is over.
+            // In its current form: another shard may have reported the visitor since. Nobody comes
+            // back to a number whose lockout is over.
             visitor: visitor.filter(|_| !newest.is_free(now)),
             params: old.params,
         });

@@ -1,10 +1,10 @@
-//! Pools that come, change and go while the engine serves, and what goes with a pool to its next
-//! owner.
+//! Pools that are added, changed and removed while the engine serves, and the state that a pool
+//! takes to its next owner.
 //!
-//! The list of pools itself is in no journal: it comes from the directory, at a start too. What is
-//! taken over from another shard is, because its journal stays where it is.
-//! Source: docs/spec/allocation.md, "Changes while the shard serves"; docs/spec/cluster.md,
-//! "Moving buckets".
+//! The list of pools itself is in no journal: it comes from the directory, at a start too. State
+//! taken over from another shard is recorded, because that shard's journal stays in place. Source:
+//! docs/spec/allocation.md, "Changes while the shard serves"; docs/spec/cluster.md, "Moving
+//! buckets".
 
 use ringwell_core::{InRotation, Millis, PoolId, PoolSpec, Retired, Slot};
 use ringwell_journal::{Answer, AnswerEntry, RECORD_OVERHEAD_MAX, Record};
@@ -12,11 +12,11 @@ use ringwell_journal::{Answer, AnswerEntry, RECORD_OVERHEAD_MAX, Record};
 use crate::answers::{ANSWER_AGE, AnswersPlace};
 use crate::engine::Engine;
 
-/// Stands in the record of an answer for its pool where another shard told it. No pool has this id.
+/// Stands for the pool in the record of an answer that another shard reported. No pool has this id.
 pub(crate) const TOLD: PoolId = PoolId(0);
 
-/// When an answer that is told `now` was given, for comparisons: a number that goes out later in
-/// this very millisecond must not seem to be the row's still.
+/// The time of an answer received at `now`, for comparisons: a number that goes out later in the
+/// same millisecond must not still count as the row's.
 pub(crate) fn told_at(now: Millis) -> Millis {
     now - Millis(1)
 }
@@ -39,14 +39,14 @@ impl Engine {
         self.shard.put_pool(pool, spec, self.moved.as_mut())
     }
 
-    /// The pool is not this shard's any more: its rows are refused as moved. What is known of its
-    /// numbers stays, for attribution and for whoever owns them next.
+    /// The pool is not this shard's any more: its rows are refused as moved. The state of its
+    /// numbers stays, for attribution and for their next owner.
     pub fn remove_pool(&mut self, pool: u32) {
         self.shard.remove_pool(pool, self.moved.as_mut());
         self.shard.forget_holds(self.now);
     }
 
-    /// Takes over what another shard knew of a number, and records it. `false`: the group that
+    /// Takes over another shard's state of a number, and records it. `false`: the group that
     /// gathers has no room; call again when it is sealed.
     ///
     /// # Panics
@@ -83,16 +83,16 @@ impl Engine {
         true
     }
 
-    /// Where a walk through the answers that are remembered begins, for [`Engine::answers_for`]; `None`
-    /// if there are none.
+    /// The start of a walk through the remembered answers, for [`Engine::answers_for`]; `None` if
+    /// there are none.
     #[must_use]
     pub fn answers_first(&self) -> Option<AnswersPlace> {
         self.answers.first()
     }
 
-    /// Of the next `count` answers or so from `place` on, adds to `out` what rows of repeatable batches
-    /// were answered with numbers for which `is_wanted` holds, or with overflow numbers; without those
-    /// that are too old to count. Returns where the walk goes on.
+    /// Reads about `count` answers from `place` on. Adds to `out` those to rows of repeatable
+    /// batches that got numbers for which `is_wanted` holds, or overflow numbers; answers that are
+    /// too old are left out. Returns the position at which the walk continues.
     pub fn answers_for(
         &self,
         place: AnswersPlace,
@@ -112,17 +112,17 @@ impl Engine {
     }
 
     /// As [`Engine::adopt`] where the journal takes nothing: without a record. The other shard must
-    /// be of this process, whose next start finds what it knew in its journal.
+    /// belong to this process, whose next start finds that shard's state in its journal.
     pub fn adopt_unrecorded(&mut self, from: &Retired) {
         let known = self.shard.newest(from.slot.number).unwrap_or(Slot::new(from.slot.number));
         let slot = Slot { position: known.position, ..from.slot };
         self.shard.adopt(self.now, &Retired { slot, ..*from });
     }
 
-    /// Remembers what another shard answered, and records it. Its number has been adopted before, and
-    /// had not gone to somebody else when this was told. What is known of the row here stands, unless
-    /// the row got a number later by this node's clock, or has kept the one that seems to be somebody
-    /// else's here. `false` as of [`Engine::adopt`].
+    /// Remembers an answer of another shard, and records it. Its number has been adopted before,
+    /// and had not gone to another visitor when this was reported. The row's known answer here
+    /// stands, unless the row got a number later by this node's clock, or has kept one that seems
+    /// to belong to another visitor here. `false` as of [`Engine::adopt`].
     #[must_use]
     pub fn adopt_answer(&mut self, now: Millis, entry: &AnswerEntry) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {

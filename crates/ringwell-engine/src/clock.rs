@@ -1,10 +1,10 @@
-//! Shard time beside the clocks of the machine: how a start goes on from what a journal noted, and
-//! how shard time rejoins the wall clock.
+//! Shard time beside the clocks of the machine: how a start continues from the clocks in a journal,
+//! and how shard time rejoins the wall clock.
 //!
-//! Within one boot of the machine the time since boot runs evenly, whatever is done to the wall
-//! clock, so a start knows exactly how long the process was away. After another boot only the wall
-//! clock is left, and it may be wrong: what that can cost is bounded by lengthening lockouts.
-//! Source: docs/spec/allocation.md, "Time".
+//! Within one boot of the machine, the time since boot runs evenly even if the wall clock is set,
+//! so a start knows exactly how long the process was away. After another boot only the wall clock
+//! is left, and it may be wrong: what that can cost is bounded by lengthening lockouts. Source:
+//! docs/spec/allocation.md, "Time".
 
 use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Tip};

@@ -1,8 +1,8 @@
 //! One shard's engine: the rules of allocation joined with the journal's records.
 //!
 //! A state machine without I/O: time and bytes come in as arguments, answers and groups go out as
-//! values. Whoever drives it (a server's thread, a simulator, a test) writes the groups and lets
-//! an answer out once its group is durable. Same inputs, same state, same journal bytes.
+//! values. The caller (a server's thread, a simulator, a test) writes the groups and sends an
+//! answer once its group is durable. Same inputs, same state, same journal bytes.
 
 mod answers;
 mod attribution;

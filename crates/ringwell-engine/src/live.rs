@@ -1,4 +1,5 @@
-//! Which groups still hold a number's newest record, so that the others can be given up unread.
+//! Tracks which groups still hold a number's newest record, so that the others can be dropped
+//! unread.
 //!
 //! Counts for the newest groups only; of older ones, and of those from before the start, nothing
 //! is known, and they have to be looked through. Counts may be too high, never too low.
@@ -44,7 +45,7 @@ impl Live {
         }
     }
 
-    /// A number's newest record is at `position` once more, or is needed beside it.
+    /// A number's newest record is at `position` again, or is needed beside the newest.
     pub(crate) fn again(&mut self, position: Position) {
         if let Some(count) = self.count(position_parts(position).0) {
             *count += 1;

@@ -14,14 +14,14 @@ use crate::changes::{TOLD, told_at};
 use crate::clock::{Recorded, doubtful};
 use crate::engine::Engine;
 
-/// Collects what snapshot and journal say; [`Restore::finish`] makes the engine.
+/// Collects the facts of snapshot and journal; [`Restore::finish`] makes the engine.
 #[derive(Debug)]
 pub struct Restore {
     rebuild: Rebuild,
     answers: Answers,
-    /// What time it was at the last thing that is known of this shard.
+    /// The time of the last known event of this shard.
     known: Recorded,
-    /// The clocks that the start goes on from; `None` if nothing is to be noted of them.
+    /// The clocks from which the start continues; `None` if there is nothing to record about them.
     resumed: Option<Clocks>,
     /// The largest error of a wall clock after a boot that ends no lockout early.
     skew_max: Millis,
@@ -33,10 +33,10 @@ pub struct Restore {
     next_slot: u32,
 }
 
-/// What a restart had to do about time or damage, for the operator's log.
+/// The corrections of time or damage that a restart had to make, for the operator's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
-    /// So much of the time since the newest record may not have passed: lockouts that ran then were
+    /// The part of the time since the newest record that may not have passed: running lockouts were
     /// lengthened by it.
     pub lengthened: Option<Millis>,
     /// The wall clock less shard time, in milliseconds.
@@ -73,25 +73,25 @@ impl Restore {
         self.elsewhere = self.elsewhere.max(at);
     }
 
-    /// What is known of time by this shard, whose journal ends at `tip`.
+    /// This shard's knowledge of time; its journal ends at `tip`.
     #[must_use]
     pub fn recorded(&self, tip: &Tip) -> Recorded {
         self.known.or_newer(Recorded::at_end(tip))
     }
 
-    /// The largest error of a wall clock after a boot of the machine that is to end no lockout
-    /// early. To be called before anything is replayed.
+    /// The largest error of a wall clock after a boot of the machine that ends no lockout early.
+    /// Must be called before any record is replayed.
     pub fn believe(&mut self, skew_max: Millis) {
         self.skew_max = skew_max;
     }
 
-    /// The clocks that the process goes on from, see [`crate::Reading::resume`].
+    /// The clocks from which the process continues, see [`crate::Reading::resume`].
     pub fn resume(&mut self, clocks: Clocks) {
         self.resumed = Some(clocks);
     }
 
-    /// It is `at` now, and nothing is known since the time before: lockouts that ran then are longer
-    /// by what may not have passed. Returns how much that is.
+    /// It is `at` now, and the time since the last record is unknown: running lockouts are
+    /// lengthened by the part that may not have passed. Returns how much that is.
     fn pass(&mut self, at: Millis, clocks: Option<Clocks>) -> Option<Millis> {
         let by = doubtful(self.known, at, clocks, self.skew_max);
         if by == Millis::ZERO {
@@ -115,7 +115,7 @@ impl Restore {
         self.answers.remember(entry.at, entry.pool, entry.row, entry.answer);
     }
 
-    /// When an allocation was that another clock told, from the snapshot, after the numbers.
+    /// The time of an allocation by another node's clock, from the snapshot, after the numbers.
     pub fn told(&mut self, entry: &ToldEntry) {
         let ToldEntry { number, allocated_at, local_at } = *entry;
         self.rebuild.restore_told(number, allocated_at, local_at);
@@ -132,7 +132,7 @@ impl Restore {
     /// [`DecodeError`] if its body cannot be read although its checksum is right: it was written
     /// by a newer version, or by something else.
     pub fn group(&mut self, header: &GroupHeader, body: &[u8]) -> Result<(), DecodeError> {
-        // A start met such a gap and took a snapshot before it went on. That is gone.
+        // A start met such a gap and took a snapshot before it went on. That state is gone.
         self.pass(header.at, header.clocks);
         for record in Records::new(header.n, header.at, body) {
             let (position, record) = record?;
@@ -198,7 +198,7 @@ impl Restore {
         self.answers.iter()
     }
 
-    /// Remembers these answers, oldest first, instead of its own; they should be among them.
+    /// Remembers these answers, oldest first, instead of its own; they should be a subset.
     pub fn know_answers(&mut self, all: &[AnswerEntry]) {
         self.answers.clear();
         for answer in all {
@@ -206,7 +206,7 @@ impl Restore {
         }
     }
 
-    /// What is held, and until when: `None` for all pools.
+    /// The held pools, each with the end of its hold: `None` for all pools.
     pub fn holds(&self) -> impl Iterator<Item = (Option<PoolId>, Millis)> {
         self.rebuild.holds()
     }

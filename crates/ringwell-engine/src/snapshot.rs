@@ -1,8 +1,8 @@
 //! A shard's snapshot, taken in pieces between batches, so that it never stalls the shard.
 //!
-//! The pieces are of different moments. That is no harm: the journal is replayed from the group
-//! that gathered when the first piece was taken, and every number takes only newer records.
-//! The snapshot is of use once the group that gathers when the last piece is taken is durable.
+//! The pieces are of different moments. This is harmless: the journal is replayed from the group
+//! that was open when the first piece was taken, and every number takes only newer records. The
+//! snapshot is of use once the group that gathers when the last piece is taken is durable.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot};
 use ringwell_journal::{HoldEntry, NumberEntry, SnapshotWriter, ToldEntry};
@@ -13,14 +13,14 @@ use crate::engine::Engine;
 /// Slots and answers that one piece looks at: some ten microseconds of a shard's time.
 const PIECE_ENTRIES: u32 = 1024;
 
-/// How far a snapshot has come.
+/// The progress of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotStep {
     /// Go on with the numbers of this pool.
     Numbers {
         /// The pool, as its index within the shard.
         pool: u32,
-        /// From this slot on; from the pool's first if the slot is not the pool's any more.
+        /// From this slot on; from the pool's first slot if this one no longer belongs to the pool.
         slot: u32,
     },
     /// Go on with numbers that are in no pool any more, from those after this one on.
@@ -28,7 +28,7 @@ pub enum SnapshotStep {
     /// Go on with numbers that changes of pools have moved since the first piece, and that may
     /// have been missed: from this one on.
     Moved(usize),
-    /// Go on with times that other clocks told, and with the holds.
+    /// Continue with times by other clocks, and with the holds.
     Holds,
     /// Go on with the answers remembered. Those that came after the first piece are in the journal:
     /// their end is fixed, so that a shard that answers faster than this is written gets there too.
@@ -57,7 +57,8 @@ impl Engine {
                 for (number, allocated_at, local_at) in self.shard.told() {
                     out.told(&ToldEntry { number, allocated_at, local_at });
                 }
-                // Those that are over too: a move needs to know what they have outlasted.
+                // Includes expired holds: a move needs to know which allocations they have
+                // outlasted.
                 for (pool, until) in self.shard.holds(Millis::ZERO) {
                     out.hold(&HoldEntry { pool, until });
                 }
@@ -108,7 +109,7 @@ impl Engine {
         last.map_or(SnapshotStep::Moved(0), |last| SnapshotStep::Retired(Some(last)))
     }
 
-    /// What was written before is overtaken: a reader takes the last that it meets.
+    /// Earlier entries are superseded: a reader takes the last one.
     fn snapshot_moved(&mut self, from: usize, out: &mut SnapshotWriter) -> SnapshotStep {
         let moved = self.moved.as_deref().unwrap_or_default();
         let end = moved.len().min(from + PIECE_ENTRIES as usize);

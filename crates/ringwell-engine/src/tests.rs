@@ -1,4 +1,4 @@
-//! The engine against what it promised: replay, snapshots, history, repeated batches.
+//! The engine against its promises: replay, snapshots, history, repeated batches.
 
 use proptest::prelude::*;
 use ringwell_core::{
@@ -30,11 +30,11 @@ fn specs() -> Vec<PoolSpec> {
 /// An engine with everything that it has written.
 struct Rig {
     engine: Engine,
-    /// The pools as they are now.
+    /// The current pools.
     specs: Vec<PoolSpec>,
     groups: Vec<Group>,
     now: Millis,
-    /// What was handed out: number, when, parameters.
+    /// The allocations handed out: number, time, parameters.
     history: Vec<(PromoNumber, Millis, Vec<u8>)>,
 }
 
@@ -53,7 +53,7 @@ enum Input {
     Withdraw {
         before: usize,
     },
-    /// Another list of numbers: `size` of its own, and one of those that any pool may have.
+    /// Another list of numbers: `size` of the pool's own, and one that any pool may have.
     Put {
         pool: u32,
         size: u32,
@@ -135,14 +135,14 @@ impl Rig {
             Input::Withdraw { before } => self.withdraw(before),
             Input::Put { pool, size, shared: at } => self.put(pool, size, at),
             Input::Adopt { shared: at, lockout, behind } => {
-                // What it was here before is longer ago: it has been away.
+                // Its state here is older: it has been away.
                 self.now = self.now + Millis(2);
                 let now = self.engine.at(self.now);
                 let (number, position) = (shared(at), Position::NONE);
                 let locked_until = now + Millis(lockout);
                 let allocated_at = Millis(now.0.checked_add_signed(-behind).unwrap());
                 let slot = Slot { number, allocated_at, locked_until, position };
-                // Of a number that is here already it must not be the newest.
+                // For a number that is already here, it must not be the newest.
                 let is_own = self.engine.shard().find(number).is_some();
                 let local_at = if is_own { Millis::ZERO } else { now };
                 let from = Retired { slot, local_at, pool: PoolId(9), visitor: None };
@@ -161,7 +161,7 @@ impl Rig {
         let (number, at, _) = self.history[place];
         let now = self.engine.at(self.now);
         let is_undone = self.engine.withdraw(now, number, at);
-        // Where it has become another shard's meanwhile, only its lockout ends.
+        // If it belongs to another shard by now, only its lockout ends.
         let newest = self.engine.shard().newest(number);
         if is_undone && newest.is_some_and(|newest| newest.allocated_at != at) {
             self.history.remove(place);
@@ -204,8 +204,8 @@ impl Rig {
     }
 }
 
-/// What the engine knows of every number. Visitors are left out: where a number left a pool and
-/// came back, a restart knows the one who has it, and the shard that went on does not.
+/// The engine's state of every number. Visitors are left out: where a number left a pool and came
+/// back, a restart knows the one who has it, and the shard that went on does not.
 fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
     let own = (1..=3).flat_map(|pool| (0..6).map(move |at| FIRST + pool * 100 + at));
     let own = own.map(|number| PromoNumber::from_e164(number).unwrap());
@@ -219,7 +219,7 @@ fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
         .collect()
 }
 
-/// What the next allocations would be, whatever the structures behind them.
+/// The next allocations, independent of the structures behind them.
 fn future(rig: &mut Rig) -> Vec<Outcome> {
     (0..60_u32)
         .map(|i| {
@@ -294,7 +294,7 @@ proptest! {
         let mut rig = Rig::new();
         let from = from.min(inputs.len());
         inputs[..from].iter().for_each(|input| rig.apply(input));
-        // The group that gathers now is the first to be replayed; seal what is older.
+        // The open group is the first to be replayed; seal all older ones.
         rig.apply(&Input::Seal);
         let mut writer = SnapshotWriter::new(&snapshot_header(&rig.engine));
         let replay_from = rig.engine.group();
@@ -328,10 +328,10 @@ proptest! {
             prop_assert_eq!(&held.params, params);
             prop_assert!(held.locked_until >= *at);
             let before = rig.attribution(&rig.engine, *number, *at - Millis(1));
-            // What another shard handed out has the time of that shard's clock.
+            // An allocation of another shard has the time of that shard's clock.
             let is_told = |before: &Held| before.pool.is_none();
             prop_assert!(before.is_none_or(|b| is_told(&b) || b.allocated_at < *at));
-            // As late as nobody else has seen the number.
+            // As late as possible while no other visitor has seen the number.
             let later = rig.history[place + 1..].iter().find(|(other, ..)| other == number);
             let late = later.map_or(rig.now, |(_, next, _)| *next - Millis(1)).max(*at);
             let held = rig.attribution(&rig.engine, *number, late).unwrap();
@@ -457,7 +457,7 @@ fn an_allocation_that_nobody_saw_is_no_holder() {
         assert_eq!((held.allocated_at, held.params), (seen_at, b"m1=0".to_vec()));
         assert_eq!((held.locked_until, held.next_allocated_at), (seen_until, None));
     }
-    // It is free again, and whoever gets it now is its holder.
+    // It is free again, and the next visitor to get it is its holder.
     rig.now = rig.now + Millis(1);
     assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number });
     rig.apply(&Input::Seal);

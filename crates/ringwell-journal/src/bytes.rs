@@ -3,13 +3,13 @@
 //! Varints are LEB128: seven bits a byte, lowest first. A reader takes the shortest form only, so
 //! that a value has one encoding.
 
-/// A group's records while they gather. Room for the next one is there before it is written, so that
-/// its bytes are checked once; what lies in that room is of groups before, or zeros.
+/// A group's records while they gather. Room for the next one is reserved before it is written, so
+/// that its bytes are checked once; that room holds bytes of earlier groups, or zeros.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Body {
     bytes: Vec<u8>,
     len: usize,
-    /// How long the one before became.
+    /// The final length of the previous one.
     usual: usize,
 }
 
@@ -29,7 +29,7 @@ impl Body {
         &self.bytes[..self.len]
     }
 
-    /// At least `wanted` bytes behind those that count.
+    /// At least `wanted` bytes behind the used ones.
     #[inline]
     pub(crate) fn room(&mut self, wanted: usize) -> &mut [u8] {
         if self.bytes.len() - self.len < wanted {
@@ -45,8 +45,8 @@ impl Body {
             // Asked for as a whole, zeros cost nothing.
             self.bytes = vec![0; self.usual + growth];
         } else {
-            // No further than needed: what is gained has to be filled, and memory that nobody has
-            // touched yet is none.
+            // No further than needed: new room has to be filled, and memory that was never touched
+            // costs nothing.
             self.bytes.resize(self.len + growth, 0);
         }
     }
@@ -57,7 +57,7 @@ impl Body {
         self.len += count;
     }
 
-    /// Gives what counts, and begins again in `spare`.
+    /// Returns the used bytes, and starts again in `spare`.
     pub(crate) fn take(&mut self, spare: Vec<u8>) -> Vec<u8> {
         let mut bytes = std::mem::replace(&mut self.bytes, spare);
         self.usual = std::mem::take(&mut self.len);
@@ -66,11 +66,12 @@ impl Body {
     }
 }
 
-/// Room for a header. Whatever its length is by now, a word behind it is within: nothing to check.
+/// Room for a header. A word behind the current length is always within the buffer: nothing to
+/// check.
 pub(crate) const ROOM: usize = u8::MAX as usize + size_of::<u64>();
 
-/// Header of one record while it is put together, in the place where it will stay. Nothing that
-/// was written is read again: a wide load of what narrow stores have just left waits for them.
+/// Header of one record while it is put together, in the place where it will stay. Written bytes
+/// are never read again: a wide load of bytes that narrow stores have just written stalls.
 pub(crate) struct Scratch<'a> {
     bytes: &'a mut [u8; ROOM],
     /// At most [`Self::BYTES`].
@@ -90,7 +91,7 @@ impl<'a> Scratch<'a> {
         usize::from(self.len)
     }
 
-    /// Writes a word of which the first `count` bytes count: what comes next is written over the others.
+    /// Writes a word of which the first `count` bytes count: the next write overwrites the others.
     #[inline(always)]
     fn word(&mut self, word: u64, count: u8) {
         let at = usize::from(self.len);
@@ -184,8 +185,8 @@ const fn spread(halves: u64) -> u64 {
     fours & 0x007F_007F_007F_007F | (fours & 0x3F80_3F80_3F80_3F80) << 1
 }
 
-/// Of a varint, by the highest bit of its value: the bits that say that it goes on, and its length.
-/// Of more than four bytes only the first four are told.
+/// For a varint, by the highest bit of its value: its continuation bits, and its length. If there
+/// are more than four bytes, only the first four are printed.
 const SHORT_VARINTS: [(u32, u8); 32] = {
     let mut all = [(0x0080_8080, 4); 32];
     let mut bit = 0;

@@ -1,9 +1,8 @@
 //! The clocks of a machine, as they stood beside shard time when a group was sealed.
 //!
-//! Shard time never falls and is never stepped, so it says little about what a calendar showed.
-//! With each group goes the time since the machine was booted, which runs evenly, and the wall
-//! clock, which an operator or a time server may set at any moment.
-//! Source: docs/spec/journal.md, "Clocks".
+//! Shard time never falls and is never stepped, so it says little about the calendar. Each group
+//! carries the time since the machine was booted, which runs evenly, and the wall clock, which an
+//! operator or a time server may set at any moment. Source: docs/spec/journal.md, "Clocks".
 
 use ringwell_core::Millis;
 
@@ -12,7 +11,8 @@ use crate::segment::SegmentHeader;
 /// Bytes that the clocks take in a frame and in the head of a segment.
 pub(crate) const CLOCKS_BYTES: usize = 24;
 
-/// How shard time, the time since boot and the wall clock stood to each other, in milliseconds.
+/// The relation of shard time, the time since boot and the wall clock to each other, in
+/// milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
     /// Identifies the boot of the machine; never zero. Times since boot can be compared only if
@@ -43,7 +43,7 @@ impl Clocks {
         self.wall_offset.saturating_sub(self.shard_offset)
     }
 
-    /// What the wall clock showed at the shard time `at`.
+    /// The wall clock at the shard time `at`.
     #[must_use]
     pub fn wall(&self, at: Millis) -> Millis {
         shifted(at, self.wall_less_shard())
@@ -75,11 +75,11 @@ pub fn shifted(at: Millis, by: i64) -> Millis {
     Millis(at.0.saturating_add_signed(by))
 }
 
-/// By how much the wall clock was ahead of shard time when a group was sealed that noted `then`, as
-/// far as is known by now: a wall clock that was corrected since counts as it was set last, for all
-/// that happened since the machine was booted. `now` are the clocks as they stand; `heads` are those
-/// of the journal's segments, newest first: the first of each boot has the last of the one before.
-/// A group of format 1 has no clocks: then shard time is taken for the wall clock.
+/// The wall clock's lead over shard time when a group with the clocks `then` was sealed, by present
+/// knowledge: a wall clock that was corrected since counts as it was last set, for all events since
+/// the machine was booted. `now` are the current clocks; `heads` are those of the journal's
+/// segments, newest first: the first one of each boot carries the last one of the boot before. A
+/// group of format 1 has no clocks: then shard time is taken for the wall clock.
 pub fn wall_less_shard<'a>(
     then: Option<Clocks>,
     now: Option<Clocks>,
@@ -107,12 +107,12 @@ pub fn wall_less_shard_at<'a>(
     wall_less_shard(earlier.map(|(_, clocks)| clocks).or(then), now, heads)
 }
 
-/// A wall clock that was set ahead, or that was further ahead than this when the machine had been
-/// booted, counts for the age of history only after so long: what is given up does not come back.
+/// If a wall clock was set ahead, or was further ahead than this when the machine had been booted,
+/// it counts for the age of history only after this time: dropped history does not come back.
 pub const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);
 
-/// The wall clock at the shard time `now`, as far as it is believed for judging the age of history.
-/// `clocks` are those that stand; `heads` as of [`wall_less_shard`].
+/// The wall clock at the shard time `now`, as far as it is trusted for the age of history. `clocks`
+/// are the current ones; `heads` as for [`wall_less_shard`].
 pub fn believed_wall<'a>(
     now: Millis,
     clocks: Clocks,

@@ -1,9 +1,9 @@
-//! How durable a record is before its answer leaves.
+//! The durability of a record at the time its answer leaves.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What must have happened to a group before the answers that it covers may leave.
+/// The event that a group must reach before its answers may leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// On the disk: survives a power cut.

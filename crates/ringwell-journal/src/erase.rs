@@ -9,10 +9,10 @@ use std::ops::Range;
 use crate::frame::{FrameHeader, place_in_frame};
 use crate::record::{DecodeError, Record, Records};
 
-/// Shorter parameters cannot keep a checksum of 32 bits as it is.
+/// Shorter parameters cannot keep their 32-bit checksum.
 pub const ERASABLE_BYTES_MIN: usize = PATCH_BYTES;
 
-/// What erased parameters begin with if there is room: a name that look-ups leave out.
+/// The beginning of erased parameters if there is room: a name that look-ups leave out.
 const HEAD: &[u8] = b"ringwell_visitor=";
 const PATCH_BYTES: usize = 4;
 /// CRC-32C, lowest bit first.
@@ -36,7 +36,7 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// Where the parameters of allocations lie in a group's body, of those records that `wanted` names.
+/// The ranges in a group's body of the parameters of those allocations that `wanted` names.
 ///
 /// # Errors
 /// [`DecodeError`] if the body cannot be read.
@@ -61,8 +61,8 @@ pub fn parameters_in(
     Ok(found)
 }
 
-/// Overwrites `range` of `body`, whose checksum stays as it is. `false`, and nothing is changed, if the
-/// range is shorter than [`ERASABLE_BYTES_MIN`].
+/// Overwrites `range` of `body` without changing its checksum. `false`, and nothing is changed, if
+/// the range is shorter than [`ERASABLE_BYTES_MIN`].
 pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
     if range.len() < ERASABLE_BYTES_MIN {
         return false;
@@ -118,7 +118,7 @@ fn bridge(from: u32, to: u32) -> [u8; PATCH_BYTES] {
     })
 }
 
-/// Which entry of the table the last byte has added: each has another highest byte.
+/// The table entry that the last byte added: each entry has another highest byte.
 fn index_of(state: u32) -> usize {
     let highest = state.to_be_bytes()[0];
     TABLE.iter().position(|entry| entry.to_be_bytes()[0] == highest).unwrap_or(0)

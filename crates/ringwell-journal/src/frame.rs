@@ -2,9 +2,9 @@
 //!
 //! A frame is a run of blocks of [`BLOCK_BYTES`]. Each begins with a stamp made of the segment's
 //! salt, the group's number and the block's index; the rest of the blocks, taken together, holds
-//! the header, the body and zeros. The salt is drawn anew each time a file is used, so that a
-//! frame left over in a recycled file is never taken as new. The stamps tell a frame that was
-//! never wholly written (a power cut: nobody was answered) from one that was and has rotted.
+//! the header, the body and zeros. A new salt is drawn each time a file is used, so that a frame
+//! left over in a recycled file is never taken as new. The stamps distinguish a frame that was
+//! never wholly written (a power cut: no answer was sent) from one that was written and has rotted.
 //! Source: docs/spec/journal.md, "Frames".
 
 use std::fmt;
@@ -33,7 +33,7 @@ const STAMP_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 /// A frame's header, checked: the group's header, and where the frame ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What identifies the group.
+    /// The identity of the group.
     pub group: GroupHeader,
     /// Bytes that the frame takes: a multiple of [`BLOCK_BYTES`].
     pub bytes: usize,
@@ -58,7 +58,7 @@ const fn header_bytes(header: &GroupHeader) -> usize {
     if header.clocks.is_some() { HEADER_BYTES } else { PLAIN_HEADER_BYTES }
 }
 
-/// Where a byte of the body lies in the frame.
+/// The position in the frame of a byte of the body.
 pub(crate) const fn place_in_frame(header: &GroupHeader, index: usize) -> usize {
     let at = header_bytes(header) + index;
     at / DATA_BYTES * BLOCK_BYTES + STAMP_BYTES + at % DATA_BYTES
@@ -109,7 +109,7 @@ pub fn decode_header(
     }
 }
 
-/// Copies the body out of a whole frame into `body`, replacing what is there, and checks it.
+/// Copies the body of a whole frame into `body`, replacing its contents, and checks it.
 ///
 /// # Errors
 /// [`FrameFault`], with the unchecked bytes in `body`.
@@ -126,7 +126,8 @@ pub fn decode_body(
         let part = (len - body.len()).min(BLOCK_BYTES - skip);
         body.extend_from_slice(&block[skip..skip + part]);
     }
-    // The checksum covers the whole body: if it holds, every block is there whatever its stamp.
+    // The checksum covers the whole body: if it holds, every block is present, even if its stamp is
+    // wrong.
     if body.len() == len && crc32c::crc32c(body) == header.group.body_crc {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! The group that gathers, and sealed groups that are to be stored.
+//! The open group, and the sealed groups that wait to be stored.
 //!
 //! Knows nothing of how groups are stored. Each sealed group carries its epoch, a dense number and
 //! the hash of the group before it, so that any ordered store (segments of files, a replicated
@@ -13,11 +13,11 @@ use crate::clocks::Clocks;
 use crate::place::{BODY_BYTES_MAX, behind, position, position_parts, start_of};
 use crate::record::{DecodeError, Record, Records};
 
-/// A group with a body this long takes no further batch. What remains up to [`BODY_BYTES_MAX`],
-/// 384 KiB, has room for nearly every batch; a longer one goes on in the next group.
+/// A group with a body this long takes no further batch. The rest up to [`BODY_BYTES_MAX`], 384
+/// KiB, has room for nearly every batch; a longer one continues in the next group.
 pub const GROUP_FULL_BYTES: usize = 640 * 1024;
 
-/// Where a journal ends: what the next group needs to know of those before it.
+/// The end of a journal: the facts about earlier groups that the next group needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tip {
     /// Number of the next group.
@@ -54,7 +54,7 @@ pub struct GroupHeader {
 }
 
 impl GroupHeader {
-    /// Whether a group can have this header, whatever stands before and behind it.
+    /// Whether a group can have this header, independent of its neighbours.
     pub(crate) fn is_sane(&self) -> bool {
         let len = usize::try_from(self.body_len);
         self.n > 0
@@ -64,10 +64,10 @@ impl GroupHeader {
     }
 }
 
-/// A sealed group: what is stored at once.
+/// A sealed group, the unit of storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// What identifies it.
+    /// Its identity.
     pub header: GroupHeader,
     /// Its records.
     pub body: Vec<u8>,
@@ -110,9 +110,9 @@ impl Tip {
 }
 
 impl GroupHeader {
-    /// What the next group says of this one: the first eight bytes of BLAKE3 over every field.
-    /// The body counts through its CRC32C, and so do the clocks: with 52 bytes the hash takes one
-    /// round of BLAKE3, as with the 48 of format 1.
+    /// The identity of this group that the next one records: the first eight bytes of BLAKE3 over
+    /// every field. The body counts through its CRC32C, and so do the clocks: with 52 bytes the
+    /// hash takes one round of BLAKE3, as with the 48 of format 1.
     #[must_use]
     pub fn hash(&self) -> u64 {
         let mut bytes = [0; 52];
@@ -174,7 +174,7 @@ impl Writer {
     /// Appends a record to the group that gathers. Its position is final.
     ///
     /// # Panics
-    /// If the record's time lies before that of the one before it, if it breaks another rule of
+    /// If the record's time is earlier than that of the previous one, if it breaks another rule of
     /// the format ([`Record`]), or if the group has no room: see [`Self::has_room`].
     #[expect(clippy::inline_always, reason = "measured: see `record::encode`")]
     #[inline(always)]
@@ -213,7 +213,7 @@ impl Writer {
         self.body.len()
     }
 
-    /// Where the next record will lie.
+    /// The position of the next record.
     ///
     /// # Panics
     /// If the group has no room for any record.
@@ -230,7 +230,7 @@ impl Writer {
         self.tip.next_n
     }
 
-    /// What the group that gathers goes on from; its time is that of the newest record.
+    /// The base of the open group; its time is that of the newest record.
     #[must_use]
     pub fn tip(&self) -> Tip {
         self.tip
@@ -243,8 +243,8 @@ impl Writer {
         self.tip.last_at
     }
 
-    /// Closes the group that gathers, if it has records. The next one gathers in `spare`,
-    /// whatever is in it; without a group `spare` is only dropped.
+    /// Closes the group that gathers, if it has records. The next group is collected in `spare`,
+    /// whose contents are ignored; without a group `spare` is only dropped.
     #[must_use]
     pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
         if self.body.is_empty() {

@@ -5,8 +5,8 @@
 //! while one is being stored the next one gathers. Stored in a file, a group is a **frame** in a
 //! **segment**. A **snapshot** bounds how many frames a restart has to read.
 //!
-//! Bytes in, bytes out: knows nothing of files, clocks, threads or the rules of allocation.
-//! What it reads it checks, and refuses with an error, never with a panic, whoever wrote it.
+//! Bytes in, bytes out: knows nothing of files, clocks, threads or the rules of allocation. All
+//! input is checked and refused with an error, never with a panic, even if this version wrote it.
 //! Source: docs/spec/journal.md.
 
 mod bytes;

@@ -19,7 +19,7 @@ const HEADER_BYTES: usize = 120;
 /// Bytes that the longest message takes.
 pub const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + BODY_BYTES_MAX;
 
-/// Who wrote a message, and where it belongs.
+/// The sender of a message, and its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Author {
     /// The shard.
@@ -33,7 +33,7 @@ pub struct Author {
 /// Why a message cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageFault {
-    /// It is none of ours, or of a newer version.
+    /// It is not a Ringwell message, or comes from a newer version.
     Foreign,
     /// It has changed since it was written.
     Damaged,
@@ -60,7 +60,7 @@ pub fn encode_message(author: &Author, group: &Group) -> Vec<u8> {
     // Clocks of no boot stand for none.
     let clocks = header.clocks.map_or([0; CLOCKS_BYTES], |clocks| clocks.encode());
     out.extend_from_slice(&clocks);
-    // How the body is packed: not at all.
+    // The packing of the body: none.
     out.extend_from_slice(&0_u32.to_le_bytes());
     let crc = crc32c::crc32c(&out);
     out.extend_from_slice(&crc.to_le_bytes());

@@ -1,4 +1,4 @@
-//! What the bits of a [`Position`] mean: the number of the group, and the offset in its body.
+//! The bits of a [`Position`]: the number of the group, and the offset in its body.
 //!
 //! Positions do not know of files: groups may lie in segments, in memory or in a replicated log.
 

@@ -1,10 +1,9 @@
 //! One record: something that happened to a promo number, a pool or a row, and its encoding.
 //!
-//! Kind byte, flags byte, then varints and fixed fields without alignment. Times are written as
-//! the distance from the group's first record, `previous` as the distance in groups: so an
-//! `Allocate` takes about twenty bytes before its parameters.
-//! Invariant: what [`Record::encode`] writes, [`Records`] reads back as the same record.
-//! Source: docs/spec/journal.md, "Records".
+//! Kind byte, flags byte, then varints and fixed fields without alignment. Times are written as the
+//! distance from the group's first record, `previous` as the distance in groups: so an `Allocate`
+//! takes about twenty bytes before its parameters. Invariant: [`Records`] reads every record back
+//! exactly as [`Record::encode`] wrote it. Source: docs/spec/journal.md, "Records".
 
 mod decode;
 mod encode;
@@ -51,7 +50,7 @@ pub enum Record<'a> {
         lockout: Millis,
         /// The record before it for this number, or [`Position::NONE`].
         previous: Position,
-        /// Who may ask for the same number again.
+        /// The visitor who may ask for the same number again.
         visitor: Option<VisitorId>,
         /// The row that gets the same answer if it is sent again.
         idempotency: Option<RowKey>,
@@ -87,13 +86,14 @@ pub enum Record<'a> {
         until: Millis,
         /// The record before it for this number.
         previous: Position,
-        /// The number's newest allocation was seen by nobody, so this one is its newest again. Then
-        /// `previous` leads past the one that does not count.
+        /// No visitor saw the number's newest allocation, so this one is its newest again. Then
+        /// `previous` leads past the undone one.
         restored: Option<Restored>,
-        /// The row that the allocation was made for: if it is sent again, it is answered anew.
+        /// The row that the allocation was made for: if the row is sent again, it gets a new
+        /// answer.
         forgotten: Option<RowKey>,
     },
-    /// A row of a batch that may be sent again was answered without an allocation of its own.
+    /// A row of a repeatable batch was answered without an allocation of its own.
     Answer {
         /// When.
         at: Millis,
@@ -139,7 +139,7 @@ pub enum Record<'a> {
         allocated_at: Millis,
         /// When its lockout ends.
         locked_until: Millis,
-        /// When it was handed out by this node's clock, which comparisons go by.
+        /// The time at which it was handed out by this node's clock, which comparisons use.
         local_at: Millis,
         /// Who may ask for the same number again.
         visitor: Option<VisitorId>,
@@ -162,13 +162,13 @@ pub enum Record<'a> {
     },
 }
 
-/// A number's newest allocation again, because nobody has seen the one after it. All are zero if
-/// there was none.
+/// An earlier allocation becomes a number's newest again, because no visitor has seen the one after
+/// it. All are zero if there was none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// When it was made.
     pub allocated_at: Millis,
-    /// When that was by this node's clock, which comparisons go by.
+    /// That time by this node's clock, which comparisons use.
     pub local_at: Millis,
     /// When its lockout ended.
     pub locked_until: Millis,
@@ -195,7 +195,7 @@ mod flag {
     pub(super) const NUMBER: u8 = 1 << 4;
     /// Of a `Hold`.
     pub(super) const POOL: u8 = 1 << 5;
-    /// Of the others that have a number: its code has seven bytes, not five.
+    /// Flag of the other records that have a number: its code has seven bytes, not five.
     pub(super) const LONG_NUMBER: u8 = 1 << 5;
     /// Of a `Release`.
     pub(super) const RESTORED: u8 = 1 << 6;
@@ -227,7 +227,7 @@ impl Record<'_> {
         RECORD_OVERHEAD_MAX + params_len(self.params())
     }
 
-    /// The clocks by which its times are to be understood, in a group that noted `group`.
+    /// The clocks that its times refer to, in a group with the clocks `group`.
     #[must_use]
     pub fn clocks(&self, group: Option<Clocks>) -> Option<Clocks> {
         if let Self::Carry { clocks, .. } = *self { clocks } else { group }

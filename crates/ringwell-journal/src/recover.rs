@@ -1,10 +1,10 @@
 //! Reading a journal back after a restart, and deciding whether it can be trusted.
 //!
 //! Walks the frames in order, checks that each continues the one before it, and hands them to a
-//! visitor. At the end it tells a write that never finished from damage. Never changes anything.
-//! Invariant: the visitor sees a true prefix of what was written, without gaps; what it does not
-//! see was never answered, or the verdict says that it may have been, or there is an error.
-//! Source: docs/spec/journal.md, "Recovery".
+//! visitor. At the end it distinguishes a write that never finished from damage. Never changes
+//! anything. Invariant: the visitor sees a true prefix of the journal, without gaps. Groups that it
+//! does not see were never answered, or the verdict says that they may have been, or there is an
+//! error. Source: docs/spec/journal.md, "Recovery".
 
 mod error;
 mod walk;
@@ -21,7 +21,7 @@ use crate::group::{GroupHeader, Tip};
 use crate::record::DecodeError;
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
-/// Where segments are read from.
+/// The source of the segments.
 pub trait Segments {
     /// Why something could not be read.
     type Error: std::error::Error;
@@ -29,7 +29,7 @@ pub trait Segments {
     /// The segments that there are, in any order.
     ///
     /// # Errors
-    /// Whatever the storage says.
+    /// An error of the storage.
     fn list(&self) -> Result<Vec<SegmentFile>, Self::Error>;
 
     /// Reads from `offset` of a segment into `out`; returns how many bytes there were, which is
@@ -54,18 +54,18 @@ pub struct SegmentFile {
 pub struct Plan {
     /// The shard.
     pub shard: u32,
-    /// The first frame that the visitor is to see.
+    /// The first frame that the visitor receives.
     pub from: u64,
-    /// What the snapshot that was loaded says.
+    /// The facts of the snapshot that was loaded.
     pub snapshot: Option<SnapshotMark>,
 }
 
-/// What ties a snapshot to its journal.
+/// The link between a snapshot and its journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotMark {
     /// The journal's identity.
     pub journal: [u8; 16],
-    /// Hash of the frame before the first that is to be replayed.
+    /// Hash of the frame before the first one to replay.
     pub prev_hash: u64,
     /// The last frame that the snapshot may know of: the journal must reach it.
     pub through: u64,
@@ -74,24 +74,24 @@ pub struct SnapshotMark {
 /// A journal that can be trusted, up to `tip`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// Where the journal ends.
+    /// The end of the journal.
     pub tip: Tip,
-    /// The journal's identity; `None` if there is none yet.
+    /// The journal's identity; `None` if it does not exist yet.
     pub journal: Option<[u8; 16]>,
-    /// What was found at the end.
+    /// The finding at the end of the journal.
     pub verdict: Verdict,
     /// All segments, oldest first.
     pub segments: Vec<SegmentInfo>,
-    /// How many frames the visitor saw.
+    /// The count of frames that the visitor received.
     pub frames: u64,
 }
 
-/// What a journal ends with.
+/// The end of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The last frame, and nothing behind it.
     Clean,
-    /// A frame that was never wholly written: nobody was answered. The journal ends before it.
+    /// A frame that was never wholly written: no answer was sent. The journal ends before it.
     Torn(Cut),
     /// A frame that was written and has rotted. It may have been answered, so nothing may go out
     /// of the shard's pools for one lockout: the first record of the next group must be a `Hold`.
@@ -125,18 +125,18 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Where a journal was cut.
+/// The place at which a journal was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The segment.
     pub segno: u64,
-    /// Where the bad frame begins.
+    /// The offset of the bad frame.
     pub offset: u64,
     /// Its number, which the next good frame takes.
     pub n: u64,
 }
 
-/// What is known of a segment.
+/// The known facts about a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// Its head.
@@ -145,9 +145,10 @@ pub struct SegmentInfo {
     pub file_bytes: u64,
     /// The number after its last frame.
     pub next_n: u64,
-    /// Time of its last record, or of the one before the segment if it has none.
+    /// Time of its last record, or of the record before the segment if it has none.
     pub last_at: Millis,
-    /// Where its frames begin, and at the end where they end; `None` if it was not read.
+    /// The offset of its first frame, and at the end the offset behind its last one; `None` if it
+    /// was not read.
     pub offsets: Option<Vec<u64>>,
 }
 
@@ -305,9 +306,9 @@ where
         Ok(Verdict::Clean)
     }
 
-    /// The segment to go back to. If no frame followed what the snapshot knows, and the walk began
-    /// with a segment that begins right there, the one before it may end with a rotten frame at
-    /// which an earlier start has cut.
+    /// The segment to go back to. If no frame followed the snapshot, and the walk began with a
+    /// segment that starts right there, the segment before it may end with a rotten frame at which
+    /// an earlier start has cut.
     fn unread_before(&self, first: usize) -> Option<usize> {
         let begins_at = |info: &SegmentInfo| info.header.tip.next_n;
         let is_unread = self.frames == 0 && begins_at(&self.segments[first]) == self.plan.from;
@@ -412,7 +413,7 @@ where
         })
     }
 
-    /// The journal must reach what the snapshot knows, or positions would be given out again.
+    /// The journal must reach the snapshot's end, or positions would be used twice.
     fn check_end(&self) -> Result<(), RecoverError<S::Error>> {
         let needed = self.plan.snapshot.map_or(0, |mark| mark.through);
         let through = needed.max(self.plan.from.saturating_sub(1));

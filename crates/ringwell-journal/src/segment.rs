@@ -1,6 +1,6 @@
 //! The head of a segment: which part of whose journal the file holds.
 //!
-//! Takes the file's first block; frames follow. Drawn anew each time a file is used.
+//! Takes the file's first block; frames follow. A new one is drawn each time a file is used.
 //! Source: docs/spec/journal.md, "Segments".
 
 use std::fmt;
@@ -23,7 +23,7 @@ const FIELDS_BYTES: usize = PLAIN_FIELDS_BYTES + CLOCKS_BYTES;
 const PLAIN_FIELDS_BYTES: usize = 80;
 const END_MAGIC: [u8; 8] = *b"RPsegend";
 
-/// What a segment says of itself.
+/// The head of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// The shard whose journal it is.
@@ -34,10 +34,10 @@ pub struct SegmentHeader {
     pub segno: u64,
     /// Drawn when the file was taken into use: keeps its old and new frames apart.
     pub salt: u64,
-    /// Where the journal ended before the first frame. `tip.next_n` is the first frame's number.
+    /// The end of the journal before the first frame. `tip.next_n` is the first frame's number.
     pub tip: Tip,
-    /// Length of the file when it was taken into use. Only [`encode_end`] allows it to become
-    /// shorter. `None` in a head that was written before the length was recorded.
+    /// Length of the file when it was taken into use. Only [`encode_end`] may shorten it. `None` in
+    /// a head that was written before the length was recorded.
     pub file_bytes: Option<u64>,
 }
 
@@ -124,8 +124,8 @@ impl SegmentHeader {
         )
     }
 
-    /// The length of the file, which follows the other fields with a checksum of its own: earlier
-    /// heads have zeros there.
+    /// The length of the file, which follows the other fields with its own checksum: older heads
+    /// have zeros there.
     fn read_length(block: &[u8], at: usize) -> Result<Option<u64>, SegmentFault> {
         let Some(length) = block.get(at..).and_then(|rest| rest.first_chunk::<12>()) else {
             return Ok(None);
@@ -142,7 +142,7 @@ impl SegmentHeader {
 }
 
 /// The block that ends a segment whose file was cut behind it: frame `n` was never wholly written
-/// there. Written over the first block of what is cut off, before that is done.
+/// there. Written over the first block of the part to be cut off, before it is cut.
 #[must_use]
 pub fn encode_end(salt: u64, n: u64) -> [u8; BLOCK_BYTES] {
     let mut block = [0; BLOCK_BYTES];

@@ -1,11 +1,11 @@
 //! A shard's state at some moment, so that a restart reads little of the journal.
 //!
 //! A header, then typed chunks of entries with a checksum each, then an end with BLAKE3 over
-//! everything. Entries have a fixed width: ten million are read in about a second.
-//! A snapshot may be taken in pieces while the shard goes on: an entry counts only if the journal
-//! has no newer record for its number, so the container needs no consistency of its own. It may
-//! be published only when every record that it can know of is stored: see [`Snapshot::through`].
-//! Knows nothing of files. Source: docs/spec/journal.md, "Snapshots".
+//! everything. Entries have a fixed width: ten million are read in about a second. A snapshot may
+//! be taken in pieces while the shard goes on: an entry counts only if the journal has no newer
+//! record for its number, so the container itself need not be consistent. It may be published only
+//! when every record that it can know of is stored: see [`Snapshot::through`]. Knows nothing of
+//! files. Source: docs/spec/journal.md, "Snapshots".
 
 mod reader;
 mod writer;
@@ -33,7 +33,7 @@ const CHUNK_HEADER_BYTES: usize = 16;
 const CHUNK_BYTES: usize = 256 * 1024;
 const CHUNK_BYTES_MAX: usize = 2 * CHUNK_BYTES;
 
-/// What a snapshot says of itself at its beginning.
+/// The facts at the beginning of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotHeader {
     /// The shard.
@@ -56,14 +56,14 @@ pub struct SnapshotHeader {
     pub clocks: Option<Clocks>,
 }
 
-/// What is known of a snapshot after its end was read and its hash holds.
+/// The facts about a snapshot once its end was read and its hash holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// What it said at its beginning.
+    /// The facts at its beginning.
     pub header: SnapshotHeader,
     /// The last frame of which it may know something. The journal must reach it.
     pub through: u64,
-    /// How many entries there were, of all kinds.
+    /// The count of entries of all kinds.
     pub entries: u64,
 }
 
@@ -80,34 +80,34 @@ pub struct NumberEntry {
     pub locked_until: Millis,
     /// The newest record that touched it.
     pub position: Position,
-    /// Who may ask for the same number again.
+    /// The visitor who may ask for the same number again.
     pub visitor: Option<VisitorId>,
 }
 
-/// What a row of a batch was answered with, so that it gets the same answer again.
+/// The answer to a row of a batch, so that the row gets the same answer again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerEntry {
     /// The row.
     pub row: RowKey,
     /// When it was answered.
     pub at: Millis,
-    /// With what.
+    /// The answer.
     pub answer: Answer,
-    /// The pool that was asked; zero, which no pool has: nobody knows. Snapshots of versions before
+    /// The requested pool; zero, which no pool has, if it is unknown. Snapshots of versions before
     /// 2026-11-22 do not say.
     pub pool: PoolId,
 }
 
-/// What a row got.
+/// The answer to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A promo number of its own.
+    /// A promo number for this row alone.
     Number(PromoNumber),
     /// The pool's overflow number.
     Overflow,
 }
 
-/// When an allocation was, of which another node told with its own clock.
+/// The time of an allocation that another node reported by its own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToldEntry {
     /// The number.
@@ -128,7 +128,7 @@ pub struct HoldEntry {
 }
 
 impl Snapshot {
-    /// What recovery has to check.
+    /// The facts that recovery has to check.
     #[must_use]
     pub fn mark(&self) -> SnapshotMark {
         let SnapshotHeader { journal, prev_hash, .. } = self.header;
@@ -136,7 +136,7 @@ impl Snapshot {
     }
 }
 
-/// What chunks hold. The end is a chunk as well.
+/// The contents of chunks. The end is a chunk as well.
 mod kind {
     pub(super) const NUMBERS: u32 = 1;
     pub(super) const ANSWERS: u32 = 2;

@@ -1,5 +1,5 @@
-//! The committed journals in `fixtures/journal`: what was written once stays readable, and this
-//! version still writes the bytes of the newest.
+//! The committed journals in `fixtures/journal`: old journals stay readable, and this version still
+//! writes the bytes of the newest.
 
 use std::convert::Infallible;
 
@@ -18,7 +18,7 @@ const CLOCKS: Clocks = Clocks { boot: 0xB007, shard_offset: 1_789_999_000_000, w
 struct Fixture {
     segments: [&'static [u8]; 2],
     snapshot: &'static [u8],
-    /// What its groups note; `None` in format 1.
+    /// The clocks in its groups; `None` in format 1.
     clocks: Option<Clocks>,
     numbers: fn(u64) -> PromoNumber,
     /// The row that its release makes forgotten.
@@ -203,7 +203,7 @@ fn segments(fixture: &Fixture) -> [Vec<u8>; 2] {
     [first, second]
 }
 
-/// What the third group, the last before the snapshot, says of its two numbers.
+/// The state of its two numbers in the third group, the last before the snapshot.
 fn numbers(fixture: &Fixture) -> Vec<NumberEntry> {
     let group = &groups(fixture)[2];
     let entry = |read: Result<(Position, Record<'_>), DecodeError>| match read.unwrap() {

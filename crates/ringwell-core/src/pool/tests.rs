@@ -36,7 +36,7 @@ fn restarted(lifetime: u64, untils: [u64; SIZE as usize]) -> Shard {
     rebuild.finish()
 }
 
-/// Places of the numbers that the pool gives at `now`, if asked once more than it has any.
+/// Places of the numbers that the pool gives at `now`, with one request more than it has numbers.
 fn given(shard: &mut Shard, now: u64) -> Vec<u32> {
     let asked = (0..=SIZE).map_while(|_| shard.allocate(Millis(now), 1, None, Position(now)).ok());
     asked.map(|grant| u32::try_from(grant.number.to_e164() - FIRST).unwrap()).collect()
@@ -86,7 +86,8 @@ fn after_a_restart_the_one_free_longest_goes_first_also_if_no_ring_has_that_orde
     }
 }
 
-/// The lifetime was longer before the restart: what goes out now is free before what did then.
+/// The lifetime was longer before the restart, so a number allocated now is free before one
+/// allocated then.
 #[test]
 fn a_ring_stays_one_until_a_lockout_ends_before_an_older_one() {
     for (last, is_broken) in [(60, false), (61, true)] {
@@ -97,7 +98,7 @@ fn a_ring_stays_one_until_a_lockout_ends_before_an_older_one() {
     }
 }
 
-/// Batches read ahead what their rows will need, so that they wait for memory once.
+/// Batches prefetch the memory that their rows will need, so that they wait for it once.
 #[test]
 fn what_is_read_ahead_is_the_number_that_goes_out_next() {
     let mut shard = restarted(10, [41, 42, 43, 44]);

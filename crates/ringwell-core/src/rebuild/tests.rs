@@ -1,4 +1,4 @@
-//! A shard that is rebuilt from what was recorded is the shard that recorded it.
+//! A shard that is rebuilt from its records equals the shard that wrote them.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-/// What is written down of a step.
+/// The record of a step.
 #[derive(Clone, Copy, Debug)]
 enum Record {
     Allocated(Fact),
@@ -132,7 +132,7 @@ impl Rig {
         }));
     }
 
-    /// What a snapshot that is taken now says of each number that has a history.
+    /// The entries that a snapshot taken now has for each number with a history.
     fn snapshot(&self) -> Vec<Fact> {
         let numbers = (0..POOLS).flat_map(|pool| (0..NUMBERS).map(move |at| (pool, at)));
         let facts = numbers.map(|(pool, at)| {
@@ -157,7 +157,7 @@ fn replay(into: &mut Rebuild, records: &[Record], hint: impl Fn(PromoNumber) -> 
     }
 }
 
-/// Everything that clients of the two could tell apart, now and from now on.
+/// Everything by which clients could distinguish the two shards, now and later.
 fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
     for pool in pools.clone() {
         for at in 0..NUMBERS {
@@ -192,7 +192,7 @@ fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
 }
 
 proptest! {
-    /// Whatever the hints say, and though some records are read twice.
+    /// The result does not depend on the hints, or on records that are read twice.
     #[test]
     fn replaying_what_was_recorded_gives_the_same_shard(
         steps in steps(), again in 0..80_usize, wrong in 0..40_u32
@@ -211,7 +211,7 @@ proptest! {
         assert_same(without, &mut rig, 0..POOLS);
     }
 
-    /// A snapshot that is taken while the shard goes on knows some numbers later than others.
+    /// A snapshot taken while the shard goes on reads some numbers later than others.
     #[test]
     fn a_snapshot_and_the_records_since_it_began_give_the_same_shard(
         steps in steps(), began in 0..80_usize, ended in 0..80_usize
@@ -244,11 +244,11 @@ proptest! {
         assert_same(rebuild.finish(), &mut rig, 0..POOLS);
     }
 
-    /// Numbers of a pool that is gone keep what is known of them, and bring it back with them.
+    /// Numbers of a removed pool keep their known state, and bring it back with them.
     #[test]
     fn what_was_recorded_of_a_pool_that_is_gone_comes_back_with_it(steps in steps()) {
         let mut rig = Rig::new();
-        // A hold of all pools is one of those that are there.
+        // A hold of all pools covers only pools that exist.
         let is_of_all = |step: &&Step| matches!(step, Step::Hold { pool: None, .. });
         rig.run(steps.iter().filter(|step| !is_of_all(step)));
         let mut rebuild = Rebuild::new(vec![spec(0)]);
@@ -329,8 +329,8 @@ fn after_a_restart_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [3, 2, 1, 0, 4]);
 }
 
-/// A number was handed out by a shard at 100, told to another shard of the node at 150, came back and was
-/// kept there until 400. The node stops when the pool goes to the other shard once more.
+/// A shard handed out a number at 100. Another shard of the node received it at 150, and then it
+/// came back and was kept until 400. The node stops when the pool moves to the other shard again.
 #[test]
 fn of_one_allocation_the_shard_counts_that_knows_the_longer_lockout() {
     let pool = spec(0).id;
@@ -397,7 +397,7 @@ fn a_record_that_is_read_again_does_not_shorten_what_a_snapshot_knows() {
         locked_until: Millis(until),
         position: Position(7),
     };
-    // One in rotation, one of a pool that is gone.
+    // One number in rotation, one of a removed pool.
     for number in [number(0, 0), number(1, 0)] {
         let visitor = Some(VisitorId([1; 16]));
         let mut rebuild = Rebuild::new(vec![spec(0)]);
@@ -424,7 +424,7 @@ fn when_an_allocation_was_by_this_clock_is_known_again_from_a_record_and_from_a_
         let mut record = Rebuild::new(vec![spec(0)]);
         record.learn_told(fact, Millis(110));
         assert_eq!(record.finish().newest_local_at(number), Some(Millis(110)));
-        // What a snapshot tells of an allocation since which there was another, counts no more.
+        // A snapshot's entry for an allocation does not count if a newer allocation followed.
         for (told, local_at) in [(90, 110), (80, 90)] {
             let mut snapshot = Rebuild::new(vec![spec(0)]);
             snapshot.restore(u32::MAX, fact);

@@ -65,7 +65,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-/// What the model knows of a number.
+/// The model's state of a number.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     allocated_at: Millis,
@@ -209,7 +209,7 @@ impl Rig {
         assert_eq!(adopted.is_some(), is_newer);
         if is_newer {
             let locked_until = locked_until.max(known.locked_until);
-            // Who tells of the same allocation may have missed who has it.
+            // A report of the same allocation may lack its visitor.
             let holder = known.holder.filter(|_| known.allocated_at == self.now);
             let (allocated_at, position) = (self.now, self.position);
             let known = Known { allocated_at, locked_until, position, holder };
@@ -332,7 +332,7 @@ fn a_change_of_the_lifetime_alone_leaves_every_number_where_it_is() {
     assert_eq!(shard.next_free(1, Millis(1)), Some(Millis(70)), "it is held as before");
 }
 
-/// Pools of an application come and go all day: those that were ever held must not stay for good.
+/// An application's pools come and go all day; holds of removed pools must not accumulate.
 #[test]
 fn holds_of_pools_that_are_gone_are_forgotten_when_they_are_over_and_many() {
     let mut shard = Rebuild::new(Vec::new()).finish();
@@ -362,7 +362,7 @@ fn counts_holds_and_visitors_stay_when_the_numbers_change() {
     assert_eq!((counts.allocated, counts.exhausted), (1, 1));
     assert_eq!(shard.next_free(0, Millis(20)), Some(Millis(90)));
     assert!(shard.keep(Millis(20), 0, visitor, Position(3)).is_none(), "it is held");
-    // Whoever gets the number next is not that visitor.
+    // The next visitor to get the number is a different one.
     let next = shard.allocate(Millis(90), 0, None, Position(4)).unwrap();
     let next = if next.number == number(0) {
         next
@@ -391,7 +391,7 @@ fn numbers_that_a_change_moves_are_told_if_something_is_known_of_them() {
     assert_eq!(shard.retired_after(None).count(), 2);
 }
 
-/// A pool whose ring a change broke has an order of its own, in which positions count.
+/// A pool whose ring was broken by a change has its own order, in which positions count.
 #[test]
 fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
     let backwards = PoolSpec {
@@ -409,7 +409,7 @@ fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [number(4), number(6), number(2)]);
 }
 
-/// Pools come and go for years; only holds are remembered of those that are gone.
+/// Pools come and go for years; only the holds of removed pools are remembered.
 #[test]
 fn of_a_pool_that_is_gone_and_was_never_held_nothing_is_kept() {
     let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();

@@ -7,7 +7,7 @@ use crate::{NumberRange, PromoNumber};
 
 const FIRST: u64 = 18_885_550_000;
 const NUMBERS: u8 = 40;
-/// The slot of each run begins this far from that of the run before.
+/// The distance between the first slots of two consecutive runs.
 const APART: u32 = 100;
 
 fn number(at: u8) -> PromoNumber {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ringwell_core::Millis;
 use ringwell_journal::RowKey;
 
-/// Rows of a chunk: what is moved at once when a queue grows, and 32 KiB at most.
+/// Rows of a chunk: the unit that moves when a queue grows, at most 32 KiB.
 const CHUNK: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(super) struct Queue {
     chunks: VecDeque<Vec<(Millis, RowKey)>>,
     /// Rows of the first chunk that have left.
     taken: usize,
-    /// How many rows have left since the queue began.
+    /// The count of rows that have left since the queue began.
     dropped: u64,
     len: usize,
 }

@@ -28,7 +28,7 @@ fn a_pool_that_answers_more_than_all_can_remember_makes_itself_forget() {
     for n in (0..20).chain(9_020..10_000) {
         assert!(answers.get(now, key(n)).is_some(), "{n}");
     }
-    // One that comes later and has less takes room from the one that has the most.
+    // A later pool with fewer answers takes room from the pool that has the most.
     for n in 0..400 {
         answers.remember(now, PoolId(8), key(20_000 + n), number());
     }

@@ -30,7 +30,7 @@ impl Rig {
         Self { engine, clocks, groups: Vec::new(), number }
     }
 
-    /// From now on the wall clock is so far ahead of shard time.
+    /// From now on the wall clock is far ahead of shard time.
     fn wall(&mut self, ahead: i64) {
         self.clocks.wall_offset = self.clocks.shard_offset + ahead;
     }

@@ -1,4 +1,4 @@
-//! A number that changes owners, by clocks that are apart: nobody gets what somebody else has.
+//! A number changes owners whose clocks differ: no visitor gets a number that another one has.
 
 use ringwell_core::{
     Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Retired, Slot, VisitorId,
@@ -20,7 +20,7 @@ fn spec() -> PoolSpec {
     PoolSpec { id: PoolId(1), lifetime: Millis(40), numbers }
 }
 
-/// What an owner tells the next one.
+/// The state that an owner sends to the next one.
 type Told = (Vec<Retired>, Vec<AnswerEntry>);
 
 /// A shard whose clock is `ahead` of true time. Moments are given in true time.
@@ -71,7 +71,7 @@ impl Shard {
         self.known()
     }
 
-    /// As `ringwell-node` has all shards of a node tell it.
+    /// As `ringwell-node` makes all shards of a node report it.
     fn known(&self) -> Told {
         self.facts().settle()
     }
@@ -90,7 +90,7 @@ impl Shard {
         facts
     }
 
-    /// The pool comes by a new map: nobody tells anything, and it is held for a lifetime.
+    /// The pool arrives by a new map: no state is received, and the pool is held for a lifetime.
     fn enter_by_a_map(&mut self, at: u64) {
         self.enter();
         let now = self.clock(at);
@@ -111,7 +111,7 @@ impl Shard {
         Self { engine, ahead: self.ahead, groups: Vec::new() }
     }
 
-    /// What a shard of another node told, at the same moment.
+    /// The report of a shard on another node, at the same moment.
     fn hear(&mut self, at: u64, other: &Self, (numbers, answers): &Told) {
         let (now, there) = (self.engine.at(self.clock(at)), other.clock(at));
         for retired in numbers {
@@ -124,7 +124,7 @@ impl Shard {
         }
     }
 
-    /// What a shard of the same node told.
+    /// The report of a shard on the same node.
     fn hear_at_home(&mut self, at: u64, (numbers, answers): &Told) {
         let now = self.engine.at(self.clock(at));
         assert!(numbers.iter().all(|retired| self.engine.adopt(now, retired)));
@@ -212,8 +212,8 @@ fn of_what_two_shards_of_a_node_know_the_newer_counts_whatever_told_the_older() 
     assert!(matches!(a3.ask(1080, Some(1), None), Outcome::Exhausted { .. }));
 }
 
-/// The pool goes from `b` to `a` by a new map, and back by a move: what `a` knows is older than what
-/// went out at `b`.
+/// The pool goes from `b` to `a` by a new map, and back by a move: the state of `a` is older than
+/// the allocations of `b`.
 #[test]
 fn what_a_hold_has_outlasted_is_not_told_as_the_newest() {
     for (ahead, is_restarted) in [(-600, false), (0, true), (0, false), (50_000, true)] {
@@ -253,7 +253,7 @@ fn what_went_out_or_was_kept_after_a_hold_is_told() {
     }
 }
 
-/// By a clock that was set back a lockout seems to run that is over, and the next one's has begun.
+/// By a clock that was set back, an expired lockout seems to run, and the next one has begun.
 #[test]
 fn a_batch_sent_again_gets_nothing_of_a_held_pool_while_a_lockout_runs_either() {
     let mut a = Shard::new(0);
@@ -266,8 +266,8 @@ fn a_batch_sent_again_gets_nothing_of_a_held_pool_while_a_lockout_runs_either() 
     a.gives(1055, None, Some(1));
 }
 
-/// A snapshot passes the number; then it comes back with another allocation, before the snapshot tells
-/// what other clocks told.
+/// A snapshot passes the number; then the number comes back with another allocation, before the
+/// snapshot reaches the times by other clocks.
 #[test]
 fn a_snapshot_in_the_middle_of_a_move_leads_to_the_same_state() {
     for ahead in [-600, 0, 50_000] {

@@ -1,4 +1,4 @@
-//! What a start believes of a clock that has leapt.
+//! The time that a start accepts from a clock that has leapt.
 
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_journal::Group;

@@ -34,13 +34,14 @@ fn a_row_sent_again_gets_no_number_that_has_gone_to_somebody_else() {
         Outcome::Kept { number } => number,
         outcome => panic!("{outcome:?}"),
     });
-    // Its lockout is over, and nobody has it: it begins again, for who may see it only now.
+    // Its lockout is over and it has no holder: it begins again, for a visitor who may see it only
+    // now.
     rig.now = rig.now + Millis(15);
     assert_eq!(rig.allocate(1, None, Some(1)), Outcome::Kept { number: own });
     assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number: other });
     let until = rig.now + Millis(15);
     assert_eq!(rig.allocate(1, None, None), Outcome::Exhausted { until });
-    // The other one has gone to somebody else.
+    // The other number has gone to another visitor.
     assert_eq!(rig.allocate(1, None, Some(2)), Outcome::Exhausted { until: Millis::ZERO });
     rig.apply(&Input::Seal);
     let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
@@ -121,8 +122,8 @@ fn a_row_sent_again_shortly_before_its_lockout_ends_is_locked_anew() {
     assert_eq!(until, rig.now + Millis(40));
 }
 
-/// The answers that are remembered: which row, when, what. After a restart one may stand in its queue
-/// twice, from the snapshot and from the journal, with another between them.
+/// The remembered answers: row, time, answer. After a restart one may stand in its queue twice,
+/// from the snapshot and from the journal, with another between them.
 pub(super) fn remembered(engine: &Engine) -> Vec<(RowKey, Millis, ringwell_journal::Answer)> {
     let mut all: Vec<_> = engine.answers.iter().map(|it| (it.row, it.at, it.answer)).collect();
     all.sort_by_key(|(row, ..)| *row);

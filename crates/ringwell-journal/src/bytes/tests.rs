@@ -69,7 +69,7 @@ fn what_is_read_is_there_and_the_lowest_byte_comes_first() {
     assert_eq!((cursor.remaining(), cursor.byte()), (0, None));
 }
 
-/// What `write` leaves behind a first byte.
+/// The bytes that `write` appends behind a first byte.
 fn written(write: impl FnOnce(&mut Scratch<'_>)) -> Vec<u8> {
     let mut bytes = [0; ROOM];
     let mut scratch = Scratch::new(&mut bytes);

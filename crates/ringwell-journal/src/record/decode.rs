@@ -1,4 +1,4 @@
-//! Reading records back, with everything checked: what lies on a disk may be anything.
+//! Reads records back and checks everything, because a disk may return any bytes.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::place::{BODY_BYTES_MAX, position, position_parts};
 pub struct DecodeError {
     /// The group.
     pub n: u64,
-    /// Where in its body the record begins that cannot be read.
+    /// The offset in the body of the record that cannot be read.
     pub offset: usize,
     /// The rule that it breaks.
     pub fault: DecodeFault,
@@ -23,7 +23,7 @@ pub struct DecodeError {
 /// The first rule that a record breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeFault {
-    /// The kind byte is none that this version knows.
+    /// The kind byte is unknown to this version.
     Kind(u8),
     /// A flag is set that this kind does not have.
     Flags(u8),
@@ -61,8 +61,8 @@ impl<'a> Records<'a> {
     /// Reads the one record at `place`, which must lie in this group.
     ///
     /// # Errors
-    /// [`DecodeError`] if no record begins there. A place that some record did not return may
-    /// lie inside of another record: its bytes are then read as what they look like.
+    /// [`DecodeError`] if no record begins there. A place that no record returned may lie inside
+    /// another record: its bytes are then decoded as if a record began there.
     pub fn at(&self, place: Position) -> Result<Record<'a>, DecodeError> {
         let (n, offset) = position_parts(place);
         let error = |fault| DecodeError { n, offset, fault };
@@ -150,7 +150,7 @@ fn decode<'a>(
     }
 }
 
-/// What follows the time.
+/// The fields after the time.
 struct Fields<'c, 'a> {
     bytes: &'c mut Cursor<'a>,
     place: Position,
@@ -278,7 +278,7 @@ impl<'a> Fields<'_, 'a> {
     }
 
     fn clocks(&mut self) -> Result<Clocks, DecodeFault> {
-        // Those of no boot are written as none at all.
+        // Clocks without a boot are not written.
         self.bytes.array().and_then(Clocks::decode).ok_or(DecodeFault::Short)
     }
 

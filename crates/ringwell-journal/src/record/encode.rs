@@ -11,7 +11,7 @@ use super::{PARAMS_BYTES_MAX, Record, Restored, RowKey, flag, kind, params_len};
 use crate::bytes::{Body, ROOM, Scratch};
 use crate::place::{behind, position_parts};
 
-/// Where the flags stand: each optional field adds its own as it is written.
+/// The index of the flags: each optional field sets its flag as it is written.
 const FLAGS: usize = 1;
 
 impl Record<'_> {
@@ -112,7 +112,7 @@ impl Record<'_> {
         }
     }
 
-    /// As [`Self::encode_head`], of records that tell of an allocation that was made elsewhere.
+    /// Like [`Self::encode_head`], for records of an allocation that was made elsewhere.
     fn encode_copy(&self, base: Millis, params_len: usize, head: &mut Head<'_>) {
         match *self {
             Self::Carry {
@@ -214,7 +214,7 @@ impl Head<'_> {
         if let Some(digits) = number.to_nanp() {
             self.scratch.five_bytes(digits);
         } else {
-            // Not in a function of its own: that would keep the flags in memory for every record.
+            // Not a separate function, which would keep the flags in memory for every record.
             self.flags |= flag::LONG_NUMBER;
             self.scratch.seven_bytes(number.to_code());
         }

@@ -8,8 +8,8 @@ use crate::segment::SegmentFault;
 
 /// The journal cannot be trusted, or not be read. Nothing was changed.
 ///
-/// Every variant means: this shard does not start. The text says where the damage is and what
-/// can be done.
+/// Every variant means: this shard does not start. The text says where the damage is and how to
+/// respond.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError<E> {
     /// The segments could not be listed.
@@ -20,9 +20,9 @@ pub enum RecoverError<E> {
     Read {
         /// The segment.
         segno: u64,
-        /// Where in it.
+        /// The offset in it.
         offset: u64,
-        /// What the storage says.
+        /// The error of the storage.
         source: E,
     },
     /// A segment does not begin as one.
@@ -51,15 +51,15 @@ pub enum RecoverError<E> {
     Foreign {
         /// The segment.
         segno: u64,
-        /// How that shows.
+        /// The evidence for it.
         why: Foreign,
     },
-    /// The beginning of what has to be read is gone.
+    /// The beginning of the part to replay is gone.
     #[error("frame {expected} is needed, but {found}. Segments are missing: {RESTORE_FILES}")]
     Missing {
         /// The first frame that is needed.
         expected: u64,
-        /// What is there instead.
+        /// The frame found instead.
         found: Oldest,
     },
     /// A bad frame with newer ones behind it: damage in the middle.
@@ -71,15 +71,15 @@ pub enum RecoverError<E> {
     Damaged {
         /// The segment.
         segno: u64,
-        /// Where the bad frame begins.
+        /// The offset of the bad frame.
         offset: u64,
         /// Its number.
         n: u64,
-        /// What is wrong with it.
+        /// The fault in it.
         fault: FrameFault,
         /// The segment with a newer frame, or that begins with one.
         newer_segno: u64,
-        /// Where that is.
+        /// Its place.
         newer_offset: u64,
         /// Its number.
         newer_n: u64,
@@ -92,7 +92,7 @@ pub enum RecoverError<E> {
     Chain {
         /// The segment.
         segno: u64,
-        /// Where the frame begins.
+        /// The offset of the frame.
         offset: u64,
         /// The number that was expected.
         n: u64,
@@ -106,7 +106,7 @@ pub enum RecoverError<E> {
         segno: u64,
         /// Where the frame begins.
         offset: u64,
-        /// What is wrong with the record.
+        /// The fault in the record.
         source: DecodeError,
     },
     /// The journal ends before the snapshot does.
@@ -121,7 +121,7 @@ pub enum RecoverError<E> {
         last: u64,
         /// The segment in which the journal ends.
         segno: u64,
-        /// Where it ends.
+        /// Its end.
         offset: u64,
     },
 }
@@ -131,7 +131,7 @@ const RESTORE: &str = "Restore the file from a copy and start again; \
 const RESTORE_FILES: &str = "restore them from a copy and start again";
 const VERSION: &str = "Was it written by a newer version of the program?";
 
-/// How it shows that a segment belongs elsewhere.
+/// The evidence that a segment belongs to another journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
     /// It says that it is another segment.
@@ -142,16 +142,16 @@ pub enum Foreign {
     Journal,
 }
 
-/// What the journal begins with instead of the frame that is needed.
+/// The journal's first frame, found instead of the one that is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oldest {
-    /// There is no segment at all.
+    /// There are no segments.
     None,
     /// The oldest segment begins with this frame.
     Frame(u64),
 }
 
-/// How an intact frame or segment does not continue the one before it.
+/// The way in which an intact frame or segment does not continue its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainFault {
     /// It has this number.

@@ -1,4 +1,4 @@
-//! Walking through one segment, frame by frame, and scanning what lies behind a bad one.
+//! Walks through one segment, frame by frame, and scans the bytes behind a bad frame.
 
 use super::{RecoverError, SegmentFile, Segments};
 use crate::frame::{BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, has_stamp};
@@ -7,26 +7,26 @@ use crate::segment::{SEGMENT_HEADER_BYTES, encode_end};
 /// Read at once: a few of the largest frames, and enough for a disk to work at full speed.
 const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
-/// What lies at the place where the next frame should begin.
+/// The finding where the next frame should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A frame whose checksums hold. Its body is in [`Walk::body`].
     Frame {
-        /// Where it begins in the file.
+        /// Its offset in the file.
         offset: u64,
         /// Its header.
         header: FrameHeader,
     },
     /// No frame, or a bad one. The walk stays there.
     Fault {
-        /// Where it should begin.
+        /// The offset at which it should begin.
         offset: u64,
-        /// What is wrong. At the end of the segment: not written.
+        /// The fault. At the end of the segment: not written.
         fault: FrameFault,
     },
 }
 
-/// What the blocks behind a bad frame say of it.
+/// The evidence in the blocks behind a bad frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Behind {
     /// Some block of the bad frame itself was written.
@@ -78,7 +78,7 @@ impl<'s, S: Segments> Walk<'s, S> {
         &self.body
     }
 
-    /// Where the next frame begins, or the first bad one.
+    /// The offset of the next frame, or of the first bad one.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset

@@ -16,7 +16,7 @@ use crate::clocks::Clocks;
 const END_BYTES: usize = 8 + 8 + blake3::OUT_LEN;
 
 /// Reads one snapshot from a source that fills a buffer and says how much there was (zero at the
-/// end). Whatever was loaded must be discarded if an error comes later.
+/// end). All loaded state must be discarded if an error comes later.
 #[derive(Debug)]
 pub struct SnapshotReader<R> {
     source: R,
@@ -37,7 +37,7 @@ pub enum Chunk<'a> {
     Answers(Entries<'a, AnswerEntry>),
     /// Pools that hand out nothing.
     Holds(Entries<'a, HoldEntry>),
-    /// Times that other clocks told.
+    /// Times by other clocks.
     Told(Entries<'a, ToldEntry>),
 }
 
@@ -54,9 +54,9 @@ pub enum SnapshotError<E> {
     /// It cannot be read.
     #[error("cannot be read at offset {offset}: {source}")]
     Read {
-        /// Where.
+        /// The place.
         offset: u64,
-        /// What the storage says.
+        /// The error of the storage.
         source: E,
     },
     /// It does not begin as a snapshot.
@@ -114,13 +114,13 @@ where
         Ok(reader)
     }
 
-    /// What the snapshot says of itself.
+    /// The facts in the snapshot's head.
     #[must_use]
     pub fn header(&self) -> &SnapshotHeader {
         &self.header
     }
 
-    /// What the snapshot turned out to be: there once [`Self::next_chunk`] has returned `None`.
+    /// The facts about the snapshot: available once [`Self::next_chunk`] has returned `None`.
     #[must_use]
     pub fn end(&self) -> Option<&Snapshot> {
         self.end.as_ref()

@@ -50,7 +50,7 @@ impl SnapshotWriter {
         }
     }
 
-    /// Adds when an allocation was that another clock told. After the numbers.
+    /// Adds the time of an allocation by another node's clock. After the numbers.
     pub fn told(&mut self, entry: &ToldEntry) {
         self.entry(entry);
     }
@@ -60,7 +60,7 @@ impl SnapshotWriter {
         self.entry(entry);
     }
 
-    /// How many bytes can be taken.
+    /// The count of bytes that can be taken.
     #[must_use]
     pub fn ready_bytes(&self) -> usize {
         self.ready.len()
@@ -91,8 +91,8 @@ impl SnapshotWriter {
     }
 
     fn entry<E: Entry>(&mut self, entry: &E) {
-        // Once a chunk has room for longer numbers, the others go there too: as numbers of several
-        // countries alternate, each would have a chunk of its own.
+        // Once a chunk has room for longer numbers, the others go there too: if numbers of several
+        // countries alternate, each would otherwise need its own chunk.
         let is_long = is_long(entry) || self.open_kind == E::LONG_KIND;
         let kind = if is_long { E::LONG_KIND } else { E::KIND };
         if self.open_kind != kind {

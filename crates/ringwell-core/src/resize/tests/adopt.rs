@@ -1,4 +1,4 @@
-//! Numbers of which another shard tells.
+//! Numbers received from another shard.
 
 use super::{number, spec};
 use crate::{Millis, PoolId, Position, Rebuild, Retired, Shard, Slot, VisitorId};
@@ -11,7 +11,7 @@ fn shard() -> Shard {
     Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish()
 }
 
-/// The other shard tells of the first number in that pool.
+/// The other shard reports the first number as part of that pool.
 fn told(allocated_at: u64, until: u64, local_at: u64, visitor: Option<VisitorId>) -> Retired {
     let slot = Slot {
         number: number(0),
@@ -83,7 +83,7 @@ fn a_later_allocation_of_nobody_in_particular_takes_the_number_from_its_visitor(
 
 #[test]
 fn of_two_numbers_of_a_visitor_the_later_one_is_kept() {
-    // What is told of the first number, when the second one is the visitor's since 160.
+    // The report on the first number, when the second one has been the visitor's since 160.
     for (first, kept) in [
         (told(100, 300, 100, Some(ANN)), 1),
         (told(161, 300, 159, Some(ANN)), 1),
@@ -147,7 +147,7 @@ fn what_the_owner_before_tells_counts_whatever_its_clock_says() {
         pool: PoolId(100),
         visitor: Some(BOB),
     };
-    // The other clock is behind what went out here before, and ahead of now.
+    // The other clock is behind the allocation that went out here before, and ahead of now.
     for allocated_at in [90, 5000] {
         let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();
         shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap();

@@ -1,4 +1,4 @@
-//! Segments longer than what is read at once.
+//! Segments longer than one read.
 
 use std::cell::Cell;
 
@@ -25,7 +25,7 @@ fn long() -> Author {
     author
 }
 
-/// Where each frame begins, and where the last one ends.
+/// The offset of each frame, and the end of the last one.
 fn offsets(author: &Author) -> Vec<usize> {
     let mut offset = SEGMENT_HEADER_BYTES;
     let mut all = vec![offset];
@@ -61,7 +61,7 @@ fn a_segment_longer_than_what_is_read_at_once_comes_back_whole() {
 fn a_newer_frame_is_found_behind_more_than_what_is_read_at_once() {
     let mut author = long();
     let offsets = offsets(&author);
-    // Only the last two frames are left.
+    // Only the last two frames remain.
     author.files.0.get_mut(&1).unwrap()[offsets[0]..offsets[8]].fill(0);
     match recovered(&author.files, &PLAN).unwrap_err() {
         RecoverError::Damaged { n: 1, newer_n: 9, newer_offset, .. } => {

@@ -1,4 +1,4 @@
-//! What an operator reads: each text says what is wrong, where, and what to do.
+//! The operator's texts: each states the fault, its place, and the response.
 
 use super::*;
 use crate::SegmentFault;
