@@ -1,6 +1,6 @@
-//! The command line: what `ringwell` understands, and what it says about itself.
+//! The command line: the commands and flags of `ringwell`, and its help texts.
 //!
-//! Owns names, defaults and help texts. Knows nothing of what the commands do.
+//! Owns names, defaults and help texts. Independent of what the commands do.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -65,7 +65,7 @@ Examples:
   ringwell man | man -l -
   ringwell man >/usr/local/share/man/man1/ringwell.1";
 
-/// Ring Pool API server: hands out phone numbers that nobody else holds, and remembers for whom.
+/// Ring Pool API server: gives each visitor a phone number and remembers who was shown it.
 #[derive(Debug, Parser)]
 #[command(name = "ringwell", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Ringwell {
@@ -79,7 +79,7 @@ pub(crate) enum Command {
     /// Make ring pools to play with, and serve them
     #[command(after_help = DEMO_HELP)]
     Demo(Demo),
-    /// Say how many numbers a pool needs, or what machines a cluster does
+    /// Calculate how many numbers a pool needs, or what machines a cluster needs
     #[command(after_help = plan::HELP)]
     Plan(Box<plan::Args>),
     /// Look whether this machine and a configuration are fit to serve
@@ -94,7 +94,7 @@ pub(crate) enum Command {
     /// Manage the ring pools of a running server that keeps them in a database
     #[command(after_help = pools::HELP)]
     Pools(Box<pools::Args>),
-    /// Manage the web sites whose pages show visitors numbers of their own
+    /// Manage web sites whose pages show each visitor a number
     #[command(after_help = sites::HELP)]
     Sites(Box<sites::Args>),
     /// Print the line that a web site puts into its pages
@@ -130,7 +130,7 @@ pub(crate) enum Command {
     /// Print a configuration of haproxy for the nodes of a cluster
     #[command(after_help = haproxy::HELP)]
     Haproxy(haproxy::Args),
-    /// Send batches to a server and say what came back, how fast
+    /// Send batches to a server and report answers and latencies
     #[command(after_help = load::HELP)]
     Load(Box<load::Args>),
     /// Judge a history: did the server keep its promises?
@@ -138,7 +138,7 @@ pub(crate) enum Command {
     Check(check::Args),
     /// Print a completion script for a shell
     Completions {
-        /// The shell that is to complete `ringwell`
+        /// The shell to print completions for
         shell: Shell,
     },
     /// Print the manual page, in roff
@@ -151,10 +151,10 @@ pub(crate) struct Serve {
     /// The configuration, a TOML file
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     pub(crate) config: PathBuf,
-    /// Only say what is wrong with the configuration
+    /// Only check the configuration and print its faults
     #[arg(long)]
     pub(crate) check: bool,
-    /// Where journals and snapshots lie
+    /// Data directory for journals and snapshots
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// The data directory was put back from a copy: hand out nothing for the longest lifetime.
@@ -170,7 +170,7 @@ pub(crate) struct Serve {
         conflicts_with = "shards"
     )]
     pub(crate) cluster: Option<PathBuf>,
-    /// Which node of the cluster this server is
+    /// Name of this server's node in the cluster
     #[arg(long, value_name = "NAME", env = "RINGWELL_NODE", requires = "cluster")]
     pub(crate) node: Option<String>,
     #[command(flatten)]
@@ -179,37 +179,37 @@ pub(crate) struct Serve {
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// Where journals and snapshots lie, the list of pools and the management token
-    /// [default: ./demo-data]
+    /// Data directory for journals, snapshots, the list of pools and the management token [default:
+    /// ./demo-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// How many ring pools, up to 1,000,000
+    /// Number of ring pools, up to 1,000,000
     #[arg(long, value_name = "N", default_value_t = DEMO_POOLS, value_parser = count)]
     pub(crate) pools: u32,
-    /// How many numbers each pool has, up to 100,000
+    /// Numbers in each pool, up to 100,000
     #[arg(long, value_name = "N", default_value_t = DEMO_NUMBERS, value_parser = count)]
     pub(crate) numbers: u32,
-    /// How long an allocation is guaranteed
+    /// Guaranteed lifetime of an allocation
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     pub(crate) lifetime: Millis,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
-/// What `serve` and `demo` share.
+/// Flags that `serve` and `demo` share.
 #[derive(Debug, Args)]
 pub(crate) struct Server {
-    /// Where to listen: HOST:PORT or unix:PATH; may be repeated
+    /// Address to listen on: HOST:PORT or unix:PATH; may be repeated
     #[arg(long, value_name = "ADDRESS", value_parser = str::parse::<Listen>)]
     listen: Vec<Listen>,
-    /// How many shards; 0 for one a core
+    /// Number of shards; 0 for one a core
     #[arg(long, value_name = "N", value_parser = parse_shards)]
     shards: Option<u16>,
-    /// Where an allocation lies before it is answered: a power cut leaves what is on the disk, a
-    /// crash of the process also what the os has
+    /// Where an allocation is stored before it is answered: `disk` survives a power cut, `os` a
+    /// crash of the process
     #[arg(long, value_name = "WHERE", value_parser = durability())]
     durability: Option<Durability>,
-    /// In which time a batch is answered, e.g. 100ms; rows that are later get overflow numbers
+    /// Deadline of a batch, e.g. 100ms; later rows get overflow numbers
     #[arg(long, value_name = "DURATION", value_parser = parse_deadline)]
     deadline: Option<Duration>,
     /// The form of the logs: auto is text on a terminal and JSON otherwise
@@ -232,7 +232,7 @@ impl Server {
     }
 }
 
-/// How many of something a demo makes; the upper bounds depend on each other.
+/// A count of things that a demo makes; the upper bounds depend on each other.
 fn count(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number above 0")
 }

@@ -1,9 +1,9 @@
 //! `ringwell backup`: a copy of a data directory and its database, taken while the server serves.
 //!
-//! Owns the order of copying and the list `backup.json`. What a journal holds is checked by
-//! `ringwell journal verify`, on the copy.
-//! Invariant: each shard's copy is a true prefix of its journal, with every frame that its
-//! snapshots need. The directory of the backup appears under its name only when it was checked.
+//! Owns the order of copying and the list `backup.json`. `ringwell journal verify` checks the
+//! contents of the copied journal. Invariant: each shard's copy is a true prefix of its journal,
+//! with every frame that its snapshots need. The directory of the backup appears under its name
+//! only when it was checked.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
@@ -34,7 +34,7 @@ Examples:
   ringwell backup --data ./demo-data --to ./demo-backup
   ringwell backup --verify /backup/ringwell-2026-11-22";
 
-/// What the list of files is called.
+/// The name of the list of files.
 const LIST: &str = "backup.json";
 
 /// The databases in a backup: of the directory, and of calls.
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let partial = partial(to)?;
     let taken = take(&sources, &partial);
     if taken.is_err() {
-        // What is half a backup should not be mistaken for one.
+        // Half a backup should not be mistaken for a whole one.
         let _ = fs::remove_dir_all(&partial);
     }
     let list = taken?;
@@ -128,14 +128,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     print(text.as_bytes())
 }
 
-/// What is copied.
+/// The files to copy.
 struct Sources {
     data: PathBuf,
     /// As [`DATABASES`].
     databases: [Option<Database>; 2],
 }
 
-/// What is to be copied; or the exit code, after faults of the configuration were printed.
+/// The files to copy; or the exit code, after faults of the configuration were printed.
 fn sources(args: &Args) -> anyhow::Result<Result<Sources, ExitCode>> {
     let Some(config) = &args.config else {
         let data = args.data.clone().context(
@@ -155,7 +155,7 @@ fn sources(args: &Args) -> anyhow::Result<Result<Sources, ExitCode>> {
     })
 }
 
-/// Where the backup is built: beside its final place, so that a rename is enough.
+/// The place where the backup is built: beside its final place, so that a rename is enough.
 fn partial(to: &Path) -> anyhow::Result<PathBuf> {
     let name = to.file_name().context("--to must name a directory")?;
     let partial = to.with_file_name(format!("{}.partial", name.to_string_lossy()));
@@ -304,7 +304,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     target.sync_all()
 }
 
-/// All files of a backup but its list, in order, with what is in them.
+/// All files of a backup except its list, in order, with their contents.
 fn entries(root: &Path) -> anyhow::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut waiting = vec![root.to_owned()];
@@ -365,8 +365,8 @@ fn verify(root: &Path) -> anyhow::Result<List> {
     Ok(list)
 }
 
-/// Checks a copy of a data directory before it is used: against its list if it is a backup, else
-/// what is in it.
+/// Checks a copy of a data directory before it is used: against its list if it is a backup, else by
+/// its contents.
 ///
 /// # Errors
 /// The first fault.

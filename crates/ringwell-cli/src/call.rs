@@ -1,8 +1,8 @@
 //! Calls to the management API of a running server, for commands that ask one or change it.
 //!
-//! Owns addresses as people write them, the management token, and what people are told when a call
-//! fails. Knows nothing of what is asked. Speaks HTTP/1.1 over TCP and unix sockets, one request a
-//! connection; no TLS: aim at the server itself, or through what adds it.
+//! Owns addresses as people write them, the management token, and the messages for failed calls.
+//! Independent of the requests. Speaks HTTP/1.1 over TCP and unix sockets, one request a
+//! connection, without TLS: connect to the server itself, or through a proxy that adds TLS.
 
 use std::fmt;
 use std::fs;
@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 use crate::environment::variable;
 
-/// Whoever does not take a connection by then is not there.
+/// A server that has not accepted a connection by then counts as unreachable.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// A server that answers a call later than this is given up. Moving many buckets takes seconds.
@@ -76,13 +76,13 @@ impl fmt::Display for Url {
     }
 }
 
-/// Which server is asked, and by what it knows the caller.
+/// The server to ask, and the token to send.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Access {
     /// The server: http://HOST:PORT or unix:PATH
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub(crate) url: Url,
-    /// Where the management token lies; without it, it is taken from `RINGWELL_TOKEN`
+    /// File with the management token; default: the variable `RINGWELL_TOKEN`
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Access {
 pub(crate) enum CallError {
     /// Nobody takes connections there. The request has not left.
     NotThere { url: Url, reason: String },
-    /// The connection ended, or nothing came in time: what was asked may have been done.
+    /// The connection ended, or no answer came in time: the request may have been carried out.
     Lost { url: Url, reason: String },
     /// The server said no.
     Refused { url: Url, status: StatusCode, detail: String, has_token: bool },
@@ -155,7 +155,7 @@ impl Caller {
     /// that need it are refused.
     ///
     /// # Errors
-    /// If the token cannot be read, or is none.
+    /// If the token cannot be read or is malformed.
     pub(crate) fn new(access: &Access) -> anyhow::Result<Self> {
         let token = match &access.token_file {
             Some(path) => Some(
@@ -219,7 +219,7 @@ impl Caller {
         self.authorization.is_some()
     }
 
-    /// What the server answers to a request with a body of that content type, whatever it says.
+    /// The server's answer, of any status, to a request with a body of that content type.
     ///
     /// # Errors
     /// [`CallError`], but never that the server has refused.
@@ -289,7 +289,7 @@ async fn exchange(
     request: Request<Full<Bytes>>,
 ) -> hyper::Result<(StatusCode, Bytes)> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Whoever waits for the answer hears of its trouble.
+    // The thread that waits for the answer reports its errors.
     tokio::spawn(async move { drop(connection.await) });
     let response = sender.send_request(request).await?;
     let status = response.status();

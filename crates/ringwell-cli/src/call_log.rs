@@ -1,4 +1,4 @@
-//! `ringwell calls`: the call log of a running server, out of it, into it, and what it is to forget.
+//! `ringwell calls`: exports, imports into, and erases from the call log of a running server.
 
 pub(crate) mod erase;
 mod export;

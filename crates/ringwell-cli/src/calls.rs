@@ -1,4 +1,4 @@
-//! Calls beside a running node: a thread of their own, a listener for providers, the call log.
+//! Calls beside a running node: a separate thread, a listener for providers, the call log.
 //!
 //! Owns the way between the two: the node is asked who held a number, and its management gets the
 //! paths of calls.
@@ -31,7 +31,7 @@ pub(crate) struct Running {
     tokens: Tokens,
     node: NodeNumbers,
     address: String,
-    /// What cannot change before a restart.
+    /// Settings that cannot change before a restart.
     fixed: (Listen, Option<Database>),
     end: Mutex<Option<oneshot::Sender<()>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -142,7 +142,7 @@ impl Running {
         Ok(())
     }
 
-    /// Where providers are listened for.
+    /// The address at which providers connect.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -152,7 +152,7 @@ impl Running {
         self.service.clone()
     }
 
-    /// Takes no more calls, and stores what has been reported.
+    /// Takes no more calls, and stores all reports.
     pub(crate) fn stop(&self) {
         drop(self.end.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -173,7 +173,7 @@ fn run(
     let router = http::providers(service.clone());
     runtime.block_on(async {
         let answer = async {
-            // Before that nothing is known: the provider's own fallback is to act.
+            // Before that no state is known: the provider's own fallback must act.
             let _ = serves.wait_for(|serves| *serves).await;
             listener.serve(router, CONNECTIONS_MAX).await;
         };

@@ -20,7 +20,7 @@ Examples:
   ringwell check run.jsonl
   ringwell check client-1.jsonl client-2.jsonl node-a.jsonl --json";
 
-/// What to type so that more rules are judged.
+/// Flags that let more rules be judged.
 const ADD_MORE: &str = "\
 `ringwell load finish HISTORY --journal DATA` adds a server's journal and state; with --look-up URL
 and --token-file FILE also look-ups

@@ -1,8 +1,8 @@
 //! `ringwell demo`: ring pools to play with, and a server for them.
 //!
 //! Writes `demo-pools.csv`, `load-pools.csv` and `demo-token` into the data directory. An existing
-//! token is kept, so that what was pasted yesterday works today.
-//! Invariant: `ringwell load` uses up no number of the pools that a person plays with.
+//! token is kept, so that yesterday's commands work today. Invariant: `ringwell load` uses up no
+//! number of the pools that a person plays with.
 
 mod inbox;
 mod phone;
@@ -102,7 +102,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     let of_server = crate::serve::routes(&config, front.dashboard.clone(), TokenHashes::default());
     let of_server = with_calls(of_server, calls.clone());
     let routes: Routes = Arc::new(move |node| {
-        // Called on each shard's thread, which is the one that is to be slow.
+        // Called on each shard's thread, which is the one to slow down.
         let name = std::thread::current().name().map(str::to_owned);
         if let Some((controls, _)) = slow.as_ref().filter(|(_, shard)| name.as_ref() == Some(shard))
         {
@@ -111,7 +111,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         of_server(node)
     });
     let tell = move |addresses: &[String]| {
-        // The server is up; that nobody reads what it says is no reason to stop it.
+        // The server is up; a closed output is no reason to stop it.
         let told = story.tell(addresses, &front.url);
         let _ = io::stdout().lock().write_all(told.as_bytes());
         front.serve(addresses);
@@ -143,8 +143,8 @@ fn keep_load_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the data directory. Refuses now what the server would refuse later, before another demo's list
-/// is written over.
+/// Makes the data directory. Refuses now what the server would refuse later, before the list of
+/// another demo is overwritten.
 fn claim(data: &Path) -> anyhow::Result<()> {
     ringwell_node::disk::create_directory(data).with_context(|| {
         format!("cannot make the directory {}; choose another with --data", data.display())
@@ -159,17 +159,17 @@ fn claim(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What people see of the demo: the dashboard, and a shop whose numbers are swapped.
+/// The visible parts of the demo: the dashboard, and a shop whose numbers are swapped.
 struct Front {
     dashboard: Dashboard,
-    /// With the pool that its slider asks; absent where nothing is to be measured beside it.
+    /// With the pool that its slider loads; absent if measurements need a quiet server.
     shop: Option<(Shop, RingPool)>,
-    /// What is opened first.
+    /// The address to open first.
     url: String,
 }
 
 impl Front {
-    /// Binds the addresses. `pools` are those of the shop's number and of its slider.
+    /// Binds the addresses. `pools` are the pool of the shop's number and the pool of its slider.
     fn open(
         config: &mut Config,
         token: &Token,
@@ -234,8 +234,8 @@ fn busy_pool(pools: u32, numbers: u32) -> Option<RingPool> {
     demo_pools(last, numbers, BUSY_LIFETIME).ok()?.pop()
 }
 
-/// The pools that `ringwell load` asks unless told otherwise; none if the others stand load, or if
-/// there are no numbers left for them.
+/// The default pools of `ringwell load`; none if the others stand load, or if there are no numbers
+/// left for them.
 fn load_pools(args: &Demo) -> Vec<RingPool> {
     if args.lifetime <= BRIEF {
         return Vec::new();
@@ -244,7 +244,7 @@ fn load_pools(args: &Demo) -> Vec<RingPool> {
     all.map_or_else(|_| Vec::new(), |mut all| all.split_off(args.pools as usize))
 }
 
-/// Writes the list of `pools` to `path`, unless that is what it holds.
+/// Writes the list of `pools` to `path`, unless the file has it already.
 fn keep_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<Origin> {
     let mut list = Vec::new();
     write_demo_csv(pools, &mut list)?;

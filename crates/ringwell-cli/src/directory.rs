@@ -1,9 +1,9 @@
 //! The directory in a database: read at the start, followed while the server runs.
 //!
-//! A thread of its own asks for the newest version a few times a second and hands what has changed
-//! to the running node. The same thread looks at what is asked of each pool, and lets busy ones grow
-//! out of the inventory. Without the database the node goes on with what it has; `/healthz` tells
-//! how old that is. Source: docs/spec/directory.md.
+//! A separate thread asks for the newest version a few times a second and passes changes to the
+//! running node. The same thread watches the demand for each pool, and lets busy pools grow out of
+//! the inventory. Without the database the node continues with its present pools; `/healthz` says
+//! how old they are. Source: docs/spec/directory.md.
 
 mod claim;
 mod follow;
@@ -33,14 +33,15 @@ use crate::listener::CONNECTIONS_MAX;
 use crate::management;
 use crate::one_address::{self, Way};
 
-/// Of the threads that keep the directory: a third of a shard's share where both want the same core.
+/// The priority of the threads that keep the directory: a third of a shard's share if both want the
+/// same core.
 const NICENESS: i32 = 5;
 
-/// The directory as it was read.
+/// The directory as read.
 pub(crate) struct Directory {
     runtime: Runtime,
     store: Store,
-    /// Who this node is to the database.
+    /// This node's name in the database.
     node: String,
     version: u64,
     /// The web sites of the configuration.
@@ -50,7 +51,8 @@ pub(crate) struct Directory {
     claim: Option<File>,
 }
 
-/// Opens the database and reads all pools. Pools of the configuration move into one that has none.
+/// Opens the database and reads all pools. Pools of the configuration move into a database that has
+/// no pools.
 ///
 /// # Errors
 /// If the database cannot be opened or read; the message has no secret.
@@ -77,7 +79,8 @@ pub(crate) fn open(
             let store = Store::open(&location).await?.with_inventory(config.inventory.clone());
             import(&store, of_file).await?;
             let loaded = store.load_all().await?;
-            // Before the first number goes out: nobody may give away what this node still serves.
+            // Before the first number goes out: no other process may give away a number that this
+            // node still serves.
             store.confirm(node, loaded.version, now()).await?;
             let noted = store.journal(node).await?;
             Ok::<_, StoreError>((store, loaded, noted))
@@ -95,7 +98,7 @@ pub(crate) fn open(
     Ok((directory, loaded.pools, sites))
 }
 
-/// The web sites of the configuration and those of the database, whose settings go first.
+/// The web sites of the configuration and those of the database, whose settings take precedence.
 fn together(of_file: &[Site], mut of_database: Vec<Site>) -> Vec<Site> {
     let only_in_file =
         of_file.iter().filter(|site| !of_database.iter().any(|other| other.key == site.key));
@@ -119,8 +122,8 @@ async fn import(store: &Store, of_file: &[RingPool]) -> Result<(), StoreError> {
 }
 
 impl Directory {
-    /// Follows the database, and serves the management of its pools, on a thread of its own until
-    /// the node ends. Returns the way to it if clients' addresses serve ring pools too.
+    /// Follows the database, and serves the management of its pools, on a separate thread until the
+    /// node ends. Returns the way to it if clients' addresses serve ring pools too.
     ///
     /// # Errors
     /// If there can be no thread, or management cannot listen.
@@ -173,8 +176,8 @@ impl Directory {
     }
 }
 
-/// Runs `work` on a thread that comes after those of the shards, as do the threads that it starts:
-/// SQLite's live as long as their connections.
+/// Runs `work` on a thread with a lower priority than the shards, which the threads that it starts
+/// inherit: SQLite's live as long as their connections.
 pub(crate) fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
     let done = thread::scope(|scope| {
         let work = scope.spawn(|| {
@@ -186,8 +189,8 @@ pub(crate) fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> any
     done.map_err(|_| anyhow::anyhow!("the thread that reads the directory panicked"))
 }
 
-/// Lets the calling thread, and those that it starts, have little of a core that a shard wants.
-/// Linux counts niceness by threads.
+/// Lowers the priority of the calling thread, and of those that it starts, below that of the
+/// shards. Linux counts niceness by threads.
 pub(crate) fn step_back() {
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::warn!(%error, "management competes with shards for their cores");

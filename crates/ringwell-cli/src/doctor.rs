@@ -1,6 +1,6 @@
 //! `ringwell doctor`: whether a machine and a configuration are fit to serve.
 //!
-//! Changes nothing, but for a trial file in the data directory. Each finding says what to do.
+//! Changes nothing, but for a trial file in the data directory. Each finding says how to respond.
 //! Works beside a running server, and without a configuration.
 
 mod findings;
@@ -39,7 +39,7 @@ Examples:
   ringwell doctor
   ringwell doctor --config ringwell.toml --json";
 
-/// Where the package puts it.
+/// The package's path for it.
 const USUAL_CONFIG: &str = "/etc/ringwell/ringwell.toml";
 
 /// Below this the disk cannot take a minute of load.
@@ -64,7 +64,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Looks, and prints what was found.
+/// Runs the checks, and prints the findings.
 ///
 /// # Errors
 /// If the output cannot be written.
@@ -134,7 +134,7 @@ fn machine(findings: &mut Findings) {
     }
 }
 
-/// What programs can still have without swapping.
+/// The memory that programs can still get without swapping.
 fn memory_mib() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

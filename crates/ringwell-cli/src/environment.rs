@@ -1,4 +1,4 @@
-//! What the process finds around it: variables and processors.
+//! The environment of the process: variables and processors.
 
 use std::thread;
 
@@ -7,7 +7,7 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// How many processor cores this process may use.
+/// The count of processor cores that this process may use.
 pub(crate) fn cores() -> u16 {
     thread::available_parallelism()
         .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX))

@@ -1,9 +1,9 @@
 //! `ringwell haproxy`: a configuration of `HAProxy` for the nodes of a cluster.
 //!
-//! Owns its text, and why each setting is as it is: the text says it in comments, as those who run
-//! a proxy read that and not this. Needs `HAProxy` 2.4 or later. Does not read the cluster's secret.
-//! Invariant: a request that a node may have carried out is sent again only if the nodes recognise
-//! it, by its `Idempotency-Key`.
+//! Owns its text, and the reason for each setting: comments in the text give it, because operators
+//! of a proxy read that file and not this one. Needs `HAProxy` 2.4 or later. Does not read the
+//! cluster's secret. Invariant: a request that a node may have carried out is sent again only if
+//! the nodes recognise it, by its `Idempotency-Key`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,8 +21,8 @@ Examples:
   haproxy -c -f haproxy.cfg                            says what is wrong with it
   ringwell haproxy --cluster cluster.toml --bind unix:/run/ringwell/proxy.sock";
 
-/// What a node may take longer than its deadline before it is taken for hung: sending an answer,
-/// and a thread that waits for its turn.
+/// The time beyond its deadline after which a node counts as hung: for sending an answer, and for a
+/// thread that waits for its turn.
 const SLACK: Duration = Duration::from_millis(200);
 
 /// So many proxies can be before the same nodes without taking all of a node's connections.
@@ -36,10 +36,10 @@ pub(crate) struct Args {
     /// The nodes' configuration, for deadline and limits; without it, their defaults
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where it listens for clients: HOST:PORT or unix:PATH
+    /// Address for clients: HOST:PORT or unix:PATH
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:80")]
     bind: Listen,
-    /// Where it takes commands, to drain nodes
+    /// Socket for commands, to drain nodes
     #[arg(long, value_name = "PATH", default_value = "/run/haproxy/admin.sock")]
     stats_socket: PathBuf,
 }
@@ -61,8 +61,8 @@ fn settings(path: Option<&Path>) -> Result<Config, Vec<Fault>> {
     match path {
         None => Ok(Config::new(PathBuf::new(), cores())),
         Some(path) => {
-            // Only deadline and limits are read: a configuration that gets `data` from a node's own
-            // flag or variable will do.
+            // Only deadline and limits are read: the configuration may get `data` from a node's
+            // flag or variable.
             let flags = Overrides { data: Some(PathBuf::new()), ..Overrides::default() };
             load(path, variable, flags, cores()).map(|(config, _)| config)
         }
@@ -90,7 +90,7 @@ fn render(map: &ClusterMap, config: &Config, args: &Args) -> String {
     .join("")
 }
 
-/// What the file is, and how to take a node out.
+/// The purpose of the file, and the commands that take a node out.
 fn head(map: &ClusterMap, socket: &str) -> String {
     let first = map.nodes().first().map_or("", |node| &node.name);
     format!(
@@ -272,10 +272,10 @@ fn server(node: &ClusterNode, more: &str) -> String {
     format!("    server {} {address} weight {}{resolve}{more}\n", node.name, node.shards.len())
 }
 
-/// Where the proxy asks a node: a unix socket costs less than TCP.
+/// The address of a node for the proxy: a unix socket costs less than TCP.
 fn address(node: &ClusterNode) -> &Listen {
     let local = node.listen.iter().find(|address| matches!(address, Listen::Unix(_)));
-    // A node has an address at least; that of its links would be refused with an error.
+    // A node has at least one address; the address of its links would refuse the request.
     local.or(node.listen.first()).unwrap_or(&node.link)
 }
 

@@ -1,7 +1,7 @@
 //! `ringwell journal`: looking at journals without changing them, and erasing parameters in them.
 //!
-//! Opens every file for reading only, but for `erase`. Knows the records, not the rules: `replay` keeps its own
-//! small account of the numbers, so that it can be held against what a server says.
+//! Opens every file for reading only, but for `erase`. Owns no rules: `replay` keeps a simple
+//! account of the numbers, to compare with a server's answers.
 
 pub(crate) mod erase;
 mod inspect;
@@ -34,14 +34,14 @@ enum Command {
     /// Overwrite parameters of allocations, of a stopped server
     #[command(after_help = erase::HELP)]
     Erase(erase::Options),
-    /// Show what the records amount to: each number's newest allocation, and a hash of all.
+    /// Show the resulting state: each number's newest allocation, and a hash of all
     Replay(replay::Options),
 }
 
 /// Runs the subcommand.
 ///
 /// # Errors
-/// If there is no journal, or it cannot be read; what is wrong with its contents is output.
+/// If there is no journal, or it cannot be read; damaged contents are output, not errors.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
     let result = match &args.command {
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let flushed = out.flush().map_err(anyhow::Error::from);
     match result.and_then(|code| flushed.map(|()| code)) {
-        // Whoever reads the output has seen enough.
+        // The reader of the output has closed it.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         other => other,
     }
@@ -117,8 +117,8 @@ fn numbered_directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// `None` if the directory holds no segments. The shard's number is the one that the first
-/// segment names: a directory may have been copied elsewhere.
+/// `None` if the directory holds no segments. The shard's number comes from the first segment: a
+/// directory may have been copied elsewhere.
 fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
     let segments = SegmentFiles::new(OsFiles, directory.to_owned());
     let Some(first) = segments.list()?.into_iter().min_by_key(|file| file.segno) else {
@@ -128,7 +128,7 @@ fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
     let got = segments.read_at(first.segno, 0, &mut block)?;
     let name = || directory.file_name()?.to_str()?.parse().ok();
     let shard = SegmentHeader::decode(&block[..got]).map_or_else(
-        // Damaged: whoever reads on will say so.
+        // Damaged: reading further reports it.
         |_| name().unwrap_or(0),
         |header| header.shard,
     );

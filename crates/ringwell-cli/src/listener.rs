@@ -1,8 +1,8 @@
-//! Where management is listened for, and how much of it strangers may take up.
+//! The listener of management, and the limits on strangers there.
 //!
 //! Owns connections and the time of their heads. If all places are taken, the oldest connection on
-//! which no token has been shown makes way. What a request may be, and how long its answer may
-//! take, is the management API's. Source: docs/spec/management.md, "Limits".
+//! which no token has been shown makes way. The management API sets the limits of a request and of
+//! the time for its answer. Source: docs/spec/management.md, "Limits".
 
 use std::collections::VecDeque;
 use std::io;
@@ -34,9 +34,9 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_hours(2);
 /// After a connection could not be accepted: mostly because there are too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Names under which management may be asked at its address, beside the machine's own; `None` where
-/// pages of other sites cannot lead their visitors: a unix socket, or what is not loopback, which has
-/// a proxy or a firewall in front.
+/// Names under which management may be asked at its address, beside the machine's own. `None` if
+/// pages of other sites cannot send their visitors there: a unix socket, or an address other than
+/// loopback, which has a proxy or a firewall in front.
 pub(crate) fn hosts(management: &Management) -> Option<Vec<String>> {
     let Listen::Tcp { host, .. } = &management.address else { return None };
     let is_loopback = host.parse().map_or_else(
@@ -80,7 +80,7 @@ impl Places {
     }
 }
 
-/// Binds a unix socket, over a socket that nobody listens on any more, and over nothing else.
+/// Binds a unix socket, also over a stale socket, but not over any other file.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
     if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
@@ -172,7 +172,7 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
     http.max_buf_size(HEAD_BYTES_MAX).max_headers(FIELDS_MAX);
     let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // How a client has gone is nobody's business.
+    // The way in which a client disconnected does not matter.
     let _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
 }
 

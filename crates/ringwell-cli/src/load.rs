@@ -1,6 +1,6 @@
 //! `ringwell load`: flags of the load generator, and where its results go.
 //!
-//! Thin: what is sent and counted lies in `ringwell-load`.
+//! Thin: `ringwell-load` sends and counts.
 
 use std::fs;
 use std::io::{self, BufReader, IsTerminal, Write};
@@ -83,17 +83,17 @@ struct Finish {
     /// Ask this server who held the numbers
     #[arg(long, value_name = "URL", requires = "token_file")]
     look_up: Option<Target>,
-    /// Where the management token for that lies
+    /// File with the management token for it
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// How many rows are looked up, evenly over the run; 0 for all
+    /// Number of rows to look up, evenly over the run; 0 for all
     #[arg(long, value_name = "N", default_value_t = 1000)]
     look_ups: usize,
 }
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// Where batches go: http://HOST:PORT or unix:PATH; connections go round several
+    /// Address for batches: http://HOST:PORT or unix:PATH; if repeated, connections alternate
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
     targets: Vec<Target>,
     /// The pools and their keys: a list as `ringwell demo` writes it into its data directory
@@ -103,13 +103,13 @@ struct Run {
     /// Rows of each batch
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = count)]
     rows: usize,
-    /// Which pools the rows of a batch ask: all in turn, or only the first of the list
+    /// Pools of the rows of a batch: all in turn, or only the first of the list
     #[arg(long, value_name = "WHICH", default_value = "pools", value_parser = parse_spread)]
     spread: Spread,
     /// Open loop at so many batches a second, e.g. 1000/s or 2.5k/s; without it, a closed loop
     #[arg(long, value_name = "N/s", value_parser = rate)]
     rate: Option<f64>,
-    /// How long batches are sent
+    /// Duration of the load
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     duration: Duration,
     /// The rate (in a closed loop: the connections that send) rises from 0 within this
@@ -136,7 +136,7 @@ struct Run {
     /// Send a batch again whose answer was lost, under the same Idempotency-Key
     #[arg(long, requires = "history")]
     retry: bool,
-    /// Print JSON instead of a table: what `compare` reads
+    /// Print JSON, which `compare` reads, instead of a table
     #[arg(long)]
     json: bool,
     /// Write the percentile distribution, as plotters of HDR histograms read it (.hgrm)
@@ -168,7 +168,7 @@ fn parse_spread(text: &str) -> Result<Spread, &'static str> {
     }
 }
 
-/// Runs, and prints what was measured.
+/// Runs, and prints the measurements.
 ///
 /// # Errors
 /// If the run did not take place, or a result cannot be written.
@@ -216,7 +216,7 @@ fn write_to(path: Option<&Path>, text: impl FnOnce() -> String) -> anyhow::Resul
     fs::write(path, text()).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads what `--json` printed.
+/// Reads the output of `--json`.
 fn read(path: &Path) -> anyhow::Result<Outcome> {
     let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_slice(&text)
@@ -245,8 +245,8 @@ impl Finish {
     }
 }
 
-/// Reads what `ringwell journal WHAT DATA --json` prints, by a process of its own: so it is what
-/// anybody else would read.
+/// Reads the output of `ringwell journal WHAT DATA --json`, run as a separate process, as any other
+/// program would read it.
 fn journal(
     data: &Path,
     what: &str,
@@ -290,7 +290,7 @@ fn as_json(outcome: &Outcome) -> anyhow::Result<String> {
     Ok(serde_json::to_string(outcome)? + "\n")
 }
 
-/// One line on a terminal that is written over; nothing where stderr is none.
+/// One line on a terminal that is overwritten; nothing if stderr is not a terminal.
 struct LiveView {
     is_shown: bool,
 }
@@ -306,7 +306,7 @@ impl LiveView {
 
     fn show(&mut self, progress: &Progress) {
         if self.is_shown {
-            // Back to the line's begin, and clear what was there.
+            // Return to the start of the line and clear it.
             let _ = write!(io::stderr(), "\r\x1b[K{}", progress.line());
         }
     }

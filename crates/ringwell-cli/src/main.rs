@@ -1,8 +1,7 @@
 //! The program `ringwell`.
 //!
-//! Owns the command line, exit codes and what people see of them. What the commands do lies in
-//! the libraries. Output goes to stdout; errors, logs and what is said beside an output go
-//! to stderr.
+//! Owns the command line, exit codes and their messages. The libraries implement the commands.
+//! Output goes to stdout; errors, logs and notes go to stderr.
 
 mod args;
 mod backup;
@@ -77,7 +76,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// An error and its causes, without those that the text before has already said.
+/// An error and its causes, without causes that the text before already contains.
 fn told(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

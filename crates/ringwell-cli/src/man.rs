@@ -17,7 +17,7 @@ const OPTIONS: &str = ".SH OPTIONS\n";
 /// The page, in roff.
 ///
 /// # Errors
-/// Those of writing, of which memory has none.
+/// The sections about writing, which memory does not have.
 pub(crate) fn page() -> io::Result<Vec<u8>> {
     let mut command = Ringwell::command().disable_help_subcommand(true);
     command.build();
@@ -56,8 +56,8 @@ fn usage(command: &Command) -> String {
     usage.trim_start_matches("Usage: ").to_owned()
 }
 
-/// Puts on the page what a command does, its options and what its help ends with, and below it
-/// the commands that it has.
+/// Adds to the page a command's description, its options and the end of its help, and below it its
+/// subcommands.
 fn describe(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     let mut text = Roff::new();
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
@@ -77,7 +77,7 @@ fn describe(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     command.get_subcommands().try_for_each(|below| describe(below, page))
 }
 
-/// What the help of a command ends with, line for line as it stands there.
+/// The end of a command's help, line for line.
 fn verbatim(command: &Command) -> Vec<u8> {
     let mut text = Roff::new();
     if let Some(after) = command.get_after_help() {

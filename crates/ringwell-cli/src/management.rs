@@ -1,7 +1,7 @@
 //! The management address: who listens there, and on which thread.
 //!
-//! With a database the thread that follows it serves the address too (`directory.rs`); without one the
-//! dashboard has a thread of its own.
+//! With a database, the thread that follows it serves the address too (`directory.rs`); without
+//! one, the dashboard has a separate thread.
 
 use std::thread;
 
@@ -15,7 +15,7 @@ use tokio::runtime::Builder;
 use crate::directory::step_back;
 use crate::listener::{self, Listener};
 
-/// Binds the address, and makes what is served there.
+/// Binds the address, and creates the service behind it.
 ///
 /// # Errors
 /// If the address cannot be bound.
@@ -46,7 +46,7 @@ pub(crate) fn on_data_port(config: &Config, management: Management) -> Router {
     let entrance = Entrance {
         token_sha256: settings.token_sha256.clone(),
         requests_per_second: settings.requests_per_second,
-        // The addresses of clients have whatever names clients know.
+        // At the addresses of clients any host name is accepted.
         hosts: None,
         bodies_bytes: config.limits.bodies_bytes.unwrap_or_else(|| bodies_bytes(0)),
         dashboard: None,
@@ -54,7 +54,7 @@ pub(crate) fn on_data_port(config: &Config, management: Management) -> Router {
     ringwell_admin::ring_pools(entrance, management)
 }
 
-/// Serves the dashboard alone on a thread of its own until the process ends; returns its address.
+/// Serves the dashboard alone on a separate thread until the process ends; returns its address.
 ///
 /// # Errors
 /// As [`open`], or if there can be no thread.

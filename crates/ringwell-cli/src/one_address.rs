@@ -1,7 +1,7 @@
 //! `management.on_data_port`: the published API's ring pools, answered at the addresses of clients.
 //!
-//! Requests come from the shards' threads and are carried out on the thread that keeps the directory, as
-//! those of the management address are: a shard waits for no database.
+//! Requests come from the shards' threads and run on the thread that keeps the directory, like
+//! those of the management address: a shard never waits for a database.
 
 use axum::Router;
 use axum::extract::Request;
@@ -32,7 +32,7 @@ pub(crate) fn way() -> (Way, End) {
 }
 
 impl Way {
-    /// `routes` with those of ring pools beside them.
+    /// `routes` with those of ring pools added.
     pub(crate) fn beside(self, routes: Routes) -> Routes {
         std::sync::Arc::new(move |node| {
             let way = self.clone();
@@ -47,7 +47,8 @@ impl Way {
             let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
             return status.into_response();
         }
-        // Without what this router has found in the path: the other one looks for itself.
+        // Drops the path parameters that this router has found: the other router parses the path
+        // itself.
         let mut request = Request::new(body);
         *request.method_mut() = head.method;
         *request.uri_mut() = head.uri;
@@ -65,7 +66,7 @@ impl Way {
 }
 
 impl End {
-    /// Answers with `router` until all ways to this end are gone.
+    /// Answers with `router` until all senders are dropped.
     pub(crate) async fn serve(mut self, router: Router) {
         while let Some((request, reply)) = self.0.recv().await {
             let router = router.clone();
@@ -74,7 +75,7 @@ impl End {
                     Ok(answer) => answer,
                     Err(never) => match never {},
                 };
-                // A client that has gone needs no answer.
+                // A client that has disconnected needs no answer.
                 drop(reply.send(answer));
             });
         }

@@ -1,6 +1,7 @@
 //! A telephone: rings a number as its provider would, signature and callbacks included.
 //!
-//! Owns the provider's side of a call, as Twilio plays it. The server cannot tell it from the provider.
+//! Owns the provider's side of a call, as Twilio plays it. The server cannot distinguish it from
+//! the provider.
 
 use std::thread;
 use std::time::Duration;
@@ -13,19 +14,19 @@ use ringwell_calls::digest::{Mac, base64};
 
 use crate::call::{Caller, Url};
 
-/// How long a destination rings if the document does not say: Twilio's default.
+/// The ringing time of a destination if the document sets none: Twilio's default.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where a provider's account sends its webhooks, and what it signs them with.
+/// The address for the webhooks of a provider's account, and their secret.
 #[derive(Clone)]
 pub(crate) struct Phone {
-    /// Where the server takes them.
+    /// The server's address for them.
     pub(crate) url: Url,
     /// The account's name.
     pub(crate) account: String,
-    /// How the provider reaches the server: signatures cover it.
+    /// The URL by which the provider reaches the server: signatures cover it.
     pub(crate) public_url: String,
-    /// What requests are signed with.
+    /// The secret that signs requests.
     pub(crate) secret: Vec<u8>,
 }
 
@@ -33,17 +34,17 @@ pub(crate) struct Phone {
 pub(crate) struct Ring<'a> {
     /// The provider's name for it.
     pub(crate) id: &'a str,
-    /// Who calls.
+    /// The caller.
     pub(crate) from: &'a str,
     /// The number that is called.
     pub(crate) to: &'a str,
-    /// How long the destination rings before it answers.
+    /// The time for which the destination rings before it answers.
     pub(crate) answer_after: Duration,
-    /// How long the parties talk.
+    /// The duration of the conversation.
     pub(crate) talk: Duration,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 pub(crate) enum Rung {
     /// The parties have talked.
     Answered,

@@ -1,7 +1,6 @@
 //! `ringwell plan`: how many numbers a pool needs, and how large a cluster.
 //!
-//! Owns flags, and what people see: tables, a plot, a drawing. The mathematics lie in
-//! `ringwell-plan`.
+//! Owns flags, and the output: tables, a plot, a drawing. The mathematics lie in `ringwell-plan`.
 
 mod cluster;
 mod curve;
@@ -47,7 +46,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Estimate cores, memory, disk and network for a traffic, and say what is measured
+    /// Estimate cores, memory, disk and network for a traffic, and mark the measured figures
     #[command(after_help = CLUSTER_HELP)]
     Cluster(cluster::Args),
 }
@@ -57,26 +56,25 @@ struct PoolFlags {
     /// Numbers locked out on average if none ran out: allocations asked for within a lifetime
     #[arg(long, value_name = "A", value_parser = parse_amount, conflicts_with = "visitors_per_hour")]
     load: Option<f64>,
-    /// Visitors an hour who are to see a number of their own
+    /// Visitors an hour who need a number
     #[arg(long, value_name = "V", value_parser = parse_amount)]
     visitors_per_hour: Option<f64>,
-    /// How long an allocation locks its number out
+    /// Lockout of a number after its allocation
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     lifetime: Duration,
     /// Overflow that is accepted, e.g. 1% or 0.01
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
     target: f64,
-    /// How many rows of one batch ask this pool at once
+    /// Rows of one batch that ask this pool at once
     #[arg(long, value_name = "K", default_value_t = 1)]
     batch_rows_per_pool: u32,
     /// Share of bots among all allocations, beside the load or the visitors given
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = parse_share)]
     bots: f64,
-    /// Also say what becomes of a pool of so many numbers
+    /// Also print the result for a pool of this size
     #[arg(long, value_name = "N")]
     numbers: Option<u32>,
-    /// How long callers take from seeing the number to the call: the share of each group and its
-    /// mean delay
+    /// Time between seeing the number and the call: the share of each group and its mean delay
     #[arg(
         long,
         value_name = "SHARE:DELAY,…",
@@ -125,7 +123,7 @@ fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {
     print(plan.text(values::colours()).as_bytes())
 }
 
-/// What the pool is asked for.
+/// The demand for the pool.
 fn demand(args: &PoolFlags) -> anyhow::Result<Demand> {
     ensure!(args.target > 0.0, "a --target of 0 takes infinitely many numbers");
     if let Some(numbers) = args.numbers {

@@ -1,9 +1,9 @@
 //! `ringwell pools`: ring pools, their numbers and tokens, on a server that keeps them in a
 //! database.
 //!
-//! Owns the commands and what people read of the answers. Every change is made by the server, in
-//! one transaction a command, except where the text says otherwise; nothing is kept here.
-//! Source: docs/spec/management.md.
+//! Owns the commands and the text of their output. Every change is made by the server, in one
+//! transaction a command, except where the text says otherwise; nothing is kept here. Source:
+//! docs/spec/management.md.
 
 mod create;
 mod lists;
@@ -61,10 +61,10 @@ enum Command {
     List,
     /// Print a ring pool and its numbers
     Show {
-        /// Which ring pool
+        /// Id of the ring pool
         id: u64,
     },
-    /// Print what a ring pool is doing now: free and locked numbers, when the next comes free
+    /// Print the present state of a ring pool: free and locked numbers, when the next comes free
     State {
         /// Which ring pool
         id: u64,
@@ -83,7 +83,7 @@ enum Command {
     Resize {
         /// Which ring pool
         id: u64,
-        /// How many numbers, with the one for overflow
+        /// Count of numbers, including the overflow number
         #[arg(long, value_name = "N")]
         size: u32,
     },
@@ -91,7 +91,7 @@ enum Command {
     AddNumbers {
         /// Which ring pool
         id: u64,
-        /// Which numbers, as in 8885550100-8885550149
+        /// Numbers or ranges, as in 8885550100-8885550149
         #[arg(required = true, value_name = "RANGE", value_parser = numbers::parse_range)]
         ranges: Vec<NumberRange>,
     },
@@ -107,7 +107,7 @@ enum Command {
     RotateKey {
         /// Which ring pool
         id: u64,
-        /// From now on only the newer key is valid
+        /// Make the newer key the only valid one
         #[arg(long)]
         end: bool,
     },
@@ -132,18 +132,18 @@ enum Command {
     /// Networks, and how many numbers each may have
     #[command(subcommand)]
     Networks(networks::Networks),
-    /// Print who changed what, the newest first
+    /// Print the audit log, the newest change first
     Audit {
-        /// How many changes at most, up to 1,000
+        /// Maximum count of changes, up to 1,000
         #[arg(long, value_name = "N", default_value_t = 50)]
         last: u32,
     },
-    /// The tokens of those who may manage
+    /// Manage API tokens
     #[command(subcommand)]
     Tokens(tokens::Tokens),
 }
 
-/// Does what was asked.
+/// Carries out the command.
 ///
 /// # Errors
 /// If the server cannot be asked, or refuses.

@@ -23,7 +23,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Work of `total` units, whatever they are.
+    /// Work of `total` units of any kind.
     pub(crate) fn new(what: impl Into<String>, total: u64) -> Self {
         Self::start(what.into(), Some(total))
     }
@@ -38,7 +38,7 @@ impl Progress {
         Self { what, total, done: 0, start: Instant::now(), drawn: None, is_shown }
     }
 
-    /// So many more units are done.
+    /// Adds completed units.
     pub(crate) fn add(&mut self, units: u64) {
         self.done += units;
         let elapsed = self.start.elapsed();
@@ -57,7 +57,7 @@ impl Progress {
     }
 }
 
-/// How long the rest takes at the speed so far.
+/// The remaining time at the speed so far.
 fn left(done: u64, total: u64, elapsed: Duration) -> Duration {
     let rest = u128::from(total.saturating_sub(done));
     let millis = (elapsed.as_millis() * rest).checked_div(u128::from(done)).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! `ringwell restore`: a copy of a data directory becomes the data directory again.
 //!
-//! What was answered after the copy was made is in no journal any more, and no look at the files can
-//! show that. So the mark that says it is made before anything else, and only a start that has stored
-//! its hold removes it. Source: docs/operations.md, "Backups".
+//! Answers sent after the copy was made are in no journal, and the files cannot show that. So the
+//! mark is made before anything else, and only a start that has stored its hold removes it. Source:
+//! docs/operations.md, "Backups".
 
 use std::fs::{self, File};
 use std::io;
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where a path leads, symlinks followed as far as it is there.
+/// The target of a path, with symlinks followed as far as it exists.
 fn place(path: &Path) -> anyhow::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let mut found = PathBuf::new();
@@ -78,7 +78,7 @@ fn place(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(found)
 }
 
-/// Copies what is in a folder. Returns how many files that were.
+/// Copies the contents of a folder. Returns how many files that were.
 fn copy_all(from: &Path, to: &Path) -> anyhow::Result<u64> {
     create_directory(to)?;
     let mut files = 0;

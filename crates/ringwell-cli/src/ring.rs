@@ -25,7 +25,7 @@ Examples:
   ringwell call --config ringwell.toml --to 2000000000
   ringwell call --config ringwell.toml --to +493012345678 --answer-after 3s --talk 20s";
 
-/// A number that belongs to no one.
+/// A number reserved for fiction.
 const FROM: &str = "+12005550100";
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// The number to ring: ten digits, or with + and country code
     #[arg(long, value_name = "NUMBER")]
     to: String,
-    /// Who calls
+    /// Number of the caller
     #[arg(long, value_name = "NUMBER", default_value = FROM)]
     from: String,
     /// The provider whose webhooks are sent: twilio
@@ -42,16 +42,16 @@ pub(crate) struct Args {
     /// The account of the configuration; without it, the first one of the provider
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
-    /// How long the destination rings before it answers; longer than it may ring: no answer
+    /// How long the destination rings before it answers; longer than its limit: no answer
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = ringwell_directory::parse_duration)]
     answer_after: Duration,
-    /// How long they talk
+    /// Duration of the conversation
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = ringwell_directory::parse_duration)]
     talk: Duration,
     /// The server's configuration: it has the account, its secret and where webhooks come in
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     config: PathBuf,
-    /// Where webhooks come in, if not at calls.listen of the configuration
+    /// Address for webhooks, if it differs from calls.listen of the configuration
     #[arg(long, value_name = "URL")]
     url: Option<Url>,
 }

@@ -1,4 +1,4 @@
-//! `ringwell serve`: a server as its configuration wants it.
+//! `ringwell serve`: a server with its configuration.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -97,7 +97,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is done to the data directory before it is opened.
+/// Prepares the data directory before it is opened.
 fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
     journal::erase::finish(data)?;
     if is_restored {
@@ -117,7 +117,7 @@ fn checked(config: &Config, directory: &Directory) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves, and takes calls beside that if the configuration wants it.
+/// Serves, and takes calls if the configuration has them.
 fn serve(
     config: Config,
     directory: Directory,
@@ -149,7 +149,7 @@ fn serve(
     Ok(served?)
 }
 
-/// What keeps the journals, if that is not the files of this machine.
+/// The store of the journals, if it is not the files of this machine.
 fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
     let Some(replicated) = &config.journal.replicated else { return Ok(None) };
     #[cfg(feature = "nats")]
@@ -162,7 +162,7 @@ fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
     )
 }
 
-/// Sends traces to the collector that the configuration names, on a thread of its own.
+/// Sends traces to the collector of the configuration, on a separate thread.
 fn export_traces(config: &Config) -> anyhow::Result<()> {
     let Some(collector) = config.log.traces.clone() else { return Ok(()) };
     let one_in = config.log.traces_one_in.into();
@@ -176,8 +176,7 @@ fn export_traces(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What operators find at the addresses of clients.
-/// Tokens of `lookup` may read attributions.
+/// The operators' paths at the addresses of clients. Tokens of `lookup` may read attributions.
 pub(crate) fn routes(config: &Config, dashboard: Dashboard, lookup: TokenHashes) -> Routes {
     let hashes = config.management.token_sha256.clone();
     let lookup = vec![config.management.lookup_sha256.clone(), lookup];
@@ -210,10 +209,10 @@ fn read(path: &Path, flags: Overrides) -> Result<(Config, Directory), ExitCode> 
     }
 }
 
-/// What keys of the sample configuration begin with: anyone can read them.
+/// The beginning of keys in the sample configuration, which are public.
 const PLACEHOLDER: &str = "change-me";
 
-/// Names the pools whose keys nobody has changed, if there are any.
+/// Names the pools that still have a key of the sample, if there are any.
 fn placeholder(directory: &Directory) -> Option<String> {
     let is_sample = |key: &RingPoolKey| key.reveal().starts_with(PLACEHOLDER);
     let pools = directory.pools();
@@ -246,7 +245,7 @@ fn join(path: &Path, name: &str) -> Result<Membership, Vec<Fault>> {
     member.ok_or_else(|| fault("node", format!("names no node \"{name}\""), Some(hint)))
 }
 
-/// Prints faults of a configuration, and what to do if there is none.
+/// Prints faults of a configuration, and advice if the file does not exist.
 pub(crate) fn show_of_file(faults: &[Fault], config: &Path) -> ExitCode {
     let code = show(faults);
     if !config.exists() {

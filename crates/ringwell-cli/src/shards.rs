@@ -1,7 +1,7 @@
 //! `ringwell shards`: who owns which buckets, and moving them between running nodes.
 //!
 //! Reads the owners from one node, and asks the node that owns buckets to give them away. Holds no
-//! state: what is left to do is what the nodes say, so that each command can be run again.
+//! state: the remaining work comes from the nodes' answers, so that each command can be run again.
 //! Source: docs/spec/cluster.md, "Moving buckets".
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +33,7 @@ Examples:
   ringwell shards abort b --url http://10.0.0.1:8080
   ringwell shards drain b --url http://10.0.0.1:8080";
 
-/// So many buckets move at once when a node is drained: for so long as one piece takes, its pools
+/// The count of buckets that move at once when a node is drained: while one piece moves, its pools
 /// overflow.
 const PIECE: usize = 32;
 
@@ -63,10 +63,10 @@ enum Command {
     },
     /// Move buckets to a shard, with their lockouts
     Move {
-        /// Which buckets, as in 0-15,20
+        /// Buckets, as in 0-15,20
         #[arg(value_parser = parse_buckets)]
         buckets: Buckets,
-        /// The shard that is to own them
+        /// The shard that takes them
         #[arg(long, value_name = "SHARD")]
         to: u16,
         #[command(flatten)]
@@ -128,7 +128,7 @@ fn runs(buckets: &BTreeSet<u16>) -> Vec<(u16, u16)> {
     runs
 }
 
-/// What a node says of the shards of its cluster.
+/// A node's report on the shards of its cluster.
 struct Overview {
     owners: Vec<Owner>,
     json: Value,
@@ -175,8 +175,8 @@ impl Overview {
         Ok(Self { owners, json })
     }
 
-    /// How each node answers now, by its name: the owners that a node reports come from the map, and
-    /// a node that has died stays in it.
+    /// Each node's present answer, by its name: the owners that a node reports come from the map,
+    /// and a dead node stays in it.
     fn states(&self, caller: &Caller) -> BTreeMap<&str, &'static str> {
         let mut states = BTreeMap::new();
         for owner in &self.owners {
@@ -231,10 +231,10 @@ impl Overview {
     }
 }
 
-/// Does what was asked.
+/// Carries out the command.
 ///
 /// # Errors
-/// If a server cannot be asked, or refuses; the text says what has moved.
+/// If a server cannot be asked, or refuses; the text lists the buckets that have moved.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::List { json, toml, access } => {
@@ -330,7 +330,7 @@ fn abort(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
     print(format!("node {node} has {} buckets back\n", back["buckets"]).as_bytes())
 }
 
-/// How the node that listens there answers a load balancer's question.
+/// A node's answer to a load balancer's health check.
 fn state(caller: &Caller, listen: &[String]) -> &'static str {
     for place in listen {
         let Ok(url) = place.parse::<Url>() else { continue };
@@ -395,8 +395,8 @@ fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
     print(text.as_bytes())
 }
 
-/// Who gets which buckets of `node`: pieces for shards of the others, so that these own as many as
-/// each other.
+/// The new owners of the buckets of `node`: pieces for shards of the others, so that each owns
+/// equally many.
 fn shares(overview: &Overview, node: &str) -> Vec<(u16, BTreeSet<u16>)> {
     let others = overview.owners.iter().filter(|owner| owner.node != node);
     let mut owned: Vec<(usize, u16)> =

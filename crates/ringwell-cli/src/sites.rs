@@ -1,7 +1,7 @@
-//! `ringwell sites`: web sites whose pages show visitors numbers of their own, on a server that keeps
-//! its directory in a database.
+//! `ringwell sites`: web sites whose pages show each visitor a number, on a server that keeps its
+//! directory in a database.
 //!
-//! Owns the commands and what people read of the answers. Source: docs/spec/site.md.
+//! Owns the commands and the text of their output. Source: docs/spec/site.md.
 
 use std::fs;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ enum Command {
         #[command(flatten)]
         settings: Settings,
     },
-    /// Change what is named of a site, and leave the rest as it is
+    /// Change the named settings of a site, and leave the rest
     Change {
         /// Its key, as in `pk_shop`
         key: String,
@@ -99,7 +99,7 @@ fn parse_swap(text: &str) -> Result<Value, String> {
     Ok(json!({ "number": number, "ring_pool": pool }))
 }
 
-/// Does what was asked.
+/// Carries out the command.
 ///
 /// # Errors
 /// If the server cannot be asked, or refuses.
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What stands in a path needs no escapes: other keys are refused here.
+/// A key in a path must need no escapes: other keys are refused here.
 fn path(key: &str) -> anyhow::Result<String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     ensure!(

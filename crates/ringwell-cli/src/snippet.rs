@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// The key of the site, as in `ringwell sites list`
     #[arg(long, value_name = "KEY")]
     site: String,
-    /// Where browsers reach the server
+    /// URL by which browsers reach the server
     #[arg(long, value_name = "URL")]
     server: String,
     /// Ask for the visitor's consent first: for a site with consent = "required"
@@ -36,7 +36,7 @@ pub(crate) struct Args {
 /// Prints the line.
 ///
 /// # Errors
-/// If the site's key or the address is none.
+/// If the site's key or the address is invalid.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { site, server, consent, only_tag } = args;
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');

@@ -1,15 +1,15 @@
-//! What the demo says of itself: what it made or found, where it listens, and requests to try.
+//! The demo's introduction: the pools that it made or found, its addresses, and requests to try.
 //!
-//! Invariant: each command in it can be pasted into a shell as it is.
+//! Invariant: each command in it can be pasted into a shell.
 
 use std::time::Duration;
 
 use ringwell_directory::{Config, RingPool};
 
-/// What the data directory's list of pools said before this start.
+/// The state of the data directory's list of pools before this start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Origin {
-    /// There was none.
+    /// There was no list.
     Made,
     /// The same pools.
     Found,
@@ -20,15 +20,15 @@ pub(crate) enum Origin {
 /// Everything but the addresses, which are known only once the server listens.
 #[derive(Debug)]
 pub(crate) struct Story {
-    /// Where the pools come from, in one word, and what they are.
+    /// The source of the pools, in one word, and their description.
     pools: String,
     kept: String,
-    /// How to send load, if there are pools for that.
+    /// The command that sends load, if there are pools for it.
     load: String,
     shards: u16,
     /// A batch of two rows.
     body: String,
-    /// The first number of the first pool: what the first row of a new demo gets.
+    /// The first number of the first pool, which the first row of a new demo gets.
     number: String,
     token_file: String,
 }

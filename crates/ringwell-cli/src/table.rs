@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-/// Columns as wide as they must be, two blanks apart; those of numbers stand at the right.
-/// Characters that would steer a terminal are shown as `?`.
+/// Columns as narrow as possible, two blanks apart; numbers are right-aligned. Characters that
+/// would steer a terminal are shown as `?`.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
@@ -35,7 +35,7 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Without what steers a terminal.
+/// Removes control characters for terminals.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -24,7 +24,7 @@ pub(crate) fn token() -> anyhow::Result<ExitCode> {
     printed
 }
 
-/// A token that nobody has.
+/// A new random token.
 pub(crate) fn new_token() -> anyhow::Result<Token> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).context("the system has no random bytes")?;
@@ -46,7 +46,7 @@ pub(crate) fn man() -> anyhow::Result<ExitCode> {
 /// Writes to stdout.
 pub(crate) fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
     match io::stdout().lock().write_all(text) {
-        // Whoever reads the output has seen enough.
+        // The reader of the output has closed it.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }

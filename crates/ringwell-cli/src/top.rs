@@ -1,6 +1,6 @@
 //! `ringwell top`: which ring pools have most overflow rows, and why.
 //!
-//! Asks one node; on a terminal again and again, with what came since the last look.
+//! Asks one node; on a terminal repeatedly, with the change since the last answer.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -27,20 +27,20 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How many pools
+    /// Count of pools
     #[arg(long, value_name = "N", default_value_t = 10)]
     pools: u16,
     /// Print one table and end, as where stdout is no terminal
     #[arg(long)]
     once: bool,
-    /// Print JSON, once: what `GET /v1/overflow` answers
+    /// Print JSON, once: the answer of `GET /v1/overflow`
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     access: Access,
 }
 
-/// How often a terminal is drawn anew.
+/// The interval between two updates of a terminal.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Clears the terminal and goes to its first line.
@@ -91,7 +91,7 @@ const fn rows(pool: &Pool) -> u64 {
     pool.exhausted + pool.not_served
 }
 
-/// The table; with the counts of the last look also what came since.
+/// The table; with the previous counts also the change since then.
 fn drawn(pools: &[Pool], before: Option<&BTreeMap<u64, u64>>) -> String {
     if pools.is_empty() {
         return "no overflow rows since the start\n".to_owned();

@@ -1,4 +1,4 @@
-//! `ringwell webhooks`: what endpoints of users receive, seen from their side.
+//! `ringwell webhooks`: the receiving side of webhooks.
 
 mod listen;
 mod receiver;

@@ -2,8 +2,8 @@
 //!
 //! None of their pools may hand anything out until those lockouts are over, and that holds for
 //! pools that appear later as well: a list of pools may reach the node long after its map. So the
-//! moment is kept for the bucket, and a pool's lifetime is added when the pool is there.
-//! Times are a node's shard time. Source: docs/spec/cluster.md, "Which buckets are new".
+//! bucket keeps the moment, and a pool's lifetime is added when the pool is known. Times are a
+//! node's shard time. Source: docs/spec/cluster.md, "Which buckets are new".
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::placement::bucket;
 pub struct BucketHold {
     /// Each pool for its lifetime from then on; zero: no pool for that reason.
     pub since: Millis,
-    /// Every pool until then, whatever its lifetime.
+    /// Every pool until then, regardless of its lifetime.
     pub until: Millis,
 }
 
@@ -34,7 +34,7 @@ impl From<BucketHold> for (u64, u64) {
     }
 }
 
-/// The holds of a node's buckets, those that are over included: at most one for each bucket.
+/// The holds of a node's buckets, including expired ones: at most one for each bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BucketHolds(BTreeMap<u16, BucketHold>);

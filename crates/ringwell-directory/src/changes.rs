@@ -1,8 +1,8 @@
-//! What a shard has to do to get from one state of the directory to the next.
+//! The steps by which a shard gets from one state of the directory to the next.
 //!
-//! Buckets that the two states share are passed over, so it costs what has changed. Knows nothing of
-//! how a shard does it. Invariant: a pool that is in no list is the same in both states, as far as
-//! its shard is concerned.
+//! Buckets that the two states share are skipped, so the cost depends on the size of the change.
+//! Knows nothing of how a shard does it. Invariant: a pool that is in no list is the same in both
+//! states, as far as its shard is concerned.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub fn new_overflow(before: &Directory, after: &Directory) -> Vec<(PromoNumber, 
     numbers.filter(|(number, _)| !before.is_overflow(*number)).collect()
 }
 
-/// A pool as it was and as it is.
+/// A pool before and after the change.
 type Pair<'a> = (Option<&'a Arc<RingPool>>, Option<&'a Arc<RingPool>>);
 
 /// The pools of two lists, both by id, side by side.

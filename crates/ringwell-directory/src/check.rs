@@ -1,6 +1,6 @@
-//! What ring pools must fulfil together.
+//! Rules that ring pools must fulfil together.
 //!
-//! Owns the rules between pools: ids and numbers are unique, and an overflow number is in nobody's
+//! Owns the rules between pools: ids and numbers are unique, and an overflow number is in no pool's
 //! rotation. Knows nothing of where pools come from: it names them by their place in a list.
 
 use std::borrow::Borrow;
@@ -83,7 +83,8 @@ pub(crate) fn same_id(pool: usize, id: PoolId) -> Clash {
 }
 
 fn shared_numbers<P: Borrow<RingPool>>(pools: &[P], runs: &[Run], found: &mut Vec<Clash>) {
-    // The run that reaches furthest so far: whatever starts before its end shares a number with it.
+    // The run that reaches furthest so far: a run that starts before its end shares a number with
+    // it.
     let mut furthest: Option<Run> = None;
     for &run in runs {
         if let Some(other) = furthest.filter(|other| run.first <= other.last) {

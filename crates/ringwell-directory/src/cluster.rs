@@ -1,9 +1,8 @@
-//! A cluster: which nodes there are, which shards are theirs, and what they know each other by.
+//! A cluster: its nodes, their shards, and the secret or certificates that they share.
 //!
-//! Owns what a cluster file says once it has been read; reading lies in `config/cluster.rs`. Knows
-//! nothing of how nodes talk.
-//! Invariants: every shard below [`ClusterMap::shards`] is of exactly one node; the secret is never
-//! shown.
+//! Owns the contents of a cluster file; `config/cluster.rs` reads it. Knows nothing of how nodes
+//! talk. Invariants: every shard below [`ClusterMap::shards`] is of exactly one node; the secret is
+//! never shown.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,18 +14,17 @@ use crate::{Fault, Listen, Placement};
 /// A node: one process, with its shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterNode {
-    /// What it is called: 1 to 64 letters, digits, `-`, `_` and `.`.
+    /// Its name: 1 to 64 letters, digits, `-`, `_` and `.`.
     pub name: String,
     /// Its shards, in rising order, one at least.
     pub shards: Vec<u16>,
-    /// Where other nodes ask it.
+    /// Its address for other nodes.
     pub link: Listen,
-    /// Where clients, or the proxy before them, reach it; one address at least.
+    /// Its addresses for clients, or for the proxy in front of them; at least one.
     pub listen: Vec<Listen>,
 }
 
-/// Which node has which shard, and which shard which pools: all that a cluster file says but the
-/// secret.
+/// The shards of each node and the pools of each shard: the whole cluster file except the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterMap {
     version: u64,
@@ -37,7 +35,7 @@ pub struct ClusterMap {
 }
 
 impl ClusterMap {
-    /// `None` unless the shards of all nodes together are those of `placement`, each of one node.
+    /// `None` unless the shards of all nodes together are those of `placement`, each on one node.
     #[must_use]
     pub fn new(version: u64, nodes: Vec<ClusterNode>, placement: Placement) -> Option<Self> {
         let mut owned: Vec<(u16, usize)> = (0..)
@@ -50,7 +48,7 @@ impl ClusterMap {
         is_each_once.then_some(Self { version, nodes, node_of, placement })
     }
 
-    /// Which state of the map this is; a later one has a greater number.
+    /// The version of the map; a later one has a greater number.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
@@ -77,13 +75,13 @@ impl ClusterMap {
         self.node_of[usize::from(shard)]
     }
 
-    /// How many shards all nodes have together.
+    /// The count of shards of all nodes together.
     #[must_use]
     pub const fn shards(&self) -> u16 {
         self.placement.shards()
     }
 
-    /// Which shard owns which bucket.
+    /// The owner of each bucket.
     #[must_use]
     pub const fn placement(&self) -> &Placement {
         &self.placement
@@ -99,7 +97,7 @@ pub struct Cluster {
     warnings: Vec<Fault>,
 }
 
-/// Where the certificates lie by which nodes know each other on links over TCP.
+/// The certificates that identify nodes to each other on links over TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The authority that signs the certificates of all nodes.
@@ -201,7 +199,8 @@ impl Cluster {
         self.map.placement()
     }
 
-    /// The secret as it is sent: 16 to 256 bytes of printable ASCII without space. For no log.
+    /// The secret in the form that is sent: 16 to 256 bytes of printable ASCII without space. For
+    /// no log.
     #[must_use]
     pub fn secret(&self) -> &[u8] {
         &self.secret.0
@@ -213,19 +212,19 @@ impl Cluster {
         self.secret.0.ct_eq(presented).into()
     }
 
-    /// What should be mended although it does not keep the cluster from running.
+    /// Faults that should be mended although the cluster can run with them.
     #[must_use]
     pub fn warnings(&self) -> &[Fault] {
         &self.warnings
     }
 }
 
-/// What two programs know, and nobody else: 16 to 256 bytes of printable ASCII without space.
+/// A secret that two programs share: 16 to 256 bytes of printable ASCII without space.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<[u8]>);
 
 impl Secret {
-    /// The least that nobody guesses.
+    /// The shortest length that cannot be guessed.
     const BYTES_MIN: usize = 16;
     /// It travels in a header.
     const BYTES_MAX: usize = 256;
@@ -239,7 +238,7 @@ impl Secret {
     /// Reads a secret.
     ///
     /// # Errors
-    /// What it should be; shows nothing of it.
+    /// The expected form; does not show the secret.
     pub fn parse(text: &str) -> Result<Self, String> {
         if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&text.len()) {
             let (least, most) = (Self::BYTES_MIN, Self::BYTES_MAX);

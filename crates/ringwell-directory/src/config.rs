@@ -42,50 +42,50 @@ pub(crate) use self::values::format_seconds;
 pub use self::values::{ValueError, parse_duration, parse_lifetime};
 use crate::{Secret, TokenHashes};
 
-/// How a server is to run. Each field says its default.
+/// The configuration of a server. Each field says its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where journals and snapshots lie. No default: a server that starts from another working
-    /// directory must not forget what it answered.
+    /// The directory of journals and snapshots. No default: a server started from another working
+    /// directory must not forget its answers.
     pub data: PathBuf,
-    /// Where to listen: `127.0.0.1:8080`.
+    /// The addresses to listen on: `127.0.0.1:8080`.
     pub listen: Vec<Listen>,
-    /// Where to listen for TLS, and with which certificate.
+    /// The addresses for TLS, and the certificate.
     pub tls: Option<ClientTls>,
-    /// How many shards, 1 to 256: one a core.
+    /// The count of shards, 1 to 256: one a core.
     pub shards: u16,
-    /// What must have happened to an allocation before it is answered: [`Durability::Disk`].
+    /// The durability that an allocation must reach before it is answered: [`Durability::Disk`].
     pub durability: Durability,
-    /// In which time a batch is answered, 1 ms to 60 s: 100 ms.
+    /// The deadline of a batch, 1 ms to 60 s: 100 ms.
     pub deadline: Duration,
     /// The largest error of the wall clock after a boot of the machine that ends no lockout early:
     /// lockouts that ran before it last so much longer. 1 minute.
     pub clock_skew_max: Duration,
-    /// A server that is to stop is out of rotation for so long before it closes connections.
+    /// A stopping server stays out of rotation for this time before it closes connections.
     pub drain_pause: Duration,
-    /// Who may use `/v1/`.
+    /// The tokens for `/v1/`.
     pub management: Management,
-    /// Where ring pools are kept, if that is not this file.
+    /// The database of ring pools, if they are not in this file.
     pub database: Option<Database>,
-    /// What pools in a database may have, and which numbers they draw.
+    /// Which numbers pools in a database may have and draw.
     pub inventory: Inventory,
-    /// How pools in a database grow and shrink by themselves.
+    /// Automatic growth and shrinking of pools in a database.
     pub growth: Growth,
-    /// Who knows ring pools that this server does not.
+    /// The application that has ring pools unknown to this server.
     pub application: Option<Application>,
-    /// What a client may demand.
+    /// The limits on clients.
     pub limits: Limits,
-    /// How patient this node is with the shards of others.
+    /// The patience of this node with shards of other nodes.
     pub links: Links,
-    /// How the journal uses the disk.
+    /// The journal's use of the disk.
     pub journal: Journal,
-    /// Where the published API leaves a choice.
+    /// Choices that the published API leaves open.
     pub api: Api,
-    /// What is logged, and how.
+    /// The contents and form of the log.
     pub log: Log,
     /// Proxies whose `X-Forwarded-For` is believed: none.
     pub trusted_proxies: Vec<TrustedProxy>,
-    /// Web sites whose pages show visitors numbers of their own: none.
+    /// Web sites whose pages show each visitor a number: none.
     pub sites: Vec<Site>,
     /// Calls: none are taken.
     pub calls: Option<Calls>,
@@ -98,9 +98,9 @@ pub struct Management {
     pub token_sha256: TokenHashes,
     /// Hashes of tokens that may only read attributions, and calls with masked callers: none.
     pub lookup_sha256: TokenHashes,
-    /// Where pools in a database are managed: `127.0.0.1:8081`.
+    /// The address for managing pools in a database: `127.0.0.1:8081`.
     pub address: Listen,
-    /// Requests that are answered in a second there; what comes beyond gets 429: 100.
+    /// Requests answered in a second there; more than that get 429: 100.
     pub requests_per_second: u32,
     /// Whether clients' addresses serve the ring pools of the published API too: no.
     pub on_data_port: bool,
@@ -111,7 +111,7 @@ pub struct Management {
     pub dashboard: bool,
 }
 
-/// Where ring pools are kept and managed.
+/// The store and the management of ring pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Database {
     /// A file of SQLite.
@@ -141,7 +141,7 @@ impl std::fmt::Debug for DatabaseUrl {
 /// The main application: it is asked for ring pools that this server does not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Application {
-    /// Where it listens.
+    /// Its address.
     pub address: Listen,
     /// The path before and after the pool's id.
     pub path: (String, String),
@@ -149,11 +149,12 @@ pub struct Application {
     pub token: Option<Secret>,
     /// A request gets an answer in this time: 2 s.
     pub timeout: Duration,
-    /// How long a refusal is remembered: 10 s.
+    /// The time for which a refusal is remembered: 10 s.
     pub refusal_age: Duration,
-    /// How long a pool that it gave is good: 1 h. One in use is asked for again then, another goes.
+    /// The time for which a pool from it is valid: 1 h. One in use is asked for again then, another
+    /// goes.
     pub pool_age: Duration,
-    /// What changes that it pushes are signed with; without it none are taken.
+    /// The secret that signs its pushed changes; without it none are taken.
     pub webhook_secret: Option<Secret>,
 }
 
@@ -178,26 +179,26 @@ pub struct Limits {
     pub uri_bytes: usize,
     /// The most open connections of all shards together: 12,000.
     pub connections: usize,
-    /// How long a client may take to send the head of a request: 5 s.
+    /// Time limit for a client to send the head of a request: 5 s.
     pub head_timeout: Duration,
-    /// How long a client may take to send a body: 10 s.
+    /// Time limit for a client to send a body: 10 s.
     pub body_timeout: Duration,
-    /// How long a connection may be idle between two requests: 60 s.
+    /// Idle time of a connection between two requests: 60 s.
     pub idle_timeout: Duration,
-    /// How long a client may take to receive an answer: 10 s.
+    /// Time limit for a client to receive an answer: 10 s.
     pub write_timeout: Duration,
     /// The most rows that each shard remembers for `Idempotency-Key`: 1,000,000.
     pub idempotency_rows: usize,
 }
 
-/// How patient a node is with the shards of others. Source: docs/spec/pacing.md.
+/// The patience of a node with shards of other nodes. Source: docs/spec/pacing.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Links {
     /// In which time another shard answers its rows of a batch, at most: 50 ms.
     pub deadline: Duration,
     /// A later answer counts as slow, at most `deadline`: 25 ms.
     pub slow: Duration,
-    /// How long rows wait for their turn on a link: 15 ms.
+    /// The time for which rows wait for their turn on a link: 15 ms.
     pub wait: Duration,
 }
 
@@ -206,13 +207,13 @@ pub struct Links {
 pub struct Journal {
     /// The size of a segment, 1 MiB to 1 GiB: 64 MiB.
     pub segment_bytes: u64,
-    /// How many segments each shard keeps prepared: 1.
+    /// The count of segments that each shard keeps prepared: 1.
     pub spare_segments: u32,
     /// After how much journal a snapshot is taken: 256 MiB.
     pub snapshot_every_bytes: u64,
-    /// How long allocations can be looked up: 30 days.
+    /// The time for which allocations can be looked up: 30 days.
     pub history_age: Millis,
-    /// How much disk that history may take, for each shard: 8 GiB.
+    /// The disk space for that history, for each shard: 8 GiB.
     pub history_bytes: u64,
     /// Servers that keep the journals; `None`: they are files of this machine.
     pub replicated: Option<Replicated>,
@@ -225,11 +226,11 @@ pub struct Replicated {
     pub servers: Vec<String>,
     /// Addresses at which they say how they are set, as in `http://10.0.0.1:8222`.
     pub monitor: Vec<String>,
-    /// What the names of streams begin with: `RINGWELL`.
+    /// The prefix of stream names: `RINGWELL`.
     pub stream: String,
-    /// How many servers keep each stream: 3.
+    /// The count of servers that keep each stream: 3.
     pub replicas: u32,
-    /// How long a stream may get: 8 GiB.
+    /// The largest size of a stream: 8 GiB.
     pub stream_bytes: u64,
     /// A file with the credentials of this client.
     pub credentials: Option<PathBuf>,
@@ -242,9 +243,9 @@ pub struct Replicated {
 /// TLS for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTls {
-    /// Where to listen for it.
+    /// The addresses to listen on for TLS.
     pub listen: Vec<Listen>,
-    /// A certificate and what stands between it and its authority, as PEM.
+    /// A certificate and its chain up to the authority, as PEM.
     pub certificate: PathBuf,
     /// The certificate's private key, as PEM.
     pub key: PathBuf,
@@ -290,7 +291,7 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
-/// What must have happened to an allocation before it is answered.
+/// The durability that an allocation must reach before it is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// It is on the disk (`fdatasync`): nothing that was answered is forgotten.

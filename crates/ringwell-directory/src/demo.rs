@@ -1,8 +1,8 @@
 //! The ring pools of the demo: the same on every machine.
 //!
 //! Owns their ids, keys and numbers, and the file that lists them. Knows nothing of servers.
-//! Invariant: no number of the demo is anybody's telephone: the area codes 200 and 999 belong to
-//! nobody, and no exchange starts with 0 or 1.
+//! Invariant: no number of the demo is a real telephone number: the area codes 200 and 999 are
+//! unassigned, and no exchange starts with 0 or 1.
 
 use std::io::{self, Write};
 
@@ -13,12 +13,12 @@ use crate::config::format_seconds;
 use crate::token::hex;
 use crate::{KeyError, PoolFault, PoolFields, RingPool, RingPoolKey};
 
-/// How many pools the demo has unless told otherwise.
+/// The demo's default count of pools.
 pub const DEMO_POOLS: u32 = 200;
-/// How many numbers each pool has unless told otherwise: the largest pools that are usual.
+/// The default count of numbers in each pool, that of the largest usual pools.
 pub const DEMO_NUMBERS: u32 = 500;
-/// The lifetime unless told otherwise: 30 minutes, as in the samples of the published API. A
-/// visitor is seldom longer on a page, and a call comes soon after.
+/// The default lifetime: 30 minutes, as in the samples of the published API. A visitor is seldom
+/// longer on a page, and a call comes soon after.
 pub const DEMO_LIFETIME: Millis = Millis(30 * 60 * 1000);
 
 /// Numbers in rotation start here: 200-000-0000.
@@ -37,9 +37,9 @@ pub enum DemoError {
     /// More numbers than there are with ten digits.
     #[error("{pools} pools of {numbers} numbers are more than there are telephone numbers")]
     Numbers {
-        /// How many pools were wanted.
+        /// The requested count of pools.
         pools: u32,
-        /// How many numbers each was to have.
+        /// The requested count of numbers in each.
         numbers: u32,
     },
     /// No ring pool can be so.

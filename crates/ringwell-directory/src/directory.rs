@@ -1,11 +1,11 @@
-//! The directory: which ring pools there are, what they ask for, and which shard owns them.
+//! The directory: the ring pools, their keys, and the shards that own them.
 //!
-//! Owns an immutable snapshot that every shard reads and none changes. A change makes the next one,
-//! which shares all but the buckets that it touches: it costs what it changes, and so does dropping
-//! the state before it. Knows nothing of which numbers are free. Ranges of numbers stay ranges: the
-//! memory it takes grows with the pools, not with their numbers.
-//! Invariant: no two pools share an id or a number, and no overflow number is in rotation.
-//! Source: docs/decisions/026-the-directory-shares-its-buckets.md.
+//! Owns an immutable snapshot that every shard reads and none changes. A change makes the next
+//! state, which shares all buckets except those that it touches: its cost depends on the size of
+//! the change, and so does the cost of dropping the previous state. Knows nothing of which numbers
+//! are free. Ranges of numbers stay ranges: the memory it takes grows with the pools, not with
+//! their numbers. Invariant: no two pools share an id or a number, and no overflow number is in
+//! rotation. Source: docs/decisions/026-the-directory-shares-its-buckets.md.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ pub struct Directory {
     /// By shard.
     indices: Vec<Indices>,
     rotation: Rotation,
-    /// Compared with whatever is presented for a pool that does not exist.
+    /// Compared with the presented key for a pool that does not exist.
     nobody: RingPoolKey,
 }
 
@@ -101,8 +101,8 @@ impl Directory {
         Ok(Self { version, tables, pools: count, placement, indices, rotation, nobody })
     }
 
-    /// The state that follows this one: with `put` in place of the pools that have their ids, and
-    /// without those of `removed`. Pools that stay keep their [`Entry::index`].
+    /// The next state: with `put` in place of the pools that have their ids, and without those of
+    /// `removed`. Pools that stay keep their [`Entry::index`].
     ///
     /// # Errors
     /// Every rule that the pools break then; `ring_pool[7]` is the eighth of `put`.
@@ -171,7 +171,7 @@ impl Directory {
                 indices[usize::from(entry.shard())].give(entry.index());
             }
         }
-        // Of each bucket: ids that it has no more as they were, and what comes.
+        // For each bucket: the ids that leave or change, and the entries that arrive.
         let mut by_bucket = BTreeMap::<u16, (BTreeSet<PoolId>, Vec<_>)>::new();
         for (id, put) in changes {
             let (replaced, new) = by_bucket.entry(bucket(id)).or_default();
@@ -221,7 +221,7 @@ impl Directory {
         Self { version, placement, tables, pools, indices, rotation, nobody }
     }
 
-    /// What the path of a request needs to know of `pool`; `None` if there is none.
+    /// The part of `pool` that the path of a request needs; `None` if there is no such pool.
     #[inline]
     #[must_use]
     pub fn lookup(&self, pool: PoolId) -> Option<&Entry> {
@@ -229,37 +229,37 @@ impl Directory {
         self.tables[usize::from(bucket_of_spread(spread))].get(spread, pool)
     }
 
-    /// Whether `key` opens the pool that a look-up found. Takes as long if it found none, so that
-    /// the time does not tell whether a pool exists.
+    /// Whether `key` opens the pool that a look-up found. Takes equally long if there is none, so
+    /// that the time does not reveal whether a pool exists.
     #[inline]
     #[must_use]
     pub fn check_key(&self, entry: Option<&Entry>, key: &[u8]) -> bool {
         let (first, next) = entry.map_or((&self.nobody, None), Entry::keys);
         let first = first.difference(key);
-        // Where there are two, both are compared in full before either is judged.
+        // If there are two, both are compared in full before a decision.
         let second = next.map_or(first, |next| next.difference(key));
         (first == 0 || second == 0) && entry.is_some()
     }
 
-    /// Which state of the directory this is; later ones have greater versions.
+    /// The version of this state of the directory; later ones have greater versions.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// Which shard owns which bucket.
+    /// The owner of each bucket.
     #[must_use]
     pub const fn placement(&self) -> &Placement {
         &self.placement
     }
 
-    /// How many shards there are.
+    /// The count of shards.
     #[must_use]
     pub const fn shards(&self) -> u16 {
         self.placement.shards()
     }
 
-    /// How many pools there are.
+    /// The count of pools.
     #[must_use]
     pub const fn pool_count(&self) -> usize {
         self.pools
@@ -270,7 +270,7 @@ impl Directory {
         self.tables.iter().flat_map(|table| table.pools())
     }
 
-    /// How many numbers are in rotation, in all pools together.
+    /// The count of numbers in rotation, in all pools together.
     #[must_use]
     pub const fn number_count(&self) -> u64 {
         self.rotation.count()

@@ -1,4 +1,4 @@
-//! What the path of a request needs to know of one ring pool.
+//! The part of a ring pool that the path of a request needs.
 //!
 //! Invariant: of a pool with a key of up to 33 bytes, and without a second key, one cache line is
 //! read to find it, to compare its key and to ask its shard.
@@ -10,8 +10,8 @@ use ringwell_core::{Millis, PoolId, PromoNumber};
 
 use crate::{RingPool, RingPoolKey, Tracking};
 
-/// What the path of a request needs to know of one ring pool, in two cache lines. What a row needs
-/// stands first.
+/// The part of a ring pool that the path of a request needs, in two cache lines. The fields that a
+/// row needs come first.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Entry {
@@ -23,7 +23,7 @@ pub struct Entry {
     index: u32,
     /// There are 256 at most.
     shard: u8,
-    /// Says what else is to be read, so that nothing is read in vain.
+    /// Flags for the other fields, so that none is read in vain.
     flags: u8,
     key: RingPoolKey,
     lifetime: Millis,
@@ -97,15 +97,15 @@ impl Entry {
         self.shard as u16
     }
 
-    /// Where the pool is among its shard's pools. It stays the same in later states of the
-    /// directory while the pool stays with its shard; then another pool may get it.
+    /// The pool's index among its shard's pools. It stays the same in later states of the directory
+    /// while the pool stays with its shard; then another pool may get it.
     #[inline]
     #[must_use]
     pub const fn index(&self) -> u32 {
         self.index
     }
 
-    /// How long an allocation is guaranteed.
+    /// The time for which an allocation is guaranteed.
     #[inline]
     #[must_use]
     pub const fn lifetime(&self) -> Millis {
@@ -119,21 +119,21 @@ impl Entry {
         PromoNumber::from_e164(self.overflow)
     }
 
-    /// What tracking URLs are made of; `None` for an empty URL.
+    /// The base of tracking URLs; `None` for an empty URL.
     #[inline]
     #[must_use]
     pub fn tracking(&self) -> Option<&Tracking> {
         self.rare.as_ref().filter(|_| self.is_tracked())?.tracking.as_deref()
     }
 
-    /// Whether there is what tracking URLs are made of.
+    /// Whether there is a base of tracking URLs.
     #[inline]
     #[must_use]
     pub const fn is_tracked(&self) -> bool {
         self.flags & IS_TRACKED != 0
     }
 
-    /// The key, and the one that is valid beside it, if there is one.
+    /// The key, and the second valid one, if there is one.
     #[inline]
     pub(crate) fn keys(&self) -> (&RingPoolKey, Option<&RingPoolKey>) {
         let rare = self.rare.as_ref().filter(|_| self.flags & HAS_NEXT_KEY != 0);

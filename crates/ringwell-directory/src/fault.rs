@@ -1,4 +1,4 @@
-//! Faults: what is wrong with a configuration or a directory, and where.
+//! Faults: the errors of a configuration or a directory, and their places.
 //!
 //! Owns the form in which people read them. Invariant: a fault shows no key and no token.
 
@@ -10,17 +10,17 @@ use std::fmt;
 /// list are counted from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fault {
-    /// The file, as it was named; `None` for a variable, a flag or what came from no file.
+    /// The file's name; `None` for a variable, a flag or another source.
     pub file: Option<String>,
     /// The line, counted from 1.
     pub line: Option<u32>,
     /// The column in characters, counted from 1, where the line alone does not say enough.
     pub column: Option<u32>,
-    /// The field, the variable or the flag; empty if none is to blame.
+    /// The field, the variable or the flag; empty if there is no single cause.
     pub field: String,
-    /// What is wrong.
+    /// The error.
     pub message: String,
-    /// What to do about it.
+    /// A suggested correction.
     pub hint: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Which indices of a shard's pools are in use.
+//! The indices of a shard's pools that are in use.
 //!
 //! Invariant: an index is given to one pool at a time, the lowest that is free first.
 

@@ -1,14 +1,14 @@
 //! Ring pool keys: the secret that a request must name to get a number of a pool.
 //!
-//! Owns their form, their masking and their comparison. Knows nothing of pools.
-//! Invariant: a key is never shown by `Debug` or `Display`, and comparing it takes the same time
-//! whatever was presented, so that neither logs nor response times give it away.
+//! Owns their form, their masking and their comparison. Knows nothing of pools. Invariant: `Debug`
+//! and `Display` never show a key, and comparing it takes the same time for every presented text,
+//! so neither logs nor response times reveal it.
 
 use std::fmt;
 
 /// One ring pool key: 8 to 64 bytes of printable ASCII without space, `&`, `%` and `+`.
 ///
-/// The bytes left out are those that a URL query cannot carry as they are; so a key reads the same
+/// The excluded bytes are those that a URL query cannot carry unescaped, so a key reads the same
 /// raw and decoded.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -24,10 +24,10 @@ pub enum KeyError {
     /// Too short to be a secret, or too long.
     #[error("a ring pool key has 8 to 64 bytes, not {bytes}")]
     Length {
-        /// How long it is.
+        /// Its length.
         bytes: usize,
     },
-    /// Something that a URL query cannot carry as it is.
+    /// A character that a URL query cannot carry unescaped.
     #[error("a ring pool key is printable ASCII without space, `&`, `%` and `+`")]
     Character,
 }
@@ -65,15 +65,15 @@ impl RingPoolKey {
     /// The key itself, for files and requests that must carry it. Never for logs.
     #[must_use]
     pub fn reveal(&self) -> &str {
-        // Only ASCII got past `parse`; what is not text would be shown as no key at all.
+        // `parse` accepts ASCII only; other bytes would be shown as an empty key.
         str::from_utf8(&self.padded[..usize::from(self.bytes)]).unwrap_or_default()
     }
 
-    /// In the place of a key where there is none: what is compared with it is refused anyway.
+    /// Stands in for a missing key: a comparison with it is refused anyway.
     pub(crate) const NOBODY: Self = Self { padded: [0; Self::BYTES_MAX], bytes: u8::MAX };
 
-    /// Zero if `presented` is this key. Every word is looked at, whatever the ones before it were;
-    /// so the time depends on the length of what was presented, and on nothing that is secret.
+    /// Zero if `presented` is this key. Every word is compared, regardless of the previous ones; so
+    /// the time depends on the length of the presented text alone, and on no secret.
     #[inline]
     pub(crate) fn difference(&self, presented: &[u8]) -> u64 {
         let (words, rest) = presented.as_chunks();
@@ -82,7 +82,8 @@ impl RingPoolKey {
         for (ours, theirs) in ours.iter().zip(words) {
             difference |= u64::from_ne_bytes(*ours) ^ u64::from_ne_bytes(*theirs);
         }
-        // What is too long has no counterpart here; its length has made the difference.
+        // Words beyond the key's length have no counterpart; the length has already made the
+        // difference.
         let ours = self.padded.get(words.len() * 8..).unwrap_or_default();
         for (ours, theirs) in ours.iter().zip(rest) {
             difference |= u64::from(ours ^ theirs);

@@ -1,5 +1,5 @@
-//! Which ring pools there are, which keys open them, which shard owns them, and how a server is
-//! configured.
+//! The ring pools, the keys that open them, the shards that own them, and the configuration of a
+//! server.
 //!
 //! Reads files and nothing else of the operating system: variables, flags and random bytes come in
 //! as arguments. Knows nothing of HTTP, of journals and of which numbers are free.

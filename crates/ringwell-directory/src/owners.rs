@@ -1,29 +1,29 @@
-//! Which shard owns each bucket, and by which move it came to own it.
+//! The owner of each bucket, and the move by which the shard came to own it.
 //!
 //! Every node has a copy, and copies may differ for a while. Each bucket has a count of its moves:
 //! of two copies the one with the greater count is right, and only the present owner makes the next
-//! move, so that no count ever names two owners. Knows nothing of how nodes tell each other.
-//! Source: docs/spec/cluster.md, "Moving buckets".
+//! move, so that no count ever names two owners. Independent of the links between nodes. Source:
+//! docs/spec/cluster.md, "Moving buckets".
 
 use serde::{Deserialize, Serialize};
 
 use crate::placement::BUCKETS;
 use crate::{ClusterMap, Placement};
 
-/// A bucket that is told to have moved more often than this has not: what comes from other nodes
-/// must leave room to count on.
+/// A report that a bucket has moved more often than this is false: counts from other nodes must
+/// leave room to count on.
 const MOVES_MAX: u64 = 1 << 48;
 
 /// A bucket's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// How often the bucket has moved since the map's version began.
+    /// The count of the bucket's moves since the map's version began.
     pub moves: u64,
     /// The shard.
     pub shard: u16,
 }
 
-/// The owners of all buckets. Begins with what the cluster file says.
+/// The owners of all buckets. Starts from the cluster file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Plain", into = "Plain")]
 pub struct Owners {
@@ -76,13 +76,13 @@ impl Owners {
         Self { version: map.version(), of: (0..BUCKETS).map(of).collect(), shards: map.shards() }
     }
 
-    /// Which state of the cluster file the moves began with.
+    /// The version of the cluster file that the moves started from.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// How many shards there are.
+    /// The count of shards.
     #[must_use]
     pub const fn shards(&self) -> u16 {
         self.shards
@@ -94,7 +94,7 @@ impl Owners {
         self.of.get(usize::from(bucket)).copied()
     }
 
-    /// How many moves there were, of all buckets together.
+    /// The count of moves of all buckets together.
     #[must_use]
     pub fn moves(&self) -> u64 {
         self.of.iter().map(|owner| owner.moves).sum()
@@ -119,8 +119,9 @@ impl Owners {
         }
     }
 
-    /// Learns what another copy knows better, except which buckets shards have come to own for which
-    /// `is_own` holds: those learn it with the lockouts. Says whether anything was new.
+    /// Takes over newer entries of another copy, except buckets that shards have come to own for
+    /// which `is_own` holds: those shards learn it with the lockouts. Says whether anything was
+    /// new.
     pub fn learn(&mut self, other: &Self, is_own: impl Fn(u16) -> bool) -> bool {
         let mut has_learnt = false;
         if (other.version, other.shards) != (self.version, self.shards) {

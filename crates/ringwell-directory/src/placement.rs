@@ -1,27 +1,26 @@
 //! Placement: which shard owns a ring pool.
 //!
-//! A pool's id falls into one of 1,024 buckets for good; a table says which shard owns a bucket.
-//! So a shard can be added, or a bucket moved, without moving every pool, which `id % shards`
-//! would do. Knows nothing of what a pool is, or of the way to a shard.
-//! Invariant: the bucket of an id is the same in every version and on every machine; journals and
-//! other machines rely on it.
+//! A pool's id falls into one of 1,024 buckets for good; a table says which shard owns a bucket. So
+//! a shard can be added, or a bucket moved, without moving every pool, which `id % shards` would
+//! do. Independent of pools and of the way to a shard. Invariant: the bucket of an id is the same
+//! in every version and on every machine; journals and other machines rely on it.
 
 use std::iter;
 
 use ringwell_core::PoolId;
 
-/// How many buckets there are: a thousand makes shares even, and a table stay small.
+/// The count of buckets: a thousand makes shares even, and keeps a table small.
 pub const BUCKETS: u16 = 1024;
 
 /// The most shards.
 pub const SHARDS_MAX: u16 = 256;
 
-/// The golden ratio as a fraction of 2^64 (Knuth's multiplicative hashing). It lays neighbouring
-/// ids, which is what installations have, more evenly over the buckets than chance would: of the
-/// ids 1 to 200 each of four shards gets 49 to 51, where a random hash gives 38 to 62.
+/// The golden ratio as a fraction of 2^64 (Knuth's multiplicative hashing). It spreads neighbouring
+/// ids, which are usual, more evenly over the buckets than chance would: of the ids 1 to 200 each
+/// of four shards gets 49 to 51, while a random hash gives 38 to 62.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// So many of the top bits of a spread id are its bucket.
+/// The count of top bits of a spread id that select its bucket.
 pub(crate) const BUCKET_BITS: u32 = BUCKETS.trailing_zeros();
 
 /// A pool's id, spread over all integers. Its top bits depend on every bit of the id.
@@ -43,7 +42,7 @@ pub(crate) const fn bucket_of_spread(spread: u64) -> u16 {
     (spread >> (u64::BITS - BUCKET_BITS)) as u16
 }
 
-/// Which shard owns which bucket.
+/// The owner of each bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The owner of each bucket.
@@ -74,7 +73,7 @@ impl Placement {
             .then(|| Self { owners: owners.as_slice().into(), shards })
     }
 
-    /// How many shards there are.
+    /// The count of shards.
     #[must_use]
     pub const fn shards(&self) -> u16 {
         self.shards

@@ -1,8 +1,8 @@
-//! Where area codes and zip codes lie, and which area codes are near a place.
+//! The places of area codes and zip codes, and the area codes near a place.
 //!
-//! Owns distances, states and what toll-free is. Where the places come from is the configuration's
-//! business, which numbers there are is the database's. The finest place known is the area code.
-//! Source: docs/spec/directory.md, "Local numbers".
+//! Owns distances, states and the toll-free codes. The configuration supplies the places, the
+//! database the numbers. The finest place known is the area code. Source: docs/spec/directory.md,
+//! "Local numbers".
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ pub struct Point {
     longitude: i32,
 }
 
-/// Where an area code or a zip code lies.
+/// The place of an area code or a zip code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The middle of it.
@@ -44,10 +44,10 @@ pub struct Places {
     zips: BTreeMap<ZipCode, Place>,
 }
 
-/// What numbers are to be near to.
+/// The centre of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Center {
-    /// Where numbers of that area code are.
+    /// The place of numbers with that area code.
     Area(AreaCode),
     /// A zip code.
     Zip(ZipCode),
@@ -55,10 +55,10 @@ pub enum Center {
     Point(Point),
 }
 
-/// Which numbers are local to somebody.
+/// A search for local numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Search {
-    /// What they are to be near to; `None`: wherever the area codes of `only` are.
+    /// The centre; `None` for any place of the area codes in `only`.
     pub center: Option<Center>,
     /// At most so far from there, in miles.
     pub radius_miles: u64,
@@ -82,7 +82,7 @@ impl AreaCode {
         if digits >= 200 && digits <= 999 { Some(Self(digits)) } else { None }
     }
 
-    /// The area code of `number`; only those of country code 1 have one.
+    /// The area code of `number`; only numbers of country code 1 have one.
     #[must_use]
     pub fn of(number: PromoNumber) -> Option<Self> {
         let digits = number.to_nanp()? / u64::from(Self::NUMBERS);
@@ -122,7 +122,7 @@ impl ZipCode {
 }
 
 impl State {
-    /// The state of these two capital letters. Which states there are is not checked.
+    /// The state of these two capital letters. The names of states are not checked.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let letters = <[u8; 2]>::try_from(text.as_bytes()).ok()?;
@@ -172,7 +172,7 @@ impl Places {
         self.zips.insert(zip, place).is_none()
     }
 
-    /// How many area codes and zip codes are known.
+    /// The count of known area codes and zip codes.
     #[must_use]
     pub fn len(&self) -> (usize, usize) {
         (self.areas.len(), self.zips.len())
@@ -184,9 +184,9 @@ impl Places {
         self.find(center).is_some()
     }
 
-    /// The area codes whose numbers `search` finds, the best first: the centre's own, then by
-    /// distance, those of equal distance by their digits. Without a centre those of `only` in the
-    /// order given. An area code that is the centre is found even if it is not known where it lies.
+    /// The area codes whose numbers `search` finds, the best first: the centre's, then by distance,
+    /// ties by their digits. Without a centre, those of `only` in the given order. An area code
+    /// that is the centre is found even if it is not known where it lies.
     #[must_use]
     pub fn area_codes(&self, search: &Search) -> Vec<AreaCode> {
         let Some(center) = search.center else { return search.only.clone() };
@@ -212,7 +212,7 @@ impl Places {
         found.into_iter().map(|(_, area)| area).collect()
     }
 
-    /// Where `center` lies. A point's state is that of the nearest place.
+    /// The place of `center`. A point belongs to the state of the nearest place.
     fn find(&self, center: Center) -> Option<Place> {
         match center {
             Center::Area(area) => self.areas.get(&area).copied(),

@@ -1,8 +1,7 @@
 //! Ring pools as the directory knows them.
 //!
-//! Owns what one pool must fulfil on its own; what several pools must fulfil together is
-//! `check.rs`. Knows nothing of files, shards or which numbers are free.
-//! Invariant: a [`RingPool`] fulfils every rule of [`PoolFields`].
+//! Owns the rules for one pool; `check.rs` has those between pools. Knows nothing of files, shards
+//! or which numbers are free. Invariant: a [`RingPool`] fulfils every rule of [`PoolFields`].
 
 use std::sync::Arc;
 
@@ -10,28 +9,28 @@ use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber};
 
 use crate::RingPoolKey;
 
-/// What a ring pool is made of, not yet checked.
+/// The parts of a ring pool, not yet checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolFields {
     /// The id in the published API.
     pub id: PoolId,
-    /// What people call it.
+    /// Its display name.
     pub name: Option<String>,
     /// The key that requests must name.
     pub key: RingPoolKey,
     /// A second key that is as good as the first, while clients move from one to the other.
     pub next_key: Option<RingPoolKey>,
-    /// How long an allocation is guaranteed: 1 ms to 400 days.
+    /// The guaranteed lifetime of an allocation: 1 ms to 400 days.
     pub lifetime: Millis,
     /// The numbers in rotation: 1 to 100,000, none twice.
     pub numbers: Vec<NumberRange>,
     /// Goes out when none is free; not in rotation. `None` forbids overflow.
     pub overflow: Option<PromoNumber>,
-    /// What tracking URLs are made of; without it they are empty.
+    /// The base of tracking URLs; without it they are empty.
     pub tracking: Option<Arc<Tracking>>,
 }
 
-/// What the tracking URL of an allocation is made of.
+/// The base of an allocation's tracking URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracking {
     /// The URL that counts the click, as in `http://example.org/c/1/16-2-3`.
@@ -50,7 +49,7 @@ pub enum PoolFault {
     /// Too short or too long.
     #[error("must be at least 1 ms and at most 400 days")]
     Lifetime,
-    /// None at all, or too many.
+    /// No numbers, or too many.
     #[error("must be 1 to 100,000 numbers, are {0}")]
     NumberCount(u64),
     /// One number is in two of the pool's ranges.
@@ -84,7 +83,7 @@ impl PoolFault {
         }
     }
 
-    /// What to write instead, where an example helps.
+    /// A correct example, if it helps.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
@@ -100,7 +99,7 @@ impl PoolFault {
 impl RingPool {
     /// The longest lifetime: 400 days.
     pub const LIFETIME_MAX: Millis = Millis(400 * 24 * 60 * 60 * 1000);
-    /// The most numbers of one pool. Ten times what the largest published pools have.
+    /// The most numbers of one pool. Ten times the size of the largest published pools.
     pub const NUMBERS_MAX: u64 = 100_000;
     const URL_BYTES_MAX: usize = 2048;
 
@@ -184,7 +183,7 @@ impl RingPool {
         self.0.next_key.as_ref()
     }
 
-    /// How long an allocation is guaranteed.
+    /// The guaranteed lifetime of an allocation.
     #[must_use]
     pub const fn lifetime(&self) -> Millis {
         self.0.lifetime
@@ -196,7 +195,7 @@ impl RingPool {
         &self.0.numbers
     }
 
-    /// How many numbers are in rotation.
+    /// The count of numbers in rotation.
     #[must_use]
     pub fn number_count(&self) -> u64 {
         count(&self.0.numbers)
@@ -208,13 +207,13 @@ impl RingPool {
         self.0.overflow
     }
 
-    /// What tracking URLs are made of.
+    /// The base of tracking URLs.
     #[must_use]
     pub const fn tracking(&self) -> Option<&Arc<Tracking>> {
         self.0.tracking.as_ref()
     }
 
-    /// What the pool's shard needs to know of it.
+    /// The part of the pool that its shard needs.
     #[must_use]
     pub fn spec(&self) -> PoolSpec {
         PoolSpec { id: self.id(), lifetime: self.lifetime(), numbers: self.0.numbers.clone() }

@@ -1,9 +1,9 @@
-//! Which pool has which number: those in rotation, and the overflow numbers.
+//! The pool of each number: numbers in rotation, and overflow numbers.
 //!
-//! Owns the rules on numbers between pools while pools change; a whole list that nobody has checked
-//! is checked by `check.rs`. A clone shares nearly all of its memory.
-//! Invariants: ranges in rotation do not overlap, and no overflow number is in one of them, once
-//! [`Rotation::put`] has found no clash.
+//! Owns the rules on numbers between pools while pools change; `check.rs` checks a whole list that
+//! has not been checked. A clone shares nearly all of its memory. Invariants: ranges in rotation do
+//! not overlap, and no overflow number is in one of them, once [`Rotation::put`] has found no
+//! clash.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Run {
 }
 
 impl Rotation {
-    /// Of pools that have been checked against each other.
+    /// For pools that have been checked against each other.
     pub(crate) fn new(pools: &[Arc<RingPool>]) -> Self {
         let runs = |pool: &Arc<RingPool>| {
             let id = pool.id();
@@ -62,7 +62,7 @@ impl Rotation {
         }
     }
 
-    /// How many numbers are in rotation.
+    /// The count of numbers in rotation.
     pub(crate) const fn count(&self) -> u64 {
         self.count
     }

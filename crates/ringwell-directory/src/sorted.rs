@@ -1,7 +1,7 @@
 //! A sorted set of small values whose next state shares nearly all of its memory with this one.
 //!
-//! Values lie in chunks. A clone shares the chunks, and a change copies the one that it touches: so
-//! a change of a set of n values costs about the root of n, and dropping an old state as little.
+//! Values lie in chunks. A clone shares the chunks, and a change copies the one that it touches:
+//! changing a set of n values costs about the square root of n, and so does dropping an old state.
 //! Invariants: values rise without repetition through all chunks; no chunk is empty.
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl<T: Copy + Ord> Sorted<T> {
         Self { chunks: chunks.collect(), len: values.len() }
     }
 
-    /// How many values there are.
+    /// The count of values.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -95,7 +95,7 @@ impl<T: Copy + Ord> Sorted<T> {
     }
 }
 
-/// How many values a chunk is meant to hold in a set of `len`.
+/// The target count of values in a chunk of a set of `len`.
 fn chunk(len: usize) -> usize {
     (len / CHUNKS).next_power_of_two().max(CHUNK_MIN)
 }

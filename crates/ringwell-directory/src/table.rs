@@ -1,11 +1,10 @@
 //! The pools of one bucket, and how one is found by its id.
 //!
-//! What the path of a request needs lies in a hash table with the entries themselves as its cells:
-//! a look-up reads the table's head, which is in the cache, and then the entry. The cells are in the
-//! order of the spread ids, which leave neighbouring ids no cell to share
-//! ([`crate::placement::spread`]).
-//! Invariant: a table never changes; the next state of the directory has another one for a bucket
-//! that changed, and shares those of all others.
+//! The entries that a request needs are themselves the cells of a hash table: a look-up reads the
+//! table's head, which is in the cache, and then the entry. The cells are in the order of the
+//! spread ids, which leave neighbouring ids no cell to share ([`crate::placement::spread`]).
+//! Invariant: a table never changes; the next state of the directory has a new one for each changed
+//! bucket, and shares all others.
 
 use std::sync::Arc;
 
@@ -80,7 +79,7 @@ impl PoolTable {
     }
 }
 
-/// Where a pool's entry is, if no other was there before.
+/// The cell of a pool's entry, if no other was there before.
 #[inline]
 fn home(spread: u64, cells: usize) -> usize {
     // Those bits of the spread id behind the bucket's, as a fraction of the number of cells.

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-/// A management token: `rw_` and 64 hexadecimal digits, or whatever a file held.
+/// A management token: `rw_` and 64 hexadecimal digits, or the contents of a file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -52,7 +52,7 @@ impl Token {
         &self.0
     }
 
-    /// What the configuration holds of it.
+    /// The form of it in the configuration.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash::of(self.0.as_bytes())
@@ -83,7 +83,7 @@ impl TokenHash {
         Ok(Self(bytes))
     }
 
-    /// Whether one of `hashes` is that of `presented`. Takes the same time whichever it is, or
+    /// Whether one of `hashes` is the hash of `presented`. Takes the same time whichever it is, or
     /// none.
     #[must_use]
     pub fn any_matches(hashes: &[Self], presented: &[u8]) -> bool {
@@ -92,7 +92,7 @@ impl TokenHash {
         hashes.iter().fold(none, |found, other| found | other.0[..].ct_eq(&hash.0[..])).into()
     }
 
-    /// What stands for the token `bytes`.
+    /// The hash of the token `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
@@ -100,10 +100,10 @@ impl TokenHash {
 }
 
 impl TokenHashes {
-    /// The hashes as they are now.
+    /// The current hashes.
     #[must_use]
     pub fn current(&self) -> Arc<[TokenHash]> {
-        // Nobody panics while holding it: what is in it is whole.
+        // No code panics while holding it, so its contents are consistent.
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 

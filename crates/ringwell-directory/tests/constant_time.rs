@@ -1,4 +1,5 @@
-//! Comparing secrets takes the same work whatever was presented: counted instructions, not a clock.
+//! Comparing secrets takes the same work for every presented text: counted instructions, not a
+//! clock.
 //!
 //! The test starts itself under `valgrind --tool=callgrind`, which counts the instructions of one
 //! function. Skipped, with a word, where there is no valgrind.
@@ -19,7 +20,7 @@ const PRESENTED: [&str; 4] = [
     "k3y-of-pool-16-that-is-32-bytesX",
     "XXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX",
 ];
-/// Set to the index of what is to be presented where the counted functions are to be called.
+/// Set to the index of the text to present when the counted functions should be called.
 const COUNTED: &str = "RINGWELL_COUNTED";
 const TEST: &str = "the_same_work_for_every_key_that_is_presented";
 
@@ -63,7 +64,7 @@ fn compare(presented: &[u8]) {
     assert_eq!(counted_token(&hashes, presented), is_ours);
 }
 
-/// How many instructions `function` takes if the text of this index is presented.
+/// The count of instructions of `function` with the text of this index.
 fn instructions(function: &str, presented: usize) -> Option<u64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

@@ -27,7 +27,7 @@ bugs! {
     ReplyBeforeFlush "reply-before-flush";
     /// A flush that failed is tried again, and believed.
     FlushAgain "flush-again";
-    /// A journal is cut at its first bad frame, whatever comes after it.
+    /// A journal is cut at its first bad frame, even if good frames follow.
     CutAtBadFrame "cut-at-bad-frame";
     /// A rotten end is cut, and nothing is held.
     NoHoldAfterRot "no-hold-after-rot";
@@ -42,15 +42,15 @@ bugs! {
     /// A snapshot leaves out the numbers that changes of pools moved while it was taken. There is
     /// nearly always one then, and it waits after its first piece.
     SnapshotMissesMoved "snapshot-misses-moved";
-    /// Old history is dropped without copying what is still the newest.
+    /// Old history is dropped without copying the records that are still the newest.
     NoCarry "no-carry";
     /// Shard time follows the wall clock while the process runs.
     WallClock "wall-clock";
     /// A start takes the wall clock's word for how long it was away, also within one boot.
     WallAtStart "wall-at-start";
-    /// Look-ups compare what the wall clock shows with shard time.
+    /// Look-ups compare the wall clock with shard time.
     ShardTimeInLookups "shard-time-in-lookups";
-    /// Lifetimes are taken as they are, although shard time is rounded down.
+    /// Lifetimes are not lengthened, although shard time is rounded down.
     NoRounding "no-rounding";
     /// An owner serves rows after their deadline.
     DeadlineIgnored "deadline-ignored";
@@ -60,19 +60,19 @@ bugs! {
     RetryForgotten "retry-forgotten";
     /// An allocation that no visitor saw counts as its number's newest.
     UnseenCounts "unseen-counts";
-    /// What is ready counts, however long after its deadline a thread looks at it.
+    /// Ready answers count, even if a thread polls them long after their deadline.
     ReadyBeatsDeadline "ready-beats-deadline";
     /// A request that may be sent again is known by its key alone.
     KeyAlone "key-alone";
     /// The outcomes of another shard's rows are joined in the wrong order.
     RowsMixed "rows-mixed";
-    /// A node that starts with a new map goes on serving what it has lost.
+    /// A node that starts with a new map continues to serve the buckets that it has lost.
     StaleMap "stale-map";
     /// Pools that come with a new map are not held.
     NoHoldAfterMove "no-hold-after-move";
-    /// … or only those that the start knows; not those that come later.
+    /// … or only those that are known at the start, not later ones.
     LatePoolsNotHeld "late-pools-not-held";
-    /// The next owner says that it has stored what it only has in memory.
+    /// The next owner confirms data that it only has in memory.
     AdoptUnstored "adopt-unstored";
     /// Buckets are given up in memory only: after a restart they are served again.
     GivenNotKept "given-not-kept";
@@ -80,9 +80,9 @@ bugs! {
     StaleTake "stale-take";
     /// A report to another shard leaves out the numbers of the last group.
     FactsMissGroup "facts-miss-group";
-    /// The next owner forgets visitors and what batches were answered.
+    /// The next owner forgets visitors and the answers to batches.
     AdoptForgets "adopt-forgets";
-    /// A node believes what others say of its own buckets.
+    /// A node accepts reports of others on its own buckets.
     HearsayBelieved "hearsay-believed";
     /// A link never learns that its owner is slow.
     NeverShut "never-shut";
@@ -96,7 +96,7 @@ bugs! {
     ThroughTooEarly "through-too-early";
     /// Groups are looked for one place too early once a segment was dropped.
     GroupOffByOne "group-off-by-one";
-    /// What is left of a batch's time is read in another unit than it was written in.
+    /// The rest of a batch's time is read in a different unit than it was written in.
     DeadlineUnit "deadline-unit";
     /// The numbers of a link's answer are used, and given back as too late as well.
     LinkAnswerTwice "link-answer-twice";
@@ -118,31 +118,31 @@ bugs! {
     OldGoesAlong "old-goes-along";
     /// Buckets are handed over before the next owner was sent what is known of their numbers.
     TakeBeforeTold "take-before-told";
-    /// What is on its way is taken back without asking whether it has arrived.
+    /// Buckets on their way are taken back without asking whether they have arrived.
     AbortUnasked "abort-unasked";
-    /// A move that was cut off does not go on.
+    /// An interrupted move does not continue.
     MoveNotResumed "move-not-resumed";
     /// Numbers that go from a pool that is held to another are not held there.
     HoldsStayBehind "holds-stay-behind";
     /// Numbers enter a pool before they have left another.
     EnterBeforeLeave "enter-before-leave";
-    /// A start goes by the cluster file, whatever has moved since.
+    /// A start uses the cluster file even if buckets have moved since.
     OwnersForgotten "owners-forgotten";
-    /// The shards of a node that starts do not share what they know of numbers.
+    /// The shards of a starting node do not share their state of numbers.
     NoAgreement "no-agreement";
     /// The end of a lockout is taken over by another node's clock.
     ForeignClock "foreign-clock";
-    /// Old history is dropped before the copies of what matters in it are stored.
+    /// Old history is dropped before the copied records are stored.
     DropBeforeStored "drop-before-stored";
     /// Lockouts that a start has lengthened are used before a snapshot says so.
     LengthenedUnsaved "lengthened-unsaved";
     /// A log that says that it ends elsewhere is believed: another owner must have written.
     TakenIsTheirs "taken-is-theirs";
-    /// A log that says that it ends elsewhere must have stored what was sent before.
+    /// A log that reports another end must have stored the previous message.
     TakenIsMine "taken-is-mine";
     /// A shard is taken over in the epoch of the owner before.
     EpochNotRaised "epoch-not-raised";
-    /// Rows that are asked for once more, of another owner, lose their batch's idempotency key.
+    /// Rows that are requested again, from another owner, lose their batch's idempotency key.
     RedirectForgetsRetry "redirect-forgets-retry";
 }
 

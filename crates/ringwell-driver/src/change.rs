@@ -3,10 +3,9 @@
 //! One change at a time, in steps that all shards of the node take together: numbers leave their
 //! pools everywhere before they enter others anywhere, and take their lockouts along; only when
 //! every pool is in place do the threads look rows up in the new state. A row that was looked up in
-//! the state before and finds its pool gone is refused as moved, and overflows.
-//! The next state is made, compared and dropped on threads of its own: shards have their numbers
-//! put in place, and nothing else.
-//! Source: docs/spec/allocation.md, "Changes while the shard serves".
+//! the previous state and finds its pool gone is refused as moved, and overflows. The next state is
+//! made, compared and dropped on separate threads: shards only put their numbers in place. Source:
+//! docs/spec/allocation.md, "Changes while the shard serves".
 
 mod known;
 mod shard;
@@ -27,7 +26,7 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::rows::spec;
 
-/// Why the directory stays as it is.
+/// The reason why the directory stays unchanged.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say what each is")]
 pub enum ChangeError {
@@ -65,12 +64,12 @@ struct Prepared {
     overflow: Vec<(PromoNumber, PoolId)>,
 }
 
-/// Brings all shards of this node from the directory's present state to the one that `make` makes of
-/// it, and returns that.
+/// Brings all shards of this node from the directory's present state to the one that `make` derives
+/// from it, and returns that.
 ///
 /// # Errors
-/// [`ChangeError`]. Shards that do not answer are about to end; whatever else is found is found
-/// before anything was changed.
+/// [`ChangeError`]. Shards that do not answer are about to end; all other errors are found before
+/// anything was changed.
 pub async fn apply<P: Platform>(
     platform: &P,
     node: &Node,
@@ -127,7 +126,7 @@ async fn take_steps<P: Platform>(
             continue;
         }
         let others = shards.iter().filter(|other| *other != shard);
-        // Of free numbers too: rows of repeated batches are compared with who had them last.
+        // Includes free numbers: rows of repeated batches are compared with the last holder.
         let mut others = ask_known(peers, others, &own.entering, true).await?;
         let (mut known, answers) = match &moved(changes, *shard)[..] {
             [] => (Vec::new(), Vec::new()),
@@ -181,10 +180,10 @@ pub async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<Done, ChangeEr
     answer.await.map_err(|_| ChangeError::Shard(shard))
 }
 
-/// What is held.
+/// The holds.
 #[derive(Default)]
 struct Held {
-    /// A shard is in doubt of all that it knew: any number may have been one of its own.
+    /// A shard doubts its whole state: any number may have been one of its own.
     all: Option<Millis>,
     /// The numbers of pools that are held, in rising order.
     numbers: Vec<(NumberRange, Millis)>,
@@ -211,7 +210,7 @@ async fn held(peers: &Peers, shards: &[u16], before: &Directory) -> Result<Held,
     Ok(held)
 }
 
-/// Until when a pool is to be held because some of its numbers were: nobody knows their lockouts.
+/// The end of a pool's hold that is due to some of its numbers: their lockouts are unknown.
 fn until(held: &Held, pool: &PoolSpec) -> Option<Millis> {
     let of_range = |range: &NumberRange| {
         let from = held.numbers.partition_point(|(other, _)| other.last() < range.first());
@@ -222,7 +221,7 @@ fn until(held: &Held, pool: &PoolSpec) -> Option<Millis> {
     pool.numbers.iter().filter_map(of_range).max().max(held.all)
 }
 
-/// What these shards know of numbers that are in nobody's rotation there.
+/// The state of numbers that are in no rotation of these shards.
 async fn ask_known(
     peers: &Peers,
     shards: impl Iterator<Item = &u16>,
@@ -239,7 +238,7 @@ async fn ask_known(
     Ok(all)
 }
 
-/// Numbers that become overflow numbers, and are in no rotation, are in nobody's hands.
+/// Numbers that become overflow numbers, and are in no rotation, have no holder.
 async fn check_overflow(
     peers: &Peers,
     shards: &[u16],
@@ -260,7 +259,7 @@ async fn check_overflow(
     }
 }
 
-/// Of the pools that stay: those that give up numbers, without them.
+/// The pools that stay but give up numbers, without those numbers.
 fn smaller(before: &Directory, put: &[(u32, Arc<RingPool>)]) -> Vec<(u32, PoolSpec)> {
     let mut smaller = Vec::new();
     for (index, pool) in put {

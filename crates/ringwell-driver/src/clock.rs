@@ -1,7 +1,7 @@
-//! Shard time, which goes on evenly, beside the wall clock.
+//! Shard time, which runs evenly, beside the wall clock.
 //!
-//! Shard time is the time since boot (which goes on while the machine is suspended) and an offset
-//! that a start finds out. Steps of the wall clock have no effect on it while the process runs; it
+//! Shard time is the time since boot (which continues while the machine is suspended) and an offset
+//! that a start determines. Steps of the wall clock have no effect on it while the process runs; it
 //! rejoins the wall clock by half a millisecond a second at most. Reads no clock: readings come in.
 //! Source: docs/spec/allocation.md, "Time".
 
@@ -17,7 +17,7 @@ use crate::canary::{Bug, planted};
 /// A wall clock that is further from shard time than this is reported.
 pub const WALL_APART_WARNED: Millis = Millis(1_000);
 
-/// Shard time. All shards of a process share one: what they exchange about lockouts needs no
+/// Shard time. All shards of a process share one clock: reports about lockouts between them need no
 /// conversion.
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<Shared>);
@@ -32,7 +32,7 @@ struct Shared {
 }
 
 impl Clock {
-    /// A clock that goes on from these, which were found out at that time since boot.
+    /// A clock that continues from these, which were determined at that time since boot.
     #[must_use]
     pub fn going_on(clocks: Clocks, since_boot: Millis) -> Self {
         Self(Arc::new(Shared {

@@ -1,8 +1,8 @@
-//! Which groups of a shard's journal are durable, and who waits for one.
+//! The durable groups of a shard's journal, and the tasks that wait for one.
 //!
 //! Lives on the shard's thread. Waiters are woken when their group is durable, or when the journal
-//! refuses: then their rows become overflow, whatever happens to the group later. While it refuses
-//! nobody waits.
+//! refuses: then their rows become overflow, even if the group is stored later. While it refuses,
+//! no task waits.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -15,7 +15,7 @@ use ringwell_engine::Refusal;
 pub struct Commit {
     /// Groups up to this one are durable; with `durability = "memory"` all are at once.
     durable: Cell<u64>,
-    /// How often waiters were turned away, and why, while the journal still refuses.
+    /// The count of waiters turned away, and the reason, while the journal still refuses.
     refusals: Cell<(u64, Option<Refusal>)>,
     waiters: RefCell<Vec<(u64, Waker)>>,
 }

@@ -1,5 +1,5 @@
-//! How a node's and a shard's life begins and ends: what must be durable before the first number goes
-//! out, and after the last.
+//! The start and the end of a node and of a shard: the records that must be durable before the
+//! first number goes out, and after the last.
 //!
 //! Knows nothing of threads, sockets and signals, which say when.
 
@@ -19,7 +19,7 @@ use crate::store::{self, FileError, Files, ServedMap, Store};
 /// buckets have moved since.
 ///
 /// # Errors
-/// [`FileError`] if it cannot be read what was served.
+/// [`FileError`] if the previously served state cannot be read.
 pub fn place(
     files: &impl Files,
     data: &Path,
@@ -42,7 +42,7 @@ pub fn place(
 /// were lengthened.
 ///
 /// # Errors
-/// Why the shard must not go on.
+/// The reason why the shard must not continue.
 pub async fn begin_shard<P: Platform>(
     shard: &Shard<P>,
     store: &impl Store,
@@ -73,8 +73,8 @@ pub async fn save<P: Platform>(shard: &Shard<P>, store: &impl Store) -> bool {
     }
 }
 
-/// What was restored from a copy is held, and the shards' journals say so: the next start need not
-/// begin another hold.
+/// Restored buckets are held, and the shards' journals record that: the next start need not begin
+/// another hold.
 pub fn unmark(files: &impl Files, node: &Node) {
     let data = &node.config.data;
     let are_stored = node.journals().all(|(_, state)| state == JournalState::Writing);

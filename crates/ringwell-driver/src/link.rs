@@ -1,9 +1,9 @@
 //! Links to the shards of other nodes: this thread's side of them.
 //!
-//! One link for each shard of another node and each thread of this one. What is put into its
-//! queue goes out as a request over HTTP/1.1 on a kept-alive connection; pacing decides when, and
-//! what is answered with overflow at once. A link that is slow or gone costs its own rows their
-//! numbers and nothing else. Source: docs/spec/link.md, docs/spec/pacing.md.
+//! One link for each shard of another node and each thread of this one. Entries of its queue go out
+//! as requests over HTTP/1.1 on a kept-alive connection; pacing decides when, and which are
+//! answered with overflow at once. A slow or broken link costs its own rows their numbers and
+//! nothing else. Source: docs/spec/link.md, docs/spec/pacing.md.
 
 mod rows;
 pub mod serve;
@@ -36,7 +36,7 @@ pub struct Link<P: Platform> {
     neighbour: Neighbour,
     pacing: Pacing,
     window: RefCell<Window>,
-    /// Rows that wait for a place in the window, oldest first, by a number of their own.
+    /// Rows that wait for a slot in the window, oldest first, each with an id.
     waiting: RefCell<VecDeque<(u64, PeerRows)>>,
     waited: Cell<u64>,
     net: P::Net,
@@ -53,7 +53,7 @@ struct Counts {
     late_released: Counter,
 }
 
-/// A link and the queue of what is to go over it.
+/// A link and its outgoing queue.
 #[derive(Debug)]
 pub struct Way<P: Platform> {
     /// The link.
@@ -146,7 +146,7 @@ impl<P: Platform> Link<P> {
         self.platform.moment().0
     }
 
-    /// After each change of the window: lets those who wait go on, or sends them away.
+    /// After each change of the window: lets waiting rows proceed, or sends them away.
     fn settle(self: &Rc<Self>) {
         if self.window.borrow().is_shut() {
             let all = std::mem::take(&mut *self.waiting.borrow_mut());

@@ -43,7 +43,7 @@ struct Slot {
     waker: Waker,
 }
 
-/// Tasks that want to be polled, the one that was woken first at the front.
+/// Tasks that are ready, the one that was woken first at the front.
 #[derive(Default)]
 struct Ready(Mutex<VecDeque<Arc<Signal>>>);
 
@@ -57,7 +57,7 @@ impl Ready {
 /// Wakes one task.
 struct Signal {
     slot: usize,
-    /// Which task it was made for: slots are used again.
+    /// The task that it was made for: slots are reused.
     task: u64,
     is_queued: AtomicBool,
     ready: Arc<Ready>,
@@ -122,7 +122,7 @@ impl Executor {
         Sleep { inner: Rc::downgrade(&self.0), at, key: None }
     }
 
-    /// How many tasks want to be polled.
+    /// The count of ready tasks.
     #[must_use]
     pub fn ready(&self) -> usize {
         self.0.ready.queue().len()
@@ -153,7 +153,7 @@ impl Executor {
         self.poll_drawn(|_| 0)
     }
 
-    /// Polls the ready task that `draw` names out of so many, counted from the one that was woken
+    /// Polls the ready task that `draw` selects by its index, counted from the one that was woken
     /// first. `false` if none is ready.
     #[must_use]
     pub fn poll_drawn(&self, draw: impl FnOnce(usize) -> usize) -> bool {
@@ -168,8 +168,8 @@ impl Executor {
         true
     }
 
-    /// Polls `work` and the ready tasks in turns, until `work` completes. `None` if nothing is ready
-    /// before that: then only a timer or another thread could go on.
+    /// Polls `work` and the ready tasks in turns, until `work` completes. `None` if nothing is
+    /// ready before that: only a timer or another thread could then make progress.
     pub fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         let signal = Arc::new(Signal {

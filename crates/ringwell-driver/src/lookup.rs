@@ -12,14 +12,14 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{ReadError, Reader};
 
-/// A look-up ends after this with what is known by then: a number that goes out every second has
-/// as many records a day as there are seconds.
+/// A look-up ends after this with its partial result: a number that goes out every second has as
+/// many records a day as there are seconds.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// What this shard knows of who held `number` at `at`.
+/// This shard's knowledge of the holder of `number` at `at`.
 ///
 /// # Errors
-/// What could not be read, for the operator.
+/// The unreadable part, for the operator.
 pub async fn attribution<P: Platform>(
     shard: Rc<Shard<P>>,
     reader: impl Reader,

@@ -1,9 +1,9 @@
-//! What a shard does beside answering, in pieces between which batches are served: it notes the time,
-//! takes snapshots, and gives up old history after copying what still matters.
+//! A shard's work beside answering, in pieces between which batches are served: it records the
+//! time, takes snapshots, and drops old history after copying the records that still matter.
 //!
-//! Owns when each is due and what a piece is. When a piece has its turn, and on which thread files are
-//! written, is the caller's: the server's tasks, the embedded engine after a batch, the simulator.
-//! Source: docs/spec/journal.md, "Snapshots" and "Retention".
+//! Owns the schedule and the size of a piece. When a piece has its turn, and on which thread files
+//! are written, is the caller's: the server's tasks, the embedded engine after a batch, the
+//! simulator. Source: docs/spec/journal.md, "Snapshots" and "Retention".
 
 #[cfg(canary)]
 mod late;
@@ -16,10 +16,11 @@ use ringwell_journal::{SnapshotHeader, SnapshotWriter};
 use crate::canary::{Bug, planted};
 use crate::store::{Draft, FileError, Part, Store};
 
-/// How often a shard looks what is due.
+/// The interval between two checks of the schedule.
 pub const ROUND: Millis = Millis(1_000);
 
-/// A shard that has been quiet for so long writes down what time it is; then twice as late each time.
+/// A shard that has been quiet for this long records the time; after that, the interval doubles
+/// each time.
 const TICK: Millis = Millis(5_000);
 
 /// A wall clock that was set by more than this is written down at once.
@@ -28,14 +29,14 @@ const WALL_SET: Millis = Millis(1_000);
 /// Bytes of a snapshot that gather before they are written.
 const SNAPSHOT_WRITE_BYTES: usize = 1 << 20;
 
-/// When what is due, by what was done before.
+/// The schedule, computed from earlier work.
 #[derive(Debug)]
 pub struct Rounds {
     /// Bytes of the journal after which a snapshot is taken.
     snapshot_every: u64,
     /// Time after which one is taken, if anything was written.
     snapshot_span: Option<Millis>,
-    /// What had been written when the last snapshot began, and when that was.
+    /// The written bytes and the time at the start of the last snapshot.
     snapshot_bytes: u64,
     snapshot_at: Millis,
     /// No history is given up before the journal is as long as this.
@@ -88,8 +89,8 @@ impl Rounds {
         true
     }
 
-    /// Whether a snapshot is due: by what was written since, by time, or because more is kept than
-    /// should be and the snapshots need it.
+    /// Whether a snapshot is due: by bytes written since, by time, or because history beyond its
+    /// limit is kept for the snapshots.
     #[must_use]
     pub fn wants_snapshot(&self, store: &impl Store, now: Millis) -> bool {
         let written = store.stats().written_bytes - self.snapshot_bytes;
@@ -110,8 +111,8 @@ impl Rounds {
         Some(Carry { part, next_n: part.first_n, before: stats.written_bytes })
     }
 
-    /// What mattered of it was copied, and is stored. If that was most of it, nothing is gained by
-    /// giving up more before the journal has grown; returns the journal's length then.
+    /// Its records that matter were copied, and are stored. If that was most of it, nothing is
+    /// gained by giving up more before the journal has grown; returns the journal's length then.
     pub fn carried(&mut self, store: &impl Store, carry: &Carry) -> Option<u64> {
         let stats = store.stats();
         let is_most = stats.written_bytes - carry.before > carry.part.bytes / 2;
@@ -126,7 +127,7 @@ impl Rounds {
 /// History that is being given up: its groups are looked at in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Carry {
-    /// Which part of it.
+    /// The selected part.
     pub part: Part,
     next_n: u64,
     /// Bytes that had been written before.
@@ -165,7 +166,7 @@ pub struct Snapshot<D> {
 }
 
 impl<D: Draft> Snapshot<D> {
-    /// Begins one: the groups from the one that gathers on will be replayed on it.
+    /// Begins one: the groups from the open one on will be replayed on it.
     ///
     /// # Errors
     /// [`FileError`]; always if nothing outlives the process.
@@ -190,7 +191,7 @@ impl<D: Draft> Snapshot<D> {
         self.step == SnapshotStep::Done
     }
 
-    /// What comes next.
+    /// The next step.
     #[must_use]
     pub fn step(&self) -> SnapshotStep {
         self.step
@@ -202,7 +203,7 @@ impl<D: Draft> Snapshot<D> {
         self.writer.ready_bytes() >= SNAPSHOT_WRITE_BYTES
     }
 
-    /// Writes what has gathered. Waits for the disk.
+    /// Writes the buffered bytes. Waits for the disk.
     ///
     /// # Errors
     /// [`FileError`]; the snapshot is given up.

@@ -17,19 +17,19 @@ pub struct Neighbour {
     pub shard: u16,
     /// The name of its node.
     pub node: String,
-    /// Where the node is asked.
+    /// The address at which other nodes ask the node.
     pub link: Listen,
 }
 
 impl Membership {
-    /// The node called `name`; `None` if the cluster has none.
+    /// The node with that `name`; `None` if the cluster has none.
     #[must_use]
     pub fn new(cluster: Cluster, name: &str) -> Option<Self> {
         let (place, _) = cluster.node(name)?;
         Some(Self { cluster, place })
     }
 
-    /// What the cluster's file says of this node.
+    /// This node's entry in the cluster's file.
     #[must_use]
     pub fn own(&self) -> &ClusterNode {
         &self.cluster.nodes()[self.place]

@@ -1,4 +1,4 @@
-//! What shards of a process ask each other, as values.
+//! The messages between the shards of a process, as values.
 //!
 //! Payloads stand at the bottom: they know nothing of who sends or serves them. A message may find a
 //! queue full; it is never lost.
@@ -27,7 +27,7 @@ pub struct PeerRow {
     pub pool: u32,
     /// The pool's id.
     pub id: PoolId,
-    /// Which row of the batch it is.
+    /// The index of the row in the batch.
     pub row: u16,
     /// Two runs of parameters, as spans of the batch's text.
     pub params: [Span; 2],
@@ -38,7 +38,7 @@ pub struct PeerRow {
 /// The rows of one batch that one shard owns.
 #[derive(Debug)]
 pub struct PeerRows {
-    /// What the spans of the rows point into.
+    /// The text that the rows' spans point into.
     pub text: Bytes,
     /// The rows.
     pub rows: Vec<PeerRow>,
@@ -46,7 +46,7 @@ pub struct PeerRows {
     pub retry: Option<[u8; 16]>,
     /// No one waits for the answer after this.
     pub deadline: Moment,
-    /// Where the answer goes.
+    /// The receiver of the answer.
     pub reply: oneshot::Sender<PeerAnswer>,
 }
 
@@ -84,7 +84,7 @@ impl Unanswered {
     }
 }
 
-/// What a shard can be asked by others.
+/// A request from other shards.
 #[derive(Debug)]
 pub enum Message {
     /// To allocate.
@@ -100,20 +100,20 @@ pub enum Message {
         /// Whether it was locked.
         reply: oneshot::Sender<Result<bool, Refusal>>,
     },
-    /// Who held a number.
+    /// Asks for the holder of a number.
     Attribution {
         /// The number.
         number: PromoNumber,
         /// When.
         at: Asked,
-        /// What is known.
+        /// The result.
         reply: oneshot::Sender<Result<Past, String>>,
     },
     /// To take a step from one state of the directory to the next.
     Change(Step, oneshot::Sender<Done>),
-    /// To adopt what the owner of buckets before knew of their numbers.
+    /// Asks to adopt the previous owner's state of the numbers of buckets.
     Adopt {
-        /// What it knew.
+        /// The previous owner's state.
         adopted: Adopted,
         /// Completes when that is durable.
         reply: oneshot::Sender<Result<(), String>>,
@@ -127,7 +127,7 @@ pub enum Message {
     },
     /// To send a request to the node of a shard, by its link.
     Post {
-        /// What is asked.
+        /// The request.
         path: Path,
         /// The request.
         body: Bytes,
@@ -138,7 +138,7 @@ pub enum Message {
     Pools(PoolQuery),
     /// Counts.
     Stats(oneshot::Sender<ShardStats>),
-    /// What time it is: a sign of life through the queue that rows go through.
+    /// Asks for the time: a sign of life through the queue that rows take.
     Ping(oneshot::Sender<Millis>),
 }
 
@@ -152,15 +152,15 @@ pub enum Step {
         /// Pools with the numbers that they keep.
         smaller: Vec<(u32, PoolSpec)>,
     },
-    /// Asks what is known of these numbers.
+    /// Asks for the state of these numbers.
     Tell {
         /// The numbers.
         numbers: Vec<NumberRange>,
         /// Also where no lockout runs.
         is_free_too: bool,
     },
-    /// Asks all that is known of these numbers and of those that pools of these buckets had, and of
-    /// batches that may be sent again.
+    /// Asks for the full state of these numbers and of those that pools of these buckets had, and
+    /// for batches that may be sent again.
     TellAll {
         /// The numbers.
         numbers: Vec<NumberRange>,
@@ -173,12 +173,12 @@ pub enum Step {
     TellStored,
     /// Holds the pools of these buckets.
     HoldBuckets(BucketHolds),
-    /// Takes over what other shards know, and how long numbers that come are held; then pools come,
-    /// and others get more numbers.
+    /// Takes over the state of other shards, and the holds of arriving numbers; then pools are
+    /// added, and others get more numbers.
     Enter {
         /// The newest allocation of numbers that come.
         known: Vec<Retired>,
-        /// What rows of batches that may be sent again would be answered.
+        /// Asks for the answers that rows of repeatable batches would get.
         answers: Vec<AnswerEntry>,
         /// Pools that are held, and until when.
         holds: Vec<(PoolId, Millis)>,
@@ -199,7 +199,7 @@ pub enum Done {
     Taken,
     /// What is known.
     Known(Vec<Retired>),
-    /// The same, of batches that may be sent again, and what is or was held.
+    /// The same, for repeatable batches, and all holds, including expired ones.
     All(Known, Holds),
     /// Pools that hand nothing out, or all that are here or come here, and until when.
     Holds(Holds),
@@ -209,7 +209,7 @@ pub enum Done {
     Clash(PoolId, InRotation),
 }
 
-/// What is known of numbers at one moment.
+/// The state of numbers at one moment.
 #[derive(Debug)]
 pub struct Known {
     /// The newest allocation of each number, in rising order.

@@ -1,11 +1,11 @@
 //! Buckets that move between running shards, with their lockouts.
 //!
-//! The present owner's node makes the move. It writes down that it has given the buckets up and
-//! serves them no more; then it tells the next owner what it knows of their numbers; when that is
-//! durable there, it hands the buckets over. Between the two, rows of these buckets overflow. A
-//! move that was cut off goes on where it was, after a restart too.
-//! Invariant: a node serves a bucket only while its newest map on disk says so, and it has the
-//! lockouts of all owners before. Source: docs/spec/cluster.md, "Moving buckets".
+//! The present owner's node makes the move. The giver records that it has given the buckets up and
+//! stops serving them; then it sends its state of their numbers to the next owner; when that is
+//! durable there, it hands the buckets over. Between the two, rows of these buckets overflow. An
+//! interrupted move continues where it was, also after a restart. Invariant: a node serves a bucket
+//! only while its newest map on disk says so, and it has the lockouts of all owners before. Source:
+//! docs/spec/cluster.md, "Moving buckets".
 
 mod give;
 mod learn;
@@ -63,8 +63,8 @@ pub enum MoveError {
     NotTakenBack { shard: u16, reason: String },
 }
 
-/// Serves by these owners from now on. They are known as the node's once they are in use, so that
-/// what failed is done again when it is told again.
+/// Serves by these owners from now on. They count as the node's once they are in use, so that a
+/// failed step is repeated when the message is repeated.
 async fn use_owners<P: Platform>(
     platform: &P,
     node: &Node,
@@ -77,8 +77,8 @@ async fn use_owners<P: Platform>(
     Ok(())
 }
 
-/// Does `work` to its end, also if whoever asked for it stops waiting: a change that is cut off half
-/// way would leave some shards in the new state and some in the old one. `None`: the node ends.
+/// Runs `work` to its end, even if its requester stops waiting: an interrupted change would leave
+/// some shards in the new state and some in the old one. `None`: the node ends.
 pub async fn to_its_end<P: Platform, T: 'static>(
     platform: &P,
     work: impl Future<Output = T> + 'static,
@@ -111,7 +111,7 @@ pub async fn keep<P: Platform>(
     })
 }
 
-/// What two nodes must know alike of the pools of `buckets` before those move.
+/// The facts about the pools of `buckets` on which two nodes must agree before those move.
 fn digest(directory: &Directory, buckets: &[u16]) -> String {
     let mut hasher = blake3::Hasher::new();
     let mut pools: Vec<_> = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket)).collect();

@@ -1,4 +1,5 @@
-//! What all shards of a process share: configuration, directory, and the state of the node.
+//! The state that all shards of a process share: configuration, directory, and the state of the
+//! node.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,18 +17,18 @@ use crate::rows;
 use crate::store::Gaps;
 use crate::store::SeenJournals;
 
-/// Where the node is in its life.
+/// The phase of the node's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Not in rotation yet.
     Starting,
     /// In rotation.
     Serving,
-    /// Out of rotation: answers what has begun.
+    /// Out of rotation: completes the requests that have begun.
     Draining,
 }
 
-/// How a shard's journal is.
+/// The health of a shard's journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalState {
     /// It stores groups.
@@ -42,7 +43,7 @@ pub enum JournalState {
     Taken,
 }
 
-/// What is known of the part of a shard's history that the start did not read.
+/// The known facts about the part of a shard's history that the start did not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryState {
     /// It has not been read yet.
@@ -79,7 +80,7 @@ impl JournalState {
     }
 }
 
-/// What a start found in the data directory.
+/// The findings of a start in the data directory.
 #[derive(Debug, Default)]
 pub struct Begun {
     /// Buckets that came without the lockouts of the owner before.
@@ -113,15 +114,15 @@ pub struct Node {
     directory: RwLock<Arc<Directory>>,
     /// When the directory was last seen to be current, in milliseconds; 0: never.
     directory_seen_ms: AtomicU64,
-    /// Which shard owns which bucket, in a cluster.
+    /// The owner of each bucket, in a cluster.
     owners: RwLock<Option<Owners>>,
     /// Buckets that came without the lockouts of the owner before. Grows only while `changes` is held.
     bucket_holds: RwLock<BucketHolds>,
     /// When answered allocations may be missing.
     gaps: RwLock<Gaps>,
-    /// What the start found.
+    /// The findings of the start.
     pub begun: Begun,
-    /// What is known of other nodes' journals, once it has been read.
+    /// The records about other nodes' journals, once they have been read.
     pub(crate) seen: tokio::sync::Mutex<Option<SeenJournals>>,
     /// Held while the directory or the owners change: one change at a time.
     pub changes: tokio::sync::Mutex<()>,
@@ -131,7 +132,7 @@ pub struct Node {
     pub is_leaving: Notify,
     /// The node's part in a cluster.
     pub membership: Option<Membership>,
-    /// What must have happened before an answer leaves.
+    /// The durability that is required before an answer leaves.
     pub durability: Durability,
     /// Limits of a batch.
     pub wire_limits: Limits,
@@ -139,13 +140,13 @@ pub struct Node {
     phase: AtomicU8,
     /// The shards of this process, in rising order, and how their journals are.
     journals: Vec<(u16, AtomicU8)>,
-    /// What is known of their histories, in the same order.
+    /// The facts about their histories, in the same order.
     histories: Vec<AtomicU8>,
 }
 
 impl Node {
-    /// A node that is starting. `opened` is what its data directory says: the owners of buckets in a
-    /// cluster, and what the opening found.
+    /// A node that is starting. `opened` comes from its data directory: the owners of buckets in a
+    /// cluster, and the findings of the opening.
     #[must_use]
     pub fn new(
         config: Config,
@@ -188,8 +189,7 @@ impl Node {
         Arc::clone(&self.directory.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How long before `now` the directory was seen to be as its keeper has it; `None` if it has no
-    /// keeper.
+    /// The time since the directory was last confirmed to be current; `None` if it has no keeper.
     #[must_use]
     pub fn directory_age(&self, now: Moment) -> Option<Duration> {
         let at = self.directory_seen_ms.load(Ordering::Relaxed);
@@ -207,13 +207,13 @@ impl Node {
         *self.directory.write().unwrap_or_else(PoisonError::into_inner) = next;
     }
 
-    /// Which buckets came without the lockouts of the owner before.
+    /// The buckets that arrived without the lockouts of their previous owner.
     #[must_use]
     pub fn bucket_holds(&self) -> BucketHolds {
         self.bucket_holds.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces what [`Self::bucket_holds`] returns.
+    /// Replaces the value of [`Self::bucket_holds`].
     pub fn set_bucket_holds(&self, holds: BucketHolds) {
         *self.bucket_holds.write().unwrap_or_else(PoisonError::into_inner) = holds;
     }
@@ -224,7 +224,7 @@ impl Node {
         self.gaps.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces what [`Self::gaps`] returns.
+    /// Replaces the value of [`Self::gaps`].
     pub fn set_gaps(&self, gaps: Gaps) {
         *self.gaps.write().unwrap_or_else(PoisonError::into_inner) = gaps;
     }
@@ -235,7 +235,7 @@ impl Node {
         Self { drills, ..self }
     }
 
-    /// Panics if this request is the one that a test has chosen.
+    /// Panics if a test has chosen this request.
     pub fn fault_drill(&self, text: &[u8]) {
         panic_if(self.drills.panic_on.as_deref(), text);
     }
@@ -280,7 +280,7 @@ impl Node {
         }
     }
 
-    /// What is known of the histories, by shard.
+    /// The facts about the histories, by shard.
     pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
         self.histories.iter().map(|state| match state.load(Ordering::Relaxed) {
             0 => HistoryState::Unread,
@@ -310,13 +310,13 @@ impl Node {
 }
 
 impl Node {
-    /// Which shard owns which bucket; `None` without a cluster.
+    /// The owner of each bucket; `None` without a cluster.
     #[must_use]
     pub fn owners(&self) -> Option<Owners> {
         self.owners.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces what [`Self::owners`] returns.
+    /// Replaces the value of [`Self::owners`].
     pub fn set_owners(&self, owners: Owners) {
         *self.owners.write().unwrap_or_else(PoisonError::into_inner) = Some(owners);
     }

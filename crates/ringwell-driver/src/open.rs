@@ -1,5 +1,5 @@
-//! From files to engines: reads every shard's snapshot and journal, lets numbers that changed shards
-//! take their lockouts along, finds out what time it is, and opens the journals for writing.
+//! From files to engines: reads every shard's snapshot and journal, moves lockouts along with
+//! numbers that changed shards, determines the time, and opens the journals for writing.
 //!
 //! ```text
 //! read    each shard for itself; changes no file that counts
@@ -34,7 +34,7 @@ use crate::store::{FileError, Files, Gaps, Identity, Inline, Memory, ServedMap, 
 pub struct Start<'a, F> {
     /// The files.
     pub files: &'a F,
-    /// Where and how journals are kept.
+    /// The place and the settings of journals.
     pub settings: &'a Settings,
     /// The pools, by the owners that this data has served last.
     pub directory: &'a Directory,
@@ -44,11 +44,11 @@ pub struct Start<'a, F> {
     pub on_disk: &'a [u16],
     /// The journals are in a log, and the files are copies of it.
     pub has_log: bool,
-    /// In a cluster: its shards of this node, and the version of the cluster file.
+    /// In a cluster: the shards of this node, and the version of the cluster file.
     pub member: Option<(&'a [u16], u64)>,
 }
 
-/// Shards that can serve, and what concerns all of them.
+/// Shards that can serve, and the facts that concern all of them.
 #[derive(Debug)]
 pub struct Begun<F: Files> {
     /// The shards.
@@ -59,8 +59,8 @@ pub struct Begun<F: Files> {
     pub holds: BucketHolds,
     /// The name of the data directory; empty if nothing is kept.
     pub identity: String,
-    /// By the wall clock, a time up to which the journals of all shards record what was answered; zero if
-    /// none records anything.
+    /// By the wall clock, a time up to which the journals of all shards are complete; zero if none
+    /// has a record.
     pub recorded_until: Millis,
     /// When answered allocations may be missing.
     pub gaps: Gaps,
@@ -73,16 +73,16 @@ pub struct Begun<F: Files> {
 /// A shard that can serve.
 #[derive(Debug)]
 pub struct Opened<F: Files> {
-    /// Which one.
+    /// The shard's index.
     pub shard: u16,
     /// Its state.
     pub engine: Engine,
-    /// Stores what the engine seals.
+    /// Stores the groups that the engine seals.
     pub store: Inline<F>,
-    /// What the start had to do about time or damage. If lockouts were lengthened, no number may go out
-    /// before a snapshot is taken, because no record says that lockouts were lengthened.
+    /// The corrections of time or damage at the start. If lockouts were lengthened, no number may
+    /// go out before a snapshot is taken, because no record says that lockouts were lengthened.
     pub doubts: Doubts,
-    /// How the journal ended.
+    /// The end of the journal.
     pub verdict: Verdict,
 }
 
@@ -100,7 +100,7 @@ pub enum StartError {
     File(#[from] FileError),
 }
 
-/// Goes on from what was read of all shards: what they say is brought together, and each is opened.
+/// Continues from the files of all shards: combines their facts, and opens each shard.
 ///
 /// # Errors
 /// [`StartError`]

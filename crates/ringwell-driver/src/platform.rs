@@ -1,4 +1,4 @@
-//! What the driver needs of the machine: time, tasks, the way to other processes.
+//! The driver's view of the machine: time, tasks, the way to other processes.
 //!
 //! The server implements [`Platform`] over tokio, the embedded engine and the simulator over
 //! [`crate::local::Executor`]. Code of the driver takes the platform as its only type parameter;
@@ -50,7 +50,7 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// The machine under one shard. Cloned freely: a handle, or nothing at all.
+/// The machine under one shard. Cheap to clone: a handle, or an empty type.
 pub trait Platform: Clone + fmt::Debug + 'static {
     /// The way to shards of other processes.
     type Net: Net;
@@ -65,7 +65,7 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// A handle on the files.
     fn files(&self) -> Self::Files;
 
-    /// Observer of what shards decide: none outside of the simulator.
+    /// Observer of the shards' decisions: none outside of the simulator.
     #[inline]
     fn watch(&self) -> Option<&dyn Watch> {
         None
@@ -74,7 +74,7 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// The time, for deadlines.
     fn moment(&self) -> Moment;
 
-    /// The time since the machine was booted, which goes on while it is suspended.
+    /// The time since the machine was booted, which continues while it is suspended.
     fn boot_time(&self) -> Duration;
 
     /// The wall clock, as time since 1970. Anybody may set it at any time.
@@ -102,8 +102,8 @@ pub trait Platform: Clone + fmt::Debug + 'static {
         output
     }
 
-    /// The output of `work` if it completes by `at`. `work` is polled first: what is ready counts,
-    /// however late it is looked at.
+    /// The output of `work` if it completes by `at`. `work` is polled first: a ready result counts,
+    /// even if it is polled late.
     fn by<F: Future>(&self, at: Moment, work: F) -> By<F, impl Future<Output = ()> + 'static> {
         By { work, end: self.sleep_until(at) }
     }
@@ -141,7 +141,7 @@ impl<F: Future, S: Future> Future for By<F, S> {
     }
 }
 
-/// What one process asks another one's shard.
+/// A request to a shard of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
     /// To allocate for rows.
@@ -150,13 +150,13 @@ pub enum Path {
     Unanswered,
     /// For a sign of life.
     Ping,
-    /// Who held a number.
+    /// Asks for the holder of a number.
     Attribution,
     /// To end a lockout.
     Release,
     /// Whether it can take buckets.
     Prepare,
-    /// To adopt what is known of numbers of buckets that move.
+    /// Asks to adopt the state of numbers of buckets that move.
     Adopt,
     /// To take buckets.
     Take,
@@ -164,7 +164,7 @@ pub enum Path {
     Abandon,
     /// For its copy of the owners.
     Owners,
-    /// What it knows of journals.
+    /// Its records about journals.
     Journals,
 }
 

@@ -1,7 +1,7 @@
-//! Questions about a shard's pools, for those who manage them.
+//! Questions about a shard's pools, for their managers.
 //!
-//! Owns the questions and how a shard's thread answers them. Each is short: what concerns many
-//! pools is asked in parts, so that rows pass between them.
+//! Owns the questions and how a shard's thread answers them. Each is short: questions about many
+//! pools are asked in parts, so that rows pass between them.
 
 use ringwell_core::{Millis, NumberRange, PoolCounts, PoolId, PromoNumber};
 use ringwell_engine::{Engine, lifetime};
@@ -9,27 +9,27 @@ use tokio::sync::oneshot;
 
 use crate::stats::{Reason, Stats};
 
-/// Where a pool is in its shard, and which it was when that was looked up.
+/// A pool's index in its shard, and its generation at the time of the look-up.
 pub type Place = (u32, PoolId);
 
 /// A question about pools. Those that the shard does not have (any more) are left out.
 #[derive(Debug)]
 pub enum PoolQuery {
-    /// What it is doing now: takes a look at each of its numbers.
+    /// Its present state: reads each of its numbers.
     State {
         /// The pool.
         place: Place,
         /// `None`: the shard does not have it.
         reply: oneshot::Sender<Option<PoolState>>,
     },
-    /// What was asked of pools so far: cheap.
+    /// The count of requests to pools so far: cheap.
     Asked {
         /// The pools.
         places: Vec<Place>,
         /// Those of them that the shard has.
         reply: oneshot::Sender<Vec<PoolAsked>>,
     },
-    /// Which of its numbers have not been held since a moment.
+    /// The numbers of it that have not been held since a moment.
     Unused {
         /// The pool.
         place: Place,
@@ -38,7 +38,7 @@ pub enum PoolQuery {
         /// Numbers in a row make one range.
         reply: oneshot::Sender<Vec<NumberRange>>,
     },
-    /// How long its numbers have rested: takes a look at each of them.
+    /// The time for which its numbers have rested: reads each of them.
     Rested {
         /// The pool.
         place: Place,
@@ -72,8 +72,8 @@ pub struct Rested {
     pub held: u32,
     /// Numbers that no visitor has held, as far as the shard knows.
     pub never: u32,
-    /// All others: the first count has those that rested for less than the first bound, the last one
-    /// those that rested for at least the last bound.
+    /// All others: the first count is of those that rested less than the first bound, the last one
+    /// of those that rested at least the last bound.
     pub rested: [u32; REST_BOUNDS.len() + 1],
 }
 
@@ -86,7 +86,7 @@ pub struct PoolState {
     pub shard: u16,
     /// Numbers in rotation.
     pub numbers: u32,
-    /// How many of them are locked out.
+    /// The count of locked numbers among them.
     pub locked: u32,
     /// When the next number comes free, if none is; or when the pool is no longer held.
     pub next_free: Option<Millis>,
@@ -96,14 +96,14 @@ pub struct PoolState {
     pub exhausted: u32,
 }
 
-/// What was asked of a pool so far. Counts are modulo 2^32.
+/// The count of requests to a pool so far. Counts are modulo 2^32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolAsked {
     /// The pool.
     pub pool: PoolId,
     /// Numbers in rotation.
     pub numbers: u32,
-    /// How long an allocation is guaranteed.
+    /// The guaranteed lifetime of an allocation.
     pub lifetime: Millis,
     /// Numbers handed out since the pool came to this process.
     pub allocated: u32,
@@ -113,7 +113,7 @@ pub struct PoolAsked {
 
 /// Answers on the shard's thread, `now` by the engine's time.
 pub fn answer(shard: u16, engine: &Engine, now: Millis, stats: &Stats, query: PoolQuery) {
-    // The asking task may have gone.
+    // The requesting task may have ended.
     match query {
         PoolQuery::State { place, reply } => {
             let _ = reply.send(state(engine, now, shard, place));

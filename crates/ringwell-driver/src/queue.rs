@@ -1,7 +1,7 @@
 //! The queues to all shards.
 //!
-//! Each is bounded: where one is full the rows become overflow, nothing grows. What is in the queue
-//! of a shard of another node goes on over a link.
+//! Each is bounded: where one is full the rows become overflow, nothing grows. Messages in the
+//! queue of a shard on another node continue over a link.
 
 use tokio::sync::mpsc;
 

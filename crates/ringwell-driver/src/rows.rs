@@ -1,5 +1,5 @@
-//! The rows of a batch, without threads, sockets and clocks: what is to be done for each, doing it
-//! on the shard that owns them, and what each is answered with.
+//! The rows of a batch, without threads, sockets and clocks: the plan for each, its execution on
+//! the shard that owns them, and the answer to each.
 //!
 //! Knows nothing of waiting: an answer may leave once its promises ([`is_promise`]) are durable. Free
 //! of the platform, so that it is compiled once.
@@ -22,16 +22,16 @@ pub const RETRY_KEY_BYTES_MAX: usize = 256;
 /// Separates digests of single allocations from those of batches.
 const SINGLE: &str = "ringwell 2026-11-22 idempotency key of a single allocation";
 
-/// What is to be done for a row.
+/// The plan for a row.
 #[derive(Clone, Copy, Debug)]
 pub enum Plan {
     /// Answer with this error.
     Fail(RowError),
-    /// Ask the owner for a number, with what the row says.
+    /// Ask the owner for a number, with the row's data.
     Allocate(Owner),
 }
 
-/// What the directory says of the pool that a row asks.
+/// The directory's data on the pool of a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
     /// The shard that has it.
@@ -44,7 +44,7 @@ pub struct Owner {
     pub is_tracked: bool,
 }
 
-/// Why a row was not given a number of its own.
+/// The reason why a row did not get a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
     /// Every number is locked out until then.
@@ -53,7 +53,7 @@ pub enum Shortage {
     Refused(Refusal),
 }
 
-/// What a batch may be like, by the configuration.
+/// The limits of a batch, from the configuration.
 #[must_use]
 pub fn limits(config: &Config) -> Limits {
     Limits {
@@ -114,7 +114,7 @@ fn digest(
     Ok((!key.is_empty()).then_some(digest))
 }
 
-/// What a visitor is known by in memory and in snapshots.
+/// The form of a visitor in memory and in snapshots.
 #[must_use]
 pub fn visitor_id(name: &[u8]) -> VisitorId {
     let mut id = [0; 16];
@@ -122,7 +122,7 @@ pub fn visitor_id(name: &[u8]) -> VisitorId {
     VisitorId(id)
 }
 
-/// What is to be done for one row. `text` is what its spans point into.
+/// The plan for one row. Its spans point into `text`.
 #[expect(
     clippy::inline_always,
     reason = "measured: what a call leaves in memory in pieces, its caller waits to read as a whole"
@@ -148,7 +148,7 @@ pub fn plan(directory: &Directory, text: &[u8], row: &Row) -> Plan {
     }
 }
 
-/// What is to be done for each row. What `engine` will read first for those of `shard` is fetched
+/// The plan for each row. The memory that `engine` reads first for those of `shard` is prefetched
 /// meanwhile, so that [`serve`] waits less for memory.
 pub fn plans<'a>(
     directory: &'a Directory,
@@ -168,8 +168,8 @@ pub fn plans<'a>(
     })
 }
 
-/// Has the processor fetch what the next allocation of a pool will read first, where it can be told
-/// to without waiting for it.
+/// Prefetches the memory that the next allocation of a pool reads first, if the processor has an
+/// instruction for it.
 #[inline]
 fn fetch_next(engine: &Engine, pool: u32) {
     let Some(slot) = engine.shard().next_slot(pool) else { return };
@@ -182,11 +182,11 @@ fn fetch_next(engine: &Engine, pool: u32) {
 /// Rows with their plans, in request order.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned<'a> {
-    /// What the rows' spans point into.
+    /// The text that the rows' spans point into.
     pub text: &'a [u8],
     /// The rows.
     pub rows: &'a [Row],
-    /// What is to be done for each.
+    /// The plan for each.
     pub plans: &'a [Plan],
     /// The batch, if it may be sent again: see [`batch_digest`].
     pub retry: Option<[u8; 16]>,
@@ -220,8 +220,8 @@ pub fn serve(
     }
 }
 
-/// Whether an answer says what must not be forgotten: a number, or, in a batch that may be sent
-/// again, that there was none.
+/// Whether an answer must not be forgotten: it has a number, or, in a repeatable batch, says that
+/// there was none.
 #[must_use]
 pub fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
     match outcome {
@@ -232,8 +232,8 @@ pub fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
     }
 }
 
-/// What a row is answered with, and why it has no number of its own if an owner had none for it.
-/// `now` is asked only if the answer says when to ask again.
+/// The answer to a row, and the reason why it has no number if an owner had none for it. `now` is
+/// asked only if the answer says when to ask again.
 #[inline]
 #[must_use]
 pub fn answer<'a>(
@@ -266,7 +266,8 @@ pub fn answer<'a>(
             Answer::Error(RowError::NoNumbers { pool })
         }
         (None, Shortage::Exhausted(until)) => {
-            // Lockouts are a millisecond longer than the lifetime: nobody wants to read 1801 seconds.
+            // Lockouts are a millisecond longer than the lifetime: an answer should not say 1801
+            // seconds.
             let wait_ms = until.since(now()).0.saturating_sub(1);
             Answer::Error(RowError::PoolExhausted { pool, wait_ms })
         }
@@ -274,7 +275,7 @@ pub fn answer<'a>(
     (answer, Some(shortage))
 }
 
-/// Whether a pool has no number at all, so that there is nothing to wait for.
+/// Whether a pool has no numbers, so that waiting for one is pointless.
 #[cold]
 fn is_empty(directory: &Directory, pool: PoolId) -> bool {
     directory.pool(pool).is_some_and(|pool| pool.numbers().is_empty())

@@ -1,4 +1,4 @@
-//! What other shards, and operators, ask of a shard: its queue is worked through here.
+//! Works through a shard's queue: requests from other shards and from operators.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::stats::{JournalStats, ShardStats};
 use crate::store::Store;
 use crate::{change, lookup, moves, pool_query};
 
-/// Serves what is asked of this shard until its queue ends. `connections` counts those that are open.
+/// Serves the requests to this shard until its queue ends. `connections` counts the open ones.
 pub async fn serve<P: Platform>(
     shard: Rc<Shard<P>>,
     links: Vec<Rc<Link<P>>>,

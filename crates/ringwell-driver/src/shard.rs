@@ -36,7 +36,7 @@ const JOBS_KEPT_MAX: usize = 1024;
 /// A node that refuses rows as moved is asked for its owners this often at most.
 const LEARN_EVERY: Duration = Duration::from_millis(20);
 
-/// With `durability = "memory"` groups are sealed when they have this size.
+/// With `durability = "memory"`, groups are sealed at this size.
 const MEMORY_GROUP_BYTES: usize = 256 * 1024;
 
 /// Knows ring pools that the directory does not have.
@@ -46,12 +46,12 @@ pub trait PoolSource: fmt::Debug {
     fn ask(&self, pool: PoolId) -> Option<watch::Receiver<()>>;
 }
 
-/// What the tasks of a shard share.
+/// The state that the tasks of a shard share.
 #[derive(Debug)]
 pub struct Shard<P> {
-    /// Which shard of the cluster, or of the process.
+    /// The shard's index in the cluster, or in the process.
     pub id: u16,
-    /// What it shares with the other shards of the process.
+    /// The state that it shares with the other shards of the process.
     pub node: Arc<Node>,
     /// The machine.
     pub platform: P,
@@ -59,11 +59,11 @@ pub struct Shard<P> {
     clock: Clock,
     /// The rules, and the group that gathers.
     pub engine: RefCell<Engine>,
-    /// Which groups are durable.
+    /// The durable groups.
     pub commit: Commit,
     /// The queues of the other shards, and of this one.
     pub peers: Peers,
-    /// Who is asked for pools that the directory does not have.
+    /// The source of pools that the directory does not have.
     pub source: Option<Rc<dyn PoolSource>>,
     /// Counts.
     pub stats: Stats,
@@ -98,7 +98,7 @@ impl<P: Platform> Shard<P> {
         clock: Clock,
         peers: Peers,
     ) -> Self {
-        // With durability "memory" nothing is waited for.
+        // With durability "memory" there is no wait.
         let durable = if node.answers_wait() { engine.group() - 1 } else { u64::MAX };
         Self {
             id,
@@ -131,8 +131,9 @@ impl<P: Platform> Shard<P> {
         *self.directory.borrow_mut() = next;
     }
 
-    /// Has the node of `shard`, which does not own what it was asked for, asked who does. Not more often
-    /// than makes sense: it may just not have taken yet what is on its way to it.
+    /// Makes the node ask the node of `shard`, which refused a request as not its own, for the
+    /// owners. No more often than useful: the other shard may simply not have received its buckets
+    /// yet.
     pub(crate) async fn learn_owners(&self, shard: u16) {
         let now = self.platform.moment();
         let is_too_soon = self.learnt_at.get().is_some_and(|at| now.since(at) < LEARN_EVERY);
@@ -325,7 +326,7 @@ impl<P: Platform> Shard<P> {
         self.commit.durable() >= self.engine.borrow().newest_group()
     }
 
-    /// The journal takes nothing: rows become overflow, those that wait too.
+    /// The journal accepts nothing: rows become overflow, also those that wait.
     pub fn refuse(&self, why: Refusal) {
         self.engine.borrow_mut().refuse(Some(why));
         self.commit.refuse(why);
@@ -341,10 +342,10 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Reports a panic of ours; the handle stands in the answer and in the log.
+    /// Reports an internal panic; the handle is in the answer and in the log.
     pub fn report_panic(&self, panic: &(dyn Any + Send)) -> u64 {
         self.stats.panics.add(1);
-        // Unique enough to be found in a log, and an integer as the API wants it.
+        // Unique enough to be found in a log, and an integer as the API requires.
         let handle =
             self.clock.now(self.platform.boot_time()).0 * 1000 + self.stats.panics.get() % 1000;
         let message = panic
@@ -361,7 +362,7 @@ impl<P: Platform> Shard<P> {
         self.engine.borrow_mut().at(self.clock.now(self.platform.boot_time()))
     }
 
-    /// Shard time, without the engine's going on: for those who only watch.
+    /// Shard time, without advancing the engine: for observers.
     pub fn clock_now(&self) -> Millis {
         self.clock.now(self.platform.boot_time())
     }

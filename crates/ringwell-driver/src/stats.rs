@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use ringwell_core::{PoolId, Throttle};
 use ringwell_engine::{Counts, Refusal};
 
-/// Longest time that the histogram tells apart, in microseconds.
+/// Longest time that the histogram distinguishes, in microseconds.
 const LATENCY_MAX_US: u64 = 60_000_000;
 
 /// A count that only goes up.
@@ -30,7 +30,7 @@ impl Counter {
     }
 }
 
-/// Why an overflow number went out, or none at all.
+/// The reason for an overflow number, or for a row without a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// All numbers of the pool are locked out, or the pool is held.
@@ -99,7 +99,7 @@ impl From<Refusal> for Reason {
     }
 }
 
-/// As what a batch is counted.
+/// The category under which a batch is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A bulk request.
@@ -180,7 +180,7 @@ impl Stats {
     /// One row for `pool` got an overflow number, or none, because no shard was there for it.
     pub fn refused(&self, pool: Option<PoolId>, reason: Reason) {
         self.overflow(reason);
-        // Pools that there are not are never asked for: the map has no more than the directory.
+        // Unknown pools are never counted: the map is no larger than the directory.
         if let Some(pool) = pool {
             self.refused.borrow_mut().entry(pool).or_default()[reason as usize] += 1;
         }
@@ -229,7 +229,7 @@ pub struct ShardStats {
     pub shard: u16,
     /// Name, help, value.
     pub counters: Vec<(&'static str, &'static str, u64)>,
-    /// Rows that this thread took in and that got no number of their own, by [`Reason::ALL`].
+    /// Rows that this thread received and that did not get a number, by [`Reason::ALL`].
     pub overflow: [u64; Reason::ALL.len()],
     /// From a request's last byte to its answer, in microseconds.
     pub latency: Histogram<u64>,
@@ -237,13 +237,13 @@ pub struct ShardStats {
     pub links: Vec<LinkStats>,
     /// Open now.
     pub connections: usize,
-    /// What the engine counts.
+    /// The engine's counts.
     pub engine: Counts,
     /// Rows of repeatable batches whose answers are remembered.
     pub answers: usize,
     /// Numbers in rotation.
     pub numbers: usize,
-    /// How its journal does.
+    /// The state of its journal.
     pub journal: JournalStats,
 }
 
@@ -262,7 +262,7 @@ pub struct LinkStats {
     pub waiting: u32,
     /// Whether only pings go out.
     pub is_shut: bool,
-    /// How long the last ping took.
+    /// The duration of the last ping.
     pub last_ping: Option<Duration>,
     /// Open connections.
     pub connections: u32,
@@ -337,7 +337,7 @@ impl Stats {
         self.overflow.each_ref().map(Counter::get)
     }
 
-    /// How long batches took, in microseconds.
+    /// The durations of batches, in microseconds.
     #[must_use]
     pub fn latency(&self) -> Histogram<u64> {
         self.latency.borrow().clone()

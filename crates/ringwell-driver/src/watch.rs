@@ -1,11 +1,11 @@
-//! What a judge may see of a shard's decisions: the simulator has one, the server none.
+//! A judge's view of a shard's decisions: the simulator has a judge, the server none.
 
 use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
 use ringwell_engine::{Engine, Outcome};
 
 use crate::platform::Moment;
 
-/// Sees what a shard decides, on the shard's thread, before anything else happens there.
+/// Sees a shard's decisions, on the shard's thread, before anything else happens there.
 pub trait Watch {
     /// A row of a batch was decided. All rows of its batch that the shard owns have been by now.
     fn served(&self, shard: u16, engine: &Engine, row: &Served<'_>);
@@ -19,7 +19,7 @@ pub trait Watch {
     /// Pools, holds or lockouts have changed in another way than by rows.
     fn changed(&self, shard: u16);
 
-    /// What batches were answered before pools came here could not be stored.
+    /// The answers to batches from before the pools came here could not be stored.
     fn answers_lost(&self, shard: u16);
 }
 
@@ -28,7 +28,7 @@ pub trait Watch {
 pub struct Served<'a> {
     /// The pool.
     pub pool: PoolId,
-    /// Which row of its batch.
+    /// The index of the row in its batch.
     pub row: u16,
     /// Two runs of parameters.
     pub params: [&'a [u8]; 2],
@@ -40,6 +40,6 @@ pub struct Served<'a> {
     pub deadline: Moment,
     /// When it was decided, by shard time.
     pub at: Millis,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }

@@ -1,11 +1,11 @@
-//! What nodes remember of each other's journals, so that one that comes back without its own is
-//! found out.
+//! The nodes' records of each other's journals, which reveal a node that comes back without its
+//! own.
 //!
-//! A node that has lost its disk, or got it back from a copy, cannot see that by itself: its journal
-//! is in order. Other nodes keep the name of each shard's data directory and how far its journal had
-//! got. A node asks them before it hands anything out. If one knew another journal, or a longer one,
-//! the buckets of that shard are held like those that come by a new map.
-//! Source: docs/spec/cluster.md, "A lost disk".
+//! A node that has lost its disk, or got it back from a copy, cannot detect that alone: its journal
+//! is in order. Other nodes keep the name of each shard's data directory and how far its journal
+//! had got. A node asks them before it hands anything out. If a node has a record of another
+//! journal, or of a longer one, the buckets of that shard are held like those that arrive by a new
+//! map. Source: docs/spec/cluster.md, "A lost disk".
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::store::{SeenJournals, ServedMap};
 /// A node that does not answer a start by then is asked again while this one serves.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often others are told how far the journals have got, or asked once more.
+/// The interval between two reports on the length of the journals, or between two questions.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// A disk that did not take note of a hold is tried again after this.
@@ -41,7 +41,7 @@ const NAME_BYTES_MAX: usize = 64;
 /// A shard's journal: the shard, the name of its data directory, and the number of its next group.
 pub type JournalWord = (u16, String, u64);
 
-/// Asks what is known of some shards' journals, and then says how they are.
+/// Asks for the records of some shards' journals, and then reports their state.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
@@ -51,7 +51,7 @@ pub struct Exchange {
     journals: Vec<JournalWord>,
 }
 
-/// Answers another node: what was known of the shards. What it says is remembered, durably, first.
+/// Answers another node: the previous records of the shards. Its report is stored durably first.
 ///
 /// # Errors
 /// Why it cannot be remembered.
@@ -88,9 +88,9 @@ pub async fn learn<P: Platform>(
     Ok(answer)
 }
 
-/// Before a node hands anything out: asks all others, holds what is in doubt, writes down what it
-/// serves, and has the others remember its journals. Returns who has to be asked again: all, if the
-/// disk did not take note of a hold, as a start after this one must find out once more.
+/// Before a node hands out a number: asks all others, holds doubtful buckets, records what it
+/// serves, and makes the others record its journals. Returns the nodes to ask again: all, if the
+/// disk did not store a hold, as the next start must find it again.
 pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
     if node.membership.is_none() || !node.answers_wait() {
         return Vec::new();
@@ -120,13 +120,14 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     }
     let tips = tips(node, peers).await;
     for other in others(node).into_iter().filter(|other| !away.contains(other)) {
-        // One that does not answer any more is told when it does.
+        // A node that no longer answers gets the report when it does.
         say(platform, peers, other, &tips).await;
     }
     away
 }
 
-/// Tells others how far the journals have got, and asks those that could not be asked at the start.
+/// Reports the length of the journals to others, and asks those that could not be asked at the
+/// start.
 pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut away: Vec<u16>) {
     let others = others(&node);
     if others.is_empty() {
@@ -183,8 +184,8 @@ fn others(node: &Node) -> Vec<u16> {
     membership.iter().flat_map(|member| member.first_shards_of_others()).collect()
 }
 
-/// Of which of this node's shards the node of `other` knew another journal than that which this start
-/// found, or a longer one. `None`: it does not answer.
+/// The shards of this node for which the node of `other` has a record of another journal than the
+/// one that this start found, or of a longer one. `None`: it does not answer.
 async fn question<P: Platform>(
     platform: &P,
     node: &Node,
@@ -209,7 +210,7 @@ async fn question<P: Platform>(
     Some(doubtful)
 }
 
-/// Holds the buckets of these shards from now on, and writes down what this node serves. `false`: the
+/// Holds the buckets of these shards from now on, and records what this node serves. `false`: the
 /// hold is in no file.
 async fn settle<P: Platform>(
     platform: &P,
@@ -233,7 +234,7 @@ async fn settle_now<P: Platform>(
     peers: &Peers,
     doubtful: &BTreeSet<u16>,
 ) -> Result<(), String> {
-    // Other nodes may hand buckets over by now, and what was on its way goes on.
+    // Other nodes may hand buckets over by now, and interrupted moves continue.
     let _one = node.changes.lock().await;
     if !doubtful.is_empty() {
         // Holds come first: a disk that takes no note must not let a number go out twice.
@@ -268,7 +269,7 @@ async fn hold(node: &Node, peers: &Peers, doubtful: &BTreeSet<u16>) -> Result<()
     Ok(())
 }
 
-/// What was answered after this start's journals ended is not known here.
+/// Answers sent after the end of this start's journals are unknown here.
 async fn note_gap<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let wall = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
     let mut gaps = node.gaps();
@@ -279,7 +280,7 @@ async fn note_gap<P: Platform>(platform: &P, node: &Node) -> Result<(), String> 
     written.ok_or("the server is stopping")?.map_err(|error| error.to_string())
 }
 
-/// How far this node's journals have got.
+/// The length of this node's journals.
 async fn tips(node: &Node, peers: &Peers) -> Vec<JournalWord> {
     let mut tips = Vec::new();
     for shard in node.shards() {
@@ -295,7 +296,7 @@ async fn say<P: Platform>(platform: &P, peers: &Peers, other: u16, tips: &[Journ
     post(platform, peers, other, &said).await.is_some()
 }
 
-/// What a node answers, if it does.
+/// A node's answer, if there is one.
 async fn post<P: Platform>(
     platform: &P,
     peers: &Peers,

@@ -12,7 +12,7 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{Appended, Store};
 
-/// How long a group for which there was no room waits before it is tried again.
+/// The time for which a group waits before it is tried again if there was no room.
 const RETRY: Duration = Duration::from_millis(250);
 
 /// Stores groups until the shard ends. While one is being stored the next one gathers.
@@ -41,8 +41,8 @@ fn next_group<P: Platform>(shard: &Shard<P>, spare: &mut Vec<u8>) -> Option<Grou
     group
 }
 
-/// In memory: gives up the oldest group for the one that was added, after copying what still
-/// matters; its buffer is used again.
+/// In memory: drops the oldest group for the added one, after copying the records that still
+/// matter; its buffer is reused.
 async fn forget_oldest<P: Platform>(shard: &Shard<P>, store: &impl Store) -> Option<Vec<u8>> {
     let oldest = store.take_oldest()?;
     let now = shard.now();

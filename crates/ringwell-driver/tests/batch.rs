@@ -1,4 +1,4 @@
-//! What becomes of a batch's numbers when the journal, another shard or the client does not wait.
+//! The fate of a batch's numbers if the journal, another shard or the client does not wait.
 
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
@@ -31,7 +31,7 @@ async fn both<A: 'static, B>(
     (one.await.unwrap(), other)
 }
 
-/// A batch on a task of its own.
+/// A batch on a separate task.
 fn answering(
     shard: &Rc<Shard<Virtual>>,
     rows: usize,
@@ -68,7 +68,7 @@ fn an_answer_leaves_when_its_group_is_durable_and_not_before() {
     assert_eq!(locked(&shard), 40);
 }
 
-/// A timer looks at what is ready first, however long ago the deadline was.
+/// A timer polls ready results first, however long ago the deadline was.
 #[test]
 fn numbers_that_are_ready_long_after_the_deadline_overflow_and_are_free_again() {
     for (late_ms, overflow) in [(5, 0), (6, 40)] {

@@ -1,4 +1,5 @@
-//! A start that goes on from a log: what it follows, what it refuses, and who owns the shard after it.
+//! A start that continues from a log: the messages that it follows, those that it refuses, and the
+//! owner of the shard after it.
 
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
@@ -26,7 +27,7 @@ use tempfile::TempDir;
 
 use support::Virtual;
 
-/// A log in memory that does as it is asked, but for what a test has it do.
+/// A log in memory that works as requested, except for the faults that a test injects.
 #[derive(Clone, Debug, Default)]
 struct Plain(Rc<Inner>);
 
@@ -138,7 +139,7 @@ fn a_shard_that_was_taken_over_is_fenced_wherever_the_other_started() {
     let mut newest = owners.pop().unwrap();
     for owner in &mut owners {
         let own = owner.read.recovered.tip.epoch;
-        // It goes on where it was, as far as it knows.
+        // It continues where it was, as far as it can know.
         let [Appended::Taken { epoch }] = &serve(&platform, &log, owner, 1)[..] else { panic!() };
         assert!(*epoch > own);
     }

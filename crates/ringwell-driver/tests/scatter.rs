@@ -1,4 +1,4 @@
-//! What a batch costs that is spread over as many shards as there can be.
+//! The cost of a batch that is spread over as many shards as possible.
 
 #![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use support::{Virtual, body, bulk, shards};
 
-/// What this thread has worked: another process on the core does not count.
+/// The CPU time of this thread: another process on the core does not count.
 fn cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }

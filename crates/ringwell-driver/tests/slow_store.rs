@@ -94,11 +94,11 @@ fn overflows(answer: &str) -> usize {
     answer.matches("\"overflow\":true").count()
 }
 
-/// What became of 10 rows that have 100 ms, and how many milliseconds that took.
+/// The outcome of 10 rows that have 100 ms, and the milliseconds that they took.
 async fn ask(shard: &Rc<Shard<Virtual>>) -> (usize, u128) {
     let begun = shard.platform.moment();
     let asking = Rc::clone(shard);
-    // On a task of its own, as a connection's: what wakes it stays the same.
+    // On a separate task, like that of a connection: the same waker stays in use.
     let answer = shard
         .platform
         .task(async move { bulk(&asking, body(&asking, 10), &asking.platform.terms(100)).await });

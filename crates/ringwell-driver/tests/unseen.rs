@@ -20,7 +20,7 @@ use support::{Virtual, body, bulk, locked, shards};
 const LIFETIME: Millis = Millis(60_000);
 const KEY: [u8; 16] = [7; 16];
 
-/// The body of a bulk request whose rows have visitors of their own.
+/// The body of a bulk request with one visitor for each row.
 fn visitors(shard: &Shard<Virtual>, rows: usize) -> Bytes {
     let text = String::from_utf8(body(shard, rows).to_vec()).unwrap();
     let with = |(visitor, part): (usize, &str)| match part.strip_suffix('?') {

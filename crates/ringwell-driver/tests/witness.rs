@@ -1,4 +1,5 @@
-//! A node whose journal is not the one that its peer knew, on a disk that takes nothing.
+//! A node whose journal differs from the one that its peer recorded, on a disk that takes no
+//! writes.
 
 #![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
@@ -86,7 +87,7 @@ fn shard(platform: &Virtual, node: &Arc<Node>, other: &Arc<Node>) -> Rc<Shard<Vi
     shard
 }
 
-/// What `node` remembers of shard 0.
+/// The record of shard 0 on `node`.
 async fn remembered(platform: &Virtual, node: &Node) -> Vec<JournalWord> {
     let asked = serde_json::from_str(r#"{"shards":[0],"journals":[]}"#).unwrap();
     witness::learn(platform, node, asked).await.unwrap()

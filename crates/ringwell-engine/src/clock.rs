@@ -3,7 +3,7 @@
 //!
 //! Within one boot of the machine, the time since boot runs evenly even if the wall clock is set,
 //! so a start knows exactly how long the process was away. After another boot only the wall clock
-//! is left, and it may be wrong: what that can cost is bounded by lengthening lockouts. Source:
+//! remains, and it may be wrong: lengthening lockouts bounds the cost of that. Source:
 //! docs/spec/allocation.md, "Time".
 
 use ringwell_core::Millis;
@@ -12,8 +12,8 @@ use ringwell_journal::{Clocks, Tip};
 /// A wall clock that is further ahead of the journal than this after a boot is not believed.
 pub const CLOCK_GAP_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 
-/// A wall clock that differs from what was noted by less has not been set: reading two clocks one
-/// after the other takes time.
+/// A wall clock that differs by less than this has not been set: reading two clocks in turn takes
+/// time.
 pub const WALL_STEP_MIN: Millis = Millis(5);
 
 /// Shard time rejoins the wall clock by a millisecond in so many: 500 parts in a million.
@@ -33,7 +33,7 @@ pub struct Reading {
     pub wall: Millis,
 }
 
-/// What one shard's files say of time.
+/// The times in one shard's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded {
     /// The newest time that has certainly come; zero if nothing is recorded.
@@ -43,7 +43,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// What the end of a journal says.
+    /// The facts at the end of a journal.
     #[must_use]
     pub fn at_end(tip: &Tip) -> Self {
         Self { last_at: tip.last_at, clocks: tip.clocks }
@@ -58,11 +58,12 @@ impl Recorded {
 }
 
 impl Reading {
-    /// The clocks from which all shards of the process go on.
+    /// The clocks from which all shards of the process continue.
     ///
-    /// Shard time goes on by the time since boot if some shard has noted it in this boot; otherwise
-    /// by what the wall clock says has passed since the newest record. It never falls. A journal of
-    /// format 1 noted no clocks: then the wall clock counts, unless the journal is ahead of it.
+    /// Shard time continues by the time since boot if a shard has recorded it in this boot;
+    /// otherwise by the time since the newest record according to the wall clock. It never falls. A
+    /// journal of format 1 noted no clocks: then the wall clock counts, unless the journal is ahead
+    /// of it.
     #[must_use]
     pub fn resume(&self, recorded: &[Recorded]) -> Clocks {
         let newest = recorded.iter().map(|it| it.last_at).max().unwrap_or_default();
@@ -93,8 +94,8 @@ pub fn observed(clocks: Clocks, seen: i64) -> Clocks {
     Clocks { wall_offset: if is_set { seen } else { clocks.wall_offset }, ..clocks }
 }
 
-/// The clocks with shard time moved towards the wall clock by a millisecond. Not sooner than
-/// [`SLEW_EVERY`] after the last time, and only once if it has been longer: what a lockout allows for
+/// The clocks with shard time moved towards the wall clock by a millisecond. No sooner than
+/// [`SLEW_EVERY`] after the last time, and only once if it has been longer: a lockout's allowance
 /// must not be used up at once.
 #[must_use]
 pub fn slewed(clocks: Clocks) -> Clocks {
@@ -102,8 +103,9 @@ pub fn slewed(clocks: Clocks) -> Clocks {
     Clocks { shard_offset: clocks.shard_offset.saturating_add(moved), ..clocks }
 }
 
-/// How long a number is locked so that it is for `lifetime` in true time: shard time is in whole
-/// milliseconds, rounded down, and may run ahead of true time while it rejoins the wall clock.
+/// The time for which a number must be locked to be locked for `lifetime` in true time: shard time
+/// is in whole milliseconds, rounded down, and may run ahead of true time while it rejoins the wall
+/// clock.
 #[must_use]
 pub fn lockout(lifetime: Millis) -> Millis {
     lifetime + Millis(lifetime.0.div_ceil(SLEW_ONE_IN)) + Millis(1)
@@ -113,13 +115,13 @@ pub fn lockout(lifetime: Millis) -> Millis {
 #[must_use]
 pub fn lifetime(lockout: Millis) -> Millis {
     let Millis(scaled) = lockout.since(Millis(1));
-    // In 128 bits nothing overflows, and what is left is less than what came in.
+    // In 128 bits nothing overflows, and the result is smaller than the input.
     let lifetime = u128::from(scaled) * u128::from(SLEW_ONE_IN) / u128::from(SLEW_ONE_IN + 1);
     Millis(u64::try_from(lifetime).unwrap_or(u64::MAX))
 }
 
-/// How much of the time from `before` to `at` may not have passed, so that lockouts that ran before
-/// must be longer by it.
+/// The part of the time from `before` to `at` that may not have passed; lockouts that ran before
+/// are lengthened by it.
 pub(crate) fn doubtful(
     before: Recorded,
     at: Millis,

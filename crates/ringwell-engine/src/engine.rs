@@ -1,9 +1,9 @@
-//! One shard as a state machine: what is asked goes in, answers and journal groups come out.
+//! One shard as a state machine: requests go in, answers and journal groups come out.
 //!
-//! Joins the rules (`ringwell-core`) with the journal's records. Does no I/O: whoever drives it
-//! writes the sealed groups, says when they are durable, and lets an answer out only then.
-//! Invariant: the record of every number in an outcome lies in [`Engine::newest_group`], as it is
-//! when the outcome is made, or in a group before it.
+//! Joins the rules (`ringwell-core`) with the journal's records. Does no I/O: the caller writes the
+//! sealed groups, reports when they are durable, and sends an answer only then. Invariant: the
+//! record of every number in an outcome lies in [`Engine::newest_group`] at the time of the
+//! outcome, or in an earlier group.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,7 +18,7 @@ use ringwell_journal::{
 use crate::answers::{Answers, answer_of};
 use crate::live::Live;
 
-/// What a row may write: an allocation, or that a number is kept and what the row was answered.
+/// The records that a row may write: an allocation, or a kept number with the answer to the row.
 const ROW_BYTES_MAX: usize = PARAMS_BYTES_MAX + 2 * RECORD_OVERHEAD_MAX;
 
 /// Groups that one batch may fill before the first of them is stored: as many as the longest body that
@@ -37,13 +37,13 @@ pub struct Ask<'a> {
     pub id: PoolId,
     /// The marketing context as it came: the query without its key, in two parts.
     pub params: [&'a [u8]; 2],
-    /// The visitor who wants to keep the number.
+    /// The visitor who asks to keep the number.
     pub visitor: Option<VisitorId>,
-    /// Which row of which batch this is, if the batch may be sent again.
+    /// The batch and the place of this row, if the batch may be sent again.
     pub retry: Option<RowKey>,
 }
 
-/// What became of a row.
+/// The outcome of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A number was handed out now, and it cannot be asked for again.
@@ -69,11 +69,12 @@ pub enum Outcome {
 /// Why a shard hands out nothing, or was not asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The journal has no room; it goes on by itself when there is some.
+    /// The journal has no room; the engine resumes by itself when there is some.
     JournalFull,
     /// A write or flush of the journal failed. Only a restart helps.
     JournalFailed,
-    /// The journal takes long to store a group; it goes on by itself when that is done.
+    /// The journal takes long to store a group; the engine resumes by itself when the group is
+    /// stored.
     JournalWaits,
     /// The answer would come after the batch's deadline.
     Late,
@@ -87,7 +88,7 @@ pub enum Refusal {
     Moved,
 }
 
-/// How often things happened since the start.
+/// Counts of events since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Numbers handed out.
@@ -119,11 +120,11 @@ pub struct Engine {
     /// their new places before they came there. `None` while none is taken.
     pub(crate) moved: Option<Vec<PromoNumber>>,
     refusal: Option<Refusal>,
-    /// Of numbers whose newest record is a keep-alive, for the next one.
+    /// For numbers whose newest record is a keep-alive, for the next one.
     origins: HashMap<PromoNumber, Origin>,
 }
 
-/// Where the allocation lies that a keep-alive belongs to.
+/// The position of the allocation that a keep-alive belongs to.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
     /// The keep-alive. If the number's newest record is another, this says nothing.
@@ -152,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// Shard time for what happens next: `clock`, or the time of the last event if that is later.
+    /// Shard time for the next event: `clock`, or the time of the last event if that is later.
     pub fn at(&mut self, clock: Millis) -> Millis {
         self.now = self.now.max(clock);
         self.now
@@ -163,7 +164,7 @@ impl Engine {
         self.writer.set_clocks(clocks);
     }
 
-    /// The clocks as they stood last; `None` if nobody has said.
+    /// The latest clocks; `None` if none were reported.
     #[must_use]
     pub fn clocks(&self) -> Option<Clocks> {
         self.writer.clocks()
@@ -175,7 +176,7 @@ impl Engine {
         self.now
     }
 
-    /// From now on rows are refused for this reason, or served again.
+    /// Refuses rows for this reason from now on, or serves them again.
     pub fn refuse(&mut self, refusal: Option<Refusal>) {
         self.refusal = refusal;
     }
@@ -292,16 +293,17 @@ impl Engine {
         }
     }
 
-    /// The number that a row of `pool` was given at `at`, unless it has gone to somebody else since,
-    /// is in another pool by now, or its pool is held. If its lockout is over, or may be before the
-    /// answer leaves, another begins: whoever asks again may see the number for the first time.
+    /// The number that a row of `pool` received at `at`, unless it has gone to another visitor
+    /// since, is in another pool by now, or its pool is held. If its lockout is over, or may be
+    /// before the answer leaves, a new lockout begins: the visitor may see the number for the first
+    /// time.
     fn repeat(&mut self, now: Millis, pool: u32, number: PromoNumber, at: Millis) -> Outcome {
         let slot = self.shard.find(number).filter(|slot| self.shard.pool_of(*slot) == Some(pool));
         let Some(slot) = slot.filter(|slot| self.shard.local_at(*slot) <= at) else {
             return Outcome::Exhausted { until: Millis::ZERO };
         };
-        // Whoever the number went to last may be what is in doubt, also while a lockout runs: it may be
-        // the next one's.
+        // It may be uncertain who had the number last, even while a lockout runs: the lockout may
+        // belong to the next visitor.
         if self.shard.is_held(slot, now) {
             return Outcome::Exhausted { until: Millis::ZERO };
         }
@@ -355,10 +357,10 @@ impl Engine {
         self.release_slot(now, slot, since)
     }
 
-    /// Undoes the allocation of a number that was made at `allocated_at`: its answer never left. Its
-    /// lockout ends, the allocation before it is the number's newest again, and the row that it was
-    /// made for is answered anew if it is sent again. Says whether it was undone: not if somebody
-    /// else may have been shown the number since, as the same visitor or as the same row.
+    /// Undoes the allocation of a number that was made at `allocated_at`: its answer never left.
+    /// Its lockout ends, the previous allocation is the number's newest again, and the row that it
+    /// was made for gets a new answer if it is sent again. Says whether it was undone: not if
+    /// somebody else may have been shown the number since, as the same visitor or as the same row.
     ///
     /// As of [`Self::release_slot`] where the group that gathers has no room.
     pub fn withdraw(&mut self, now: Millis, number: PromoNumber, allocated_at: Millis) -> bool {
@@ -379,10 +381,9 @@ impl Engine {
         true
     }
 
-    /// Ends the lockout of the allocation of `slot` that was made at `allocated_at`: its visitor has
-    /// gone.
+    /// Ends the lockout of the allocation of `slot` made at `allocated_at`: its visitor has left.
     ///
-    /// Where the group that gathers has no room for the record, the lockout runs to its end.
+    /// If the open group has no room for the record, the lockout runs to its end.
     pub fn release_slot(&mut self, now: Millis, slot: u32, allocated_at: Millis) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
             return false;
@@ -433,7 +434,7 @@ impl Engine {
         assert!(known.position == written, "a record landed elsewhere than announced");
     }
 
-    /// Writes down what time it is, so that a restart knows it after a quiet stretch.
+    /// Records the time, so that a restart has it after a quiet period.
     pub fn tick(&mut self, now: Millis) {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
             return;
@@ -447,15 +448,15 @@ impl Engine {
         self.writer.pending_n()
     }
 
-    /// The last group that holds records: when it is durable, everything so far is. An empty
-    /// group may gather for seconds; nobody must wait for it.
+    /// The last group that holds records: when it is durable, everything so far is. An empty group
+    /// may stay open for seconds; no request must wait for it.
     #[must_use]
     pub fn newest_group(&self) -> u64 {
         let is_begun = self.writer.pending_bytes() > 0;
         if is_begun { self.group() } else { self.group() - 1 }
     }
 
-    /// What the group that gathers goes on from.
+    /// The base of the open group.
     #[must_use]
     pub fn tip(&self) -> Tip {
         self.writer.tip()
@@ -474,15 +475,15 @@ impl Engine {
         self.pending_bytes() > 0
     }
 
-    /// How many bytes wait to be written.
+    /// The count of bytes that wait to be written.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         let sealed: usize = self.sealed.iter().map(|group| group.body.len()).sum();
         self.writer.pending_bytes() + sealed
     }
 
-    /// The oldest group that is to be stored: one that a long batch has filled, else the one that
-    /// gathers, which is closed, and the next one gathers in `spare`. `None` if there are no records.
+    /// The oldest group to store: one that a long batch has filled, else the open one, which is
+    /// closed; the next group is collected in `spare`. `None` if there are no records.
     ///
     /// # Panics
     /// Never: the sealed group does not gather any more.
@@ -493,7 +494,7 @@ impl Engine {
         group
     }
 
-    /// What happened how often.
+    /// The counts of events.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -511,7 +512,7 @@ impl Engine {
         self.answers.len()
     }
 
-    /// Where the next record will lie.
+    /// The position of the next record.
     #[inline]
     pub(crate) fn next_position(&self) -> Position {
         self.writer.next_position()

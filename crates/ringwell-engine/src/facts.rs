@@ -1,15 +1,16 @@
-//! What the shards of one process know together of numbers that go to another owner.
+//! The combined knowledge of a process's shards about numbers that go to another owner.
 //!
-//! Their clocks are one, so that it can be told here which of two allocations is the later one, and
-//! which answers still hold: the next owner, whose clock may be another, could not.
-//! Source: docs/spec/cluster.md, "Moving buckets".
+//! They share a clock, so this process can decide which of two allocations is later, and which
+//! answers still hold. The next owner, whose clock may differ, could not. Source:
+//! docs/spec/cluster.md, "Moving buckets".
 
 use std::collections::BTreeMap;
 
 use ringwell_core::{Millis, PoolId, PromoNumber, Retired, VisitorId};
 use ringwell_journal::{Answer, AnswerEntry, RowKey};
 
-/// Gathers what each shard tells; [`Facts::settle`] and [`Facts::settle_apart`] say what holds.
+/// Collects the reports of the shards; [`Facts::settle`] and [`Facts::settle_apart`] return the
+/// valid ones.
 #[derive(Debug, Default)]
 pub struct Facts {
     numbers: BTreeMap<PromoNumber, Retired>,
@@ -19,14 +20,15 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Adds what one shard knows of numbers, and what it answered to batches that may be sent again.
+    /// Adds one shard's state of numbers, and its answers to batches that may be sent again.
     pub fn add(&mut self, numbers: Vec<Retired>, answers: Vec<AnswerEntry>) {
         for retired in numbers {
             let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
             let locked_until = newest.slot.locked_until.max(retired.slot.locked_until);
             let local_at = newest.local_at.max(retired.local_at);
-            // Of one allocation a shard that had it before may know an earlier end of the lockout, and
-            // not the visitor, though it was told later than the shard that handed the number out.
+            // A shard that had an allocation earlier may have an earlier end of its lockout, and
+            // lack the visitor, although it received the report later than the shard that handed
+            // the number out.
             let is_newer = if retired.slot.allocated_at == newest.slot.allocated_at {
                 retired.slot.locked_until > newest.slot.locked_until
             } else {
@@ -40,7 +42,7 @@ impl Facts {
         }
         for entry in answers {
             let newest = self.answers.entry(entry.row).or_insert(entry);
-            // A row that had been forgotten was answered anew.
+            // A forgotten row got a new answer.
             if entry.at > newest.at {
                 *newest = entry;
             }
@@ -92,9 +94,9 @@ impl Facts {
         (numbers, answers)
     }
 
-    /// The newest allocation of each number, in rising order, with the latest end of its lockout, and
-    /// its visitor if that is the visitor's newest number. And what rows would be answered, oldest
-    /// first: one whose number has gone to somebody else since gets the overflow number.
+    /// The newest allocation of each number, in rising order, with the latest end of its lockout,
+    /// and its visitor if that is the visitor's newest number. Also the answers that rows would
+    /// get, oldest first: a row whose number has gone to another visitor gets the overflow number.
     #[must_use]
     pub fn settle(self) -> (Vec<Retired>, Vec<AnswerEntry>) {
         let Self { numbers, answers, .. } = self;
@@ -111,8 +113,8 @@ impl Facts {
     }
 }
 
-/// A visitor whose lockout ran out got another number later: only that one is theirs. To the next
-/// owner all of these allocations are of the same moment.
+/// A visitor whose lockout ran out got another number later: only that one is theirs. For the next
+/// owner, all of these allocations have the same time.
 fn with_visitors_at_their_newest(mut numbers: Vec<Retired>) -> Vec<Retired> {
     let of = |retired: &Retired| retired.visitor.map(|visitor| (retired.pool, visitor));
     let rank =

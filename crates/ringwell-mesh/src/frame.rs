@@ -1,12 +1,11 @@
-//! The frames that shards of different processes exchange, and what is checked of them.
+//! The frames that shards of different processes exchange, and their checks.
 //!
 //! Owns the bytes of version 1, of version 2, which has numbers of all countries, and of version 3,
-//! which gives back numbers that can be asked for again. A frame has the lowest version that can say
-//! it. Knows nothing of HTTP, which carries the frames, of connections and
-//! their secret, or of who owns a pool.
-//! Invariants: no bytes make a reader panic, and none make it allocate more than a small multiple
-//! of their own length; a value has one encoding; a frame that is cut short is refused.
-//! Source: docs/spec/link.md.
+//! which gives back numbers that can be asked for again. A frame has the lowest version that can
+//! say it. Knows nothing of HTTP, which carries the frames, of connections and their secret, or of
+//! who owns a pool. Invariants: no bytes make a reader panic, or allocate more than a small
+//! multiple of their own length; a value has one encoding; a truncated frame is refused. Source:
+//! docs/spec/link.md.
 
 use core::ops::Range;
 
@@ -22,7 +21,7 @@ use bytes::{NUMBER_BYTES, Reader, put_number, put_start, put_varint, version_for
 /// The highest version that is written and read here: a frame's first byte.
 pub const VERSION: u8 = 3;
 
-/// The version from which on answers may have numbers of other countries than those of country code 1.
+/// The first version whose answers may have numbers of countries other than code 1.
 pub const NUMBERS_OF_THE_WORLD: u8 = 2;
 
 /// The version of *unanswered* frames whose numbers can be asked for again.
@@ -69,7 +68,7 @@ const ANSWER_ROW_BYTES_MIN: usize = 1;
 /// The answer's kind and a time.
 const ANSWER_ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX;
 
-/// What a frame may hold at most.
+/// The largest contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Rows, or numbers.
@@ -83,8 +82,8 @@ pub struct Limits {
 pub struct Ask {
     /// Whom it is for.
     pub shard: u16,
-    /// After this many milliseconds nobody waits for the answer any more. A length, not a point
-    /// of time: clocks of two machines need not agree.
+    /// After this many milliseconds the sender no longer waits for the answer. A length, not a
+    /// point of time: clocks of two machines need not agree.
     pub remaining_ms: u32,
     /// The map of buckets by which the caller chose this shard.
     pub map_version: u64,
@@ -92,16 +91,16 @@ pub struct Ask {
     pub retry: Option<[u8; 16]>,
 }
 
-/// One row of an [`Ask`] that is to be written.
+/// One row of an [`Ask`] to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskRow<'a> {
-    /// The pool that a number is wanted from.
+    /// The pool to take a number from.
     pub pool: PoolId,
     /// Its number in the batch; rises from row to row.
     pub row: u16,
     /// The parameters as the client sent them, in two parts, as `&` belongs between them.
     pub params: [&'a [u8]; 2],
-    /// Who may ask for the same number again.
+    /// The visitor who may ask for the same number again.
     pub visitor: Option<VisitorId>,
 }
 
@@ -112,13 +111,13 @@ pub struct ReadRow {
     pub pool: PoolId,
     /// As in [`AskRow`].
     pub row: u16,
-    /// Where in the frame the two parts of the parameters lie.
+    /// The offsets in the frame of the two parts of the parameters.
     pub params: [Range<usize>; 2],
     /// As in [`AskRow`].
     pub visitor: Option<VisitorId>,
 }
 
-/// What became of one row.
+/// The outcome of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowAnswer {
     /// A number was handed out now, and it cannot be asked for again.
@@ -153,7 +152,7 @@ pub enum RowAnswer {
 pub struct Answer {
     /// When the owner took the rows up, in its time.
     pub at: Millis,
-    /// The map that the owner goes by.
+    /// The version of the owner's map.
     pub map_version: u64,
     /// The rows.
     pub rows: Vec<RowAnswer>,
@@ -162,7 +161,7 @@ pub struct Answer {
 /// Allocations of one answer that never reached a client: the owner may undo them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unanswered {
-    /// Who handed them out.
+    /// The shard that handed them out.
     pub shard: u16,
     /// The answer's [`Answer::at`].
     pub allocated_at: Millis,
@@ -172,8 +171,8 @@ pub struct Unanswered {
     pub numbers: Vec<PromoNumber>,
 }
 
-/// Appends an ask to `out`. `rows` must be as long as it says, and no more than the owner takes:
-/// it refuses the frame otherwise.
+/// Appends an ask to `out`. `rows` must be as long as it says, and within the owner's limit:
+/// otherwise the owner refuses the frame.
 pub fn write_ask<'a>(
     out: &mut Vec<u8>,
     ask: &Ask,
@@ -248,7 +247,7 @@ pub fn read_answer(bytes: &[u8], rows_wanted: usize) -> Result<Answer, FrameErro
     Ok(Answer { at, map_version, rows })
 }
 
-/// Appends to `out` that allocations reached nobody.
+/// Appends to `out` the allocations that reached no client.
 pub fn write_unanswered(out: &mut Vec<u8>, unanswered: &Unanswered) {
     let version = version_for(unanswered.numbers.iter().copied());
     let version = if unanswered.kept { UNANSWERED_KEPT } else { version };
@@ -261,7 +260,7 @@ pub fn write_unanswered(out: &mut Vec<u8>, unanswered: &Unanswered) {
     }
 }
 
-/// Reads which allocations reached nobody.
+/// Reads the allocations that reached no client.
 ///
 /// # Errors
 /// [`FrameError`]: the first rule that `bytes` break.

@@ -1,7 +1,7 @@
-//! What links between shards are made of: when to ask an owner, and the frames that travel.
+//! The parts of links between shards: when to ask an owner, and the frames.
 //!
-//! No I/O, no clock, no randomness: time, seeds and bytes come in as arguments. Whoever drives a
-//! link (a server's thread, a simulator, a test) owns sockets and timers.
+//! No I/O, no clock, no randomness: time, seeds and bytes come in as arguments. The user of a link
+//! (a server's thread, a simulator, a test) owns sockets and timers.
 
 #![forbid(unsafe_code)]
 

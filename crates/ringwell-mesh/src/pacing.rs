@@ -2,8 +2,8 @@
 //!
 //! Owns the window of one link (one calling shard to one owning shard): how many sub-requests may
 //! be in flight, how many are in flight or wait for a place, and when a shut link is tried again.
-//! Knows no clock, no timer, no socket and no row: whoever drives the link keeps the sub-requests
-//! and those that wait, and tells what happened and when. Time is the time since any fixed origin.
+//! Independent of clocks, timers, sockets and rows: the user of the link keeps the sub-requests and
+//! the waiting ones, and reports events with their times. Time is the time since any fixed origin.
 //!
 //! Invariants: the window is 0 (shut) or lies between 1 and `window_max`; at most `window_max`
 //! sub-requests are in flight; nothing is sent and nothing waits while the link is shut. The same
@@ -31,9 +31,9 @@ pub struct Pacing {
     pub window_start: u16,
     /// Sub-requests that may ever be in flight. Taken as at least 1.
     pub window_max: u16,
-    /// How long a row waits for a place before it overflows. Kept by the driver.
+    /// The time for which a row waits for a slot before it overflows. Kept by the driver.
     pub wait: Duration,
-    /// How many may wait for a place at the same time.
+    /// The most rows that may wait for a slot at the same time.
     pub waiting_max: u16,
     /// The pause before the first ping of a shut link. Taken as at least a millisecond.
     pub gap_min: Duration,
@@ -62,7 +62,7 @@ impl Default for Pacing {
     }
 }
 
-/// What is to become of a sub-request.
+/// The decision on a sub-request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// Send it: it is in flight from now on, to be ended by exactly one [`Window::ended`].
@@ -83,7 +83,7 @@ pub enum Shed {
     Full,
 }
 
-/// How a sub-request or a ping ended.
+/// The end of a sub-request or a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The owner answered with rows, however late.
@@ -100,9 +100,9 @@ pub enum Ending {
 /// once and [`ended`](Self::ended) exactly once for every one that was sent. After each `ended` and
 /// `pinged`, call [`next_waiting`](Self::next_waiting) until it says no. After each `slow` and
 /// `ended`, look at [`is_shut`](Self::is_shut): when the link has shut, everything that waited
-/// overflows at once with [`Shed::Shut`]. It is no longer counted here, so that
-/// [`gave_up`](Self::gave_up) must not be called for it. While the link is shut, a ping goes out
-/// when [`ping_at`](Self::ping_at) says.
+/// overflows at once with [`Shed::Shut`]. It is no longer counted here, so do not call
+/// [`gave_up`](Self::gave_up) for it. While the link is shut, a ping goes out when
+/// [`ping_at`](Self::ping_at) says.
 #[derive(Clone, Debug)]
 pub struct Window {
     pacing: Pacing,
@@ -129,7 +129,7 @@ enum Ping {
     Underway,
 }
 
-/// What an ending says about the owner.
+/// An ending as evidence about the owner.
 enum Verdict {
     Fast,
     Slow,
@@ -159,7 +159,7 @@ impl Window {
         }
     }
 
-    /// Asks for a place for one sub-request. Nobody overtakes those that wait already.
+    /// Asks for a place for one sub-request. A new one never overtakes those that already wait.
     pub fn ask(&mut self, _now: Duration) -> Admission {
         if self.is_shut() {
             Admission::Overflow(Shed::Shut)
@@ -185,7 +185,7 @@ impl Window {
         goes
     }
 
-    /// One that waited has gone: its wait is over, or its batch was dropped.
+    /// A waiting one has gone: its wait is over, or its batch was dropped.
     pub fn gave_up(&mut self) {
         debug_assert!(self.waiting > 0, "nobody waits");
         // A driver that miscounts costs places for a while; it must not cost the shard.
@@ -203,7 +203,7 @@ impl Window {
     /// A sub-request ended, `took` after it was sent.
     ///
     /// A fast answer lets the window grow; a slow one, a refusal or a loss cuts it, unless
-    /// [`slow`](Self::slow) was told of it before (`was_told_slow`), as each sub-request counts
+    /// [`slow`](Self::slow) was already called for it (`was_told_slow`), as each sub-request counts
     /// once. `lag` is how late the caller's own loop was in this moment.
     pub fn ended(
         &mut self,
@@ -292,7 +292,7 @@ impl Window {
         self.waiting
     }
 
-    /// How long the last ping took, whatever its end. None before the first.
+    /// The duration of the last ping, with any end. None before the first.
     #[must_use]
     pub fn last_ping(&self) -> Option<Duration> {
         self.last_ping

@@ -3,8 +3,8 @@
 //! ```text
 //! cargo run --release -p ringwell-wire --example rows [-- BATCHES A ROUND]
 //! ```
-//! Batches of 40 rows over 200 pools, 6.3 KB each. Prints the best and the middle of several
-//! rounds: the best is what the code costs, the distance between them is the machine's noise.
+//! Batches of 40 rows over 200 pools, 6.3 KB each. Prints the best and the median of several
+//! rounds: the best is the cost of the code, the difference is the machine's noise.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures time")]
 #![expect(clippy::cast_precision_loss, reason = "counts of rows are far below 2^52")]
@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Runs `once` on every body in turn and prints what a row cost.
+/// Runs `once` on every body in turn and prints the cost of a row.
 fn measure(name: &str, batches: usize, bodies: &[Bytes], once: &mut dyn FnMut(&Bytes)) {
     let mut round = || {
         let started = Instant::now();

@@ -1,8 +1,8 @@
-//! What a row asks for: reads `api_suffix`, and the query of a single allocation.
+//! The request of a row: reads `api_suffix`, and the query of a single allocation.
 //!
-//! Lenient as the published API's clients need it: `16/…`, `ring_pools/16/…`, the whole path or URL,
-//! any of the three extensions or none, parameters escaped in any way or not at all. Of parameters
-//! that are there twice the last counts, as in the published system.
+//! Lenient, for clients of the published API: it takes `16/…`, `ring_pools/16/…`, the whole path or
+//! URL, any of the three extensions or none, and parameters with any escaping or none. If a
+//! parameter occurs twice, the last one counts, as in the published system.
 
 use std::sync::LazyLock;
 
@@ -22,13 +22,13 @@ use crate::span::Span;
 pub struct Ask {
     /// The pool.
     pub pool: PoolId,
-    /// The pool as it was written.
+    /// The pool as sent.
     pub pool_text: Span,
-    /// The key; empty if there is none.
+    /// The key; empty if it is missing.
     pub key: Span,
-    /// The raw query without the key: what stood before it, and after it.
+    /// The raw query without the key: the part in front of it, and the part behind it.
     pub params: [Span; 2],
-    /// The visitor who wants to keep the number.
+    /// The visitor who asks to keep the number.
     pub visitor: Option<Span>,
     /// Has `%` or `+`: the key must be decoded before anyone compares it.
     pub(crate) key_is_escaped: bool,
@@ -38,7 +38,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// Makes the key what it means, if it was escaped: its text is then at the end of `text`.
+    /// Decodes the key if it was escaped: its text is then at the end of `text`.
     pub(crate) fn decode_key(&mut self, text: &mut Vec<u8>) {
         if self.key_is_escaped {
             let decoded = params::decode_bytes(self.key.of(text));
@@ -49,7 +49,7 @@ impl Ask {
         }
     }
 
-    /// Looks through the rest of the query, if nobody has.
+    /// Searches the rest of the query, unless that has been done.
     pub(crate) fn settle(&mut self, text: &[u8]) {
         if !self.is_settled {
             let query = Span::new(self.params[0].start(), self.params[1].end());
@@ -68,7 +68,7 @@ impl Ask {
     }
 }
 
-/// Our own parameter: the visitor who wants to keep the number.
+/// Ringwell's own parameter: the visitor who asks to keep the number.
 pub(crate) const VISITOR_NAME: &[u8] = b"ringwell_visitor";
 
 /// A visitor's name may be this long; longer ones are ignored.
@@ -76,12 +76,12 @@ pub const VISITOR_BYTES_MAX: usize = 128;
 
 pub(crate) const KEY_NAME: &[u8] = b"ring_pool_key";
 
-/// What every `ring_pool_key` and visitor behind a query's first parameter begins with.
+/// The beginning of every `ring_pool_key` and visitor behind a query's first parameter.
 const MARK: &[u8] = b"&ring";
 static FIND_MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MARK));
 
 /// Whether any query in `text` may have more of our names than the key at its beginning. One search
-/// tells for a whole batch, so that rows need not be searched.
+/// covers a whole batch, so that rows need not be searched.
 pub(crate) fn has_mark(text: &[u8]) -> bool {
     FIND_MARK.find(text).is_some()
 }
@@ -108,8 +108,8 @@ pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
     if is_known { Ok(parse_query(text, query, pool, pool_text)) } else { Err(bad) }
 }
 
-/// What follows all that clients put before the pool: a scheme and a host, the API's date, the
-/// collection.
+/// The part behind everything that clients put in front of the pool: a scheme and a host, the API's
+/// date, the collection.
 pub(crate) fn pool_path(suffix: &[u8]) -> &[u8] {
     let mut rest = suffix;
     if let Some(host) = behind_scheme(suffix) {
@@ -127,7 +127,7 @@ pub(crate) fn pool_path(suffix: &[u8]) -> &[u8] {
     rest.strip_prefix(b"ring_pools/").unwrap_or(rest)
 }
 
-/// What follows `http://` or `https://`, in letters of any case.
+/// The part behind `http://` or `https://`, in letters of any case.
 fn behind_scheme(suffix: &[u8]) -> Option<&[u8]> {
     let (first, rest) = suffix.split_first_chunk::<4>()?;
     if !first.eq_ignore_ascii_case(b"http") {
@@ -184,7 +184,7 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
     ask
 }
 
-/// Where the last `ring_pool_key` and the last visitor begin.
+/// The offsets of the last `ring_pool_key` and the last visitor.
 fn find_ours(text: &[u8], at: Span) -> (Option<usize>, Option<usize>) {
     let (mut key, mut visitor) = (None, None);
     let (mut start, end) = (at.start(), at.end());
@@ -200,8 +200,8 @@ fn find_ours(text: &[u8], at: Span) -> (Option<usize>, Option<usize>) {
     }
 }
 
-/// Where a pair that may be ours is parted from the one before it, from `from` up to and without
-/// `end`. Queries are short, so that a search for [`MARK`] would cost more to begin than to do.
+/// The separator in front of a pair that may be one of ours, from `from` up to and without `end`.
+/// Queries are short, so that a search for [`MARK`] would cost more to begin than to do.
 #[inline]
 fn next_mark(text: &[u8], from: usize, end: usize) -> Option<usize> {
     let is = |block: [u8; 16], byte: u8| {
@@ -224,7 +224,7 @@ fn next_mark(text: &[u8], from: usize, end: usize) -> Option<usize> {
     None
 }
 
-/// What follows `NAME=`.
+/// The part behind `NAME=`.
 #[inline]
 fn value_of<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     pair.strip_prefix(name)?.strip_prefix(b"=")

@@ -1,9 +1,9 @@
 //! A bulk request: bytes in, rows out.
 //!
-//! A batch is read in one pass ([`crate::scan`]), without copying unless its JSON has escapes; what
-//! is none, or an unusual one, is read again by the JSON library ([`crate::relaxed`]). All rows are
-//! read before any is applied. A batch is used again for the next request: it allocates only to
-//! grow, and for what must be decoded.
+//! A batch is read in one pass ([`crate::scan`]), without copying unless its JSON has escapes; an
+//! invalid or unusual batch is read again by the JSON library ([`crate::relaxed`]). All rows are
+//! read before any is applied. A batch is reused for the next request: it allocates only to grow,
+//! and for decoded text.
 
 use bytes::{Buf as _, Bytes};
 
@@ -12,7 +12,7 @@ use crate::error_class::{InputFault, RequestError, RowError};
 use crate::span::Span;
 use crate::{legacy, relaxed, scan};
 
-/// What a batch may be like.
+/// The limits of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Rows in a batch.
@@ -39,9 +39,9 @@ impl Default for Limits {
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The JSON value as it was sent; to be echoed as it is.
+    /// The JSON value as sent, to be echoed unchanged.
     pub request_id: Option<Span>,
-    /// What it asks for.
+    /// Its request.
     pub ask: Result<Ask, RowError>,
 }
 
@@ -59,7 +59,7 @@ impl Batch {
     /// Reads a body; a byte order mark before it is passed over.
     ///
     /// # Errors
-    /// [`RequestError`] if it is no batch at all. What is wrong with one row stands in the row.
+    /// [`RequestError`] if it is not a batch. A fault in one row is recorded in the row.
     pub fn parse(&mut self, mut body: Bytes, limits: &Limits) -> Result<(), RequestError> {
         if body.starts_with(BYTE_ORDER_MARK) {
             body.advance(BYTE_ORDER_MARK.len());
@@ -95,7 +95,7 @@ impl Batch {
         self.rows.push(Row { request_id: None, ask });
     }
 
-    /// What the rows' spans point into: the body, or its decoded strings.
+    /// The text that the rows' spans point into: the body, or its decoded strings.
     #[must_use]
     pub fn text(&self) -> &Bytes {
         &self.text
@@ -113,8 +113,8 @@ impl Batch {
         self.rows.clear();
     }
 
-    /// Few batches have visitors, or keys twice: one search tells, so that the others do not pay a
-    /// row each. Before `from` in the text there is nothing of any query.
+    /// Few batches have visitors, or keys twice: one search decides, so that the others do not pay
+    /// for each row. Before `from` in the text there is nothing of any query.
     fn settle(&mut self, from: usize) {
         if !ask::has_mark(self.text.get(from..).unwrap_or_default()) {
             return;

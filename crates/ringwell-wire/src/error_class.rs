@@ -12,14 +12,15 @@ use crate::span::Span;
 /// Why one row got no number. The other rows of its batch are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowError {
-    /// The key does not open the pool, or there is no such pool: nobody learns which.
+    /// The key does not open the pool, or there is no such pool: the client cannot distinguish the
+    /// two.
     InvalidKey {
-        /// The key as it was sent.
+        /// The key as sent.
         key: Span,
-        /// The pool as it was sent.
+        /// The pool as sent.
         pool: Span,
     },
-    /// The row does not say what it wants.
+    /// The row's request is incomplete.
     InvalidInput(InputFault),
     /// Every number is locked out, and the pool has no overflow number.
     PoolExhausted {
@@ -38,7 +39,7 @@ pub enum RowError {
         /// The pool.
         pool: PoolId,
     },
-    /// A fault of ours, which stands in the log under this handle.
+    /// An internal fault, logged under this handle.
     InternalServiceError {
         /// The handle.
         handle: u64,
@@ -159,7 +160,7 @@ impl RowError {
         }
     }
 
-    /// In words. `text` is what the spans point into.
+    /// In words. The spans point into `text`.
     #[must_use]
     pub fn message(&self, text: &[u8]) -> String {
         match self {

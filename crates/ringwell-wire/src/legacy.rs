@@ -10,7 +10,7 @@ use crate::error_class::{InputFault, RowError};
 use crate::response::{Tracking, formatted, json_string};
 use crate::span::Span;
 
-/// How to answer a single allocation.
+/// The form of the answer to a single allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `.json`
@@ -76,7 +76,7 @@ impl Format {
         }
     }
 
-    /// An error. `text` is what its spans point into.
+    /// An error. Its spans point into `text`.
     #[must_use]
     pub fn error(self, error: &RowError, text: &[u8]) -> Vec<u8> {
         let (class, message) = (error.class(), error.message(text));
@@ -93,11 +93,11 @@ impl Format {
 
 const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
-/// The longest query of a single allocation: what a row of a batch may have, if nothing else is
-/// configured. Longer parameters fit into no record of the journal.
+/// The longest query of a single allocation: the default limit for a row of a batch. Longer
+/// parameters fit into no record of the journal.
 pub const QUERY_BYTES_MAX: usize = 8192;
 
-/// Reads pool and query of a single allocation; gives the text that the spans point into, too.
+/// Reads pool and query of a single allocation; also returns the text that the spans point into.
 pub(crate) fn parse(
     pool: &str,
     query: &str,
@@ -138,7 +138,7 @@ fn xml_text(text: &str) -> String {
     out
 }
 
-/// Only the tracker's own address can have a comma or a quote: what follows it is escaped.
+/// Only the tracker's own address can contain a comma or a quote: everything behind it is escaped.
 fn csv_text(text: String) -> String {
     if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }

@@ -1,9 +1,9 @@
-//! Numbers of other countries than those of country code 1, as people there write them.
+//! National formats of numbers outside country code 1.
 //!
-//! By libphonenumber's data, which takes thousands of instructions a number. How a number is written
-//! does not depend on its last two digits, so each thread keeps the last texts by hundreds: a pool
-//! of 500 numbers needs five. Numbers of country code 1 never come here.
-//! Invariant: the same number gives the same text, whatever is kept.
+//! By libphonenumber's data, which takes thousands of instructions a number. The format does not
+//! depend on a number's last two digits, so each thread caches the last texts by hundreds: a pool
+//! of 500 numbers needs five. Numbers of country code 1 never come here. Invariant: the same number
+//! gives the same text, with any contents of the cache.
 
 use std::cell::RefCell;
 
@@ -11,7 +11,7 @@ use ringwell_core::PromoNumber;
 
 /// Hundreds of which a thread keeps the text: 64 KiB.
 const KEPT: usize = 1024;
-/// Longer texts are not kept: a national form has 15 digits, a trunk prefix and what divides them.
+/// Longer texts are not cached: a national form has 15 digits, a trunk prefix and separators.
 const TEXT_BYTES_MAX: usize = 40;
 /// The digits that do not count.
 const FREE: u64 = 100;
@@ -22,7 +22,7 @@ struct Kept {
     hundred: u64,
     len: u8,
     text: [u8; TEXT_BYTES_MAX],
-    /// Where in the text the last two digits stand.
+    /// The offset of the last two digits in the text.
     last: [u8; 2],
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn write(out: &mut Vec<u8>, number: PromoNumber) {
         if texts.is_empty() {
             texts.resize(KEPT, Kept::NONE);
         }
-        // Hundreds of one pool follow each other: each has a place of its own.
+        // Consecutive hundreds of a pool each have a separate cell.
         let place = &mut texts[usize::try_from(hundred % KEPT as u64).unwrap_or_default()];
         if place.hundred != hundred {
             let text = look_up(number);

@@ -6,8 +6,8 @@ use percent_encoding::percent_decode;
 
 use crate::ask::{KEY_NAME, VISITOR_NAME};
 
-/// Decodes a query: `%20` and `+`, the last of parameters with one name, in their order. What is
-/// no UTF-8 becomes replacement characters; broken escapes stay as they are. Left out are our own
+/// Decodes a query: `%20` and `+`, the last of parameters with one name, in their order. Invalid
+/// UTF-8 becomes replacement characters; broken escapes stay unchanged. Left out are our own
 /// `ringwell_visitor`, and a `ring_pool_key` that was there twice: it may be a secret.
 #[must_use]
 pub fn decode(raw: &[u8]) -> Vec<(String, String)> {
@@ -26,7 +26,7 @@ pub fn decode(raw: &[u8]) -> Vec<(String, String)> {
     parameters
 }
 
-/// What an escaped text means. Broken escapes stay as they are.
+/// The meaning of an escaped text. Broken escapes stay unchanged.
 pub(crate) fn decode_bytes(raw: &[u8]) -> Vec<u8> {
     let spaced: Vec<u8> = raw.iter().map(|b| if *b == b'+' { b' ' } else { *b }).collect();
     percent_decode(&spaced).collect()

@@ -1,5 +1,5 @@
 //! The careful way through a body or one of its rows, by the JSON library: unusual shapes, and the
-//! words for what is wrong.
+//! texts of errors.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -25,7 +25,7 @@ struct Body<'a> {
     request: Option<Vec<&'a RawValue>>,
 }
 
-/// The members of a row that mean something. Of one that is there twice the last counts.
+/// The members of a row that mean something. If a member occurs twice, the last one counts.
 #[derive(Default)]
 struct Members<'a> {
     api_suffix: Option<&'a RawValue>,
@@ -98,8 +98,8 @@ pub(crate) fn parse(
     Ok(text.into())
 }
 
-/// The value at the beginning of `rest`, and what follows it; `None` if it is not well-formed, or
-/// nested too deeply where `depth` objects and arrays are around it.
+/// The value at the beginning of `rest`, and the text behind it; `None` if the value is malformed,
+/// or nested too deeply with `depth` objects and arrays around it.
 pub(crate) fn raw(rest: &[u8], around: usize) -> Option<(&RawValue, &[u8])> {
     let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<&RawValue>();
     let raw = values.next()?.ok()?;
@@ -107,7 +107,7 @@ pub(crate) fn raw(rest: &[u8], around: usize) -> Option<(&RawValue, &[u8])> {
     (around + depth(raw.get().as_bytes()) <= DEPTH_MAX).then_some((raw, behind))
 }
 
-/// Reads a row. Its `request_id` is appended to `text` as it is, its `api_suffix` decoded.
+/// Reads a row. Its `request_id` is appended to `text` unchanged, its `api_suffix` decoded.
 pub(crate) fn row(raw: &RawValue, limits: &Limits, text: &mut Vec<u8>) -> Row {
     let members: Result<Members<'_>, _> = serde_json::from_str(raw.get());
     let (members, is_object) = (members.unwrap_or_default(), raw.get().starts_with('{'));
@@ -124,7 +124,7 @@ pub(crate) fn row(raw: &RawValue, limits: &Limits, text: &mut Vec<u8>) -> Row {
         members.api_suffix.and_then(|raw| serde_json::from_str(raw.get()).ok());
     let suffix = suffix.map(|suffix| append(text, suffix.as_bytes()));
     let mut row = parse_row(text, request_id, suffix, limits);
-    // Keys are compared as they are meant, not as they were escaped.
+    // Keys are compared decoded, not in their escaped form.
     if let Ok(ask) = &mut row.ask {
         ask.decode_key(text);
     }
@@ -137,7 +137,7 @@ fn append(text: &mut Vec<u8>, piece: &[u8]) -> Span {
     Span::new(start, text.len())
 }
 
-/// How deeply objects and arrays are nested, outside of strings.
+/// The nesting depth of objects and arrays, outside of strings.
 fn depth(body: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let (mut in_string, mut escaped) = (false, false);

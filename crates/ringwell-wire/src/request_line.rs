@@ -1,9 +1,9 @@
-//! Request lines of clients that do not escape their query: PHP's `file_get_contents` sends a URL as
-//! it was put together.
+//! Request lines of clients that do not escape their query: PHP's `file_get_contents` sends a URL
+//! unchanged.
 //!
-//! A line is repaired only if there is one way to read it: the query of a single allocation, of which
-//! nothing but blanks, quotes and the like stands raw. Everything else stays as it is, and the HTTP
-//! library refuses it. Source: docs/decisions/031-raw-bytes-in-a-query.md.
+//! A line is repaired only if it can be read in one way: the query of a single allocation, with raw
+//! blanks, quotes and similar characters in it alone. Every other line stays unchanged, and the
+//! HTTP library refuses it. Source: docs/decisions/031-raw-bytes-in-a-query.md.
 
 use memchr::memchr;
 use memchr::memmem;
@@ -13,7 +13,7 @@ use crate::route::{Route, route};
 /// Both end a request line.
 const VERSIONS: [&[u8]; 2] = [b" HTTP/1.1", b" HTTP/1.0"];
 
-/// The line with its query percent-encoded; `None` if it must stay as it is. `line` has its CRLF.
+/// The line with its query percent-encoded; `None` if it must stay unchanged. `line` has its CRLF.
 #[must_use]
 pub fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     let inside = line.strip_suffix(b"\r\n")?;
@@ -44,7 +44,7 @@ pub fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// What no URL may have in its query, but for control characters.
+/// The characters that a URL's query must not contain, except control characters.
 const fn is_raw(byte: u8) -> bool {
     matches!(byte, b' ' | b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0x80..)
 }

@@ -10,7 +10,7 @@ use crate::error_class::RowError;
 use crate::national;
 use crate::span::Span;
 
-/// What a row is answered with.
+/// The answer to a row.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer<'a> {
     /// A number.
@@ -19,14 +19,14 @@ pub enum Answer<'a> {
         number: PromoNumber,
         /// It is the pool's overflow number.
         overflow: bool,
-        /// What its tracking URL is made of; `None` for an empty URL.
+        /// The base of its tracking URL; `None` for an empty URL.
         tracking: Option<Tracking<'a>>,
     },
     /// None, and why.
     Error(RowError),
 }
 
-/// What a tracking URL is made of.
+/// The base of a tracking URL.
 #[derive(Clone, Copy, Debug)]
 pub struct Tracking<'a> {
     /// The tracker's address, without a query.
@@ -97,7 +97,7 @@ pub struct BulkResponse<'a> {
 }
 
 impl<'a> BulkResponse<'a> {
-    /// Begins one. `text` is what the rows' spans point into.
+    /// Begins one. The rows' spans point into `text`.
     #[must_use]
     pub fn new(out: &'a mut Vec<u8>, text: &'a [u8]) -> Self {
         out.extend_from_slice(b"{\"responses\":[");
@@ -159,7 +159,7 @@ impl<'a> BulkResponse<'a> {
     }
 }
 
-/// Appends what stands at `span`. Ids are short: as many bytes as a register has, and then without
+/// Appends the text at `span`. Ids are short: as many bytes as a register has, and then without
 /// those behind it, are copied without a call.
 #[inline]
 fn push_short(out: &mut Vec<u8>, span: Span, text: &[u8]) {
@@ -179,7 +179,7 @@ fn number_row(out: &mut Vec<u8>, number: PromoNumber) {
     let Some(digits) = number.to_nanp() else { return long_number_row(out, number) };
     let digits = ten_digits(digits);
     let start = out.len();
-    // Changed where it stays: copying what has just been changed waits for the changes.
+    // Changed in place: copying bytes that were just changed stalls.
     out.extend_from_slice(NUMBER_ROW);
     let row = &mut out[start..start + NUMBER_ROW.len()];
     row[FORMATTED_AT..FORMATTED_AT + 3].copy_from_slice(&digits[..3]);
@@ -188,11 +188,11 @@ fn number_row(out: &mut Vec<u8>, number: PromoNumber) {
     row[BARE_AT..BARE_AT + 10].copy_from_slice(&digits);
 }
 
-/// The same of another country than those of country code 1.
+/// The same for a country other than code 1.
 #[cold]
 fn long_number_row(out: &mut Vec<u8>, number: PromoNumber) {
     out.extend_from_slice(b"\"promo_number_formatted\":\"");
-    // Digits and what divides them: nothing to escape.
+    // Digits and separators: nothing to escape.
     national::write(out, number);
     let rest = format!("\",\"promo_number\":\"{number}\",\"tracking_url\":\"\"}}");
     out.extend_from_slice(rest.as_bytes());
@@ -247,7 +247,7 @@ pub(crate) fn json_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Appends what stands between the quotes.
+/// Appends the text between the quotes.
 fn json_text(out: &mut Vec<u8>, text: &str) {
     for byte in text.bytes() {
         match byte {

@@ -1,4 +1,4 @@
-//! Which request a path of the published API means.
+//! The request that a path of the published API selects.
 
 use memchr::memchr;
 
@@ -12,9 +12,9 @@ pub enum Route<'a> {
     Bulk,
     /// `/api/<date>/ring_pools/<id>/allocate_number.<format>`
     Allocate {
-        /// The pool as it was written.
+        /// The pool as sent.
         pool: &'a str,
-        /// How to answer.
+        /// The form of the answer.
         format: Format,
     },
 }

@@ -3,8 +3,8 @@
 //! Rows as most clients write them point into the body ([`usual`]); a row of another style is read
 //! out of line, its escapes decoded behind the body ([`row`]); a row that is unusual beyond that is
 //! read by the JSON library, alone. Gives up only where the body is not well-formed, no batch, or
-//! names its rows by an escape or twice: [`crate::relaxed`] then reads it again and finds the words.
-//! Invariant: what it accepts, `relaxed` reads as the same rows.
+//! names its rows by an escape or twice: [`crate::relaxed`] then reads it again and finds the
+//! words. Invariant: `relaxed` reads every body that it accepts as the same rows.
 
 mod row;
 mod text;
@@ -17,11 +17,11 @@ use text::{after, blanks, plain};
 /// A member of the body is within the body's object.
 const MEMBER_DEPTH: usize = 1;
 
-/// What was read beside the rows.
+/// The body's members beside the rows.
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
-    /// What the rows point into: the body, and behind it what was decoded. Empty if nothing was:
-    /// then they point into the body itself.
+    /// The text that the rows point into: the body, and behind it the decoded strings. Empty if
+    /// nothing was: then they point into the body itself.
     pub(crate) decoded: Vec<u8>,
     /// Before this place there is nothing of any query.
     pub(crate) queries_from: usize,
@@ -35,7 +35,7 @@ struct Scanner<'a> {
     rows: &'a mut Vec<Row>,
     /// See [`Scanned::decoded`]; longer, so that whole blocks can be written.
     decoded: Vec<u8>,
-    /// Where what was decoded ends.
+    /// The end of the decoded strings.
     decoded_end: usize,
     /// A suffix had an escape: the next one is decoded at once.
     has_escapes: bool,
@@ -94,7 +94,7 @@ impl<'a> Scanner<'a> {
     fn rows(&mut self, rest: &'a [u8]) -> Option<&'a [u8]> {
         let mut rest = after(rest, b"[")?;
         loop {
-            // The careful way says what is wrong, also if more is wrong than the count.
+            // The careful way reports the error, also if the count is not the only one.
             if self.rows.len() == self.limits.rows_max {
                 return None;
             }

@@ -1,6 +1,6 @@
 //! A piece of a text, by its place: rows travel between threads without their text being copied.
 
-/// Where something stands in a batch's text. Texts are shorter than 4 GiB.
+/// A range in a batch's text. Texts are shorter than 4 GiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     start: u32,
@@ -11,7 +11,7 @@ impl Span {
     /// Nothing.
     pub const EMPTY: Self = Self { start: 0, end: 0 };
 
-    /// From `start` up to and without `end`. Limits keep texts far below 4 GiB; what lay beyond
+    /// From `start` up to and without `end`. Limits keep texts far below 4 GiB; a range beyond that
     /// would be empty.
     #[inline]
     #[must_use]
@@ -33,7 +33,7 @@ impl Span {
         text.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 
-    /// How many bytes.
+    /// The length in bytes.
     #[inline]
     #[must_use]
     pub const fn len(self) -> usize {
@@ -47,14 +47,14 @@ impl Span {
         self.start >= self.end
     }
 
-    /// Where it begins.
+    /// The beginning.
     #[inline]
     #[must_use]
     pub const fn start(self) -> usize {
         self.start as usize
     }
 
-    /// Where it ends.
+    /// The end.
     #[inline]
     #[must_use]
     pub const fn end(self) -> usize {

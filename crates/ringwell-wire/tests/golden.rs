@@ -21,7 +21,7 @@ use ringwell_wire::{
     Answer, Ask, Batch, BulkResponse, Limits, RequestError, Route, RowError, Tracking, route,
 };
 
-/// What the codec cannot show: a limit of HTTP, a memory of batches, a drill.
+/// Aspects that the codec cannot show: a limit of HTTP, a memory of batches, a drill.
 fn is_above_the_codec(case: &cases::Case) -> bool {
     let mut headers = case.exchanges.iter().flat_map(|(request, _)| &request.headers);
     !case.environment.is_empty()
@@ -30,7 +30,7 @@ fn is_above_the_codec(case: &cases::Case) -> bool {
         || headers.any(|(name, _)| name == "idempotency-key")
 }
 
-/// How long the model's lockouts last, as every pool's of the cases.
+/// The duration of the model's lockouts, equal to that of every pool of the cases.
 const LIFETIME_MS: u64 = 30 * 60 * 1000;
 
 struct Pool {

@@ -46,13 +46,13 @@ enum Format {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How calls are written
+    /// Format of the output
     #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
     format: Format,
-    /// Only what began since then: 24h, 7d, or 2026-11-21T06:30:00Z
+    /// Only calls that began since then: 24h, 7d, or 2026-11-21T06:30:00Z
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
-    /// Only what began before then
+    /// Only calls that began before then
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
     /// Only calls of this ring pool
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     /// For uploads: answered calls are conversions of this name
     #[arg(long, value_name = "NAME")]
     conversion: Option<String>,
-    /// For csv: leave formulas as they are
+    /// For csv: do not escape formulas
     #[arg(long)]
     raw: bool,
     /// The file to write; without it, stdout
@@ -94,7 +94,7 @@ fn moment(text: &str) -> Result<Timestamp, &'static str> {
     Timestamp::now().checked_sub(ago).map_err(|_| "is too long ago")
 }
 
-/// Where lines go, and how.
+/// The destination and the format of lines.
 struct Writer<'a> {
     args: &'a Args,
     out: Box<dyn Write>,
@@ -198,7 +198,7 @@ impl Format {
 
 impl Writer<'_> {
     fn header(&mut self) -> anyhow::Result<()> {
-        // What goes on behind a place goes on in a file that has its header.
+        // An export that continues after a cursor continues in a file that has its header.
         if self.args.after.is_some() {
             return Ok(());
         }

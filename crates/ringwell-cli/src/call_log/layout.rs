@@ -1,4 +1,4 @@
-//! How calls and conversions are written: columns, and who reads them.
+//! Layouts of calls and conversions: columns, and the systems that read them.
 //!
 //! Owns the forms. The columns of CSV are an interface: new ones come at the end. Pure.
 //! Sources: docs/spec/calls.md, "Exports"; the public help pages of each advertising system.
@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use ringwell_calls::digest::sha256_hex;
 use serde_json::{Value, json};
 
-/// Parameters that have a column of their own.
+/// Parameters with a separate column.
 const PARAMETERS: [&str; 10] = [
     "gclid",
     "gbraid",
@@ -21,7 +21,7 @@ const PARAMETERS: [&str; 10] = [
     "utm_term",
     "utm_content",
 ];
-/// Columns of calls, before those of parameters.
+/// Columns of calls, in front of those of parameters.
 const COLUMNS: [(&str, &str); 21] = [
     ("id", "/id"),
     ("account", "/account"),
@@ -49,7 +49,7 @@ const COLUMNS: [(&str, &str); 21] = [
 /// One conversion: a result of a call, or the call itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Conversion {
-    /// What it is called in the advertising system.
+    /// Its name in the advertising system.
     pub(crate) name: String,
     /// As in RFC 3339.
     pub(crate) at: String,
@@ -61,7 +61,7 @@ pub(crate) struct Conversion {
     pub(crate) call: Value,
 }
 
-/// How conversions are written.
+/// The layout of conversions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Upload {
     /// Google Ads, conversions from clicks.
@@ -146,8 +146,8 @@ impl Upload {
         }
     }
 
-    /// A conversion as a line; `None` if the system could not match it: there is no click id of its own,
-    /// or no caller's number.
+    /// A conversion as a line; `None` if the system could not match it: the system's click id or
+    /// the caller's number is missing.
     pub(crate) fn line(self, conversion: &Conversion) -> Option<Vec<String>> {
         let Conversion { name, at, value, currency, id, call } = conversion;
         let (value, currency) = (value.clone().unwrap_or_default(), currency.clone());
@@ -226,7 +226,7 @@ impl Conversion {
     }
 }
 
-/// A click id of the visitor who called, if it can be one: the parameter is what the visitor sent.
+/// A click id of the calling visitor, if its form is valid: the parameter comes from the visitor.
 fn click_id<'a>(call: &'a Value, name: &str) -> Option<&'a str> {
     let id = call["attribution"]["parameters"][name].as_str()?;
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
@@ -253,7 +253,7 @@ fn text(value: Option<&Value>) -> String {
     }
 }
 
-/// With `'` before what spreadsheets take for a formula. Telephone numbers stay as they are.
+/// Adds `'` in front of text that spreadsheets read as a formula. Telephone numbers stay unchanged.
 fn harmless(field: String) -> String {
     let is_number = field.strip_prefix('+').is_some_and(|digits| {
         (3..=15).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit())

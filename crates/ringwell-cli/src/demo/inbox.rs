@@ -1,7 +1,7 @@
-//! The demo's receiver of webhooks: what a user's own program would get, its signatures verified.
+//! The demo's receiver of webhooks: receives and verifies events as a user's own program would.
 //!
-//! It is the one of `ringwell webhooks listen`. Its endpoint is made anew at each start, as its secret is
-//! shown once and its port may change.
+//! It is the one of `ringwell webhooks listen`. Its endpoint is created again at each start, as its
+//! secret is shown once and its port may change.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,10 +19,10 @@ use crate::webhooks::{Answering, Received, Receiver};
 
 /// Webhooks that the shop's page shows.
 const SHOWN: usize = 10;
-/// Where the demo's endpoint listens, by which those of earlier demos are known.
+/// The address of the demo's endpoint, which also identifies those of earlier demos.
 const PATH: &str = "/demo-inbox";
 
-/// What has been received, the newest first.
+/// The received events, the newest first.
 #[derive(Clone, Default)]
 pub(super) struct Inbox(Arc<Mutex<VecDeque<Value>>>);
 
@@ -36,7 +36,7 @@ impl Door {
     /// Binds an address of this machine.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the system has no random bytes.
     pub(super) fn open(runtime: &Runtime) -> anyhow::Result<Self> {
         let any = Listen::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
         let receiver = runtime.block_on(Receiver::bind(&any)).context("the demo's receiver")?;
@@ -44,7 +44,7 @@ impl Door {
         Ok(Self { port: port.context("the demo's receiver has no port")?, receiver })
     }
 
-    /// What the server must be allowed to call it.
+    /// The rules that let the server call it.
     pub(super) fn settings(&self) -> WebhookSettings {
         let local = std::net::IpAddr::from([127, 0, 0, 1]);
         WebhookSettings {

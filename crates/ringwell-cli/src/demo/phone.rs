@@ -9,17 +9,18 @@ use ringwell_directory::{
 
 use crate::phone::{Phone, Ring, Rung};
 
-/// How the provider would reach the server: signatures cover it.
+/// The URL by which the provider would reach the server: signatures cover it.
 const PUBLIC_URL: &str = "https://calls.demo.example";
 const ACCOUNT: &str = "demo";
-/// The visitor who calls: a number that belongs to no one.
+/// The visitor who calls: a number reserved for fiction.
 const CALLER: &str = "+12005550177";
 /// The shop's real telephone.
 const SHOP: &str = "+18005550100";
 const RINGS: Duration = Duration::from_secs(2);
 const TALKS: Duration = Duration::from_secs(5);
 
-/// The settings of calls by which this telephone is believed. `secret` is drawn anew at each start.
+/// The settings of calls by which this telephone is believed. A new `secret` is drawn at each
+/// start.
 ///
 /// # Errors
 /// If `secret` cannot be one.
@@ -54,7 +55,7 @@ pub(super) fn settings(secret: &str, port: u16) -> Result<Calls, String> {
 /// The telephone behind the shop's button.
 ///
 /// # Errors
-/// If the server's `address` is none.
+/// If the server's `address` is invalid.
 pub(super) fn phone(address: &str, secret: &str) -> Result<Phone, &'static str> {
     Ok(Phone {
         url: address.parse()?,

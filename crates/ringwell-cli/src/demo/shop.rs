@@ -1,7 +1,7 @@
 //! The demo's shop: a page whose number is swapped, and two sliders beside it.
 //!
-//! Owns the page, its address and what the sliders ask for. Everything behind it is the server itself:
-//! visitors come over its API, and a slow shard is its own thread that sleeps.
+//! Owns the page, its address and the settings of the sliders. Everything behind it is the server
+//! itself: visitors come over its API, and a slow shard is its own thread that sleeps.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use super::phone;
 use crate::call::{Access, Caller, Url};
 use crate::phone::Phone;
 
-/// Where the shop is, if nothing else is there.
+/// The shop's address, if the port is free.
 const ADDRESS: &str = "127.0.0.1:8082";
 /// The number that the page was written with.
 const NUMBER: &str = "+18005550100";
@@ -41,7 +41,7 @@ const SLOW_MAX_MS: u32 = 200;
 /// Between two pauses a slow shard works for so long.
 const WORKS: Duration = Duration::from_millis(20);
 
-/// What the sliders ask for.
+/// The settings of the sliders.
 #[derive(Debug, Default)]
 pub(super) struct Controls {
     visitors_a_second: AtomicU32,
@@ -56,7 +56,7 @@ pub(super) struct Shop {
     runtime: Runtime,
     listener: TcpListener,
     address: SocketAddr,
-    /// Where webhooks come in, and what they are signed with once that is known.
+    /// The receiver of webhooks, and its secret once that is known.
     door: Door,
     secret: Option<String>,
     page: Page,
@@ -67,7 +67,7 @@ struct Page {
     controls: Arc<Controls>,
     inbox: Inbox,
     phone: Option<Phone>,
-    /// Where the server listens, once it does.
+    /// The server's address, once it listens.
     api: Arc<OnceLock<String>>,
     dashboard: String,
     /// The pool that the slider asks.
@@ -81,7 +81,7 @@ impl Shop {
     /// Binds the address of the shop.
     ///
     /// # Errors
-    /// If there is none on this machine.
+    /// If this machine has none.
     pub(super) fn open(dashboard: &str, pool: &RingPool) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let listener = runtime.block_on(async {
@@ -135,7 +135,7 @@ impl Shop {
         })
     }
 
-    /// What the server must be allowed to send webhooks here.
+    /// The rules that let the server send webhooks here.
     pub(super) fn webhooks(&self) -> WebhookSettings {
         self.door.settings()
     }
@@ -150,7 +150,7 @@ impl Shop {
         Ok(())
     }
 
-    /// Serves the shop and sends what its slider asks for, now that the server listens at `api`.
+    /// Serves the shop and sends the slider's load, once the server listens at `api`.
     ///
     /// # Errors
     /// If there can be no thread.
@@ -188,18 +188,18 @@ impl Shop {
 }
 
 impl Controls {
-    /// Lets the calling thread, which is that of a shard, sleep as the slider says, from now on.
+    /// Makes the calling thread, a shard's, sleep as the slider says, from now on.
     pub(super) async fn slow_down(self: Arc<Self>) {
         loop {
             tokio::time::sleep(WORKS).await;
             let ms = self.slow_ms.load(Ordering::Relaxed);
-            // Nothing else of this shard goes on meanwhile: that is what is shown.
+            // Nothing else runs on this shard meanwhile: that is the effect to show.
             thread::sleep(Duration::from_millis(ms.into()));
         }
     }
 }
 
-/// Sends batches of rows for `pool`, each for a visitor of its own, as the slider says.
+/// Sends batches of rows for `pool` as the slider says, each row for a new visitor.
 fn send_visitors(controls: &Controls, url: &Url, pool: &RingPool) {
     let Ok(caller) = Caller::new(&Access { url: url.clone(), token_file: None }) else { return };
     let (id, key) = (pool.id(), pool.key().reveal());
@@ -262,7 +262,7 @@ async fn control(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> S
     StatusCode::NO_CONTENT
 }
 
-/// Rings the number in the body, which is what the page shows.
+/// Rings the number in the body, which is the one that the page shows.
 async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let is_own = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
     if !is_own || !page.is_meant(&headers) {
@@ -289,7 +289,7 @@ async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> Stat
     StatusCode::NO_CONTENT
 }
 
-/// What the receiver of webhooks got last.
+/// The latest events at the receiver of webhooks.
 async fn webhooks(State(page): State<Page>, headers: HeaderMap) -> Response {
     if !page.is_meant(&headers) {
         return StatusCode::MISDIRECTED_REQUEST.into_response();

@@ -1,6 +1,6 @@
 //! One server at a time has its ring pools in a file of SQLite.
 //!
-//! Two with data directories of their own would know nothing of each other's lockouts.
+//! Two servers with separate data directories would not have each other's lockouts.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -8,8 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
-/// Holds the database at `path` until the file is dropped, also when the process dies. The lock is one of
-/// a file beside it: SQLite has locks of its own on the database.
+/// Holds the database at `path` until the file is dropped, also when the process dies. The lock is
+/// on a file beside the database: SQLite locks the database file itself.
 ///
 /// # Errors
 /// If another process has it, or the lock's file cannot be used.

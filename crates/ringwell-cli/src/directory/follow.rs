@@ -1,6 +1,6 @@
-//! What changes in the database reaches the shards.
+//! Brings changes in the database to the shards.
 //!
-//! Invariant: a version is confirmed when every shard goes by it, and not before.
+//! Invariant: a version is confirmed when every shard uses it, and not before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,23 +13,23 @@ use tokio::sync::Notify;
 use super::journals::Naming;
 use super::now;
 
-/// How often the version is asked for.
+/// The interval between two checks of the version.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// After so long a database that says nothing is as good as none.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 
-/// How often numbers are looked for whose lockouts are over.
+/// The interval between two searches for numbers whose lockouts are over.
 const DUE_EVERY: u32 = 10;
 
-/// Who follows the database.
+/// Follows the database.
 pub(super) struct Follower {
     store: Store,
-    /// Who this node is to the database.
+    /// This node's name in the database.
     node: String,
-    /// What the shards go by.
+    /// The version in use by the shards.
     version: u64,
-    /// What the database was told that they go by.
+    /// The version last confirmed to the database.
     confirmed: u64,
     live: Live,
     /// The web sites of the configuration.
@@ -45,7 +45,7 @@ pub(super) struct Follower {
     naming: Naming,
 }
 
-/// What a look at the database came to.
+/// The result of a look at the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looked {
     /// The node serves the newest version.
@@ -57,7 +57,7 @@ enum Looked {
 }
 
 impl Follower {
-    /// The shards of `node` go by `version`, and the database knows that.
+    /// The shards of `node` use `version`, and the database has that recorded.
     pub(super) fn new(
         store: Store,
         node: String,
@@ -82,8 +82,8 @@ impl Follower {
         }
     }
 
-    /// Follows until the node ends. What was read at its start is as old as that, should the database
-    /// be gone by the first look.
+    /// Follows until the node ends. The directory read at the start has this age if the database is
+    /// gone by the first check.
     pub(super) async fn run(&mut self) {
         self.live.is_current().await;
         while self.round().await {}
@@ -107,7 +107,7 @@ impl Follower {
         true
     }
 
-    /// What needs no look several times a second.
+    /// Work that need not run several times a second.
     async fn now_and_then(&mut self) -> Result<(), StoreError> {
         self.naming.note(&self.store, &self.node).await?;
         self.store.due(now()).await?;
@@ -115,7 +115,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Takes over what is new.
+    /// Applies the changes.
     async fn look(&mut self) -> Result<Looked, StoreError> {
         let mut looked = Looked::Current;
         let version = tokio::time::timeout(SILENT_MAX, self.store.version()).await;
@@ -130,8 +130,8 @@ impl Follower {
         Ok(looked)
     }
 
-    /// Also once more, if the database could not be told the last time: numbers wait for that which
-    /// have left their pools.
+    /// Repeated if the database could not be reached the last time: numbers that have left their
+    /// pools wait for it.
     async fn confirm(&mut self) -> Result<(), StoreError> {
         if self.confirmed != self.version {
             self.store.confirm(&self.node, self.version, now()).await?;
@@ -161,8 +161,8 @@ impl Follower {
         Ok(Looked::Current)
     }
 
-    /// The shards do not take what the database allows. Nothing is confirmed: numbers that have left
-    /// a pool there may still go out of it here. It is tried again with whatever comes next.
+    /// The shards refuse a version that the database allows. Nothing is confirmed: numbers that
+    /// have left a pool there may still go out of it here. The next change tries it again.
     fn refused(&mut self, version: u64, reason: String) {
         if self.refused.as_ref() != Some(&reason) {
             tracing::error!(version, reason, "a change of the directory cannot be served yet");

@@ -1,8 +1,8 @@
 //! When pools grow and shrink by themselves.
 //!
-//! Owns the clockwork: looks at what is asked of each pool, lets the busy ones grow every few
-//! minutes, and has unused numbers given back when a month ends. By how much, and that everything
-//! is in the audit log, is the store's. Source: docs/spec/directory.md, "Growth".
+//! Owns the schedule: watches the demand for each pool, lets busy pools grow every few minutes, and
+//! returns unused numbers when a month ends. By how much, and that everything is in the audit log,
+//! is the store's. Source: docs/spec/directory.md, "Growth".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Pools that grow in one change: others wait for the database meanwhile.
 const POOLS_AT_ONCE: usize = 100;
 
-/// Who has it done in the audit log.
+/// The author in the audit log.
 const MONTH_END: &str = "ringwell: month end";
 
 /// The clockwork.
@@ -34,7 +34,7 @@ pub(super) struct Grower {
     store: Store,
     live: Live,
     loads: SharedLoads,
-    /// To be told of changes.
+    /// Receives notice of changes.
     changed: Arc<Notify>,
     growth: Growth,
 }
@@ -82,14 +82,15 @@ impl Grower {
         Ok(())
     }
 
-    /// Gives pools what they were to begin with and the inventory did not have.
+    /// Gives pools the initial numbers that the inventory did not have.
     async fn fill_short(&self, now: Millis) -> Result<(), StoreError> {
         let (_, resized) = self.store.fill_short(now, self.is_trial()).await?;
         self.log("gets numbers that it was to begin with", &resized);
         Ok(())
     }
 
-    /// Takes numbers from pools that nobody has held `since`, as far as they grew.
+    /// Takes numbers from pools that have not been held `since`, up to the count by which they
+    /// grew.
     async fn give_back(&self, now: Millis, since: Millis) -> Result<(), StoreError> {
         let pools = self.loads.lock().pools();
         for pool in pools {
@@ -130,7 +131,7 @@ impl Grower {
     }
 }
 
-/// What the database did not do is tried again next time.
+/// Work that the database did not do is tried again next time.
 fn tell(done: Result<(), StoreError>) {
     if let Err(error) = done {
         tracing::warn!(%error, "ring pools neither grow nor shrink now: tried again next time");
@@ -143,7 +144,8 @@ fn first_of_month(now: Millis) -> Option<Date> {
     Some(at.to_zoned(TimeZone::UTC).date().first_of_month())
 }
 
-/// When the month began that has ended since `month`, if one has: `month` is that of `now` then.
+/// The start of the month that follows `month`, if `month` has ended; `month` becomes that of
+/// `now`.
 fn ended(month: &mut Option<Date>, now: Millis) -> Option<Millis> {
     let current = first_of_month(now)?;
     // A clock that steps back ends no month, and none twice.

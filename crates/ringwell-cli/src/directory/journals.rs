@@ -1,5 +1,5 @@
-//! Which data directory this node serves, noted in the database: one that comes back without its
-//! disk, or with another, is treated as restored from a copy.
+//! The data directory that this node serves, recorded in the database: a node that comes back
+//! without its disk, or with another, is treated as restored from a copy.
 //!
 //! Source: docs/spec/cluster.md, "A lost disk".
 
@@ -9,7 +9,7 @@ use ringwell_directory::{Config, Durability};
 use ringwell_node::disk::{FileError, Identity, OsFiles, is_restored, mark_restored};
 use ringwell_store::{Store, StoreError};
 
-/// The data directory whose name is to be noted.
+/// The data directory whose name to record.
 pub(super) struct Naming {
     /// `None` once it is noted, or if nothing is kept.
     data: Option<PathBuf>,

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::now;
 
-/// What handlers are given.
+/// The state of the handlers.
 pub(super) struct Server {
     pub(super) live: Live,
     pub(super) changed: Arc<Notify>,

@@ -1,4 +1,4 @@
-//! What the doctor has found.
+//! The doctor's findings.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ pub(super) enum Grade {
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) grade: Grade,
-    /// What was looked at, in a word.
+    /// The subject of the check, in a word.
     pub(super) about: &'static str,
     pub(super) text: String,
 }

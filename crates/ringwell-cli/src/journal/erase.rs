@@ -1,8 +1,8 @@
 //! `ringwell journal erase`: overwrites parameters of allocations where they lie.
 //!
-//! Owns which files are written and in which order, so that a crash leaves each frame as it was or as it
-//! is to be: what is to be written stands in a file of its own first. Which bytes those are:
-//! `ringwell_journal::erase`. Source: docs/spec/journal.md, "Erasure".
+//! Owns the files to write and their order, so that a crash leaves each frame either old or new:
+//! the planned bytes are stored in a separate file first. `ringwell_journal::erase` chooses the
+//! bytes. Source: docs/spec/journal.md, "Erasure".
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -37,14 +37,14 @@ Examples:
   ringwell journal erase /var/lib/ringwell --list erase.list
   ringwell journal erase ./data --parameter gclid=Cj0KCQ";
 
-/// What is to be written, in the data directory, until it has been.
+/// The planned bytes, in the data directory until they are written.
 const INTENT: &str = "journal-erase.todo";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The data directory.
     directory: PathBuf,
-    /// A parameter of those who are to be forgotten; may be repeated.
+    /// A parameter of the visitors to erase; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     parameter: Vec<(String, String)>,
     /// Allocations, as `ringwell calls erase --journal-list` has written them.
@@ -59,13 +59,13 @@ struct Listed {
     parameters: String,
 }
 
-/// Which allocations are to be erased.
+/// The allocations to erase.
 struct Wanted<'a> {
     parameters: &'a [(String, String)],
     listed: Vec<(PromoNumber, String)>,
 }
 
-/// Bytes that are to be written.
+/// Bytes to write.
 #[derive(Debug, Serialize, Deserialize)]
 struct Patch {
     /// Below the data directory.
@@ -104,7 +104,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes what a command that broke off was to write. Done before a server opens its journals.
+/// Completes an interrupted command. Done before a server opens its journals.
 ///
 /// # Errors
 /// If a server runs in `data`, or files cannot be read or written.
@@ -189,8 +189,7 @@ fn segment(
     clear_tail(&path, walk.offset(), header.salt, expected)
 }
 
-/// Overwrites what lies behind the last frame of a segment: frames of the time before the file was
-/// used again.
+/// Overwrites the bytes behind the last frame of a segment: frames from an earlier use of the file.
 fn clear_tail(path: &Path, from: u64, salt: u64, n: u64) -> anyhow::Result<()> {
     let mut file = OpenOptions::new().read(true).write(true).open(path)?;
     file.seek(SeekFrom::Start(from))?;
@@ -233,7 +232,7 @@ fn remove_spares(directory: &Path) -> anyhow::Result<()> {
     Ok(File::open(directory)?.sync_all()?)
 }
 
-/// Notes what is to be written, durably, with a checksum at its end.
+/// Stores the planned bytes, durably, with a checksum at their end.
 fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
     if writes.is_empty() {
         return Ok(());
@@ -253,7 +252,8 @@ fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
     Ok(File::open(data)?.sync_all()?)
 }
 
-/// Writes what is noted, if it was noted wholly; else nothing of it has been written.
+/// Writes the planned bytes if they were stored completely; otherwise none of them have been
+/// written.
 fn apply_intent(data: &Path) -> anyhow::Result<()> {
     let path = data.join(INTENT);
     let text = match fs::read_to_string(&path) {

@@ -188,12 +188,12 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
     format!("{offset:>7} {at} {what}")
 }
 
-/// Which row it is, if the client may send its batch again.
+/// The identity of the row, if the client may send its batch again.
 fn of_batch(RowKey { batch, row }: &RowKey) -> String {
     format!(", row {row} of batch {}", hex(batch))
 }
 
-/// Parameters are what a client sent: whatever could upset a terminal is escaped.
+/// Parameters come from a client: characters that could upset a terminal are escaped.
 fn tail([params, _]: [&[u8]; 2]) -> String {
     if params.is_empty() { String::new() } else { format!(" ({})", params.escape_ascii()) }
 }

@@ -1,4 +1,4 @@
-//! `ringwell journal replay`: each number's newest allocation, as snapshot and records tell it.
+//! `ringwell journal replay`: each number's newest allocation, from snapshot and records.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -28,7 +28,7 @@ pub(super) struct Options {
     without_snapshot: bool,
 }
 
-/// What is known of a number.
+/// The known state of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     pool: PoolId,
@@ -135,7 +135,7 @@ fn load(file: &SnapshotRef) -> Result<(Snapshot, Numbers), SnapshotError<FileErr
     Ok((end, numbers))
 }
 
-/// A record counts if it is newer than what is known of its number.
+/// A record counts if it is newer than the number's known state.
 fn apply(numbers: &mut Numbers, position: Position, record: &Record<'_>) {
     let is_newer = |known: &State| position > known.position;
     match *record {

@@ -94,7 +94,7 @@ fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
         )?;
     }
     writeln!(out, "  verdict: {}", recovered.verdict)?;
-    // A torn end is what a power cut leaves: nobody was answered.
+    // A power cut leaves a torn end: no answer was sent for it.
     Ok(sound && !matches!(recovered.verdict, Verdict::Rotten(_)))
 }
 

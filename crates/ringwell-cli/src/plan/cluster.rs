@@ -1,4 +1,4 @@
-//! `ringwell plan cluster`: machines for a traffic, each figure with what it rests on.
+//! `ringwell plan cluster`: machines for a traffic, each figure with its basis.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use super::values::{amount, parse_amount, parse_lifetime, parse_share, span};
 use crate::texts::print;
 
 const KIB: f64 = 1_024.0;
-/// Width of what stands below a figure.
+/// Width of the notes below a figure.
 const COLUMNS: usize = 84;
 
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub(super) struct Args {
     /// Bytes of a row's parameters
     #[arg(long, value_name = "BYTES", default_value = "44", value_parser = parse_amount)]
     parameter_bytes: f64,
-    /// How long an allocation locks its number out
+    /// Lockout of a number after its allocation
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     lifetime: Duration,
     /// Numbers of all pools; without it, as many as the target asks for
@@ -40,7 +40,7 @@ pub(super) struct Args {
     /// Kept-alive connections of clients
     #[arg(long, value_name = "N", default_value = "1k", value_parser = parse_amount)]
     connections: f64,
-    /// How much of a core may be used; the rest is for peaks
+    /// Share of a core that may be used; the rest is for peaks
     #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = parse_share)]
     busy: f64,
     /// Cores that shards may have on a node

@@ -1,7 +1,7 @@
 //! Overflow and wrong callers over the size of a pool: points, and a plot of characters.
 //!
-//! The scale is logarithmic, because what matters lies between half of all visitors and one in ten
-//! thousand. Both drawings take it from here.
+//! The scale is logarithmic, because the interesting range lies between half of all visitors and
+//! one in ten thousand. Both drawings take it from here.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ pub(super) const COLUMNS: u32 = 64;
 const ROWS: u32 = 16;
 /// The scale's ends: 100 % and 0.01 %.
 const DECADES: f64 = 4.0;
-/// Where the scale has a line.
+/// The grid lines of the scale.
 pub(super) const TICKS: [f64; 5] = [1.0, 0.1, 0.01, 0.001, 0.0001];
 
 /// Points of both curves, by rising size.
@@ -38,12 +38,12 @@ impl Curve {
         Self { left, right, points: (0..=steps).map(|step| forecast(size(step))).collect() }
     }
 
-    /// Where a size lies between both ends, from 0 to 1.
+    /// The position of a size between both ends, from 0 to 1.
     pub(super) fn across(&self, numbers: u32) -> f64 {
         f64::from(numbers.saturating_sub(self.left)) / f64::from(self.right - self.left)
     }
 
-    /// The plot; `marked` has a line of its own.
+    /// The plot; `marked` has a separate line.
     pub(super) fn plot(&self, marked: u32, colours: bool) -> String {
         let mark = nearest(self.across(marked), COLUMNS - 1);
         let mut text = String::new();
@@ -78,7 +78,7 @@ impl Curve {
     }
 }
 
-/// Where a share lies on the scale, from 0 at 100 % to 1 at 0.01 % and below.
+/// The position of a share on the scale, from 0 at 100 % to 1 at 0.01 % and below.
 pub(super) fn down(share: f64) -> f64 {
     (-share.log10() / DECADES).clamp(0.0, 1.0)
 }

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use super::curve::{self, Curve};
 use super::values::{amount, percent, span};
 
-/// A pool of the server has no more.
+/// The server's limit for a pool.
 const POOL_NUMBERS_MAX: u32 = 100_000;
-/// Where the curves begin and end, as overflow.
+/// The ends of the curves, as overflow.
 const LEFT: f64 = 0.5;
 const RIGHT: f64 = 0.0001;
 
-/// What a pool needs, and what becomes of it with other sizes.
+/// The size that a pool needs, and the results of other sizes.
 #[derive(Debug)]
 pub(super) struct Plan {
     demand: Demand,
@@ -54,7 +54,7 @@ impl Plan {
         curve::Curve::new(left, right, points, |size| self.demand.forecast(size, &self.callers))
     }
 
-    /// What it is about, in one line.
+    /// The title, in one line.
     pub(super) fn title(&self) -> String {
         format!(
             "load {}, lifetime {}: {} numbers for an overflow of {}",
@@ -102,7 +102,7 @@ impl Plan {
         marks.join(" ")
     }
 
-    /// How to read it, and what it rests on.
+    /// The explanation, and the basis of the figures.
     fn notes(&self) -> String {
         let random = self.demand.forecast(self.numbers, &self.callers).misattributed_random;
         let late = self.callers.later_than(self.demand.lifetime());

@@ -77,7 +77,7 @@ pub(super) fn span(seconds: f64) -> String {
     format!("{} {name}", amount(seconds / unit))
 }
 
-/// Whether stdout is a terminal that wants colours.
+/// Whether stdout is a terminal with colours.
 pub(super) fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }

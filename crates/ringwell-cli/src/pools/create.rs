@@ -28,10 +28,10 @@ const HEADING: [&str; 10] = [
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Create {
-    /// What people call it
+    /// Display name
     #[arg(long)]
     name: String,
-    /// How long an allocation is guaranteed
+    /// Guaranteed lifetime of an allocation
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     lifetime: Millis,
     /// Its numbers, as in 8885550100-8885550149; needs --id
@@ -48,7 +48,7 @@ pub(super) struct Create {
     /// Its id, which no pool has yet; with --size the server chooses one
     #[arg(long, conflicts_with = "size")]
     id: Option<u64>,
-    /// The number for rows that get none of their own; without it they get errors
+    /// The number for rows that get no other; without it they get errors
     #[arg(long, value_name = "NUMBER", conflicts_with = "size", value_parser = PromoNumber::parse)]
     overflow: Option<PromoNumber>,
     /// Its key [default: a random one]
@@ -57,7 +57,7 @@ pub(super) struct Create {
     /// So many numbers of the inventory, one of them for overflow
     #[arg(long, value_name = "N")]
     size: Option<u32>,
-    /// No overflow number: rows that get none of their own get errors
+    /// No overflow number: rows without a number get errors
     #[arg(long, requires = "size")]
     no_overflow: bool,
     /// The network that it is of
@@ -104,7 +104,7 @@ fn from_inventory(server: &Server, create: &Create, size: u32) -> anyhow::Result
     Ok((id, text(&made, "api_key")))
 }
 
-/// Makes the pool and tells its key.
+/// Creates the pool and prints its key.
 fn of_numbers(server: &Server, create: &Create, id: u64) -> anyhow::Result<String> {
     let there = server.find(&format!("/v1/pools/{id}"))?;
     ensure!(there.is_none(), "ring pool {id} is there already");

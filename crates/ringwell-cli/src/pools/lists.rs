@@ -1,4 +1,4 @@
-//! Lists of pools as CSV: in, with what became of each line, and out.
+//! Lists of pools as CSV: import, with the result of each line, and export.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -18,10 +18,10 @@ use crate::texts::print;
 pub(super) struct Import {
     /// The list, with a heading as `export` writes it; - for stdin
     file: PathBuf,
-    /// Only say what would be done
+    /// Only print the changes
     #[arg(long)]
     dry_run: bool,
-    /// What counts if lines are bad: the good ones, or all or nothing
+    /// Handling of bad lines: apply the good ones, or all or nothing
     #[arg(long, value_name = "WHICH", value_parser = ["good", "all"], default_value = "all")]
     apply: String,
     /// A line for a pool that is there already is bad, instead of changing the pool

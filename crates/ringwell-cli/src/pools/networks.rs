@@ -16,15 +16,15 @@ pub(super) enum Networks {
     List,
     /// Bound how many numbers a network's pools may have together
     Limit {
-        /// Which network
+        /// Name of the network
         network: String,
-        /// How many; without it, what the configuration says of every network
+        /// Limit for the network; without it, the configuration's limit applies
         #[arg(long, value_name = "N")]
         numbers: Option<u64>,
     },
 }
 
-/// Does what was asked of networks.
+/// Carries out the commands on networks.
 pub(super) fn run(server: &Server, command: &Networks, json: bool) -> anyhow::Result<ExitCode> {
     match command {
         Networks::List => {

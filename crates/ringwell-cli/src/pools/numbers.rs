@@ -1,4 +1,4 @@
-//! Numbers: ranges as people write them, the inventory, and what pools are given.
+//! Numbers: ranges as people write them, the inventory, and the numbers of pools.
 
 use std::process::ExitCode;
 
@@ -14,11 +14,11 @@ const TARGETS: [&str; 4] = ["inventory", "quarantine", "retired", "pool"];
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Numbers {
-    /// Print all numbers, those of pools too
+    /// Print all numbers, including those of pools
     List,
     /// Add numbers, from which pools may draw
     Add {
-        /// Which numbers, as in 8885550100-8885550149
+        /// Numbers or ranges, as in 8885550100-8885550149
         #[arg(required = true, value_name = "RANGE", value_parser = parse_range)]
         ranges: Vec<NumberRange>,
         /// The only network that may have them
@@ -30,13 +30,14 @@ pub(super) enum Numbers {
         /// Which numbers, as in 8885550100-8885550149
         #[arg(required = true, value_name = "RANGE", value_parser = parse_range)]
         ranges: Vec<NumberRange>,
-        /// Where to: any pool may draw them, none may, never again, or back to the pool they had
+        /// New state: free for any pool, in quarantine, never used again, or back in their former
+        /// pool
         #[arg(long, value_name = "WHERE", value_parser = TARGETS)]
         to: String,
     },
     /// Print numbers that can be bought, the cheapest first
     Offers {
-        /// Only of this area code
+        /// Only numbers of this area code
         #[arg(long, value_name = "CODE")]
         area_code: Option<u16>,
     },
@@ -54,7 +55,7 @@ pub(super) fn parse_range(text: &str) -> Result<NumberRange, &'static str> {
     )
 }
 
-/// Does what was asked of the inventory.
+/// Carries out the commands on the inventory.
 pub(super) fn run(server: &Server, command: &Numbers, json: bool) -> anyhow::Result<ExitCode> {
     match command {
         Numbers::List => {

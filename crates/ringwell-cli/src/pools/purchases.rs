@@ -9,24 +9,24 @@ use super::server::Server;
 use super::show::text;
 use super::{say, table};
 
-/// What to buy.
+/// Which numbers to buy.
 #[derive(Debug, clap::Args)]
 pub(super) struct Buy {
     /// For which network; only its pools may draw them
     #[arg(long, value_name = "NAME")]
     network: String,
-    /// How many, the cheapest first
+    /// How many to buy, the cheapest first
     #[arg(long, value_name = "N")]
     count: u32,
-    /// Only of this area code
+    /// Only numbers of this area code
     #[arg(long, value_name = "CODE")]
     area_code: Option<u16>,
-    /// Say what would be bought, and buy nothing
+    /// Print the numbers that would be bought, and buy none
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Prints what can be bought, of one area code or all.
+/// Prints the numbers for sale, of one area code or all.
 pub(super) fn offers(
     server: &Server,
     area_code: Option<u16>,
@@ -37,7 +37,7 @@ pub(super) fn offers(
     say(json, &offers, || table_of(&["number", "price_cents"], &offers))
 }
 
-/// Prints what was bought.
+/// Prints the purchased numbers.
 pub(super) fn bought(server: &Server, json: bool) -> anyhow::Result<ExitCode> {
     let purchases = server.get("/v1/purchases")?;
     say(json, &purchases, || table_of(&["number", "price_cents", "network"], &purchases))

@@ -1,6 +1,6 @@
-//! The server whose pools are managed, and what people are told when it refuses.
+//! The managed server, and the messages for its refusals.
 //!
-//! Both of its APIs are asked: `/v1/`, and the published one for what only that has.
+//! It asks both APIs: `/v1/`, and the published one for operations that only that has.
 
 use std::path::PathBuf;
 use std::thread;
@@ -19,7 +19,7 @@ use crate::call::{Access, CallError, Caller, Url};
 /// As many entries as a page has at most.
 const PAGE: usize = 1000;
 
-/// So often a server that has too much to do is asked again, each time after a second.
+/// The count of retries against an overloaded server, each after a second.
 const PATIENCE: u32 = 30;
 
 const JSON: &str = "application/json";
@@ -28,10 +28,10 @@ const CSV: &str = "text/csv";
 /// Any date will do for the server.
 const PUBLISHED: &str = "/api/2026-05-01";
 
-/// Which server is managed, and how answers are printed.
+/// The server to manage, and the format of its answers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Management {
-    /// Where the server manages pools: http://HOST:PORT or unix:PATH
+    /// Address of the server's management: http://HOST:PORT or unix:PATH
     #[arg(
         long,
         global = true,
@@ -40,7 +40,7 @@ pub(crate) struct Management {
         default_value = "http://127.0.0.1:8081"
     )]
     url: Url,
-    /// Where the token lies; without it, it is taken from `RINGWELL_TOKEN`
+    /// File with the token; default: the variable `RINGWELL_TOKEN`
     #[arg(long, global = true, display_order = 101, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Print JSON
@@ -79,7 +79,7 @@ impl Server {
         }
     }
 
-    /// All entries of a list that comes by pages; `key` is where in an entry the next page goes on.
+    /// All entries of a paged list; `key` is the member of an entry at which the next page starts.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -130,7 +130,7 @@ impl Server {
     /// The report on a list of pools, be they taken or not.
     ///
     /// # Errors
-    /// As [`Self::get`]; bad lines are none.
+    /// Like [`Self::get`]; bad lines are not errors.
     pub(super) fn import(&self, query: &str, list: Vec<u8>) -> anyhow::Result<Value> {
         let path = format!("/v1/pools.csv?{query}");
         let (status, body) = self.send(&Method::POST, &path, (CSV, &list.into()))?;
@@ -178,7 +178,7 @@ impl Server {
 
     fn refused(&self, path: &str, status: StatusCode, body: &Bytes) -> anyhow::Error {
         let url = &self.url;
-        // These are there on every server that manages pools, whatever pools it has.
+        // Every server that manages pools has these paths.
         let is_collection = path.starts_with("/v1/") && path.matches('/').count() == 2;
         match (status, detail(body)) {
             (StatusCode::UNAUTHORIZED, _) if self.caller.has_token() => anyhow!(
@@ -199,7 +199,7 @@ impl Server {
     }
 }
 
-/// What is wrong, by a problem of `/v1/` or by errors of the published API.
+/// The error, from a problem of `/v1/` or from errors of the published API.
 fn detail(body: &Bytes) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     if let Some(detail) = body["detail"].as_str() {
@@ -216,7 +216,7 @@ fn detail(body: &Bytes) -> Option<String> {
     Some(errors.iter().filter_map(of_field).collect::<Vec<_>>().join("; "))
 }
 
-/// Where the published API has the pools of a campaign.
+/// The path of a campaign's pools in the published API.
 pub(super) fn collection(network: &str, advertiser: &str, campaign: &str) -> String {
     let [network, advertiser, campaign] = [network, advertiser, campaign].map(segment);
     format!(
@@ -224,7 +224,7 @@ pub(super) fn collection(network: &str, advertiser: &str, campaign: &str) -> Str
     )
 }
 
-/// Where it has a pool, by what `/v1/` says of that.
+/// The path of a pool there, from its `/v1/` description.
 pub(super) fn published(pool: &Value) -> String {
     let [network, advertiser, campaign, id] =
         ["network", "advertiser", "campaign", "id_from_network"].map(|name| text(pool, name));

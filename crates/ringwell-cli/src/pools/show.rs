@@ -1,4 +1,4 @@
-//! What pools are, have and do, as tables.
+//! Prints pools and their state as tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -46,7 +46,7 @@ pub(super) fn pool(server: &Server, id: u64) -> anyhow::Result<Value> {
     Ok(pool)
 }
 
-/// What a pool is, a line for each thing, and its numbers.
+/// A pool, one property a line, and its numbers.
 pub(super) fn lines(pool: &Value) -> String {
     let mut lines = String::new();
     let mut line = |name: &str, value: &str| {
@@ -69,7 +69,7 @@ pub(super) fn lines(pool: &Value) -> String {
     lines + "\n" + &numbers::table_of(runs)
 }
 
-/// Prints what a pool is doing now.
+/// Prints the present state of a pool.
 pub(super) fn state(server: &Server, id: u64, json: bool) -> anyhow::Result<ExitCode> {
     let state = server.get(&format!("/v1/pools/{id}/state"))?;
     say(json, &state, || {
@@ -143,14 +143,14 @@ pub(super) fn audit(server: &Server, last: u32, json: bool) -> anyhow::Result<Ex
     say(json, &log, || table(&heading, &rows()))
 }
 
-/// How many numbers a pool has, by their state.
+/// The counts of a pool's numbers by state.
 pub(super) fn counted(pool: &Value) -> String {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for run in pool["numbers"].as_array().into_iter().flatten() {
         let state = run["state"].as_str().unwrap_or_default();
         *counts.entry(state).or_default() += run["count"].as_u64().unwrap_or_default();
     }
-    // That one is not among the numbers.
+    // The overflow number is not among the numbers.
     if pool["overflow_number"].is_string() {
         counts.insert("overflow", 1);
     }

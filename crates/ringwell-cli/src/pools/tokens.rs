@@ -1,4 +1,4 @@
-//! Tokens that the server itself keeps, beside those of its configuration.
+//! Tokens that the server keeps, beside those of its configuration.
 
 use std::process::ExitCode;
 
@@ -25,14 +25,14 @@ pub(super) enum Tokens {
         #[arg(long, value_name = "NAME")]
         network: Option<String>,
     },
-    /// Make a token worthless
+    /// Revoke a token
     Revoke {
         /// Its id in the list
         id: String,
     },
 }
 
-/// Does what was asked.
+/// Carries out the command.
 pub(super) fn run(server: &Server, command: &Tokens, json: bool) -> anyhow::Result<ExitCode> {
     match command {
         Tokens::List => {

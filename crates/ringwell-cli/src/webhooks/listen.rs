@@ -45,7 +45,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to listen: HOST:PORT, or unix:PATH behind a proxy
+    /// Address to listen on: HOST:PORT, or unix:PATH behind a proxy
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
     listen: Listen,
     /// The file with the endpoint's secret, `whsec_…`
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tokio::select! {
             () = receiver.serve(Answering { secrets, status }, take) => {}
             () = enough.notified() => {
-                // The sender is to have its answer.
+                // The sender must get its answer.
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
             ended = tokio::signal::ctrl_c() => ended?,

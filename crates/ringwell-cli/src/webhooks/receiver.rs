@@ -1,8 +1,8 @@
 //! A receiver of webhooks: takes requests at any path, verifies them by Standard Webhooks, and hands
 //! each over.
 //!
-//! Owns the limits of a request and the names of deliveries that came before. Knows neither who sent
-//! them nor what is done with them.
+//! Owns the limits of a request and the names of deliveries that came before. Independent of their
+//! senders and of later processing.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -24,7 +24,7 @@ use crate::listener::Listener;
 const CONNECTIONS_MAX: usize = 64;
 /// The largest body. Ringwell's own have a few kilobytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// How long a body may take.
+/// The time limit for a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 /// Deliveries whose names are remembered.
 const NAMES_MAX: usize = 10_000;
@@ -34,24 +34,25 @@ const NAMES_MAX: usize = 10_000;
 pub(crate) struct Received {
     /// When, by this machine's clock.
     pub(crate) at: Millis,
-    /// The event's name; empty if the request has none.
+    /// The event's name; empty if the request has no name.
     pub(crate) id: String,
     /// The type of the event; empty if the body does not say it.
     pub(crate) kind: String,
-    /// The body as JSON; `null` if it is none.
+    /// The body as JSON; `null` if it is not JSON.
     pub(crate) body: Value,
-    /// How often the event was received, this time included. 0 if it is not believed.
+    /// The count of times that the event was received, including this one; 0 if the signature is
+    /// invalid.
     pub(crate) times: u32,
     /// Whether a secret has signed it.
     pub(crate) checked: Result<(), Mismatch>,
 }
 
-/// What a receiver verifies with, and how it answers.
+/// The secret of a receiver, and its answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Answering {
     /// Any of these may have signed.
     pub(crate) secrets: Vec<String>,
-    /// The answer to what is believed. Anything else is answered with 401.
+    /// The answer to verified events. Anything else is answered with 401.
     pub(crate) status: StatusCode,
 }
 
@@ -73,7 +74,7 @@ impl Receiver {
         Listener::bind(address).await.map(Self)
     }
 
-    /// Where it listens: the port that the system chose for port 0.
+    /// Its address, with the port that the system chose for port 0.
     pub(crate) fn address(&self) -> String {
         self.0.address()
     }

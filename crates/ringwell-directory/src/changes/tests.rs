@@ -1,4 +1,4 @@
-//! Indices that stay, what a shard has to do, and states that came by changes.
+//! Stable indices, the steps of a shard, and states produced by changes.
 
 use proptest::prelude::*;
 use ringwell_core::{Millis, PromoNumber};
@@ -118,7 +118,7 @@ fn a_change() -> impl Strategy<Value = (u64, Option<(u64, u32, Option<u64>)>)> {
 }
 
 proptest! {
-    /// Whatever came before, a state is as one that is made of its list.
+    /// Regardless of its history, a state equals one built from its list.
     #[test]
     fn a_state_that_changes_made_is_as_one_that_is_made_of_its_pools(
         changes in proptest::collection::vec(proptest::collection::vec(a_change(), 1..4), 1..12),

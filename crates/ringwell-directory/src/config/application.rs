@@ -10,7 +10,7 @@ use super::section::Section;
 use super::values::{ValueError, parse_path};
 use super::{Application, Config, Database, DatabaseUrl, Listen, inventory, limits};
 
-/// Where the pool's id goes.
+/// The placeholder for the pool's id.
 const ID: &str = "{id}";
 
 pub(super) fn read(file: &mut Section<'_, '_>, base: &Path, config: &mut Config) {
@@ -53,7 +53,7 @@ pub(super) fn parse_database(name: &str, base: &Path) -> Result<Database, ValueE
         .hint("write e.g. \"sqlite:/var/lib/ringwell/directory.sqlite\""))
 }
 
-/// Where an application listens, and its path before and after the id.
+/// An application's address, and its path before and after the id.
 fn parse_url(url: &str) -> Result<(Listen, (String, String)), ValueError> {
     let fault = |what: &str| {
         ValueError::new(what)

@@ -1,6 +1,6 @@
 //! The section `[calls]`: telephony providers, where calls go, the call log and webhooks out.
 //!
-//! Secrets lie in files of their own. Source: docs/spec/calls.md.
+//! Secrets are kept in separate files. Source: docs/spec/calls.md.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -25,18 +25,18 @@ const TARGETS_MAX: usize = 10;
 const SECRETS_MAX: usize = 2;
 const NAME_BYTES_MAX: usize = 40;
 
-/// Calls: who reports them, where they go, what is kept of them.
+/// Calls: their sources, their destinations, their retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calls {
-    /// Where providers' webhooks come in: `127.0.0.1:8090`.
+    /// The address for providers' webhooks: `127.0.0.1:8090`.
     pub listen: Listen,
     /// The call log: `calls.sqlite` in the data directory.
     pub database: Option<Database>,
-    /// A caller is connected after so long, whatever is still missing: 250 ms.
+    /// A caller is connected after this time even if something is still missing: 250 ms.
     pub deadline: Duration,
     /// Accounts with providers.
     pub accounts: Vec<CallAccount>,
-    /// Where calls go.
+    /// The destinations of calls.
     pub destinations: Vec<DestinationRule>,
     /// Storage of callers' numbers; by default in full.
     pub caller_ids: CallerIds,
@@ -46,16 +46,16 @@ pub struct Calls {
     pub redact_after: Duration,
     /// Webhooks out.
     pub webhooks: WebhookSettings,
-    /// Who decides where each call goes: the destinations.
+    /// The program that decides each call's destination: none, the configured destinations apply.
     pub routing: Option<RoutingSettings>,
 }
 
 /// A program of the user's that is asked where each call goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutingSettings {
-    /// Where it listens.
+    /// Its address.
     pub url: String,
-    /// What questions are signed with.
+    /// The secret that signs questions.
     pub secret: Secret,
     /// It has so long to answer: 200 ms.
     pub budget: Duration,
@@ -66,16 +66,16 @@ pub struct RoutingSettings {
 pub struct CallAccount {
     /// Part of the path: letters, digits, `_` and `-`.
     pub name: String,
-    /// Which provider.
+    /// The provider.
     pub provider: CallProvider,
-    /// How the provider reaches this server: scheme, host, perhaps port and path, no slash at the
-    /// end. Signatures cover it.
+    /// The URL by which the provider reaches this server: scheme, host, perhaps port and path, no
+    /// slash at the end. Signatures cover it.
     pub public_url: String,
-    /// What requests are signed with: one, or two while they are rotated.
+    /// The secrets that sign requests: one, or two while they are rotated.
     pub secrets: Vec<Secret>,
     /// Twilio's shared keys for SHA-256 signatures; the other providers have none.
     pub shared_keys: Vec<Secret>,
-    /// What a caller of a number without destination gets.
+    /// The answer to a caller of a number without a destination.
     pub unknown_number: UnknownNumber,
 }
 
@@ -98,7 +98,7 @@ pub enum CallProvider {
     Generic,
 }
 
-/// What a caller gets if nothing is known of the number that was called.
+/// The answer to a caller of an unknown number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum UnknownNumber {
     /// The answer is 503, so that the provider's own fallback acts.
@@ -112,7 +112,7 @@ pub enum UnknownNumber {
     Connect(String),
 }
 
-/// Where calls of some pools or numbers go.
+/// The destinations of calls to some pools or numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DestinationRule {
     /// For these pools. A rule without pools and numbers is the default.
@@ -121,11 +121,11 @@ pub struct DestinationRule {
     pub numbers: BTreeSet<String>,
     /// Numbers (E.164 with `+`) or SIP addresses, tried in this order.
     pub to: Vec<String>,
-    /// How long each of them rings, 5 s to 10 min: 30 s.
+    /// The ringing time of each of them, 5 s to 10 min: 30 s.
     pub timeout: Duration,
-    /// What the callee hears before the parties are connected: nothing.
+    /// The announcement to the callee before the parties are connected: none.
     pub whisper: Option<String>,
-    /// What the callee sees instead of the caller's number: nothing else.
+    /// The number shown to the callee instead of the caller's: none.
     pub caller_id: Option<String>,
     /// When `to` is called: always.
     pub hours: Vec<OpenHours>,
@@ -144,7 +144,7 @@ pub struct OpenHours {
     pub minutes: (u16, u16),
 }
 
-/// What is stored of callers' numbers.
+/// The stored form of callers' numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallerIds {
     /// The number.

@@ -1,8 +1,7 @@
 //! Cluster files: which nodes a cluster has, which shards are theirs, and who owns which bucket.
 //!
-//! Owns the file's fields and what they must fulfil together. Knows nothing of the configuration of
-//! a single server.
-//! Invariant: no fault and no warning shows the secret.
+//! Owns the file's fields and the rules between them. Knows nothing of the configuration of a
+//! single server. Invariant: no fault and no warning shows the secret.
 
 mod buckets;
 mod secret;
@@ -41,7 +40,7 @@ impl Cluster {
 }
 
 impl ClusterMap {
-    /// Reads a cluster file without its secret, for those who are no node and need not know it.
+    /// Reads a cluster file without its secret, for programs that are not nodes.
     ///
     /// # Errors
     /// Everything else that is wrong, in the order of lines.
@@ -55,7 +54,7 @@ impl ClusterMap {
     }
 }
 
-/// Reads the file at `path`, and what is secret in it by `secret`.
+/// Reads the file at `path`, and its secret by `secret`.
 fn read<S>(
     path: &Path,
     secret: impl FnOnce(&mut Section<'_, '_>) -> Option<S>,
@@ -100,7 +99,7 @@ fn read_nodes(file: &mut Section<'_, '_>) -> Option<Vec<ClusterNode>> {
     nodes.filter(|_| fit == [true; 3])
 }
 
-/// What could be read of a node.
+/// The readable fields of a node.
 #[derive(Debug)]
 struct Fields {
     name: Option<String>,
@@ -127,7 +126,7 @@ fn read_node(section: &mut Section<'_, '_>) -> Fields {
     }
 }
 
-/// A list that must be there and must not be empty.
+/// A list that is required and must not be empty.
 fn read_list<T>(
     section: &mut Section<'_, '_>,
     field: &'static str,
@@ -152,7 +151,7 @@ fn parse_name(name: &str) -> Result<String, ValueError> {
     Err(ValueError::new(format!("must be 1 to {NAME_BYTES_MAX} letters, digits, -, _ and .")))
 }
 
-/// An address that others are told, not only one to listen on.
+/// An address for others to connect to, not only one to listen on.
 fn parse_address(address: &str) -> Result<Listen, ValueError> {
     let address: Listen = address.parse()?;
     let is_any = |host: &str| host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_unspecified());
@@ -216,7 +215,7 @@ fn complete_shards(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
             }
         }
     }
-    // A list that cannot be read may well have those that seem to be missing.
+    // A list that cannot be read may contain the entries that seem to be missing.
     let Some((greatest, section)) = last.filter(|_| nodes.iter().all(|n| n.shards.is_some()))
     else {
         return false;

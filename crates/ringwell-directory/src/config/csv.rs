@@ -1,8 +1,8 @@
-//! Ring pools from a CSV file: one a line, for those who have many.
+//! Ring pools from a CSV file, one a line, for installations with many.
 //!
-//! Owns its columns. Files of `ringwell demo` and of `ringwell pools export` can be read too: these have
-//! a line for each run of a pool's numbers. Columns may stand in any order.
-//! How lines are read is for other CSV files too.
+//! Owns its columns. Files of `ringwell demo` and of `ringwell pools export` can be read too: these
+//! have a line for each run of a pool's numbers. Columns may stand in any order. Other CSV files
+//! use the same reader of lines.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ const OPTIONAL: [&str; 7] = [
     "overflow_number",
     "first_number",
     "name",
-    // In the lists of `ringwell pools export`; a file of pools has no owners of theirs.
+    // In the lists of `ringwell pools export`; a file of pools has no column of owners.
     "network",
     "advertiser",
     "campaign",
 ];
 
-/// Reads the pools of the file at `path`, and adds what is wrong to `faults`.
+/// Reads the pools of the file at `path`, and adds its faults to `faults`.
 pub(super) fn read(path: &Path, found: &mut Found, faults: &mut Vec<Fault>) {
     let file = Arc::from(path.display().to_string());
     faults.extend(read_lines(path, &REQUIRED, &OPTIONAL, |line| read_line(line, &file, found)));
 }
 
-/// Gives each line of the CSV file at `path` to `read`. What is wrong with the file.
+/// Gives each line of the CSV file at `path` to `read`. A fault of the file.
 pub(super) fn read_lines(
     path: &Path,
     required: &[&str],
@@ -203,7 +203,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Whether a spreadsheet would take a cell for a formula, if the apostrophes before it are gone.
+/// Whether a spreadsheet would read a cell as a formula once the apostrophes before it are removed.
 fn is_formula(cell: &str) -> bool {
     cell.trim_start_matches('\'').starts_with(['=', '+', '-', '@', '\t', '\r'])
 }
@@ -215,7 +215,7 @@ pub fn guarded(cell: String) -> String {
     if is_formula(&cell) { format!("'{cell}") } else { cell }
 }
 
-/// What [`guarded`] was given.
+/// The original text that [`guarded`] received.
 #[must_use]
 pub fn unguarded(cell: &str) -> &str {
     cell.strip_prefix('\'').filter(|_| is_formula(cell)).unwrap_or(cell)
@@ -225,7 +225,7 @@ fn line(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Says what is wrong with the file, without what it holds.
+/// Describes the fault without the file's contents.
 fn cannot_read(error: &csv::Error) -> ValueError {
     match error.kind() {
         csv::ErrorKind::Io(error) => ValueError::new(format!("cannot be read: {error}")),

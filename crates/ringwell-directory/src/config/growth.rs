@@ -8,17 +8,17 @@ use super::limits;
 use super::section::Section;
 use super::values::ValueError;
 
-/// How pools that were not filled at once grow while they are busy, and give back what they do not
-/// use when a month ends.
+/// Growth of busy pools that were not filled at once, and the return of unused numbers when a month
+/// ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     /// Whether they do: [`GrowthMode::On`].
     pub mode: GrowthMode,
-    /// How often it is looked at, 1 s to 1 day: 5 min.
+    /// The interval between two checks, 1 s to 1 day: 5 min.
     pub every: Duration,
-    /// By how much of what it has a busy pool grows at once: 20 %.
+    /// The share of its size by which a busy pool grows at once: 20 %.
     pub percent: u32,
-    /// By no more numbers than that at once: 50.
+    /// The largest growth at once, in numbers: 50.
     pub step_max: u32,
     /// A pool is busy if more of its rows than that overflow, or would: 1 %.
     pub overflow_percent: u32,
@@ -30,7 +30,7 @@ pub enum GrowthMode {
     /// They do.
     #[default]
     On,
-    /// What would be done is logged, and not done.
+    /// The changes are logged, and not made.
     DryRun,
     /// They do not.
     Off,

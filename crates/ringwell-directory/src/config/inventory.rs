@@ -1,4 +1,4 @@
-//! The section `[inventory]`: what pools in a database may have, and which numbers they draw.
+//! The section `[inventory]`: which numbers pools in a database may have and draw.
 //!
 //! Owns the file of places: one area code or zip code a line.
 //! Source: docs/spec/directory.md, "Local numbers".
@@ -13,25 +13,25 @@ use super::section::Section;
 use super::values::{ValueError, parse_path};
 use crate::{AreaCode, Fault, Place, Places, Point, RingPool, State, ZipCode};
 
-/// What pools in a database may have.
+/// The limits of pools in a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inventory {
-    /// Where area codes and zip codes lie: none are known.
+    /// The file with the places of area codes and zip codes: none are known.
     pub places: Arc<Places>,
     /// The greatest `max_pool_size` that a pool may be given: 100,000.
     pub pool_numbers_max: u32,
-    /// The most numbers that the pools of one network may have together, unless it has a ceiling of
-    /// its own: as many as there are.
+    /// The most numbers that the pools of one network may have together, unless the network has a
+    /// separate ceiling: no limit.
     pub network_numbers_max: Option<u64>,
-    /// Which numbers are taken: valid ones.
+    /// The accepted numbers: valid ones.
     pub check_numbers: NumberCheck,
-    /// A CSV file of numbers that can be bought: nobody sells any.
+    /// A CSV file of numbers that can be bought: there is no seller.
     pub offers: Option<PathBuf>,
     /// The CSV file where purchases are written down.
     pub purchases: Option<PathBuf>,
-    /// Whether pools buy what the inventory does not have: no.
+    /// Whether pools buy numbers that the inventory does not have: no.
     pub buy: Buying,
-    /// Numbers that cost more a month are not bought, in hundredths: whatever they cost.
+    /// The highest monthly price of a bought number, in hundredths: no limit.
     pub price_cents_max: Option<u64>,
 }
 
@@ -41,13 +41,13 @@ pub enum Buying {
     /// Only when somebody says so.
     #[default]
     Off,
-    /// What would be bought is written to the audit log.
+    /// The purchases are written to the audit log, and not made.
     DryRun,
-    /// When the inventory has none that a pool wants.
+    /// The response to an inventory without a number for a pool.
     On,
 }
 
-/// Which numbers are taken that the directory has not seen yet.
+/// The rule for numbers that the directory has not seen yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NumberCheck {
     /// Those that libphonenumber's data knows as numbers that can be in use.
@@ -120,7 +120,7 @@ fn read_buying(section: &mut Section<'_, '_>, base: &Path, into: &mut Inventory)
     into.price_cents_max = section.take("price_cents_max", whole(&limits::PRICE_CENTS));
 }
 
-/// The places of a CSV file, and what is wrong with it.
+/// The places of a CSV file, and its faults.
 fn read_places(path: &Path) -> (Places, Vec<Fault>) {
     let mut places = Places::default();
     let faults = read_lines(path, &COLUMNS, &[], |line| read_place(line, &mut places));
@@ -146,7 +146,7 @@ fn read_place(line: &Line<'_>, into: &mut Places) {
     let (latitude, longitude) = (degrees("latitude", 90.0), degrees("longitude", 180.0));
     let point = latitude.zip(longitude).and_then(|(north, east)| Point::new(north, east));
     let place = point.zip(state).map(|(point, state)| Place { point, state });
-    // Also what is wrong with a code whose place is wrong is said.
+    // A wrong code is reported even if its place is wrong too.
     let is_new = match is_zip {
         None => return,
         Some(true) => {

@@ -1,7 +1,7 @@
-//! A ring pool as JSON: what a main application answers, or pushes.
+//! A ring pool as JSON: the answer or the push of a main application.
 //!
-//! Owns the names of the members, which are those of the configuration file. What they may be is
-//! checked by the same rules.
+//! Owns the names of the members, which equal those of the configuration file. The same rules check
+//! their values.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub fn pool_from_json(bytes: &[u8]) -> Result<RingPool, String> {
         })
 }
 
-/// What is wrong with JSON, by its place: the text may hold a key.
+/// A fault in JSON, by its place: the text may contain a key.
 fn shape(error: &serde_json::Error) -> String {
     let what = if error.is_data() { "is no ring pool" } else { "is not JSON" };
     format!("the body {what}: line {}, column {}", error.line(), error.column())

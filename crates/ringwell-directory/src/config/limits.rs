@@ -1,4 +1,5 @@
-//! What the fields of a configuration may be: one place for the least and the greatest of each.
+//! The limits of the fields of a configuration: the one place for the least and the greatest of
+//! each.
 
 use std::fmt::Debug;
 use std::ops::RangeInclusive;

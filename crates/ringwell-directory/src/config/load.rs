@@ -1,7 +1,7 @@
 //! Bringing defaults, file, variables and flags together.
 //!
-//! Owns their order and the promise that every fault is found in one go, save that faults between
-//! pools are found among those pools only that have none of their own.
+//! Owns their order and the promise that every fault is found in one run, except that faults
+//! between pools are found only among pools without a fault.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -107,12 +107,12 @@ pub(super) fn parse<'i>(path: &Path, bytes: &'i [u8]) -> Result<(Source, DeTable
     if errors.is_empty() {
         Ok((source, table.into_inner()))
     } else {
-        // What could be read in spite of them would only bring up faults that are none.
+        // Reading on would only report false faults.
         Err(errors.iter().map(|error| syntax_fault(&source, error)).collect())
     }
 }
 
-/// What is said of a file that cannot be read.
+/// The fault of a file that cannot be read.
 pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Fault {
     Fault {
         file: Some(path.display().to_string()),

@@ -1,4 +1,4 @@
-//! What stands above the file: `RINGWELL_*` variables, and flags above them.
+//! Overrides of the file: `RINGWELL_*` variables, and flags above them.
 //!
 //! Variables of other names are left alone, also where they start with `RINGWELL_`: Kubernetes
 //! sets `RINGWELL_PORT` and more of the kind wherever a service has our name.
@@ -12,7 +12,7 @@ use super::values::{ValueError, parse_duration, parse_path};
 use super::{Config, Durability, Listen, LogFormat};
 use crate::{Fault, TokenHash};
 
-/// The variables that are read, with what each of them sets.
+/// The variables, each with the setting that it overrides.
 pub const VARIABLES: [(&str, &str); 8] = [
     ("RINGWELL_DATA", "where journals and snapshots lie"),
     ("RINGWELL_LISTEN", "where to listen; several addresses separated by commas"),
@@ -24,24 +24,24 @@ pub const VARIABLES: [(&str, &str); 8] = [
     ("RINGWELL_LOG_LEVEL", "error, warn, info, debug or trace"),
 ];
 
-/// Settings that replace those of the file, where they are given.
+/// Settings that replace those of the file, if they are given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// Where journals and snapshots lie.
+    /// The directory of journals and snapshots.
     pub data: Option<PathBuf>,
-    /// Where to listen.
+    /// The addresses to listen on.
     pub listen: Option<Vec<Listen>>,
-    /// How many shards; 0 for one a core.
+    /// The count of shards; 0 for one a core.
     pub shards: Option<u16>,
-    /// What must have happened to an allocation before it is answered.
+    /// The durability that an allocation must reach before it is answered.
     pub durability: Option<Durability>,
-    /// In which time a batch is answered.
+    /// The deadline of a batch.
     pub deadline: Option<Duration>,
-    /// Who may use `/v1/`.
+    /// The tokens for `/v1/`.
     pub token_sha256: Option<Vec<TokenHash>>,
     /// The form of the logs.
     pub log_format: Option<LogFormat>,
-    /// Which log lines are written.
+    /// The filter of log lines.
     pub log_level: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl Overrides {
     /// Reads variables. `get` gives the value of one; an empty value counts as none.
     ///
     /// # Errors
-    /// A fault for each variable that does not hold what it should.
+    /// A fault for each variable with an invalid value.
     pub fn from_variables(get: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<Fault>> {
         let mut read = Variables { get, faults: Vec::new() };
         let overrides = Self {
@@ -65,7 +65,7 @@ impl Overrides {
         if read.faults.is_empty() { Ok(overrides) } else { Err(read.faults) }
     }
 
-    /// Puts what is given into `config`, on a machine of `cores` processor cores.
+    /// Writes the given settings into `config`, on a machine of `cores` processor cores.
     pub fn apply(self, config: &mut Config, cores: u16) {
         let put_shards = |shards| if shards == 0 { one_a_core(cores) } else { shards };
         replace(&mut config.data, self.data);
@@ -84,7 +84,7 @@ impl Overrides {
 /// Reads a number of shards: 0 to 256.
 ///
 /// # Errors
-/// [`ValueError`] if `text` is none.
+/// [`ValueError`] if `text` is invalid.
 pub fn parse_shards(text: &str) -> Result<u16, ValueError> {
     SHARDS.check(text.parse().map_err(|_| SHARDS.fault())?)
 }

@@ -14,14 +14,14 @@ use super::values::{ValueError, parse_lifetime, parse_number, parse_range, parse
 use crate::check::Clash;
 use crate::{Fault, PoolFault, PoolFields, RingPool, RingPoolKey, Tracking};
 
-/// Pools without a fault of their own, and where they stand.
+/// Pools without a fault, and their places in the files.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) pools: Vec<RingPool>,
     pub(super) places: Vec<Place>,
 }
 
-/// Where a pool stands.
+/// The place of a pool in the files.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) file: Arc<str>,
@@ -76,7 +76,7 @@ pub(super) fn read(mut section: Section<'_, '_>, file: &Arc<str>, found: &mut Fo
     section.finish();
 }
 
-/// Fields of a pool as they were read, to be checked against each other.
+/// Fields of a pool as read, to be checked against each other.
 pub(super) struct Given {
     pub(super) id: Option<PoolId>,
     pub(super) name: Option<String>,
@@ -89,8 +89,8 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// The pool; none if a field that it needs could not be read. Something stands in for that, so that
-    /// the others are checked all the same.
+    /// The pool; none if a field that it needs could not be read. A placeholder stands in for it,
+    /// so that the others are still checked.
     ///
     /// # Errors
     /// Every rule that the fields break.
@@ -199,7 +199,7 @@ pub(super) fn parse_key(text: &str) -> Result<RingPoolKey, ValueError> {
     RingPoolKey::parse(text).map_err(|error| ValueError::new(error.to_string()))
 }
 
-/// What a fault of a pool is called where its lifetime may have come from `lifetime_seconds`.
+/// The name of a pool's fault if its lifetime may have come from `lifetime_seconds`.
 pub(super) fn describe(fault: PoolFault, in_seconds: bool) -> (&'static str, ValueError) {
     let error = ValueError::new(fault.to_string());
     match (fault, fault.hint()) {

@@ -1,7 +1,7 @@
 //! `trusted_proxies`: from whom the header `X-Forwarded-For` is believed.
 //!
-//! Anyone can send the header. It says who the client is only as far as proxies have written it that are
-//! known: from its right end to the first address that is none of them.
+//! Anyone can send the header. The header identifies the client only as far as known proxies have
+//! written it: from its right end to the first address that is not a proxy.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use super::values::ValueError;
 pub enum TrustedProxy {
     /// An address and how many of its bits count.
     Network(IpAddr, u8),
-    /// Whatever connects over a unix socket.
+    /// Any peer on a unix socket.
     Unix,
 }
 
@@ -69,8 +69,8 @@ impl FromStr for TrustedProxy {
     }
 }
 
-/// Who the client is: the peer, or if that is a trusted proxy the nearest address of `forwarded` that is
-/// none. `forwarded` has the values of `X-Forwarded-For`, in their order.
+/// The client's address: the peer, or if that is a trusted proxy, the nearest address of
+/// `forwarded` that is not one. `forwarded` has the values of `X-Forwarded-For`, in their order.
 #[must_use]
 pub fn client_address<'a>(
     trusted: &[TrustedProxy],
@@ -83,7 +83,7 @@ pub fn client_address<'a>(
         if !is_trusted(client) {
             break;
         }
-        // What no proxy of ours can have written ends the walk.
+        // An entry that no trusted proxy can have written ends the walk.
         let Ok(address) = text.trim().parse() else { break };
         client = Some(address);
     }

@@ -1,8 +1,7 @@
 //! Reading tables of a TOML file field by field, so that every fault is found and placed.
 //!
-//! Owns where things stand in the file, and which fields were asked for: those that nobody asked
-//! for are unknown. Knows no field by itself.
-//! Invariant: no fault shows a value, as it could be a key.
+//! Owns the places in the file, and the fields that were read: all other fields are unknown.
+//! Independent of the fields' meaning. Invariant: no fault shows a value, as it could be a key.
 
 use std::cell::RefCell;
 
@@ -12,11 +11,11 @@ use toml::de::{DeTable, DeValue};
 use super::values::ValueError;
 use crate::Fault;
 
-/// One file: its name, its lines, and what was found wrong in it.
+/// One file: its name, its lines, and its faults.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) name: String,
-    /// Where each line starts.
+    /// The start of each line.
     lines: Vec<usize>,
     faults: RefCell<Vec<Fault>>,
 }
@@ -83,7 +82,7 @@ impl<'s, 'i> Section<'s, 'i> {
         self.source.fault(Some(self.line_of(field)), self.full_name(field), error);
     }
 
-    /// Takes over what is wrong with a file that a field names.
+    /// Takes over the faults of a file that a field names.
     pub(super) fn add(&self, faults: Vec<Fault>) {
         self.source.faults.borrow_mut().extend(faults);
     }
@@ -98,7 +97,7 @@ impl<'s, 'i> Section<'s, 'i> {
         read(value.get_ref()).map_err(|error| self.fault(field, error)).ok()
     }
 
-    /// As [`Section::take`], for a field that must be there. `hint` says what to write.
+    /// As [`Section::take`], for a field that must be there. `hint` suggests a correction.
     pub(super) fn require<T>(
         &mut self,
         field: &'static str,
@@ -157,7 +156,7 @@ impl<'s, 'i> Section<'s, 'i> {
         (list.len() == count).then_some(list)
     }
 
-    /// The table of that name, empty if there is none.
+    /// The table with that name, empty if it is missing.
     pub(super) fn section(&mut self, field: &'static str) -> Section<'s, 'i> {
         let (offset, table) = match self.take_value(field).map(|v| (v.span(), v.into_inner())) {
             None => (self.offset, DeTable::new()),
@@ -199,7 +198,7 @@ impl<'s, 'i> Section<'s, 'i> {
         sections
     }
 
-    /// Says which fields are unknown: those that nobody asked for.
+    /// Reports unknown fields: those that were never read.
     pub(super) fn finish(self) {
         for (key, _) in &self.table {
             let name = key.get_ref();
@@ -228,7 +227,7 @@ impl<'s, 'i> Section<'s, 'i> {
     }
 }
 
-/// An error that names the found kind of value beside the wanted one.
+/// An error that names the found kind of value and the expected one.
 pub(super) fn wrong_type(wanted: &str, found: &DeValue<'_>) -> ValueError {
     let found = match found {
         DeValue::String(_) => "text",

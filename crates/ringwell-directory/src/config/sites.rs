@@ -1,7 +1,7 @@
-//! `[[site]]`: web sites whose pages may show visitors numbers of their own.
+//! `[[site]]`: web sites whose pages may show each visitor a number.
 //!
-//! A site's key stands in its pages, so it is no secret: what it opens is bounded by the origins
-//! that may use it and by the limits of each address and visitor. Source: docs/spec/site.md.
+//! A site's key is public, because it stands in its pages: the origins that may use it and the
+//! limits of each address and visitor bound its use. Source: docs/spec/site.md.
 
 use std::fmt;
 
@@ -22,13 +22,13 @@ pub struct Site {
     pub key: String,
     /// The origins whose pages may ask.
     pub origins: Vec<SiteOrigin>,
-    /// Which number on the page becomes one of which pool.
+    /// The pool for each number on the page.
     pub swaps: Vec<Swap>,
     /// Parameters that are stored beside those of advertisements: none.
     pub params: Vec<String>,
     /// When a visitor may be remembered: [`Consent::Off`].
     pub consent: Consent,
-    /// What servers that swap numbers themselves must send; without it none may.
+    /// The secret of servers that swap numbers themselves; without it none may.
     pub edge_key: Option<Secret>,
     /// New numbers that visitors from one address (/24, or /56 of IPv6) may take in a minute: 60.
     pub leases_per_minute: u32,
@@ -39,7 +39,7 @@ pub struct Site {
 pub struct Swap {
     /// As pages mean it: `+`, country code and number.
     pub number: String,
-    /// Where the visitor's number comes from.
+    /// The pool of the visitor's number.
     pub pool: PoolId,
 }
 
@@ -64,7 +64,7 @@ pub struct SiteText {
 }
 
 impl Default for SiteText {
-    /// Without what every site must name: key, origins and swaps.
+    /// Without the required fields of a site: key, origins and swaps.
     fn default() -> Self {
         Self {
             key: String::new(),

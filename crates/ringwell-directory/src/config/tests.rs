@@ -1,4 +1,4 @@
-//! Configurations as people write them, and what they are told of them.
+//! Configurations as people write them, and the reported faults.
 
 use std::fs;
 use std::path::Path;
@@ -46,15 +46,15 @@ pub(super) fn lines(faults: &[Fault]) -> String {
     faults.iter().fold(String::new(), |text, fault| text + &fault.to_string() + "\n")
 }
 
-/// Asserts what is said of `toml`, a fault a line.
+/// Asserts the faults of `toml`, one a line.
 #[track_caller]
 pub(super) fn check(toml: &str, said: &str) {
     let faults = load_files(toml, "", &[], Overrides::default()).err().unwrap_or_default();
     assert_eq!(lines(&faults), said);
 }
 
-/// Asserts what is said of [`GOOD`] where `line` replaces the line that starts as it does, or
-/// comes first if none does.
+/// Asserts the faults of [`GOOD`] with `line` in place of the line that starts with the same field,
+/// or as the first line if there is no such line.
 #[track_caller]
 pub(super) fn check_line(line: &str, said: &str) {
     let field = line.split(' ').next().unwrap_or_default();
@@ -194,7 +194,7 @@ ringwell.toml: ring_pool: is missing; add a table [[ring_pool]], or write e.g. r
 ",
     );
     check_line("data = \"\"", "ringwell.toml:2: data: must not be empty\n");
-    // Who asks an application for pools, or keeps them in a database, needs none to begin with.
+    // A server that gets pools from an application or a database needs none to begin with.
     check("data = \"/d\"\n[application]\nurl = \"http://localhost/{id}\"\n", "");
     check("data = \"/d\"\n[directory]\ndatabase = \"sqlite:/d/directory.sqlite\"\n", "");
 }

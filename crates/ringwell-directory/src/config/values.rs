@@ -11,7 +11,7 @@ use ringwell_core::{Millis, NumberRange, PromoNumber};
 
 use super::{Durability, Listen, LogFormat};
 
-/// What a text should have been, and an example.
+/// The expected form of a text, and an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueError {
     pub(super) message: String,
@@ -111,7 +111,7 @@ impl FromStr for LogFormat {
 /// Reads a length of time such as `100ms`, `30m` or `1h 30m`.
 ///
 /// # Errors
-/// [`ValueError`] if `text` is none.
+/// [`ValueError`] if `text` is invalid.
 pub fn parse_duration(text: &str) -> Result<Duration, ValueError> {
     let fault = |_| ValueError::new("must be a length of time").hint("write e.g. \"30m\"");
     humantime::parse_duration(text).map_err(fault)

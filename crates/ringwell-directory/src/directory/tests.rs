@@ -31,7 +31,7 @@ fn directory(pools: Vec<RingPool>, shards: u16) -> Directory {
     Directory::new(7, pools, shards).unwrap()
 }
 
-/// What is wrong with `pools`, a fault a line.
+/// The faults of `pools`, one a line.
 fn faults(pools: Vec<RingPool>) -> String {
     let faults = Directory::new(1, pools, 2).err().unwrap_or_default();
     faults.iter().fold(String::new(), |text, fault| text + &fault.to_string() + "\n")

@@ -1,4 +1,4 @@
-//! Copies of the owners that differ, and what they learn from each other.
+//! Copies of the owners that differ, and the entries that they take from each other.
 
 use proptest::prelude::*;
 

@@ -1,8 +1,8 @@
-//! Who owns what, and that it stays so.
+//! The owners of pools, and their stability.
 
 use super::*;
 
-/// How many of the pools each shard gets.
+/// The count of pools for each shard.
 fn shares(shards: u16, pools: impl Iterator<Item = u64>) -> Vec<usize> {
     let placement = Placement::even(shards).unwrap();
     let mut counts = vec![0; usize::from(shards)];

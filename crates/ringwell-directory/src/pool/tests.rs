@@ -1,4 +1,4 @@
-//! What a pool must fulfil on its own.
+//! The rules for one pool.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn good() -> PoolFields {
     }
 }
 
-/// What is said of the good pool after `change`.
+/// The faults of the good pool after `change`.
 fn check(change: impl FnOnce(&mut PoolFields)) -> String {
     let mut fields = good();
     change(&mut fields);

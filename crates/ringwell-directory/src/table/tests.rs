@@ -8,7 +8,7 @@ use ringwell_core::Millis;
 use super::*;
 use crate::{Directory, PoolFields, demo_pools};
 
-/// A state with pools of these ids; each has a number of its own.
+/// A state with pools of these ids; each has one number.
 fn state(ids: &[u64]) -> Directory {
     let count = u32::try_from(ids.len()).unwrap();
     let pools = demo_pools(count.max(1), 1, Millis(1000)).unwrap();
@@ -49,7 +49,7 @@ proptest! {
         }
     }
 
-    /// Ids whose entries want the same cells.
+    /// Ids whose entries hash to the same cells.
     #[test]
     fn pools_of_one_bucket_are_found_too(ids in prop::collection::btree_set(0_u64..100_000, 1..400)) {
         let of_one: BTreeSet<u64> =

@@ -19,13 +19,13 @@ use crate::stats::{Kind, Reason, Stats};
 /// Bytes that a row's answer takes, about: room is made for all at once.
 const ROW_ANSWER_BYTES: usize = 160;
 
-/// Answers a batch: `read` fills in its rows, `render` makes the answer of what became of them.
+/// Answers a batch: `read` fills in its rows, `render` turns their outcomes into the answer.
 ///
 /// Dropped before it completes, it releases the batch's numbers. The numbers are the client's when
 /// `render` has returned.
 ///
 /// # Errors
-/// That of `read`; nothing is applied then.
+/// The error of `read`; nothing is applied then.
 pub async fn answer<P: Platform, T, E>(
     shard: &Rc<Shard<P>>,
     kind: Kind,
@@ -53,7 +53,7 @@ pub async fn answer<P: Platform, T, E>(
         render(&answered)
     };
     if failed.is_some() {
-        // The batch may be half applied: what it holds is released when `flight` is dropped.
+        // The batch may be half applied: its numbers are released when `flight` is dropped.
         return Ok(out);
     }
     shard.stats.answered(kind, flight.job().batch.rows().len());
@@ -80,19 +80,19 @@ pub struct Answered<'a> {
 }
 
 impl Answered<'_> {
-    /// What the spans of the rows point into.
+    /// The text that the rows' spans point into.
     #[must_use]
     pub fn text(&self) -> &[u8] {
         self.job.batch.text()
     }
 
-    /// Whether the batch failed by a fault of ours.
+    /// Whether the batch failed by an internal fault.
     #[must_use]
     pub const fn is_failed(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// The answer to a row; counts what the row was denied, so ask once.
+    /// The answer to a row; counts the reason for a missing number, so call it once.
     ///
     /// # Panics
     /// If there is no such row.
@@ -175,8 +175,8 @@ impl Answered<'_> {
 }
 
 impl Job {
-    /// Decides what is to be done for each row; has the rows of unknown pools noted if there is a
-    /// `source` for them.
+    /// Decides the plan for each row; records the rows of unknown pools if there is a `source` for
+    /// them.
     fn plan(&mut self, directory: &Directory, engine: &Engine, own: u16, source: bool) {
         let Self { batch, plans, .. } = self;
         plans.extend(rows::plans(directory, engine, own, batch.text(), batch.rows()));

@@ -2,7 +2,7 @@
 //!
 //! The shard that took the batch in asks the other owners first, so that they work at the same
 //! time, then serves its own rows, then waits for the journal and the others, at most until the
-//! batch's deadline. What is missing then becomes overflow; the batch never fails as a whole.
+//! batch's deadline. Missing rows then become overflow; the batch never fails as a whole.
 //! Invariant: an allocation whose answer does not leave is undone, unless somebody else may have
 //! been shown its number since.
 
@@ -29,7 +29,7 @@ use crate::watch::{Served, Watch};
 pub struct Job {
     pub(super) batch: ringwell_wire::Batch,
     pub(super) plans: Vec<Plan>,
-    /// Row for row; what no owner has answered yet is late.
+    /// Row for row; a row that no owner has answered yet is late.
     pub(super) outcomes: Vec<Outcome>,
     remote: Vec<Remote>,
     /// Rows of pools that the directory does not have, while somebody else may know them.
@@ -60,7 +60,7 @@ pub(super) struct InFlight<P: Platform> {
 pub struct Terms {
     /// Digest of a batch that may be sent again: see [`rows::batch_digest`].
     pub retry: Option<[u8; 16]>,
-    /// What is missing then becomes overflow.
+    /// Missing rows then become overflow.
     pub deadline: Moment,
 }
 
@@ -96,9 +96,9 @@ impl<P: Platform> InFlight<P> {
         shard.commit_soon();
     }
 
-    /// Waits until all rows are answered and durable, or the deadline has passed; says whether there
-    /// was anything to wait for. What is later than that by [`rows::LATE_MAX`] becomes overflow: a timer
-    /// says nothing of what was ready before it was looked at.
+    /// Waits until all rows are answered and durable, or the deadline has passed; says whether
+    /// there was anything to wait for. Rows later than that by [`rows::LATE_MAX`] become overflow:
+    /// a timer cannot tell whether an answer was ready before the timer was polled.
     pub(super) async fn finish(&mut self, terms: &Terms) -> bool {
         let has_waited = self.wait(terms).await;
         let is_late = self.shard.platform.moment() > terms.deadline + rows::LATE_MAX;
@@ -126,7 +126,7 @@ impl<P: Platform> InFlight<P> {
             }
         };
         let in_time = if has_others || has_unknown {
-            // On the heap: every connection, used or not, keeps room for what is not.
+            // On the heap: otherwise every connection, even an idle one, would reserve the room.
             let gathered = shard.platform.by(terms.deadline, async {
                 stored.await;
                 if has_unknown {
@@ -176,8 +176,8 @@ impl<P: Platform> InFlight<P> {
         }
     }
 
-    /// Has the shard's source asked for the pools that the directory does not have; rows of those
-    /// that it knows are asked for like the others.
+    /// Asks the shard's source for the pools that the directory does not have; rows of pools that
+    /// it finds are requested like the others.
     async fn learn_unknown(&mut self, terms: &Terms) {
         let shard = Rc::clone(&self.shard);
         let Some(source) = &shard.source else { return };
@@ -276,7 +276,7 @@ impl Job {
         }
     }
 
-    /// Has the other owners release their numbers; returns those of `own`, which it handed out at
+    /// Makes the other owners release their numbers; returns those of `own`, which it handed out at
     /// `now`.
     fn release(&mut self, peers: &Peers, own: u16, now: Millis) -> Vec<Unanswered> {
         self.take_arrived();
@@ -294,7 +294,7 @@ impl Job {
     fn take_arrived(&mut self) {
         for remote in &mut self.remote {
             let Some(mut reply) = remote.reply.take() else { continue };
-            // What is sent from now on fails, and its sender releases it.
+            // Rows sent from now on fail, and their sender releases them.
             reply.close();
             if let Ok(answer) = reply.try_recv() {
                 remote.take(answer, &mut self.outcomes);
@@ -302,7 +302,7 @@ impl Job {
         }
     }
 
-    /// What became of a shard's rows.
+    /// The outcome of a shard's rows.
     fn outcomes_of(&mut self, shard: u16) -> impl Iterator<Item = &mut Outcome> {
         let rows = self.plans.iter().zip(&mut self.outcomes);
         rows.filter_map(move |(plan, outcome)| match plan {
@@ -356,8 +356,8 @@ impl Job {
         })
     }
 
-    /// Asks the owners that the directory has now for rows that were refused as moved; `false` if
-    /// they are those that were asked.
+    /// Asks the current owners for rows that were refused as moved; `false` if they are the same as
+    /// before.
     fn ask_again(&mut self, directory: &Directory, peers: &Peers, terms: &Terms) -> bool {
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
         let rows = (0..).zip(self.batch.rows()).zip(&mut self.plans).zip(&self.outcomes);
@@ -433,7 +433,7 @@ impl Job {
         rows::serve(engine, own, now, &planned, outcomes);
     }
 
-    /// Shows what became of this shard's rows.
+    /// Shows the outcome of this shard's rows.
     fn show_own(&self, watch: &dyn Watch, engine: &Engine, own: u16, at: Millis, terms: &Terms) {
         let text = self.batch.text();
         let rows = (0..).zip(self.batch.rows()).zip(&self.plans).zip(&self.outcomes);

@@ -1,4 +1,4 @@
-//! Asks all shards of a node what they know of numbers that change owners.
+//! Asks all shards of a node for their state of numbers that change owners.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
 
-/// What the shards of this node know of numbers that the pools of `buckets` have in `directory`, or
-/// had. They must have left those pools.
+/// The state in the shards of this node of numbers that the pools of `buckets` have in `directory`,
+/// or had. They must have left those pools.
 ///
 /// # Errors
 /// [`ChangeError::Shard`].
@@ -53,7 +53,7 @@ pub async fn known_apart<P: Platform>(
     platform.offload(move || told.settle(settle)).await.ok_or(ChangeError::Stopping)
 }
 
-/// What each shard has told.
+/// The report of each shard.
 #[derive(Default)]
 struct Gathered(Vec<(Known, Holds)>);
 

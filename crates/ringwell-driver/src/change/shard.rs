@@ -73,7 +73,7 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> Done {
             }
             for (place, (pool, until)) in holds.into_iter().enumerate() {
                 pause_at(&shard, place).await;
-                // What is over is known all the same: see `Facts::settle_apart`.
+                // Expired holds are included: see `Facts::settle_apart`.
                 let is_over = until <= shard.now();
                 let hold = |engine: &mut Engine, now| engine.hold_pool(now, pool, until);
                 if is_over || when_there_is_room(&shard, hold).await.is_none() {
@@ -163,7 +163,7 @@ async fn put<P: Platform>(shard: &Shard<P>, pools: Vec<(u32, PoolSpec)>) -> Done
     Done::Taken
 }
 
-/// What the shard knows of those numbers that are in no rotation here.
+/// The shard's state of those numbers that are in no rotation here.
 async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Retired> {
     let mut found = Vec::new();
     for piece in numbers.iter().flat_map(|range| range.pieces(PIECE_NUMBERS_MAX)) {
@@ -173,8 +173,8 @@ async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Re
     found
 }
 
-/// What the shard knows of numbers that are in no rotation here, and went out last from pools of
-/// these buckets: those may have left their pools since the others were told.
+/// The shard's state of numbers that are in no rotation here, and went out last from pools of these
+/// buckets: they may have left their pools since the other shards reported.
 async fn of_buckets<P: Platform>(shard: &Shard<P>, buckets: &[u16]) -> Vec<Retired> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {

@@ -1,4 +1,4 @@
-//! Rows of a batch on their way to a shard of another node, and what comes back.
+//! Rows of a batch on their way to a shard of another node, and their answers.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,10 +19,11 @@ use crate::message::{PeerAnswer, PeerRows, Unanswered};
 use crate::platform::{Moment, Net, Path, Platform, Trouble};
 use crate::shard::unanswered;
 
-/// What must be left of a batch's time when the rows' answer is there: to join and to send it.
+/// The part of a batch's time that must remain when the rows' answer arrives: to join and to send
+/// it.
 const MARGIN: Duration = Duration::from_millis(5);
 
-/// How long an answer that is too late is waited for, so that its numbers can be given back.
+/// The time to wait for a late answer, so that its numbers can be given back.
 const LATE_MAX: Duration = Duration::from_secs(1);
 
 /// The management API waits this long for another node.
@@ -114,7 +115,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Waits for the answer; tells the window when it is slow. `None`: not in time.
+    /// Waits for the answer; reports a slow one to the window. `None`: not in time.
     async fn wait(
         self: &Rc<Self>,
         call: &mut Pin<Box<dyn Future<Output = Answered>>>,
@@ -155,7 +156,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// An answer that comes too late: nobody sees its numbers.
+    /// An answer that comes too late: no client sees its numbers.
     async fn give_back_late(&self, call: Pin<Box<dyn Future<Output = Answered>>>, wanted: usize) {
         let Some(Ok(bytes)) = self.platform.within(LATE_MAX, call).await else { return };
         if let Ok(answer) = translate::answer(&bytes, wanted) {
@@ -163,8 +164,8 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Has numbers released that no client has seen. Those that can be asked for again go by
-    /// themselves: a node of version 2 refuses them, and keeps them locked.
+    /// Has numbers released that no client has seen. Rows that can be requested again travel
+    /// separately: a node of version 2 refuses them, and keeps them locked.
     pub(super) async fn give_back(&self, numbers: &[Unanswered]) {
         let (kept, others): (Vec<_>, Vec<_>) = numbers.iter().partition(|it| it.is_kept);
         self.give_back_some(&others, false).await;
@@ -229,8 +230,8 @@ impl<P: Platform> Link<P> {
     }
 }
 
-/// The answer, if it has arrived by then. Where this thread was late itself, it may lie in the socket
-/// unread: others get their turn to read it before the verdict.
+/// The answer, if it has arrived by then. If this thread was late itself, the answer may lie unread
+/// in the socket: other tasks get a turn to read it before the verdict.
 async fn answer_by<P: Platform>(
     platform: &P,
     call: &mut Pin<Box<dyn Future<Output = Answered>>>,

@@ -1,7 +1,7 @@
-//! What other nodes ask this one: rows of its shards, releases, look-ups, signs of life.
+//! Serves the requests of other nodes: rows of its shards, releases, look-ups, signs of life.
 //!
-//! Comes in on an address of its own, from who knows the cluster's secret. Everything is checked
-//! here as if it came from a stranger. Source: docs/spec/link.md.
+//! Has a separate address, for senders with the cluster's secret. Everything is checked here as if
+//! it came from a stranger. Source: docs/spec/link.md.
 
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ use crate::queue::Peers;
 use crate::shard::Shard;
 use crate::witness;
 
-/// What a row takes in a frame beside its parameters, at most.
+/// The most bytes of a row in a frame beside its parameters.
 const ROW_BYTES: usize = 64;
 
-/// What nodes say to each other of owners, moves and journals: not bound to what clients may send. All
+/// Requests between nodes about owners, moves and journals: not bound by the limits on clients. All
 /// 1,024 buckets with their owners and holds take a third of it.
 const JSON_BYTES_MAX: usize = 256 * 1024;
 
@@ -216,7 +216,7 @@ async fn release<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, 
     serde_json::to_vec(&released).map_err(|error| unread(&error))
 }
 
-/// What has to do with buckets that move.
+/// Requests about buckets that move.
 async fn answer_move<P: Platform>(
     shard: &Shard<P>,
     path: Path,
@@ -243,7 +243,7 @@ async fn answer_move<P: Platform>(
     done.map(|()| b"true".to_vec()).map_err(|reason| (CONFLICT, reason))
 }
 
-/// Says what is known of another node's journals, and remembers what it says of them.
+/// Returns the recorded state of another node's journals, and records the one that it reports.
 async fn journals<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let known = witness::learn(&shard.platform, &shard.node, read_json(body)?).await;
     let known = known.map_err(|reason| (CONFLICT, reason))?;

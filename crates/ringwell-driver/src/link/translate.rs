@@ -1,4 +1,4 @@
-//! Between what the threads tell each other and what travels between nodes.
+//! Translates between messages of threads and frames between nodes.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::message::{PeerAnswer, PeerRows};
 use crate::node::Node;
 
-/// The frame that asks for rows. `limit`: nobody waits longer.
+/// The frame that asks for rows. `limit`: the longest wait.
 pub(super) fn ask(node: &Node, shard: u16, rows: &PeerRows, limit: Duration) -> Bytes {
     let ask = frame::Ask {
         shard,
@@ -30,7 +30,7 @@ pub(super) fn ask(node: &Node, shard: u16, rows: &PeerRows, limit: Duration) -> 
     out.into()
 }
 
-/// What another node answered to `wanted` rows.
+/// Another node's answer to `wanted` rows.
 ///
 /// # Errors
 /// [`FrameError`] if it is no such answer.
@@ -65,7 +65,7 @@ pub(super) fn row_answer(outcome: &Outcome) -> RowAnswer {
     }
 }
 
-/// Which state of the map this node has.
+/// The version of this node's map.
 pub(super) fn map_version(node: &Node) -> u64 {
     node.membership.as_ref().map_or(0, |membership| membership.cluster().version())
 }
@@ -91,7 +91,7 @@ impl AttributionJson {
         Self { shard, number: number.to_code(), at, is_shard_time }
     }
 
-    /// `None` if the number is none.
+    /// `None` if the number is invalid.
     pub(super) fn wanted(&self) -> Option<(PromoNumber, Moment)> {
         let at = Millis(self.at);
         let at = if self.is_shard_time { Moment::Shard(at) } else { Moment::Wall(at) };
@@ -119,7 +119,7 @@ impl ReleaseJson {
     }
 }
 
-/// What is known of a number's past, as it travels: `null` if nobody had it. Members that came later
+/// The known past of a number, as a message: `null` if it was never held. Members that came later
 /// are left out where they say nothing new, so that an older node reads the usual answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]

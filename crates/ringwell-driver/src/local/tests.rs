@@ -9,7 +9,7 @@ fn at(ms: u64) -> Moment {
     Moment(Duration::from_millis(ms))
 }
 
-/// What tasks have done, in order.
+/// The completed work of tasks, in order.
 #[derive(Clone, Default)]
 struct Log(Rc<RefCell<Vec<u64>>>);
 
@@ -235,7 +235,7 @@ proptest! {
         prop_assert_eq!(history(&tasks, &draws), history(&tasks, &draws));
     }
 
-    /// Without waits every deed is done, whatever the order.
+    /// Without waits every deed is done, in any order.
     #[test]
     fn every_task_runs_to_its_end(
         tasks in prop::collection::vec(deeds(), 1..6),

@@ -14,14 +14,14 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{Reader, Store};
 
-/// Old segments that are given up in a round. Where most of what they hold must be kept, giving
-/// them up frees nothing: the bound keeps that from becoming all that the shard does.
+/// Old segments that are given up in a round. If most of their contents must be kept, dropping them
+/// frees nothing: the bound keeps a shard from doing only that.
 const SEGMENTS_A_ROUND: usize = 4;
 
 /// Something that fails round after round is reported this often.
 const REPORT_EVERY: Duration = Duration::from_mins(1);
 
-/// Why something beside answering failed. The shard goes on without it.
+/// Why something beside answering failed. The shard continues without it.
 type Trouble = String;
 
 const NO_WRITES: &str = "the journal takes no writes";
@@ -32,7 +32,7 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
     let span = Some(Millis(settings.history_age.0 / 8));
     let mut rounds = Rounds::new(&*store, settings.snapshot_every_bytes, span, thread.now());
     let mut wall = Wall { is_apart: false };
-    // What fails is tried again each round, and said less often.
+    // Failed work is tried again each round, and reported less often.
     let [failed_snapshots, failed_drops] = [(); 2].map(|()| Throttle::every(REPORT_EVERY));
     let mut round = thread.platform.moment();
     loop {
@@ -56,7 +56,7 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
     }
 }
 
-/// What the log says of the wall clock.
+/// The log's line on the wall clock.
 struct Wall {
     /// It is reported to be elsewhere.
     is_apart: bool,
@@ -99,7 +99,7 @@ fn report<P: Platform>(
 /// Takes a snapshot, piece by piece between batches.
 ///
 /// # Errors
-/// What could not be written. The one before stays.
+/// The file that could not be written. The one before stays.
 pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Result<(), Trouble> {
     let _one = thread.snapshots.lock().await;
     let begun = Snapshot::begin(store, &thread.engine.borrow(), thread.id);
@@ -113,7 +113,7 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
         }
         thread.platform.turn().await;
     }
-    // What the snapshot knows must be in the journal before it counts.
+    // The snapshot's records must be in the journal before it counts.
     let through = snapshot.through(&thread.engine.borrow());
     let through = if planted(Bug::ThroughTooEarly) { early } else { through };
     thread.commit_soon();
@@ -136,7 +136,7 @@ async fn blocking<P: Platform, T: Send + 'static, E: Display + Send + 'static>(
     done.ok_or("the server is stopping")?.map_err(|error| error.to_string())
 }
 
-/// Gives up segments beyond the limits of age and size, after copying what still matters.
+/// Drops segments beyond the limits of age and size, after copying the records that still matter.
 async fn drop_old<P: Platform>(
     thread: &Shard<P>,
     store: &impl Store,

@@ -27,16 +27,16 @@ use crate::store::{Leaving, ServedMap};
 /// Numbers, or answers, that travel at once: some 50 KB. Fewer if the next owner reads less.
 const PIECE: usize = 512;
 
-/// What one bucket takes at most in what is posted: its number, its owner, and its hold.
+/// The most bytes of one bucket in a request: its number, its owner, and its hold.
 const BUCKET_BYTES: usize = 160;
 
-/// Room that a piece needs beside its buckets, at least: for one number and what stands around it.
+/// The least room that a piece needs beside its buckets: for one number and its frame.
 const PIECE_BYTES_MIN: usize = 512;
 
-/// How long a move that was cut off waits before it goes on.
+/// The time for which an interrupted move waits before it continues.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What has moved.
+/// The buckets that have moved.
 #[derive(Debug, Serialize)]
 pub struct Given {
     buckets: usize,
@@ -104,7 +104,7 @@ pub async fn give<P: Platform>(
     Ok(given)
 }
 
-/// Notes the move, and serves the buckets no more where they were.
+/// Records the move, and stops serving the buckets at their old owner.
 async fn give_up<P: Platform>(
     platform: &P,
     node: &Node,
@@ -121,7 +121,7 @@ async fn give_up<P: Platform>(
     if !planted(Bug::GivenNotKept) {
         keep(platform, node, &owners, leaving.into_iter().collect()).await?;
     }
-    // They are given up on the disk: what remains is done again until it succeeds.
+    // They are given up on the disk: the remaining steps are repeated until they succeed.
     let used = use_owners(platform, node, peers, owners).await;
     used.map_err(|error| MoveError::OnTheirWay { shard: to, reason: error.to_string() })
 }
@@ -146,7 +146,7 @@ async fn resume_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers)
         Err(error) => return Some(error.to_string()),
     };
     if node.owners().is_none_or(|owners| owners.version() != served.version) {
-        // A new cluster file says who owns what; the start is about to write that down.
+        // A new cluster file sets the owners; the start is about to record that.
         return None;
     }
     for leaving in &served.leaving {
@@ -159,7 +159,7 @@ async fn resume_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers)
     None
 }
 
-/// The buckets that are to move, without those that are there already.
+/// The buckets that move, without those that are already there.
 fn check<P: Platform>(
     platform: &P,
     node: &Node,
@@ -196,8 +196,8 @@ fn check<P: Platform>(
     Ok(moving)
 }
 
-/// Pools of `buckets` that are held, and until when; all of them if a shard is in doubt of all that
-/// it knew, and until when that is, also for pools that nobody has listed yet.
+/// The held pools of `buckets`, each with the end of its hold; all of them if a shard doubts its
+/// whole state, with the end of that doubt, also for pools that are not yet listed.
 async fn holds(
     node: &Node,
     peers: &Peers,
@@ -281,7 +281,8 @@ async fn deliver<P: Platform>(
     Ok(numbers.len())
 }
 
-/// What a node reads at once of a move, as it has said, or as its limits most likely are.
+/// The largest request about a move that a node reads, as it has reported, or as its limits most
+/// likely are.
 fn at_once(node: &Node, said: Option<usize>) -> usize {
     said.unwrap_or_else(|| frame_bytes_max(node))
 }
@@ -312,7 +313,7 @@ async fn post_pieces<T>(
 /// taken them and never will by this move: else both could serve them.
 ///
 /// # Errors
-/// [`MoveError`]; the move goes on then.
+/// [`MoveError`]; the move continues then.
 pub async fn abort<P: Platform>(
     platform: &P,
     node: &Arc<Node>,

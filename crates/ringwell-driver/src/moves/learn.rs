@@ -1,4 +1,4 @@
-//! Nodes that neither give nor take learn from those that do, or from a node that refuses their rows.
+//! Nodes outside a move learn from those that take part, or from a node that refuses their rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,8 @@ use crate::queue::Peers;
 /// A node that does not answer by then learns later, by rows that are refused.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Exchanges with every other node who owns what. A node that is not reached learns it later.
+/// Exchanges the owners of buckets with every other node. A node that is not reached learns it
+/// later.
 pub fn tell_all<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) {
     let Some(membership) = &node.membership else { return };
     for shard in membership.first_shards_of_others() {
@@ -49,7 +50,7 @@ pub async fn learn_from<P: Platform>(
     }
 }
 
-/// Takes over what another node knows better. A batch that waits for it may end before.
+/// Takes over newer entries from another node. A batch that waits for it may end before.
 pub async fn learn<P: Platform>(
     platform: &P,
     node: &Arc<Node>,

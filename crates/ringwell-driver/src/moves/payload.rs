@@ -1,4 +1,4 @@
-//! Requests between nodes about buckets that move, as JSON; and what the giver writes down.
+//! Requests between nodes about buckets that move, as JSON; and the record of the giver.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot, VisitorId};
 use ringwell_directory::{BucketHold, Owner, Owners};
@@ -10,7 +10,7 @@ use crate::canary::{Bug, planted};
 /// A node can take buckets.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Prepared {
-    /// What it reads at once of what it is told.
+    /// The largest request that it reads.
     pub body_bytes: usize,
 }
 
@@ -18,7 +18,7 @@ pub struct Prepared {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prepare {
-    /// The shard that is to get them.
+    /// The shard that receives them.
     pub shard: u16,
     /// Of the cluster file.
     pub version: u64,
@@ -28,18 +28,18 @@ pub struct Prepare {
     pub digest: String,
 }
 
-/// What the owner before knows, a part of it.
+/// A part of the previous owner's state.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Adopted {
-    /// The shard that is to adopt it.
+    /// The shard that adopts it.
     pub shard: u16,
-    /// What time it is where this is told. Clocks of nodes differ: what is left of a lockout counts,
-    /// not the moment of its end.
+    /// The sender's time. Clocks of nodes differ: the remaining time of a lockout counts, not the
+    /// moment of its end.
     pub at: u64,
     /// Of the cluster file.
     pub version: u64,
-    /// The buckets that are handed over: what comes when they are taken already comes too late.
+    /// The buckets that are handed over: a state that arrives after they were taken is too late.
     pub buckets: Vec<(u16, Owner)>,
     /// The newest allocation of each number.
     pub numbers: Vec<NumberWord>,
@@ -63,7 +63,7 @@ pub struct Take {
     pub version: u64,
     /// The buckets, and their owners from now on.
     pub buckets: Vec<(u16, Owner)>,
-    /// Buckets whose pools are held, also those that are still to come.
+    /// Buckets whose pools are held, including pools that are still to come.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<HoldWord>,
 }
@@ -76,7 +76,7 @@ pub type HoldWord = (u16, u64, u64);
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnersCopy {
-    /// Which shard owns which bucket.
+    /// The owner of each bucket.
     pub owners: Owners,
 }
 
@@ -91,8 +91,8 @@ pub fn number_word(retired: &Retired) -> NumberWord {
 /// Moments are in whole milliseconds, rounded down.
 const ROUNDING: Millis = Millis(1);
 
-/// The end of a lockout or hold, told `there` in another node's time, in the time of this shard: as
-/// far away `here` as it was there. What time is rounded off is added.
+/// The end of a lockout or hold, given in another node's time `there`, in the time of this shard:
+/// as far from `here` as it was from `there`. Rounding always adds time.
 #[must_use]
 pub fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
     if planted(Bug::ForeignClock) {
@@ -101,8 +101,8 @@ pub fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
     if until > there { here + until.since(there) + ROUNDING } else { here - there.since(until) }
 }
 
-/// What the owner before tells at `here`, in the time of this shard: newer than all that is known
-/// here, whatever the other clock says. `None` if the number is none.
+/// The previous owner's state, received at `here`, in the time of this shard: newer than all state
+/// that is known here, independent of the other clock. `None` if the number is invalid.
 #[must_use]
 pub fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     let (number, pool, allocated_at, locked_until, visitor) = *word;
@@ -123,7 +123,7 @@ pub fn hold_word(bucket: u16, hold: BucketHold, at: Millis) -> HoldWord {
     (bucket, since, hold.until.since(at).0)
 }
 
-/// A hold as it was told, in the time of this node. What time is rounded off is added.
+/// A received hold, in the time of this node. What time is rounded off is added.
 #[must_use]
 pub fn read_hold(word: HoldWord, here: Millis) -> (u16, BucketHold) {
     let (bucket, since, left) = word;
@@ -142,7 +142,7 @@ pub fn answer_word(entry: &AnswerEntry) -> AnswerWord {
     (entry.row.batch, entry.row.row, entry.at.0, number)
 }
 
-/// An answer that was told `there` in another node's time, in the time of this shard: given as long
+/// An answer given in another node's time `there`, in the time of this shard: given equally long
 /// ago. `None` if the number is none.
 #[must_use]
 pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<AnswerEntry> {

@@ -1,4 +1,4 @@
-//! The taker's side of a move. What is told comes from another node, and is checked.
+//! The taker's side of a move. The data come from another node, and are checked.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
     Ok(())
 }
 
-/// Has a shard of this node take over what the owner before knew; returns when that is durable.
+/// Makes a shard of this node take over the previous owner's state; returns when that is durable.
 ///
 /// # Errors
 /// Why it could not, for the operator.
@@ -118,7 +118,7 @@ fn is_taken(node: &Node, adopted: &Adopted) -> bool {
     adopted.buckets.iter().any(|(bucket, owner)| is_known(*bucket, owner.moves))
 }
 
-/// The buckets are this node's from now on. What their owner before knew has been adopted.
+/// The buckets are this node's from now on. The state of their previous owner has been adopted.
 ///
 /// # Errors
 /// Why not, for the operator.
@@ -167,7 +167,7 @@ async fn take_now<P: Platform>(
     take: &Take,
 ) -> Result<(), String> {
     if node.phase() != Phase::Serving {
-        // Until then it is not written down what is held because of a new cluster file.
+        // Until then the holds due to a new cluster file are not recorded.
         return Err("it is starting or stopping".to_owned());
     }
     let _one = node.changes.lock().await;
@@ -186,7 +186,7 @@ async fn take_now<P: Platform>(
         taken += usize::from(owners.take(*bucket, Owner { moves, ..*owner }));
     }
     if taken == 0 {
-        // It was told before, and the answer was lost; or they have been taken back since.
+        // They were handed over before and the answer was lost; or they have been taken back since.
         let own = |bucket| owners.get(bucket).is_some_and(|owner| node.is_own(owner.shard));
         let is_gone = take.buckets.iter().any(|(bucket, _)| !own(*bucket));
         return if is_gone {

@@ -20,12 +20,12 @@ pub struct OverflowTaken {
     pub number: PromoNumber,
     /// A pool whose overflow number it is.
     pub pool: PoolId,
-    /// How long it is locked out.
+    /// The end of its lockout.
     pub seconds: u64,
 }
 
-/// Brings shards that were read for themselves together: lockouts, and what time it is. `reading` is
-/// of the machine's clocks.
+/// Combines shards that were read separately: lockouts, and the time. `reading` is of the machine's
+/// clocks.
 ///
 /// # Errors
 /// [`OverflowTaken`]
@@ -77,8 +77,8 @@ fn adopt<F: Files>(reads: &mut [Read<F>]) {
     }
 }
 
-/// Tells every shard of pools that are held: they may be its own now. If pools have moved, what is
-/// in doubt in one journal may concern any shard.
+/// Tells every shard of pools that are held: they may be its own now. If pools have moved, a
+/// doubtful part of one journal may concern any shard.
 fn adopt_doubts<F: Files>(reads: &mut [Read<F>], have_moved: bool) {
     let holds: Vec<_> = reads.iter().flat_map(|read| read.restore.holds()).collect();
     let longest = reads.iter().map(|read| read.restore.lockout_max()).max().unwrap_or_default();

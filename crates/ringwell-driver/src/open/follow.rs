@@ -1,9 +1,8 @@
-//! A shard whose journal is in a log that machines share: the files of this machine are read first, then
-//! what the log has beyond them, and then the shard is taken over.
+//! A shard whose journal is in a log that machines share: the files of this machine are read first,
+//! then the log beyond them, and then the shard is taken over.
 //!
-//! The take-over is a group like any other, with the epoch raised. From where it is stored on the owner
-//! before is fenced: its next group has no place.
-//! Source: docs/spec/log.md, "Taking over".
+//! The take-over is a group like any other, with the epoch raised. Once that message is stored, the
+//! previous owner is fenced: its next group has no place. Source: docs/spec/log.md, "Taking over".
 
 use std::ops::Range;
 use std::time::Duration;
@@ -19,16 +18,16 @@ use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
 use crate::store::{Fate, FileError, Files, InlineJournal, Log, Unreached, append_to_log};
 
-/// How long a start waits for the servers that keep the log.
+/// The time for which a start waits for the servers of the log.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Pause before a server that does not answer is asked again.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Messages that are asked for ahead of the one that is needed.
+/// The count of messages that are requested ahead.
 const AHEAD: usize = 8;
 
-/// Why a shard's log cannot be gone on from. Nothing was handed out.
+/// The reason why a shard cannot continue from its log. Nothing was handed out.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
     /// No answer for too long.
@@ -37,7 +36,7 @@ pub enum FollowError {
     /// A file of the copy on this machine cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The copy on this machine has what the log has lost.
+    /// The copy on this machine has messages that the log has lost.
     #[error(
         "the log of shard {shard} ends before group {ends}, and this machine has a copy of groups up \
          to {copied}: answered allocations are missing from the log. Bring the log back. If it is \
@@ -46,12 +45,12 @@ pub enum FollowError {
     LostTail {
         /// The shard.
         shard: u16,
-        /// Where the log ends.
+        /// The end of the log.
         ends: u64,
         /// The last group of the copy.
         copied: u64,
     },
-    /// The log begins after what this machine has.
+    /// The log begins after the end of this machine's copy.
     #[error(
         "the log of shard {shard} begins with group {begins}, and group {wanted} is needed: its \
          beginning was removed"
@@ -59,7 +58,7 @@ pub enum FollowError {
     LostHead {
         /// The shard.
         shard: u16,
-        /// Where the log begins.
+        /// The beginning of the log.
         begins: u64,
         /// The first group that is missing.
         wanted: u64,
@@ -110,7 +109,7 @@ pub enum FollowError {
         shard: u16,
         /// The message.
         n: u64,
-        /// Where and why.
+        /// The place and the reason.
         fault: DecodeError,
     },
     /// The log takes nothing.
@@ -132,8 +131,7 @@ pub struct Followed<F: Files> {
     pub author: Author,
 }
 
-/// Goes on from what was read of the copy on this machine, reads what the log has beyond it, and takes
-/// the shard over.
+/// Continues from the copy on this machine, reads the log beyond it, and takes the shard over.
 ///
 /// # Errors
 /// [`FollowError`]
@@ -173,7 +171,7 @@ pub async fn follow<F: Files, P: Platform>(
     following.go_on(platform, log, ends.end, until).await?;
     following.take_over(platform, log, until).await?;
     let Following { mirror, restore, tip, frames, .. } = following;
-    // What is wrong with the end of the copy does not matter: the log has it.
+    // A damaged end of the copy does not matter: the log has it.
     let recovered = ringwell_journal::Recovered {
         tip,
         journal: Some(journal),
@@ -186,7 +184,7 @@ pub async fn follow<F: Files, P: Platform>(
     Ok(Followed { read, author })
 }
 
-/// Whether the log has all that the copy has, and goes on from it.
+/// Whether the log contains the whole copy, and continues it.
 fn check(shard: u16, ends: &Range<u64>, next_n: u64) -> Result<(), FollowError> {
     if next_n > ends.end {
         return Err(FollowError::LostTail { shard, ends: ends.end, copied: next_n - 1 });
@@ -273,7 +271,7 @@ impl<F: Files> Following<F> {
         loop {
             let tip = if planted(Bug::EpochNotRaised) { self.tip } else { self.tip.raise_epoch() };
             let mut writer = Writer::new(tip);
-            // It says nothing new of time: what has passed since is found out from this.
+            // It adds no fact about time: the elapsed time is determined from it.
             if let Some(clocks) = self.tip.clocks {
                 writer.set_clocks(clocks);
             }

@@ -25,10 +25,10 @@ pub struct OldMap {
     pub served: u64,
 }
 
-/// The buckets of `shards` that another node may have served last. The first map brings none: nobody
-/// has served before. A shard with a journal and without a map served its buckets without a cluster,
-/// or was stopped before it wrote down its first map. If maps were passed over, all may have been
-/// elsewhere in between. `new_shards` are those that have no journal yet.
+/// The buckets of `shards` that another node may have served last. The first map brings none: no
+/// number was served before. A shard with a journal and without a map served its buckets without a
+/// cluster, or was stopped before it wrote down its first map. If maps were passed over, all may
+/// have been elsewhere in between. `new_shards` are those that have no journal yet.
 ///
 /// # Errors
 /// [`OldMap`]
@@ -53,8 +53,8 @@ pub(super) fn new_buckets(
     })
 }
 
-/// What is held from a start at `now` on: what was held when this data was served last, or is still,
-/// and the buckets that are `new` here.
+/// The holds of a start at `now`: holds from the last run of this data, still running or not, and
+/// the buckets that are `new` here.
 ///
 /// If the clock has leapt `ahead`, the holds of before last longer by that, and the file says so before
 /// a snapshot makes this start's time the newest that is known: the start after it sees no leap.
@@ -86,8 +86,8 @@ pub(super) fn known_holds(
 }
 
 /// Pools of buckets that came without the lockouts of the node before hand out nothing for a
-/// lifetime from then on. Holds that are over are known all the same: see `Facts::settle_apart`.
-/// Returns how many pools of `shard` are held at `now`.
+/// lifetime from then on. Expired holds are included: see `Facts::settle_apart`. Returns how many
+/// pools of `shard` are held at `now`.
 pub fn hold_buckets(
     engine: &mut Engine,
     shard: u16,

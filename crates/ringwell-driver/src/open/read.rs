@@ -1,4 +1,4 @@
-//! What one shard's files say, and which shards there are.
+//! The contents of one shard's files, and the list of shards.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::store::{
     is_restored,
 };
 
-/// How much of what is read is believed.
+/// Limits on the trust in the files.
 #[derive(Clone, Copy, Debug)]
 pub struct Believed {
     /// Rows of repeatable batches whose answers are remembered.
     pub answer_rows_max: usize,
-    /// How far the wall clock of a machine may be off when it is booted.
+    /// The largest error of a machine's wall clock at boot.
     pub clock_skew_max: Millis,
 }
 
@@ -35,11 +35,11 @@ impl Believed {
 /// A shard whose files have been read and not yet changed.
 #[derive(Debug)]
 pub struct Read<F: Files> {
-    /// Which one.
+    /// The shard's index.
     pub shard: u16,
     pub(super) kept: KeptIn<F>,
     pub(super) restore: Restore,
-    /// The journal as far as it was read.
+    /// The part of the journal that was read.
     pub recovered: Recovered,
     /// Answered allocations of pools that may be here may be missing.
     pub is_in_doubt: bool,
@@ -47,12 +47,12 @@ pub struct Read<F: Files> {
     pub has_snapshot: bool,
 }
 
-/// Where a shard's groups are kept.
+/// The store of a shard's groups.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one a shard, at its start")]
 pub(super) enum KeptIn<F: Files> {
     Files(ShardStore<F>),
-    /// In a log; the files are open and have what the log has.
+    /// In a log; the files are open and match the log.
     Mirror(InlineJournal<F>),
     Memory {
         bytes_max: u64,

@@ -10,7 +10,7 @@ pub(super) struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// `len` aligned bytes, with whatever was in them. Allocates only to grow.
+    /// `len` aligned bytes with arbitrary contents. Allocates only to grow.
     pub(super) fn slice(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.len() < len + BLOCK_BYTES {
             // Room to grow into: groups vary in length.

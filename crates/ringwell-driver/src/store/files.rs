@@ -1,7 +1,7 @@
 //! The calls on files that a store is made of, and the few sequences of them that all stores share.
 //!
 //! The operating system implements [`Files`] (`ringwell-os`), and so does the simulator, whose disk
-//! tears, drops and forgets: what it finds is in the code that a server runs.
+//! tears, drops and forgets: its findings are in the code that a server runs.
 
 use std::fmt;
 use std::io;
@@ -15,8 +15,9 @@ use crate::canary::{Bug, planted};
 
 /// A file system. All calls wait until they are done.
 ///
-/// A change of names (`create`, `rename`, `remove`) lasts once [`Self::flush_names`] has returned, what
-/// was written once [`Self::flush`] or [`Self::flush_data`] has. Both may be there sooner.
+/// A change of names (`create`, `rename`, `remove`) is durable once [`Self::flush_names`] has
+/// returned, written bytes are once [`Self::flush`] or [`Self::flush_data`] has. Both may be there
+/// sooner.
 pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// An open file.
     type File: fmt::Debug + Send + 'static;
@@ -45,13 +46,13 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]
     fn write_at(&self, file: &mut Self::File, offset: u64, bytes: &[u8]) -> Result<(), FileError>;
 
-    /// Makes what was written durable, and the file's length.
+    /// Makes the written bytes durable, and the file's length.
     ///
     /// # Errors
     /// [`FileError`]; after that the content of the disk is unknown.
     fn flush(&self, file: &Self::File) -> Result<(), FileError>;
 
-    /// Makes what was written durable, as far as it is needed to read it again. Of a file that was
+    /// Makes the written bytes durable, as far as needed to read them again. Of a file that was
     /// opened [`Access::Direct`] it may be already.
     ///
     /// # Errors
@@ -82,7 +83,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]
     fn remove(&self, path: &Path) -> Result<(), FileError>;
 
-    /// Makes what was created, renamed or removed in a directory durable.
+    /// Makes creations, renames and removals in a directory durable.
     ///
     /// # Errors
     /// [`FileError`]
@@ -113,14 +114,13 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     fn moment(&self) -> Duration;
 }
 
-/// What a file is opened for.
+/// The purpose for which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reading.
     Read,
-    /// Reading what the disk has, from the beginning to the end: whatever a cache holds of it is
-    /// forgotten first, where that can be done. After a failed flush it may hold what the disk does
-    /// not.
+    /// Reading the disk's contents from the beginning to the end: cached bytes are dropped first,
+    /// if that is possible. After a failed flush the cache may hold bytes that the disk does not.
     Fresh,
     /// Writing in place.
     Write,
@@ -133,11 +133,11 @@ pub enum Access {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct FileError {
-    /// What was tried.
+    /// The attempted operation.
     pub action: &'static str,
     /// The file or directory.
     pub path: PathBuf,
-    /// What the operating system says.
+    /// The error of the operating system.
     pub source: io::Error,
     /// See [`Self::is_full`].
     pub has_no_room: bool,
@@ -150,7 +150,7 @@ impl FileError {
         Self { action, path: path.to_owned(), source, has_no_room: false }
     }
 
-    /// Whether the file system, a quota on it, or the table of open files is full: what was tried
+    /// Whether the file system, a quota on it, or the table of open files is full: the operation
     /// has not begun, and trying again later can help.
     #[must_use]
     pub fn is_full(&self) -> bool {
@@ -196,7 +196,7 @@ pub fn write_whole(files: &impl Files, path: &Path, bytes: &[u8]) -> Result<(), 
     rename(files, &unfinished, path)
 }
 
-/// Reads a whole file; `None` if there is none.
+/// Reads a whole file; `None` if it does not exist.
 ///
 /// # Errors
 /// [`FileError`]
@@ -212,7 +212,7 @@ pub fn read_whole(files: &impl Files, path: &Path) -> Result<Option<Vec<u8>>, Fi
     Ok(Some(bytes))
 }
 
-/// Reads a file of JSON; `None` if there is none.
+/// Reads a file of JSON; `None` if it does not exist.
 pub(super) fn read_json<T: DeserializeOwned>(
     files: &impl Files,
     path: &Path,

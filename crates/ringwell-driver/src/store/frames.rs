@@ -29,11 +29,11 @@ pub struct Frames<F: Files> {
     pub(super) spares: Arc<Spares<F>>,
     /// Shard, journal and number of the newest segment; the rest is filled in for each.
     pub(super) head: SegmentHeader,
-    /// Where the stored journal ends.
+    /// The end of the stored journal.
     pub(super) tip: Tip,
     pub(super) segment: Option<Segment<F::File>>,
     pub(super) buffer: AlignedBuffer,
-    /// What was written and is not flushed.
+    /// Bytes written and not flushed.
     pub(super) written: Option<Written>,
 }
 
@@ -116,8 +116,8 @@ impl<F: Files> Frames<F> {
         Ok(())
     }
 
-    /// Whether a segment has been written to for so long that another is begun: history goes by whole
-    /// segments.
+    /// Whether a segment has been written to for so long that another must begin: history is
+    /// dropped by whole segments.
     fn is_old(&self, segment: &Segment<F::File>, group: &Group) -> bool {
         let span = self.shared.settings.segment_span();
         let written = segment.begun_at.map(|begun_at| group.header.at.since(begun_at));
@@ -180,7 +180,7 @@ fn create<F: Files>(
 }
 
 impl<T> Segment<T> {
-    /// A frame longer than a segment gets one of its own, which grows.
+    /// A frame longer than a segment gets a separate one, which grows.
     fn has_room(&self, bytes: usize) -> bool {
         self.used + bytes as u64 <= self.bytes || self.used == SEGMENT_HEADER_BYTES as u64
     }

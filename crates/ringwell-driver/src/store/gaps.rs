@@ -1,9 +1,9 @@
 //! Stretches of time in which this data directory may lack answered allocations: `gaps.json`.
 //!
-//! After a copy is restored, or a damaged end is cut off, the journal does not show what was answered
-//! between its newest record and the start. No number goes out twice, because all pools are held; but
-//! a look-up must not name an earlier visitor for a call that belongs to a lost one.
-//! Source: docs/spec/journal.md, "History".
+//! After a copy is restored, or a damaged end is cut off, the journal does not show the answers
+//! between its newest record and the start. No number goes out twice, because all pools are held;
+//! but a look-up must not name an earlier visitor for a call that belongs to a lost one. Source:
+//! docs/spec/journal.md, "History".
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ struct Gap {
 pub struct Gaps(Vec<Gap>);
 
 impl Gaps {
-    /// What `data` has; none if there is no such file.
+    /// The gaps in `data`; none if there is no such file.
     ///
     /// # Errors
     /// [`FileError`] if there is a file that cannot be read or understood.
@@ -51,7 +51,7 @@ impl Gaps {
     /// Adds a gap that ends now.
     ///
     /// # Panics
-    /// If more gaps were kept than may be: a fault of ours.
+    /// If there are more gaps than allowed: an internal fault.
     pub fn add(&mut self, from: Millis, to: Millis) {
         self.0.push(Gap { from: from.0, to: to.0.max(from.0) });
         if self.0.len() > GAPS_MAX {
@@ -62,8 +62,8 @@ impl Gaps {
         assert!(self.0.len() <= GAPS_MAX, "more gaps than are kept");
     }
 
-    /// What a look-up may say of a number: `past` notes that history is missing if somebody may have
-    /// been given the number in a gap before `at`, after the lockout of the visitor it names.
+    /// The possible result of a look-up: `past` notes that history is missing if a visitor may have
+    /// received the number in a gap before `at`, after the lockout of the visitor it names.
     #[must_use]
     pub fn judge(&self, past: Past, at: Moment) -> Past {
         let Moment::Wall(Millis(at)) = at else { return past };

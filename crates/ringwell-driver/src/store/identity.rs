@@ -1,9 +1,9 @@
-//! Which data directory this is, and whether it was put back from a copy.
+//! The identity of this data directory, and whether it was restored from a copy.
 //!
-//! A journal cannot tell by itself that it is not the one that was served last: an empty one looks
-//! like that of a first start, and a copy like the original was when it was made. So each data
-//! directory has a name that is drawn once, for others to remember.
-//! Source: docs/spec/cluster.md, "A lost disk".
+//! A journal alone cannot show that it is not the one that was served last: an empty one looks like
+//! that of a first start, and a copy like the original at the time of the copy. So each data
+//! directory has a name that is drawn once, for others to remember. Source: docs/spec/cluster.md,
+//! "A lost disk".
 
 use std::path::Path;
 
@@ -46,8 +46,8 @@ impl Identity {
     }
 }
 
-/// Notes that what lies in `data` is a copy: what was answered since it was made is missing. The
-/// next start holds all pools. Makes the directory if it is not there.
+/// Records that `data` is a copy: answers sent since it was made are missing. The next start holds
+/// all pools. Makes the directory if it is not there.
 ///
 /// # Errors
 /// [`FileError`]

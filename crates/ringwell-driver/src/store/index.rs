@@ -1,7 +1,7 @@
-//! Where each stored group lies, and reading groups back while others are being stored.
+//! The place of each stored group; reads groups back while others are being stored.
 //!
-//! The index is shared by the thread that stores groups and those that look records up; it is
-//! locked for a few instructions a group, never while a file is read.
+//! The thread that stores groups and those that look records up share the index; it is locked for a
+//! few instructions a group, never while a file is read.
 
 use std::collections::{VecDeque, vec_deque};
 use std::io;
@@ -23,7 +23,7 @@ use super::segments::segment_path;
 use super::stats::Counters;
 use crate::canary::{Bug, planted};
 
-/// What the handles and the thread of one journal share.
+/// The state that the handles and the thread of one journal share.
 #[derive(Debug)]
 pub(super) struct Shared<F> {
     pub(super) files: F,
@@ -63,7 +63,7 @@ pub enum ReadError {
         n: u64,
         /// The segment's file.
         path: PathBuf,
-        /// Where it begins.
+        /// Its offset.
         offset: u64,
     },
     /// The file cannot be read.
@@ -75,7 +75,7 @@ pub enum ReadError {
 pub(super) type Heads<'a> =
     Map<Rev<vec_deque::Iter<'a, SegmentInfo>>, fn(&'a SegmentInfo) -> &'a SegmentHeader>;
 
-/// Where a group lies.
+/// The place of a group.
 struct Place {
     segno: u64,
     salt: u64,
@@ -133,7 +133,7 @@ impl Index {
         self.segments.iter().map(|info| info.file_bytes).sum()
     }
 
-    /// Where the segment after that of group `n` begins.
+    /// The first group of the segment after that of group `n`.
     fn next_segment(&self, n: u64) -> u64 {
         let after = self.segments.partition_point(|info| info.next_n <= n);
         self.segments.get(after).map_or(n, |info| info.next_n).max(n + 1)

@@ -1,8 +1,8 @@
 //! The store of a shard whose groups are stored by the thread that asks for it.
 //!
-//! The same files, written by the same code, without the two threads that a server has: for a
-//! process that may fork, in which no thread of ours would live on. Its user waits for the
-//! disk, and a segment that is to be begun is filled with zeros while he waits.
+//! The same files, written by the same code, without the two threads of a server: for a process
+//! that may fork, in which no thread of Ringwell would survive. Its user waits for the disk, and
+//! also while a new segment is filled with zeros.
 
 use std::cell::RefCell;
 use std::future::{Future, ready};
@@ -42,7 +42,7 @@ pub enum Inline<F: Files> {
 pub struct Unstored {
     /// The group. If the disk is full it must be tried again before any other.
     pub group: Group,
-    /// What went wrong. If [`FileError::is_full`] is false, nothing may be stored any more.
+    /// The error. If [`FileError::is_full`] is false, nothing may be stored any more.
     pub error: FileError,
 }
 
@@ -63,13 +63,14 @@ impl<F: Files> InlineJournal<F> {
         }
     }
 
-    /// What is asked while groups are stored, and what stores them: for a thread of its own.
+    /// The handle for requests while groups are stored, and the part that stores them, for a
+    /// separate thread.
     #[must_use]
     pub fn into_parts(self) -> (Journal<F>, Frames<F>) {
         (self.journal, self.frames.into_inner())
     }
 
-    /// What stores groups.
+    /// The part that stores groups.
     pub fn frames(&mut self) -> &mut Frames<F> {
         self.frames.get_mut()
     }
@@ -155,7 +156,7 @@ impl<F: Files> Inline<F> {
         }
     }
 
-    /// What is kept in memory, if nothing is in files.
+    /// The groups in memory, if there are no files.
     #[must_use]
     pub fn memory(&self) -> Option<&Memory> {
         match self {
@@ -164,7 +165,7 @@ impl<F: Files> Inline<F> {
         }
     }
 
-    /// What the store has done since it was opened.
+    /// The store's counts since it was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
         match self {

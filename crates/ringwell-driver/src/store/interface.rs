@@ -1,8 +1,7 @@
-//! One shard's ordered groups, whatever keeps them: files, memory, a log that machines share.
+//! One shard's ordered groups, in any store: files, memory, a log that machines share.
 //!
-//! Knows nothing of what a record means. Invariant: one append is under way at a time, and groups are
-//! stored in order without gaps.
-//! Source: docs/spec/journal.md, "Stores".
+//! Independent of the meaning of a record. Invariant: one append is under way at a time, and groups
+//! are stored in order without gaps. Source: docs/spec/journal.md, "Stores".
 
 use std::future::Future;
 use std::ops::Range;
@@ -15,7 +14,7 @@ use super::files::FileError;
 use super::index::ReadError;
 use super::stats::Stats;
 
-/// What became of a group.
+/// The result of storing a group.
 #[derive(Debug)]
 pub enum Appended {
     /// It is as durable as configured: answers may leave.
@@ -27,7 +26,7 @@ pub enum Appended {
     Full {
         /// The group.
         group: Group,
-        /// What has no room.
+        /// The group that has no room.
         error: String,
     },
     /// Another process has taken the shard over: nothing is stored here any more.
@@ -46,7 +45,7 @@ pub struct Part {
     pub first_n: u64,
     /// The group after its last.
     pub next_n: u64,
-    /// How much room it takes.
+    /// The room that it needs.
     pub bytes: u64,
     /// Time of its last record.
     pub last_at: Millis,
@@ -63,8 +62,8 @@ pub trait Store: 'static {
     /// before the future completes. Dropping the future does not undo it.
     fn append(&self, group: Group) -> impl Future<Output = Appended>;
 
-    /// After how long an append that is under way keeps no more rows waiting: they are overflow at once,
-    /// until it is over. `None`: each waits until its own deadline.
+    /// After this time, an append in progress keeps no further rows waiting: they are overflow at
+    /// once, until it is over. `None`: each waits until its own deadline.
     fn wait_max(&self) -> Option<Duration> {
         None
     }
@@ -72,9 +71,9 @@ pub trait Store: 'static {
     /// Reads stored groups, also from other threads.
     fn reader(&self) -> Self::Reader;
 
-    /// The oldest part of the history, if there is more than is to be kept and no snapshot needs it.
-    /// Read its groups, carry forward what still matters, and drop it once that is stored. It is `now`
-    /// by shard time, and `clocks` stand so; age is that by a wall clock that is believed.
+    /// The oldest part of the history, if it exceeds the limits and no snapshot needs it. Read its
+    /// groups, carry forward the records that still matter, and drop it once those are stored. It
+    /// is `now` by shard time, and `clocks` stand so; age is that by a wall clock that is believed.
     fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part>;
 
     /// Whether more is kept than should be, and only because the snapshots that are kept need it.
@@ -83,14 +82,14 @@ pub trait Store: 'static {
     /// Forgets a part of the history that [`Self::expired`] has named.
     fn drop_part(&self, part: Part) -> impl Future<Output = Result<(), FileError>>;
 
-    /// Takes out the oldest group, where that costs nothing and more is kept than should be. The caller
-    /// carries forward what still matters in it.
+    /// Takes out the oldest group, where that costs nothing and more is kept than should be. The
+    /// caller carries forward its records that still matter.
     fn take_oldest(&self) -> Option<Group> {
         None
     }
 
-    /// Keeps so many bytes more from now on: most of what [`Self::take_oldest`] returned had to be
-    /// carried.
+    /// Keeps this many bytes more from now on: most of the result of [`Self::take_oldest`] had to
+    /// be carried.
     fn keep_more(&self, _bytes: u64) {}
 
     /// Begins a snapshot on which the groups from `replay_from` on will be replayed.
@@ -102,13 +101,13 @@ pub trait Store: 'static {
     /// The journal's identity, for the headers of snapshots.
     fn identity(&self) -> [u8; 16];
 
-    /// What the store has done since it was opened.
+    /// The store's counts since it was opened.
     fn stats(&self) -> Stats;
 
-    /// Ends what the store has running.
+    /// Ends the store's running work.
     ///
     /// # Errors
-    /// What went wrong, for people.
+    /// The error, for people.
     fn close(self) -> Result<(), String>
     where
         Self: Sized,
@@ -134,7 +133,8 @@ pub trait Reader: Clone + Send + 'static {
         0..0
     }
 
-    /// Reads these groups; each must name the one before it. What is not kept any more is passed over.
+    /// Reads these groups; each must name the one before it. Records that are no longer kept are
+    /// skipped.
     ///
     /// # Errors
     /// [`Damage`]
@@ -146,9 +146,9 @@ pub trait Reader: Clone + Send + 'static {
 /// Part of the history that cannot be read.
 #[derive(Debug)]
 pub struct Damage {
-    /// What is wrong.
+    /// The error.
     pub error: ReadError,
-    /// Where the next part of the history begins.
+    /// The start of the next part of the history.
     pub next_n: u64,
 }
 

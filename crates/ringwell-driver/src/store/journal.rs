@@ -1,4 +1,5 @@
-//! The handle of one shard's journal in files: what can be asked of it while groups are stored.
+//! The handle of one shard's journal in files: the questions that it answers while groups are
+//! stored.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::snapshots::SnapshotFile;
 use super::spares::Spares;
 use super::stats::Stats;
 
-/// One shard's journal, open. What stores its groups is apart: [`super::Frames`].
+/// One shard's journal, open. A separate type stores its groups: [`super::Frames`].
 #[derive(Debug)]
 pub struct Journal<F> {
     pub(super) id: [u8; 16],
@@ -46,7 +47,7 @@ impl<F: Files> Journal<F> {
         self.id
     }
 
-    /// Where its files are.
+    /// The directory of its files.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.shared.directory
@@ -80,7 +81,7 @@ impl<F: Files> Journal<F> {
         JournalReader { shared: Arc::clone(&self.shared) }
     }
 
-    /// What the journal has done since it was opened.
+    /// The journal's counts since it was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let (segments, segment_bytes) = {

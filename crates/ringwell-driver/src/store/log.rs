@@ -1,9 +1,9 @@
 //! The store of a shard whose groups are in a log that machines share; files here mirror it.
 //!
-//! Owns the order of the two: a group counts as stored when the log has it, and is mirrored before the
-//! next one. The mirror serves look-ups and snapshots, and shows the next start what the log must have.
-//! Invariant: the mirror never has a group that the log had not.
-//! Source: docs/spec/log.md.
+//! Owns the order of the two: a group counts as stored when the log has it, and is mirrored before
+//! the next one. The mirror serves look-ups and snapshots, and shows the next start the messages
+//! that the log must have. Invariant: the mirror never has a group that the log had not. Source:
+//! docs/spec/log.md.
 
 mod appending;
 
@@ -28,10 +28,10 @@ pub use appending::{Appending, Ask, Fate};
 /// A log that takes longer than this has lost its leader, or its servers are slow: rows do not wait for it.
 const WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// How long a group for which the mirror has no room waits before it is tried again.
+/// The time for which a group waits before it is tried again if the mirror has no room.
 const MIRROR_RETRY: Duration = Duration::from_millis(250);
 
-/// An ordered store that machines share. Knows nothing of what is in a message.
+/// An ordered store that machines share. Independent of the contents of a message.
 pub trait Log: 'static {
     /// Adds message `n`, if the log ends with the one before it. One append is under way at a time.
     fn append(
@@ -40,7 +40,7 @@ pub trait Log: 'static {
         message: Bytes,
     ) -> impl Future<Output = Result<(), NotAppended>> + 'static;
 
-    /// Reads message `n`; `None` if the log has none: not yet, or not any more.
+    /// Reads message `n`; `None` if the log does not have it yet, or no longer has it.
     fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static;
 
     /// The first message, and the one after the last.
@@ -53,10 +53,10 @@ pub trait Log: 'static {
 /// Why an append was not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAppended {
-    /// The log says that it does not end where it should. That may be this message's own doing: a
-    /// leader may count what it has proposed and not stored.
+    /// The log says that it does not end where it should. That may be this message's own effect: a
+    /// leader may count messages that it has proposed and not stored.
     Taken,
-    /// There was no answer, or none that says what happened.
+    /// There was no answer, or an unclear one.
     Unknown,
     /// The log has no room.
     Full,
@@ -69,7 +69,7 @@ pub enum NotAppended {
 #[error("the journal's servers do not answer: {0}")]
 pub struct Unreached(pub String);
 
-/// What a call on a [`SharedLog`] returns.
+/// The result of a call on a [`SharedLog`].
 pub type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A [`Log`] of which the type is known at run time only.
@@ -95,11 +95,11 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// Why it cannot be used, for people.
     fn log(&self, shard: u16) -> Result<Arc<dyn SharedLog>, String>;
 
-    /// Waits until no other process has said for a while that it serves. That is a hint, which spares
-    /// processes from taking shards from each other: what decides is the log.
+    /// Waits until no other process has said for a while that it serves. That is a hint, which
+    /// keeps processes from taking shards from each other: the log decides.
     fn stand_by(&self);
 
-    /// From now on says that this process serves, as long as `is_serving` says so.
+    /// From now on reports that this process serves, as long as `is_serving` returns true.
     fn serving(&self, is_serving: Box<dyn Fn() -> bool + Send>);
 }
 
@@ -135,7 +135,7 @@ pub struct LogStore<L, M, P> {
 }
 
 impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
-    /// A store that goes on where `mirror` ends. The shard has been taken over by `author`.
+    /// A store that continues at the end of `mirror`. The shard has been taken over by `author`.
     pub fn new(log: L, mirror: M, platform: P, author: Author) -> Self {
         Self { log, mirror, platform, author }
     }
@@ -208,7 +208,7 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
     }
 }
 
-/// Appends a group to a log and finds out what became of it, however long that takes.
+/// Appends a group to a log and determines the result, however long that takes.
 pub(crate) async fn append<P: Platform>(
     platform: &P,
     log: &impl Log,

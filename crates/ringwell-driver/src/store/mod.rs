@@ -1,8 +1,8 @@
-//! Where a shard's groups are kept: the trait [`Store`], and the stores that need no other machine.
+//! The storage of a shard's groups: the trait [`Store`], and the stores that need no other machine.
 //!
 //! Owns the data directory: the segments and snapshots of each shard's journal, and the few files
-//! beside them. Knows nothing of allocation: what a record means is the engine's. What the bytes mean
-//! is ringwell-journal's. Reaches files only through [`Files`].
+//! beside them. Independent of allocation: the engine defines records. `ringwell-journal` defines
+//! the bytes. Reaches files only through [`Files`].
 //!
 //! ```text
 //! DATA/LOCK                                 held by the one process that serves
@@ -69,7 +69,7 @@ use std::path::PathBuf;
 use ringwell_core::Millis;
 use ringwell_journal::Durability;
 
-/// How frames reach the disk. Both are equally durable.
+/// The way in which frames reach the disk. Both are equally durable.
 ///
 /// Measured on a virtual disk with ext4, frames of 2.6, 20 and 170 KB one after the other, medians
 /// of four runs: direct 9,600, 7,900 and 3,900 frames/s, buffered 9,000, 6,500 and 2,300; half of
@@ -82,28 +82,28 @@ pub enum WriteMode {
     Direct,
 }
 
-/// Where and how journals are kept.
+/// The place and the settings of journals.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The data directory.
     pub data: PathBuf,
-    /// What must have happened before a group counts as stored.
+    /// The durability that a group must reach to count as stored.
     pub durability: Durability,
-    /// How frames reach the disk, if `durability` is `Disk`.
+    /// The way in which frames reach the disk, if `durability` is `Disk`.
     pub write_mode: WriteMode,
     /// Length of a segment's file.
     pub segment_bytes: u64,
     /// Segments that are made ahead, so that a full disk is met before a frame needs the room.
     pub spare_segments: usize,
-    /// History beyond this many bytes may be dropped. In memory it is the bound of what is kept.
+    /// History beyond this many bytes may be dropped. In memory it bounds the kept groups.
     pub history_bytes: u64,
     /// History older than this may be dropped.
     pub history_age: Option<Millis>,
 }
 
 impl Settings {
-    /// Direct writes, 64 MiB a segment, one ahead, and all history. What is dropped when is the
-    /// configuration's.
+    /// Direct writes, 64 MiB a segment, one ahead, and all history. The configuration sets the
+    /// limits of history.
     #[must_use]
     pub fn new(data: PathBuf, durability: Durability) -> Self {
         Self {
@@ -117,14 +117,14 @@ impl Settings {
         }
     }
 
-    /// How long a segment is written to, and a snapshot is the newest, while anything is written: an
-    /// eighth of the age that history is kept for.
+    /// The longest time for which a segment is written to, and for which a snapshot is the newest
+    /// while records are written: an eighth of the age of history.
     #[must_use]
     pub fn segment_span(&self) -> Option<Millis> {
         self.history_age.map(|Millis(age)| Millis(age / 8))
     }
 
-    /// Where a shard's journal lies.
+    /// The place of a shard's journal.
     #[must_use]
     pub fn shard_directory(&self, shard: u32) -> PathBuf {
         self.data.join("journal").join(shard.to_string())

@@ -1,4 +1,4 @@
-//! What this node has seen of other nodes' journals: `peers.json`.
+//! This node's records of other nodes' journals: `peers.json`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct SeenJournals {
 }
 
 impl SeenJournals {
-    /// What `data` has; nothing if there is no such file.
+    /// The records in `data`; none if there is no such file.
     ///
     /// # Errors
     /// [`FileError`] if there is a file that cannot be read or understood.

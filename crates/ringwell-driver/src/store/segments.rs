@@ -11,18 +11,18 @@ use super::files::{Access, FileError, Files, numbered};
 pub struct SegmentFiles<F> {
     files: F,
     directory: PathBuf,
-    /// How files are looked at before they are read.
+    /// Checks on files before they are read.
     access: Access,
 }
 
 impl<F: Files> SegmentFiles<F> {
-    /// Reads what the operating system has, for looking at a journal.
+    /// Reads the operating system's contents, to look at a journal.
     #[must_use]
     pub fn new(files: F, directory: PathBuf) -> Self {
         Self { files, directory, access: Access::Read }
     }
 
-    /// Reads what the disk has, for recovery.
+    /// Reads the disk's contents, for recovery.
     #[must_use]
     pub(super) fn from_disk(files: F, directory: PathBuf) -> Self {
         Self { files, directory, access: Access::Fresh }

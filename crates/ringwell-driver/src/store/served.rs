@@ -1,4 +1,4 @@
-//! Which buckets of the cluster's map this data directory has served: `cluster-map.json`.
+//! The buckets of the cluster's map that this data directory has served: `cluster-map.json`.
 //!
 //! A bucket that comes to a node by a new map was served by another one, whose lockouts this node
 //! does not know. Its pools hand nothing out for a lifetime, unless the bucket was moved here with
@@ -18,7 +18,7 @@ const FILE: &str = "cluster-map.json";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServedMap {
-    /// Which state of the map it was.
+    /// The version of the map.
     pub version: u64,
     /// The buckets.
     pub buckets: BTreeSet<u16>,
@@ -46,14 +46,14 @@ pub struct Leaving {
     /// The shards that owned them, in their order. Empty in files of older releases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<u16>,
-    /// What the next owner's node reads at once; `None` if it is of an older release.
+    /// The largest request that the next owner's node reads; `None` if it is of an older release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<usize>,
 }
 
 impl ServedMap {
-    /// What a node serves by these owners, if `is_own` says which shards are its: of the holds, those
-    /// of its buckets and of those that leave.
+    /// The state that a node serves under these owners, if `is_own` selects its shards: of the
+    /// holds, those of its buckets and of those that leave.
     pub fn of(
         owners: Owners,
         is_own: impl Fn(u16) -> bool,
@@ -68,7 +68,7 @@ impl ServedMap {
         Self { version: owners.version(), buckets, owners: Some(owners), leaving, holds }
     }
 
-    /// What `data` has served last; `None` if it was never part of a cluster.
+    /// The state that `data` served last; `None` if it was never part of a cluster.
     ///
     /// # Errors
     /// [`FileError`] if there is a file that cannot be read or understood.

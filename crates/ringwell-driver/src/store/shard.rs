@@ -1,4 +1,5 @@
-//! Opening one shard's journal: what there is, whether it can be trusted, and going on from it.
+//! Opens one shard's journal: finds its files, decides whether they can be trusted, and continues
+//! from them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,9 +39,9 @@ pub enum OpenError {
     Refused {
         /// The shard.
         shard: u32,
-        /// Where its files are.
+        /// The directory of its files.
         directory: PathBuf,
-        /// What is wrong, where, and what can be done.
+        /// The damage, its place, and the possible responses.
         source: RecoverError<FileError>,
     },
     /// A file cannot be used.
@@ -100,7 +101,7 @@ impl<F: Files> ShardStore<F> {
         })
     }
 
-    /// Cuts the journal where a frame is bad, whatever comes after it: a planted bug. Returns whether
+    /// Cuts the journal at a bad frame, even if good frames follow: a planted bug. Returns whether
     /// there was one.
     pub(crate) fn cut_at_damage(
         &self,
@@ -117,7 +118,7 @@ impl<F: Files> ShardStore<F> {
         if self.files.len(&file)? <= end {
             return Ok(false);
         }
-        // As a start does with what was never finished.
+        // As a start does with an unfinished write.
         self.files.write_at(&mut file, offset, &encode_end(head.salt, n))?;
         self.files.flush(&file)?;
         self.files.set_len(&file, end)?;
@@ -137,8 +138,7 @@ impl<F: Files> ShardStore<F> {
         &self.directory
     }
 
-    /// As [`Self::start_inline`], for groups of epochs that have been: what is in a log elsewhere
-    /// follows.
+    /// Like [`Self::start_inline`], for groups of earlier epochs, which a log elsewhere continues.
     ///
     /// # Errors
     /// [`FileError`]
@@ -147,7 +147,7 @@ impl<F: Files> ShardStore<F> {
         Ok(self.start(recovered, tip)?.0)
     }
 
-    /// Goes on from what was recovered: cuts what was never finished and begins a new segment.
+    /// Continues from the recovered part: cuts off an unfinished write and begins a new segment.
     /// Returns the tip to gather on, its epoch raised.
     ///
     /// A disk that is full now is reported with the first group, not here.
@@ -205,8 +205,8 @@ impl<F: Files> ShardStore<F> {
             }
             begun => frames.segment = Some(begun?),
         }
-        // Without frames it says no more than the new one. Only now: a file must always tell
-        // where the journal ends.
+        // Without frames it adds nothing to the new one. Only now: a file must always show the end
+        // of the journal.
         match leftover {
             Some(leftover) if frames.segment.is_some() => {
                 remove(&shared.files, &segment_path(&shared.directory, leftover.header.segno))?;
@@ -220,7 +220,7 @@ impl<F: Files> ShardStore<F> {
     }
 
     /// Makes the end of the old journal durable, as it may only have been in the page cache, and
-    /// cuts off what was never finished. Rotten frames stay: they may be evidence.
+    /// cuts off an unfinished write. Rotten frames stay: they may be evidence.
     ///
     /// A block that says so comes first: a file that is short without it has lost its tail.
     fn settle(

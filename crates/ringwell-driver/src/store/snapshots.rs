@@ -11,7 +11,7 @@ use super::index::Shared;
 use super::interface::Draft;
 use super::segments::segment_path;
 
-/// How many are kept: if the newest cannot be read, the one before it is used.
+/// The count of snapshots to keep: if the newest cannot be read, the previous one is used.
 const KEPT: usize = 2;
 
 /// A snapshot's file.
@@ -19,7 +19,7 @@ const KEPT: usize = 2;
 pub struct SnapshotRef {
     /// The first frame to replay on it.
     pub replay_from: u64,
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
 }
 
@@ -78,8 +78,8 @@ impl<F: Files> SnapshotFile<F> {
         Ok(Self { file, written, is_published: false, unfinished, replay_from, shared })
     }
 
-    /// The journal must never end before its newest snapshot: where groups are only with the
-    /// operating system, those that the snapshot builds on are flushed now.
+    /// The journal must never end before its newest snapshot: if groups are only in the operating
+    /// system, those that the snapshot builds on are flushed now.
     fn sync_journal(&self) -> Result<(), FileError> {
         if self.shared.settings.durability != Durability::Os {
             return Ok(());
@@ -109,7 +109,7 @@ impl<F: Files> Draft for SnapshotFile<F> {
         self.shared.index().next_n() - 1
     }
 
-    /// Removes all older snapshots but one, too.
+    /// Also removes all older snapshots except one.
     fn publish(mut self, through: u64) -> Result<(), FileError> {
         if self.shared.index().next_n() <= through {
             let refused = io::Error::other(format!("group {through} is not stored yet"));
@@ -135,7 +135,7 @@ impl<F: Files> Draft for SnapshotFile<F> {
 impl<F: Files> Drop for SnapshotFile<F> {
     fn drop(&mut self) {
         if !self.is_published {
-            // Its room may be what is missing. If this fails, the next start removes it.
+            // The disk may be full because of it. If this fails, the next start removes it.
             let _ = self.shared.files.remove(&self.unfinished);
         }
     }

@@ -13,10 +13,10 @@ use super::files::{Access, FileError, Files, numbered, remove, rename};
 
 /// Written and flushed at once, so that a frame never waits behind a whole segment of zeros.
 const FILL_BYTES: usize = 1 << 20;
-/// Files of dropped segments that are kept beyond those that are wanted. Once history is as long
+/// The count of files of dropped segments that are kept beyond the target. Once history is as long
 /// as it may be, each new segment drops an old one, and nothing needs to be filled any more.
 const DROPPED_MAX: usize = 4;
-/// How long the thread waits before it tries again on a full disk.
+/// The time for which the thread waits before it tries again on a full disk.
 const RETRY: Duration = Duration::from_millis(250);
 
 /// The spares of one shard.
@@ -38,7 +38,7 @@ struct State {
 }
 
 impl<F: Files> Spares<F> {
-    /// Takes stock of the files that are there; removes those that cannot be used.
+    /// Lists the existing files; removes unusable ones.
     pub(super) fn open(
         files: F,
         directory: &Path,
@@ -104,7 +104,7 @@ impl<F: Files> Spares<F> {
         self.changed.notify_all();
     }
 
-    /// Makes a file ahead, if fewer are there than are wanted.
+    /// Makes a file ahead, if there are fewer than the target.
     ///
     /// # Errors
     /// [`FileError`]
@@ -116,7 +116,7 @@ impl<F: Files> Spares<F> {
         Ok(())
     }
 
-    /// Makes as many files ahead as are wanted, until [`Self::close`]: for a thread of its own.
+    /// Makes files ahead up to the target, until [`Self::close`]: for a separate thread.
     pub fn keep(&self) {
         let mut state = self.lock();
         while !state.closing {
@@ -147,7 +147,8 @@ impl<F: Files> Spares<F> {
         let unfinished = path.with_extension("tmp");
         let filled = self.fill(&unfinished);
         if filled.is_err() {
-            // On a full disk its blocks are needed elsewhere; if this fails, the next start does.
+            // On a full disk its blocks are needed elsewhere; if this fails, the next start does
+            // it.
             let _ = self.files.remove(&unfinished);
         }
         filled?;
@@ -158,7 +159,7 @@ impl<F: Files> Spares<F> {
     fn fill(&self, path: &Path) -> Result<(), FileError> {
         let files = &self.files;
         let made = files.create(path)?;
-        // Past the page cache, where that can be done: nobody reads what is written here.
+        // Past the page cache, if that is possible: these bytes are never read.
         let direct = files.open(path, Access::Direct);
         let mut file = direct.or_else(|_| files.open(path, Access::Write))?;
         let mut buffer = AlignedBuffer::default();

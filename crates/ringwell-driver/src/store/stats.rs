@@ -1,4 +1,4 @@
-//! What a journal counts.
+//! The counters of a journal.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 /// Flushes longer than this count as this long, in microseconds.
 const FLUSH_MICROS_MAX: u64 = 60_000_000;
 
-/// What a journal has done since it was opened.
+/// A journal's counts since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Groups that were stored.

@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 /// The machine was booted so long before the process began.
 const SINCE_BOOT: Duration = Duration::from_secs(1_000);
 
-/// What time it is where a test begins.
+/// The time at the start of a test.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
 
 /// Time stands still but for [`Virtual::run`] and [`Executor::advance`].
@@ -94,7 +94,7 @@ impl Platform for Virtual {
 }
 
 impl Virtual {
-    /// Runs `work` and all tasks; while nothing is ready, time goes on to the next timer.
+    /// Runs `work` and all tasks; while nothing is ready, time jumps to the next timer.
     ///
     /// # Panics
     /// If there is nothing left to wait for.
@@ -114,7 +114,8 @@ impl Virtual {
     }
 }
 
-/// A node's shards without their tasks: what they seal is not stored, and their queues are not read.
+/// A node's shards without their tasks: their sealed groups are not stored, and their queues are
+/// not read.
 pub fn shards(
     platform: &Virtual,
     count: u16,
@@ -171,7 +172,7 @@ pub async fn bulk(shard: &Rc<Shard<Virtual>>, body: Bytes, terms: &Terms) -> Str
     String::from_utf8(answer.unwrap()).unwrap()
 }
 
-/// How many numbers the shard has locked.
+/// The count of locked numbers in the shard.
 pub fn locked(shard: &Shard<Virtual>) -> usize {
     let now = shard.now() + Millis(2);
     let engine = shard.engine.borrow();

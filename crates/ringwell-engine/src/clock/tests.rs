@@ -1,4 +1,4 @@
-//! What a start makes of the clocks it finds, as tables.
+//! The decisions of a start about the clocks it finds, as tables.
 
 use super::*;
 

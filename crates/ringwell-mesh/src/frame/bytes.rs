@@ -37,13 +37,13 @@ pub(super) fn put_number(out: &mut Vec<u8>, version: u8, number: PromoNumber) {
     out.extend_from_slice(&number.to_code().to_le_bytes()[..bytes]);
 }
 
-/// Reads on through a frame. After an error nothing more is to be read.
+/// Reads on through a frame. After an error, stop reading.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     rest: &'a [u8],
     version: u8,
-    /// The lowest version that can say what was read.
+    /// The lowest version that can express the value read.
     needs: u8,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         if found == wanted { Ok(frame) } else { Err(FrameError::Kind { found, wanted }) }
     }
 
-    /// Whether the frame is of `version`, which is needed for what that means.
+    /// Whether the frame is of `version`, which the value requires.
     pub(super) fn takes(&mut self, version: u8) -> bool {
         let is_it = self.version == version;
         self.needs = if is_it { version } else { self.needs };
@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// That what was just read cannot be.
+    /// The error for an impossible value.
     pub(super) fn out_of_range(&self, field: &'static str) -> FrameError {
         FrameError::OutOfRange { field, offset: self.offset() }
     }
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
         T::try_from(value).map_err(|_| self.out_of_range(field))
     }
 
-    /// A byte that has no other bits than those of `known`.
+    /// A byte without any bits outside `known`.
     pub(super) fn flags(&mut self, field: &'static str, known: u8) -> Result<u8, FrameError> {
         let flags = self.byte(field)?;
         if flags & !known == 0 { Ok(flags) } else { Err(self.out_of_range(field)) }
@@ -132,8 +132,8 @@ impl<'a> Reader<'a> {
         Ok(start..start + len)
     }
 
-    /// How many rows follow: at most `rows_max`, and no more than the rest of the frame can hold,
-    /// so that room for them can be made at once.
+    /// The count of rows that follow: at most `rows_max`, and at most as many as the rest of the
+    /// frame can hold, so that room for them can be reserved at once.
     pub(super) fn rows(
         &mut self,
         rows_max: usize,

@@ -2,8 +2,8 @@
 
 use super::VERSION;
 
-/// The first rule that a frame breaks. The texts are for an operator's log; they show nothing of
-/// what clients sent.
+/// The first rule that a frame breaks. The texts are for an operator's log; they never show a
+/// client's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Another release wrote it. Nothing after the first byte was looked at.
@@ -12,7 +12,7 @@ pub enum FrameError {
          the older of the two nodes"
     )]
     Version {
-        /// What the frame says.
+        /// The value in the frame.
         found: u8,
     },
     /// It has another purpose.
@@ -20,15 +20,15 @@ pub enum FrameError {
     Kind {
         /// What the frame says.
         found: u8,
-        /// What was to be read.
+        /// The field being read.
         wanted: u8,
     },
     /// It ends too early.
     #[error("frame is cut short: it ends after {bytes} bytes, within or before: {field}")]
     CutShort {
-        /// How long it is.
+        /// Its length.
         bytes: usize,
-        /// What could not be read.
+        /// The field that could not be read.
         field: &'static str,
     },
     /// More rows, or numbers, than are taken.
@@ -44,23 +44,23 @@ pub enum FrameError {
     ParamsTooLong {
         /// The row's number in its batch.
         row: u16,
-        /// Both parts and what joins them.
+        /// Both parts and their separator.
         bytes: u64,
         /// The limit.
         bytes_max: usize,
     },
-    /// A value that the field cannot have, or another encoding of it than the one that it has.
+    /// A value that the field cannot have, or a second encoding of a valid value.
     #[error("frame has an impossible value before byte {offset}: {field}")]
     OutOfRange {
-        /// What was read.
+        /// The value.
         field: &'static str,
-        /// Where it ends.
+        /// Its end.
         offset: usize,
     },
     /// Something follows after its end.
     #[error("frame has {bytes} bytes too many")]
     LeftOver {
-        /// How many.
+        /// The count.
         bytes: usize,
     },
     /// An answer to something else than was asked.
@@ -68,7 +68,7 @@ pub enum FrameError {
     RowCount {
         /// What the frame says.
         found: u64,
-        /// How many were asked for.
+        /// The requested count.
         wanted: usize,
     },
 }

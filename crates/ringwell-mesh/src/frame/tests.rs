@@ -89,7 +89,7 @@ fn ask_of(bytes: &[u8], limits: &Limits) -> Result<(Ask, Vec<OwnedRow>), FrameEr
     Ok((ask, rows.into_iter().map(owned).collect()))
 }
 
-/// Reads `bytes` as a frame of `kind` and writes again what was read.
+/// Reads `bytes` as a frame of `kind` and writes the result again.
 fn written_again(kind: u8, bytes: &[u8], rows_wanted: usize) -> Result<Vec<u8>, FrameError> {
     let limits = Limits::default();
     match kind {
@@ -207,8 +207,8 @@ proptest! {
         prop_assert_eq!(read, Err(FrameError::LeftOver { bytes: behind.len() }));
     }
 
-    /// Nor is there a second way to write a frame: what is read after a change is what the changed
-    /// bytes say.
+    /// There is no second way to write a frame either: reading changed bytes and writing the result
+    /// gives the changed bytes.
     #[test]
     fn no_changed_bits_make_a_reader_panic(
         (kind, rows, mut bytes) in frames(),
@@ -457,7 +457,7 @@ fn values_outside_of_their_range_are_refused() {
     check(&answer(&one_below), "promo number", 11);
     let one_above = [&[outcome::KEPT][..], &10_000_000_000_u64.to_le_bytes()[..5]].concat();
     check(&answer(&one_above), "promo number", 11);
-    // In version 2 the code of a number of country code 1 that has a shorter one, and 16 digits.
+    // In version 2, the code of a number of country code 1 that has a shorter one, and 16 digits.
     let long = |code: u64| {
         [&[2, kind::ANSWER, 100, 1, 1, outcome::KEPT][..], &code.to_le_bytes()[..7]].concat()
     };

@@ -1,5 +1,5 @@
-//! The rules of pacing one by one, and what holds whatever a driver does.
-//! Whole runs against owners of all kinds are in `acceptance`.
+//! The rules of pacing one by one, and the invariants for every driver. Whole runs against owners
+//! of all kinds are in `acceptance`.
 
 #![expect(
     clippy::unchecked_time_subtraction,
@@ -20,7 +20,7 @@ use super::{Admission, Ending, GAP_FLOOR, Pacing, Shed, Window};
 const NO_LAG: Duration = Duration::ZERO;
 const START: Duration = Duration::ZERO;
 
-/// A window of the default pacing, with a driver that says only what matters to a rule.
+/// A window of the default pacing, with a driver that reports only the events that a rule needs.
 struct Link(Window);
 
 impl Link {
@@ -268,7 +268,7 @@ fn a_pacing_without_sense_is_moved_to_the_nearest_that_has() {
     assert!(link.0.ping_at() >= Some(GAP_FLOOR * 4 / 5));
 }
 
-/// What a driver may do, in any order.
+/// The actions of a driver, in any order.
 #[derive(Clone, Debug)]
 enum Step {
     Ask,
@@ -298,7 +298,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the driver knows: which sub-requests in flight were told slow, and how many wait.
+/// The driver's state: the sub-requests in flight that were reported slow, and the count that wait.
 #[derive(Default)]
 struct Driver {
     in_flight: Vec<bool>,

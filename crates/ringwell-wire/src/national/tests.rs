@@ -36,8 +36,8 @@ fn a_number_is_written_as_in_its_country() {
 }
 
 proptest! {
-    /// What is kept never shows: a text that was changed from another of its hundred is what the
-    /// data says.
+    /// The cache never shows: a text changed from another of its hundred equals one made from the
+    /// data.
     #[test]
     fn the_last_two_digits_change_nothing_but_themselves(
         hundred in prop_oneof![

@@ -1,9 +1,9 @@
 //! Any row that is not the usual one: blanks, members in any order, strangers among them, escapes.
 //!
-//! A suffix with escapes is decoded behind the body, into [`Scanner::decoded`], and read there by the
-//! code that reads any other. What this reader cannot take either, [`crate::relaxed::row`] reads:
-//! one row, not the whole body.
-//! Invariant: what it accepts, `relaxed::row` reads as the same row.
+//! A suffix with escapes is decoded behind the body, into [`Scanner::decoded`], and read there by
+//! the code that reads any other. A row that this reader cannot take goes to
+//! [`crate::relaxed::row`]: one row, not the whole body. Invariant: `relaxed::row` reads every row
+//! that it accepts as the same row.
 
 use super::text::{after, blanks, decode, number, plain, string};
 use super::{Scanner, usual};
@@ -15,11 +15,12 @@ use crate::span::Span;
 
 /// A row is within the body's object and its array.
 const ROW_DEPTH: usize = 2;
-/// Behind decoded text while it is read: its end, and so much that whole blocks are read up to it.
+/// Behind decoded text while it is read: an end mark, and padding so that whole blocks can be read
+/// up to it.
 const SENTINEL: [u8; 16] = *b"\"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 impl<'a> Scanner<'a> {
-    /// Reads the row at the beginning of `rest`, which ends the body; returns what follows it.
+    /// Reads the row at the beginning of `rest`, which ends the body; returns the text behind it.
     #[inline(never)]
     pub(super) fn any_row(&mut self, rest: &'a [u8]) -> Option<&'a [u8]> {
         let (rest, decoded_before) = (blanks(rest), self.decoded_end);
@@ -65,7 +66,8 @@ impl<'a> Scanner<'a> {
         Some(rest)
     }
 
-    /// Reads one member and what stands around it. Of members that are there twice the last counts.
+    /// Reads one member and the separators around it. If a member occurs twice, the last one
+    /// counts.
     fn member(&mut self, rest: &'a [u8], row: &mut Row) -> Option<&'a [u8]> {
         let rest = blanks(rest);
         if let Some(behind) = after(rest, b"\"api_suffix\"") {
@@ -78,14 +80,14 @@ impl<'a> Scanner<'a> {
             row.request_id = Some(Span::between(self.usual.place(id), self.usual.place(behind)));
             return Some(behind);
         }
-        // A name with an escape may be one of ours.
+        // A name with an escape may be a known one.
         let name = plain(after(rest, b"\"")?)?;
         let value = value(after(name, b"\"")?)?;
         scalar(value).or_else(|| Some(relaxed::raw(value, ROW_DEPTH + 1)?.1))
     }
 
-    /// Reads the suffix at the beginning of `rest`; returns what follows it, which begins with its
-    /// closing quote.
+    /// Reads the suffix at the beginning of `rest`; returns the text behind it, which begins with
+    /// its closing quote.
     #[inline(never)]
     fn suffix(&mut self, rest: &'a [u8], ask: &mut Result<Ask, RowError>) -> Option<&'a [u8]> {
         if !self.has_escapes {
@@ -187,7 +189,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Has `write` append to what was decoded.
+    /// Lets `write` append to the decoded text.
     fn append<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         self.decoded();
         self.decoded.truncate(self.decoded_end);
@@ -203,7 +205,7 @@ fn sentinel(text: &[u8]) -> Option<&[u8]> {
     text.get(text.len().checked_sub(SENTINEL.len())?..)
 }
 
-/// A usual suffix, perhaps with what may stand before the pool.
+/// A usual suffix, perhaps with a known prefix in front of the pool.
 #[expect(clippy::inline_always, reason = "a call copies what was read")]
 #[inline(always)]
 fn suffix<'a>(
@@ -221,7 +223,7 @@ fn suffix<'a>(
     is_usual.then_some((ask, end))
 }
 
-/// What follows a member's name: passes the colon and the blanks around it.
+/// The text behind a member's name: skips the colon and the blanks around it.
 #[inline]
 fn value(rest: &[u8]) -> Option<&[u8]> {
     after(blanks(rest), b":").map(blanks)

@@ -1,14 +1,14 @@
 //! Pieces of JSON text, sixteen bytes at a time: blanks, strings, numbers, escapes.
 //!
-//! Each function takes what is left of the body and returns what follows the piece; `None` if the
-//! text is malformed or ends within it.
+//! Each function takes the rest of the body and returns the text behind the piece; `None` if the
+//! text is malformed or ends within the piece.
 
 use wide::i8x16;
 
 /// Bytes that a string's text is read by.
 const BLOCK: usize = 16;
 
-/// What follows `fixed` in `text`. Its length is known, so nothing is called to compare it.
+/// The text behind `fixed` in `text`. Its length is known, so nothing is called to compare it.
 #[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`")]
 #[inline(always)]
 pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Option<&'a [u8]> {
@@ -16,15 +16,15 @@ pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Opti
     (head == fixed).then_some(rest)
 }
 
-/// Passes ASCII that is neither less than `first` nor a backslash: what is left begins with what
-/// stops it. `None` if nothing does.
+/// Skips ASCII that is neither less than `first` nor a backslash: the rest begins with the first
+/// other byte. `None` if nothing does.
 #[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`, with `first` known")]
 #[inline(always)]
 pub(super) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
     let mut rest = text;
     while let Some((block, behind)) = rest.split_first_chunk() {
         let block = i8x16::new(block.map(u8::cast_signed));
-        // Signed, what is no ASCII is less than all that is.
+        // As signed bytes, non-ASCII is less than all ASCII.
         let less = i8x16::splat(first.cast_signed()).simd_gt(block);
         let escapes = block.simd_eq(i8x16::splat(b'\\'.cast_signed()));
         let stops = (less | escapes).to_bitmask();
@@ -68,8 +68,8 @@ fn many_blanks(text: &[u8]) -> &[u8] {
     rest
 }
 
-/// Which bytes of a block are neither plain text nor ASCII: quotes, backslashes, control characters,
-/// and what is greater than 127.
+/// The bytes of a block that are not plain ASCII text: quotes, backslashes, control characters, and
+/// bytes greater than 127.
 #[expect(clippy::inline_always, reason = "the body of two loops")]
 #[inline(always)]
 fn stops(block: [u8; BLOCK]) -> u32 {
@@ -81,8 +81,8 @@ fn stops(block: [u8; BLOCK]) -> u32 {
     (less | quotes | escapes).to_bitmask()
 }
 
-/// Passes plain text: what is left begins with a quote, a backslash or a control character. What
-/// was passed is UTF-8.
+/// Skips plain text: the rest begins with a quote, a backslash or a control character. The skipped
+/// bytes are UTF-8.
 #[inline]
 pub(super) fn plain(text: &[u8]) -> Option<&[u8]> {
     let mut rest = text;
@@ -105,8 +105,8 @@ fn foreign(text: &[u8]) -> Option<&[u8]> {
     str::from_utf8(plain).is_ok().then_some(rest)
 }
 
-/// Passes a string with its closing quote. Escapes are checked, not decoded: of surrogates, the
-/// JSON library does not look at more either as long as a value stays as it is.
+/// Passes a string with its closing quote. Escapes are checked, not decoded: the JSON library does
+/// not check surrogates either as long as a value stays unchanged.
 pub(super) fn string(text: &[u8]) -> Option<&[u8]> {
     let mut rest = text;
     loop {
@@ -158,9 +158,9 @@ const WINDOW: usize = 2 * BLOCK;
 /// Room that is made at once behind decoded text.
 const ROOM: usize = 256;
 
-/// Writes what a string means over what is in `out` from `to` on, and makes room for a window
-/// behind it. Returns what is left of `text`, which begins with the closing quote, and where the
-/// meaning ends. It is UTF-8, and never longer than the string.
+/// Writes the decoded string over the contents of `out` from `to` on, and makes room for a window
+/// behind it. Returns the rest of `text`, which begins with the closing quote, and the end of the
+/// decoded text. It is UTF-8, and never longer than the string.
 #[expect(clippy::inline_always, reason = "it has one caller")]
 #[inline(always)]
 pub(super) fn decode<'a>(
@@ -178,14 +178,14 @@ pub(super) fn decode<'a>(
         };
         let written: &mut [u8; WINDOW] = out.get_mut(to..)?.first_chunk_mut()?;
         let block: [u8; BLOCK] = *window.first_chunk()?;
-        // The whole block, as its size is known; what is too much is overwritten.
+        // The whole block, as its size is constant; the surplus is overwritten.
         *written.first_chunk_mut()? = block;
         let stops = stops(block);
         if stops == 0 {
             (rest, to) = (&rest[BLOCK..], to + BLOCK);
             continue;
         }
-        // The remainder is for the compiler: there are no more bits.
+        // The remainder is for the compiler: there are no further bits.
         let length = stops.trailing_zeros() as usize % BLOCK;
         if window[length] == b'"' {
             return Some((&rest[length..], to + length));

@@ -3,7 +3,7 @@
 //! `{"api_suffix":"ID/allocate_number.json?ring_pool_key=KEY…","request_id":…}`, the last member
 //! perhaps left out and otherwise a string or an integer, without white space and escapes.
 //! Everything else is for [`super::row`], which reads the same suffixes by [`Reader::suffix`].
-//! Invariant: what it accepts, [`crate::ask::parse_suffix`] reads as the same row.
+//! Invariant: [`crate::ask::parse_suffix`] reads every suffix that it accepts as the same row.
 
 use ringwell_core::PoolId;
 
@@ -12,33 +12,34 @@ use crate::ask::Ask;
 use crate::batch::{Limits, Row};
 use crate::span::Span;
 
-/// What stands in a key is no less: `"`, `%`, `&` and `+` are.
+/// Bytes of a key are at least this: `"`, `%`, `&` and `+` are less.
 const FIRST_OF_KEY: u8 = b',';
-/// What stands in a string is no less, but for blanks and `!`: control characters and `"` are.
+/// Bytes of a string are at least this, except for blanks and `!`: control characters and `"` are
+/// less.
 const FIRST_OF_TEXT: u8 = b'#';
 
 /// Reads the rows of one body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     limits: &'a Limits,
-    /// Where the body ends: places in it are found by what is left.
+    /// The end of the body: offsets in it are computed from the length of the rest.
     end: u32,
 }
 
 impl<'a> Reader<'a> {
-    /// `None` if the body is longer than spans can tell.
+    /// `None` if the body is longer than spans can express.
     pub(super) fn new(body: &[u8], limits: &'a Limits) -> Option<Self> {
         Some(Self { limits, end: u32::try_from(body.len()).ok()? })
     }
 
-    /// Where `rest`, which ends the body, begins.
+    /// The offset of `rest`, which ends the body.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "it is no longer than the body")]
     pub(super) fn place(self, rest: &[u8]) -> u32 {
         self.end.wrapping_sub(rest.len() as u32)
     }
 
-    /// The row at the beginning of `rest`, which ends the body, and what follows it.
+    /// The row at the beginning of `rest`, which ends the body, and the text behind it.
     #[expect(
         clippy::inline_always,
         reason = "as `parse_row`, where it is measured: a call copies the row"
@@ -51,8 +52,8 @@ impl<'a> Reader<'a> {
         Some((Row { request_id, ask: Ok(ask) }, behind))
     }
 
-    /// What the suffix at the beginning of `suffix`, which ends the text, asks for; and what
-    /// follows it, which begins with its closing quote. `pass_params` passes its parameters.
+    /// The request of the suffix at the beginning of `suffix`, which ends the text; and the text
+    /// behind it, which begins with its closing quote. `pass_params` passes its parameters.
     #[expect(clippy::inline_always, reason = "a part of `read`")]
     #[inline(always)]
     pub(super) fn suffix(
@@ -89,8 +90,8 @@ impl<'a> Reader<'a> {
         Some((ask, end))
     }
 
-    /// The id as it stands there, if there is one; and what follows the row. `rest` begins where
-    /// the suffix ends.
+    /// The id as sent, if there is one; and the text behind the row. `rest` begins where the suffix
+    /// ends.
     #[expect(clippy::inline_always, reason = "a part of `read`")]
     #[inline(always)]
     pub(super) fn request_id(self, rest: &[u8]) -> Option<(Option<Span>, &[u8])> {
@@ -128,7 +129,8 @@ pub(super) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;
     let digits = u64::from_le_bytes(*text.first_chunk()?) ^ (ONES * u64::from(b'0'));
-    // High bits mark what is no digit, and perhaps what follows it: the first is right.
+    // High bits mark bytes that are not digits, and perhaps the bytes behind them: the first mark
+    // is right.
     let others = (digits.wrapping_add(ONES * 0x76) | digits) & HIGHS;
     let count = others.trailing_zeros() / 8;
     if count == 0 || others == 0 {

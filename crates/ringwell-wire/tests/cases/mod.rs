@@ -1,6 +1,6 @@
 //! Reads the cases under `fixtures/api/` and compares answers with them.
 //!
-//! Shared by the tests of this crate, which know only the codec, and those of the program, which
+//! Shared by the tests of this crate, which cover the codec alone, and those of the program, which
 //! send the same bytes over a socket. The format is described in `fixtures/api/README.md`.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// One directory of `fixtures/api/`.
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// What is sent, in order, and what must come back.
+    /// The requests, in order, and the expected answers.
     pub(crate) exchanges: Vec<(Request, Response)>,
     /// Lines to put into the configuration, before the pools.
     pub(crate) settings: Option<String>,
@@ -99,8 +99,8 @@ fn split(file: &[u8]) -> (String, Vec<(String, String)>, Vec<u8>) {
     (first, lines.map(header).collect(), file[end + 2..].to_vec())
 }
 
-/// Whether `text` is what `template` says. `{{integer}}` stands for one or more digits,
-/// `{{decimal}}` for digits with a point among them.
+/// Whether `text` matches `template`. `{{integer}}` stands for one or more digits, `{{decimal}}`
+/// for digits with a point among them.
 fn matches(template: &[u8], text: &[u8]) -> bool {
     const PLACES: [(&[u8], &[u8]); 2] =
         [(b"{{integer}}", b"0123456789"), (b"{{decimal}}", b"0123456789.")];
@@ -122,7 +122,7 @@ fn matches(template: &[u8], text: &[u8]) -> bool {
     text.is_empty()
 }
 
-/// Says what differs from what `case` expects, for a person to read.
+/// Describes the differences from the expectation of `case`, for a person.
 pub(crate) fn compare(
     case: &str,
     wanted: &Response,

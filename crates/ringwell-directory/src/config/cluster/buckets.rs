@@ -1,4 +1,4 @@
-//! Who owns which bucket, as a cluster file says it.
+//! The owner of each bucket, as written in a cluster file.
 
 use crate::config::file::whole;
 use crate::config::limits;
@@ -9,8 +9,8 @@ use crate::{BUCKETS, Placement, SHARDS_MAX};
 /// The owner of each bucket, as far as it is known.
 type Owners = [Option<u16>; BUCKETS as usize];
 
-/// Reads `[[buckets]]`; without it all shards get as many. `shards` is how many there are, `None` if
-/// that could not be told.
+/// Reads `[[buckets]]`; without it all shards get as many. `shards` is their count, `None` if it is
+/// unknown.
 pub(super) fn read(file: &mut Section<'_, '_>, shards: Option<usize>) -> Option<Placement> {
     let sections = file.sections("buckets");
     let shards = shards.and_then(|shards| u16::try_from(shards).ok());
@@ -23,7 +23,7 @@ pub(super) fn read(file: &mut Section<'_, '_>, shards: Option<usize>) -> Option<
         is_whole &= read_run(section, shards, &mut owners).is_some();
     }
     if !is_whole {
-        // What seems to be missing may be what could not be read.
+        // A bucket that seems to be missing may be in a list that could not be read.
         return None;
     }
     let Some(owners) = complete(&owners) else {

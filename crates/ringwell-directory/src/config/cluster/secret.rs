@@ -1,4 +1,4 @@
-//! The secret of a cluster: in the cluster file or, better, in a file of its own.
+//! The secret of a cluster: in the cluster file or, better, in a separate file.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +10,10 @@ use crate::config::file::text;
 use crate::config::section::Section;
 use crate::config::values::{ValueError, parse_path};
 
-/// The permissions of those who are neither the owner nor of the group.
+/// The permissions of users other than the owner and the group.
 const OTHERS: u32 = 0o007;
 
-/// The secret that the file at `path` has or names, and what should be mended about it.
+/// The secret in, or named by, the file at `path`, and warnings about it.
 pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<(Secret, Vec<Fault>)> {
     let inline = file.take("secret", text(|secret| Secret::parse(secret).map_err(ValueError::new)));
     let base = path.parent().unwrap_or(Path::new(""));
@@ -42,7 +42,7 @@ pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<(Secret, V
     }
 }
 
-/// Leaves out what is secret.
+/// Leaves out the secret.
 pub(super) fn skip(file: &mut Section<'_, '_>) {
     let _ = file.take("secret", |_| Ok(()));
     let _ = file.take("secret_file", |_| Ok(()));
@@ -58,7 +58,7 @@ pub(in crate::config) fn read_file(path: &Path) -> Result<Secret, ValueError> {
     Secret::parse(secret.trim_ascii_end()).map_err(fault)
 }
 
-/// What is to be said of the rights to the file that the secret stands in.
+/// The warning about the permissions of the file that contains the secret.
 fn warnings(path: &Path) -> Vec<Fault> {
     let mode = std::fs::metadata(path).map(|metadata| metadata.permissions().mode());
     if mode.is_ok_and(|mode| mode & OTHERS == 0) {

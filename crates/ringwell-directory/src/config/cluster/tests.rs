@@ -1,4 +1,4 @@
-//! Cluster files as people write them, and what they are told of them.
+//! Cluster files as people write them, and the reported faults.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -50,14 +50,14 @@ fn bare(faults: Vec<Fault>, folder: &str) -> Vec<Fault> {
     faults.into_iter().map(bare).collect()
 }
 
-/// Asserts what is said of `toml`, a fault a line.
+/// Asserts the faults of `toml`, one a line.
 #[track_caller]
 fn check(toml: &str, said: &str) {
     let faults = load(toml, SECRET, 0o600).err().unwrap_or_default();
     assert_eq!(lines(&faults), said);
 }
 
-/// Asserts what is said of [`GOOD`] with `new` instead of `old`.
+/// Asserts the faults of [`GOOD`] with `new` instead of `old`.
 #[track_caller]
 fn check_with(old: &str, new: &str, said: &str) {
     assert!(GOOD.contains(old), "{old}");

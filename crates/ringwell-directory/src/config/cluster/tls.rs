@@ -1,4 +1,4 @@
-//! Where the certificates of a cluster's links lie.
+//! The certificates of a cluster's links.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::config::file::text;
 use crate::config::section::Section;
 use crate::config::values::parse_path;
 
-/// The table `[tls]`; nothing if there is none. Relative paths start at `path`'s directory.
+/// The table `[tls]`; `None` if it is missing. Relative paths start at `path`'s directory.
 pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<TlsFiles> {
     let base = path.parent().unwrap_or(Path::new(""));
     let mut section = file.section("tls");

@@ -1,4 +1,4 @@
-//! Ring pools as people write them in CSV, and what they are told of them.
+//! Ring pools as people write them in CSV, and the reported faults.
 
 use ringwell_core::{Millis, PoolId};
 

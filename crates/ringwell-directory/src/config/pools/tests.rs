@@ -1,4 +1,4 @@
-//! Ring pools as people write them in TOML, and what they are told of them.
+//! Ring pools as people write them in TOML, and the reported faults.
 
 use ringwell_core::Millis;
 

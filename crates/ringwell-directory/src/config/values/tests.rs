@@ -1,4 +1,4 @@
-//! Values as they are written.
+//! Values in their written form.
 
 use proptest::prelude::*;
 

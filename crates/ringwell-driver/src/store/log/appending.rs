@@ -1,10 +1,10 @@
-//! Whether a message is in a log that answers late, wrongly, or not at all: one decision, without I/O.
+//! Decides whether a message is in a log that answers late, wrongly, or never: one decision,
+//! without I/O.
 //!
-//! An append names the place of its message, so that it cannot be stored twice. An acknowledgement says
-//! that it is stored. Everything else says nothing about a message that was sent before: a leader
-//! without a quorum refuses a message for what it has itself proposed, and what it has proposed may be
-//! stored later or never. Only the message at that place decides.
-//! Source: docs/spec/log.md, "Appending".
+//! An append names the place of its message, so that it cannot be stored twice. An acknowledgement
+//! says that it is stored. No other answer says anything about a message that was sent before: a
+//! leader without a quorum refuses a message because of its own proposals, which may be stored
+//! later or never. Only the message at that place decides. Source: docs/spec/log.md, "Appending".
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct Appending {
     author: Author,
     n: u64,
     message: Bytes,
-    /// Whether what was sent may be in the log, or come into it.
+    /// Whether a sent message may be in the log, or may still enter it.
     is_open: bool,
     pause: Duration,
 }
@@ -43,7 +43,7 @@ pub enum Ask {
     Done(Fate),
 }
 
-/// What became of a message.
+/// The fate of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The log has it.

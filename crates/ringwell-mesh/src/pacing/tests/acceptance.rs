@@ -1,6 +1,6 @@
 //! E1 to E9: whole runs against owners of all kinds, with the limits of docs/spec/pacing.md.
 //!
-//! Every run prints what it came to: `cargo test -p ringwell-mesh acceptance -- --nocapture`.
+//! Every run prints its result: `cargo test -p ringwell-mesh acceptance -- --nocapture`.
 
 use core::time::Duration;
 
@@ -22,7 +22,7 @@ fn all_arrivals() -> impl Iterator<Item = (u64, bool)> {
     (1..=20).flat_map(|seed| [(seed, false), (seed, true)])
 }
 
-/// What the rows asked for in a stretch of time come to.
+/// The outcomes of the rows of a period.
 #[derive(Debug)]
 struct Figures {
     late_percent: f64,

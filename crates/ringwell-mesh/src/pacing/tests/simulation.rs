@@ -1,4 +1,4 @@
-//! Callers, their links and one owner in virtual time: what a driver does with a [`Window`].
+//! Callers, their links and one owner in virtual time: the driver's use of a [`Window`].
 //!
 //! The owner serves one sub-request after the other, as a shard's engine does, unless its answers
 //! take a fixed time each. It drops work whose caller has given up before it starts on it. The
@@ -17,7 +17,7 @@ pub(super) const fn us(count: u64) -> Duration {
     Duration::from_micros(count)
 }
 
-/// How the owner takes its work.
+/// The owner's way of accepting work.
 #[derive(Clone, Copy)]
 pub(super) enum Owner {
     /// One after the other, each for so long.
@@ -45,7 +45,7 @@ impl Times {
         Self { first, length, period }
     }
 
-    /// The beginning and the end of the one that covers `at` or comes next after it.
+    /// The beginning and the end of the one that covers `at` or is the next after it.
     fn around(&self, at: Duration) -> Option<(Duration, Duration)> {
         let mut from = self.first;
         while from.saturating_add(self.length) <= at {
@@ -66,7 +66,7 @@ impl Times {
 pub(super) struct Scenario {
     pub pacing: Pacing,
     pub owner: Owner,
-    /// The owner stands still; work in progress goes on afterwards.
+    /// The owner stands still; work in progress continues afterwards.
     pub stops: Times,
     /// The owner refuses every connection.
     pub refuses: Times,
@@ -98,7 +98,7 @@ impl Scenario {
     }
 }
 
-/// What became of one sub-request.
+/// The outcome of one sub-request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Good,
@@ -320,7 +320,7 @@ impl World {
         self.plan(at, caller, Event::PingEnded(now, ending));
     }
 
-    /// When and how the caller learns of what it sends at `now`.
+    /// The time and the kind of answer to the request sent at `now`.
     fn owner_takes(&mut self, now: Duration) -> (Duration, Ending) {
         let Scenario { owner, stops, refuses, pacing, .. } = self.scenario;
         if refuses.covers(now).is_some() {

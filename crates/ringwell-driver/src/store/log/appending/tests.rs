@@ -17,17 +17,17 @@ struct Fickle {
     room: usize,
 }
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// One of the owners does what it must.
+    /// One of the owners takes its next step.
     Owner(usize),
     /// One does, and does not get the answer.
     Unheard(usize),
     LoseQuorum,
-    /// The leader gets its quorum back: what it has proposed is stored.
+    /// The leader gets its quorum back: its proposals are stored.
     Quorum,
-    /// Another leader: what the one before has proposed is gone.
+    /// Another leader: the proposals of the previous one are gone.
     Elect,
     /// The log has room for so many more.
     Room(usize),
@@ -131,7 +131,7 @@ impl Owner {
     }
 }
 
-/// Runs the steps; then all are heard, until each owner knows what became of its message.
+/// Runs the steps; then all answers arrive, until each owner has the fate of its message.
 fn run(steps: &[Step]) -> usize {
     let mut log = Fickle { has_quorum: true, room: 1_000, ..Fickle::default() };
     let mut owners: Vec<Owner> = (0..3).map(Owner::new).collect();
