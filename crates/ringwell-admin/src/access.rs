@@ -1,7 +1,7 @@
-//! Who asks, and whether they may.
+//! Authentication and permissions of requests.
 //!
-//! Owns reading tokens from requests and comparing roles. Tokens themselves are the store's; those
-//! of the configuration file are administrators of everything.
+//! Owns reading tokens from requests and comparing roles. The store owns tokens; those of the
+//! configuration file may administer everything.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use ringwell_directory::{TokenHash, TokenHashes};
 use ringwell_store::{Grant, Role, Store, StoreError};
 
-/// Who has been let in.
+/// An authenticated visitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Visitor {
     /// For the audit log.
@@ -28,17 +28,17 @@ pub(crate) enum Denied {
     Unknown,
     /// Known, but may not do this.
     NotAllowed,
-    /// Nobody can tell.
+    /// The identity is unknown.
     Store(StoreError),
 }
 
-/// The door: tokens of the configuration file, then those of the store.
+/// Checks tokens: first those of the configuration file, then those of the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
     /// `None`: only the configuration has tokens.
     store: Option<Store>,
     hashes: TokenHashes,
-    /// Those of the store, as they were not long ago. Only for [`Self::recognizes`].
+    /// Recently verified tokens of the store. Only for [`Self::recognizes`].
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -49,7 +49,7 @@ struct Seen {
     at: Option<Instant>,
 }
 
-/// How often the store is asked for its tokens because of one that is not among them.
+/// The limit on questions to the store about tokens that are not among them.
 const SEEN_AGE: Duration = Duration::from_secs(1);
 
 impl Door {
@@ -57,8 +57,8 @@ impl Door {
         Self { store, hashes, seen: Arc::default() }
     }
 
-    /// Whether a token is worth anything. Says nothing of what it may do; [`Self::enter`] does. Costs
-    /// the store a look a second at most.
+    /// Whether a token is worth anything. Does not check the role; [`Self::enter`] does. Costs the
+    /// store a look a second at most.
     pub(crate) async fn recognizes(&self, token: Option<&str>) -> bool {
         let Some(token) = token.map(str::as_bytes) else { return false };
         self.finds(|hashes| TokenHash::any_matches(hashes, token)).await
@@ -102,7 +102,7 @@ impl Door {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets in who presents a token that may do what `role` may, in `network` if that is given.
+    /// Admits a visitor whose token has at least `role`, in `network` if that is given.
     pub(crate) async fn enter(
         &self,
         token: Option<&str>,
@@ -145,7 +145,7 @@ pub(crate) fn in_query(uri: &Uri) -> Option<String> {
 }
 
 impl Visitor {
-    /// Who has a token of the configuration file.
+    /// The owner of a token of the configuration file.
     pub(crate) fn configured() -> Self {
         Self { who: "configured token".to_owned(), role: Role::Admin, network: None }
     }

@@ -1,8 +1,8 @@
-//! What operators and their programs ask at the addresses of clients: health, metrics, and the part
-//! of `/v1/` that needs the shards alone.
+//! The operators' paths at the addresses of clients: health, metrics, and the part of `/v1/` that
+//! needs the shards alone.
 //!
-//! Owns the paths there. Everything under `/v1/` needs a token of the configuration file; what the
-//! main application pushes is signed instead.
+//! Owns the paths there. Everything under `/v1/` needs a token of the configuration file; pushes of
+//! the main application are signed instead.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::{Dashboard, access, health, metrics};
 
 /// All paths outside of `/api/` and those of web pages, for the node to mount at its root.
 ///
-/// Tokens of `hashes` may do all of it, those of `lookup` may read attributions.
+/// Tokens of `hashes` open all of them, those of `lookup` attributions alone.
 pub fn data_port(
     node: Handle,
     (hashes, lookup): (TokenHashes, Vec<TokenHashes>),
@@ -52,7 +52,7 @@ pub fn whole_bodies(router: Router) -> Router {
     router.layer(middleware::from_fn(refuse_unread))
 }
 
-/// What needs the shards alone, below `/v1`.
+/// The paths below `/v1` that need the shards alone.
 fn of_the_shards() -> Router<Handle> {
     Router::new()
         .route("/attributions", get(attribution::get))
@@ -96,7 +96,7 @@ fn unknown_token() -> Response {
     .into_response()
 }
 
-/// Answers a request whose body could not be read, whatever its path.
+/// Answers a request whose body could not be read, on any path.
 async fn refuse_unread(request: Request, next: Next) -> Response {
     let Some(Unread(error)) = request.extensions().get() else { return next.run(request).await };
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
@@ -108,7 +108,7 @@ async fn refuse_unread(request: Request, next: Next) -> Response {
     response
 }
 
-/// The main application pushes a pool that has changed or gone.
+/// The main application pushes a changed or removed pool.
 async fn push(
     State(node): State<Handle>,
     headers: HeaderMap,
@@ -126,7 +126,8 @@ async fn push(
     })
 }
 
-/// What a person sees who opens the address in a browser. Clients get it too, so it names no address.
+/// The page for a person who opens the address in a browser. Clients get it too, so it names no
+/// address.
 async fn first() -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),

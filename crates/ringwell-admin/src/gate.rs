@@ -1,8 +1,8 @@
-//! What each request passes before a handler sees it.
+//! The checks that each request passes before a handler sees it.
 //!
-//! Owns how much may be asked, by those who are known and by strangers; the names under which this
-//! address may be asked; and the memory that bodies may take together. What a strangers' flood uses
-//! up is not that of those with a token. Source: docs/spec/management.md, "Limits".
+//! Owns the limits on requests, of known visitors and of strangers; the host names under which this
+//! address may be asked; and the memory for all bodies together. A flood of strangers does not use
+//! up the limit of those with a token. Source: docs/spec/management.md, "Limits".
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -20,13 +20,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limit::Limit;
 
-/// Of the requests a second, strangers get this part beside those of the known.
+/// The strangers' share of the limit on requests a second.
 const STRANGERS_PART: u32 = 2;
 /// The beginning of each body lies in its connection's buffer.
 const BUFFERED_BYTES: usize = 16 * 1024;
 
-/// Set for a connection on which somebody has shown a token: it is not cut for another one. Put
-/// into the extensions of requests by whoever has the connection.
+/// Set for a connection on which somebody has shown a token: it is not cut for another one. The
+/// owner of the connection adds it to the extensions of requests.
 #[derive(Clone, Debug, Default)]
 pub struct Recognized(pub Arc<AtomicBool>);
 
@@ -67,7 +67,7 @@ impl Gate {
         names.into_iter().flatten().all(|host| is_one_of(hosts, host))
     }
 
-    /// Counts what the request's body takes.
+    /// Counts the memory of the request's body.
     pub(crate) fn meter(&self, request: Request) -> (Request, Arc<Room>) {
         let free = Arc::clone(&self.bodies);
         let room =
@@ -90,11 +90,11 @@ fn is_one_of(hosts: &[String], host: &str) -> bool {
         || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// What one body takes of the memory for all, until the request is answered.
+/// The memory that one body takes from the common limit, until the request is answered.
 #[derive(Debug)]
 pub(crate) struct Room {
     free: Arc<Semaphore>,
-    /// Bytes that have come, and those that are taken for them.
+    /// Bytes received, and bytes reserved for them.
     taken: Mutex<(usize, Option<OwnedSemaphorePermit>)>,
     is_over: AtomicBool,
 }

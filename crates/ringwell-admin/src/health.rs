@@ -14,10 +14,10 @@ pub(crate) struct Health {
     shards: u16,
     ring_pools: usize,
     numbers: u64,
-    /// How long ago the directory was seen to be current; absent where it is a file.
+    /// The time since the directory was last confirmed to be current; absent if it is a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     directory_age_ms: Option<u64>,
-    /// How far the wall clock is ahead of the time that lockouts go by: 0 unless it was set, or was
+    /// The lead of the wall clock over the time that lockouts use: 0 unless it was set, or was
     /// wrong at the start.
     wall_ahead_ms: i64,
 }

@@ -1,4 +1,4 @@
-//! Who held a number, for the program's other parts: calls ask it.
+//! The holder of a number, for calls and other parts of the program.
 
 use ringwell_calls::{Held, HolderError};
 use ringwell_core::{Millis, PromoNumber};
@@ -7,10 +7,10 @@ use ringwell_node::Handle;
 
 use crate::v1::holder;
 
-/// Who held `number` at `at`, and who held it before that, newest first: `most` of them at most.
+/// The holder of `number` at `at`, and the holders before, newest first: at most `most`.
 ///
 /// # Errors
-/// [`HolderError`]; if only older ones cannot be found, those that were are returned.
+/// [`HolderError`]; if only older holders cannot be found, the others are returned.
 pub async fn holders(
     node: &Handle,
     number: PromoNumber,

@@ -1,9 +1,9 @@
-//! The management API: ring pools as the published API has them, under `/v1/` what that lacks, and the
+//! The management API: ring pools as in the published API, additions under `/v1/`, and the
 //! dashboard.
 //!
-//! Owns paths, tokens, limits and the forms of answers. What a change means is the store's; what a
-//! pool is doing now is asked through [`Live`]. Opens no socket: the server mounts [`router`].
-//! Source: docs/spec/management.md.
+//! Owns paths, tokens, limits and the forms of answers. The store defines the meaning of a change;
+//! [`Live`] has the present state of a pool. Opens no socket: the server mounts [`router`]. Source:
+//! docs/spec/management.md.
 
 mod access;
 mod dashboard;
@@ -51,21 +51,21 @@ const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The largest list, read after its token: one of 100,000 pools is about 10 MB.
 const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// How long an answer may take: longer than a change waits for another one's end.
+/// The time limit for an answer: longer than a change waits for another one's end.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
 /// A second more for so many bytes of a request, which may be a list that takes long: fifty lines,
 /// of which a server that does nothing else takes a thousand.
 const BYTES_A_SECOND: u64 = 2_000;
 
-/// What the management address needs, whatever is served there.
+/// The requirements of the management address, for any of its services.
 pub struct Entrance {
     /// Hashes of tokens that may do everything: those of the configuration file.
     pub token_sha256: TokenHashes,
-    /// Requests a second of those with a token that are answered, and beside them half as many of
-    /// strangers; what comes beyond gets a 429.
+    /// Requests a second with a token that are answered, and beside them half as many of strangers;
+    /// more get a 429.
     pub requests_per_second: u32,
-    /// Names under which it may be asked, beside those of this machine; `None`: any.
+    /// Host names under which it may be asked, beside those of this machine; `None`: any.
     pub hosts: Option<Vec<String>>,
     /// Bytes that all bodies on their way may take together; one list always fits.
     pub bodies_bytes: usize,
@@ -73,7 +73,7 @@ pub struct Entrance {
     pub dashboard: Option<Dashboard>,
 }
 
-/// What the management API needs beside its [`Entrance`].
+/// The inputs of the management API beside its [`Entrance`].
 #[derive(Clone)]
 pub struct Management {
     /// The directory.
@@ -82,7 +82,7 @@ pub struct Management {
     pub live: Arc<dyn Live>,
 }
 
-/// What handlers share.
+/// The state that handlers share.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) store: Store,
@@ -90,7 +90,7 @@ pub(crate) struct Context {
     pub(crate) door: Door,
 }
 
-/// What every request passes.
+/// The layers that every request passes.
 #[derive(Clone)]
 struct Guard {
     door: Door,
@@ -140,7 +140,7 @@ async fn pass(State(guard): State<Guard>, request: Request, next: Next) -> Respo
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if has_chunks {
-        // What nobody has read may have an end that can be seen in two ways.
+        // An unread body may have an end that can be seen in two ways.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -161,7 +161,7 @@ async fn admit(guard: &Guard, request: Request, next: Next) -> Response {
     }
     let longest = longest(&request);
     let (request, room) = guard.gate.meter(request);
-    // A database that hangs would keep its clients for ever, and what they ask with them.
+    // A hanging database would otherwise keep its clients and their requests forever.
     let answered = tokio::time::timeout(longest, next.run(request)).await;
     if room.is_over() {
         return Problem::no_room().into_response();
@@ -179,7 +179,7 @@ pub(crate) fn now() -> Millis {
 fn longest(request: &Request) -> Duration {
     let length = request.headers().get(header::CONTENT_LENGTH);
     let bytes = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    // What comes in chunks of unknown length is given no more time for it.
+    // A body in chunks of unknown length gets no additional time.
     let bytes: u64 = bytes.unwrap_or(0).min(LIST_BYTES_MAX as u64);
     ANSWER_MAX + Duration::from_secs(bytes / BYTES_A_SECOND)
 }

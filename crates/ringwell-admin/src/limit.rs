@@ -1,4 +1,4 @@
-//! How much may be asked in a while.
+//! A limit on requests in a period.
 //!
 //! Owns one bucket: management is for few clients, and a flood of guessed tokens, each of which costs
 //! a look into the database, must not reach the store. Time comes in as an argument.

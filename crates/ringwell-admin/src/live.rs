@@ -1,4 +1,4 @@
-//! What only the running server knows, asked through a trait that the server fulfils.
+//! Data that only the running server has, behind a trait that the server implements.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -13,15 +13,15 @@ pub trait Live: Send + Sync {
     /// Milliseconds since 1970.
     fn now(&self) -> Millis;
 
-    /// What `pool` is doing now; `None` if no shard that can be reached has it.
+    /// The present state of `pool`; `None` if no reachable shard has it.
     fn state(&self, pool: PoolId) -> Later<'_, Option<PoolState>>;
 
-    /// What has been asked of `pool` lately; `None` if no shard of this node has it, or nobody has
-    /// looked for long enough.
+    /// The recent demand for `pool`; `None` if no shard of this node has it, or it has not been
+    /// watched for long enough.
     fn load(&self, pool: PoolId) -> Option<PoolLoad>;
 
-    /// Numbers in the rotation of `pool` that nobody has held since the moment `since`, as far as
-    /// the shard that has it can be reached.
+    /// Numbers in the rotation of `pool` that have not been held since `since`, as far as their
+    /// shard can be reached.
     fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Vec<NumberRange>>;
 
     /// The directory has changed, up to `version`: the server takes it without being asked twice.
@@ -47,19 +47,19 @@ pub struct PoolState {
     pub overflow: BTreeMap<String, u64>,
 }
 
-/// What has been asked of a pool lately.
+/// The recent demand for a pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PoolLoad {
     /// Numbers in rotation.
     pub numbers: u32,
-    /// How long an allocation locks its number out.
+    /// The lockout after an allocation.
     pub lifetime: Millis,
     /// The time that the counts are of: the lifetime, or since the server started, or a little
     /// more.
     pub over: Millis,
-    /// Rows in that time, those that overflowed included.
+    /// Rows in that time, including overflow rows.
     pub asked: u64,
-    /// How many of them found every number locked.
+    /// The count of them that found every number locked.
     pub exhausted: u64,
     /// Rows in one lifetime at that rate: numbers that would be locked out on average if none ever
     /// ran out.

@@ -1,9 +1,8 @@
-//! How much is asked of each pool: what the shards count, looked at every few seconds.
+//! The demand for each pool: counters of the shards, read every few seconds.
 //!
-//! Owns the trailing counts. With a fixed lockout, the load of a pool is the number of rows that
-//! asked for it within the last lifetime, also when traffic varies; so that is what is kept, as a
-//! few marks of the running counts for each pool. Knows no clock. Invariant: a pool has at most
-//! [`MARKS_MAX`] marks, whatever its lifetime.
+//! Owns the trailing counts. With a fixed lockout, the load of a pool is the number of rows within
+//! the last lifetime, even if traffic varies; so each pool keeps a few marks of its running counts.
+//! Knows no clock. Invariant: a pool has at most [`MARKS_MAX`] marks, for any lifetime.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,14 +19,14 @@ const HOUR: Millis = Millis(3_600_000);
 /// Hours of which the means are kept.
 const HOURS: usize = 24;
 
-/// What the thread of the directory and the handlers of the API share.
+/// The state that the thread of the directory and the handlers of the API share.
 #[derive(Clone, Debug, Default)]
 pub struct SharedLoads(Arc<Mutex<Loads>>);
 
 impl SharedLoads {
     /// The counts, for as long as the guard is held.
     pub fn lock(&self) -> MutexGuard<'_, Loads> {
-        // Counts that a panic has left half updated mislead nobody for long.
+        // Counts that a panic has left half updated are soon replaced.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -60,7 +59,7 @@ struct Mark {
 }
 
 impl Loads {
-    /// Takes what the shards counted up to `now`. Pools that are not among them are forgotten.
+    /// Takes the counts of the shards up to `now`. Pools that are not among them are forgotten.
     pub fn take(&mut self, now: Millis, asked: Vec<PoolAsked>) {
         let mut before = std::mem::take(&mut self.0);
         for seen in asked {
@@ -75,7 +74,7 @@ impl Loads {
         }
     }
 
-    /// What has been asked of `pool` lately; `None` until it has been looked at twice.
+    /// The recent demand for `pool`; `None` until it has been sampled twice.
     pub fn of(&self, pool: PoolId) -> Option<PoolLoad> {
         self.0.get(&pool)?.load()
     }
@@ -204,7 +203,7 @@ impl Trail {
     }
 }
 
-/// How much a count modulo 2^32 has grown. One that fell by less than half of that began anew: its
+/// The growth of a count modulo 2^32. A count that fell by less than half of that began again: its
 /// pool has moved to another shard.
 fn more(before: u32, after: u32) -> u64 {
     let grown = after.wrapping_sub(before);

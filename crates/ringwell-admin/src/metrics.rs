@@ -184,7 +184,7 @@ impl Scrape {
         Ok(())
     }
 
-    /// What became of the requests of web pages.
+    /// The outcomes of the requests of web pages.
     fn sites(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let sites = self.node.sites();
         if sites.is_empty() {

@@ -1,4 +1,4 @@
-//! Which numbers can be in use, and how people write them, by libphonenumber's data.
+//! Valid telephone numbers, and their written forms, by libphonenumber's data.
 //!
 //! Asked where numbers come in and are shown, never when one is handed out. Numbers without a `+` are
 //! of country code 1.
@@ -28,7 +28,7 @@ pub(crate) fn is_valid(text: &str) -> bool {
     parse(text).is_some_and(|number| number.is_valid())
 }
 
-/// How `number` is written.
+/// The written form of `number`.
 pub(crate) fn written(number: PromoNumber) -> Written {
     let plain = || Written {
         e164: format!("+{}", number.to_e164()),
@@ -43,8 +43,8 @@ pub(crate) fn written(number: PromoNumber) -> Written {
     }
 }
 
-/// What is wrong with `ranges`, if the directory has not seen all that is wrong with them before:
-/// numbers that came with a configuration may be given away again.
+/// The first fault of `ranges`, unless the directory has seen all of the faulty numbers before:
+/// numbers from a configuration may be given away again.
 ///
 /// # Errors
 /// [`StoreError::Database`].

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::access::Denied;
 
-/// One error, in words that say what to do.
+/// One error, with a text that says how to respond.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -16,7 +16,7 @@ pub(crate) struct Problem {
     retry_after: Option<u64>,
 }
 
-/// What it looks like.
+/// Its form.
 #[derive(Serialize, utoipa::ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct Body<'a> {
@@ -24,7 +24,7 @@ pub(crate) struct Body<'a> {
     title: &'a str,
     /// The HTTP status.
     status: u16,
-    /// What is wrong, and what to do.
+    /// The error, and the advice.
     detail: &'a str,
 }
 
@@ -45,7 +45,7 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
-    /// What is wrong, for another part of the program.
+    /// The error, for another part of the program.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }

@@ -1,4 +1,4 @@
-//! The exchanges of `fixtures/manage/`, against the router with a directory of its own.
+//! The exchanges of `fixtures/manage/`, against the router with a new directory.
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
@@ -63,7 +63,7 @@ async fn every_exchange_is_as_its_files_say() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Every path of the OpenAPI document, and those that the published API has.
+/// Every path of the OpenAPI document, and those of the published API.
 #[tokio::test]
 async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
     let data = TempDir::new().unwrap();
@@ -73,7 +73,7 @@ async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
     assert!(described.len() > 15, "{described:?}");
     let base = "/api/2013-07-01/7/advertisers/7/advertiser_campaigns/7/ring_pools";
     let mut paths = vec![base.to_owned(), format!("{base}.json"), format!("{base}/7.json")];
-    // What describes the API is for everybody.
+    // The description of the API is public.
     paths.extend(described.into_iter().filter(|path| *path != "/v1/openapi.json").cloned());
     for path in paths {
         let path = path.split('/').map(|part| if part.starts_with('{') { "7" } else { part });
@@ -82,7 +82,7 @@ async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
             for token in ["", "Bearer", "Bearer nobody's", "Basic bm9ib2R5OnM="] {
                 let asked = format!("{method} {path}\nauthorization: {token}\n\n{{}}");
                 let answer = ask(&router, &asked).await;
-                // No method of that name: nobody looks at the token.
+                // There is no such method: the token is not checked.
                 let is_shut =
                     ["HTTP/1.1 401", "HTTP/1.1 405"].iter().any(|it| answer.starts_with(it));
                 assert!(is_shut, "{asked}\n{answer}");
@@ -96,7 +96,7 @@ async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
     }
 }
 
-/// What a stranger sends takes no more memory than that.
+/// A stranger's request takes no more memory than that.
 #[tokio::test]
 async fn a_list_is_not_read_before_its_token_and_no_other_body_may_be_as_long() {
     let data = TempDir::new().unwrap();
@@ -119,7 +119,7 @@ async fn a_list_is_not_read_before_its_token_and_no_other_body_may_be_as_long() 
     }
 }
 
-/// What is wrong with a case.
+/// The error of a case.
 async fn run(case: &Path) -> Vec<String> {
     let data = TempDir::new().unwrap();
     let router = fresh(data.path()).await;

@@ -1,4 +1,4 @@
-//! The OpenAPI document tells of every path of `/v1/`, and of no other.
+//! The OpenAPI document describes every path of `/v1/`, and no other.
 
 use std::fs;
 use std::path::Path;

@@ -11,15 +11,15 @@ use ringwell_directory::{CallAccount, CallProvider, Secret, UnknownNumber};
 pub struct Account {
     /// Its name, part of its path.
     pub name: String,
-    /// Which provider.
+    /// The provider.
     pub provider: CallProvider,
-    /// How the provider reaches this server: no slash at the end.
+    /// The URL by which the provider reaches this server: no slash at the end.
     pub public_url: String,
-    /// What requests are signed with: one, or two while they are rotated.
+    /// The secrets that sign requests: one, or two while they are rotated.
     pub secrets: Vec<Vec<u8>>,
     /// Twilio's shared keys.
     pub shared_keys: Vec<Vec<u8>>,
-    /// What a caller of a number without destination gets.
+    /// The answer to a caller of a number without a destination.
     pub unknown_number: UnknownNumber,
     /// When a request to it was last logged as refused.
     pub warnings: Warnings,
@@ -39,8 +39,8 @@ impl Default for Warnings {
 }
 
 impl Warnings {
-    /// How many warnings were left out since the last that was logged; `None` if this one is left
-    /// out too.
+    /// The count of warnings suppressed since the last logged one; `None` if this one is suppressed
+    /// too.
     pub(crate) fn pass(&self) -> Option<u64> {
         let throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
         throttle.pass(self.since.elapsed())

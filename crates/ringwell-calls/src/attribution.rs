@@ -1,4 +1,4 @@
-//! Who was shown a number when it was called: the answer that is stored with a call.
+//! The visitor who was shown a number when it was called: the answer that is stored with a call.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use crate::confidence::{Candidate, Confidence, confidence, probabilities};
 /// Allocations that are looked at, the newest first.
 pub const CANDIDATES_MAX: usize = 4;
 
-/// What a call's attribution came to.
+/// The result of a call's attribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attributed {
@@ -28,10 +28,10 @@ pub enum Attributed {
     Unknown,
 }
 
-/// Who was shown the number of a call.
+/// The visitor who was shown the number of a call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attribution {
-    /// What it came to.
+    /// The result.
     pub outcome: Attributed,
     /// The pool.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ pub struct Attribution {
     /// The allocation that is the likeliest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
-    /// How sure that is.
+    /// The confidence in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confidence: Option<Confidence>,
     /// The allocations before it, newest first, each with its probability.
@@ -72,7 +72,7 @@ pub struct Allocation {
     /// When the visitor tapped the number last before the call, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tapped_ms: Option<u64>,
-    /// How likely this visitor is the caller, 0 to 1.
+    /// The probability that this visitor is the caller, 0 to 1.
     pub probability: f64,
     /// The visitor's parameters, in the order in which they came.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -111,7 +111,7 @@ pub enum HolderError {
     /// Asking again may help.
     #[error("{0}")]
     Unavailable(String),
-    /// It is gone.
+    /// The history is gone.
     #[error("{0}")]
     Gone(String),
 }
@@ -119,12 +119,12 @@ pub enum HolderError {
 /// The answer to who held a number.
 pub type Holders<'a> = Pin<Box<dyn Future<Output = Result<Vec<Held>, HolderError>> + Send + 'a>>;
 
-/// What calls need of the node.
+/// The node's functions that calls need.
 pub trait Numbers: Send + Sync {
     /// The pools that serve `number`: one, or several that share an overflow number. Never waits.
     fn pools(&self, number: PromoNumber) -> Vec<Serving>;
 
-    /// Who held `number` at `at` and before, newest first, `most` of them at most.
+    /// The holders of `number` at `at` and before, newest first, at most `most`.
     fn holders(&self, number: PromoNumber, at: Millis, most: usize) -> Holders<'_>;
 }
 
@@ -204,8 +204,8 @@ impl Attribution {
     }
 }
 
-/// A visitor whose lockout still runs is as likely as the delay says. One whose lockout is over may
-/// have gone: the number was free, and no other visitor took it.
+/// A visitor whose lockout still runs is as likely as the delay says. A holder whose lockout is
+/// over may have left: the number was free, and no other visitor took it.
 fn weighed(held: &Held, at: Millis) -> Candidate {
     let weight = if at < held.locked_until { 1.0 } else { 0.5 };
     Candidate { allocated_at: held.allocated_at, tapped_at: held.tapped_at, weight }

@@ -1,4 +1,4 @@
-//! One call: what providers report of it, joined into one state.
+//! One call: the provider's reports on it, joined into one state.
 //!
 //! Owns the facts of a call and the rules by which they are joined. Knows no provider, no clock
 //! and no database. Invariant: [`Facts::join`] is commutative, associative and idempotent, so
@@ -8,7 +8,7 @@
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
 
-/// How a call ended. The order is the strength of the evidence: if reports disagree, the greatest
+/// The end of a call. The order is the strength of the evidence: if reports disagree, the greatest
 /// wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -27,7 +27,7 @@ pub enum Outcome {
     Answered,
 }
 
-/// What a provider reports.
+/// A report of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     /// The call has come in.
@@ -45,17 +45,18 @@ pub enum EventKind {
 /// One report of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallEvent {
-    /// What makes it the same report if it comes again: kind, leg, and the provider's sequence.
+    /// The identity of a report, by which a repeat is recognised: kind, leg, and the provider's
+    /// sequence.
     pub key: String,
-    /// What has happened.
+    /// The event.
     pub kind: EventKind,
     /// When, by the provider's clock if it says so, else when the report came.
     pub at: Millis,
-    /// How long the parties talked, if the report says so.
+    /// The duration of the conversation, if the report has it.
     pub talk_seconds: Option<u32>,
 }
 
-/// Where a call is.
+/// The state of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -79,7 +80,7 @@ pub struct Facts {
     ended_ms: Option<u64>,
     /// The best that a destination did, if none answered.
     leg: Option<Outcome>,
-    /// How it ended, if the provider has said so.
+    /// Its end, if the provider has reported one.
     end: Option<Outcome>,
     talk_seconds: Option<u32>,
 }
@@ -150,7 +151,7 @@ impl EventKind {
 }
 
 impl Facts {
-    /// Adds what `event` reports. Returns whether anything is new.
+    /// Adds the facts of `event`. Returns whether anything is new.
     pub fn join(&mut self, event: &CallEvent) -> bool {
         let before = self.clone();
         earliest(&mut self.first_ms, event.at);
@@ -193,7 +194,7 @@ impl Facts {
         ended.map(|at| at.max(self.answered_at().unwrap_or_default()).max(self.started_at()))
     }
 
-    /// Where it is.
+    /// Its state.
     #[must_use]
     pub fn state(&self) -> State {
         match (self.ended_ms, self.answered_ms) {
@@ -203,7 +204,7 @@ impl Facts {
         }
     }
 
-    /// How it ended, if it has.
+    /// Its end, if it has ended.
     #[must_use]
     pub fn outcome(&self) -> Option<Outcome> {
         self.ended_ms?;

@@ -1,7 +1,7 @@
 //! The caller's number as providers send it: E.164, a SIP address, a marker for "withheld", junk.
 //!
-//! Knows nothing of who may see it. Everything that is no number is a caller all the same: the
-//! phone rings for callers without a number too.
+//! Knows nothing of who may see it. A caller without a valid number is still a caller: the phone
+//! rings for them too.
 
 use std::fmt;
 
@@ -13,8 +13,7 @@ use crate::digest::{self, Mac};
 const DIGITS: std::ops::RangeInclusive<usize> = 3..=15;
 /// A longer SIP address is kept cut off.
 const SIP_BYTES_MAX: usize = 128;
-/// What providers send instead of a number that the caller withholds. `266696687` spells
-/// ANONYMOUS on a keypad.
+/// The providers' markers for a withheld number. `266696687` spells ANONYMOUS on a keypad.
 const WITHHELD: [&str; 10] = [
     "",
     "anonymous",
@@ -28,7 +27,7 @@ const WITHHELD: [&str; 10] = [
     "nobody",
 ];
 
-/// Who calls.
+/// The caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Caller {
@@ -44,7 +43,7 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// Reads what a provider sent.
+    /// Reads a provider's text.
     #[must_use]
     pub fn read(text: &str) -> Self {
         let text = text.trim();

@@ -1,8 +1,8 @@
-//! How likely it is that the visitor who was shown a number last is the one who calls it.
+//! The probability that the visitor who was shown a number last is the one who calls it.
 //!
-//! Pure arithmetic over the allocations of the number before the call: each is as likely as a
-//! caller who waits so long before dialling, times the weight of what else is known of it.
-//! Source: docs/spec/calls.md, "Confidence".
+//! Pure arithmetic over the allocations of the number before the call: the probability of each is
+//! that of a caller who waits so long before dialling, times the weight of other evidence. Source:
+//! docs/spec/calls.md, "Confidence".
 
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
@@ -26,11 +26,11 @@ pub struct Candidate {
     pub allocated_at: Millis,
     /// When the visitor tapped the number last, if ever.
     pub tapped_at: Option<Millis>,
-    /// Weight of what else is known: 1 if nothing is.
+    /// Weight of other evidence: 1 if there is none.
     pub weight: f64,
 }
 
-/// How sure the attribution of a call is.
+/// The confidence in the attribution of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Confidence {
     /// Probability of the newest allocation, 0 to 1, three decimals.
@@ -153,7 +153,7 @@ mod tests {
         assert!(after.value > 0.999 && before.value < 0.95, "{before:?} {after:?}");
         let said = "called 30 min after the number was shown, 10 s after the visitor tapped it; ";
         assert!(after.reason.starts_with(said), "{}", after.reason);
-        // A tap of an hour ago says when the number was looked at, and no more.
+        // A tap of an hour ago only shows when the visitor looked at the number.
         all[0].tapped_at = None;
         all[1].tapped_at = Some(Millis(at.0 - 3_500_000));
         let old = confidence(at, &all, false).unwrap();

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::{digest, hmac};
 use subtle::ConstantTimeEq;
 
-/// Which HMAC.
+/// The kind of HMAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mac {
     /// HMAC-SHA1, where a provider signs with it.

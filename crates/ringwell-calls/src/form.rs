@@ -10,8 +10,8 @@ const FIELDS_MAX: usize = 1_000;
 pub struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// Reads `a=1&b=2`. Broken escapes stay as they are; bytes that are no UTF-8 become
-    /// replacement characters. Fields beyond a thousand are ignored.
+    /// Reads `a=1&b=2`. Broken escapes stay unchanged; invalid UTF-8 becomes replacement
+    /// characters. Fields beyond a thousand are ignored.
     #[must_use]
     pub fn read(text: &[u8]) -> Self {
         let pairs = text.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());

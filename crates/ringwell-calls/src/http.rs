@@ -1,4 +1,4 @@
-//! HTTP: webhooks of providers under `/t/`, and what operators and programs ask under `/v1/`.
+//! HTTP: webhooks of providers under `/t/`, and the paths of operators and programs under `/v1/`.
 //!
 //! Owns paths, limits and forms of answers. Opens no socket.
 

@@ -44,7 +44,7 @@ pub struct Log {
     database: Database,
 }
 
-/// Why the log did not do what was asked. Nothing has changed.
+/// The reason why the log did not carry out a request. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The database cannot be reached, or gave up. Asking again later may help.
@@ -53,7 +53,7 @@ pub enum LogError {
     /// It could not be opened.
     #[error("the call log cannot be opened: {0}")]
     Open(StoreError),
-    /// What was read is not what was written.
+    /// The data read differ from the data written.
     #[error("the call log is damaged: {0}")]
     Damaged(String),
     /// There is no randomness for ids and secrets.

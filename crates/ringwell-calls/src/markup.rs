@@ -24,7 +24,7 @@ impl Element {
         self
     }
 
-    /// With one attribute more if there is a value for it.
+    /// Adds an attribute if there is a value for it.
     #[must_use]
     pub fn with_some(self, name: &'static str, value: Option<impl std::fmt::Display>) -> Self {
         match value {
@@ -33,14 +33,14 @@ impl Element {
         }
     }
 
-    /// With text behind what it has.
+    /// Appends text.
     #[must_use]
     pub fn text(mut self, text: &str) -> Self {
         self.content.push_str(&escaped(text));
         self
     }
 
-    /// With a child behind what it has.
+    /// Appends a child.
     #[must_use]
     pub fn child(mut self, child: &Self) -> Self {
         child.write(&mut self.content);
@@ -70,7 +70,8 @@ impl Element {
     }
 }
 
-/// Escapes what XML gives a meaning; leaves out control characters, which no document may have.
+/// Escapes the characters that XML gives a meaning; leaves out control characters, which are
+/// illegal in documents.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -4,7 +4,7 @@ use ringwell_core::PromoNumber;
 
 use crate::caller::Caller;
 
-/// The number as calls show it: E.164 with `+`. `None` for what is no telephone number.
+/// The number as calls show it: E.164 with `+`. `None` for text that is not a telephone number.
 #[must_use]
 pub fn called(text: &str) -> Option<String> {
     match Caller::read(text) {

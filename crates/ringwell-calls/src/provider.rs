@@ -1,5 +1,5 @@
-//! Providers: how each proves who it is, what it reports, and how a call is connected in its
-//! language.
+//! Providers: how each proves its identity, its reports, and the document that connects a call in
+//! its language.
 //!
 //! Pure: requests and times come in, reports and documents go out. Knows no database and no
 //! attribution. Source: docs/spec/calls.md, "Providers".
@@ -45,20 +45,20 @@ pub struct Incoming {
     pub received: Millis,
 }
 
-/// What a request is about, by the last part of its path.
+/// The subject of a request, by the last part of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// A call has come in: how is it connected?
     Answer,
     /// A destination is done: what next?
     Dial,
-    /// What happened, for information.
+    /// An event, for information.
     Status,
-    /// What the callee hears before the parties are connected.
+    /// The announcement to the callee before the parties are connected.
     Whisper,
 }
 
-/// Which destination of a call's list a hook is about.
+/// The index of a hook's destination in a call's list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leg {
     /// Its place in the list.
@@ -67,20 +67,20 @@ pub struct Leg {
     pub is_last: bool,
 }
 
-/// What a request says.
+/// The contents of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The provider's name of the call: of the caller's leg, also in reports about the other one.
     pub call: String,
-    /// What has happened, perhaps nothing of interest.
+    /// The event, if it is relevant.
     pub events: Vec<CallEvent>,
-    /// The number that was called, as it was sent.
+    /// The called number, as sent.
     pub to: Option<String>,
-    /// Who calls, as it was sent.
+    /// The caller, as sent.
     pub from: Option<String>,
-    /// What the network says of the caller's number.
+    /// The network's verdict on the caller's number.
     pub stir: Option<Stir>,
-    /// Which destination it is about.
+    /// The index of its destination.
     pub leg: Leg,
 }
 
@@ -164,7 +164,7 @@ impl Incoming {
 /// Checks that the provider of `account` has sent `request`.
 ///
 /// # Errors
-/// [`Unsigned`] says what was checked, and what would have matched.
+/// [`Unsigned`] has the checked string, and a URL that would have matched.
 pub fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     match account.provider {
         CallProvider::Twilio => twilio::verify(account, request),
@@ -177,7 +177,7 @@ pub fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     }
 }
 
-/// Reads what `request` says.
+/// Reads the contents of `request`.
 ///
 /// # Errors
 /// [`Unreadable`].
@@ -195,7 +195,7 @@ pub fn read(account: &Account, hook: Hook, request: &Incoming) -> Result<Report,
     if fits && report.call.bytes().all(is_name) { Ok(report) } else { Err(Unreadable::NoCall) }
 }
 
-/// The document by which the provider does what `answer` says.
+/// The document that makes the provider carry out `answer`.
 #[must_use]
 pub fn document(account: &Account, answer: &Answer) -> Document {
     match account.provider {

@@ -1,4 +1,4 @@
-//! Where a call goes: the destinations that the configuration gives a number or its pool.
+//! The destinations of a call: those that the configuration gives a number or its pool.
 //!
 //! Pure: the moment comes in. Source: docs/spec/calls.md, "Where a call goes".
 
@@ -14,15 +14,15 @@ use crate::attribution::Serving;
 pub struct Plan {
     /// Numbers (E.164 with `+`) or SIP addresses. Never empty.
     pub to: Vec<String>,
-    /// How long each of them rings.
+    /// The ringing time of each of them.
     pub timeout_s: u64,
-    /// What the callee hears first.
+    /// The announcement to the callee.
     pub whisper: Option<String>,
-    /// What the callee sees instead of the caller's number.
+    /// The number shown to the callee instead of the caller's.
     pub caller_id: Option<String>,
 }
 
-/// Where calls go.
+/// The destinations of calls.
 #[derive(Clone, Debug)]
 pub struct Routes(Vec<(DestinationRule, TimeZone)>);
 
@@ -48,9 +48,9 @@ impl Routes {
         rules.iter().map(with_zone).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Where a call to `number` goes that came in at `at`: by a rule for the number, else for one of
-    /// its pools, else by the default. `None` if there is no rule, or the destination is closed and
-    /// names no other.
+    /// The destination of a call to `number` that came in at `at`: by a rule for the number, else
+    /// for one of its pools, else the default. `None` if there is no rule, or the destination is
+    /// closed and names no other.
     #[must_use]
     pub fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<Plan> {
         let rules = || self.0.iter();

@@ -1,7 +1,7 @@
 //! A program of the user's that decides where a call goes, asked within a budget.
 //!
-//! Owns question and answer. What it does not answer in time, or not well, goes where the configuration
-//! says. Source: docs/spec/calls.md, "A program that routes".
+//! Owns question and answer. If its answer is late or unusable, the configuration decides. Source:
+//! docs/spec/calls.md, "A program that routes".
 
 use std::collections::{HashMap, VecDeque};
 
@@ -20,12 +20,12 @@ use crate::webhook::sign;
 /// Destinations of one answer, as of a rule in the configuration.
 const TARGETS_MAX: usize = 10;
 const WHISPER_BYTES_MAX: usize = 200;
-/// How long a destination may ring, in seconds.
+/// The ringing time of a destination, in seconds.
 const TIMEOUT_S: std::ops::RangeInclusive<u64> = 5..=120;
 /// Calls whose answers are remembered, for their next destinations.
 const REMEMBERED_MAX: usize = 10_000;
 
-/// What a program answers. Members that are not there are as the configuration has them.
+/// A program's answer. Members that are not there are as the configuration has them.
 #[derive(Debug, Default, Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -101,7 +101,7 @@ fn read(body: &[u8], default: Option<&Plan>) -> Result<Option<Plan>, String> {
 }
 
 /// Answers for calls that may still need their next destinations. A process that starts again has
-/// forgotten them: the rest of those calls goes by the configuration.
+/// forgotten them: for the rest of those calls the configuration decides.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     plans: HashMap<String, Plan>,

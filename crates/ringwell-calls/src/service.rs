@@ -1,8 +1,8 @@
 //! The service of calls: an incoming call becomes a routing decision, every report a change in the
 //! log.
 //!
-//! It fails open: if attribution or log are late or down, the caller is connected all the same and
-//! the log is completed when it can be. Source: docs/decisions/035-calls-fail-open.md.
+//! It fails open: if attribution or log are late or down, the caller is still connected, and the
+//! log is completed when possible. Source: docs/decisions/035-calls-fail-open.md.
 
 mod attribute;
 mod pools;
@@ -38,7 +38,7 @@ pub use pools::Exhausting;
 /// A report that is not stored after so long is answered as if it had not come.
 const STORE_MAX: Duration = Duration::from_secs(10);
 
-/// What waits for the log when the process ends is given up after so long.
+/// At the end of the process, changes that wait for the log are dropped after this time.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// Takes calls. Clones are of the same service; all of it runs on the runtime on which it was
@@ -52,7 +52,7 @@ struct Inner {
     runtime: tokio::runtime::Handle,
     log: Log,
     writer: Writer,
-    /// How often calls have been stored.
+    /// The count of stored calls.
     changes: Arc<AtomicU64>,
     /// Taps on their way to the log.
     taps: mpsc::Sender<Tap>,
@@ -69,7 +69,7 @@ struct Inner {
     looking: Mutex<HashSet<String>>,
 }
 
-/// What the configuration says, as it was read last.
+/// The current configuration.
 struct Settings {
     accounts: Vec<Arc<Account>>,
     routes: Routes,
@@ -102,30 +102,30 @@ pub struct IncomingCall {
     pub provider: String,
     /// The provider's name of the call.
     pub provider_call: String,
-    /// The number that was called, as it was sent.
+    /// The called number, as sent.
     pub to: Option<String>,
-    /// Who calls, as it was sent.
+    /// The caller, as sent.
     pub from: Option<String>,
-    /// What the network says of the caller's number.
+    /// The network's verdict on the caller's number.
     pub stir: Option<Stir>,
-    /// What is reported.
+    /// The report.
     pub events: Vec<CallEvent>,
     /// When it came.
     pub received: Millis,
 }
 
-/// Where a call goes.
+/// The destination of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// Ringwell's name of the call.
     pub call: String,
     /// The number that was called, E.164 with `+`.
     pub number: Option<String>,
-    /// Who calls.
+    /// The caller.
     pub caller: Caller,
     /// The destinations; `None` if nothing is known of the number.
     pub plan: Option<Plan>,
-    /// Who was shown the number, if that was known in time.
+    /// The visitor who was shown the number, if known in time.
     pub attribution: Option<Attribution>,
 }
 
@@ -178,7 +178,7 @@ impl Service {
         Ok(service)
     }
 
-    /// Stores what has been reported, and closes the log. Reports that come later are not stored.
+    /// Stores all reports, and closes the log. Reports that come later are not stored.
     pub async fn close(&self) {
         if tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await.is_err() {
             tracing::error!("reports of calls were not stored before the end");
@@ -220,12 +220,12 @@ impl Service {
         &self.inner.log
     }
 
-    /// Which endpoints may be called.
+    /// The rules for endpoints' addresses.
     pub(crate) fn policy(&self) -> Policy {
         self.inner.sender.policy()
     }
 
-    /// Has what is due sent at once.
+    /// Starts due deliveries at once.
     pub fn wake(&self) {
         self.inner.stored.notify_one();
     }
@@ -241,8 +241,8 @@ impl Service {
         self.inner.runtime.spawn(work).await.map_err(|_| Stopped)
     }
 
-    /// Decides where an incoming call goes, and logs it. Returns before the deadline, whatever is
-    /// late or down.
+    /// Decides where an incoming call goes, and logs it. Returns before the deadline, even if
+    /// something is late or down.
     pub async fn incoming(&self, call: IncomingCall) -> Decision {
         let began_at = Instant::now();
         // The log gets the last quarter.
@@ -279,7 +279,7 @@ impl Service {
         Decision { call: id, number, caller, plan, attribution }
     }
 
-    /// Where the user's program sends a call; `plan` if it does not say so in time.
+    /// The destination by the user's program; `plan` if it does not answer in time.
     async fn routed(
         &self,
         routing: &RoutingSettings,
@@ -308,20 +308,20 @@ impl Service {
         }
     }
 
-    /// Where `call` goes, a call to `number` that is known already.
+    /// The destination of `call`, a call to `number` that is already known.
     #[must_use]
     pub fn plan_of_call(&self, call: &str, number: Option<&str>, at: Millis) -> Option<Plan> {
         let routed = self.inner.routed.lock().unwrap_or_else(PoisonError::into_inner).of(call);
         routed.or_else(|| self.plan_of(number, at))
     }
 
-    /// Where a call to `number` goes that came in at `at`. Waits for nothing.
+    /// The destination of a call to `number` that came in at `at`. Waits for nothing.
     #[must_use]
     pub fn plan_of(&self, number: Option<&str>, at: Millis) -> Option<Plan> {
         self.plan(number, &self.serving(number), at)
     }
 
-    /// Logs what has happened to a call.
+    /// Logs the events of a call.
     ///
     /// # Errors
     /// [`NotStored`].
@@ -347,7 +347,7 @@ impl Service {
             None => None,
             Some(caller) => Some(self.stored_caller(caller, call.received).await),
         };
-        // PostgreSQL stores no NUL, and a call must not be lost for one.
+        // PostgreSQL stores no NUL, and a call must not be lost because of one.
         let plain = |text: &str| text.replace(char::is_control, "");
         let reported = |event: &CallEvent| ReportedEvent {
             event: CallEvent { key: plain(&event.key), ..event.clone() },
@@ -370,8 +370,8 @@ impl Service {
         }
     }
 
-    /// Gives `change` to the writer; whether it was stored by `until`. It is stored later if it was
-    /// not, and whatever is missing then is looked for.
+    /// Gives `change` to the writer; whether it was stored by `until`. It is stored later if
+    /// necessary, and missing facts are then looked up.
     async fn hand_over(&self, change: CallChange, until: Instant) -> bool {
         let Ok(answer) = self.inner.writer.submit(change.clone()) else {
             tracing::error!(call = change.id(), "a call is not logged: too many wait already");
@@ -388,7 +388,7 @@ impl Service {
         matches!(tokio::time::timeout_at(until, stored).await, Ok(Ok(true)))
     }
 
-    /// Begins to look for the visitor of a call that has none yet.
+    /// Starts the search for the visitor of a call that has none yet.
     fn complete(&self, change: &CallChange, applied: &Applied) {
         if let Some((number, at)) = applied.unattributed.clone() {
             self.look_for(change, number, at);
@@ -396,7 +396,7 @@ impl Service {
     }
 }
 
-/// A span of what concerns a call: its reports and webhooks are one trace, however far apart they are.
+/// A span for a call: its reports and webhooks are one trace, even if they are far apart.
 pub(crate) fn trace(
     name: &'static str,
     kind: Kind,

@@ -1,5 +1,5 @@
-//! Webhooks out, by Standard Webhooks 1.0: which endpoints there are, when each delivery is tried,
-//! and what becomes of it.
+//! Webhooks out, by Standard Webhooks 1.0: the endpoints, the schedule of each delivery, and its
+//! result.
 //!
 //! Owns the schedule and its bookkeeping in the log; time comes in as an argument. Sockets are in
 //! [`send`]. Invariant: nothing is deleted before its retention ends, so that everything can be

@@ -94,7 +94,7 @@ async fn calls_events_and_webhooks_are_kept_in_postgresql() {
     log.close().await;
 }
 
-/// Notes what it is asked to deliver; each takes a while.
+/// Records the requested deliveries; each takes a while.
 #[derive(Clone, Default)]
 struct Noting(Arc<Mutex<Vec<String>>>);
 
@@ -129,7 +129,7 @@ async fn two_servers_on_one_database_deliver_each_event_once() {
     while sent.0.lock().unwrap().len() < 150 && tokio::time::Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // What is sent twice is sent within the next look at the log.
+    // A duplicate would be sent within the next look at the log.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let all = sent.0.lock().unwrap().clone();
     let mut counts = std::collections::BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The published API under `/api/`: finds out what a request means and answers it.
+//! The published API under `/api/`: determines the request and answers it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -85,7 +85,7 @@ async fn dispatch(
             let (body, mut room) = read_body(thread, body).await?;
             let sent = body.len();
             let body = coding::decode(&head.headers, body, thread.node.config.limits.body_bytes)?;
-            // It was in a coding: what it means takes room too.
+            // The body was compressed: its decoded form takes room too.
             if body.len() != sent && !room.take(body.len()) {
                 thread.stats.bodies_refused.add(1);
                 return Err(RequestError::NoRoom);
@@ -169,7 +169,7 @@ pub(crate) fn refuse(thread: &HttpShard, error: &RequestError) -> Response<Answe
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
     if error.closes() {
-        // What follows on this connection may be the rest of the body.
+        // The next bytes on this connection may be the rest of the body.
         close(&mut response);
     }
     response

@@ -1,8 +1,8 @@
 //! The main application in the loop: it is asked for ring pools that this server does not know.
 //!
-//! One request a pool, however many batches wait for it; what it answers becomes part of the
-//! directory of the process, what it refuses is remembered for a while. Rows of pools that are
-//! known do not wait. Source: docs/spec/application.md.
+//! One request a pool, for any number of batches that wait for it; an answer becomes part of the
+//! directory of the process, a refusal is remembered for a while. Rows of pools that are known do
+//! not wait. Source: docs/spec/application.md.
 
 mod age;
 mod call;
@@ -33,13 +33,13 @@ use crate::server::Server;
 /// Pools whose refusal is remembered. Beyond, a pool that is asked for again is asked again.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// Requests at once: strangers who name pools that nobody has do not become a flood.
+/// Concurrent requests: strangers who name unknown pools cause no flood.
 const REQUESTS_MAX: usize = 64;
 
 /// After a request without an answer, the next one for that pool waits so long.
 const TROUBLE_AGE: Duration = Duration::from_secs(1);
 
-/// The application, and what is known of its answers.
+/// The application, and the known facts about its answers.
 #[derive(Debug)]
 pub(crate) struct Application {
     pub(crate) settings: Settings,
@@ -87,7 +87,7 @@ impl PoolSource for Source {
 }
 
 impl Application {
-    /// What has to outlive the process is kept in `data`, if there is any.
+    /// Facts that must outlive the process are kept in `data`, if it is given.
     pub(crate) fn new(settings: Settings, data: Option<&Path>) -> Self {
         let replays = Replays::open(data, webhook::unix_seconds()).into();
         Self { settings, pools: Mutex::default(), ages: Mutex::default(), replays }
@@ -102,8 +102,9 @@ impl Application {
         self.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the application asked for a pool that the directory does not have. What comes back ends
-    /// (its sender is dropped) when there is an answer; `None` if there is no hope for one now.
+    /// Has the application asked for a pool that the directory does not have. The returned receiver
+    /// ends (its sender is dropped) when there is an answer; `None` if no answer can be expected
+    /// now.
     fn ask(
         self: &Arc<Self>,
         (node, peers): (&Arc<Node>, &Peers),

@@ -12,7 +12,7 @@ use crate::shard::ShardThread;
 /// Answers a batch.
 ///
 /// # Errors
-/// [`RequestError`] if the body is no batch at all.
+/// [`RequestError`] if the body is not a batch.
 pub(crate) async fn answer(
     thread: &Rc<ShardThread>,
     body: Bytes,

@@ -14,20 +14,20 @@ pub(crate) use ringwell_driver::clock::WALL_APART_WARNED;
 pub struct Clock(clock::Clock);
 
 impl Clock {
-    /// A clock for a process that goes on from nothing.
+    /// A clock for a process without history.
     #[must_use]
     pub fn start() -> Self {
         Self::resume(&[])
     }
 
-    /// A clock that goes on from what the shards' files say.
+    /// A clock that continues from the shards' files.
     #[must_use]
     pub fn resume(recorded: &[Recorded]) -> Self {
         let reading = reading();
         Self::going_on(reading.resume(recorded), reading.since_boot)
     }
 
-    /// A clock that goes on from these, read at that time since boot.
+    /// A clock that continues from these, read at that time since boot.
     pub(crate) fn going_on(clocks: Clocks, since_boot: Millis) -> Self {
         Self(clock::Clock::going_on(clocks, since_boot))
     }
@@ -61,14 +61,15 @@ pub(crate) fn reading() -> Reading {
     clock::reading(boot(), boot_time(), wall_time())
 }
 
-/// Identifies this boot of the machine. Where the system does not say, each start counts as one.
+/// Identifies this boot of the machine. If the system does not report it, each start counts as a
+/// boot.
 fn boot() -> u64 {
     let read = |path: &str| std::fs::read(path).unwrap_or_default();
     let mut id = read("/proc/sys/kernel/random/boot_id");
     if id.is_empty() {
         id = wall_time().as_nanos().to_le_bytes().to_vec();
     }
-    // In a time namespace of its own a process has another time since boot.
+    // In a separate time namespace a process has another time since boot.
     id.extend(read("/proc/self/timens_offsets"));
     let mut first = [0; 8];
     first.copy_from_slice(&blake3::hash(&id).as_bytes()[..8]);

@@ -15,11 +15,11 @@ use crate::http::{AnswerBody, values};
 /// Shorter answers are not worth the work.
 const ENCODED_BYTES_MIN: usize = 1024;
 
-/// What a body means by its `Content-Encoding`, at most `limit` bytes.
+/// The body decoded by its `Content-Encoding`, at most `limit` bytes.
 ///
 /// # Errors
 /// [`RequestError::Coding`] for any other coding, or several; [`RequestError::TooLarge`] and
-/// [`RequestError::Undecodable`] for what comes out.
+/// [`RequestError::Undecodable`] for the result.
 pub(crate) fn decode(
     headers: &HeaderMap,
     body: Bytes,

@@ -1,9 +1,9 @@
 //! One client connection: its phases, its time limits, its end.
 //!
-//! A request costs no timer: the connection notes in which phase it is and since when, and a
-//! sweep once a second cuts those that have been in one for too long. All notes lie side by side,
-//! so that it need not follow thousands of pointers. Only a slow body has a timer of its own,
-//! because it gets an answer (408).
+//! A request costs no timer: the connection records its phase and the time of its start, and a
+//! sweep once a second cuts connections that have been in a phase for too long. All notes lie side
+//! by side, so that it need not follow thousands of pointers. Only a slow body has a timer, because
+//! it gets an answer (408).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock::coarse_time;
 
-/// What a connection is waiting for.
+/// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The next request.
@@ -30,7 +30,7 @@ pub(crate) enum Phase {
     Write,
 }
 
-/// How long each phase may last.
+/// The time limit of each phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PhaseLimits {
     pub(crate) idle: Duration,
@@ -38,12 +38,12 @@ pub(crate) struct PhaseLimits {
     pub(crate) write: Duration,
 }
 
-/// What the connection's task is told from outside.
+/// A signal to the connection's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Go on.
     Serve,
-    /// Answer what has begun, then close.
+    /// Complete the answers in progress, then close.
     Finish,
     /// Close now.
     Cut,
@@ -55,7 +55,7 @@ pub(crate) struct Watch {
     order: Cell<Order>,
     waker: RefCell<Option<Waker>>,
     list: Rc<Connections>,
-    /// Where it stands on the list.
+    /// Its index on the list.
     place: usize,
     /// See [`Watch::linger`].
     lingers: Cell<bool>,
@@ -72,8 +72,8 @@ impl Watch {
         }
     }
 
-    /// The client may still be sending what was refused: the connection ends only once it has, so that
-    /// the client sees the answer.
+    /// The client may still be sending a refused request: the connection ends only after that, so
+    /// that the client sees the answer.
     pub(crate) fn linger(&self) {
         self.lingers.set(true);
     }
@@ -175,7 +175,7 @@ impl Connections {
         overdue.map(|(_, entry)| entry.watch.tell(Order::Cut)).count() as u64
     }
 
-    /// Lets every connection answer what it has begun and close.
+    /// Lets every connection complete its answers and close.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
         for (_, entry) in &*self.open.borrow() {

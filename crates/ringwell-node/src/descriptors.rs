@@ -1,17 +1,17 @@
-//! How many files and sockets the process may have open, and how many of them clients may take.
+//! The limit on the process's files and sockets, and the part of it for clients.
 //!
-//! A journal that cannot open its next segment stands still: so a crowd of clients is refused
-//! before it has taken what the shards need for themselves.
+//! A journal that cannot open its next segment stops: so a crowd of clients is refused before it
+//! has taken the descriptors that the shards need.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What a process needs for itself: database, links, the webhook's calls, and some to spare.
+/// The need of the process: database, links, webhooks, and a reserve.
 const PROCESS: u64 = 48;
-/// What each shard needs: its runtime and listeners, its journal, a snapshot, look-ups.
+/// The need of each shard: its runtime and listeners, its journal, a snapshot, look-ups.
 const SHARD: u64 = 16;
 
-/// Lets the process have as many descriptors as it may, and returns how many connections fit into
-/// them: `wanted`, or fewer, which it says.
+/// Raises the process's limit as far as possible, and returns how many connections fit into it:
+/// `wanted`, or fewer, which is logged.
 pub(crate) fn room_for(wanted: usize, shards: u16) -> usize {
     let limit = getrlimit(Resource::Nofile);
     // Permitted to all; if it fails, there are as many as before.
@@ -30,7 +30,7 @@ pub(crate) fn room_for(wanted: usize, shards: u16) -> usize {
     wanted.min(room)
 }
 
-/// Connections beside what the process itself has open; at least one.
+/// Connections beside the descriptors of the process; at least one.
 fn fitting(descriptors: u64, shards: u16) -> usize {
     let own = PROCESS + SHARD * u64::from(shards);
     usize::try_from(descriptors.saturating_sub(own)).unwrap_or(usize::MAX).max(1)

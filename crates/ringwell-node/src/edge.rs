@@ -2,8 +2,8 @@
 //! do not escape their query, gives the library's own refusals a body, and lets clients whose request
 //! was refused unread finish sending before the connection ends.
 //!
-//! Only the first line of a connection is looked at: it is the one place where a request line
-//! certainly begins, whatever a client or a proxy does later. Other bytes pass untouched and uncopied.
+//! Only the first line of a connection is examined: it is the one place where a request line
+//! certainly begins, regardless of later bytes. Other bytes pass untouched and uncopied.
 
 use std::io;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use crate::conn::{Phase, Watch};
 /// A first line that is longer is not repaired.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
-/// As much of what a client sends after it was refused is read and dropped.
+/// The most bytes that are read and dropped after a refused request.
 const DROPPED_BYTES_MAX: usize = 8 << 20;
 
 /// A client's socket.
@@ -31,7 +31,7 @@ pub(crate) struct Edge<S> {
     closing: Closing,
 }
 
-/// How far the end of a connection has come.
+/// The progress of closing a connection.
 #[derive(Clone, Copy, Debug)]
 enum Closing {
     /// It has not begun.
@@ -47,7 +47,7 @@ enum First {
     Awaited,
     /// A part of it, kept back until the rest is there.
     Held(Vec<u8>),
-    /// It and what was read with it, to be handed on from here.
+    /// The line and the bytes read with it, passed on from here.
     Read(Vec<u8>, usize),
     /// Handed on.
     Passed,
@@ -117,7 +117,7 @@ impl<S: AsyncRead + Unpin> Edge<S> {
     }
 }
 
-/// Whether what was read first may be a line to be repaired: nearly every client posts.
+/// Whether the first bytes may be a line to repair: nearly every client posts.
 fn may_need_repair(read: &[u8]) -> bool {
     let is_begun = |begin: &[u8]| read.iter().zip(begin).all(|(read, wanted)| read == wanted);
     !read.is_empty() && (is_begun(b"GET /") || is_begun(b"HEAD /"))

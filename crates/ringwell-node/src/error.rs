@@ -26,7 +26,7 @@ pub enum ServeError {
     /// The data directory cannot be read.
     #[error("cannot read {}: {error}", path.display())]
     Data {
-        /// What was read.
+        /// The bytes read.
         path: PathBuf,
         /// Why it failed.
         error: io::Error,
@@ -46,10 +46,10 @@ pub enum ServeError {
         /// This node.
         node: String,
     },
-    /// The files are not those of these pools and this cluster.
+    /// The files belong to other pools or to another cluster.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// What keeps the journals cannot be used.
+    /// The store of the journals cannot be used.
     #[error("{0}")]
     Log(String),
     /// A file of the journal cannot be used.
@@ -58,10 +58,10 @@ pub enum ServeError {
     /// A thread or runtime could not be made.
     #[error("cannot start a shard's thread: {0}")]
     Thread(io::Error),
-    /// A fault of ours while a journal was read.
+    /// An internal fault while a journal was read.
     #[error("reading a journal failed by a fault of the program; the log has the place")]
     ReaderPanicked,
-    /// A fault of ours while serving.
+    /// An internal fault while serving.
     #[error("a shard's thread ended by a fault of the program; the log has the place")]
     ShardPanicked,
     /// Lockouts were lengthened because the clock was far ahead, and that could not be stored.

@@ -1,4 +1,4 @@
-//! A running node, for those who answer operators: the management API and the dashboard.
+//! A running node, for the management API and the dashboard.
 //!
 //! Owns questions to the shards, by messages only. Knows nothing of paths, tokens or forms of
 //! answers: those are `ringwell-admin`'s.
@@ -33,8 +33,8 @@ use ringwell_driver::pool_query::{PoolAsked, PoolState, Rested};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::ShardStats;
 
-/// Makes what answers requests outside of `/api/` and those of web pages. Each shard's thread calls it
-/// once.
+/// Builds the service for requests outside of `/api/` and those of web pages. Each shard's thread
+/// calls it once.
 pub type Routes = Arc<dyn Fn(Handle) -> Router + Send + Sync>;
 
 /// The body of a request could not be read: an extension of a request without one. The handler that
@@ -69,7 +69,7 @@ pub enum GiveError {
     Unknown(String),
     /// Not by this node, or not now: asking again alone does not help.
     Conflict(String),
-    /// Asking again helps, or it goes on by itself.
+    /// A retry helps, or it continues by itself.
     Unavailable(String),
 }
 
@@ -92,7 +92,7 @@ impl From<MoveError> for GiveError {
     }
 }
 
-/// What became of the requests of one site's pages.
+/// The outcomes of the requests of one site's pages.
 #[derive(Clone, Debug)]
 pub struct SiteStats {
     /// The site's public key.
@@ -106,7 +106,7 @@ impl Handle {
         &self.server.node
     }
 
-    /// How the node was configured.
+    /// The node's configuration.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.node().config
@@ -118,19 +118,19 @@ impl Handle {
         self.node().directory()
     }
 
-    /// How long ago the directory was seen to be current; `None` where it is a file.
+    /// The time since the directory was last confirmed to be current; `None` if it is a file.
     #[must_use]
     pub fn directory_age(&self) -> Option<Duration> {
         self.node().directory_age(Tokio.moment())
     }
 
-    /// Where the node is in its life.
+    /// The phase of the node's life.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.node().phase()
     }
 
-    /// What answers wait for, as the configuration calls it.
+    /// The durability that answers wait for, by its name in the configuration.
     #[must_use]
     pub fn durability(&self) -> String {
         self.node().durability.to_string()
@@ -141,7 +141,7 @@ impl Handle {
         self.node().journals()
     }
 
-    /// What is known of the parts of their histories that the start did not read, in the same order.
+    /// The facts about the parts of their histories that the start did not read, in the same order.
     pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
         self.node().histories()
     }
@@ -158,13 +158,13 @@ impl Handle {
         self.node().owners().map(|owners| owners.moves())
     }
 
-    /// How many milliseconds the wall clock is ahead of the time that lockouts go by.
+    /// The lead of the wall clock over the time that lockouts use, in milliseconds.
     #[must_use]
     pub fn wall_ahead_ms(&self) -> i64 {
         self.clock.clocks().wall_less_shard()
     }
 
-    /// What became of the requests of web pages, by site.
+    /// The outcomes of the requests of web pages, by site.
     #[must_use]
     pub fn sites(&self) -> Vec<SiteStats> {
         let table = self.server.sites.table();
@@ -188,8 +188,8 @@ impl Handle {
         self.server.sites.waiting()
     }
 
-    /// Calls `tapped` with each number that a visitor of a web page has tapped, on a shard's thread: it
-    /// must not wait. Of several calls of this the first counts.
+    /// Calls `tapped` with each number that a visitor of a web page has tapped, on a shard's
+    /// thread: it must not wait. If called several times, the first call counts.
     pub fn on_taps(&self, tapped: impl Fn(PromoNumber) + Send + Sync + 'static) {
         self.server.sites.on_taps(Box::new(tapped));
     }
@@ -206,8 +206,8 @@ impl Handle {
         Ok(shards)
     }
 
-    /// What each shard of the cluster knows of who held `number` at `at`. A shard that could not be
-    /// asked gives its reason.
+    /// The answer of each shard of the cluster to the question who held `number` at `at`. A shard
+    /// that could not be asked gives its reason.
     ///
     /// # Errors
     /// [`AskError`].
@@ -276,7 +276,7 @@ impl Handle {
     /// Takes back buckets that are on their way and do not arrive; otherwise as [`Self::give`].
     ///
     /// # Errors
-    /// [`GiveError`]; the move goes on then.
+    /// [`GiveError`]; the move continues then.
     pub async fn take_back(&self) -> Result<Given, GiveError> {
         let (node, peers) = (Arc::clone(self.node()), self.peers.clone());
         let back = async move { moves::abort(&Tokio, &node, &peers).await };
@@ -291,12 +291,12 @@ impl Handle {
         application::webhook(self.clone(), headers, body).await
     }
 
-    /// What was asked of each pool of this node.
+    /// The demand for each pool of this node.
     pub async fn asked(&self) -> Vec<PoolAsked> {
         asked(self.node(), &self.peers).await
     }
 
-    /// What `pool` is doing now; `None` if no shard of this node has it.
+    /// The present state of `pool`; `None` if no shard of this node has it.
     pub async fn state(&self, pool: PoolId) -> Option<PoolState> {
         let look = |place, reply| PoolQuery::State { place, reply };
         look_at(self.node(), &self.peers, pool, look).await.flatten()
@@ -308,14 +308,15 @@ impl Handle {
         look_at(self.node(), &self.peers, pool, look).await.unwrap_or_default()
     }
 
-    /// How long the numbers of `pool` have rested; `None` if no shard of this node has it.
+    /// The time for which the numbers of `pool` have rested; `None` if no shard of this node has
+    /// it.
     pub async fn rested(&self, pool: PoolId) -> Option<Rested> {
         let look = |place, reply| PoolQuery::Rested { place, reply };
         look_at(self.node(), &self.peers, pool, look).await.flatten()
     }
 
-    /// Why rows for `pool` that came to this node got no number of their own though the pool was not
-    /// exhausted, and how many, since the node started.
+    /// The rows for `pool` on this node since its start that got no number although the pool was
+    /// not exhausted, counted by reason.
     pub async fn refused(&self, pool: PoolId) -> Vec<(&'static str, u64)> {
         refused(self.node(), &self.peers, pool).await
     }

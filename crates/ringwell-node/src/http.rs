@@ -42,7 +42,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// TLS handshakes that a listener of a shard has under way.
 const HANDSHAKES_MAX: usize = 256;
 
-/// What a client over the limit of connections gets, before its connection is closed.
+/// The answer to a client over the limit of connections, before its connection is closed.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
     cache-control: no-store\r\nx-content-type-options: nosniff\r\n\
     connection: close\r\nretry-after: 1\r\ncontent-length: 84\r\n\r\n\
@@ -94,7 +94,7 @@ impl Body for AnswerBody {
     }
 }
 
-/// Who connects to a listener.
+/// The kind of clients of a listener.
 #[derive(Clone, Debug)]
 pub(crate) enum Who {
     /// Anybody: the published API and the management API.
@@ -120,7 +120,7 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
                 // Answers are written whole: waiting for more to send only costs time.
                 let _ = socket.set_nodelay(true);
                 match &*who {
-                    // Who has shown no certificate yet counts as well.
+                    // A client that has not yet shown a certificate counts too.
                     Who::Nodes(Some(tls)) => admit(&thread).is_some_and(|open| {
                         let handshake = tls.acceptor.clone().accept(socket);
                         tokio::task::spawn_local(welcome_node(Rc::clone(&thread), handshake, open));
@@ -141,7 +141,7 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
         };
         match accepted {
             Ok(true) => {}
-            // Who is refused is gone before the next one comes: a crowd takes no descriptors.
+            // A refused client is gone before the next one comes: a crowd takes no descriptors.
             Ok(false) => tokio::task::yield_now().await,
             Err(error) => {
                 tracing::warn!(shard = thread.id, %error, "a connection could not be accepted");
@@ -228,14 +228,14 @@ fn welcome_secure(
     true
 }
 
-/// Serves a new connection on a task of its own, if there is room for it; returns whether there is.
+/// Serves a new connection on a separate task, if there is room for it; returns whether there is.
 fn welcome<S>(thread: &Rc<HttpShard>, mut socket: S, who: &Rc<Who>, address: Option<IpAddr>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let Some(open) = admit(thread) else {
         tokio::task::spawn_local(async move {
-            // Who does not read it in time has no claim to it.
+            // A client that does not read it in time loses it.
             let _ = tokio::time::timeout(ACCEPT_PAUSE, socket.write_all(FULL)).await;
         });
         return false;
@@ -318,7 +318,7 @@ async fn serve<S>(
             }
             Order::Finish | Order::Serve => {}
         }
-        // A broken connection is the client's affair: there is nobody left to tell.
+        // A broken connection is the client's: no one is left to inform.
         connection.as_mut().poll(cx).map(|_| ())
     })
     .await;
@@ -397,7 +397,7 @@ async fn manage(
     response
 }
 
-/// Whether the body comes in chunks. If nobody reads them, [`close`] the connection: trailer fields
+/// Whether the body comes in chunks. If they stay unread, [`close`] the connection: trailer fields
 /// behind them have no certain end.
 pub(crate) fn has_chunks(request: &Request<Incoming>) -> bool {
     request.body().size_hint().exact().is_none()
@@ -430,8 +430,8 @@ pub(crate) fn values<'a>(
     headers.iter().filter(move |(name, _)| *name == wanted).map(|(_, value)| value)
 }
 
-/// Reads a body within the limits of size, time, and memory for all bodies together: what it takes
-/// of that is free again when the [`Room`] is dropped.
+/// Reads a body within the limits of size, time, and memory for all bodies together: its memory is
+/// free again when the [`Room`] is dropped.
 ///
 /// # Errors
 /// [`RequestError`] says which limit it broke; the connection must then be closed.
@@ -443,8 +443,8 @@ pub(crate) async fn read_body(
         .await
 }
 
-/// Reads a body within a limit of its own and without a share of the memory for all: of another node,
-/// which has shown who it is, or one that is too small to count.
+/// Reads a body within a separate limit and without a share of the memory for all: of another node,
+/// which is authenticated, or one that is too small to count.
 ///
 /// # Errors
 /// As [`read_body`].
@@ -456,7 +456,7 @@ pub(crate) async fn read_frame(
     read_within(thread, body, limit, Room::unbounded()).await.map(|(bytes, _)| bytes)
 }
 
-/// As [`read_body`], with another limit of size and a share of memory of its own.
+/// Like [`read_body`], with another limit of size and a separate share of memory.
 ///
 /// # Errors
 /// As [`read_body`].
@@ -488,8 +488,8 @@ async fn collect(
     if body.size_hint().lower() > limit as u64 {
         return Err(RequestError::TooLarge { limit });
     }
-    // Nearly every body is one frame, which is passed on as it is. It is a part of the connection's
-    // buffer, so it needs no room of its own.
+    // Nearly every body is one frame, which is passed on unchanged. It is a part of the
+    // connection's buffer, so it needs no other room.
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     let mut taken = 0;

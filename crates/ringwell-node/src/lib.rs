@@ -1,9 +1,8 @@
 //! A running node: threads, HTTP, files, clock and signals around the engine.
 //!
-//! Thin on purpose: the rules are in `ringwell-core`, what a record means is in
-//! `ringwell-engine`, what goes over the wire is in `ringwell-wire`. Each shard has one thread
-//! with a current-thread runtime; threads talk by messages and share nothing that changes but a
-//! few flags.
+//! Thin on purpose: the rules are in `ringwell-core`, the meaning of records in `ringwell-engine`,
+//! the published API in `ringwell-wire`. Each shard has one thread with a current-thread runtime;
+//! threads talk by messages and share nothing that changes but a few flags.
 
 mod api;
 mod application;

@@ -36,7 +36,7 @@ pub struct ListenError {
 pub(crate) struct Listeners {
     /// By shard.
     pub(crate) shards: Vec<Vec<Listener>>,
-    /// What was bound, as clients would write it.
+    /// The bound addresses, as clients would write them.
     pub(crate) addresses: Vec<String>,
     paths: Vec<PathBuf>,
 }
@@ -45,7 +45,7 @@ impl Listeners {
     /// Binds each address once for each shard.
     ///
     /// # Errors
-    /// [`ListenError`] names the address and what to do.
+    /// [`ListenError`] names the address and the response.
     pub(crate) fn bind(addresses: &[Listen], shards: usize) -> Result<Self, ListenError> {
         let mut all = Self {
             shards: (0..shards).map(|_| Vec::new()).collect(),
@@ -151,7 +151,7 @@ fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Binds a unix socket, over a socket file that nobody listens on any more.
+/// Binds a unix socket, also over a stale socket file.
 fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
     if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {

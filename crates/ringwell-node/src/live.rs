@@ -1,5 +1,5 @@
-//! The way into a running node for whoever keeps its directory: changes of pools go in, what the
-//! shards know of pools comes out.
+//! The handle of a running node for the keeper of its directory: changes of pools go in, the
+//! shards' data on pools comes out.
 //!
 //! Knows nothing of where the directory is kept.
 
@@ -65,17 +65,17 @@ pub fn live() -> (Live, Orders) {
 }
 
 impl Live {
-    /// Brings pools into the rotation of all shards of the node, as they are now, and takes others
-    /// out of it. Returns when every shard goes by it.
+    /// Brings pools, in their present form, into the rotation of all shards of the node, and takes
+    /// others out of it. Returns when every shard uses it.
     ///
     /// # Errors
-    /// [`LiveError`]; a change that was refused leaves everything as it was.
+    /// [`LiveError`]; a refused change leaves everything unchanged.
     pub async fn change(&self, put: Vec<RingPool>, removed: Vec<PoolId>) -> Result<(), LiveError> {
         let taken = self.ask(|reply| Order::Change { put, removed, reply }).await?;
         taken.map_err(LiveError::Refused)
     }
 
-    /// What `pool` is doing now; `None` if no shard of this node has it.
+    /// The present state of `pool`; `None` if no shard of this node has it.
     ///
     /// # Errors
     /// [`LiveError::Stopping`].
@@ -83,8 +83,8 @@ impl Live {
         self.ask(|reply| Order::State { pool, reply }).await
     }
 
-    /// Why rows for `pool` that came to this node got no number of their own though the pool was
-    /// not exhausted, and how many, since the node started.
+    /// The rows for `pool` on this node since its start that got no number although the pool was
+    /// not exhausted, counted by reason.
     ///
     /// # Errors
     /// [`LiveError::Stopping`].
@@ -92,8 +92,8 @@ impl Live {
         self.ask(|reply| Order::Refused { pool, reply }).await
     }
 
-    /// Numbers in the rotation of `pool` that nobody has held since the moment `since`; none if no
-    /// shard of this node has the pool.
+    /// Numbers in the rotation of `pool` that have not been held since `since`; none if no shard of
+    /// this node has the pool.
     ///
     /// # Errors
     /// [`LiveError::Stopping`].
@@ -101,7 +101,7 @@ impl Live {
         self.ask(|reply| Order::Unused { pool, since, reply }).await
     }
 
-    /// What was asked of each pool of this node.
+    /// The demand for each pool of this node.
     ///
     /// # Errors
     /// [`LiveError::Stopping`].
@@ -124,15 +124,15 @@ impl Live {
         answer.await.map_err(|_| LiveError::Stopping)
     }
 
-    /// The directory has just been seen to be as the node has it: `/healthz` tells how long that is
-    /// ago.
+    /// The directory has just been confirmed to match the node's: `/healthz` reports the time
+    /// since.
     pub async fn is_current(&self) {
         // A node that is stopping needs no news.
         let _ = self.0.send(Order::Current).await;
     }
 }
 
-/// Carries orders out until nobody gives any more.
+/// Carries orders out until all senders are dropped.
 pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orders): Orders) {
     while let Some(order) = orders.recv().await {
         let (server, node) = (Arc::clone(&server), Arc::clone(&server.node));
@@ -188,7 +188,7 @@ pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orde
 /// Brings `put` into the directory of this process, and takes `removed` out of it.
 ///
 /// # Errors
-/// Why everything stays as it was.
+/// The reason why everything stays unchanged.
 pub(crate) async fn take(
     node: &Node,
     peers: &Peers,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::ServeError;
 use crate::disk::DataLock;
 
-/// How often the lock's file is looked at.
+/// The interval between two checks of the lock's file.
 const LOOK: Duration = Duration::from_secs(1);
 /// Status of a process that has lost its lock.
 const LOST: i32 = 1;
@@ -18,7 +18,7 @@ const LOST: i32 = 1;
 /// The lock of a data directory, watched. Given up when dropped.
 #[derive(Debug)]
 pub(crate) struct LockWatch {
-    /// The thread ends when this is gone.
+    /// The thread ends when this is dropped.
     ends: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -41,7 +41,7 @@ impl LockWatch {
                              ending at once",
                             lock.path().display()
                         );
-                        // No draining: whatever is answered now may have been answered there.
+                        // No draining: another process may already have answered the same rows.
                         std::process::exit(LOST);
                     }
                 }

@@ -1,4 +1,4 @@
-//! Journals in a log that machines share: what a node does about it at its start and while it serves.
+//! Journals in a log that machines share: a node's work for them at its start and while it serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use ringwell_journal::Durability;
 
 use crate::{ServeError, disk};
 
-/// What such journals do not go together with.
+/// The settings that exclude such journals.
 const LOG_ALONE: &str = "with `engine = \"nats\"` in [journal] durability must be \"disk\", and there \
                          must be no cluster file";
 
-/// How often it is looked whether another process has taken all shards.
+/// The interval between two checks whether another process has taken all shards.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Makes files what they are beside a log, a copy, and waits while another process serves, if the
-/// configuration wants that.
+/// Prepares the files for use beside a log, as a copy, and waits while another process serves, if
+/// configured.
 ///
 /// # Errors
-/// [`ServeError::Log`] if the configuration wants what does not go together.
+/// [`ServeError::Log`] if settings of the configuration exclude each other.
 pub(crate) fn prepare(
     logs: &dyn Logs,
     config: &Config,

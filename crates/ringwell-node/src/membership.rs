@@ -13,7 +13,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// The node called `name`; `None` if the cluster has none.
+    /// The node with that `name`; `None` if the cluster has none.
     ///
     /// # Errors
     /// [`TlsError`] if the certificates of its links cannot be used.
@@ -25,7 +25,7 @@ impl Membership {
         Ok(Some(Self { member, tls }))
     }
 
-    /// What the cluster's file says of this node.
+    /// This node's entry in the cluster's file.
     #[must_use]
     pub fn own(&self) -> &ClusterNode {
         self.member.own()

@@ -1,4 +1,4 @@
-//! How much memory the process may have, and how much of it the bodies of requests may take.
+//! The limit on the process's memory, and the part of it for the bodies of requests.
 //!
 //! Bodies are read before anybody knows whose they are: without a bound for all of them together, a
 //! few thousand stalled uploads take all there is.
@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Of the memory that there is, bodies may take this part.
 const PART: u64 = 10;
-/// What a machine has at least, where it does not say.
+/// The assumed memory of a machine that does not report it.
 const MEMORY_MIN: u64 = 1 << 30;
 
 /// Bytes that all bodies on their way may take together.
@@ -40,7 +40,7 @@ impl Bodies {
 }
 
 impl Room<'_> {
-    /// Without a bound, for those who have shown who they are.
+    /// Without a bound, for authenticated senders.
     pub(crate) fn unbounded() -> Self {
         Self { bodies: None, taken: None }
     }

@@ -1,7 +1,7 @@
-//! Which web pages may use the published API: none, unless the configuration names their origin.
+//! The web pages that may use the published API: none, unless the configuration names their origin.
 //!
-//! A simple cross-origin request needs nobody's permission to be sent, only to be read. It would use up
-//! a number, so it is refused before that. Clients that are no browsers send no `Origin`.
+//! A simple cross-origin request needs no permission to be sent, only to be read. It would use up a
+//! number, so it is refused before that. Clients that are no browsers send no `Origin`.
 
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
@@ -13,7 +13,7 @@ use crate::http::{AnswerBody, values};
 /// Fields that a page may send.
 const FIELDS: HeaderValue =
     HeaderValue::from_static("content-type, idempotency-key, ringwell-deadline-ms");
-/// How long a browser remembers the permission, in seconds.
+/// The time for which a browser remembers the permission, in seconds.
 const REMEMBERED: HeaderValue = HeaderValue::from_static("7200");
 
 /// The methods that a path takes.

@@ -1,5 +1,5 @@
-//! Reads, after the start, the part of a shard's history that the start has not read: segments behind
-//! the snapshot. Damage there costs look-ups their answer, and nobody would know before.
+//! Reads, after the start, the part of a shard's history that the start has not read: segments
+//! behind the snapshot. Damage there costs look-ups their answer, and would not be noticed before.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use ringwell_driver::node::HistoryState;
 /// Groups that are read at once: some megabytes at most.
 const GROUPS_AT_ONCE: u64 = 64;
 
-/// Rest between two reads: what is asked of the disk goes first.
+/// Pause between two reads: other requests to the disk go first.
 const REST: Duration = Duration::from_millis(10);
 
 /// Reads the groups of `unread` and checks them, until the end or the thread's.

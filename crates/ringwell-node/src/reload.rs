@@ -7,8 +7,8 @@ use crate::site;
 use ringwell_driver::change::{self, ChangeError};
 use ringwell_driver::queue::Peers;
 
-/// Reads the pools again. What cannot be read, or cannot be, leaves everything as it is, and says
-/// so in the log.
+/// Reads the pools again. An unreadable or invalid configuration leaves everything unchanged, and
+/// is logged.
 pub(crate) async fn again(server: &Server, peers: &Peers, directories: &mut Directories) {
     let Some(reload) = &mut directories.reload else {
         match directories.reload_settings.as_mut().map(|reload| reload()) {

@@ -36,19 +36,19 @@ use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{LogStore, Logs};
 use ringwell_driver::{life, moves, witness, writer};
 
-/// What the shards are told, in this order.
+/// Orders to the shards, in this sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Course {
     /// Look whether it may serve.
     Begin,
     Serve,
-    /// Take nothing new; answer what has begun.
+    /// Take nothing new; complete the answers in progress.
     Drain,
     /// Nobody asks any more: save and end.
     Stop,
 }
 
-/// What a shard tells, in this order; the end may come at any time, by a fault.
+/// Reports of a shard, in this sequence; the end may come at any time, by a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
     Ready,
@@ -61,7 +61,7 @@ struct EndReport(mpsc::UnboundedSender<Report>);
 
 impl Drop for EndReport {
     fn drop(&mut self) {
-        // At the end of the node nobody listens.
+        // At the end of the node the receiver is gone.
         let _ = self.0.send(Report::Ended);
     }
 }
@@ -73,24 +73,25 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// of each number beyond it.
 const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
 
-/// Room for twice the newest allocation of each number: where less is kept, giving up old groups
-/// means copying most of what they hold.
+/// Room for twice the newest allocation of each number: with less, dropping old groups means
+/// copying most of their contents.
 const MEMORY_NUMBER_BYTES: u64 = 128;
 
 /// Reads the pools and web sites again, at SIGHUP.
 pub type Reload = Box<dyn FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> + Send>;
 
-/// Reads settings again; they reach those who use them by what they share with the configuration.
+/// Reads settings again; they reach their users through shared parts of the configuration.
 pub type ReloadSettings = Box<dyn FnMut() -> Result<(), Vec<Fault>> + Send>;
 
-/// How the directory changes while the node serves.
+/// The way in which the directory changes while the node serves.
 #[derive(Default)]
 pub struct Directories {
     /// By SIGHUP.
     pub reload: Option<Reload>,
-    /// By SIGHUP too, where pools come from elsewhere: reads what else may change while serving.
+    /// Also by SIGHUP, if pools come from elsewhere: reads the other settings that may change while
+    /// serving.
     pub reload_settings: Option<ReloadSettings>,
-    /// By whoever keeps the directory.
+    /// By the keeper of the directory.
     pub orders: Option<Orders>,
 }
 
@@ -217,7 +218,7 @@ struct Running {
     peers: Peers,
 }
 
-/// How the node and its shards talk about its life, and what clients find at them.
+/// The channels between node and shards about their life, and the services for clients.
 struct Tells {
     routes: Routes,
     told: watch::Receiver<Course>,
@@ -284,10 +285,10 @@ fn start_threads(
     Ok(Running { server, threads, listeners, links, peers })
 }
 
-/// What the shards have told.
+/// The shards' reports.
 struct Reported {
     reports: mpsc::UnboundedReceiver<Report>,
-    /// So many of them will tell nothing more.
+    /// The count of shards that will report nothing more.
     ended: usize,
 }
 
@@ -319,11 +320,11 @@ impl Reported {
 fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeError> {
     let ends =
         threads.into_iter().map(|thread| thread.join().unwrap_or(Err(ServeError::ShardPanicked)));
-    // All are joined before the first trouble is told.
+    // All are joined before the first error is returned.
     ends.collect::<Vec<_>>().into_iter().collect()
 }
 
-/// How the configuration wants the disk to be used.
+/// The configured use of the disk.
 pub(crate) fn disk_settings(
     config: &Config,
     directory: &Directory,
@@ -343,7 +344,7 @@ pub(crate) fn disk_settings(
     settings
 }
 
-/// Says what makes the disk look less durable than configured.
+/// Warns if the disk looks less durable than configured.
 fn warn_of_disk(config: &Config, durability: Durability) {
     if durability != Durability::Disk {
         tracing::warn!(%durability, "answers do not wait for the disk: a crash can forget allocations");
@@ -394,7 +395,7 @@ impl Signals {
                 name = self.next().await;
             }
             tracing::warn!(signal = name, "second signal: ending at once");
-            // As a shell tells of a process that a signal has ended.
+            // As a shell reports a process that a signal has ended.
             std::process::exit(if name == "SIGTERM" { 143 } else { 130 });
         });
     }
@@ -506,8 +507,8 @@ async fn live<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
         () = wait_until(&mut told, Course::Drain) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
     }
-    // Goes on answering, and says on each connection that it will be closed: whoever sends requests
-    // must see `/readyz`, or such an answer, before a connection ends that it relies on.
+    // Continues to answer, and announces the end of each connection: clients must see `/readyz`, or
+    // such an answer, before a connection closes.
     tokio::time::sleep(thread.node.config.drain_pause).await;
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     drain(&http).await;
@@ -537,7 +538,7 @@ fn shard_of(
     Rc::new(HttpShard::new(Rc::new(thread), server))
 }
 
-/// Begins what one thread does for the whole node.
+/// Starts the tasks that one thread runs for the whole node.
 async fn begin_node(http: &Rc<HttpShard>, tasks: &mut JoinSet<()>) {
     let (node, peers) = (Arc::clone(&http.node), http.peers.clone());
     let away = witness::begin(&Tokio, &node, &peers).await;
@@ -545,7 +546,7 @@ async fn begin_node(http: &Rc<HttpShard>, tasks: &mut JoinSet<()>) {
     tasks.spawn_local(application::renew(Rc::clone(http)));
 }
 
-/// Returns when one of the shard's own tasks has panicked: the shard cannot go on without it.
+/// Returns when one of the shard's own tasks has panicked: the shard cannot continue without it.
 async fn any_panics(tasks: &mut JoinSet<()>) {
     while let Some(end) = tasks.join_next().await {
         if end.is_err() {
@@ -555,7 +556,7 @@ async fn any_panics(tasks: &mut JoinSet<()>) {
     std::future::pending::<()>().await;
 }
 
-/// What a node does for others of its cluster, and with them, on one of its threads.
+/// A node's work for and with other nodes of its cluster, on one of its threads.
 async fn go_on(node: Arc<Node>, peers: Peers, away: Vec<u16>) {
     moves::tell_all(&Tokio, &node, &peers);
     let told = witness::go_on(Tokio, Arc::clone(&node), peers.clone(), away);
@@ -573,11 +574,11 @@ fn accept(
 }
 
 async fn wait_until(told: &mut watch::Receiver<Course>, course: Course) {
-    // An error means that nobody is left to tell: the same as the end.
+    // An error means that the receiver is gone, which equals the end.
     let _ = told.wait_for(|now| *now >= course).await;
 }
 
-/// Lets the open connections answer what they have begun.
+/// Lets the open connections complete their answers.
 async fn drain(thread: &HttpShard) {
     let until = Instant::now() + DRAIN_MAX;
     thread.connections.drain();

@@ -1,6 +1,6 @@
 //! TLS for clients: the certificate of `[tls]`, read again when its files change.
 //!
-//! Shards share it; a handshake takes what is there, a request never asks.
+//! Shards share it; a handshake uses the loaded certificate, a request never reads files.
 
 use std::fs;
 use std::path::Path;
@@ -22,13 +22,13 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 use crate::ServeError;
 use crate::link::tls::{TlsError, certificates};
 
-/// How often the files are looked at.
+/// The interval between two checks of the files.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What a shard needs to greet clients over TLS; the files are watched as long as it lives.
+/// The TLS settings of a shard; the files are watched as long as it lives.
 pub(crate) struct Secure {
     pub(crate) acceptor: TlsAcceptor,
-    /// The thread ends when this is gone.
+    /// The thread ends when this is dropped.
     ends: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }

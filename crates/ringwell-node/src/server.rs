@@ -1,4 +1,4 @@
-//! What the threads of the process share beside the driver's [`Node`]: what HTTP needs.
+//! The state that the threads of the process share beside the driver's [`Node`], for HTTP.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ pub(crate) struct Server {
     pub(crate) sites: Sites,
     /// For clients that come over TLS.
     pub(crate) secure: Option<Secure>,
-    /// What links over TCP are made safe with.
+    /// The TLS settings of links over TCP.
     pub(crate) links: Option<Tls>,
-    /// What bodies of clients may take.
+    /// The memory for bodies of clients.
     pub(crate) bodies: Bodies,
 }
 

@@ -1,4 +1,5 @@
-//! A shard as HTTP has it: the driver's, its connections, and what the server adds for its clients.
+//! A shard from the view of HTTP: the driver's, its connections, and the server's additions for its
+//! clients.
 
 use std::ops::Deref;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! From files to engines that serve: which shards are opened, on which threads they are read, and what
-//! the operator must know. What is done to them is the driver's (`ringwell_driver::open`).
+//! From files to engines that serve: the shards to open, the threads that read them, and the
+//! messages for the operator. The driver does the work (`ringwell_driver::open`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,25 +30,26 @@ pub(crate) struct Started {
     pub(crate) shard: u16,
     pub(crate) engine: Engine,
     pub(crate) store: Inline<OsFiles>,
-    /// What keeps the journal, if that is not the files.
+    /// The store of the journal, if it is not the files.
     pub(crate) log: Option<ShardLog>,
-    /// Lockouts were lengthened by this, and no record says so: the shard must not go on before a
-    /// snapshot does.
+    /// Lockouts were lengthened by this, and no record shows it: the shard must not continue before
+    /// a snapshot does.
     pub(crate) lengthened: Option<Millis>,
 }
 
 /// A shard's log, and as which this process writes to it.
 pub(crate) type ShardLog = (Arc<dyn SharedLog>, Author);
 
-/// How much of what is read is believed, as configured.
+/// The configured limits on the trust in the files.
 pub(crate) fn believed(config: &Config) -> Believed {
     let skew = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
     let answer_rows_max = config.limits.idempotency_rows;
     Believed { answer_rows_max, clock_skew_max: Millis(skew) }
 }
 
-/// Opens all shards of the directory. Shards that only the journals know have no pools any more:
-/// they give their lockouts to those that own the numbers now, and keep answering for history.
+/// Opens all shards of the directory. Shards that exist only in the journals no longer have pools:
+/// they give their lockouts to the present owners of the numbers, and continue to answer for
+/// history.
 ///
 /// # Errors
 /// [`ServeError`] if a journal is damaged or cannot be read; nothing has been changed then.
@@ -130,7 +131,7 @@ fn shards(
     }
 }
 
-/// Reads what the logs of the shards have beyond the files of this machine, and takes the shards over.
+/// Reads the logs of the shards beyond the files of this machine, and takes the shards over.
 fn take_over(
     reads: Vec<Read>,
     logs: &dyn Logs,
@@ -165,7 +166,7 @@ fn follow(read: Read, logs: &dyn Logs) -> Result<(Read, (u16, ShardLog)), ServeE
     Ok((read, (shard, (log, author))))
 }
 
-/// Reads all shards, each on a thread of its own.
+/// Reads all shards, each on a separate thread.
 fn read_all(
     directory: &Directory,
     shards: &[u16],
@@ -232,17 +233,17 @@ fn report_copy(settings: &disk::Settings, copied: Option<Copied>) {
 pub struct Alone {
     /// Its state.
     pub engine: Engine,
-    /// Stores what the engine has sealed.
+    /// Stores the groups that the engine has sealed.
     pub store: Inline<OsFiles>,
-    /// What time it is.
+    /// The time.
     pub clock: Clock,
-    /// What the start had to do about time or damage. If lockouts were lengthened, no number may go out
-    /// before a snapshot is taken, because no record says that lockouts were lengthened.
+    /// The corrections of time or damage at the start. If lockouts were lengthened, no number may
+    /// go out before a snapshot is taken, because no record says that lockouts were lengthened.
     pub doubts: Doubts,
 }
 
-/// Opens a directory of one shard without starting a thread. Other shards that the journals know
-/// give it their lockouts, and their files stay as they are.
+/// Opens a directory of one shard without starting a thread. Other shards in the journals give it
+/// their lockouts, and their files stay unchanged.
 ///
 /// # Errors
 /// [`ServeError`] as of a server; nothing has been changed then.
@@ -277,7 +278,7 @@ impl From<OverflowTaken> for ServeError {
     }
 }
 
-/// Says what is in doubt.
+/// Lists the doubts.
 fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Settings) -> Started {
     let Opened { shard, engine, store, doubts, verdict } = opened;
     let directory = settings.shard_directory(u32::from(shard));

@@ -1,4 +1,4 @@
-//! What a shard's thread does for its connections beside answering.
+//! A shard thread's work for its connections beside answering.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::conn::PhaseLimits;
 use crate::shard::HttpShard;
 
-/// How often connections are swept.
+/// The interval between two sweeps of connections.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Keeps the limits of connections' phases until the thread ends: a task of its own, so that a disk
-/// that hangs does not keep slow clients.
+/// Enforces the time limits of connections' phases until the thread ends: a separate task, so that
+/// a hanging disk does not keep slow clients.
 pub(crate) async fn sweep(thread: Rc<HttpShard>) {
     let limits = &thread.node.config.limits;
     let phases = PhaseLimits {

@@ -1,7 +1,8 @@
-//! Changes that are made from a page: a pool's size and key, a number's quarantine, what webhooks missed.
+//! Changes made from a page: a pool's size and key, a number's quarantine, missed webhooks.
 //!
-//! Each does what its request under `/v1/` does, in the name of the session, and leaves a line in the
-//! audit log. Owns who may: a session whose token may write, from a form of its own page.
+//! Each does the same as its request under `/v1/`, in the name of the session, and leaves a line in
+//! the audit log. Owns the permission: a session whose token may write, from a form of its own
+//! page.
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -24,13 +25,14 @@ use crate::problem::Problem;
 use crate::published::new_key;
 use crate::{Context, now};
 
-/// Lines of the audit log that are looked through for those of a page, and how many it shows.
+/// The count of lines of the audit log that are searched for those of a page, and the count that it
+/// shows.
 const AUDIT_MAX: u32 = 500;
 const AUDIT_SHOWN: usize = 20;
 /// The largest pool that a form asks for.
 const NUMBERS_MAX: u64 = 1_000_000;
 
-/// What a change leads to.
+/// The result of a change.
 enum Done {
     /// The page that it was made on, by a relative address.
     Back(String),
@@ -153,7 +155,7 @@ async fn commit(context: &Context, change: Change) -> Result<(), NoPage> {
     Ok(())
 }
 
-/// Gives the pool `wanted` numbers to hand out: free ones of the inventory, or some back to it.
+/// Brings the pool to `wanted` numbers: takes free ones from the inventory, or returns some to it.
 async fn resize(
     context: &Context,
     session: &Session,
@@ -283,13 +285,13 @@ pub(super) async fn of_number(asked: &Asked<'_>, number: PromoNumber) -> Markup 
     }
 }
 
-/// Who has changed endpoints.
+/// The author of changes to endpoints.
 pub(super) async fn of_webhooks(asked: &Asked<'_>) -> Markup {
     let Some(store) = asked.store() else { return html! {} };
     changes(asked, store, |line| line.object.starts_with("webhook_endpoint ")).await
 }
 
-/// The newest changes that `is_of` wants, for those who may read the audit log.
+/// The newest changes that match `is_of`, for sessions that may read the audit log.
 async fn changes(asked: &Asked<'_>, store: &Store, is_of: impl Fn(&AuditLine) -> bool) -> Markup {
     if asked.session.role < Role::Admin {
         return html! {};

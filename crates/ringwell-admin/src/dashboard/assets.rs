@@ -1,7 +1,7 @@
 //! The files that pages load: a style, a script, and a library for charts.
 //!
 //! Owns their bytes and how long browsers keep them. Addresses carry a digest of all files, so that
-//! other files have other addresses. uPlot is vendored as it was published: `assets/uplot.LICENSE`.
+//! changed files have new addresses. uPlot is vendored as published: `assets/uplot.LICENSE`.
 
 use std::io::Write;
 use std::sync::OnceLock;

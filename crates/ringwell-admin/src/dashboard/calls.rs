@@ -1,6 +1,6 @@
 //! Calls, the newest first; one call with all that happened to it; and where events are sent.
 //!
-//! Owns what of a caller is shown to whom. Asks the log on the thread of calls.
+//! Owns the visibility of callers. Asks the log on the thread of calls.
 
 use maud::{Markup, html};
 use ringwell_calls::{
@@ -49,7 +49,7 @@ pub(super) async fn list(asked: &Asked<'_>, service: &Service) -> Result<View, N
     let is_full = found.len() >= PAGE as usize;
     let next = found.last().filter(|_| is_full).map(Cursor::after);
     let mut table = table(asked, &found, "Calls, the newest first");
-    // What lies behind the newest ones changes no more.
+    // Pages behind the newest calls no longer change.
     table.rows_change = asked.text("after").is_empty();
     let body = html! {
         h1 { "Calls" }
@@ -290,7 +290,7 @@ fn state(call: &CallRow) -> String {
     outcome.unwrap_or_else(|| call.facts.state().name().replace('_', " "))
 }
 
-/// What the attribution came to, in words that answer "why not?".
+/// The result of the attribution, in words that answer "why not?".
 fn why(call: &CallRow) -> String {
     use ringwell_calls::Attributed;
     let attribution = &call.attribution;
@@ -344,7 +344,7 @@ fn facts(asked: &Asked<'_>, call: &CallRow) -> Tiles {
     tiles
 }
 
-/// Who called, as this visitor of the dashboard may see it.
+/// The caller, as far as this visitor of the dashboard may see it.
 fn caller(asked: &Asked<'_>, caller: &Caller) -> String {
     match caller {
         Caller::Withheld => "withheld".to_owned(),

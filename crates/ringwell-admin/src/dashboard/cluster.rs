@@ -1,4 +1,4 @@
-//! Nodes, shards and what lies between them: plain words first, figures folded below.
+//! Nodes, shards and the links between them: plain words first, figures folded below.
 
 use maud::{Markup, html};
 use ringwell_node::{JournalState, LinkStats, ShardStats};

@@ -1,4 +1,4 @@
-//! What all pages have: head, navigation, foot, and the parts that they are made of.
+//! The common parts of all pages: head, navigation, foot, and building blocks.
 
 use axum::response::Html;
 use maud::{DOCTYPE, Markup, html};
@@ -6,12 +6,12 @@ use maud::{DOCTYPE, Markup, html};
 use super::assets;
 use super::session::Session;
 
-/// What stands around a page.
+/// The frame of a page.
 pub(super) struct Frame<'a> {
     /// Below `/ui/`.
     pub(super) path: &'a str,
     pub(super) query: Option<&'a str>,
-    /// How far up the first page is.
+    /// The relative path to the first page.
     pub(super) up: &'static str,
     pub(super) session: Option<&'a Session>,
     /// Whether there are pages of calls.
@@ -126,7 +126,7 @@ impl Tiles {
     }
 }
 
-/// A curve, drawn by the script from the page's JSON; its figures stand in a table beside it.
+/// A curve, drawn by the script from the page's JSON; a table beside it has the figures.
 pub(super) fn chart(from: &str, key: &str, label: &str, summary: &str) -> Markup {
     html! {
         h2 { (label) }

@@ -104,7 +104,7 @@ pub(super) async fn link(State(ui): State<Ui>, headers: HeaderMap) -> Result<Res
     Ok((StatusCode::CREATED, axum::Json(body)).into_response())
 }
 
-/// Who has the token, if they may see everything.
+/// The token's owner, if the token may see everything.
 async fn visitor(ui: &Ui, token: &str) -> Option<(Visitor, TokenHash)> {
     let visitor = ui.door.enter(Some(token), Role::Read, None).await.ok()?;
     visitor.network().is_none().then(|| (visitor, TokenHash::of(token.as_bytes())))

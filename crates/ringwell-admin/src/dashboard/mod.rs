@@ -1,10 +1,9 @@
 //! The dashboard: pages for people, on the management address.
 //!
-//! Owns paths under `/ui/`, sessions, and the forms of pages; each page has a `.json` and a `.csv` twin.
-//! Rules and figures are those of the node, the store and `ringwell-plan`. Pages only read;
-//! changes are forms of theirs (`actions.rs`).
-//! Invariant: nothing is shown without a session, and nothing that was sent is shown unescaped.
-//! Source: docs/dashboard.md.
+//! Owns paths under `/ui/`, sessions, and the forms of pages; each page has a `.json` and a `.csv`
+//! twin. The node, the store and `ringwell-plan` supply rules and figures. Pages only read; changes
+//! are forms of theirs (`actions.rs`). Invariant: nothing is shown without a session, and nothing
+//! that was sent is shown unescaped. Source: docs/dashboard.md.
 
 mod actions;
 mod assets;
@@ -52,7 +51,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
     img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'";
 
-/// Longer than anybody types; what is longer is cut off.
+/// Longer than any typed text; the rest is cut off.
 const QUERY_TEXT_MAX: usize = 100;
 
 /// The dashboard of one node. Clones share it.
@@ -68,16 +67,16 @@ struct Inner {
     sessions: Sessions,
 }
 
-/// What handlers share.
+/// The state that handlers share.
 #[derive(Clone)]
 struct Ui {
     dashboard: Dashboard,
     door: Door,
-    /// What changes go to; absent where pools stand in the configuration.
+    /// The target of changes; absent if pools are in the configuration.
     context: Option<Context>,
 }
 
-/// A page before it has a frame, and what its twins say.
+/// A page without its frame, and the contents of its twins.
 struct View {
     title: String,
     body: Markup,
@@ -94,26 +93,26 @@ enum NoPage {
     Missing(&'static str),
     /// Not for this session.
     Forbidden(&'static str),
-    /// What was asked cannot be.
+    /// The request is invalid.
     Wrong(String),
     /// Not now.
     Unavailable(String),
 }
 
-/// What a page is made from.
+/// The inputs of a page.
 struct Asked<'a> {
     node: &'a Handle,
     sampler: &'a Sampler,
     /// Pairs of the query, decoded.
     query: Vec<(String, String)>,
-    /// How far up the first page is: `../`.
+    /// The relative path to the first page: `../`.
     up: &'static str,
     session: &'a Session,
     calls: Option<&'a Service>,
     context: Option<&'a Context>,
 }
 
-/// In which form a page is wanted.
+/// The requested form of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Html,
@@ -122,7 +121,7 @@ enum Form {
 }
 
 impl Dashboard {
-    /// A dashboard that shows nothing until there is a node; it shares what is known of the loads.
+    /// A dashboard that shows nothing until there is a node; it shares the data on loads.
     #[must_use]
     pub fn new(loads: SharedLoads) -> Self {
         let sampler = Arc::new(Sampler::new(loads));
@@ -140,7 +139,7 @@ impl Dashboard {
         let _ = self.0.node.set(node);
     }
 
-    /// Calls are taken, too. Of several calls of this the first counts.
+    /// Also shows calls. If called several times, the first call counts.
     pub fn attach_calls(&self, calls: Service) {
         let _ = self.0.calls.set(calls);
     }
@@ -163,8 +162,8 @@ impl Dashboard {
         Some(format!("/ui/login#{code}"))
     }
 
-    /// Pools that are too small now, and those that will be exhausted within an hour; `None` where nobody
-    /// looks.
+    /// Pools that are too small now, and those that will be exhausted within an hour; `None` if
+    /// they are not watched.
     pub(crate) fn in_trouble(&self) -> Option<[usize; 2]> {
         let sample = self.0.sampler.newest();
         (sample.at.0 > 0).then_some([sample.too_small, sample.exhausting])
@@ -200,7 +199,7 @@ impl Ui {
         &self.dashboard.0.sampler
     }
 
-    /// Who asks, if they are logged in and their token is still worth something.
+    /// The visitor, if logged in with a token that is still valid.
     async fn session(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
         let session = self.sessions().of(headers)?;
         if self.door.still_knows(&session.token).await {
@@ -264,7 +263,7 @@ impl Asked<'_> {
         self.context.map(|context| &context.store)
     }
 
-    /// A parameter of the query, cut to what anybody types.
+    /// A parameter of the query, cut to the length of typed text.
     fn text(&self, name: &str) -> &str {
         let found = self.query.iter().find(|(it, _)| it == name);
         let text = found.map_or("", |(_, value)| value.trim());
@@ -272,7 +271,7 @@ impl Asked<'_> {
     }
 }
 
-/// Decodes `a=b&c=d`. What is no UTF-8 becomes the sign for that.
+/// Decodes `a=b&c=d`. Invalid UTF-8 becomes the replacement character.
 fn pairs(query: Option<&str>) -> Vec<(String, String)> {
     let decode = |text: &str| {
         let text = text.replace('+', " ");

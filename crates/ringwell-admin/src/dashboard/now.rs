@@ -1,4 +1,4 @@
-//! The first page: is all well, and if not, what to do.
+//! The first page: whether all is well, and otherwise how to respond.
 
 use maud::{Markup, html};
 use ringwell_node::{Handle, HistoryState, JournalState, Phase};
@@ -23,7 +23,7 @@ pub(super) struct Finding {
     /// `red` or `amber`.
     level: &'static str,
     what: String,
-    /// What to do.
+    /// The advice.
     advice: String,
     /// The page that says more.
     page: &'static str,
@@ -103,7 +103,7 @@ fn page_name(page: &str) -> &str {
     page.split('?').next().unwrap_or(page)
 }
 
-/// What is wrong with a shard's journal, and what to do about it.
+/// The fault of a shard's journal, and the advice.
 fn journal_finding(shard: u16, state: JournalState) -> Option<(String, &'static str)> {
     match state {
         JournalState::Writing => None,
@@ -167,7 +167,7 @@ fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
     found
 }
 
-/// What the server says of itself and of its disk.
+/// The server's state and that of its disk.
 fn of_the_server(node: &Handle, add: &mut impl FnMut(&'static str, String, &str, &'static str)) {
     match node.phase() {
         Phase::Serving => {}

@@ -11,7 +11,7 @@ use super::{Asked, NoPage, View, actions};
 use crate::now;
 use crate::v1::attribution::{holder, parse_moment, parse_number};
 
-/// Allocations that are listed: each is a look-up of its own.
+/// The count of listed allocations: each takes one look-up.
 const HOLDERS_MAX: usize = 20;
 
 pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
@@ -29,7 +29,7 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
     let number = parse_number(text).map_err(|problem| NoPage::Wrong(problem.to_string()))?;
     let at = match at_text {
         "" => now(),
-        // As a form's field for times sends it: without a zone, which is that of UTC then.
+        // As a form's field for times sends it: without a zone, which then means UTC.
         text => parse_moment(text).or_else(|| parse_moment(&format!("{text}:00Z"))).ok_or_else(
             || {
                 let text = "Write the time as 2026-11-21T06:30:00Z, or in seconds since 1970.";
@@ -83,7 +83,7 @@ fn form(number: &str, at: &str) -> Markup {
     } }
 }
 
-/// Who held it at `at`, and those before, the newest first.
+/// The holder at `at`, and the previous ones, the newest first.
 async fn holders(
     asked: &Asked<'_>,
     number: PromoNumber,

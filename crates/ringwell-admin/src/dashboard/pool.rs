@@ -1,4 +1,4 @@
-//! One ring pool: is it large enough, and what would another size do.
+//! One ring pool: whether it is large enough, and the effect of another size.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const LOAD_MAX: f64 = 200_000.0;
 /// Ranges of numbers that are listed.
 const RANGES_MAX: usize = 200;
 
-/// What the formulas say.
+/// The results of the formulas.
 struct Sizing {
     /// The fewest numbers that keep overflow below [`OVERFLOW_MAX`].
     needed: Option<u32>,
@@ -136,7 +136,7 @@ fn verdict(line: Option<&PoolLine>, sizing: Option<&Sizing>) -> Markup {
     } }
 }
 
-/// Numbers that are locked out and those that are free, as one bar.
+/// Locked and free numbers, as one bar.
 fn bar(state: &PoolState) -> Markup {
     let numbers = f64::from(state.numbers.max(1));
     let locked = f64::from(state.locked) / numbers * 100.0;
@@ -304,7 +304,7 @@ fn of_rested(rested: &Rested) -> serde_json::Value {
         "bounds_in_lifetimes": REST_BOUNDS, "numbers": rested.rested })
 }
 
-/// What the directory has.
+/// The directory's contents.
 fn facts(pool: &ringwell_directory::RingPool) -> Markup {
     let ranges = pool.numbers();
     let overflow = pool.overflow().map(|number| number.to_string());

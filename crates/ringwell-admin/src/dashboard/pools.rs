@@ -13,7 +13,7 @@ use super::{Asked, View};
 
 const PAGE: usize = 50;
 
-/// By what a list is sorted: its name in the address, and for people.
+/// The sort key of a list: its name in the address, and for people.
 const ORDERS: [(&str, &str); 4] = [
     ("trouble", "most overflow expected"),
     ("used", "most used"),
@@ -97,7 +97,7 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
     View { title, body, data, table, live }
 }
 
-/// Whether a part of `name` is `wanted`, in lower case; without a copy of each of many names.
+/// Whether `name` contains `wanted`, in lower case; without copying each of many names.
 fn holds(name: &str, wanted: &str) -> bool {
     if !name.is_ascii() {
         return name.to_lowercase().contains(wanted);
@@ -150,12 +150,12 @@ fn compare(order: &str, one: &PoolLine, other: &PoolLine) -> Ordering {
     by.then(used(other).total_cmp(&used(one)).then(Ordering::Equal)).then(one.id.cmp(&other.id))
 }
 
-/// How bad it is, or will be.
+/// The severity, now or predicted.
 fn trouble(line: &PoolLine) -> f64 {
     line.overflow.max(line.overflow_in_an_hour)
 }
 
-/// The pools of most overflow, now or soon, among those that are asked at all.
+/// The pools with the most overflow, now or soon, among those with any demand.
 pub(super) fn by_trouble(pools: &[PoolLine], top: usize) -> Vec<PoolLine> {
     let mut found: Vec<PoolLine> =
         pools.iter().filter(|line| line.health != Health::Idle).copied().collect();

@@ -1,4 +1,4 @@
-//! How the node does: looked at once in a while, whatever the number of pages that show it.
+//! The node's state, sampled at an interval, independent of the number of pages that show it.
 //!
 //! Owns the newest look and the curve of the last quarter of an hour. Asks the shards once a second
 //! while somebody watches, else every five; all pools every five. Invariant: nothing here grows with
@@ -24,17 +24,17 @@ use crate::now;
 
 /// While somebody watches.
 const OFTEN: Duration = Duration::from_secs(1);
-/// While no one does; and all pools in any case.
+/// The interval without viewers; and for all pools in any case.
 const SELDOM: Duration = Duration::from_secs(5);
 /// Points of the curve.
 const POINTS_MAX: usize = 900;
-/// Latency is that of so long.
+/// The period that latency covers.
 const LATENCY_TIME: Duration = Duration::from_mins(1);
-/// A pool of which more than this share of the visitors gets no number of their own is too small.
+/// If more than this share of the visitors gets no number, a pool is too small.
 pub(super) const OVERFLOW_MAX: f64 = 0.01;
 /// A load that was measured for less says nothing of an hour.
 const MEASURED_MIN: Millis = Millis(60_000);
-/// Of the same pool an event is written at most this often.
+/// The shortest interval between two events for the same pool.
 const EVENT_EVERY: Millis = Millis(3_600_000);
 /// Pools in trouble are written to the log at most so many at once.
 const EVENTS_MAX: usize = 20;
@@ -49,11 +49,11 @@ pub(super) struct Point {
     pub(super) overflow: [f64; 4],
 }
 
-/// How a pool does.
+/// The state of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Health {
-    /// More visitors than [`OVERFLOW_MAX`] have lately got no number of their own.
+    /// More than [`OVERFLOW_MAX`] of the recent visitors got no number.
     TooSmall,
     /// It will come to that within an hour, as its load goes.
     Exhausting,
@@ -61,7 +61,7 @@ pub(crate) enum Health {
     Idle,
 }
 
-/// What is known of a pool without asking for its numbers.
+/// The data on a pool that are available without asking for its numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PoolLine {
     pub(super) id: PoolId,
@@ -91,7 +91,7 @@ pub(super) struct Sample {
     pub(super) allocated: u64,
     /// Of the last minute, in milliseconds; `None` if nothing was asked.
     pub(super) p99_ms: Option<f64>,
-    /// In the order of their ids; those that another node has are missing.
+    /// In the order of their ids; those on other nodes are missing.
     pub(super) pools: Arc<Vec<PoolLine>>,
     pub(super) too_small: usize,
     pub(super) exhausting: usize,
@@ -263,7 +263,7 @@ fn recent_p99(
     (!recent.is_empty()).then_some(ms)
 }
 
-/// All pools of the node, as they were looked at last.
+/// All pools of the node, as of the last sample.
 #[derive(Debug, Default)]
 struct Pools {
     lines: Arc<Vec<PoolLine>>,
@@ -361,8 +361,8 @@ fn line(id: PoolId, numbers: u32, lifetime: Millis, loads: &crate::loads::Loads)
     }
 }
 
-/// The share of visitors without a number of their own. Spares the formula where it says nothing: a
-/// pool of many numbers at a third of its load.
+/// The share of visitors without a number. Spares the formula where it says nothing: a pool of many
+/// numbers at a third of its load.
 pub(super) fn predicted(numbers: u32, load: f64) -> f64 {
     if load <= 0.0 || (numbers > 50 && load < f64::from(numbers) / 3.0) {
         return 0.0;

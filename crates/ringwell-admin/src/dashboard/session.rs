@@ -1,7 +1,7 @@
-//! Who is logged in, and one-time links that log somebody in.
+//! Sessions, and one-time links that log in.
 //!
-//! Owns secrets of cookies and links: kept as their SHA-256, so that what leaks of the memory's layout
-//! or of a comparison's time is of no use. Knows the tokens' hashes, never the tokens.
+//! Owns secrets of cookies and links: kept as their SHA-256, so that leaks through the memory's
+//! layout or a comparison's time are useless. Knows the tokens' hashes, never the tokens.
 //! Invariant: a session ends with its token, and at most [`SESSIONS_MAX`] are open.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ const COOKIE: &str = "rw_session";
 pub(super) struct Session {
     /// For the page's head and the audit log.
     pub(super) who: String,
-    /// What its token may do.
+    /// The role of its token.
     pub(super) role: Role,
     /// Stands in every form.
     pub(super) form_token: String,
@@ -49,7 +49,7 @@ struct Open {
 }
 
 impl Session {
-    /// Whether `presented` is what the forms of this session carry.
+    /// Whether `presented` is the secret in the forms of this session.
     pub(super) fn sent(&self, presented: &str) -> bool {
         self.form_token.as_bytes().ct_eq(presented.as_bytes()).into()
     }
@@ -57,7 +57,7 @@ impl Session {
 
 impl Sessions {
     fn open(&self) -> MutexGuard<'_, Open> {
-        // What is in it is whole after each line.
+        // Its contents are consistent after each line.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,7 +116,7 @@ impl Sessions {
         Some(secret)
     }
 
-    /// Who a link was made for. It leads nowhere from then on.
+    /// The user of a link. It leads nowhere from then on.
     pub(super) fn follow(&self, secret: &str) -> Option<(Visitor, TokenHash)> {
         let (visitor, token, until) = self.open().links.remove(&digest(secret))?;
         (until > Instant::now()).then_some((visitor, token))

@@ -1,4 +1,4 @@
-//! Web sites whose pages swap numbers: what their pages asked, and the tag to paste.
+//! Web sites whose pages swap numbers: their requests, and the tag to paste.
 
 use maud::html;
 use ringwell_directory::{Listen, Site};
@@ -10,7 +10,7 @@ use super::table::{Cell, Table};
 use super::words::{count, several, share};
 use super::{Asked, View};
 
-/// What each outcome means to the owner of a site; names are those of metrics.
+/// The meaning of each outcome to the owner of a site; names equal those of metrics.
 const OUTCOMES: [(&str, &str); 7] = [
     ("numbers", "Numbers given"),
     ("beat", "Visits kept alive"),

@@ -32,12 +32,12 @@ struct Streamed {
     _watcher: Watcher,
     until: tokio::time::Instant,
     sent: HashMap<String, String>,
-    /// How often the call log had changed when it was looked at last.
+    /// The call log's change count at the last check.
     calls_seen: Option<u64>,
     is_over: bool,
 }
 
-/// Sends what changes on the page at `path`.
+/// Sends the changes of the page at `path`.
 pub(super) async fn get(
     State(ui): State<Ui>,
     Path(path): Path<String>,
@@ -74,8 +74,8 @@ pub(super) async fn get(
 }
 
 impl Streamed {
-    /// Whether the page can have changed. Pages of calls are made anew only when the log has changed, so
-    /// that many open ones cost nothing while no call comes.
+    /// Whether the page can have changed. Pages of calls are rendered again only when the log has
+    /// changed, so that many open ones cost nothing while no call comes.
     fn has_news(&mut self) -> bool {
         let Some(calls) = self.ui.dashboard.0.calls.get() else { return true };
         if self.path != "calls" && !self.path.starts_with("calls/") {

@@ -15,9 +15,9 @@ pub(super) struct Cell {
     /// For programs.
     value: String,
     is_number: bool,
-    /// What the script makes of it where whole rows change.
+    /// The script's handling if whole rows change.
     plain: Plain,
-    /// Changes while the page is open: its name, and what stands there now.
+    /// Changes while the page is open: its name, and its present value.
     live: Option<(String, String)>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Cell {
 #[derive(Clone, Default)]
 struct Plain {
     text: String,
-    /// Where it leads.
+    /// The target of the link.
     href: Option<String>,
     /// The moment that it shows.
     at: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Table {
     /// Name for programs, heading for people.
     pub(super) columns: Vec<(&'static str, &'static str)>,
     pub(super) rows: Vec<Vec<Cell>>,
-    /// What stands there while it has no rows: mostly the next thing to do.
+    /// The text of an empty table: mostly the next step.
     empty: Option<Markup>,
     /// Whether rows come and go while the page is open.
     pub(super) rows_change: bool,
@@ -53,7 +53,7 @@ impl Cell {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "figures are small")]
-    /// A figure: what people read, what programs read.
+    /// A figure: the form for people, the form for programs.
     pub(super) fn figure(shown: impl Into<String>, value: impl ToString) -> Self {
         let shown = shown.into();
         let plain = Plain { text: shown.clone(), ..Plain::default() };
@@ -61,7 +61,7 @@ impl Cell {
         Self { shown: html! { (shown) }, value, is_number: true, plain, live: None }
     }
 
-    /// Something else: what people read, what programs read.
+    /// Any other value: the form for people, the form for programs.
     pub(super) fn of(shown: Markup, value: impl Into<String>) -> Self {
         let plain = Plain::default();
         Self { shown, value: value.into(), is_number: false, plain, live: None }
@@ -98,7 +98,7 @@ impl Table {
         Self { caption: caption.to_owned(), columns: columns.to_vec(), ..Self::default() }
     }
 
-    /// What stands there while it has no rows.
+    /// The text of an empty table.
     pub(super) fn or(mut self, empty: Markup) -> Self {
         self.empty = Some(empty);
         self

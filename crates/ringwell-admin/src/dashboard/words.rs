@@ -8,7 +8,7 @@ use ringwell_core::Millis;
 use ringwell_node::Reason;
 use serde::Serialize;
 
-/// Why a visitor got no number of their own.
+/// The reason why a visitor got no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Cause {
@@ -45,7 +45,7 @@ impl Cause {
         }
     }
 
-    /// What to do about it.
+    /// The advice.
     pub(super) const fn advice(self) -> &'static str {
         match self {
             Self::PoolTooSmall => "Give the pool more numbers; its page says how many.",

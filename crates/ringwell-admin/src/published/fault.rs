@@ -9,15 +9,15 @@ use serde_json::Value;
 use super::members::Members;
 use crate::access::Denied;
 
-/// What the published API says when an account has as many numbers as it may.
+/// The published API's text for an account at its limit of numbers.
 pub(super) const LIMIT_REACHED: &str = "You've reached your promo number limit";
 
 /// Why a request for ring pools fails.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Fields with what is wrong about each.
+    /// Fields with their errors.
     Invalid(Vec<(String, String)>),
-    /// A member of a nested object that nobody knows.
+    /// An unknown member of a nested object.
     Nested(&'static str),
     /// No such pool.
     NotFound { id: String, scope: Scope },
@@ -63,7 +63,7 @@ impl From<StoreError> for Fault {
     }
 }
 
-/// What the published API calls what is wrong.
+/// The published API's name for the error.
 const fn field(fault: PoolFault) -> &'static str {
     match fault {
         PoolFault::Lifetime => "lifetime_seconds",
@@ -119,10 +119,10 @@ fn data(status: StatusCode, class: &str, text: impl Into<Value>) -> Response {
     envelope(status, errors)
 }
 
-/// The handle stands in the log beside what went wrong.
+/// The log has the handle beside the cause.
 fn internal(error: &StoreError) -> Response {
     let mut bytes = [0; 4];
-    // Without random bytes all handles are 0; the log has the error all the same.
+    // Without random bytes all handles are 0; the log still has the error.
     let _ = getrandom::fill(&mut bytes);
     let handle = u32::from_ne_bytes(bytes);
     tracing::error!(%error, handle, "a management request failed");

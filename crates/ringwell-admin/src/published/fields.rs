@@ -1,8 +1,8 @@
-//! What clients send about a ring pool, and what it becomes.
+//! The clients' fields of a ring pool, and their conversion.
 //!
-//! Owns defaults, coercion and the texts of what is wrong. Values come as JSON or as texts of the
-//! same meaning: the published samples send `"preferred":"true"`. Members that nobody knows are
-//! passed over, as the published API does.
+//! Owns defaults, coercion and the texts of errors. Values come as JSON or as texts of the same
+//! meaning: the published samples send `"preferred":"true"`. Unknown members are ignored, as in the
+//! published API.
 
 use ringwell_core::Millis;
 use ringwell_directory::{NumberCheck, RingPool};
@@ -13,7 +13,7 @@ use super::fault::Fault;
 use super::nested;
 use crate::numbering;
 
-/// Lifetime unless told otherwise: that of the published samples. No document names a default.
+/// The default lifetime: that of the published samples. No document names a default.
 const LIFETIME: Millis = Millis(1_800_000);
 const SIZE: u32 = 2;
 const TEXT_BYTES_MAX: usize = 2048;
@@ -36,7 +36,7 @@ pub(super) const OLDER: [&str; 14] = [
     "is_first_preference",
 ];
 
-/// What was sent.
+/// The client's value.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) settings: PoolSettings,
@@ -44,14 +44,14 @@ pub(super) struct Draft {
     pub(super) tag: Option<String>,
 }
 
-/// Reads fields one after the other and collects what is wrong with them.
+/// Reads fields one after the other and collects their errors.
 struct Reader<'a> {
     body: &'a Map<String, Value>,
     check: NumberCheck,
     faults: Vec<(String, String)>,
 }
 
-/// What `body` makes of `before`, or of a new pool that the network calls `id`.
+/// The result of applying `body` to `before`, or to a new pool with the network's `id`.
 ///
 /// # Errors
 /// [`Fault::Invalid`] with all fields that are wrong; [`Fault::Nested`].

@@ -96,7 +96,7 @@ async fn object(
     }
 }
 
-/// Checks what all requests must fulfil.
+/// Runs the checks that apply to all requests.
 async fn ask(
     context: &Context,
     date: &str,
@@ -124,7 +124,7 @@ async fn ask(
     Ok(Asked { scope, visitor, body, url })
 }
 
-/// `2013-07-01` and the like.
+/// `2013-07-01` and other dates.
 fn is_date(text: &str) -> bool {
     let digits =
         |part: &str, count| part.len() == count && part.bytes().all(|b| b.is_ascii_digit());
@@ -157,7 +157,7 @@ async fn put(
         let id = other.settings.id_from_network.clone();
         return Err(Fault::NotFound { id, scope: asked.scope.clone() });
     }
-    // Who gives no id gets a number that no pool had.
+    // Without an id, the pool gets a number that no pool had.
     let id = match id {
         Some(id) => id,
         None => change.next_id().await?.to_string(),
@@ -173,7 +173,7 @@ async fn put(
     show(context, asked, &pool, status).await
 }
 
-/// Makes or changes the pool, with as many numbers as it is to have.
+/// Creates or changes the pool, with the requested count of numbers.
 async fn write(
     change: &mut Change,
     before: Option<&Pool>,
@@ -189,7 +189,7 @@ async fn write(
         if fills {
             fill(change, before.id, &network, size).await?;
         } else {
-            // One that found too few when it was made gets what there is now.
+            // A pool that found too few when it was created gets the numbers available now.
             change.fill(before.id, first).await?;
         }
         before.id

@@ -1,6 +1,6 @@
 //! Members of a ring pool that are objects or lists: local numbers and opening hours.
 //!
-//! They are checked here and kept as they are shown.
+//! They are checked here and stored in the form in which they are shown.
 
 use ringwell_store::PoolSettings;
 use serde_json::{Map, Value, json};
@@ -14,10 +14,10 @@ const QUARTER_MINUTES: u16 = 15;
 
 type Faults = Vec<(String, String)>;
 
-/// Reads what `body` says of them into what `settings` keeps.
+/// Converts their part of `body` to the stored form in `settings`.
 ///
 /// # Errors
-/// [`Fault::Nested`] for a member that nobody knows.
+/// [`Fault::Nested`] for an unknown member.
 pub(super) fn read(
     body: &Map<String, Value>,
     settings: &mut PoolSettings,

@@ -23,7 +23,7 @@ pub(crate) struct TokenView {
     network: Option<String>,
 }
 
-/// A token that is to be made.
+/// A token to create.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewToken {
@@ -87,7 +87,7 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, Json(made)))
 }
 
-/// Makes a token worthless.
+/// Revokes a token.
 #[utoipa::path(delete, path = "/v1/tokens/{id}", params(("id" = String, Path)),
     responses((status = 204), (status = 404)))]
 pub(crate) async fn revoke(

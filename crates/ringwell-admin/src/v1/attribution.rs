@@ -1,8 +1,8 @@
 //! `GET /v1/attributions?number=…&at=…`: who held a number when a call came in.
 //!
-//! Every shard is asked: a number may have moved between shards, and its history stays where it
-//! was written. The newest allocation that began by then is the answer. Moments are those of the
-//! wall clock, here and in the answer.
+//! Every shard is asked: a number may have moved between shards, and its history stays where it was
+//! written. The newest allocation that began by then is the answer. Times are those of the wall
+//! clock, here and in the answer.
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -49,7 +49,7 @@ struct Allocation {
     locked_until: String,
     /// When the number was handed out again.
     next_allocated_at: Option<String>,
-    /// The lockout was over, but nobody else had the number yet.
+    /// The lockout was over, but no other visitor had the number yet.
     late: bool,
     parameters: Parameters,
 }
@@ -141,8 +141,8 @@ impl Allocation {
     }
 }
 
-/// What the shards know together, and which shards of other nodes could not be asked. The number's
-/// owner must be among those that answer.
+/// The combined state of the shards, and the shards of other nodes that could not be asked. The
+/// number's owner must be among the shards that answer.
 pub(crate) async fn holder(
     node: &Handle,
     number: PromoNumber,
@@ -166,7 +166,7 @@ pub(crate) async fn holder(
         let (pool, params) = record.map(|held| (held.pool, held.params)).unwrap_or_default();
         Some(Held { pool, params, ..told.clone() })
     } else {
-        // Who took a number over and gave it away again knows nothing that others do not.
+        // A shard that received a number and gave it away again has no additional facts.
         let has_record = |(_, held): &&(u16, Held)| held.pool.is_some();
         let joined = |all: &mut dyn Iterator<Item = &(u16, Held)>| {
             all.map(|(_, held)| held.clone()).fold(None, |one, other| join(one, Some(other)))
@@ -174,13 +174,13 @@ pub(crate) async fn holder(
         let records = joined(&mut answers.iter().filter(has_record));
         records.or_else(|| joined(&mut answers.iter()))
     };
-    // What is missing may have been later, but not while a lockout ran.
+    // A missing allocation may have been later, but not while a lockout ran.
     let held = held.filter(|held| missing.is_none() || at < held.locked_until);
     let missing = missing.filter(|_| held.is_none());
     Ok((Past { held, missing }, unreachable))
 }
 
-/// What each shard says, and which of other nodes could not be asked.
+/// The answer of each shard, and the shards of other nodes that could not be asked.
 async fn ask_all(
     node: &Handle,
     number: PromoNumber,
@@ -213,7 +213,7 @@ pub(super) async fn newest_at(
     Ok(held.map(|held| held.allocated_at))
 }
 
-/// The newer of two; of one allocation that two shards know, what both say together.
+/// The newer of two; if both are the same allocation, the combination of both.
 fn join(one: Option<Held>, other: Option<Held>) -> Option<Held> {
     let (Some(one), Some(other)) = (&one, &other) else { return one.or(other) };
     let is_same = one.allocated_at == other.allocated_at;
@@ -227,7 +227,7 @@ fn join(one: Option<Held>, other: Option<Held>) -> Option<Held> {
         // The shard that took the number over knows how long its lockout is now.
         joined.locked_until = joined.locked_until.max(older.locked_until);
     }
-    // Each names the first allocation of its own that came after.
+    // Each names the next allocation of its own.
     joined.next_allocated_at =
         [joined.next_allocated_at, older.next_allocated_at].into_iter().flatten().min();
     Some(joined)

@@ -73,7 +73,7 @@ struct Line {
     campaign: String,
 }
 
-/// What became of a list.
+/// The result of a list.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Report {
     /// Whether anything was applied.
@@ -87,14 +87,14 @@ pub(crate) struct Report {
     done: Done,
 }
 
-/// What became of one line.
+/// The result of one line.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct LineReport {
     /// Counted from 1; the heading is the first.
     line: u64,
     /// `created`, `updated` or `bad`.
     result: &'static str,
-    /// What is wrong.
+    /// The error.
     detail: Option<String>,
 }
 
@@ -186,7 +186,7 @@ pub(crate) async fn import(
     Ok((status, Json(report)).into_response())
 }
 
-/// What is asked for by a whole list.
+/// The options of a whole list.
 struct List<'a> {
     visitor: &'a Visitor,
     inventory: &'a Inventory,
@@ -195,7 +195,7 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    /// Takes one line, or undoes what it has done and says what is wrong with it.
+    /// Applies one line, or undoes its changes and returns the error.
     async fn take(
         &mut self,
         change: &mut Change,
@@ -237,7 +237,7 @@ impl From<StoreError> for Trouble {
     }
 }
 
-/// What a line says, once each field is what it should be.
+/// The contents of a line, once each field is valid.
 struct Parsed {
     lifetime: Millis,
     range: NumberRange,
@@ -336,7 +336,7 @@ impl List<'_> {
     }
 }
 
-/// The settings of a pool that a line makes; its greatest size is what it brings.
+/// The settings of a pool from a line; its greatest size is the count of the line's numbers.
 fn new_pool(line: Line, scope: Scope, lifetime: Millis, allow_overflow: bool) -> PoolSettings {
     let name = if line.name.is_empty() { format!("Ring pool {}", line.id) } else { line.name };
     PoolSettings {
@@ -404,7 +404,7 @@ fn unreadable(error: &csv::Error) -> Problem {
     Problem::bad_request(format!("the list cannot be read: its first line {fault}"))
 }
 
-/// What is wrong with a line, by its columns' names.
+/// The error of a line, with its columns' names.
 fn fault(error: &csv::Error, heading: &csv::StringRecord) -> String {
     match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {

@@ -1,7 +1,7 @@
-//! What the published API lacks, under `/v1/`.
+//! Additions to the published API, under `/v1/`.
 //!
-//! Owns what all its handlers share: the token, the trial run, and the forms of bodies and of
-//! numbers. A pool of another network is to a visitor as if it were not there.
+//! Owns the common parts of its handlers: the token, the trial run, and the forms of bodies and of
+//! numbers. A visitor cannot see whether a pool of another network exists.
 
 mod access;
 pub(crate) mod attribution;
@@ -34,7 +34,7 @@ use crate::problem::Problem;
 pub(crate) use attribution::holder;
 pub use openapi::openapi;
 
-/// The most entries of one page, and how many there are unless told otherwise.
+/// The most entries of one page, and the default.
 const PAGE_MAX: u32 = 1000;
 
 pub(crate) fn routes() -> Router<Context> {
@@ -66,7 +66,7 @@ pub(crate) fn routes() -> Router<Context> {
         .method_not_allowed_fallback(async || Problem::wrong_method())
 }
 
-/// How a change is to be made.
+/// The mode of a change.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -76,7 +76,7 @@ pub(crate) struct Trial {
     dry_run: bool,
 }
 
-/// Which part of a long list.
+/// The part of a long list.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -87,10 +87,10 @@ pub(crate) struct Page {
     limit: Option<u32>,
 }
 
-/// What a change has done.
+/// The result of a change.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Done {
-    /// The directory's version since then, or what it would be.
+    /// The directory's version after the change, or the one it would have.
     version: u64,
     /// Whether it was only tried.
     dry_run: bool,

@@ -16,15 +16,15 @@ use crate::problem::Problem;
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct NetworkView {
     id: String,
-    /// How many numbers its pools have, those that are promised or quarantined included.
+    /// The count of numbers of its pools, including promised or quarantined ones.
     numbers: u64,
     /// The most that they may have together; null: as many as there are.
     numbers_max: Option<u64>,
-    /// Whether that is a ceiling of its own; else it is every network's.
+    /// Whether that ceiling is set for this network; otherwise it is the default.
     is_own: bool,
 }
 
-/// Which part of the list of networks.
+/// The part of the list of networks.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -36,11 +36,11 @@ pub(crate) struct NetworkPage {
     limit: Option<u32>,
 }
 
-/// How many numbers a network may have.
+/// The limit on a network's numbers.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SetCeiling {
-    /// Null for what the configuration says of every network.
+    /// Null for the configuration's default.
     numbers_max: Option<u64>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn show(
     Ok(Json(NetworkView::of(found)))
 }
 
-/// Gives a network a ceiling of its own, or takes it away. Pools that have more keep them.
+/// Sets or removes a network's ceiling. Pools that have more keep them.
 #[utoipa::path(put, path = "/v1/networks/{network}", params(("network" = String, Path), Trial),
     request_body = SetCeiling, responses((status = 200, body = Done), (status = 403)))]
 pub(crate) async fn set(

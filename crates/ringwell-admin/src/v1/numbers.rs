@@ -1,4 +1,4 @@
-//! Numbers and the inventory. Whoever moves numbers that are not of one pool needs a token that is
+//! Numbers and the inventory. Moving numbers that do not belong to one pool takes a token that is
 //! not bound to a network.
 
 use axum::Json;
@@ -15,7 +15,7 @@ use crate::access::{Denied, Visitor};
 use crate::numbering::{self, Written};
 use crate::problem::Problem;
 
-/// Numbers in a row, and what they are.
+/// Consecutive numbers, and their state.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct NumberRun {
     first: String,
@@ -25,15 +25,15 @@ pub(crate) struct NumberRun {
     state: &'static str,
     /// The pool that has them, or that they wait for.
     pool: Option<u64>,
-    /// What waiting ones will be: `available` or `overflow`.
+    /// The next state of waiting ones: `available` or `overflow`.
     goal: Option<&'static str>,
     network: Option<String>,
-    /// Milliseconds since 1970 from when on nobody can hold them; null while nodes have not
-    /// confirmed that they are out of rotation.
+    /// Milliseconds since 1970 after which they cannot be held; null while nodes have not confirmed
+    /// that they are out of rotation.
     ready_ms: Option<u64>,
 }
 
-/// One number, and what it is.
+/// One number, and its state.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct NumberView {
     #[serde(flatten)]
@@ -55,13 +55,13 @@ pub(crate) struct NewNumbers {
     network: Option<String>,
 }
 
-/// Where numbers are to go.
+/// The destination of numbers.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Move {
     ranges: Vec<String>,
     to: Target,
-    /// For `pool`: how long they rest before they go back. 0 for not at all.
+    /// For `pool`: the time for which they rest before they go back; 0 for none.
     #[serde(default)]
     cooldown_seconds: u64,
 }
@@ -80,7 +80,7 @@ pub(crate) enum Target {
     Pool,
 }
 
-/// How many numbers a change concerns.
+/// The count of numbers in a change.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Counted {
     numbers: u64,
@@ -88,12 +88,12 @@ pub(crate) struct Counted {
     done: Done,
 }
 
-/// Which part of the list of numbers.
+/// The part of the list of numbers.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct NumberPage {
-    /// A number: those that begin above it.
+    /// A number: only entries above it are listed.
     after: Option<String>,
     /// At most so many entries: 1 to 1,000.
     limit: Option<u32>,
@@ -117,7 +117,7 @@ pub(crate) async fn list(
     Ok(Json(numbers.iter().map(NumberRun::of).collect()))
 }
 
-/// Says what one number is.
+/// Returns the state of one number.
 #[utoipa::path(get, path = "/v1/numbers/{number}", params(("number" = String, Path)),
     responses((status = 200, body = NumberView), (status = 404)))]
 pub(crate) async fn show(

@@ -42,7 +42,7 @@ const ERRORS: [StatusCode; 9] = [
     StatusCode::SERVICE_UNAVAILABLE,
 ];
 
-/// The OpenAPI document of `/v1/`. What all paths have in common, the token and the errors, is
+/// The OpenAPI document of `/v1/`. The common parts of all paths, the token and the errors, are
 /// added here.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {

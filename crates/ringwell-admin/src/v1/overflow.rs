@@ -18,7 +18,7 @@ use crate::problem::Problem;
 /// Pools that are listed unless asked otherwise, and that metrics name.
 pub(crate) const TOP: usize = 10;
 
-/// More than anyone reads; bounds what an answer may cost.
+/// More than a person reads; bounds the cost of an answer.
 const TOP_MAX: usize = 1000;
 
 #[derive(Deserialize)]
@@ -104,7 +104,7 @@ pub(crate) async fn most_overflowing(node: &Handle, top: usize) -> Vec<Overflow>
             not_served,
         });
     }
-    // Of shards on other nodes: only rows that came in here are counted.
+    // For shards on other nodes: only rows that arrived here are counted.
     found.extend(not_served.into_iter().map(|(pool, rows)| Overflow {
         ring_pool_id: pool.0,
         name: name(pool),

@@ -1,4 +1,4 @@
-//! Ring pools: what they are, what they have, what they are doing.
+//! Ring pools: settings, numbers, and present state.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub(crate) struct PoolView {
     version: u64,
 }
 
-/// What a pool is doing now.
+/// The present state of a pool.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct StateView {
     /// Numbers in rotation.
@@ -52,10 +52,10 @@ pub(crate) struct StateView {
     shard: u16,
     /// Numbers handed out since the server started.
     allocated: u64,
-    /// Rows that got the overflow number since the server started, by reason. `exhausted` is what
-    /// the pool's shard counted; the others are of rows that came to this node.
+    /// Rows that got the overflow number since the server started, by reason. `exhausted` is the
+    /// count of the pool's shard; the others are of rows that came to this node.
     overflow: BTreeMap<String, u64>,
-    /// What has been asked of it lately; null until that has been looked at.
+    /// Its recent demand; null until it has been sampled.
     load: Option<LoadView>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct AddNumbers {
     ranges: Vec<String>,
 }
 
-/// What became of them.
+/// Their outcomes.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Added {
     /// In rotation at once.
@@ -78,7 +78,7 @@ pub(crate) struct Added {
     done: Done,
 }
 
-/// The overflow number that a pool is to have.
+/// The pool's overflow number.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SetOverflow {
@@ -130,7 +130,7 @@ pub(crate) async fn show(
     Ok(Json(PoolView::of(&pool(&context, &visitor, &id).await?)))
 }
 
-/// Says what a ring pool is doing now.
+/// Returns the present state of a ring pool.
 #[utoipa::path(get, path = "/v1/pools/{id}/state", params(("id" = u64, Path)),
     responses((status = 200, body = StateView), (status = 404), (status = 503)))]
 pub(crate) async fn state(

@@ -1,4 +1,4 @@
-//! Numbers that can be bought, and were. For those who may manage the numbers of all networks.
+//! Numbers that can be bought, and were. For tokens that may manage the numbers of all networks.
 
 use std::ops::RangeInclusive;
 
@@ -16,7 +16,7 @@ use super::{Done, PAGE_MAX, Trial, body, enter, finish, query};
 use crate::Context;
 use crate::problem::Problem;
 
-/// A number and what it costs a month, in hundredths of the provider's currency.
+/// A number and its monthly price, in hundredths of the provider's currency.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct OfferView {
     number: String,
@@ -32,7 +32,7 @@ pub(crate) struct PurchaseView {
     at_ms: u64,
 }
 
-/// Which offers.
+/// The filter of offers.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {
@@ -42,22 +42,22 @@ pub(crate) struct Wanted {
     limit: Option<u32>,
 }
 
-/// What is to be bought.
+/// The numbers to buy.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
     /// For whom: only its pools may draw them.
     network: String,
-    /// How many.
+    /// The count.
     numbers: u32,
-    /// Only of this area code: three digits.
+    /// Only numbers of this area code: three digits.
     area_code: Option<u16>,
 }
 
-/// What was bought, or would be.
+/// The numbers that were bought, or would be.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Bought {
-    /// May be fewer: no more are on offer, or the network's ceiling allows no more.
+    /// May be fewer: there are no more offers, or the network's ceiling is reached.
     numbers: Vec<OfferView>,
     /// All of them together, a month.
     price_cents: u64,

@@ -16,7 +16,7 @@ pub(crate) struct Overview {
     /// Moves of buckets that this node knows of, since that version began.
     moves: Option<u64>,
     shards: Vec<OfShard>,
-    /// Who owns what, as this node knows it.
+    /// The owners of buckets, in this node's map.
     owners: Vec<OfOwner>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Overview {
 struct OfOwner {
     shard: u16,
     node: String,
-    /// Where the node listens for clients.
+    /// The node's address for clients.
     listen: Vec<String>,
     /// As in `0-15,20`.
     buckets: String,

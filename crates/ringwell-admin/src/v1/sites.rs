@@ -1,4 +1,4 @@
-//! Web sites whose pages show visitors numbers of their own.
+//! Web sites whose pages show each visitor a number.
 //!
 //! A token of one network may only see and change sites all of whose pools are in that network.
 
@@ -44,7 +44,7 @@ pub(crate) struct SiteView {
     leases_per_minute: u32,
 }
 
-/// The settings of a site. Replaces all of them; what is left out gets its default.
+/// The settings of a site. Replaces all of them; an omitted one gets its default.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutSite {
@@ -54,13 +54,14 @@ pub(crate) struct PutSite {
     params: Vec<String>,
     /// `off`, `required` or `cookieless`; `off` if left out.
     consent: Option<String>,
-    /// 16 to 256 characters. Left out: the site keeps the key it has. Empty: it has none.
+    /// 16 to 256 characters. Left out: the site keeps the key it has. Empty: the site has no such
+    /// parameters.
     edge_key: Option<String>,
     /// 60 if left out.
     leases_per_minute: Option<u32>,
 }
 
-/// Which part of the list of sites.
+/// The part of the list of sites.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -83,7 +84,7 @@ pub(crate) async fn list(
     let visitor = enter(&context, &headers, Role::Read).await?;
     let SitePage { after, limit } = query(&uri)?;
     let limit = limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
-    // There are no more sites than one page has.
+    // One page has room for all sites.
     let mut views = Vec::new();
     for site in context.store.sites(&after, PAGE_MAX).await? {
         if may_see(&context, &visitor, &site).await? {

@@ -1,4 +1,4 @@
-//! What a ring pool's own load says of its size, and giving back what it does not need.
+//! The size of a ring pool by its own load, and the return of surplus numbers.
 //!
 //! The mathematics are those of `ringwell plan`. Source: docs/sizing.md.
 
@@ -17,11 +17,11 @@ use crate::live::PoolLoad;
 use crate::problem::Problem;
 use crate::{Context, access::Visitor};
 
-/// The largest load that sizes are worked out for: twice what the largest pool can lock out. Beyond
-/// it no size helps, and the answer would take long.
+/// The largest load for which sizes are calculated: twice what the largest pool can lock out.
+/// Beyond it no size helps, and the answer would take long.
 const LOAD_MAX: f64 = 200_000.0;
 
-/// What the overflow is to be, and what else is asked.
+/// The target overflow, and the other options.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -33,7 +33,7 @@ pub(crate) struct Wanted {
     /// Another size to look at, 1 to 100,000.
     #[param(minimum = 1, maximum = 100_000)]
     numbers: Option<u32>,
-    /// How many rows of one batch ask the pool at once, 1 to 10,000: 1.
+    /// Rows of one batch that ask the pool at once, 1 to 10,000: 1.
     #[serde(default = "one")]
     #[param(minimum = 1, maximum = 10_000)]
     together: u32,
@@ -44,19 +44,19 @@ pub(crate) struct Wanted {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Unused {
-    /// Milliseconds since 1970: those that nobody has held since.
+    /// Milliseconds since 1970: numbers that have not been held since.
     since_ms: u64,
     /// Whether to answer as if it were done, and not to do it.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// What has been asked of a pool lately.
+/// The recent demand for a pool.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct LoadView {
     /// The time that the counts are of: about a lifetime, or since the server started.
     over_seconds: f64,
-    /// Rows in that time, those that overflowed included.
+    /// Rows in that time, including overflow rows.
     rows: u64,
     /// Rows of them that found every number locked.
     exhausted: u64,
@@ -67,7 +67,7 @@ pub(crate) struct LoadView {
     busiest_hour: f64,
 }
 
-/// How many numbers a pool needs.
+/// The count of numbers that a pool needs.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SizingView {
     pool: u64,
@@ -79,11 +79,11 @@ pub(crate) struct SizingView {
     target: f64,
     /// The fewest numbers that keep it, for the busiest hour; null if no pool is large enough.
     numbers_needed: Option<u32>,
-    /// What becomes of the busiest hour with some sizes, the present one among them.
+    /// The busiest hour with several sizes, including the present one.
     forecasts: Vec<ForecastView>,
 }
 
-/// What becomes of a pool with so many numbers. Shares are from 0 to 1.
+/// The result for a pool of this size. Shares are from 0 to 1.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ForecastView {
     numbers: u32,
@@ -91,9 +91,9 @@ pub(crate) struct ForecastView {
     overflow: f64,
     /// Numbers locked on average.
     locked: f64,
-    /// From one allocation of a number to its next; null if it is never needed again.
+    /// The time from one allocation of a number to its next; null if it is never needed again.
     reuse_seconds: Option<f64>,
-    /// Share of callers who call after their number has gone to somebody else.
+    /// Share of callers who call after their number has gone to another visitor.
     misattributed: f64,
     /// The same if any free number went out next.
     misattributed_random: f64,
@@ -101,7 +101,7 @@ pub(crate) struct ForecastView {
     not_attributed: f64,
 }
 
-/// What a pool has given back.
+/// The numbers that a pool has returned.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct GivenBack {
     /// Numbers that it had, the overflow number included.
@@ -138,8 +138,8 @@ pub(crate) async fn show_ring_pool(
     sizing(&context, &visitor, &id, &uri).await
 }
 
-/// Gives unused numbers of a ring pool back to the inventory, as is done when a month ends: it
-/// keeps what it began with.
+/// Returns unused numbers of a ring pool to the inventory, as at the end of a month: it keeps its
+/// initial numbers.
 #[utoipa::path(post, path = "/v1/pools/{id}/unused", params(("id" = u64, Path), Unused),
     responses((status = 200, body = GivenBack), (status = 404)))]
 pub(crate) async fn give_back(
@@ -181,7 +181,7 @@ fn work_out(pool: PoolId, load: &PoolLoad, wanted: &Wanted) -> Result<SizingView
     let Wanted { target, numbers, together } = *wanted;
     let lifetime = Duration::from_millis(load.lifetime.0);
     let busiest = load.busiest.max(load.load);
-    // Beyond ten million there is nothing left to tell apart.
+    // Beyond ten million, differences no longer matter.
     let demand = Demand::of_load(busiest.min(1e7), lifetime)
         .and_then(|demand| demand.in_batches_of(together))
         .map_err(|error| Problem::bad_request(error.to_string()))?;
@@ -257,7 +257,7 @@ impl ForecastView {
     }
 }
 
-/// To six decimals: what follows says nothing, and is not the same on every machine.
+/// To six decimals: further digits are noise, and differ between machines.
 fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }

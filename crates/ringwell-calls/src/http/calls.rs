@@ -1,4 +1,4 @@
-//! `/v1/calls` and `/v1/events`: what operators and their programs read.
+//! `/v1/calls` and `/v1/events`, for operators and their programs.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::number::asked;
 use crate::provider::parse_moment;
 use crate::service::Service;
 
-/// Lines of one part of a list: by itself, and at most.
+/// Entries of one part of a list: the default, and the most.
 pub(super) const PAGE: (u32, u32) = (100, 1_000);
 
 /// The tokens that open these paths.
@@ -229,8 +229,7 @@ fn for_reader(mut call: Value, caller: &Caller, sees: SeesCallers) -> Value {
     call
 }
 
-/// A call with its timeline: what was shown to the visitor, what the provider reported, what was
-/// sent to endpoints.
+/// A call with its timeline: its allocation, the provider's reports, the webhooks sent.
 fn shown(detail: &CallDetail) -> Value {
     let mut timeline: Vec<(Millis, Value)> = Vec::new();
     if let Some(allocation) = &detail.call.attribution.allocation {

@@ -1,4 +1,4 @@
-//! `POST /v1/erasures` and `DELETE /v1/callers/{number}`: people who are to be forgotten.
+//! `POST /v1/erasures` and `DELETE /v1/callers/{number}`: erase people.
 
 use axum::Json;
 use axum::body::Bytes;

@@ -18,9 +18,9 @@ use crate::service::{IncomingCall, Service, now};
 
 /// The largest body. Providers send a few kilobytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// So much of the string whose signature was checked is logged.
+/// The logged part of the string whose signature was checked.
 const CHECKED_BYTES_MAX: usize = 2048;
-/// How long a body may take.
+/// The time limit for a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The paths of all accounts.
@@ -38,9 +38,9 @@ enum Refused {
     Unsigned { is_retried: bool },
     /// It says nothing.
     Unreadable(String),
-    /// What it says could not be stored: the provider may send it again.
+    /// The report could not be stored: the provider may send it again.
     NotStored,
-    /// Nothing is known of the number: the provider's own fallback is to act.
+    /// The number is unknown: the provider's own fallback must act.
     NoDestination,
 }
 
@@ -105,7 +105,8 @@ async fn read_body(body: Body) -> Result<Vec<u8>, Refused> {
     }
 }
 
-/// The line that says why an installation is dead: which provider, which string, what would match.
+/// The line that explains a failing installation: the provider, the string, and a value that would
+/// match.
 fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
     let Some(left_out) = account.warnings.pass() else { return };
     let end = unsigned.checked.floor_char_boundary(CHECKED_BYTES_MAX);
@@ -174,7 +175,7 @@ async fn answer(
             let stored = service.report(call).await;
             let next = plan_of(number.as_deref()).filter(|plan| leg.place + 1 < plan.to.len());
             match next.filter(|_| !is_over && !leg.is_last) {
-                // The caller waits: what is stored can wait, too.
+                // The caller waits: storing can come later.
                 Some(plan) => {
                     let from = from
                         .and_then(|from| crate::Caller::read(&from).number().map(str::to_owned));
@@ -208,7 +209,7 @@ fn connect(plan: &Plan, place: usize, call: String, number: &str, from: Option<S
     })
 }
 
-/// What the account says of numbers without a destination.
+/// The account's rule for numbers without a destination.
 fn unknown(account: &Account, call: String, number: &str) -> Result<Answer, Refused> {
     match &account.unknown_number {
         UnknownNumber::Unavailable => Err(Refused::NoDestination),

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::log::LogError;
 use crate::service::Stopped;
 
-/// One error, in words that say what to do.
+/// One error, with a text that says how to respond.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,

@@ -36,7 +36,7 @@ pub(super) fn routes() -> Router<Service> {
         .route("/v1/freeswitch/dialplan", post(dialplan))
 }
 
-/// What a switch asks. Unknown members are passed over.
+/// A switch's question. Unknown members are passed over.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Question {
@@ -90,7 +90,8 @@ impl Question {
         all.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// Who calls. A trunk that vouches for the number knows it better than the caller's own `From`.
+    /// The caller. A trunk that vouches for the number knows it better than the caller's own
+    /// `From`.
     fn caller(&self) -> Option<String> {
         if self.header("privacy").is_some_and(|value| value.split(';').any(|it| it.trim() == "id"))
         {
@@ -101,7 +102,7 @@ impl Question {
         (!from.is_empty()).then(|| from.to_owned())
     }
 
-    /// What the network says of the caller's number.
+    /// The network's verdict on the caller's number.
     fn stir(&self) -> Option<Stir> {
         let asserted = self.header("p-asserted-identity");
         let verstat = [asserted, Some(self.from.as_str())].into_iter().flatten().find_map(|text| {
@@ -150,7 +151,7 @@ fn address(text: &str) -> &str {
     inner.map_or(text, |(address, _)| address).trim()
 }
 
-/// Where a call goes, as switches write it.
+/// The destination of a call, as switches write it.
 struct Answer {
     decision: Decision,
     gateway: Option<String>,
@@ -167,7 +168,7 @@ impl Answer {
         self.decision.plan.iter().flat_map(|plan| &plan.to).map(of).collect()
     }
 
-    /// What the callee sees: the rule's number, else the caller's.
+    /// The number shown to the callee: the rule's number, else the caller's.
     fn caller_id(&self) -> Option<&str> {
         let configured = self.decision.plan.as_ref().and_then(|plan| plan.caller_id.as_deref());
         configured.or_else(|| self.decision.caller.number())
@@ -201,7 +202,7 @@ impl Answer {
         answer
     }
 
-    /// Names and values of what fits into a line each.
+    /// Names and values that fit into a line each.
     fn pairs(&self) -> Vec<(&'static str, String)> {
         let contact = self.contacts().into_iter().next();
         let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
@@ -263,7 +264,7 @@ fn joined(pairs: &[(&str, String)], by: &str, write: impl Fn(&str) -> String) ->
     lines.join(by)
 }
 
-/// What `mod_xml_curl` asks of a dialplan.
+/// The question of `mod_xml_curl` for a dialplan.
 async fn dialplan(
     State(service): State<Service>,
     Query(wanted): Query<Wanted>,

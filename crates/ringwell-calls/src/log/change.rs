@@ -1,4 +1,4 @@
-//! A change of one call: what a provider has reported, who was shown the number.
+//! A change of one call: a provider's report, or the visitor who was shown the number.
 
 use ringwell_core::Millis;
 use serde_json::json;
@@ -21,7 +21,7 @@ pub struct ReportedEvent {
     pub received: Millis,
 }
 
-/// What is new of one call. The first that names a fact wins: facts of a call do not change.
+/// The new facts about one call. The first that names a fact wins: facts of a call do not change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallChange {
     /// The account that has reported it.
@@ -30,21 +30,21 @@ pub struct CallChange {
     pub provider: String,
     /// The provider's name of the call.
     pub provider_call: String,
-    /// What has happened.
+    /// The event.
     pub events: Vec<ReportedEvent>,
     /// The number that was called, E.164 with `+`.
     pub number: Option<String>,
-    /// Who calls; `None` if this change says nothing of it.
+    /// The caller; `None` if this change does not contain one.
     pub caller: Option<Caller>,
-    /// Where it was connected to.
+    /// The number that it was connected to.
     pub destination: Option<String>,
-    /// What the network says of the caller's number.
+    /// The network's verdict on the caller's number.
     pub stir: Option<Stir>,
-    /// Who was shown the number.
+    /// The visitor who was shown the number.
     pub attribution: Option<Attribution>,
 }
 
-/// What a change has come to.
+/// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// Ringwell's name of the call.
@@ -78,7 +78,7 @@ pub(crate) struct NewEvent {
     pub(crate) data: serde_json::Value,
 }
 
-/// Which events of a call have been published.
+/// The published events of a call.
 struct Published<'a>(&'a mut String);
 
 impl Published<'_> {
@@ -243,7 +243,8 @@ pub(super) fn text(value: &impl serde::Serialize) -> Result<String, LogError> {
     serde_json::to_string(value).map_err(|error| LogError::Damaged(error.to_string()))
 }
 
-/// Writes events, and a delivery of each for every endpoint that wants it; their names.
+/// Writes events, and a delivery of each for every endpoint that subscribes to it; returns their
+/// names.
 pub(crate) async fn publish(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,
@@ -252,7 +253,7 @@ pub(crate) async fn publish(
     for (place, event) in places(db, events).await? {
         let kind = event.kind;
         let (at, id) = (event.at, write(db, place, event).await?);
-        // An endpoint that is disabled keeps its place in the line: what it misses can be replayed.
+        // A disabled endpoint keeps its position: missed events can be replayed.
         let query = sqlx::query(
             "INSERT INTO webhook_deliveries (endpoint, event, state, attempts, next_ms) \
              SELECT id, $1, CASE WHEN state = 'enabled' THEN 'pending' ELSE 'held' END, 0, $2 \

@@ -31,8 +31,8 @@ fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
     }
 }
 
-/// What `number.leaking` says, if `number` leaks as a call at `began` shows, which was just attributed so
-/// and stored.
+/// The contents of `number.leaking`, if `number` leaks according to a call at `began`, which was
+/// just attributed and stored.
 pub(super) async fn leak(
     db: &mut AnyConnection,
     (number, began): (&str, Millis),

@@ -10,18 +10,18 @@ use super::query::{call, moment};
 use super::{CallRow, Log, LogError, OutcomeRow, from_ms, ms};
 use crate::digest;
 
-/// What became of a result that was reported.
+/// The result of recording an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorded {
     /// It is kept, and `conversion.recorded` written.
     New,
-    /// The call has a result of that `external_id` already, which stays as it is.
+    /// The call already has an outcome with that `external_id`, which stays unchanged.
     Known,
     /// There is no such call.
     NoCall,
 }
 
-/// Which results are listed.
+/// The filter of outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutcomeFilter {
     /// Of this moment or later.
@@ -48,7 +48,7 @@ impl OutcomeCursor {
         Self { at: outcome.at, call: call.to_owned(), external_id }
     }
 
-    /// Reads what [`Self`] shows as.
+    /// Reads the form that [`Self`] is shown in.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = digest::from_base64(text)?;

@@ -1,4 +1,4 @@
-//! What is forgotten: calls after their retention, callers and visitors sooner or on request.
+//! Erasure: calls after their retention, callers and visitors at an age or on request.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ use crate::digest;
 /// Calls that are redacted or removed in one transaction.
 const CALLS_MAX: u32 = 500;
 
-/// Who is to be forgotten.
+/// The person to erase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whom {
     /// Caller and visitor of this call.
@@ -32,12 +32,12 @@ pub enum Whom {
     },
 }
 
-/// What was removed.
+/// The removed data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Erased {
     /// Calls.
     pub calls: u64,
-    /// Allocations whose parameters stood in the log: the journal has them, too.
+    /// Allocations whose parameters were in the log: the journal has them too.
     pub allocations: Vec<ErasedAllocation>,
 }
 
@@ -51,7 +51,7 @@ pub struct ErasedAllocation {
 }
 
 impl Log {
-    /// The key by which callers of `month`, as in `2026-11`, are hashed; made if there is none.
+    /// The key by which callers of `month`, as in `2026-11`, are hashed; created if it is missing.
     ///
     /// # Errors
     /// [`LogError`].
@@ -71,7 +71,7 @@ impl Log {
     }
 
     /// Removes caller and visitor from calls that began before `before`; how many. At most a few
-    /// hundred: ask again until there are none.
+    /// hundred: repeat until none are left.
     ///
     /// # Errors
     /// [`LogError`].
@@ -88,8 +88,8 @@ impl Log {
         Ok(count)
     }
 
-    /// Removes everything that identifies a person from the calls that `whom` names, from events, and
-    /// from what waits for endpoints. What it leaves in the files of SQLite is overwritten.
+    /// Removes everything that identifies a person from the calls that `whom` names, from events,
+    /// and from deliveries that wait. The remains in the files of SQLite are overwritten.
     ///
     /// # Errors
     /// [`LogError`].
@@ -228,7 +228,8 @@ async fn calls_with(
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// Names a visitor's parameters without telling them, so that the same ones can be found in the journal.
+/// Identifies a visitor's parameters without revealing them, so that the same ones can be found in
+/// the journal.
 #[must_use]
 pub fn fingerprint(parameters: &[(String, String)]) -> String {
     let mut all = String::new();

@@ -1,4 +1,4 @@
-//! What can be read of the log: calls, their timelines, events, endpoints.
+//! The readable parts of the log: calls, their timelines, events, endpoints.
 //!
 //! Lists are read in parts: a cursor names the last line that was seen.
 
@@ -28,21 +28,21 @@ pub struct CallRow {
     pub provider: String,
     /// The provider's name of it.
     pub provider_call: String,
-    /// How often it has changed.
+    /// The count of its changes.
     pub sequence: u64,
-    /// What has happened: state, outcome, moments and lengths.
+    /// The facts: state, outcome, times and durations.
     pub facts: Facts,
     /// The number that was called, E.164 with `+`.
     pub number: Option<String>,
-    /// Who called.
+    /// The caller.
     pub caller: Caller,
     /// Whether the caller has not called before; `None` for callers without a number.
     pub first_time: Option<bool>,
-    /// Where it was connected to.
+    /// The number that it was connected to.
     pub destination: Option<String>,
-    /// Who was shown the number.
+    /// The visitor who was shown the number.
     pub attribution: Attribution,
-    /// What the network says of the caller's number.
+    /// The network's verdict on the caller's number.
     pub stir: Option<Stir>,
     /// When caller and visitor were removed from it.
     pub redacted_at: Option<Millis>,
@@ -58,9 +58,9 @@ pub struct CallDetail {
     pub timeline: Vec<TimelineRow>,
     /// Results that were reported for it.
     pub outcomes: Vec<OutcomeRow>,
-    /// Events that tell of it.
+    /// Its events.
     pub events: Vec<EventRow>,
-    /// Where those were sent.
+    /// The deliveries of those.
     pub deliveries: Vec<DeliveryRow>,
 }
 
@@ -69,7 +69,7 @@ pub struct CallDetail {
 pub struct TimelineRow {
     /// `started`, `ringing`, `answered`, `leg_ended` or `ended`.
     pub kind: String,
-    /// How it ended.
+    /// Its end.
     pub outcome: Option<String>,
     /// When, by the provider's clock if it says so.
     pub at: Millis,
@@ -80,15 +80,15 @@ pub struct TimelineRow {
 /// A result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutcomeRow {
-    /// What it is, as in `sale`.
+    /// Its kind, as in `sale`.
     pub kind: String,
-    /// What it was worth, as a decimal number.
+    /// Its value, as a decimal number.
     pub value: Option<String>,
     /// In which currency.
     pub currency: Option<String>,
     /// When.
     pub at: Millis,
-    /// By what its sender knows it.
+    /// The sender's id for it.
     pub external_id: String,
 }
 
@@ -105,16 +105,16 @@ pub struct EventRow {
     pub call: Option<String>,
     /// When it was written.
     pub at: Millis,
-    /// What endpoints are sent, as JSON.
+    /// The body that endpoints receive, as JSON.
     pub body: String,
 }
 
-/// Where events are sent.
+/// The receivers of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointRow {
     /// Its name.
     pub id: String,
-    /// Where it listens.
+    /// Its URL.
     pub url: String,
     /// The types of events that it wants; empty for all.
     pub types: Vec<String>,
@@ -141,24 +141,24 @@ pub struct DeliveryRow {
     pub event: String,
     /// `pending`, `delivered`, `failed` or `held`.
     pub state: String,
-    /// How often it was tried.
+    /// The count of attempts.
     pub attempts: u32,
     /// When it is tried next.
     pub next_at: Millis,
     /// When it was tried last.
     pub last_at: Option<Millis>,
-    /// What the endpoint answered then.
+    /// The endpoint's last answer.
     pub last_status: Option<u16>,
     /// Why there was no answer.
     pub last_error: Option<String>,
 }
 
-/// Which calls are listed.
+/// The filter of calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallFilter {
-    /// That began at or after this.
+    /// Calls that began at or after this.
     pub since: Option<Millis>,
-    /// That began before this.
+    /// Calls that began before this.
     pub until: Option<Millis>,
     /// Of this pool.
     pub pool: Option<u64>,
@@ -168,7 +168,7 @@ pub struct CallFilter {
     pub caller: Option<Caller>,
     /// In this state.
     pub state: Option<State>,
-    /// That ended so.
+    /// Calls with this end.
     pub outcome: Option<Outcome>,
     /// Attributed so.
     pub attributed: Option<Attributed>,
@@ -188,7 +188,7 @@ impl Cursor {
         Self { started: call.facts.started_at(), id: call.id.clone() }
     }
 
-    /// Reads what [`Self`] shows as.
+    /// Reads the form that [`Self`] is shown in.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (started, id) = text.split_once('.')?;
@@ -425,10 +425,10 @@ impl Log {
     }
 }
 
-/// The statement of a list of calls, and its arguments: numbers, then texts; behind them come the last
-/// line before, as its moment and id, and how many lines are wanted.
+/// The statement of a list of calls, and its arguments: numbers, then texts; behind them the last
+/// line of the previous part, as its time and id, and the count of lines.
 pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) {
-    // Only what is asked for stands in the statement: beside conditions that may be off, no database
+    // The statement contains the given filters only: beside conditions that may be off, no database
     // uses the index that a million calls need.
     let mut texts: Vec<(&str, String)> = Vec::new();
     texts.extend(filter.number.clone().map(|number| ("number", number)));

@@ -161,7 +161,7 @@ async fn a_result_is_kept_once_and_told_of() {
 #[tokio::test]
 async fn each_list_of_calls_has_an_index_that_finds_few_among_many() {
     let (log, _folder) = log().await;
-    // What a page asks: each filter alone, and none; a cursor, too.
+    // The queries of a page: each filter alone, and none; a cursor too.
     let filters = [
         CallFilter::default(),
         CallFilter { number: Some("+18005551212".to_owned()), ..CallFilter::default() },
@@ -222,7 +222,7 @@ async fn a_number_that_nobody_can_have_seen_is_reported_once_a_week() {
     assert_eq!(leaks("CA4", start + 3, &shown(start - DAY / 2)).await, 0);
     assert_eq!(leaks("CA5", start + 4, &shown(start - 2 * DAY)).await, 1);
     assert_eq!(leaks("CA6", start + 5, &none).await, 1);
-    // Calls of the week before count no more, and the number is reported again.
+    // Calls of the previous week no longer count, and the number is reported again.
     assert_eq!(leaks("CA7", start + 8 * DAY, &none).await, 1);
     assert_eq!(leaks("CA8", start + 8 * DAY + 1, &none).await, 1);
     assert_eq!(leaks("CA9", start + 8 * DAY + 2, &none).await, 2);

@@ -22,7 +22,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 #[derive(Clone, Debug)]
 pub struct Writer(mpsc::Sender<Job>);
 
-/// So many changes wait already that no more are taken.
+/// Too many changes wait already, so no more are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many changes of calls wait for the database")]
 pub struct WriterFull;
@@ -34,8 +34,8 @@ struct Job {
 }
 
 impl Writer {
-    /// A writer of `log` on the present runtime, and what it says after each transaction. `now` is
-    /// asked for the moment of events.
+    /// A writer of `log` on the present runtime, and its counter, which changes after each
+    /// transaction. `now` is asked for the moment of events.
     pub fn start(
         log: Log,
         now: impl Fn() -> Millis + Send + Sync + 'static,
@@ -48,12 +48,13 @@ impl Writer {
 
     /// Waits until everything that was submitted before is stored.
     pub async fn finish(&self) {
-        // Room for all that may wait is there when nothing waits; the last group may still be on its
-        // way then, which the database waits for when it is closed.
+        // All slots are free when nothing waits; the last group may still be in progress then,
+        // which the database waits for when it is closed.
         let _ = self.0.reserve_many(QUEUE_MAX).await;
     }
 
-    /// Hands `change` over. What comes back ends when it is stored; dropping that takes nothing back.
+    /// Hands `change` over. The returned future ends when the change is stored; dropping it does
+    /// not undo the change.
     ///
     /// # Errors
     /// [`WriterFull`].

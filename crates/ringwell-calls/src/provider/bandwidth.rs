@@ -101,7 +101,7 @@ fn transfer(account: &Account, connect: &Connect) -> Element {
     let noun = if connect.is_sip() { "SipUri" } else { "PhoneNumber" };
     let whisper = connect.whisper.then(|| account.hook(&format!("whisper?{query}")));
     let target = Element::new(noun).with_some("transferAnswerUrl", whisper).text(&connect.to);
-    // Later callbacks are to carry the same name and password.
+    // Later callbacks carry the same name and password.
     let secret = account.secrets.first().and_then(|secret| str::from_utf8(secret).ok());
     let (user, password) = secret.and_then(|secret| secret.split_once(':')).unzip();
     let caller = connect.caller_id.as_ref().or(connect.from.as_ref());

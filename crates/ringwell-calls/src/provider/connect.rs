@@ -1,6 +1,6 @@
-//! How a call goes on, in no provider's language.
+//! The next step of a call, in no provider's language.
 
-/// What the provider is to do with the call.
+/// The provider's instruction for the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Connect the caller.
@@ -9,7 +9,7 @@ pub enum Answer {
     Refuse(Refusal),
     /// Say this to the callee, then connect.
     Whisper(String),
-    /// Nothing more: the call ends, or goes on as it is.
+    /// No further instruction: the call ends, or continues unchanged.
     Nothing,
 }
 
@@ -26,7 +26,7 @@ pub struct Connect {
     pub from: Option<String>,
     /// Shown to the callee instead of the caller.
     pub caller_id: Option<String>,
-    /// How long it rings.
+    /// The ringing time.
     pub timeout_s: u64,
     /// Whether the callee hears something first.
     pub whisper: bool,
@@ -34,7 +34,7 @@ pub struct Connect {
     pub leg: super::Leg,
 }
 
-/// How a call is refused.
+/// The way in which a call is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// As if the number were not in service.
@@ -43,7 +43,7 @@ pub enum Refusal {
     Busy,
 }
 
-/// What is sent to the provider.
+/// The answer to the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
     /// Its media type.
@@ -53,7 +53,7 @@ pub struct Document {
 }
 
 impl Connect {
-    /// What the URLs of later hooks carry.
+    /// The data in the URLs of later hooks.
     pub(super) fn query(&self) -> String {
         let last = if self.leg.is_last { "&last=1" } else { "" };
         let number =

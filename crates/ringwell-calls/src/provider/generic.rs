@@ -86,7 +86,7 @@ fn fields(request: &Incoming) -> Result<Value, Unreadable> {
     read.filter(Value::is_object).ok_or(Unreadable::Form("a JSON object or a form"))
 }
 
-/// Our own words, and those of Asterisk's `DIALSTATUS` and of `FreeSWITCH`.
+/// Ringwell's words, and those of Asterisk's `DIALSTATUS` and of `FreeSWITCH`.
 fn outcome(status: &str) -> Option<Outcome> {
     match status {
         "ANSWER" | "NORMAL_CLEARING" => Some(Outcome::Answered),

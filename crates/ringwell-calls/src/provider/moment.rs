@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use ringwell_core::Millis;
 
-/// A provider's clock may be so far ahead of ours.
+/// The accepted lead of a provider's clock over ours.
 const AHEAD_MAX: Millis = Millis(60_000);
 /// A report may have been on its way for so long.
 const BEHIND_MAX: Millis = Millis(24 * 60 * 60 * 1000);

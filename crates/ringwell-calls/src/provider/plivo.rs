@@ -1,4 +1,4 @@
-//! Plivo: HMAC-SHA256 over URL, parameters and nonce; forms; an XML of its own.
+//! Plivo: HMAC-SHA256 over URL, parameters and nonce; forms; Plivo XML.
 
 use super::connect::{Answer, Connect, Document, Refusal};
 use super::signed::{self, Unsigned};
@@ -75,7 +75,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
         return Err(Unreadable::Form("a form"));
     }
     let text = |name: &str| form.find(name).filter(|text| !text.is_empty());
-    // In reports about the callee's leg the caller's is named apart.
+    // Reports about the callee's leg name the caller's leg separately.
     let call = text("DialALegUUID").or_else(|| text("CallUUID")).or_else(|| text("ALegUUID"));
     let leg = request.leg();
     let found = match hook {
@@ -130,7 +130,7 @@ fn dial_action(form: &Form) -> Option<(EventKind, Option<u32>)> {
     }
 }
 
-/// The end of the caller's leg. That it was completed says nothing of the callee.
+/// The end of the caller's leg. Its completion is no fact about the callee.
 fn hung_up(form: &Form) -> (EventKind, Option<u32>) {
     let outcome = match form.get("CallStatus") {
         "completed" => None,

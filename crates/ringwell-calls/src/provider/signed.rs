@@ -1,5 +1,4 @@
-//! What signatures of several providers have in common: the public URL, and what is said if one
-//! does not match.
+//! The common parts of several providers' signatures: the public URL, and the text for a mismatch.
 
 use crate::account::Account;
 use crate::caller::without_numbers;
@@ -11,11 +10,11 @@ const SHOWN_BYTES_MAX: usize = 4_096;
 /// Why a request is not believed to be the provider's. For the log: an answer shows nothing of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsigned {
-    /// What is wrong.
+    /// The error.
     pub reason: &'static str,
     /// The string that was checked, telephone numbers masked, without secrets.
     pub checked: String,
-    /// What would have matched.
+    /// The value that would have matched.
     pub hint: Option<String>,
     /// The provider is known to send this by mistake, and repeats it after an error.
     pub is_retried: bool,
@@ -60,7 +59,8 @@ pub(super) fn with_and_without_port(url: &str) -> Vec<String> {
     all
 }
 
-/// Looks for the URL that the provider has called instead, among those that a proxy makes of it.
+/// Searches for the URL that the provider has called instead, among those that a proxy would
+/// produce.
 pub(super) fn hint(
     account: &Account,
     request: &Incoming,

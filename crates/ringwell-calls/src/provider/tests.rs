@@ -1,4 +1,4 @@
-//! What the tests of all providers share.
+//! The common parts of all providers' tests.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use ringwell_core::Millis;

@@ -1,6 +1,6 @@
 //! Twilio: signatures by SHA-1 or shared key, forms, `TwiML`.
 //!
-//! The string that is signed and the test vectors are those of Twilio's own libraries.
+//! The signed string and the test vectors are those of Twilio's own libraries.
 
 use ringwell_core::Millis;
 
@@ -79,7 +79,7 @@ fn algorithm(settings: &str) -> Option<&str> {
     parts.filter_map(|part| part.strip_prefix("algorithm=")).find(|name| !name.is_empty())
 }
 
-/// What follows the URL in the signed string, and whether the body is the one that was signed.
+/// The part behind the URL in the signed string, and whether the body is the signed one.
 fn signed_body(request: &Incoming) -> (String, bool) {
     let hash = request.query_form().find(BODY_HASH).map(str::to_owned);
     if let Some(hash) = hash {
@@ -181,7 +181,8 @@ fn progress(form: &Form, is_callee: bool, at: Millis) -> Option<CallEvent> {
     let kind = match (status, outcome(status)) {
         ("ringing", _) if is_callee => EventKind::Ringing,
         ("in-progress" | "answered", _) if is_callee => EventKind::Answered,
-        // The caller's leg counts as answered while it waits, too: it says only that it is over.
+        // The caller's leg counts as answered while it waits: its end only shows that the call is
+        // over.
         ("completed", _) if !is_callee => EventKind::Ended(None),
         ("completed", _) => EventKind::Ended(Some(Outcome::Answered)),
         (_, Some(outcome)) if is_callee => EventKind::LegEnded(outcome),

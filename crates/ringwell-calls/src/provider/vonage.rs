@@ -11,7 +11,7 @@ use crate::account::Account;
 use crate::call::{CallEvent, EventKind, Outcome};
 use crate::digest::{self, Mac};
 
-/// How far the token's time may be away.
+/// The largest distance of the token's time.
 const SECONDS_MAX: u64 = 300;
 
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
@@ -115,8 +115,8 @@ pub(super) fn document(account: &Account, answer: &Answer) -> Document {
     Document { content_type: "application/json", body: actions.to_string() }
 }
 
-/// The callee sees a number of the account: Vonage passes no other through. That is the number that
-/// was called, unless the configuration names one.
+/// The callee sees a number of the account: Vonage passes no other through. That is the called
+/// number, unless the configuration names another one.
 fn connect(account: &Account, connect: &Connect) -> Value {
     let query = connect.query();
     let mut endpoint = if connect.is_sip() {

@@ -25,7 +25,7 @@ const LOOK_AGAIN: [Duration; 6] = [
 const LOOKING_MAX: usize = 10_000;
 
 impl Service {
-    /// Who was shown `number` when it was called at `at`.
+    /// The visitor who was shown `number` when it was called at `at`.
     ///
     /// # Errors
     /// [`HolderError::Unavailable`]: asking again may help.

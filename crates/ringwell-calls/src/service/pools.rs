@@ -1,4 +1,4 @@
-//! Events about ring pools, for those who subscribe to webhooks.
+//! Events about ring pools, for subscribers of webhooks.
 
 use serde::Serialize;
 use serde_json::json;
@@ -17,15 +17,15 @@ pub struct Exhausting {
     pub load: f64,
     /// The same in an hour.
     pub load_in_an_hour: f64,
-    /// Share of the visitors who lately got no number of their own.
+    /// Share of the recent visitors who got no number.
     pub overflow: f64,
     /// The same in an hour.
     pub overflow_in_an_hour: f64,
 }
 
 impl Service {
-    /// Writes the event `pool.exhausting`, and sends it to the endpoints that want it. Does not wait; if
-    /// the log is away the event is lost, and comes again in an hour.
+    /// Writes the event `pool.exhausting`, and sends it to the endpoints that subscribe to it. Does
+    /// not wait; if the log is away the event is lost, and comes again in an hour.
     pub fn exhausting(&self, pool: &Exhausting) {
         let data = json!(pool);
         let service = self.clone();

@@ -1,4 +1,4 @@
-//! What is stored of callers, and when it goes.
+//! The stored form of callers, and its removal.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use super::{Service, now};
 use crate::caller::Caller;
 use crate::log::LogError;
 
-/// How often calls are looked for whose time has come.
+/// The interval between two searches for calls to remove.
 const EVERY: Duration = Duration::from_mins(10);
 /// A caller is stored as withheld if the month's key is not there by then.
 const KEY_MAX: Duration = Duration::from_millis(100);
 
 impl Service {
-    /// The caller as the log is to know it, of a call at `at`.
+    /// The caller's form in the log, for a call at `at`.
     pub(super) async fn stored_caller(&self, caller: Caller, at: Millis) -> Caller {
         if caller.to_column().is_none() {
             return caller;

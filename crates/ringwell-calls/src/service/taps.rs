@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The clock of a provider may be so far behind.
 const CLOCKS_DIFFER: Millis = Millis(5_000);
 
-/// Starts what stores taps, on the present runtime.
+/// Starts the task that stores taps, on the present runtime.
 pub(super) fn start(log: Log) -> mpsc::Sender<Tap> {
     let (sender, taps) = mpsc::channel(WAITING_MAX);
     tokio::spawn(run(log, taps));

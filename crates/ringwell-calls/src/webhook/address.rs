@@ -1,7 +1,7 @@
-//! Which addresses may be called: nothing inside of the network that the server stands in.
+//! The addresses that may be called: none inside the server's network.
 //!
-//! Names are resolved once, by us; the address that was checked is the one that is connected to, so
-//! that a name that changes between the two gains nothing.
+//! The server resolves names once and connects to the checked address, so that a name that changes
+//! between the two gains nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -49,7 +49,7 @@ const BLOCKED_V6: [([u16; 8], u8); 13] = [
     ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8),
 ];
 
-/// What may be called.
+/// The rules for addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     networks: Vec<(IpAddr, u8)>,
@@ -57,7 +57,7 @@ pub struct Policy {
     plain: bool,
 }
 
-/// Where an endpoint is.
+/// The address of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Whether TLS is spoken.
@@ -97,7 +97,7 @@ pub enum Forbidden {
 }
 
 impl Policy {
-    /// What the configuration allows.
+    /// The configuration's rules.
     #[must_use]
     pub fn new(settings: &WebhookSettings) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Policy {
         }
     }
 
-    /// Reads a URL, and checks what can be checked without resolving its host.
+    /// Reads a URL, and runs the checks that need no resolving of its host.
     ///
     /// # Errors
     /// [`Forbidden`].

@@ -1,4 +1,4 @@
-//! Endpoints: making, changing and testing them, and sending them again what they missed.
+//! Endpoints: creating, changing and testing them, and replaying missed events.
 
 use ringwell_core::Millis;
 use serde_json::json;
@@ -22,10 +22,10 @@ pub const TYPES: [&str; 9] = [
     "webhook.test",
 ];
 
-/// An endpoint that is to be.
+/// An endpoint to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewEndpoint {
-    /// Where it listens. Checked before.
+    /// Its URL. Checked before.
     pub url: String,
     /// The types of events that it wants; none for all.
     pub types: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Made {
     pub secret: String,
 }
 
-/// Which events are sent again.
+/// The events to send again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
     /// Written at or after this.
@@ -53,11 +53,11 @@ pub struct Replay {
     pub types: Vec<String>,
     /// Only this one.
     pub event: Option<String>,
-    /// Whether those that arrived, too.
+    /// Whether delivered events are included.
     pub which: Which,
 }
 
-/// Which deliveries are tried again.
+/// The deliveries to try again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
     /// Those that were given up, or held back while the endpoint was disabled.
@@ -79,7 +79,7 @@ fn joined(types: &[String]) -> String {
 }
 
 impl Log {
-    /// Makes an endpoint. It is sent what happens from now on.
+    /// Makes an endpoint. It receives events from now on.
     ///
     /// # Errors
     /// [`LogError`].
@@ -97,7 +97,7 @@ impl Log {
         Ok(Made { id, secret })
     }
 
-    /// Removes an endpoint and its deliveries; `false` if there is none. Events stay.
+    /// Removes an endpoint and its deliveries; `false` if it does not exist. Events stay.
     ///
     /// # Errors
     /// [`LogError`].
@@ -111,7 +111,8 @@ impl Log {
         Ok(removed > 0)
     }
 
-    /// Gives an endpoint a new secret; the old one signs, too, for a day. `None` if there is none.
+    /// Gives an endpoint a new secret; for a day the old one signs too. `None` if it does not
+    /// exist.
     ///
     /// # Errors
     /// [`LogError`].
@@ -128,7 +129,7 @@ impl Log {
         Ok((changed > 0).then(|| Made { id: id.to_owned(), secret }))
     }
 
-    /// Sends an endpoint events again. What it missed is replayed by [`Self::replay`].
+    /// Sends an endpoint events again. [`Self::replay`] sends the missed events.
     ///
     /// # Errors
     /// [`LogError`].

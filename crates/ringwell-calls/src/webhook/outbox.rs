@@ -1,4 +1,4 @@
-//! What is due, and what has become of it.
+//! Due deliveries, and their results.
 
 use ringwell_core::Millis;
 use sqlx::any::AnyRow;
@@ -8,8 +8,8 @@ use super::endpoint::disable;
 use super::schedule;
 use crate::log::{Log, LogError, from_ms, ms};
 
-/// What is taken to be sent is not taken again for so long: longer than sending takes, and short enough
-/// that what a process had taken when it was killed goes out soon.
+/// A delivery that was taken is not taken again for this time: longer than sending takes, and short
+/// enough that the deliveries of a killed process go out soon.
 pub const LEASE: Millis = Millis(20_000);
 
 /// The longest error that is kept.
@@ -20,9 +20,9 @@ const ERROR_BYTES_MAX: usize = 1_024;
 pub struct Due {
     /// To which endpoint.
     pub endpoint: String,
-    /// Where that listens.
+    /// Its URL.
     pub url: String,
-    /// What signs it: one secret, or two after a rotation.
+    /// The secrets that sign it: one, or two after a rotation.
     pub secrets: Vec<String>,
     /// Signs the additional header.
     pub company_key: Option<String>,
@@ -30,9 +30,9 @@ pub struct Due {
     pub place: i64,
     /// The event's name.
     pub event: String,
-    /// What is sent.
+    /// The body.
     pub body: String,
-    /// How often it was tried.
+    /// The count of attempts.
     pub attempts: u32,
 }
 
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Due {
     }
 }
 
-/// How an attempt has ended.
+/// The end of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The endpoint has answered.
@@ -59,16 +59,16 @@ pub enum Ended {
     Failed(String),
 }
 
-/// What has become of one attempt.
+/// The result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Result {
     /// To which endpoint.
     pub endpoint: String,
-    /// Of the event at this place.
+    /// The event's position.
     pub place: i64,
     /// Attempts with this one.
     pub attempts: u32,
-    /// How it has ended.
+    /// The end.
     pub ended: Ended,
     /// Spreads the next attempt.
     pub random: u32,
@@ -97,9 +97,9 @@ impl Log {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Takes deliveries to `endpoint` that are due at `now`, those that are overdue the longest first.
-    /// No other worker, in this process or in another one on the same database, gets them for
-    /// [`LEASE`]: by then what has become of them must be recorded.
+    /// Takes deliveries to `endpoint` that are due at `now`, the longest overdue first. No other
+    /// worker, in this process or in another one on the same database, gets them for [`LEASE`]: by
+    /// then their results must be recorded.
     ///
     /// # Errors
     /// [`LogError`].
@@ -150,10 +150,10 @@ impl Log {
         Ok(row.try_get::<Option<i64>, _>(0)?.map(from_ms))
     }
 
-    /// Notes what has become of attempts that ended at `now`, all in one transaction.
+    /// Records the results of attempts that ended at `now`, all in one transaction.
     ///
     /// # Errors
-    /// [`LogError`]; what was delivered is delivered again then.
+    /// [`LogError`]; delivered events are then delivered again.
     pub async fn record(
         &self,
         results: &[Result],

@@ -12,9 +12,9 @@ const RETRY_AFTER_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 /// An endpoint that has taken nothing for so long is disabled.
 pub const DISABLE_AFTER: Millis = Millis(5 * 24 * 60 * 60 * 1000);
 
-/// When a delivery is tried next that has been tried `attempts` times, the last time at `now`; `None`
-/// if that was the last. `random` spreads the attempts by a tenth to both sides; `retry_after` is
-/// what the receiver has asked for.
+/// When a delivery is tried next that has been tried `attempts` times, the last time at `now`;
+/// `None` if that was the last. `random` spreads the attempts by a tenth in both directions;
+/// `retry_after` is the receiver's request.
 #[must_use]
 pub fn next(
     now: Millis,

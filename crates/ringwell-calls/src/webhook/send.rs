@@ -1,4 +1,4 @@
-//! Sending one delivery: resolve, check, connect to what was checked, post, read the answer.
+//! Sends one delivery: resolve, check, connect to the checked address, post, read the answer.
 //!
 //! HTTP/1.1, no redirects, no proxy from the environment. A connection serves one delivery.
 
@@ -68,9 +68,9 @@ pub struct Sender {
     tls: TlsConnector,
 }
 
-/// A POST and its header beside what each has.
+/// The method and the header fields common to all.
 pub struct Post<'a> {
-    /// Where to.
+    /// The address.
     pub url: &'a str,
     /// Names and values.
     pub headers: Vec<(&'static str, String)>,
@@ -78,14 +78,14 @@ pub struct Post<'a> {
     pub body: &'a str,
 }
 
-/// What was answered.
+/// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// The status.
     pub status: u16,
     /// The pause that was asked for.
     pub retry_after: Option<Millis>,
-    /// The body, as far as it is read.
+    /// The body, up to the limit.
     pub body: Vec<u8>,
 }
 
@@ -106,7 +106,7 @@ impl Sender {
         Self { policy, resolver, tls: TlsConnector::from(Arc::new(config)) }
     }
 
-    /// Which endpoints may be called.
+    /// The rules for endpoints' addresses.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -198,7 +198,7 @@ impl Sender {
         for address in &found {
             policy.check(*address, target.is_tls).map_err(|error| error.to_string())?;
         }
-        // Where a machine has no IPv6, connecting by it only costs time.
+        // On a machine without IPv6, connecting by it only costs time.
         let first = found.iter().find(|it| it.is_ipv4()).or(found.first());
         let address = first.ok_or_else(|| "the host has no address".to_owned())?;
         Ok(SocketAddr::new(*address, target.port))
@@ -237,14 +237,14 @@ async fn exchange(
     }
     let request = request.body(Full::new(Bytes::from(post.body.to_owned())));
     let request = request.map_err(|error| error.to_string())?;
-    // Ends with this function, whatever comes of it.
+    // Ends with this function in every case.
     let mut works = JoinSet::new();
     works.spawn(connection);
     let response = sender.send_request(request).await.map_err(said)?;
     let status = response.status().as_u16();
     let asked = response.headers().get(header::RETRY_AFTER);
     let asked = asked.and_then(|value| schedule::retry_after(value.to_str().ok()?, now));
-    // How an answer goes on changes nothing of its status.
+    // The rest of an answer does not change its status.
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     let body = body.map(|body| body.to_bytes().to_vec()).unwrap_or_default();
     Ok(Answered { status, retry_after: asked, body })

@@ -7,9 +7,9 @@ use crate::digest::{self, Mac};
 
 /// Secrets that Ringwell makes have so many random bytes.
 const SECRET_BYTES: usize = 32;
-/// What secrets begin with as they are shown.
+/// The prefix of secrets as they are shown.
 const PREFIX: &str = "whsec_";
-/// How far the clocks of sender and receiver may be apart.
+/// The largest difference between the clocks of sender and receiver.
 pub const TOLERANCE_S: u64 = 300;
 
 /// Signs `body` as sent at `seconds` since 1970 under the name `id`, with each of `secrets`: the
@@ -30,7 +30,7 @@ pub enum Mismatch {
     /// Its id or its timestamp cannot be signed.
     #[error("webhook-id or webhook-timestamp is missing or unreadable")]
     Unreadable,
-    /// It was sent so many seconds ago, or is to be sent; or one of the clocks is wrong.
+    /// It was sent this many seconds ago, or in the future; or one of the clocks is wrong.
     #[error("its timestamp is {0} s away from the clock here; 300 are allowed")]
     Apart(u64),
     /// None of its signatures is one of the body by a known secret.
@@ -80,7 +80,7 @@ pub fn company(key: &str, body: &[u8]) -> String {
     digest::base64(&Mac::Sha1.sign(key.as_bytes(), &[body]))
 }
 
-/// The key is what the text means; a text that is no base64 is the key itself.
+/// The key is the decoded text; a text that is not base64 is the key itself.
 fn key(secret: &str) -> Vec<u8> {
     let text = secret.strip_prefix(PREFIX).unwrap_or(secret);
     digest::from_base64(text).unwrap_or_else(|| text.as_bytes().to_vec())

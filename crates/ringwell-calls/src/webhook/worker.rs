@@ -1,8 +1,8 @@
-//! The one that delivers: takes what is due, sends it, notes what has become of it.
+//! The sender: takes due deliveries, sends them, records the results.
 //!
-//! What it takes is its own for a while, so that several servers on one database send nothing twice.
-//! Each endpoint has a few deliveries on their way at the same time, whatever the others do: a slow
-//! one delays no other.
+//! It leases deliveries for a while, so that several servers on one database send nothing twice.
+//! Each endpoint has a few deliveries in progress at the same time, independent of the others: a
+//! slow one delays no other.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After the database has failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What sends.
+/// The sender of requests.
 pub trait Transport: Clone + Send + Sync + 'static {
     /// Sends one delivery.
     fn deliver(&self, due: Due) -> impl Future<Output = Ended> + Send;
@@ -38,7 +38,7 @@ impl Transport for Sender {
     }
 }
 
-/// Delivers what the log has for endpoints.
+/// Delivers the log's events to endpoints.
 pub struct Worker<T> {
     log: Log,
     transport: T,
@@ -86,7 +86,7 @@ impl<T: Transport> Worker<T> {
             }
             let most = u32::try_from(room).unwrap_or(u32::MAX);
             for due in self.log.claim(&endpoint, moment, most).await? {
-                // Its lease is over, and what has become of it is not recorded yet.
+                // Its lease is over, and its result is not recorded yet.
                 if !flying.insert(due.place) {
                     continue;
                 }
@@ -105,7 +105,7 @@ impl<T: Transport> Worker<T> {
         Ok(())
     }
 
-    /// Until it is noted: what is on its way is not sent again before that.
+    /// Until the result is recorded: deliveries in progress are not sent again before that.
     async fn note(&mut self, ended: &mut Vec<Result>) {
         while let Err(error) = self.log.record(ended, now()).await {
             tracing::error!(%error, "deliveries of webhooks are not noted yet");

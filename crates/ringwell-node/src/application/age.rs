@@ -1,7 +1,7 @@
 //! Pools that the main application gave get old: those in use are asked for again, others go.
 //!
-//! Without this a pool that was learnt once would stay for ever, whatever the application says by
-//! now, and a process would keep every pool that somebody once named. Source:
+//! Without this, a pool that was fetched once would stay forever, even if the application no longer
+//! has it, and a process would keep every pool that was ever named. Source:
 //! docs/spec/application.md, "How long a pool is good".
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,26 +25,26 @@ const POOLS_A_ROUND: usize = 64;
 /// A round, unless more are due at once.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// A pool that could not be asked for again is tried once more after this.
+/// If a pool could not be fetched again, it is tried once more after this time.
 const TROUBLE_AGE: Duration = Duration::from_secs(10);
 
-/// When each pool that the application gave is to be looked at.
+/// The time at which each pool of the application is due.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     terms: HashMap<PoolId, Term>,
-    /// When terms end. A pool that is looked at has none.
+    /// When terms end. A pool that is being checked has none.
     ends: BTreeSet<(Instant, PoolId)>,
 }
 
 #[derive(Debug)]
 struct Term {
     end: Instant,
-    /// How often the pool had been asked for when it began.
+    /// The count of requests for the pool at the beginning.
     asked: u32,
 }
 
 impl Ages {
-    /// From now on `pool` is good for `age`.
+    /// From now on `pool` is valid for `age`.
     fn begin(&mut self, pool: PoolId, age: Duration, asked: u32) {
         self.end(pool);
         let end = Instant::now() + age;
@@ -82,12 +82,12 @@ impl Application {
         self.ages().terms.contains_key(&pool)
     }
 
-    /// `pool` is somebody else's affair, or has gone.
+    /// `pool` is managed elsewhere, or has gone.
     pub(crate) fn disown(&self, pool: PoolId) {
         self.ages().end(pool);
     }
 
-    /// All pools are those of the configuration.
+    /// All pools come from the configuration.
     pub(crate) fn disown_all(&self) {
         *self.ages() = Ages::default();
     }
@@ -109,7 +109,7 @@ pub(crate) async fn renew(thread: Rc<HttpShard>) {
 async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(PoolId, u32)>) {
     let asked = asked(thread, over.iter().map(|(pool, _)| *pool)).await;
     let is_unused = |(pool, before): &(PoolId, u32)| asked.get(pool).is_some_and(|n| n == before);
-    // A shard counts what was asked of its own pools only: the nodes of a cluster ask again.
+    // A shard counts requests for its own pools only: the nodes of a cluster ask again.
     let may_go = thread.node.membership.is_none();
     let (unused, used): (Vec<_>, Vec<_>) =
         over.into_iter().partition(|pool| may_go && is_unused(pool));
@@ -161,7 +161,7 @@ async fn take(thread: &HttpShard, put: Vec<RingPool>, removed: &[PoolId]) {
     }
 }
 
-/// How often each of `pools` was asked for, of those that shards of this node own.
+/// The count of requests for each of `pools` that shards of this node own.
 async fn asked(thread: &HttpShard, pools: impl Iterator<Item = PoolId>) -> HashMap<PoolId, u32> {
     let mut by_shard = BTreeMap::<u16, Vec<_>>::new();
     let directory = thread.node.directory();

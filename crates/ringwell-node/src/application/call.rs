@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 /// A pool of 100,000 single numbers.
 const ANSWER_BYTES_MAX: usize = 2 << 20;
 
-/// The pool, as the application has it; `None` if it has none of that id.
+/// The application's pool; `None` if it has none with that id.
 ///
 /// # Errors
 /// Why there is no answer that can be used, for the log.
@@ -38,7 +38,7 @@ pub(super) async fn get(settings: &Application, pool: PoolId) -> Result<Option<R
     }
 }
 
-/// A connection of its own: a pool is asked for once.
+/// A separate connection: a pool is fetched once.
 async fn send<S>(
     stream: S,
     settings: &Application,
@@ -49,7 +49,7 @@ where
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(told)?;
     tokio::task::spawn_local(async move {
-        // Whoever waits for the answer hears of the trouble.
+        // The task that waits for the answer reports the error.
         let _ = connection.await;
     });
     let response = sender.send_request(request(settings, pool)?).await.map_err(told)?;

@@ -1,8 +1,8 @@
-//! Which pushes have been taken: one that is older than the newest for its pool is a copy.
+//! The accepted pushes: one that is older than the newest for its pool is a copy.
 //!
-//! What is known of pools is forgotten when the process ends, but for the newest time of all, which
-//! is in a file: after a start nothing is taken that is not newer.
-//! Invariant: a push counts as taken only once the file says so.
+//! The times of pools are forgotten when the process ends, except for the newest of all, which is
+//! in a file: after a start, a push must be newer than that. Invariant: a push counts as taken only
+//! once the file says so.
 
 use std::collections::HashMap;
 use std::fs;

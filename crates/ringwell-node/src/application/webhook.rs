@@ -1,4 +1,4 @@
-//! `POST /v1/webhooks/ring_pools`: the main application pushes a pool that has changed or gone.
+//! `POST /v1/webhooks/ring_pools`: the main application pushes a changed or removed pool.
 //!
 //! Signed instead of a token: `Ringwell-Signature: sha256=HEX`, the HMAC-SHA256 of
 //! `TIMESTAMP.BODY` under the shared secret, and `Ringwell-Timestamp: SECONDS` since 1970.
@@ -21,10 +21,11 @@ use crate::live;
 use crate::platform::Tokio;
 use ringwell_driver::moves::to_its_end;
 
-/// How far the clocks of the two may be apart, and how long a copied request is of use.
+/// The largest difference between the two clocks, and the time for which a copied request is
+/// usable.
 pub(super) const SECONDS_MAX: u64 = 300;
 
-/// To whoever sends again what was sent before something else.
+/// For a sender that repeats an older push.
 const COPIED: &str = "a later change of this ring pool, or this one, has been taken already: send it \
      with the time of now";
 
@@ -51,7 +52,7 @@ pub enum PushError {
     /// The body cannot be used.
     #[error("{0}")]
     Malformed(String),
-    /// The pool stays as it was.
+    /// The pool stays unchanged.
     #[error("{0}")]
     Refused(String),
 }

@@ -1,4 +1,4 @@
-//! The path of a batch without sockets on tokio: what it costs in memory.
+//! The path of a batch without sockets on tokio: its cost in memory.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ mod counted;
 
 const POOLS: u32 = 100;
 
-/// Shard threads without their tasks: nobody writes what they seal, nobody reads their queues.
+/// Shard threads without their tasks: their sealed groups are not written, and their queues are not
+/// read.
 fn shard_threads(
     shards: u16,
     lifetime: Millis,

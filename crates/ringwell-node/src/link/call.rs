@@ -36,7 +36,7 @@ const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// What the frames of the link protocol call themselves.
+/// The media types of the link protocol's frames.
 pub(super) const FRAME: HeaderValue = HeaderValue::from_static("application/vnd.ringwell.link");
 
 /// The highest version of frames that the caller reads; without it, version 1.
@@ -113,7 +113,7 @@ impl Calls {
         Ok(body)
     }
 
-    /// Closes what is open and idle: the other side said what makes no sense.
+    /// Closes open and idle connections: the other side sent an invalid message.
     pub(super) fn close_idle(&self) {
         self.idle.borrow_mut().clear();
     }
@@ -173,7 +173,7 @@ impl Calls {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         let open = Open::new(&self.open);
         tokio::task::spawn_local(async move {
-            // Whoever waits for an answer hears of the trouble by the request.
+            // The task that waits for an answer reports the error by its request.
             let _ = connection.await;
             drop(open);
         });
@@ -193,7 +193,7 @@ impl Net for HttpNet {
     ) -> impl Future<Output = Result<Bytes, Trouble>> + 'static {
         let calls = Rc::clone(&self.0);
         async move {
-            // Rows of several batches may travel together: a request of a link has a trace of its own.
+            // Rows of several batches may travel together: a request of a link has its own trace.
             let span = ringwell_trace::begin("a request to another node", Kind::Client, || {
                 Parent::Header(None)
             });

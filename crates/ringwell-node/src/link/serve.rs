@@ -1,7 +1,6 @@
 //! Requests of other nodes, as HTTP: who asks, how long the body may be, and the answer's status.
 //!
-//! Comes in on an address of its own, from those who know the cluster's secret.
-//! Source: docs/spec/link.md.
+//! Has a separate address, for senders with the cluster's secret. Source: docs/spec/link.md.
 
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};

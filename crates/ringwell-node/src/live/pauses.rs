@@ -1,4 +1,4 @@
-//! What one pool that comes costs the threads of shards that have many.
+//! The cost of one added pool to the threads of shards that have many.
 //!
 //! Each poll of a shard's tasks is a pause of its batches. It is measured in bytes that it allocates,
 //! which are the same on each run, and in time of the processor. With other sizes:
@@ -37,9 +37,9 @@ const SHARDS: u16 = 2;
 const LARGEST: u32 = 100_000;
 /// So many of them come, one after the other.
 const CHANGES: usize = 16;
-/// What a shard may allocate in one go for a pool that comes, however many it has.
+/// The most a shard may allocate in one step for an added pool, independent of its count of pools.
 const BYTES_MAX: u64 = 64 << 10;
-/// The bar for what a batch may wait.
+/// The bar for the wait of a batch.
 const TIME_MAX: Duration = Duration::from_millis(1);
 
 /// The longest poll of a task.
@@ -106,7 +106,7 @@ fn shard_threads(pools: &[RingPool]) -> (Arc<Node>, Peers, Threads) {
     (node, peers, threads)
 }
 
-/// Takes what changes ask of the shard, as its queue does.
+/// Takes requests of changes to the shard, as its queue does.
 async fn serve(thread: Rc<ShardThread>, mut queue: mpsc::Receiver<Message>, longest: Longest) {
     while let Some(message) = queue.recv().await {
         let Message::Change(step, reply) = message else { panic!("only changes are asked for") };

@@ -24,7 +24,7 @@ use std::rc::Rc;
 const PIECE_ANSWERS: u32 = 512;
 const PIECE_NUMBERS: u64 = 1024;
 
-/// A shard that remembers so many answers, and knows so many numbers that it has no more.
+/// A shard that remembers this many answers, and has this many retired numbers.
 fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
     let pools = demo_pools(1, 10, Millis(1)).unwrap();
     let directory = Directory::new(1, pools, 1).unwrap();

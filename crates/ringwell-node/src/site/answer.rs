@@ -22,10 +22,10 @@ use crate::api::whole;
 use crate::http::AnswerBody;
 use crate::shard::HttpShard;
 
-/// How often a visitor whose number is being released is looked after.
+/// The interval between two checks on a visitor whose number is being released.
 const SETTLED_EVERY: Duration = Duration::from_millis(5);
 
-/// What a site's visitor got.
+/// The answer to a site's visitor.
 pub(super) struct Given {
     pub(super) swaps: Vec<SwapJson>,
     /// The numbers among them that are the visitor's own.
@@ -110,7 +110,7 @@ pub(super) async fn beat(
         return refused(403, "the visitor or the lease is not one of this site's");
     };
     if until <= thread.now() {
-        // Nothing is used up by an old lease: the page may ask anew.
+        // An old lease uses up no number: the page may ask again.
         entry.count(Outcome::Refused);
         return nothing();
     }
@@ -162,7 +162,7 @@ pub(super) async fn allocate(
     {
         let directory = thread.directory();
         for (place, swap) in site.swaps.iter().enumerate() {
-            // An unknown pool is a row of its own that fails: the others get their numbers.
+            // An unknown pool is a separate row that fails: the others get their numbers.
             let key = directory.pool(swap.pool).map_or("", |pool| pool.key().reveal());
             if let Some(entry) = directory.lookup(swap.pool) {
                 lifetime = lifetime.min(entry.lifetime().0);

@@ -1,5 +1,5 @@
-//! Numbers by one GET: for servers that swap numbers themselves, and for AMP pages, which run no script
-//! of ours.
+//! Numbers by one GET: for servers that swap numbers themselves, and for AMP pages, which do not
+//! run the script.
 //!
 //! There is no sign of life to wait for: the number is the visitor's for the whole lifetime at once.
 
@@ -27,7 +27,7 @@ const EDGE_KEY: HeaderName = HeaderName::from_static("ringwell-edge-key");
 const X_VISITOR: HeaderName = HeaderName::from_static("x-visitor");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const X_ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
-/// What it reads.
+/// The data that it reads.
 const NUMBER: HeaderName = HeaderName::from_static("ringwell-number");
 const TEL: HeaderName = HeaderName::from_static("ringwell-tel");
 /// Sent by an AMP page to its own origin, to which browsers send no `Origin`.
@@ -78,7 +78,8 @@ pub(super) async fn headers(
     response
 }
 
-/// `GET /site/v1/amp?site=`: what `amp-call-tracking` asks. `{}` leaves the page its own number.
+/// `GET /site/v1/amp?site=`: the request of `amp-call-tracking`. `{}` leaves the page its own
+/// number.
 pub(super) async fn amp(
     thread: &Rc<HttpShard>,
     query: &str,

@@ -1,9 +1,9 @@
 //! Numbers that were given to visitors who have not shown yet that they are people, and how many
 //! an address may take.
 //!
-//! Shared by all threads. Owns counts and deadlines; knows no clock. What it forgets, as at a
-//! restart, costs a number its lockout and nothing else.
-//! Invariant: each visitor who waits has one end.
+//! Shared by all threads. Owns counts and deadlines; knows no clock. A forgotten lease, as after a
+//! restart, costs a number its lockout and nothing else. Invariant: each visitor who waits has one
+//! end.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -28,7 +28,8 @@ const WINDOW: Duration = Duration::from_mins(1);
 /// A number and when it was allocated.
 pub(super) type Held = (PromoNumber, Millis);
 
-/// What an address shares with its neighbours: /24, or /56 of IPv6; nothing over a unix socket.
+/// The prefix that an address shares with its neighbours: /24, or /56 of IPv6; empty over a unix
+/// socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Network(Option<[u8; 7]>, bool);
 
@@ -55,8 +56,8 @@ pub(super) struct Leases {
     waiting: HashMap<Visitor, (Instant, Vec<Held>)>,
     /// The same by their ends.
     ends: BTreeSet<(Instant, Visitor)>,
-    /// Visitors whose numbers are being released: what they ask waits until that is done, as it could
-    /// be overtaken.
+    /// Visitors whose numbers are being released: their requests wait until that is done, as they
+    /// could overtake it.
     ending: HashSet<Visitor>,
     /// By site and address.
     taken: HashMap<(String, Network), u32>,
@@ -64,8 +65,8 @@ pub(super) struct Leases {
 }
 
 impl Leases {
-    /// Counts a new number for `network` of a site, of which `most` are allowed in a minute and
-    /// `wanted` are asked for now; `false` if they are not to be had.
+    /// Counts new numbers for `network` of a site, of which `most` are allowed in a minute and
+    /// `wanted` are requested now; `false` if the limit is reached.
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -127,12 +128,12 @@ impl Leases {
         ended
     }
 
-    /// What had ended is released.
+    /// Lapsed leases are released.
     pub(super) fn released(&mut self) {
         self.ending.clear();
     }
 
-    /// How many wait.
+    /// The count that waits.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }

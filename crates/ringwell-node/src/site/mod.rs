@@ -1,9 +1,9 @@
-//! What web pages ask: `/site/v1/…`, and the script that asks it, `/rw.js`.
+//! The requests of web pages: `/site/v1/…`, and the script that sends them, `/rw.js`.
 //!
 //! A page is known by its site's public key and by its origin, a visitor by a signed text. A number
 //! is the visitor's for a minute; the first sign of a person makes it theirs for the lifetime.
-//! Everything goes the way of a batch. Whatever is refused, the page keeps its own numbers.
-//! Source: docs/spec/site.md.
+//! Everything goes the way of a batch. After any refusal, the page keeps its own numbers. Source:
+//! docs/spec/site.md.
 
 mod answer;
 mod edge;
@@ -39,7 +39,7 @@ use ringwell_driver::message::Message;
 use ringwell_driver::node::Node;
 
 const PREFIX: &str = "/site/v1/";
-/// How often numbers whose visitors have shown no sign of life are looked for.
+/// The interval between two searches for numbers whose visitors have shown no sign of life.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
@@ -49,7 +49,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Called with each number that a visitor has tapped.
 type OnTap = Box<dyn Fn(PromoNumber) + Send + Sync>;
 
-/// Where taps go.
+/// The receiver of taps.
 #[derive(Default)]
 struct Taps(OnceLock<OnTap>);
 
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Taps {
     }
 }
 
-/// All sites, with what is known of their visitors. Shared by all threads.
+/// All sites, with the data on their visitors. Shared by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
     /// Made with the first site.
@@ -72,7 +72,7 @@ pub(crate) struct Sites {
 /// Sites by key. A change makes another table.
 pub(crate) type Table = BTreeMap<String, Arc<SiteEntry>>;
 
-/// A site and what became of its requests.
+/// A site and the outcomes of its requests.
 #[derive(Debug)]
 pub(crate) struct SiteEntry {
     site: Site,
@@ -83,7 +83,7 @@ pub(crate) struct SiteEntry {
 #[derive(Debug, Default)]
 struct Tally([AtomicU64; Outcome::ALL.len()]);
 
-/// What became of a page's request.
+/// The outcome of a page's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Numbers,
@@ -121,7 +121,7 @@ impl Outcome {
 }
 
 impl Sites {
-    /// Replaces all sites. Counts of those that stay go on.
+    /// Replaces all sites. The counts of remaining sites continue.
     fn replace(&self, sites: Vec<Site>) {
         let before = self.table();
         let entry = |site: Site| {
@@ -133,7 +133,7 @@ impl Sites {
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
     }
 
-    /// The sites as they are now.
+    /// The current sites.
     pub(crate) fn table(&self) -> Arc<Table> {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -144,7 +144,7 @@ impl Sites {
     }
 
     fn leases(&self) -> MutexGuard<'_, Leases> {
-        // What is in it is whole after each of its methods.
+        // Its contents are consistent after each of its methods.
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,7 +159,7 @@ impl Sites {
         }
     }
 
-    /// How many visitors have not shown yet that they are people.
+    /// The count of visitors who have not yet shown that they are people.
     pub(crate) fn waiting(&self) -> usize {
         self.leases().waiting()
     }
@@ -170,7 +170,7 @@ impl SiteEntry {
         self.tally.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many requests of the site ended how, by [`Outcome::ALL`].
+    /// The count of the site's requests by outcome, in the order of [`Outcome::ALL`].
     pub(crate) fn counts(&self) -> [u64; Outcome::ALL.len()] {
         self.tally.0.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
@@ -179,7 +179,7 @@ impl SiteEntry {
 /// Serves these sites from now on, and no others.
 ///
 /// # Errors
-/// If the secret of visitors' texts cannot be read or made; then the sites stay as they are.
+/// If the secret of visitors' texts cannot be read or made; then the sites stay unchanged.
 pub(crate) fn serve(server: &Server, sites: Vec<Site>) -> io::Result<()> {
     if !sites.is_empty() && server.sites.signer.get().is_none() {
         let made = signer(&server.node)?;
@@ -337,7 +337,7 @@ fn is_program(headers: &HeaderMap) -> bool {
     is_named || (agent.contains("chrome/") && text(headers, &SEC_FETCH_SITE).is_none())
 }
 
-/// Says what pages of some site may send. Which site is asked is not known yet.
+/// Lists the fields that pages of any site may send. The site of the request is not known yet.
 fn preflight(thread: &HttpShard, headers: &HeaderMap) -> Response<AnswerBody> {
     let sites = thread.server.sites.table();
     let Some(origin) = sites.values().find_map(|entry| origin(&entry.site, headers)) else {

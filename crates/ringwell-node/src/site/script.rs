@@ -1,7 +1,7 @@
 //! The script of web pages, and the two addresses at which it can be had.
 //!
-//! `/rw.js` is always the newest. The other address names the script's hash: what is there never
-//! changes, so pages may demand its integrity value, and browsers may keep it for ever.
+//! `/rw.js` is always the newest. The other address contains the script's hash: its contents never
+//! change, so pages may demand its integrity value, and browsers may keep it forever.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ use crate::http::AnswerBody;
 
 /// The script, as `web/snippet` builds it.
 const TEXT: &str = include_str!("../../../../web/snippet/dist/rw.js");
-/// Where the newest script is.
+/// The address of the newest script.
 const PATH: &str = "/rw.js";
 /// Bytes of the hash that stand in the address.
 const PATH_BYTES: usize = 8;
@@ -55,7 +55,7 @@ pub(super) fn answer(path: &str) -> Response<AnswerBody> {
     response
 }
 
-/// Base64 of bytes whose number is a multiple of three, as that of a SHA-384 is.
+/// Base64 of bytes whose count is a multiple of three, as that of a SHA-384 is.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digits = |three: &[u8]| {

@@ -1,7 +1,7 @@
-//! What a page keeps of its visitor: texts that only this cluster can make.
+//! The visitor's texts that a page keeps: only this cluster can make them.
 //!
-//! A visitor is 16 random bytes, a lease the moment until which the visitor's numbers are theirs. Both
-//! carry a keyed hash, so that no one can ask in another's name or keep a number that has lapsed.
+//! A visitor is 16 random bytes, a lease the moment until which the visitor's numbers are theirs.
+//! Both carry a keyed hash, so that a visitor cannot ask in another's name or keep a lapsed number.
 
 use ringwell_core::Millis;
 use subtle::ConstantTimeEq;

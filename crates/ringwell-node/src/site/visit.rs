@@ -1,4 +1,4 @@
-//! What a page sends and gets: JSON, read within limits, and the parameters that are stored.
+//! The messages of a page: JSON, read within limits, and the stored parameters.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,14 +17,14 @@ const VALUE_BYTES_MAX: usize = 1024;
 /// Fewer digits name no number.
 const TAPPED_DIGITS_MIN: usize = 6;
 
-/// What a page asks. Unknown fields are left alone: pages keep old scripts for long.
+/// A page's request. Unknown fields are left alone: pages keep old scripts for long.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Visit {
     pub(super) site: String,
     pub(super) visitor: Option<String>,
     pub(super) lease: Option<String>,
-    /// Absent if the visitor is not to be remembered.
+    /// Absent if the visitor should not be remembered.
     pub(super) params: Option<BTreeMap<String, String>>,
     pub(super) landing: Option<String>,
     pub(super) referrer: Option<String>,
@@ -35,7 +35,7 @@ pub(super) struct Visit {
 /// The numbers of a page's visitor.
 #[derive(Debug, Serialize)]
 pub(super) struct Numbers {
-    /// To be sent with the visitor's next request; absent where nobody is to be remembered.
+    /// For the visitor's next request; absent if visitors should not be remembered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) visitor: Option<String>,
     /// Absent where all numbers are overflow numbers.
@@ -118,8 +118,8 @@ impl Visit {
         tapped.len() >= TAPPED_DIGITS_MIN && (digits.ends_with(tapped) || tapped.ends_with(&digits))
     }
 
-    /// What is stored with the allocation: parameters of advertisements and `own` ones, and the two
-    /// addresses without what may name a person. As a query, escaped.
+    /// The parameters stored with the allocation: those of advertisements and `own` ones, and the
+    /// two addresses without parts that may identify a person. As a query, escaped.
     pub(super) fn query(&self, own: &[String]) -> String {
         let mut query = String::new();
         let mut add = |name: &str, value: &str| {
@@ -142,8 +142,8 @@ impl Visit {
     }
 }
 
-/// A page's address, or its path alone, without query, fragment, user and password. Nothing for what
-/// is no page's address.
+/// A page's address, or its path alone, without query, fragment, user and password. Empty for text
+/// that is not a page's address.
 fn without_person(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else {
@@ -157,7 +157,7 @@ fn without_person(url: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-/// What `%XX` and `+` stand for in a query; what is no UTF-8 becomes the sign for that.
+/// Decodes `%XX` and `+` in a query; invalid UTF-8 becomes the replacement character.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

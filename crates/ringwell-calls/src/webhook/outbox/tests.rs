@@ -25,7 +25,7 @@ async fn event(log: &Log, kind: &'static str, at: Millis) {
     tx.commit().await.unwrap();
 }
 
-/// Delivers whatever is due from `from` to `until`, in virtual time, to endpoints that answer
+/// Delivers all due events from `from` to `until`, in virtual time, to endpoints that answer
 /// `status`. Returns how many attempts there were.
 async fn run(log: &Log, from: Millis, until: Millis, status: impl Fn(&Due) -> u16) -> usize {
     let (mut now, mut attempts) = (from, 0);

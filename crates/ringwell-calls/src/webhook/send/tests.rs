@@ -86,7 +86,7 @@ async fn a_name_is_resolved_once_so_that_rebinding_gains_nothing() {
     assert!(sender.address(&target).await.unwrap_err().contains("127.0.0.1"));
 }
 
-/// Answers one request with `answer`; returns what it was sent.
+/// Answers one request with `answer`; returns the request.
 async fn once(answer: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/in", listener.local_addr().unwrap());

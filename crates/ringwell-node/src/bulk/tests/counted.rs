@@ -1,8 +1,8 @@
 //! The path of a batch (read, look up, allocate, record, render) as a program to be counted.
 //!
-//! `cargo xtask counts` runs it under callgrind, twice with different lengths, and reads what it
-//! prints of memory. A test, because only tests see the path without sockets; and as one it shows
-//! that the answers that are counted are right ones.
+//! `cargo xtask counts` runs it under callgrind, twice with different lengths, and reads its output
+//! on memory. A test, because only tests see the path without sockets; and as one it shows that the
+//! answers that are counted are right ones.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -10,12 +10,12 @@ use tokio::runtime::Builder;
 
 use super::{Durability, Millis, body, shard_threads, soon};
 
-/// How many batches are answered, if not [`USUAL`].
+/// The count of batches, if not [`USUAL`].
 const BATCHES: &str = "RINGWELL_COUNTED_BATCHES";
 const USUAL: usize = 20;
-/// In which style their JSON is written, if not compact.
+/// The style of their JSON, if not compact.
 const STYLE: &str = "RINGWELL_COUNTED_STYLE";
-/// How many rows each has, if not as many as in all benchmarks.
+/// The count of rows of each, if it differs from that of the benchmarks.
 const ROWS: &str = "RINGWELL_COUNTED_ROWS";
 const USUAL_ROWS: usize = 40;
 /// A group of the journal at 64 connections holds about this many batches.
@@ -25,7 +25,7 @@ const BATCHES_A_GROUP: usize = 16;
 fn what_is_counted_is_batches_that_get_their_numbers() {
     let variable = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let (batches, rows) = (variable(BATCHES, USUAL), variable(ROWS, USUAL_ROWS));
-    // So long that no number comes back: which one is next never depends on the clock.
+    // So long that no number comes back: the next one never depends on the clock.
     let (thread, _queue) = shard_threads(1, Millis(3_600_000), Durability::Memory).remove(0);
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let style = std::env::var(STYLE).unwrap_or_else(|_| "compact".to_owned());
@@ -40,7 +40,7 @@ fn what_is_counted_is_batches_that_get_their_numbers() {
         let used = allocation_counter::measure(|| {
             answer = runtime.block_on(super::super::answer(&thread, body, &terms)).unwrap();
         });
-        // Lists that count groups grow now and then: the least is what a batch needs.
+        // Lists that count groups grow now and then: the minimum is the cost of a batch.
         let used = (used.count_total, used.bytes_total);
         least = least.into_iter().chain([used]).min();
         if batch % BATCHES_A_GROUP == 0 {
