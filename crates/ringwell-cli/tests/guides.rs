@@ -13,7 +13,7 @@ use tempfile::TempDir;
 const UNSHARE: [&str; 4] = ["--net", "--pid", "--fork", "--mount-proc"];
 
 /// Pages whose blocks `sh packages` install things and run elsewhere: deploy/package/trial, and the gem's
-/// test/new_app_test.rb.
+/// `test/new_app_test.rb`.
 const ELSEWHERE: [&str; 2] = ["debian.md", "rails.md"];
 
 const BEFORE: &str = "set -euo pipefail\nip link set lo up\n";
