@@ -1,10 +1,10 @@
-//! What a history says, apart from how it is written.
+//! The contents of a history, apart from its notation.
 //!
-//! Owns the facts and the little that follows from them alone: which version of a pool was in
-//! force, what the clocks have to do with each other, when faults were. Judges nothing.
+//! Owns the facts and direct conclusions from them: the version of a pool in force, the relation of
+//! the clocks, the times of faults. Judges nothing.
 //!
-//! Two sizes of facts: what is kept of the [`Whole`] (a batch, a frame, a pool), and what there is
-//! of each row and record, which is in memory for a [`Part`] of the numbers at a time.
+//! Two sizes of facts: the [`Whole`] (batches, frames, pools), which stays in memory, and rows and
+//! records, which are in memory for a [`Part`] of the numbers at a time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -16,23 +16,23 @@ pub(crate) const MS: i64 = 1_000_000;
 /// After the end of a fault, overflow needs no other cause for so long.
 const RECOVERY: i64 = 10_000 * MS;
 
-/// Where a line stands: file by index, line from 1.
+/// The place of a line: file by index, line from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub(crate) file: u32,
     pub(crate) line: u64,
 }
 
-/// Which journal: node and shard.
+/// The journal: node and shard.
 pub(crate) type Owner = (String, u64);
 
-/// What is kept in memory of all files.
+/// The facts of all files that stay in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Whole {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) lines: u64,
     pub(crate) unknown_lines: u64,
-    /// Deadline by what ids begin with.
+    /// Deadline by the prefix of ids.
     pub(crate) runs: BTreeMap<String, Option<i64>>,
     pub(crate) pools: BTreeMap<u64, Vec<Version>>,
     /// Monotonic nanoseconds and wall milliseconds.
@@ -41,7 +41,7 @@ pub(crate) struct Whole {
     pub(crate) batches: Vec<Batch>,
     /// Batches whose id another one has.
     pub(crate) doubled: Vec<u32>,
-    /// Answers to ids that nobody sent: id, moment and place.
+    /// Answers to ids that were never sent: id, time and place.
     pub(crate) strays: Vec<(String, i64, Place)>,
     /// Keys of more than one batch.
     pub(crate) retried: HashSet<Box<str>>,
@@ -78,14 +78,15 @@ pub(crate) struct Batch {
     pub(crate) place: Place,
     pub(crate) id: Box<str>,
     pub(crate) t: i64,
-    /// From when on its rows may have been served: the first attempt's `t`, if it has a key.
+    /// The earliest time at which its rows may have been served: the first attempt's `t`, if it has
+    /// a key.
     pub(crate) since: i64,
     pub(crate) key: Option<Box<str>>,
     pub(crate) deadline_ms: Option<i64>,
     pub(crate) end: Option<End>,
-    /// A second end, which there must not be.
+    /// A second end, which is a fault.
     pub(crate) second: Option<(i64, Place)>,
-    /// What is wrong with the form of its answer.
+    /// The fault in the form of its answer.
     pub(crate) misshapen: Option<Box<str>>,
 }
 
@@ -97,12 +98,12 @@ pub(crate) struct End {
     pub(crate) is_answer: bool,
 }
 
-/// What is kept of a journal as a whole.
+/// The facts about a journal as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pub(crate) segments: Vec<Segment>,
     pub(crate) frames: Vec<Frame>,
-    /// How many records each frame has.
+    /// The count of records in each frame.
     pub(crate) counts: HashMap<u64, u64>,
     pub(crate) records: u64,
     /// When the first record was written, and the last one.
@@ -140,16 +141,16 @@ pub(crate) struct Frame {
     pub(crate) names_the_one_before: bool,
 }
 
-/// What is kept of a state that a server ended with.
+/// The facts about a server's state at its end.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// How many numbers the shard said it had, and where.
+    /// The count of numbers that the shard reported, and the place of the report.
     pub(crate) count: Option<(Place, u64)>,
-    /// How many are there.
+    /// The actual count.
     pub(crate) there: u64,
 }
 
-/// What there is of some numbers. A number's facts are all in one part, in the order of the files.
+/// The facts about some numbers. A number's facts are all in one part, in the order of the files.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     pub(crate) rows: Vec<Asked>,
@@ -159,7 +160,7 @@ pub(crate) struct Part {
     pub(crate) spans: Vec<Span>,
 }
 
-/// One fact, as it is put aside until its part is judged.
+/// One fact, as it is stored until its part is judged.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Fact {
     Row(Asked),
@@ -169,7 +170,7 @@ pub(crate) enum Fact {
     Span(Span),
 }
 
-/// A row of a batch, with what it got if its batch was answered.
+/// A row of a batch, with its answer if its batch was answered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Asked {
     /// Index of its batch.
@@ -203,8 +204,8 @@ pub(crate) enum Kind {
         lockout: i64,
         rid: Option<Box<str>>,
     },
-    /// The lockout ends at `until`; a release if `ends`. With `restored` nobody has seen the allocation,
-    /// and the newest is the one of that moment again (0: none).
+    /// The lockout ends at `until`; a release if `ends`. With `restored` no visitor has seen the
+    /// allocation, and the one of that time is the newest again (0: none).
     Until {
         until: i64,
         ends: bool,
@@ -298,7 +299,7 @@ impl Whole {
         Some(mono + (wall_ms - wall) * MS)
     }
 
-    /// Whether a fault explains what happened between two moments.
+    /// Whether a fault explains an event between two times.
     pub(crate) fn faulty(&self, from: i64, to: i64) -> bool {
         let Some(first) = self.faults.first() else { return false };
         let over = self.faults.last().filter(|last| last.ends).map(|last| last.t + RECOVERY);
@@ -319,7 +320,7 @@ impl Whole {
 }
 
 impl Batch {
-    /// Its one answer; none if there is none, or more than one.
+    /// Its one answer; `None` if it has none, or several.
     pub(crate) fn answer(&self) -> Option<&End> {
         self.end.as_ref().filter(|end| end.is_answer && self.second.is_none())
     }

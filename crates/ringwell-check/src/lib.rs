@@ -3,9 +3,9 @@
 //! Owns the rules C1 to C11 of docs/spec/checker.md. Shares no code with the server, nor with the
 //! load generator: a judge that does repeats their mistakes. Knows nothing of command lines.
 //!
-//! Lines are read one by one. What is kept in memory is of batches, frames and pools; what there is of
-//! each row and record is put aside in temporary files, by number, and judged one file after the
-//! other. Time is O(N log N) in the rows.
+//! Lines are read one by one. Batches, frames and pools are kept in memory; rows and records are
+//! stored in temporary files, by number, and judged one file after the other. Time is O(N log N) in
+//! the rows.
 
 mod history;
 mod line;
@@ -27,7 +27,7 @@ const PARTS_MAX: usize = 400;
 /// Judges the history that stands in `files` together.
 ///
 /// # Errors
-/// [`ReadError`] names file and line of what cannot be read.
+/// [`ReadError`] names file and line of unreadable input.
 pub fn check(files: &[PathBuf]) -> Result<Verdict, ReadError> {
     let bytes = |path: &PathBuf| std::fs::metadata(path).map_or(0, |data| data.len());
     let bytes: u64 = files.iter().map(bytes).sum();

@@ -1,6 +1,6 @@
 //! One line of a history, as it stands in the file: every member may be missing.
 //!
-//! Owns the names of members. What a kind of line must have, `read` asks for.
+//! Owns the names of members. `read` has the required fields of each kind of line.
 
 use serde::Deserialize;
 use serde_json::Value;

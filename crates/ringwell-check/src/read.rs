@@ -1,7 +1,7 @@
 //! From files to facts, line by line.
 //!
-//! Owns what a line must have to be understood. Passes over what it does not know and over a last
-//! line without its end, as docs/spec/history.md wants it. Never holds more than one line as text.
+//! Owns the required fields of each line. Skips unknown fields and a last line without its end, as
+//! docs/spec/history.md requires. Never holds more than one line as text.
 
 mod answers;
 mod journals;
@@ -27,7 +27,7 @@ pub struct ReadError {
     pub path: PathBuf,
     /// The line, from 1; 0 if the file as a whole cannot be read.
     pub line: u64,
-    /// What is wrong with it.
+    /// The fault.
     pub why: String,
 }
 
@@ -50,7 +50,7 @@ impl ReadError {
     }
 }
 
-/// Reads all files into one history; what there is of each row and record goes into so many parts.
+/// Reads all files into one history; rows and records are split into this many parts.
 pub(crate) fn read(paths: &[PathBuf], parts: usize) -> Result<(Whole, Spill), ReadError> {
     let mut reader = Reader {
         whole: Whole { files: paths.to_vec(), ..Whole::default() },
@@ -210,8 +210,8 @@ fn need<T>(member: Option<T>, name: &str) -> Result<T, String> {
     member.ok_or_else(|| format!("`{name}` is missing"))
 }
 
-/// A number as one integer: ten digits as they are; with a `+`, the digits behind it and 10^15, which
-/// no ten digits are.
+/// A number as one integer: ten digits unchanged; with a `+`, the digits behind it plus 10^15,
+/// which no ten digits reach.
 fn digits(text: &str) -> Result<u64, String> {
     const INTERNATIONAL: u64 = 1_000_000_000_000_000;
     let read = |text: &str| {

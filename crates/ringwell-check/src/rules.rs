@@ -1,8 +1,9 @@
-//! The rules, in docs/spec/checker.md's words. Each file has those that look at the same lines.
+//! The rules, in docs/spec/checker.md's words. Each file has the rules that read the same lines.
 //!
-//! Some look at the whole, some at the numbers of one part after the other, and what a part cannot
-//! tell (a row of another number, a pool's other numbers) is judged at the end, by the rest.
-//! Invariant: a rule never blames a server for what the history leaves open; it says so instead.
+//! Some rules judge the whole, some the numbers of one part after the other; cases that a part
+//! cannot decide (a row of another number, a pool's other numbers) are judged at the end, by
+//! `rest`. Invariant: a rule never blames a server for a point that the history leaves open; it
+//! reports that instead.
 
 mod clients;
 mod joined;
@@ -48,13 +49,13 @@ pub(crate) fn judge(whole: &Whole, spill: &mut Spill) -> io::Result<Findings> {
     Ok(findings)
 }
 
-/// Which rules, or parts of them, lack their lines.
+/// The rules, or parts of them, that lack their lines.
 fn not_judged(whole: &Whole) -> Vec<(Rule, &'static str)> {
     let journals = whole.journals.is_empty();
     let pools = whole.pools.is_empty();
     let segments = whole.journals.values().all(|journal| journal.segments.is_empty());
     let alone = whole.states.keys().any(|owner| !whole.journals.contains_key(owner));
-    // In the order of the rules; of overflow the first that is missing counts.
+    // In the order of the rules; for overflow the first missing one counts.
     let missing = [
         (pools, Rule::Double, "by clients: there are no `cfg` lines"),
         (journals, Rule::Double, "by the journal: there are no `jrn` lines"),

@@ -1,7 +1,7 @@
 //! Facts that are put aside in files without a name until their part is judged.
 //!
-//! Owns which part a fact belongs to. Knows nothing of what facts mean. What a part holds comes back
-//! in the order in which it was put aside.
+//! Owns which part a fact belongs to. Independent of the meaning of facts. The contents of a part
+//! come back in the order in which they were stored.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, Write as _};
@@ -37,7 +37,7 @@ impl Spill {
         part.write_all(&self.frame)
     }
 
-    /// How many parts there are.
+    /// The count of parts.
     pub(crate) fn len(&self) -> usize {
         self.parts.len()
     }

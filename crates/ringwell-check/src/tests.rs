@@ -15,7 +15,7 @@ fn judged(name: &str) -> Verdict {
     check(&[fixtures().join(format!("{name}.jsonl"))]).unwrap()
 }
 
-/// What the second opinion says of each history: the rules that it violates.
+/// The verdict of the second opinion on each history: the violated rules.
 fn second_opinion(histories: &[PathBuf]) -> Vec<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("second_opinion.py");
     let mut python = Command::new("python3");
@@ -25,8 +25,8 @@ fn second_opinion(histories: &[PathBuf]) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// The rules that each history violates, as the second opinion writes them. In how many parts a
-/// history is judged must change nothing that is said of it.
+/// The rules that each history violates, as the second opinion writes them. The count of parts must
+/// not change the verdict on a history.
 fn first_opinion(histories: &[PathBuf]) -> Vec<String> {
     let codes = |path: &PathBuf| {
         let files = std::slice::from_ref(path);

@@ -1,4 +1,4 @@
-//! What a judge says: the first violation with the lines that prove it, and what was looked at.
+//! A verdict: the first violation with the lines that prove it, and the amount of judged data.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::read::{ReadError, each_line};
 pub enum Rule {
     /// C1: no number goes to two visitors within its lockout.
     Double,
-    /// C2: what was answered is in the journal.
+    /// C2: answers are in the journal.
     Lost,
-    /// C3: what is in the journal was asked for, and given or released.
+    /// C3: allocations in the journal were requested, and given or released.
     Phantom,
     /// C4: numbers are of the pool that was asked.
     Pool,
@@ -28,7 +28,7 @@ pub enum Rule {
     Deadline,
     /// C10: look-ups find who held the number.
     Attribution,
-    /// C11: the state at the end is what the records say.
+    /// C11: the state at the end matches the records.
     Recovery,
 }
 
@@ -55,15 +55,15 @@ impl Rule {
     }
 }
 
-/// What the rules found.
+/// The findings of the rules.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) violations: Vec<Finding>,
     /// Why a rule, or a part of it, was not judged.
     pub(crate) not_judged: Vec<(Rule, &'static str)>,
-    /// How many cases of a rule were passed over, and why.
+    /// The count of skipped cases of a rule, and the reason.
     pub(crate) excused: BTreeMap<(Rule, &'static str), u64>,
-    /// Rows that were answered, those of them that overflowed, and the numbers that others got.
+    /// Answered rows, the overflow rows among them, and the numbers of the others.
     pub(crate) rows: usize,
     pub(crate) overflow_rows: usize,
     pub(crate) numbers: usize,
@@ -73,7 +73,7 @@ pub(crate) struct Findings {
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) rule: Rule,
-    /// Monotonic nanoseconds; `i64::MAX` if no clock tells.
+    /// Monotonic nanoseconds; `i64::MAX` if there is no clock.
     pub(crate) t: i64,
     pub(crate) words: String,
     pub(crate) places: Vec<Place>,
@@ -93,7 +93,7 @@ impl Findings {
 /// A line of a history, as it stands there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The file, as it was named, and the line, from 1.
+    /// The file's name, and the line, from 1.
     pub place: String,
     /// The line.
     pub text: String,
@@ -102,9 +102,9 @@ pub struct Line {
 /// A promise that was not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which promise.
+    /// The broken promise.
     pub rule: Rule,
-    /// What happened, in words.
+    /// A description in words.
     pub words: String,
     /// The lines that prove it.
     pub proof: Vec<Line>,
@@ -112,16 +112,16 @@ pub struct Violation {
     pub nearest_fault: Option<Line>,
 }
 
-/// What was looked at.
+/// The amount of judged data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Lines read.
     pub lines: u64,
-    /// Lines of kinds that nobody here knows.
+    /// Lines of unknown kinds.
     pub unknown_lines: u64,
-    /// Batches that were sent, and those of them without an answer.
+    /// Batches sent, and those of them without an answer.
     pub batches: usize,
-    /// Batches of which nobody knows what became of them.
+    /// Batches with an unknown outcome.
     pub unanswered: usize,
     /// Rows that were answered.
     pub rows: usize,
@@ -137,22 +137,22 @@ pub struct Summary {
     pub damaged: Vec<String>,
 }
 
-/// What a judge says of a history.
+/// The verdict on a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The violation that happened first; none if the history is clean.
     pub first: Option<Violation>,
-    /// How often each rule was violated.
+    /// The count of violations of each rule.
     pub violations: BTreeMap<Rule, usize>,
     /// Rules that were judged, at least in part.
     pub judged: Vec<Rule>,
-    /// What was not judged, and why: a rule may stand here with a part of it.
+    /// The parts that were not judged, with reasons: a rule may be listed here with a part of it.
     pub not_judged: Vec<(Rule, String)>,
     /// What was looked at.
     pub summary: Summary,
 }
 
-/// What a rule says if all of it is not judged.
+/// The verdict of a rule that is not judged completely.
 pub(crate) const WHOLLY: &str = "no ";
 
 impl Verdict {
@@ -198,7 +198,7 @@ fn summary(whole: &Whole, findings: &Findings) -> Summary {
     }
 }
 
-/// A finding with its lines, which are read once more.
+/// A finding with its lines, which are read again.
 fn proven(whole: &Whole, finding: &Finding) -> Result<Violation, ReadError> {
     let distance = |fault: &&Fault| finding.t.abs_diff(fault.t);
     let fault = whole.faults.iter().min_by_key(distance);

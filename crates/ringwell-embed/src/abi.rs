@@ -37,11 +37,11 @@ pub const NOT_STORED: i32 = -6;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Bytes {
-    /// Where they begin; null if there are none.
+    /// Their address; null if there are none.
     pub at: *mut u8,
-    /// How many.
+    /// Their count.
     pub len: usize,
-    /// How many there is room for.
+    /// The capacity.
     pub room: usize,
 }
 
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn ringwell_embed_open(
     // SAFETY: the caller's promise about `options` is `input`'s.
     let options = unsafe { input(options, options_len) };
     let work = || options.map_or_else(invalid, |options| open(options, &mut opened));
-    // SAFETY: the caller's promise about `out` is `tell`'s.
+    // SAFETY: the caller's promise about `out` equals that of `tell`.
     let status = unsafe { tell(out, work) };
     // SAFETY: checked above not to be null or misaligned; the caller says that it is writable.
     unsafe { handle.write(opened) };
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn ringwell_embed_open(
 }
 
 /// Answers a batch: `body` in, its answer out. A positive status is that of a refusal, whose body
-/// comes out. `key`, unless null, is its idempotency key; `deadline_ms`, unless 0, replaces the
+/// is returned. `key`, unless null, is its idempotency key; `deadline_ms`, unless 0, replaces the
 /// configured deadline if it is sooner.
 ///
 /// # Safety
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn ringwell_embed_bulk(
     unsafe { tell(out, work) }
 }
 
-/// What the engine is and has done, as JSON.
+/// The engine's description and counts, as JSON.
 ///
 /// # Safety
 /// `out` points to writable memory.
@@ -135,7 +135,8 @@ pub unsafe extern "C" fn ringwell_embed_status(handle: u64, out: *mut Bytes) -> 
     unsafe { tell(out, || with(handle, |engine| (OK, engine.status()))) }
 }
 
-/// Stores what a full disk has kept waiting. Everything else that was answered is stored already.
+/// Stores the groups that wait because of a full disk. Everything else that was answered is stored
+/// already.
 ///
 /// # Safety
 /// `out` points to writable memory.
@@ -155,8 +156,9 @@ pub unsafe extern "C" fn ringwell_embed_snapshot(handle: u64, out: *mut Bytes) -
     unsafe { tell(out, || with(handle, |engine| stored(engine.snapshot()))) }
 }
 
-/// Closes an engine: takes a snapshot and lets go of its data. The handle is gone in any case. In a
-/// forked child memory is let go of, the parent's files stay as they are, and it says `FORKED`.
+/// Closes an engine: takes a snapshot and lets go of its data. The handle is invalid afterwards in
+/// any case. In a forked child memory is leaked, the parent's files stay unchanged, and it returns
+/// `FORKED`.
 ///
 /// # Safety
 /// `out` points to writable memory.
@@ -170,7 +172,7 @@ pub unsafe extern "C" fn ringwell_embed_close(handle: u64, out: *mut Bytes) -> i
 /// does nothing.
 ///
 /// # Safety
-/// `out` is null, or holds what a function of this module wrote, unchanged.
+/// `out` is null, or holds an unchanged result of a function of this module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_free(out: *mut Bytes) {
     if out.is_null() || !out.is_aligned() {
@@ -202,8 +204,8 @@ unsafe fn input<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
     Some(unsafe { std::slice::from_raw_parts(at, len) })
 }
 
-/// Does `work`, whatever it does, and writes its bytes to `out`. Without a place for them nothing
-/// is done: numbers must not be handed out for an answer that nobody can read.
+/// Runs `work`, catches its panics, and writes its bytes to `out`. Without a place for them nothing
+/// is done: numbers must not be handed out for an answer that cannot be read.
 ///
 /// # Safety
 /// `out` is null, misaligned, or points to writable memory for [`Bytes`].
@@ -213,8 +215,8 @@ unsafe fn tell(out: *mut Bytes, work: impl FnOnce() -> Told) -> i32 {
     }
     let told = catch_unwind(AssertUnwindSafe(work));
     let (status, bytes) = told.unwrap_or_else(|panic| (PANICKED, reason(panic.as_ref())));
-    // SAFETY: checked above not to be null or misaligned; the caller says that it is writable. What
-    // was there is not dropped: it may never have been written.
+    // SAFETY: checked above not to be null or misaligned; the caller says that it is writable. Its
+    // old contents are not dropped: they may never have been written.
     unsafe { out.write(Bytes::owned(bytes)) };
     status
 }
@@ -223,7 +225,7 @@ fn invalid() -> Told {
     (INVALID, b"a pointer is null, or a length is more than there can be".to_vec())
 }
 
-/// What is said of a panic.
+/// The text for a panic.
 fn reason(panic: &(dyn Any + Send)) -> Vec<u8> {
     let text = text_of(panic);
     format!("a fault of the engine's: {text}; close it and open it again").into_bytes()
@@ -274,7 +276,7 @@ fn stored(result: Result<(), String>) -> Told {
 fn close(handle: u64) -> Told {
     match slots::take(handle) {
         Ok((engine, false)) => stored(engine.close()),
-        // What a panic left is not to be written down; what was answered is stored.
+        // The state after a panic must not be recorded; earlier answers are stored.
         Ok((_, true)) => (OK, Vec::new()),
         Err(none) => no_engine(none),
     }

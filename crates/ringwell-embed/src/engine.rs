@@ -1,8 +1,8 @@
 //! The engine of one data directory: opened, asked, closed.
 //!
-//! Whoever calls waits for the disk. Invariant: the answer of a batch is made after its records are
-//! as durable as configured; rows whose records were not taken are overflow, and their numbers are
-//! free again.
+//! The calling thread waits for the disk. Invariant: the answer of a batch is made after its
+//! records are as durable as configured; rows whose records were not taken are overflow, and their
+//! numbers are free again.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,7 +44,7 @@ pub(crate) struct Embedded {
     outcomes: Vec<Outcome>,
     /// Digest of the batch that was read, if it may be sent again.
     retry: Option<[u8; 16]>,
-    /// What the start had to do about time or damage.
+    /// The corrections of time or damage at the start.
     notes: Vec<String>,
     batches: u64,
     rows: u64,
@@ -56,10 +56,10 @@ pub(crate) struct Embedded {
     lock_seen: Millis,
 }
 
-/// How often an engine that serves looks whether the data directory is still its own.
+/// The interval at which a serving engine checks whether the data directory is still its own.
 const LOCK_LOOK: Millis = Millis(1_000);
 
-/// What an engine says of itself.
+/// The engine's description of itself.
 #[derive(Serialize)]
 struct Status<'a> {
     version: &'static str,
@@ -80,10 +80,10 @@ struct Status<'a> {
 }
 
 impl Embedded {
-    /// Locks the data directory, reads what there is, and goes on from it.
+    /// Locks the data directory, reads its files, and continues from them.
     ///
     /// # Errors
-    /// What is wrong, for people. Nothing has been changed then.
+    /// The error, for people. Nothing has been changed then.
     pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
         let Options { config, directory, durability } = Options::read(options)?;
         let has_files = durability != Durability::Memory;
@@ -139,7 +139,7 @@ impl Embedded {
     /// Reads a batch: nothing is changed by that. With `key` it may be sent again.
     ///
     /// # Errors
-    /// [`RequestError`] if it is no batch at all, or the key is too long.
+    /// [`RequestError`] if it is not a batch, or the key is too long.
     pub(crate) fn read(&mut self, body: &[u8], key: Option<&[u8]>) -> Result<(), RequestError> {
         self.retry = key.map_or(Ok(None), |key| rows::batch_digest(key, body))?;
         let limit = self.config.limits.body_bytes;
@@ -211,16 +211,16 @@ impl Embedded {
         true
     }
 
-    /// Notes a panic of ours; the handle stands in the answer and in [`Self::status`].
+    /// Records an internal panic; the handle is in the answer and in [`Self::status`].
     fn report(&mut self, panic: &(dyn Any + Send)) -> u64 {
         self.faults += 1;
-        // Unique enough to be found, and an integer as the API wants it.
+        // Unique enough to be found, and an integer as the API requires.
         let handle = self.shard.now().0 * 1000 + self.faults % 1000;
         self.shard.trouble = Some(format!("error handle {handle}: {}", text_of(panic)));
         handle
     }
 
-    /// With a fault of ours, every row names it.
+    /// After an internal fault, every row names it.
     fn render(&mut self, fault: Option<u64>) -> Vec<u8> {
         let mut out = Vec::with_capacity(32 + ROW_ANSWER_BYTES * self.plans.len());
         let mut writer = BulkResponse::new(&mut out, self.batch.text());
@@ -236,10 +236,10 @@ impl Embedded {
         out
     }
 
-    /// Stores what waits for room on the disk.
+    /// Stores the groups that wait for room on the disk.
     ///
     /// # Errors
-    /// What went wrong.
+    /// The error.
     pub(crate) fn flush(&mut self) -> Result<(), String> {
         if !self.shard.has_files() {
             return Ok(());
@@ -250,12 +250,12 @@ impl Embedded {
     /// Takes a snapshot, so that the next start reads little.
     ///
     /// # Errors
-    /// What could not be written. The one before stays.
+    /// The file that could not be written. The one before stays.
     pub(crate) fn snapshot(&mut self) -> Result<(), String> {
         self.upkeep.snapshot(&mut self.shard)
     }
 
-    /// Stores what waits, takes a snapshot and lets go of the data directory.
+    /// Stores the open group, takes a snapshot and unlocks the data directory.
     ///
     /// # Errors
     /// Records are not stored. No answer depended on them.
@@ -271,7 +271,7 @@ impl Embedded {
         self.upkeep.abandon();
     }
 
-    /// What it is and has done, as JSON.
+    /// Its description and counts, as JSON.
     pub(crate) fn status(&self) -> Vec<u8> {
         let (counts, journal) = (self.shard.engine.counts(), self.shard.store.stats());
         let status = Status {
@@ -304,13 +304,13 @@ impl Embedded {
     }
 }
 
-/// What a panic said.
+/// The text of a panic.
 pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// What an operator should know of the start.
+/// The operator's notes on the start.
 fn notes(doubts: &Doubts) -> Vec<String> {
     let Doubts { lengthened, wall_less_shard, held_until } = doubts;
     let ahead = lengthened.map(|by| {

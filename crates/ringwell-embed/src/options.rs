@@ -1,6 +1,6 @@
-//! What an engine is opened with: JSON that names a configuration file, or holds the ring pools.
+//! The options of an engine: JSON that names a configuration file, or contains the ring pools.
 //!
-//! Owns the names of the members. What pools and settings may be is the directory's. No environment
+//! Owns the names of the members. The directory has the rules on pools and settings. No environment
 //! variable is read: the process belongs to another program.
 
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ const SHARDS: u16 = 1;
 /// server's may be.
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 
-/// A deadline beyond this is none.
+/// A longer deadline counts as none.
 const DEADLINE_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Deserialize)]
@@ -26,11 +26,11 @@ const DEADLINE_MAX: Duration = Duration::from_mins(1);
 struct OptionsJson<'a> {
     /// The path of a configuration file.
     config: Option<PathBuf>,
-    /// Where journals and snapshots lie.
+    /// The directory of journals and snapshots.
     data: Option<PathBuf>,
     /// `disk`, `os` or `memory`.
     durability: Option<String>,
-    /// In which time a batch is answered.
+    /// The deadline of a batch.
     deadline_ms: Option<u64>,
     /// The ring pools, instead of a configuration file.
     #[serde(borrow)]

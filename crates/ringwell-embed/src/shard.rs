@@ -1,4 +1,4 @@
-//! The shard and its journal: what the engine has sealed is stored before anything goes on.
+//! The shard and its journal: sealed groups of the engine are stored before it continues.
 //!
 //! Invariant: groups are stored in order. One that found the disk full waits, and until it is
 //! stored nothing is handed out; after any other failure nothing is, until the data is opened again.
@@ -9,13 +9,13 @@ use ringwell_journal::{Durability, GROUP_FULL_BYTES, Group};
 use ringwell_node::disk::{Inline, OsFiles, Store};
 use ringwell_node::{Alone, Clock};
 
-/// How long a group that found the disk full waits before it is tried again.
+/// The time for which a group waits before it is tried again on a full disk.
 const RETRY: Millis = Millis(250);
 
-/// With durability "memory" groups are sealed when they have this size.
+/// With durability "memory", groups are sealed at this size.
 const MEMORY_GROUP_BYTES: usize = 256 * 1024;
 
-/// What the journal takes is not what was asked of it.
+/// The journal reported another group than expected.
 pub(crate) const NO_WRITES: &str = "the journal takes no writes";
 
 /// One shard, its journal and its clock.
@@ -27,7 +27,7 @@ pub(crate) struct Shard {
     durability: Durability,
     /// A group for which there was no room, and when it was tried last.
     unstored: Option<(Group, Millis)>,
-    /// What went wrong last, for those who ask.
+    /// The last error, for status reports.
     pub(crate) trouble: Option<String>,
     /// Room for the next group.
     spare: Vec<u8>,
@@ -55,7 +55,7 @@ impl Shard {
         self.durability != Durability::Memory
     }
 
-    /// Stores what gathers. In memory, only once it is worth a group.
+    /// Stores the open group. In memory, only once it is worth a group.
     ///
     /// # Errors
     /// Why the journal takes nothing: no answer that it covers may leave.
@@ -70,11 +70,11 @@ impl Shard {
         Ok(())
     }
 
-    /// Stores what gathers if a batch of so many bytes would fill the group before its last row.
+    /// Stores the open group if a batch of this many bytes would fill it before its last row.
     pub(crate) fn make_room(&mut self, batch_bytes: usize) {
         let pending = self.engine.pending_bytes();
         if pending > 0 && pending + batch_bytes > GROUP_FULL_BYTES {
-            // Whoever asks for a number meanwhile is told why there is none.
+            // A request for a number in the meantime gets the reason for its refusal.
             let _ = self.store_pending();
         }
     }
@@ -88,7 +88,7 @@ impl Shard {
         }
     }
 
-    /// Stores what waits and what gathers, whatever it is.
+    /// Stores the waiting groups and the open one, unconditionally.
     ///
     /// # Errors
     /// As of [`Self::commit`].
@@ -145,8 +145,8 @@ impl Shard {
         }
     }
 
-    /// In memory: gives up the oldest group, if there is more than there should be, after copying
-    /// what still matters.
+    /// In memory: drops the oldest group beyond the limit, after copying the records that still
+    /// matter.
     fn forget_oldest(&mut self) -> Result<(), Refusal> {
         let taken = self.store.memory().and_then(Store::take_oldest);
         let Some(oldest) = taken else { return Ok(()) };
@@ -163,8 +163,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Copies to the journal's end what still matters in a group. The copies are stored with what
-    /// comes next: a frame of their own for each would take more room than they had before.
+    /// Copies the records of a group that still matter to the journal's end. The copies are stored
+    /// with the next records: separate frames would take more room than they had before.
     pub(crate) fn carry(&mut self, group: &Group) -> Result<(), Refusal> {
         let mut records = group.records();
         loop {

@@ -1,7 +1,7 @@
-//! Which engines a process has, by handles that cannot dangle.
+//! The engines of a process, by handles that cannot dangle.
 //!
 //! A handle is a number: the process that opened the engine, a count, and a place in a table. So a
-//! handle that was closed, made up, or inherited by a forked child is told apart without touching
+//! handle that was closed, invented, or inherited by a forked child is recognised without touching
 //! memory that may be gone, and without waiting for a lock whose holder stayed in the parent.
 //!
 //! Invariant: a place is locked only by a thread that is inside a call, and in a forked child only
@@ -36,9 +36,9 @@ pub(crate) struct Place {
 pub(crate) enum NoEngine {
     /// It was opened by another process.
     Forked,
-    /// There is none by this handle.
+    /// There is no engine with this handle.
     Closed,
-    /// A panic left it in a state that nobody knows.
+    /// A panic left it in an unknown state.
     Broken,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn put(engine: Embedded) -> Result<u64, Box<Embedded>> {
     Err(Box::new(engine))
 }
 
-/// Asks an engine. `work` is told the engine; if it panics the engine is broken from then on.
+/// Asks an engine. `work` gets the engine; if it panics, the engine is broken from then on.
 pub(crate) fn with<T>(handle: u64, work: impl FnOnce(&mut Embedded) -> T) -> Result<T, NoEngine> {
     let mut place = find(handle)?;
     if place.is_broken {
@@ -82,8 +82,8 @@ pub(crate) fn with<T>(handle: u64, work: impl FnOnce(&mut Embedded) -> T) -> Res
     Ok(result)
 }
 
-/// Takes an engine out of the table, broken or not. In another process than its own it is let go of
-/// where that can be done at once.
+/// Takes an engine out of the table, broken or not. In another process than its own it is dropped
+/// if that is possible at once.
 pub(crate) fn take(handle: u64) -> Result<(Embedded, bool), NoEngine> {
     if process_of(handle) == std::process::id() {
         let mut place = find(handle)?;

@@ -1,4 +1,4 @@
-//! What a journal needs beside answering, a piece after each batch: snapshots, and giving up old
+//! The journal's work beside answering, a piece after each batch: snapshots, and dropping old
 //! segments.
 //!
 //! A server has tasks for this. Here a caller waits for each piece of the driver's maintenance. A
@@ -20,7 +20,7 @@ const SHARD: u16 = 0;
 /// A snapshot that is being taken.
 type Draft = Snapshot<SnapshotFile<OsFiles>>;
 
-/// What is under way.
+/// The work in progress.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
     rounds: Rounds,
@@ -39,10 +39,10 @@ impl Upkeep {
         Self { rounds, snapshot: None, old: None, looked_at: Millis::ZERO }
     }
 
-    /// Does one piece of what there is to be done.
+    /// Does one piece of the pending work.
     ///
     /// # Errors
-    /// What could not be done now.
+    /// The work that could not be done now.
     pub(crate) fn step(&mut self, shard: &mut Shard) -> Result<(), String> {
         if shard.engine.refusal().is_some() {
             return Ok(());
@@ -69,7 +69,7 @@ impl Upkeep {
     /// Takes a whole snapshot now.
     ///
     /// # Errors
-    /// What could not be written. The one before stays.
+    /// The file that could not be written. The one before stays.
     pub(crate) fn snapshot(&mut self, shard: &mut Shard) -> Result<(), String> {
         if !shard.has_files() {
             return Ok(());
@@ -82,7 +82,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// In a forked child: the file that is being written is the parent's.
+    /// In a forked child: the open file is the parent's.
     pub(crate) fn abandon(self) {
         std::mem::forget(self.snapshot);
     }
@@ -96,7 +96,8 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Copies what matters in the next groups of an old segment; drops it after its last.
+    /// Copies the records that matter in the next groups of an old segment; drops it after its
+    /// last.
     fn carry(&mut self, shard: &mut Shard, mut old: Carry) -> Result<(), String> {
         let mut groups = GROUPS_A_PIECE;
         while let Some(n) = old.next(&shard.engine, &mut groups) {
@@ -127,7 +128,7 @@ fn go_on(mut snapshot: Draft, shard: &mut Shard) -> Result<Option<Draft>, String
         }
         return Ok(Some(snapshot));
     }
-    // What the snapshot knows must be in the journal before it counts.
+    // The snapshot's records must be in the journal before it counts.
     let through = snapshot.through(&shard.engine);
     shard.store_pending().map_err(|_| NO_WRITES)?;
     snapshot.publish(through).map_err(|e| e.to_string())?;

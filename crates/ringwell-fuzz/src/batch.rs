@@ -48,7 +48,7 @@ fn is_json(body: &[u8]) -> bool {
     std::str::from_utf8(body).is_ok_and(|text| serde_json::from_str::<&RawValue>(text).is_ok())
 }
 
-/// Rows in words: what they ask for, or what is wrong.
+/// Rows in words: their requests, or their errors.
 pub(crate) fn words(batch: &Batch) -> Vec<String> {
     let text = |span: Span| {
         let bytes = span.of(batch.text());
@@ -75,7 +75,7 @@ pub(crate) fn words(batch: &Batch) -> Vec<String> {
     batch.rows().iter().map(row).collect()
 }
 
-/// Answers every row, with an error that echoes what was sent where there is none already.
+/// Answers every row; a row without an error gets one that echoes its input.
 fn check_response(batch: &Batch) {
     let mut out = Vec::new();
     let mut response = BulkResponse::new(&mut out, batch.text());
@@ -88,7 +88,7 @@ fn check_response(batch: &Batch) {
     }
     response.finish();
     let text = String::from_utf8(out).unwrap();
-    // Numbers that no machine can hold are echoed as they were, so only the outline is read.
+    // Numbers that no machine type can hold are echoed unchanged, so only the outline is read.
     let outline: Result<serde_json::Map<String, Value>, _> = serde_json::from_str(&text);
     let Ok(outline) = outline else {
         assert!(is_json(text.as_bytes()), "the response is not JSON: {text}");

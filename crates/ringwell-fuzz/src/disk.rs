@@ -1,4 +1,4 @@
-//! A journal on a disk that damages it, and what recovery may make of the rest.
+//! A journal on a disk that damages it, and the allowed results of recovery.
 //!
 //! Owns the judgement: a true prefix or a refusal, and no frame that was answered is given up
 //! without a word unless the damage left nothing by which anybody could know of it.
@@ -44,12 +44,12 @@ impl Segments for Files {
     }
 }
 
-/// What recovery made of a damaged journal.
+/// The result of recovering a damaged journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// Every frame is there.
     Whole,
-    /// The end is lost, and nobody could know of it.
+    /// The end is lost without any evidence.
     Cut,
     /// The end is lost, and recovery said so: numbers are held.
     Doubted,
@@ -64,7 +64,7 @@ pub fn journal(bytes: &[u8]) {
     let _ = judge(&sample(), &faults);
 }
 
-/// Does `faults` to `sample`, recovers it and panics if recovery did what it must not.
+/// Applies `faults` to `sample`, recovers it and panics if recovery broke a rule.
 #[must_use]
 pub fn judge(sample: &Sample, faults: &[Damage]) -> Outcome {
     let mut files = sample.files.clone();

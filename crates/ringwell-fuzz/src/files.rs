@@ -8,7 +8,7 @@ use ringwell_directory::{Cluster, ClusterMap, Config, Directory, Fault, Override
 use tempfile::TempDir;
 
 thread_local! {
-    /// One folder for all that a thread tries: making one costs more than reading the files.
+    /// One folder for all tries of a thread: making one costs more than reading the files.
     static FOLDER: RefCell<Option<TempDir>> = const { RefCell::new(None) };
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn read_list(text: &[u8]) -> Option<Directory> {
     load_config(&config).ok().map(|(_, directory)| directory)
 }
 
-/// Any list of pools: what is taken can be written out plainly and is read as the same.
+/// Any list of pools: an accepted one can be written out plainly and is read back equal.
 pub fn pools_csv(text: &[u8]) {
     let config = file("csv.toml", b"data = \"data\"\nring_pools = \"pools.csv\"\n");
     file("pools.csv", text);
@@ -56,8 +56,8 @@ pub fn pools_csv(text: &[u8]) {
     assert!(again.pools().eq(directory.pools()));
 }
 
-/// Any cluster file: nodes and those who need not know the secret read the same map, and the
-/// secret is shown nowhere.
+/// Any cluster file: nodes and programs without the secret read the same map, and the secret is
+/// shown nowhere.
 pub fn cluster(text: &[u8]) {
     let path = file("cluster.toml", text);
     let map = ClusterMap::load(&path);
@@ -67,7 +67,7 @@ pub fn cluster(text: &[u8]) {
     };
     assert_eq!(Some(cluster.map()), map.as_ref().ok());
     let secret = std::str::from_utf8(cluster.secret()).unwrap();
-    // Where it stands twice, once perhaps as the name of a node, it cannot be told apart.
+    // If it occurs twice, once perhaps as the name of a node, the two cannot be distinguished.
     let is_once = String::from_utf8_lossy(text).matches(secret).count() == 1;
     let shown = format!("{cluster:?} {:?}", cluster.warnings());
     assert!(!is_once || !shown.contains(secret), "the secret is shown: {shown}");

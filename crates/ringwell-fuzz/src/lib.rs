@@ -1,11 +1,11 @@
-//! What must hold for any bytes that a stranger may send or a disk may hold: one function a
-//! target, which panics if it does not.
+//! The properties that hold for any bytes from a stranger or a disk: one function a target, which
+//! panics if its property fails.
 //!
 //! The fuzzer (`fuzz/`) looks for bytes that break them; `cargo test` tries all bytes that it once
-//! found worth keeping (`fuzz/corpus`), without it. Each target asserts more than that nothing
-//! panics: what was read is written back as it was, two readers of one language agree, memory is
-//! bounded by the length of the input, and a damaged journal gives a true prefix or a refusal.
-//! Knows nothing of the fuzzer. Source: docs/reliability.md, "Fuzzing".
+//! found worth keeping (`fuzz/corpus`), without it. Each target asserts more than the absence of
+//! panics: input is written back unchanged, two readers of one language agree, memory is bounded by
+//! the length of the input, and a damaged journal gives a true prefix or a refusal. Knows nothing
+//! of the fuzzer. Source: docs/reliability.md, "Fuzzing".
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 #![expect(clippy::missing_panics_doc, reason = "every target panics if what it says is broken")]
@@ -31,7 +31,7 @@ pub use query::{legacy, suffix};
 pub use record::record;
 pub use snapshot::snapshot;
 
-/// What is called with the bytes to be tried.
+/// The function that takes the bytes to try.
 pub type Target = fn(&[u8]);
 
 /// All targets by the names that they have in `fuzz/`.

@@ -25,10 +25,10 @@ use crate::rig::Rig;
 
 const TOKEN: &str = "administrator-of-the-fuzzer";
 const NOW: Millis = Millis(1_767_225_600_000);
-/// What stands between two requests.
+/// The separator between two requests.
 const NEXT: &[u8] = b"\n%%\n";
 const REQUESTS_MAX: usize = 6;
-/// What a request may be answered with: never that something failed inside.
+/// The allowed statuses of an answer: never an internal error.
 const STATUSES: [StatusCode; 11] = [
     StatusCode::OK,
     StatusCode::CREATED,
@@ -47,7 +47,7 @@ thread_local! {
     static STAGE: RefCell<Option<Stage>> = const { RefCell::new(None) };
 }
 
-/// What is made once: making a database anew costs more than all that is asked of it.
+/// The parts made once: making a new database costs more than all requests to it.
 struct Stage {
     runtime: Runtime,
     folder: TempDir,
@@ -76,7 +76,7 @@ impl Live for Quiet {
     fn changed(&self, _version: u64) {}
 }
 
-/// Any requests, each as `METHOD TARGET`, a line break and its body, with `%%` on a line of its own
+/// Any requests, each as `METHOD TARGET`, a line break and its body, with `%%` on a separate line
 /// between two. One that begins with `~` has no token in its head.
 pub fn manage(text: &[u8]) {
     STAGE.with_borrow_mut(|stage| {
@@ -89,8 +89,8 @@ pub fn manage(text: &[u8]) {
     });
 }
 
-/// As [`manage`], asked of PostgreSQL and of SQLite: both give every answer the same status, and in the
-/// end both have the same pools. Starts a server of PostgreSQL of its own.
+/// As [`manage`], asked of PostgreSQL and of SQLite: both give every answer the same status, and in
+/// the end both have the same pools. Starts a new server of PostgreSQL.
 pub fn manage_postgres(text: &[u8]) {
     STAGE.with_borrow_mut(|stage| {
         let stage = stage.get_or_insert_with(Stage::new);
@@ -151,8 +151,7 @@ fn plainly(pool: &RingPool) -> String {
 }
 
 impl Stage {
-    /// With two directories to copy: one with nothing at all, and one with some numbers in its
-    /// inventory.
+    /// With two directories to copy: an empty one, and one with some numbers in its inventory.
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -189,7 +188,7 @@ async fn open(path: &Path) -> Store {
     Store::open(&Location::File(path.to_owned())).await.unwrap()
 }
 
-/// Asks all that `text` asks; what each answer was.
+/// Sends all requests of `text`; returns the status of each.
 async fn ask_all(text: &[u8], store: &Store) -> Vec<(String, StatusCode)> {
     let router = router(
         Entrance {
@@ -211,7 +210,7 @@ async fn ask_all(text: &[u8], store: &Store) -> Vec<(String, StatusCode)> {
     answers
 }
 
-/// The requests that can be sent at all.
+/// The requests that can be sent.
 fn requests(text: &[u8]) -> Vec<Request<Body>> {
     let mut rest = text;
     let mut requests = Vec::new();
@@ -241,7 +240,7 @@ fn request(text: &[u8]) -> Option<Request<Body>> {
     request.body(Body::from(body.to_owned())).ok()
 }
 
-/// Asks, and looks at the answer: its status, and that its body is what its head says.
+/// Sends a request and checks the answer: its status, and that its body matches its head.
 async fn answer(router: &Router, request: Request<Body>, told: &str) -> (StatusCode, Bytes) {
     let (head, body) = router.clone().oneshot(request).await.unwrap().into_parts();
     let body = body.collect().await.unwrap().to_bytes();

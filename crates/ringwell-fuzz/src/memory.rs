@@ -1,6 +1,6 @@
-//! How much memory a reader takes for what it is given.
+//! The memory that a reader takes for its input.
 
-/// Calls `read`, which may allocate `times` the `input` and 64 KiB beside that at any one moment.
+/// Calls `read`, which may allocate `times` the `input` plus 64 KiB at any one moment.
 pub(crate) fn bounded<T>(input: usize, times: u64, read: impl FnOnce() -> T) -> T {
     let mut result = None;
     let info = allocation_counter::measure(|| result = Some(read()));

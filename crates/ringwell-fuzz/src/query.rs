@@ -1,4 +1,4 @@
-//! What a row or a path asks for: `api_suffix`, and the request for a single number.
+//! The request of a row or a path: `api_suffix`, and the request for a single number.
 
 use ringwell_core::{PoolId, PromoNumber};
 use ringwell_wire::legacy::{Format, QUERY_BYTES_MAX};
@@ -26,7 +26,7 @@ pub fn suffix(text: &[u8]) {
     assert_eq!(words(&batch), words(&single));
 }
 
-/// Any path and query: what is taken has a date, a pool and a format, and every answer to it is
+/// Any path and query: an accepted one has a date, a pool and a format, and every answer to it is
 /// well-formed.
 pub fn legacy(text: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else { return };
@@ -131,7 +131,7 @@ fn pair(text: &str) -> (String, String) {
     (text(name), text(value))
 }
 
-/// `+` is a space, `%41` is `A`, and anything else stays as it is.
+/// `+` is a space, `%41` is `A`, and any other text stays unchanged.
 fn decoded(raw: &str) -> Vec<u8> {
     let raw = raw.as_bytes();
     let (mut out, mut at) = (Vec::new(), 0);

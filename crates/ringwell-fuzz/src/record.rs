@@ -9,7 +9,7 @@ use crate::memory::bounded;
 const N: u64 = 9;
 const BASE: Millis = Millis(1_700_000_000_000);
 
-/// Any body: what can be read is written back as the same bytes, and a place that no record gave
+/// Any body: readable records are written back as the same bytes, and a place that no record gave
 /// does no harm.
 pub fn record(body: &[u8]) {
     let read = || Records::new(N, BASE, body).collect::<Result<Vec<_>, _>>();
@@ -41,7 +41,7 @@ pub fn record(body: &[u8]) {
     assert!(!begins_with_group(&records) || again == Ok(wanted));
 }
 
-/// A writer makes the time of the first record that of the group; a reader takes any base.
+/// A writer sets the time of the first record to that of the group; a reader accepts any base.
 fn begins_with_group(records: &[(ringwell_core::Position, Record<'_>)]) -> bool {
     records.first().is_some_and(|(_, record)| record.at() == BASE)
 }

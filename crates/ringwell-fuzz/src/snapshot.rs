@@ -32,7 +32,7 @@ struct Contents {
     told: Vec<ToldEntry>,
 }
 
-/// Any file: it is refused, or what it holds can be written and read again. Damage to a good one is
+/// Any file: it is refused, or its contents can be written and read again. Damage to a good one is
 /// found. The first byte says which of the three it is.
 pub fn snapshot(bytes: &[u8]) {
     let Some((&form, bytes)) = bytes.split_first() else { return };
@@ -86,7 +86,7 @@ fn forged(mut bytes: &[u8]) -> Vec<u8> {
     [file, head.to_vec(), end].concat()
 }
 
-/// Pieces of three bytes: a place and what to change there; an odd byte at the end cuts the file.
+/// Pieces of three bytes: a place and its change; an odd byte at the end cuts the file.
 fn check_damaged(bytes: &[u8]) {
     let contents = sample();
     let good = write(THROUGH, &contents);

@@ -1,4 +1,4 @@
-//! More than 20,000 damaged journals: each gives a true prefix, a doubt that is told, or a refusal.
+//! More than 20,000 damaged journals: each gives a true prefix, a reported doubt, or a refusal.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ impl Tally {
     }
 }
 
-/// Where each header begins, and how long it is, with the stamps of all blocks.
+/// The offset and the length of each header, with the stamps of all blocks.
 fn headers(sample: &Sample) -> Vec<(u64, usize, usize)> {
     let mut found: Vec<_> =
         sample.files.0.keys().map(|segno| (*segno, 0, SEGMENT_FIELDS_BYTES)).collect();

@@ -1,4 +1,4 @@
-//! What came back: where an answer ends, and what it holds, by a scan of its bytes.
+//! An answer: its end, and its contents, found by a scan of its bytes.
 //!
 //! The scan counts texts that our rows have exactly once. Parsing JSON would cost the client more
 //! than the server's work; only a history does (`history.rs`).
@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use memchr::memmem::Finder;
 
-/// A longer head or a longer answer is none.
+/// A longer head or answer is invalid.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -15,13 +15,13 @@ const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Where its body lies.
+    /// The offset of its body.
     pub(crate) body: Range<usize>,
     /// The server will close the connection.
     pub(crate) closes: bool,
 }
 
-/// What is wrong with bytes that should have been an answer.
+/// The fault of bytes that should have been an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadAnswer(pub(crate) &'static str);
 
@@ -83,7 +83,7 @@ impl Scanner {
         }
     }
 
-    /// Counts rows; what it looks for cannot stand within a JSON string, as quotes are escaped.
+    /// Counts rows; its search texts cannot occur within a JSON string, as quotes are escaped.
     pub(crate) fn count(&self, body: &[u8]) -> Rows {
         let times = |finder: &Finder<'_>| finder.find_iter(body).map(|_| 1).sum();
         Rows {

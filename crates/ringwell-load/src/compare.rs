@@ -1,22 +1,22 @@
 //! Two runs side by side, and how sure their difference is.
 //!
 //! Method: percentile bootstrap. Each run's intervals are drawn with replacement, as many as there
-//! are, 2,000 times; of each draw rate, percentiles and shares are computed anew from the intervals'
-//! counts and joined histograms. The interval from the 2.5th to the 97.5th percentile of the ratio
-//! B / A holds 95 %. Intervals are treated as independent; what changes more slowly than they are
-//! long (a warm-up, another program) makes the true uncertainty larger. The draws are the same each
-//! time, so that comparing twice says the same.
+//! are, 2,000 times; for each draw, rate, percentiles and shares are computed again from the
+//! intervals' counts and joined histograms. The interval from the 2.5th to the 97.5th percentile of
+//! the ratio B / A holds 95 %. Intervals are treated as independent; changes slower than an
+//! interval (a warm-up, another program) make the true uncertainty larger. The draws are the same
+//! each time, so that comparing twice says the same.
 
 use std::fmt::Write as _;
 
 use crate::outcome::{Outcome, Sample};
 use crate::text::{ms, round};
 
-/// How many times intervals are drawn.
+/// The count of draws.
 const DRAWS: usize = 2_000;
 /// Fewer intervals say nothing of how much they scatter.
 const INTERVALS_MIN: usize = 5;
-/// Where the sequence of draws begins.
+/// The seed of the draws.
 const SEED: u64 = 0x5EED;
 
 /// Why two runs cannot be compared.
@@ -33,7 +33,7 @@ pub enum CompareError {
 /// One figure of both runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// What it is.
+    /// Its name.
     pub name: &'static str,
     /// Of the first run.
     pub a: f64,
@@ -41,7 +41,7 @@ pub struct Line {
     pub b: f64,
     /// B / A of the whole runs.
     pub ratio: f64,
-    /// What holds the ratio with 95 % confidence.
+    /// The interval that contains the ratio with 95 % confidence.
     pub between: (f64, f64),
 }
 
@@ -50,7 +50,7 @@ pub struct Line {
 pub struct Comparison {
     /// One line for each figure.
     pub lines: Vec<Line>,
-    /// What was not the same in both settings.
+    /// The settings that differ.
     pub differences: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ impl Line {
 /// Compares run `b` with run `a`.
 ///
 /// # Errors
-/// [`CompareError`] if one has too little to go by.
+/// [`CompareError`] if a run has too few data.
 pub fn compare(a: &Outcome, b: &Outcome) -> Result<Comparison, CompareError> {
     if a.samples.len() < INTERVALS_MIN || b.samples.len() < INTERVALS_MIN {
         return Err(CompareError::TooShort);

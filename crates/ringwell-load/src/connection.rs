@@ -3,7 +3,7 @@
 //! Knows nothing of rates, histories or counts. Invariant: at most one batch is under way, and
 //! every byte that has come belongs to its answer.
 //!
-//! Readiness is told by edges. A read that does not fill its buffer has emptied the socket, so the
+//! Readiness is edge-triggered. A read that does not fill its buffer has emptied the socket, so the
 //! next byte makes a new edge; that saves one read for each answer.
 
 use std::io;
@@ -14,7 +14,7 @@ use mio::{Registry, Token};
 use crate::answer::{self, Answer, BadAnswer};
 use crate::target::{Endpoint, Stream};
 
-/// Where the bytes of a batch are.
+/// The place of a batch's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// One of the ready ones.
@@ -32,7 +32,7 @@ impl Request {
     }
 }
 
-/// Where a whole answer lies.
+/// The place of a whole answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In the buffer that was given for reading.
@@ -41,7 +41,7 @@ pub(crate) enum Place {
     Own,
 }
 
-/// What a readable socket brought.
+/// The result of a readable socket.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// Nothing, or not all yet.
@@ -52,7 +52,7 @@ pub(crate) enum Received {
     Bad(BadAnswer),
 }
 
-/// How far a connection is.
+/// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Not connected; tried again from this moment on.
@@ -79,9 +79,9 @@ pub(crate) struct Connection {
     token: Token,
     stream: Option<Stream>,
     request: Request,
-    /// How much of the request has gone out.
+    /// The count of sent bytes of the request.
     written: usize,
-    /// What has come of an answer that is not whole.
+    /// The received part of an incomplete answer.
     partial: Vec<u8>,
 }
 
@@ -132,7 +132,7 @@ impl Connection {
         Ok(is_open)
     }
 
-    /// Closes it. What was under way is returned, so that it can be sent again.
+    /// Closes it. The batch in flight is returned, so that it can be sent again.
     pub(crate) fn close(&mut self, again_ns: u64) -> Request {
         self.stream = None;
         self.partial.clear();
@@ -157,7 +157,7 @@ impl Connection {
         self.go_on(ready)
     }
 
-    /// Sends what is left of the batch.
+    /// Sends the rest of the batch.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -181,7 +181,7 @@ impl Connection {
         matches!(self.state, State::Busy { .. }) && self.written < self.request.bytes(ready).len()
     }
 
-    /// Reads what has come, into `given` unless the answer comes in pieces.
+    /// Reads the received bytes, into `given` unless the answer comes in pieces.
     pub(crate) fn receive(&mut self, given: &mut [u8]) -> Received {
         let Some(stream) = &mut self.stream else { return Received::More };
         loop {

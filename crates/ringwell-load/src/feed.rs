@@ -1,4 +1,4 @@
-//! Which batch is sent next, and when it is due.
+//! The next batch to send, and its time.
 //!
 //! Knows no sockets. In an open loop each of `threads` workers has every `threads`-th batch of one
 //! schedule; in a closed loop a batch is due whenever a connection is free.
@@ -10,7 +10,7 @@ use crate::history::Attempt;
 use crate::pace::{Pace, Schedule};
 use crate::run::Plan;
 
-/// A batch that is sent once more, because its answer was lost.
+/// A batch that is sent again because its answer was lost.
 #[derive(Debug)]
 pub(crate) struct Retry {
     pub(crate) attempt: Attempt,
@@ -18,7 +18,7 @@ pub(crate) struct Retry {
     pub(crate) due_ns: u64,
 }
 
-/// What one thread has to send. All moments are of the machine's monotonic clock.
+/// The batches of one thread. All moments are of the machine's monotonic clock.
 #[derive(Debug)]
 pub(crate) struct Feed {
     start_ns: u64,
@@ -102,7 +102,7 @@ impl Feed {
         is_dry && self.retries.is_empty()
     }
 
-    /// How many batches were due and have not been taken.
+    /// The count of batches that were due and have not been taken.
     pub(crate) fn left(&mut self) -> u64 {
         let mut left = 0;
         while self.next_ns().is_some() {

@@ -1,4 +1,4 @@
-//! What is added to a history after its run: look-ups, the journal, the state at the end.
+//! The parts added to a history after its run: look-ups, the journal, the state at the end.
 //!
 //! Lines are as docs/spec/history.md has them. The journal comes as the lines that
 //! `ringwell journal inspect --json` and `replay --json` print: this crate does not know its bytes.
@@ -26,15 +26,15 @@ pub enum FinishError {
     History {
         /// Its file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A line of it, or of what is added, is not as it should be.
+    /// A line of it, or of an added part, is invalid.
     #[error("{what}: {why}")]
     Line {
         /// Whose line, and which.
         what: String,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
     /// The server does not answer.
@@ -42,12 +42,12 @@ pub enum FinishError {
     LookUp {
         /// The endpoint.
         target: String,
-        /// What went wrong.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// How look-ups went.
+/// The results of look-ups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookedUp {
     /// Look-ups that were made.
@@ -58,18 +58,18 @@ pub struct LookedUp {
     pub refused: u64,
 }
 
-/// Who answers look-ups.
+/// The server for look-ups.
 #[derive(Clone, Debug)]
 pub struct LookUps {
     /// The endpoint.
     pub target: Target,
     /// The management token.
     pub token: String,
-    /// How many rows are looked up, evenly over the run; 0 for all.
+    /// The count of rows to look up, evenly over the run; 0 for all.
     pub count: usize,
 }
 
-/// A row that got a number of its own.
+/// A row that got its own number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
     rid: String,
@@ -80,7 +80,7 @@ struct Held {
 /// Looks up who held the numbers that the rows of `history` got, and adds `att` lines to it.
 ///
 /// # Errors
-/// [`FinishError`]; what was looked up before stays in the history.
+/// [`FinishError`]; earlier look-ups stay in the history.
 pub fn look_up(history: &Path, wanted: &LookUps) -> Result<LookedUp, FinishError> {
     cut_tail(history)?;
     let held = held_rows(history)?;
@@ -128,15 +128,15 @@ fn moment(text: &Value) -> Value {
     time.map_or(Value::Null, |time| json!(time.as_millisecond()))
 }
 
-/// Adds the journal of `node` to `history`: `lines` are those of `ringwell journal inspect --json`.
+/// Adds the journal of `node` to `history`: `lines` come from `ringwell journal inspect --json`.
 /// Returns how many were added.
 ///
 /// # Errors
-/// [`FinishError`]; what was added before stays in the history.
+/// [`FinishError`]; earlier additions stay in the history.
 pub fn add_journal(history: &Path, node: &str, lines: impl BufRead) -> Result<u64, FinishError> {
     let mut shard = Value::Null;
     add(history, node, "jrn", lines, |line| {
-        // Segments say whose they are, and what follows is in them.
+        // Segments name their shard, and the lines after them belong to it.
         if line["shard"].is_u64() {
             shard = line["shard"].clone();
         }
@@ -144,7 +144,7 @@ pub fn add_journal(history: &Path, node: &str, lines: impl BufRead) -> Result<u6
     })
 }
 
-/// Adds the state at the end to `history`: `lines` are those of `ringwell journal replay --json`.
+/// Adds the state at the end to `history`: `lines` come from `ringwell journal replay --json`.
 /// Returns how many were added.
 ///
 /// # Errors
@@ -208,7 +208,7 @@ fn of_history(path: &Path, source: io::Error) -> FinishError {
     FinishError::History { path: path.to_owned(), source }
 }
 
-/// The rows with numbers of their own, in the order of their answers.
+/// The rows with their own numbers, in the order of their answers.
 fn held_rows(history: &Path) -> Result<Vec<Held>, FinishError> {
     let file = File::open(history).map_err(|source| of_history(history, source))?;
     let mut clocks: Vec<(u64, u64)> = Vec::new();
@@ -259,7 +259,7 @@ fn held_rows(history: &Path) -> Result<Vec<Held>, FinishError> {
     Ok(held)
 }
 
-/// What the wall clock showed at `t`, by the last line with both clocks before it; rounded up.
+/// The wall clock at `t`, by the last line with both clocks before it; rounded up.
 fn wall_ms(clocks: &[(u64, u64)], t: u64) -> u64 {
     let later = clocks.partition_point(|(at, _)| *at <= t);
     let (at, wall) = clocks.get(later.saturating_sub(1)).copied().unwrap_or((t, 0));

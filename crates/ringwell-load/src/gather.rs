@@ -1,4 +1,4 @@
-//! Joins what the threads see, interval by interval, into one outcome.
+//! Joins the threads' reports, interval by interval, into one outcome.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,12 +14,12 @@ use crate::run::{Plan, Progress, mode};
 use crate::tally::{Counts, Latencies, latencies};
 use crate::worker::{Seen, Shared};
 
-/// How often a live view is told.
+/// The interval between two updates of a live view.
 const LIVE_EVERY: Duration = Duration::from_millis(250);
-/// How often a history gets a line with both clocks.
+/// The interval between two lines with both clocks in a history.
 const CLOCKS_EVERY_NS: u64 = 1_000_000_000;
 
-/// What has been seen so far.
+/// The data so far.
 #[derive(Debug)]
 pub(crate) struct Gather<'a> {
     shared: &'a Shared<'a>,
@@ -57,7 +57,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Takes what comes until the last thread ends.
+    /// Takes reports until the last thread ends.
     ///
     /// # Errors
     /// If the history cannot be written.
@@ -117,7 +117,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Threads report intervals in order, so they are completed in order, too.
+    /// Threads report intervals in order, so they are completed in order too.
     fn close(&mut self, joined: &Joined) {
         self.counts.add(&joined.counts);
         merge(&mut self.latencies, &joined.latencies);
@@ -141,7 +141,7 @@ impl<'a> Gather<'a> {
         let plan = self.shared.plan;
         let interval_seconds = as_seconds(self.shared.interval_ns);
         let sending_ns = as_ns(plan.duration).min(self.stopped_ns.unwrap_or(u64::MAX));
-        // What came after the last batch was sent says nothing of the rate. Rounded, because
+        // Answers after the last batch was sent do not count for the rate. Rounded, because
         // intervals need not divide the duration without rest.
         let whole = (sending_ns + self.shared.interval_ns / 1000) / self.shared.interval_ns;
         self.samples.truncate(usize::try_from(whole).unwrap_or(usize::MAX));

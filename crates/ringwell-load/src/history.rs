@@ -1,7 +1,7 @@
-//! Writes down what a client saw, line by line, as docs/spec/history.md has it.
+//! Writes a client's view, line by line, as docs/spec/history.md defines.
 //!
-//! One [`History`] is shared by all threads, each of which has a [`Scribe`] with a buffer of its
-//! own: lines stand in the file in no promised order.
+//! One [`History`] is shared by all threads, each of which has a [`Scribe`] with a separate buffer:
+//! the order of lines in the file is not defined.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -25,12 +25,12 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// A history that is being written.
 #[derive(Debug)]
 pub(crate) struct History {
-    /// What ids begin with.
+    /// The prefix of ids.
     run: String,
     file: Mutex<BufWriter<File>>,
 }
 
-/// What the first line says.
+/// The contents of the first line.
 #[derive(Clone, Debug)]
 pub(crate) struct Heading {
     pub(crate) mode: &'static str,
@@ -64,7 +64,7 @@ impl History {
         Ok(history)
     }
 
-    /// Writes down what both clocks say.
+    /// Records the times of both clocks.
     pub(crate) fn clocks(&self) -> io::Result<()> {
         self.line(&json!({"k": "clk", "t": clock::now_ns(), "wall_ms": clock::wall_ms()}))
     }
@@ -206,7 +206,7 @@ impl<'a> Scribe<'a> {
         self.line(&json!({"k": "unk", "id": attempt.id, "t": t, "why": why}))
     }
 
-    /// What came is no HTTP.
+    /// The answer is not HTTP.
     pub(crate) fn unreadable(
         &mut self,
         attempt: &Attempt,

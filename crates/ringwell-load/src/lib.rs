@@ -1,5 +1,5 @@
-//! Load generator: sends bulk batches at a fixed rate or as fast as answers come, and says what
-//! came back and when.
+//! Load generator: sends bulk batches at a fixed rate or as fast as answers come, and reports
+//! answers and times.
 //!
 //! Speaks HTTP/1.1 as any client does and shares no code with the server. Owns sockets, clocks and
 //! files of the generator; knows nothing of command lines.

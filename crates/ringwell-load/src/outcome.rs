@@ -1,4 +1,4 @@
-//! What a run has measured, as it is printed, stored and compared.
+//! The measurements of a run, as they are printed, stored and compared.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub struct Outcome {
     pub by: String,
     /// When the run began, RFC 3339.
     pub started_at: String,
-    /// What was asked for.
+    /// The requested settings.
     pub setting: Setting,
     /// Whether it was ended early.
     pub interrupted: bool,
@@ -39,26 +39,26 @@ pub struct Outcome {
     pub generator_cpu_us_per_answer: f64,
     /// Length of each interval of `samples`.
     pub interval_seconds: f64,
-    /// What each interval saw, for curves over time and for comparing runs.
+    /// The data of each interval, for curves over time and for comparing runs.
     pub samples: Vec<Sample>,
 }
 
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Where batches went.
+    /// The address for batches.
     pub targets: Vec<String>,
     /// `open` or `closed`.
     pub mode: String,
-    /// Batches a second that were to be sent (open loop).
+    /// The requested batches a second (open loop).
     pub rate: Option<f64>,
     /// Seconds in which the rate, or the number of connections, rises from 0.
     pub ramp_seconds: f64,
-    /// How many spikes were asked for.
+    /// The requested count of spikes.
     pub spikes: usize,
     /// Over which pools rows were spread.
     pub spread: Spread,
-    /// How many pools rows were spread over.
+    /// The count of pools that rows were spread over.
     pub pools: usize,
     /// Rows of each batch.
     pub rows: usize,
@@ -93,14 +93,14 @@ pub struct Latency {
     pub mean_us: f64,
 }
 
-/// So many of 1 are not slower than this.
+/// This share of all is not slower than this.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// From 0 to 1.
     pub quantile: f64,
     /// Microseconds.
     pub us: f64,
-    /// How many answers the curve has up to here.
+    /// The count of answers up to here on the curve.
     pub count: u64,
 }
 

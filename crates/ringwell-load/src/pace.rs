@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use crate::clock::as_ns;
 
-/// Who decides when a batch is sent.
+/// The source of the sending times.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pace {
     /// Closed loop: each connection sends when its last answer has come.
     Closed,
-    /// Open loop: batches are due at fixed moments, whatever comes back.
+    /// Open loop: batches are due at fixed times, independent of the answers.
     Open {
         /// Batches a second, all connections together.
         rate: f64,
@@ -74,7 +74,7 @@ pub fn parse_rate(text: &str) -> Option<f64> {
     (rate > 0.0 && rate <= 1e7).then_some(rate)
 }
 
-/// A stretch in which the rate changes evenly, or not at all.
+/// A period in which the rate changes evenly, or not at all.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     /// Seconds from the start.
@@ -133,8 +133,8 @@ impl Schedule {
             let inside = index - stretch.before;
             if inside < stretch.count {
                 let Stretch { from, rate, slope, .. } = *stretch;
-                // Where the integral of the rate reaches `inside`; written so that nothing is
-                // divided by a slope of 0.
+                // The time at which the integral of the rate reaches `inside`; written so that
+                // nothing is divided by a slope of 0.
                 let root = (rate * rate + 2.0 * slope * inside).sqrt();
                 let sum = rate + root;
                 let after = if sum > 0.0 { 2.0 * inside / sum } else { 0.0 };

@@ -50,11 +50,11 @@ pub struct Pool {
     pub ring_pool_key: String,
     /// The number that goes out when no other is free.
     pub overflow_number: Option<Number>,
-    /// How long an allocation is guaranteed.
+    /// The guaranteed lifetime of an allocation.
     pub lifetime_ms: u64,
     /// The first of its numbers, which follow each other.
     pub first_number: Number,
-    /// How many numbers it has.
+    /// The count of its numbers.
     pub numbers: u64,
 }
 
@@ -69,7 +69,7 @@ pub enum PoolsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: csv::Error,
     },
     /// A line is no pool.
@@ -77,7 +77,7 @@ pub enum PoolsError {
     Line {
         /// The file.
         path: PathBuf,
-        /// Which line, and what is wrong with it.
+        /// The line, and its fault.
         source: csv::Error,
     },
     /// A pool has a key or a lifetime that cannot be.
@@ -87,7 +87,7 @@ pub enum PoolsError {
         path: PathBuf,
         /// The pool.
         pool: u64,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
     /// There is a header at most.
@@ -135,7 +135,7 @@ impl Pool {
     fn new(line: Line) -> Result<Self, &'static str> {
         let Line { id, ring_pool_key, overflow_number, lifetime_seconds, first_number, numbers } =
             line;
-        // It goes into a query as it is.
+        // It goes into a query unescaped.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
         if ring_pool_key.is_empty() || !ring_pool_key.bytes().all(is_plain) {
             return Err("the key must be letters, digits and -_.~");

@@ -18,7 +18,7 @@ const STRIDE: u64 = 7_919;
 const READY_MIN: usize = 256;
 const READY_MAX: usize = 4_096;
 
-/// Which pools the rows of a batch ask.
+/// The pools of the rows of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
@@ -28,7 +28,7 @@ pub enum Spread {
     One,
 }
 
-/// How batches are made.
+/// The form of batches.
 #[derive(Clone, Debug)]
 pub(crate) struct Batches {
     pools: Vec<Pool>,
@@ -46,7 +46,7 @@ pub(crate) struct Asked {
 }
 
 impl Batches {
-    /// Batches of `rows` rows for `host`; `deadline_ms` is what the client asks for, if anything.
+    /// Batches of `rows` rows for `host`; `deadline_ms` is the client's deadline, if it has one.
     pub(crate) fn new(
         pools: &[Pool],
         spread: Spread,

@@ -1,4 +1,4 @@
-//! A run from its plan to its outcome: starts the threads, gathers what they see.
+//! A run from its plan to its outcome: starts the threads, collects their reports.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::tally::Counts;
 use crate::target::Target;
 use crate::worker::{Seen, Shared, Worker};
 
-/// What to send where.
+/// The batches and their destination.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The endpoints; connections go round them.
@@ -31,11 +31,11 @@ pub struct Plan {
     pub spread: Spread,
     /// Rows of each batch, 1 or more.
     pub rows: usize,
-    /// Who decides when a batch is sent.
+    /// The source of the sending times.
     pub pace: Pace,
     /// The rate, or in a closed loop the number of connections, rises from 0 within this.
     pub ramp: Duration,
-    /// How long batches are sent.
+    /// The duration of sending.
     pub duration: Duration,
     /// Kept-alive connections, at least one a thread.
     pub connections: usize,
@@ -45,7 +45,7 @@ pub struct Plan {
     pub timeout: Duration,
     /// The deadline that each batch asks for, if any.
     pub deadline: Option<Duration>,
-    /// Where to write down every row.
+    /// The file for every row.
     pub history: Option<PathBuf>,
     /// Whether a batch whose answer was lost is sent again, under an `Idempotency-Key`; needs
     /// `history`.
@@ -63,7 +63,7 @@ pub enum LoadError {
     Connect {
         /// The endpoint.
         target: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The history cannot be written.
@@ -88,7 +88,7 @@ fn no_connection(target: &str, source: &io::Error) -> String {
     }
 }
 
-/// How a run goes on.
+/// The progress of a run.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// Seconds since the start.
@@ -105,12 +105,12 @@ pub struct Progress {
 
 /// The first batch goes out so long after all threads are ready.
 const HEAD_START_NS: u64 = 2_000_000;
-/// A long run has no more intervals: they are all kept.
+/// A long run has no more intervals: all of them are kept.
 const INTERVALS_MAX: f64 = 600.0;
-/// Also a short run has so many intervals, or comparing has nothing to go by.
+/// A short run has this many intervals too, or a comparison lacks data.
 const INTERVALS_MIN: f64 = 10.0;
 
-/// Carries out `plan`. `stop` ends it early; `live` is told how it goes.
+/// Carries out `plan`. `stop` ends it early; `live` receives its progress.
 ///
 /// # Errors
 /// [`LoadError`] if nothing was measured. Failures of single batches are part of the outcome.
@@ -144,7 +144,7 @@ pub fn run(
         }
         let start_ns = now_ns() + HEAD_START_NS;
         for start in starts {
-            // A thread that is gone is found when it is joined.
+            // A thread that has ended is found when it is joined.
             let _ = start.send(start_ns);
         }
         gather.follow(start_ns, &seen, live)?;
@@ -180,7 +180,7 @@ fn work(
             return Ok(());
         }
     };
-    // Whoever waits for this has given up if it cannot be sent: then there is no start either.
+    // If this cannot be sent, the receiver has given up: then there is no start either.
     let _ = ready.send(Ok(()));
     on_start.recv().map_or(Ok(()), |start_ns| worker.run(start_ns, seen))
 }

@@ -1,4 +1,4 @@
-//! What is counted: answers by status, rows by kind, failures by kind, and latencies.
+//! The counters: answers by status, rows by kind, failures by kind, and latencies.
 //!
 //! Latencies are those of answers with status 200 and of batches that timed out, which have taken
 //! at least that long. A quick refusal must not make a server look fast.
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::Rows;
 
-/// Latencies below are told apart no finer than 64 ns.
+/// Latencies below are distinguished no finer than 64 ns.
 const LATENCY_MIN_NS: u64 = 100;
 /// Longer latencies count as this long: an hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
@@ -26,7 +26,7 @@ pub(crate) fn latencies() -> Latencies {
     Histogram::new_with_bounds(LATENCY_MIN_NS, LATENCY_MAX_NS, DIGITS).expect("fit bounds")
 }
 
-/// How a batch ended without an answer.
+/// The end of a batch without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// No connection: nothing was sent.
@@ -35,7 +35,7 @@ pub(crate) enum Failure {
     Reset,
     /// The client gave up.
     Timeout,
-    /// What came was no answer.
+    /// The bytes were not an answer.
     Bad,
     /// The run ended first.
     End,
@@ -108,7 +108,7 @@ impl Counts {
     }
 }
 
-/// What one thread saw in one interval.
+/// The counts of one thread in one interval.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) counts: Counts,
@@ -148,7 +148,7 @@ impl Tally {
         }
     }
 
-    /// Takes what has been counted; counting starts anew.
+    /// Takes the counts; counting starts again.
     pub(crate) fn take(&mut self) -> (Counts, Latencies) {
         let taken = std::mem::replace(self, Self::new());
         let mut counts = taken.counts;

@@ -1,4 +1,4 @@
-//! Where batches go: endpoints by TCP or unix socket, and their connections.
+//! The destinations of batches: endpoints by TCP or unix socket, and their connections.
 
 use std::fmt;
 use std::io;
@@ -63,7 +63,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// What goes into `Host`.
+    /// The value of `Host`.
     pub(crate) fn host(&self) -> &str {
         match &self.0 {
             Place::Tcp(authority) => authority,
@@ -111,7 +111,7 @@ impl Endpoint {
         }
     }
 
-    /// Begins to connect; [`Stream::is_open`] tells how it went.
+    /// Begins to connect; [`Stream::is_open`] reports the result.
     pub(crate) fn begin(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(address) => mio::net::TcpStream::connect(*address).map(Stream::Tcp),
@@ -187,7 +187,7 @@ impl Stream {
         }
     }
 
-    /// Edges of reading and writing are told under `token` from now on.
+    /// Edges of reading and writing are reported under `token` from now on.
     pub(crate) fn register(
         &mut self,
         registry: &mio::Registry,

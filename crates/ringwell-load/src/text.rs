@@ -11,7 +11,7 @@ use crate::tally::Counts;
 const BAR: usize = 16;
 
 impl Outcome {
-    /// The table: what was asked for, what came back, how long it took.
+    /// The table: requests, answers, times.
     #[must_use]
     pub fn table(&self) -> String {
         let Self { counts, setting, .. } = self;
@@ -64,7 +64,7 @@ impl Outcome {
 }
 
 impl Setting {
-    /// What was asked for, in one sentence.
+    /// The requested run, in one sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let mode = match self.rate {

@@ -1,8 +1,8 @@
-//! One thread of the generator: its connections, what it sends on them, what it counts.
+//! One thread of the generator: its connections, its batches, its counts.
 //!
-//! Owns sockets and counts of its own and shares nothing that changes with other threads but the
-//! flag that ends the run. Invariant: a connection is in `idle` or `waiting`, once, exactly if its
-//! state is `Idle`.
+//! Owns its sockets and counts and shares no changing state with other threads except the flag that
+//! ends the run. Invariant: a connection is in `idle` or `waiting`, once, exactly if its state is
+//! `Idle`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,7 +29,7 @@ use crate::timer::Timer;
 const BUFFER_BYTES: usize = 256 * 1024;
 /// Events that one poll brings.
 const EVENTS: usize = 1_024;
-/// How often connections are looked through.
+/// The interval between two checks of the connections.
 const TICK_NS: u64 = 50_000_000;
 /// A connection that was lost is opened again so much later.
 const RECONNECT_NS: u64 = 50_000_000;
@@ -37,10 +37,10 @@ const RECONNECT_NS: u64 = 50_000_000;
 const SPIN_NS: u64 = 60_000;
 /// After SIGINT, answers that are under way have so long.
 const STOP_NS: u64 = 1_000_000_000;
-/// How often a batch is sent at most.
+/// The most times that a batch is sent.
 const TRIES: u32 = 4;
 
-/// What all threads read.
+/// The state that all threads read.
 #[derive(Debug)]
 pub(crate) struct Shared<'a> {
     pub(crate) plan: &'a Plan,
@@ -53,7 +53,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) interval_ns: u64,
 }
 
-/// What a thread saw in the interval with this index.
+/// A thread's counts in the interval with this index.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) interval: u64,
@@ -69,13 +69,13 @@ pub(crate) struct Worker<'a> {
     poll: Poll,
     timer: Timer,
     connections: Vec<Connection>,
-    /// Of each connection, what a history must know of the batch under way.
+    /// For each connection, the facts about the batch in flight that a history needs.
     attempts: Vec<Option<Attempt>>,
     idle: VecDeque<usize>,
     /// Connections that have not joined yet (ramp of a closed loop).
     waiting: VecDeque<usize>,
     busy: usize,
-    /// Which batch is made or taken next.
+    /// The index of the next batch.
     next: u64,
     tally: Tally,
     scanner: Scanner,
@@ -182,7 +182,7 @@ impl<'a> Worker<'a> {
         let _ = seen.send(Seen { interval, counts, latencies });
     }
 
-    /// How long to wait for events, and a timer for what is due sooner than milliseconds tell.
+    /// The time to wait for events, and a timer for deadlines finer than milliseconds.
     fn wait_for(&mut self, now: u64, until: u64, feed: &Feed) -> io::Result<Duration> {
         let until = until.max(now);
         let Some(due) = feed.next_ns().filter(|_| !self.idle.is_empty()) else {
@@ -197,7 +197,7 @@ impl<'a> Worker<'a> {
         Ok(Duration::from_nanos(until - now))
     }
 
-    /// Sends what is due as long as connections are free.
+    /// Sends due batches as long as connections are free.
     fn issue(&mut self, now: u64, feed: &mut Feed) -> io::Result<()> {
         while !self.idle.is_empty() {
             if let Some(retry) = feed.take_retry() {
@@ -325,7 +325,7 @@ impl<'a> Worker<'a> {
         self.lost(place, Failure::Bad, now, feed)
     }
 
-    /// A connection is of no use any more. What was under way on it has failed, or is sent again.
+    /// A connection is of no use any more. The batch in flight on it has failed, or is sent again.
     fn lost(
         &mut self,
         place: usize,
@@ -339,7 +339,7 @@ impl<'a> Worker<'a> {
         let due_ns = match state {
             State::Busy { due_ns, .. } => due_ns,
             State::Idle => {
-                // A server may close what nobody uses.
+                // A server may close idle connections.
                 self.idle.retain(|other| *other != place);
                 self.waiting.retain(|other| *other != place);
                 if failure == Failure::Bad {
@@ -371,7 +371,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Opens what is closed, gives up what takes too long, lets connections join.
+    /// Opens closed connections, gives up slow ones, lets connections join.
     fn look_through(&mut self, now: u64, start: u64, feed: &mut Feed) -> io::Result<()> {
         let patience = as_ns(self.shared.plan.timeout);
         for place in 0..self.connections.len() {
@@ -411,7 +411,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Counts what has no answer and what was never sent.
+    /// Counts batches without an answer and batches that were never sent.
     fn wind_up(&mut self, feed: &mut Feed) -> io::Result<()> {
         let now = now_ns();
         for place in 0..self.connections.len() {

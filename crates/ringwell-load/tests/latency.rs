@@ -1,4 +1,4 @@
-//! What the generator says of servers whose behaviour is known: a fixed delay, a stall, refusals.
+//! The generator's results for servers of known behaviour: a fixed delay, a stall, refusals.
 //!
 //! These tests sleep, because it is time that they measure. Bounds are one-sided where the machine
 //! may be busy: a busy machine adds latency, and takes none away.
@@ -26,7 +26,7 @@ fn answer(status: &str, body: &str) -> String {
 }
 
 /// A server with a thread for each connection; `respond` gets the number of the request and may
-/// sleep; what it returns is sent as it is, `None` closes the connection.
+/// sleep; its result is sent unchanged, `None` closes the connection.
 fn serve(respond: impl Fn(u64) -> Option<String> + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -26,7 +26,7 @@ const APART: Duration = Duration::from_secs(1);
 /// Pause before servers that do not answer are asked again.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Where beats go.
+/// The subject of beats.
 #[derive(Debug)]
 pub(crate) struct Beats {
     client: Client,

@@ -1,6 +1,6 @@
-//! Which servers and streams can be trusted with journals. Each rule stands for a way in which answered
-//! allocations were lost in tests, ours or those of others.
-//! Source: docs/spec/log.md, "JetStream".
+//! The servers and streams that can be trusted with journals. Each rule stands for a way in which
+//! answered allocations were lost in tests, Ringwell's or those of others. Source:
+//! docs/spec/log.md, "JetStream".
 
 use async_nats::Client;
 use ringwell_directory::Replicated;
@@ -11,13 +11,13 @@ use tokio::net::TcpStream;
 
 use crate::error::{NatsError, Unfit, VERSION, unreached};
 
-/// What headers of a message take beside its bytes.
+/// The size of a message's headers beside its bytes.
 const HEADERS_BYTES: usize = 4 << 10;
 
 /// The shortest time in which the server looks for duplicates, in nanoseconds. Messages have no id.
 const DUPLICATES_NS: u64 = 100_000_000;
 
-/// Looks at the server that the client is connected to, and at all that the settings name.
+/// Checks the server that the client is connected to, and all that the settings name.
 pub(crate) async fn servers(client: &Client, settings: &Replicated) -> Result<(), NatsError> {
     let info = client.server_info();
     version(&info.server_name, &info.version)?;
@@ -50,7 +50,7 @@ fn version(server: &str, text: &str) -> Result<(), Unfit> {
     if is_fit { Ok(()) } else { Err(unfit()) }
 }
 
-/// What a server says of itself at its monitoring address.
+/// A server's report at its monitoring address.
 async fn get(address: &str) -> Result<Value, String> {
     let host = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
     let mut server = TcpStream::connect(host).await.map_err(|error| error.to_string())?;
@@ -63,7 +63,7 @@ async fn get(address: &str) -> Result<Value, String> {
     serde_json::from_slice(&answer[head + 4..]).map_err(|error| error.to_string())
 }
 
-/// What a new stream is made with.
+/// The settings of a new stream.
 pub(crate) fn config(name: &str, subject: &str, settings: &Replicated) -> Value {
     json!({
         "name": name,
@@ -108,7 +108,7 @@ pub(crate) fn stream(
         "allow_rollup_hdrs",
     ];
     for setting in must {
-        // What is off is left out of the answer.
+        // Disabled settings are missing from the answer.
         let is_off =
             |value: &Value| value.is_null() || *value == json!(false) || *value == json!(0);
         let (found, wanted) = (&found[setting], &wanted[setting]);

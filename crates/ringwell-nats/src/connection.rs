@@ -12,7 +12,7 @@ pub(crate) async fn connect(settings: &Replicated) -> Result<Client, NatsError> 
     let mut options = ConnectOptions::new().name("ringwell").max_reconnects(None).event_callback(
         |event| async move { tracing::info!(%event, "the connection to the journal's servers") },
     );
-    // After a server has gone the next one is asked at once, and none is left alone for long.
+    // If a server is gone, the next one is asked at once, and each gets a pause between attempts.
     options = options.reconnect_delay_callback(|attempts| {
         Duration::from_millis(if attempts < 4 { 10 } else { 250 })
     });

@@ -15,7 +15,7 @@ pub enum NatsError {
     /// No connection.
     #[error("the journal's servers ({servers}) cannot be reached: {reason}")]
     Unreached {
-        /// Where they should be.
+        /// The expected place.
         servers: String,
         /// Why.
         reason: String,
@@ -35,7 +35,7 @@ pub enum Unfit {
         VERSION.0, VERSION.1, VERSION.2, VERSION.0, VERSION.1
     )]
     Version {
-        /// Which one.
+        /// Its name.
         server: String,
         /// Its version.
         version: String,
@@ -56,7 +56,7 @@ pub enum Unfit {
          configuration"
     )]
     Payload {
-        /// What they take.
+        /// The size that they take.
         bytes: usize,
     },
     /// A stream could not be made.
@@ -64,7 +64,7 @@ pub enum Unfit {
     NotMade {
         /// Its name.
         stream: String,
-        /// What the server says.
+        /// The server's answer.
         reason: String,
     },
     /// A stream is set otherwise than it must be.
@@ -72,11 +72,11 @@ pub enum Unfit {
     Setting {
         /// Its name.
         stream: String,
-        /// Which setting.
+        /// The setting.
         setting: &'static str,
-        /// What it has.
+        /// Its value.
         found: Value,
-        /// What it must have.
+        /// The required value.
         wanted: Value,
     },
 }

@@ -10,15 +10,15 @@ use crate::connection::connect;
 use crate::error::{NatsError, unreached};
 use crate::stream::{Seen, Stream};
 
-/// How long a server may take to be connected to.
+/// The time limit for connecting to a server.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Examined {
-    /// What is as it should be.
+    /// The settings in order.
     pub fit: Vec<String>,
-    /// What costs safety or speed.
+    /// The settings that cost safety or speed.
     pub doubtful: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! The journals of shards in streams of NATS JetStream: one stream a shard, one message a group.
 //!
-//! Owns what JetStream's answers mean, and which settings of servers and streams can be trusted. Knows
-//! nothing of what is in a message, and of what to do about an answer: that is
+//! Owns the meaning of JetStream's answers, and the trusted settings of servers and streams.
+//! Independent of the contents of a message, and of the reaction to an answer, which is
 //! `ringwell_driver::store::Appending`. Sends no message id and has one append under way: see
 //! docs/spec/log.md, "JetStream".
 
@@ -30,7 +30,7 @@ use error::unreached;
 pub use error::{NatsError, Unfit};
 pub use examine::{Examined, examine};
 
-/// How long a start waits for each of the things that it asks of the servers.
+/// The time for which a start waits for each answer of the servers.
 const START_MAX: Duration = Duration::from_mins(1);
 
 /// Pause between two attempts of a start.

@@ -1,4 +1,4 @@
-//! One shard's stream: appends, reads, and what the answers mean.
+//! One shard's stream: appends, reads, and the meaning of the answers.
 
 use std::fmt;
 use std::future::Future;
@@ -46,7 +46,7 @@ pub(crate) struct Stream {
     subject: String,
 }
 
-/// What a stream or its interface answers.
+/// The answer of a stream or its interface.
 #[derive(Debug, Deserialize)]
 struct Answer {
     error: Option<ApiError>,
@@ -103,7 +103,7 @@ pub(crate) struct Seen {
     pub(crate) leader: String,
     /// Servers that do not have all of it.
     pub(crate) behind: Vec<String>,
-    /// How long it is.
+    /// Its length.
     pub(crate) bytes: u64,
 }
 
@@ -150,7 +150,7 @@ impl Stream {
         }
     }
 
-    /// Looks at the stream and its settings, and makes nothing; `None` if there is none.
+    /// Reads the stream and its settings without creating it; `None` if it does not exist.
     pub(crate) async fn look(&self, settings: &Replicated) -> Result<Option<Seen>, NatsError> {
         let answer = match self.ask("INFO", &json!({})).await {
             Ok(answer) => answer,
@@ -242,7 +242,7 @@ impl SharedLog for Stream {
     }
 }
 
-/// What an answer to the append of message `n` means.
+/// The meaning of an answer to the append of message `n`.
 fn judge(n: u64, answer: &[u8]) -> Result<(), NotAppended> {
     let Ok(answer) = serde_json::from_slice::<Answer>(answer) else {
         return Err(NotAppended::Unknown);

@@ -1,4 +1,4 @@
-//! The files of the operating system; errors name the file and what was tried.
+//! The files of the operating system; errors name the file and the operation.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -11,7 +11,7 @@ use rustix::fs::{Advice, OFlags, fadvise};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Who may use what is made: its owner alone. Parameters of visitors and keys are in these files.
+/// New files belong to their owner alone. Parameters of visitors and keys are in these files.
 pub(crate) const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
@@ -63,7 +63,7 @@ impl Files for OsFiles {
         };
         let file = file.context("open", path)?;
         if access == Access::Fresh {
-            // Advice: where the file system ignores it, what the cache holds is read.
+            // Advice: if the file system ignores it, cached bytes are read.
             let _ = fadvise(&file, 0, None, Advice::DontNeed);
             let _ = fadvise(&file, 0, None, Advice::Sequential);
         }
@@ -132,7 +132,7 @@ impl Files for OsFiles {
         };
         let mut names = Vec::new();
         for entry in entries {
-            // What is no text is no file of ours.
+            // A name that is not UTF-8 is not one of ours.
             names.extend(entry.context("list", directory)?.file_name().into_string().ok());
         }
         Ok(names)
@@ -184,7 +184,7 @@ pub fn create_directory(path: &Path) -> Result<(), FileError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => {
             made.context("create", path)?;
-            // Whatever the umask says.
+            // With any umask.
             let private = Permissions::from_mode(DIRECTORY_MODE);
             fs::set_permissions(path, private).context("restrict", path)?;
         }
@@ -231,7 +231,7 @@ fn refuses_direct(error: &io::Error) -> bool {
 /// Unguessable bytes.
 ///
 /// # Errors
-/// When the operating system has none.
+/// If the operating system has none.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;

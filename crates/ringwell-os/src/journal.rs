@@ -1,4 +1,4 @@
-//! The store of a server's shard: its groups are stored in files by a thread of their own.
+//! The store of a server's shard: a separate thread stores its groups in files.
 //!
 //! Invariant: groups are stored in order without gaps. After a failure for another reason than a full
 //! disk, or no file descriptor, nothing is stored any more.
@@ -26,7 +26,7 @@ use crate::OsFiles;
 pub struct Journal {
     handle: Arc<store::Journal<OsFiles>>,
     groups: Sender<Group>,
-    /// What became of them, in their order.
+    /// Their results, in order.
     appended: RefCell<UnboundedReceiver<Appended>>,
     spares: Arc<Spares<OsFiles>>,
     flusher: Vec<JoinHandle<()>>,
@@ -79,7 +79,7 @@ impl Journal {
         })
     }
 
-    /// Stores what is under way and ends the threads, unless that was done.
+    /// Stores groups in progress and ends the threads, unless that was done.
     fn end(&mut self) -> Result<(), String> {
         // The thread stores groups until there is no sender.
         self.groups = channel().0;
@@ -168,7 +168,7 @@ impl Deref for Journal {
 }
 
 impl Flusher {
-    /// Stores groups until there are no more.
+    /// Stores groups until the sender is dropped.
     fn run(mut self, groups: &Receiver<Group>) {
         for group in groups {
             let appended = self.store(group);

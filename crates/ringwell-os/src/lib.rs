@@ -1,8 +1,8 @@
 //! The operating system behind the traits of the driver: files, the threads that store groups, locks
 //! and probes.
 //!
-//! Owns direct writes, modes of files, and what this system calls a full disk. Knows nothing of what
-//! is in a file.
+//! Owns direct writes, modes of files, and the errors that count as a full disk. Independent of the
+//! contents of files.
 
 mod files;
 mod journal;

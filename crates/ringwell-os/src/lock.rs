@@ -37,7 +37,7 @@ pub enum LockError {
     Held {
         /// The lock's file.
         path: PathBuf,
-        /// What the file says of its owner.
+        /// The file's text about its owner.
         pid: String,
     },
     /// There is something else in the lock's place.
@@ -47,7 +47,7 @@ pub enum LockError {
         path.display()
     )]
     Foreign {
-        /// What is there.
+        /// The found file.
         path: PathBuf,
     },
     /// The lock's file cannot be used.
@@ -100,8 +100,8 @@ impl DataLock {
         if lock.is_held() { Ok(lock) } else { Err(LockError::Foreign { path: lock.path }) }
     }
 
-    /// Whether the lock's file is still the one that is locked. If not, another process may have
-    /// the data directory.
+    /// Whether the lock's file is still the locked one. If not, another process may have the data
+    /// directory.
     #[must_use]
     pub fn is_held(&self) -> bool {
         let same = |ours: Metadata, there: Metadata| {

@@ -14,7 +14,7 @@ const FLUSHES: usize = 50;
 /// No disk stores a block this fast; memory and disks that answer from a volatile cache do.
 const BELIEVABLE: Duration = Duration::from_micros(20);
 
-/// What was found.
+/// The finding.
 #[derive(Clone, Debug)]
 pub struct Probe {
     /// Half of the flushes were faster.
@@ -32,7 +32,7 @@ pub struct Probe {
 pub fn probe(directory: &Path) -> Result<Probe, FileError> {
     let path = directory.join("probe.tmp");
     let result = measure(&path);
-    // The file is only a trial; what matters is the measurement.
+    // The file is only a trial; the measurement matters.
     let _ = fs::remove_file(&path);
     let mut times = result?;
     times.sort_unstable();
@@ -46,7 +46,7 @@ pub fn probe(directory: &Path) -> Result<Probe, FileError> {
 }
 
 impl Probe {
-    /// Sentences for the operator: why what is stored may not survive a power cut.
+    /// Sentences for the operator: the reasons why stored groups may not survive a power cut.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();

@@ -35,7 +35,7 @@ mod history;
 struct Shard {
     journal: Journal,
     writer: Writer,
-    /// What recovery showed.
+    /// The result of recovery.
     seen: Vec<Group>,
     verdict: Verdict,
 }
@@ -125,7 +125,7 @@ impl Shard {
     }
 
     /// The files as a killed process would leave them, in `to`: nothing more is written or closed.
-    /// A copy, because the threads of this one cannot be killed and go on making spares.
+    /// A copy, because the threads of this one cannot be killed and continue to make spares.
     fn kill(self, settings: &Settings, to: &Path) -> Settings {
         let killed = Settings { data: to.to_owned(), ..settings.clone() };
         fs::create_dir_all(killed.shard_directory(0)).unwrap();
@@ -139,7 +139,7 @@ impl Shard {
     }
 }
 
-/// Waits for what another thread does.
+/// Waits for another thread's work.
 fn wait<T>(work: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -277,7 +277,7 @@ fn a_rotten_end_is_reported_until_a_group_follows() {
         assert!(matches!(shard.verdict, Verdict::Rotten(_)));
         assert_eq!(shard.seen.len(), 1);
     }
-    // The damaged frame is kept for whoever looks into it.
+    // The damaged frame is kept for a later investigation.
     assert_eq!(fs::read(&path).unwrap(), bytes);
     open(&settings).store(10);
     assert_eq!(open(&settings).verdict, Verdict::Clean);

@@ -1,21 +1,21 @@
-//! How long visitors wait before they call, and what that costs when numbers are used again.
+//! The delay of visitors before they call, and its cost when numbers are reused.
 //!
-//! Owns the distribution of the delay: a mixture of exponentials, as few of which fit what is
-//! seen of calls. Knows nothing of pools. Invariant: its shares add up to 1.
+//! Owns the distribution of the delay: a mixture of exponentials, a few of which fit observed
+//! calls. Knows nothing of pools. Invariant: its shares add up to 1.
 
 use std::time::Duration;
 
-/// Shares may miss 1 by what people round away.
+/// Shares may miss 1 by rounding.
 const SHARE_SLACK: f64 = 0.001;
 
-/// How long it takes from the moment a visitor is shown a number to the call.
+/// The time from the moment a visitor is shown a number to the call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Callers {
     /// Share of all callers, and their mean delay in seconds.
     parts: Vec<(f64, f64)>,
 }
 
-/// What no distribution of callers can be.
+/// The reason why a distribution is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum CallersError {
     /// A share that is not above 0.
@@ -49,7 +49,7 @@ impl Callers {
         Ok(Self { parts: parts.collect() })
     }
 
-    /// What we assume until calls have been measured: 80 % call after 3 minutes on average, 15 %
+    /// The assumption until calls have been measured: 80 % call after 3 minutes on average, 15 %
     /// after 30 minutes, 5 % after 6 hours. One caller in ten then takes longer than half an hour.
     #[must_use]
     pub fn assumed() -> Self {
@@ -62,7 +62,7 @@ impl Callers {
         self.sum(|mean| (-delay.as_secs_f64() / mean).exp())
     }
 
-    /// The share that calls a number which has gone to somebody else, if the number that has been
+    /// The share that calls a number which has gone to another visitor, if the number that has been
     /// free longest goes out next: a number comes back when all `numbers` have had their turn at
     /// `rate` allocations a second. The lockout does not matter, as long as it is shorter.
     pub(crate) fn misled_by_oldest(&self, numbers: f64, rate: f64) -> f64 {

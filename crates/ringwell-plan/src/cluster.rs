@@ -1,7 +1,7 @@
-//! How large a cluster must be for a given traffic: arithmetic on what was measured.
+//! The size of a cluster for a given traffic: arithmetic on measurements.
 //!
-//! Owns the formulas. Knows nothing of a running server: what a row costs stands in
-//! [`MEASURED`], and was true of one machine. Invariant: each figure says what it was made of.
+//! Owns the formulas. Independent of any running server: the cost of a row is in [`MEASURED`],
+//! measured on one machine. Invariant: each figure names its inputs.
 
 mod measured;
 
@@ -11,7 +11,7 @@ use crate::erlang::load_for;
 use measured::{ANSWER, BATCH, CONNECTION, HOP, HTTP, MANY_NUMBERS, NUMBER, RECORD, SHARD};
 pub use measured::{MACHINE, MEASURED, Measured};
 
-/// A cluster has no more shards.
+/// The limit on a cluster's shards.
 pub const SHARDS_MAX: u32 = 256;
 
 /// Rows of the batches that were measured.
@@ -29,11 +29,11 @@ const LINK_ROW: f64 = 20.0;
 const BLOCK: f64 = 4_096.0;
 const FRAME_ROOM: f64 = 4_088.0;
 const FRAME_HEADER: f64 = 64.0;
-/// What a shard keeps of its history unless told otherwise.
+/// The default size of a shard's history.
 const HISTORY_BYTES: f64 = 8.0 * 1024.0 * 1024.0 * 1024.0;
 const HISTORY_AGE: f64 = 30.0 * 86_400.0;
 
-/// What a cluster is to serve, and of what machines it is made.
+/// The traffic of a cluster, and its machines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
     /// Numbers handed out a second; above 0.
@@ -42,7 +42,7 @@ pub struct Traffic {
     pub rows_per_batch: f64,
     /// Bytes of a row's parameters.
     pub parameter_bytes: f64,
-    /// How long an allocation locks its number out.
+    /// The lockout after an allocation.
     pub lifetime: Duration,
     /// Numbers of all pools; `None`: as many as `target` asks for.
     pub numbers: Option<f64>,
@@ -52,7 +52,7 @@ pub struct Traffic {
     pub target: f64,
     /// Kept-alive connections of clients.
     pub connections: f64,
-    /// How much of a core may be used, as a share: the rest is for peaks.
+    /// The usable share of a core: the rest is for peaks.
     pub busy: f64,
     /// Cores of a node that shards may have.
     pub node_cores: u32,
@@ -63,17 +63,17 @@ pub struct Traffic {
 /// One figure of an estimate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What it is.
+    /// Its name.
     pub what: &'static str,
-    /// How much.
+    /// The value.
     pub value: f64,
-    /// Of what.
+    /// The unit.
     pub unit: Unit,
-    /// What it was made of.
+    /// Its inputs.
     pub how: String,
 }
 
-/// What a [`Figure`] counts.
+/// The quantity of a [`Figure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Pieces.
@@ -101,7 +101,7 @@ pub enum EstimateError {
     TooMuch,
 }
 
-/// What follows from traffic and pools before any machine is looked at.
+/// The consequences of traffic and pools before any machine is considered.
 struct Needs {
     batches: f64,
     locked: f64,
@@ -118,7 +118,7 @@ struct Layout {
     cores: f64,
 }
 
-/// What the traffic takes, most important first.
+/// The needs of the traffic, most important first.
 ///
 /// # Errors
 /// [`EstimateError`] if an argument makes no sense, or one cluster is too small.
@@ -181,7 +181,7 @@ impl Layout {
             .find(|layout| layout.cores <= f64::from(layout.shards) * traffic.busy)
     }
 
-    /// How many shards the rows of a batch ask on average, if pools are asked at random.
+    /// The average count of shards that the rows of a batch ask, if pools are chosen at random.
     fn asked(self, rows: f64) -> f64 {
         asked(rows, self.shards)
     }
@@ -197,7 +197,7 @@ fn cpu(traffic: &Traffic, needs: &Needs, nodes: u32, shards: u32) -> f64 {
     let dearer = if needs.numbers > NUMBERS_CACHED { MANY_NUMBERS.value } else { 1.0 };
     let row = (BATCH.value - HTTP.value) / ROWS_MEASURED;
     let batch = (HTTP.value + row * traffic.rows_per_batch) * dearer;
-    // One of the shards is that of the connection; the others lie on any node alike.
+    // One of the shards is that of the connection; the others are spread evenly over the nodes.
     let other_shards = f64::from(shards) - 1.0;
     let asked = asked(traffic.rows_per_batch, shards);
     let others = if shards > 1 { asked * other_shards / f64::from(shards) } else { 0.0 };

@@ -1,7 +1,7 @@
-//! What is asked of one pool, and what becomes of it with so many numbers.
+//! The demand for one pool, and the result for a count of numbers.
 //!
-//! Owns the load with what bots and batches do to it. Knows nothing of where the load was
-//! measured. Invariant: a demand is finite, and none of its parts is negative.
+//! Owns the load, including bots and batches. Knows nothing of where the load was measured.
+//! Invariant: a demand is finite, and none of its parts is negative.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,13 +15,13 @@ const LOAD_MAX: f64 = 1e7;
 /// Overflow of the sizes that are looked at beside the ones asked for.
 const TARGETS: [f64; 6] = [0.1, 0.05, 0.02, 0.01, 0.001, 0.0001];
 
-/// What visitors, and bots among them, ask of one pool.
+/// The demand for one pool from visitors, bots among them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
     /// Numbers that would be locked out on average if none ever ran out.
     load: f64,
     lifetime: Duration,
-    /// How many rows of one batch ask this pool at once.
+    /// Rows of one batch that ask this pool at once.
     together: f64,
 }
 
@@ -30,11 +30,11 @@ pub struct Demand {
 pub struct Sizes {
     /// The fewest numbers that keep the overflow that was asked for.
     pub numbers: u32,
-    /// What becomes of it with that size and others, the smallest first.
+    /// The results of that size and others, the smallest first.
     pub forecasts: Vec<Forecast>,
 }
 
-/// What no demand can be.
+/// The reason why a demand is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum DemandError {
     /// A load below 0, above ten million, or not a number.
@@ -51,7 +51,7 @@ pub enum DemandError {
     Together,
 }
 
-/// What a pool of so many numbers makes of a [`Demand`].
+/// The result of a [`Demand`] for a pool of this size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     /// Numbers of the pool, the overflow number not counted.
@@ -60,19 +60,19 @@ pub struct Forecast {
     pub overflow: f64,
     /// Numbers that are locked out on average.
     pub locked: f64,
-    /// Mean time from one allocation of a number to its next; `None` if nobody asks, or it is
+    /// Mean time from one allocation of a number to its next; `None` without demand, or if it is
     /// longer than a [`Duration`] holds.
     pub reuse: Option<Duration>,
-    /// Share of the callers with a number of their own who call after it has gone to somebody
-    /// else, when the number that has been free longest goes out next, as in Ringwell.
+    /// Share of the callers with their own number who call after it has gone to another visitor,
+    /// when the number that has been free longest goes out next, as in Ringwell.
     pub misattributed: f64,
     /// The same if any free number went out next.
     pub misattributed_random: f64,
 }
 
 impl Forecast {
-    /// Share of visitors whose call is not attributed to them: no number of their own, or one
-    /// that is somebody else's by the time they call.
+    /// Share of visitors whose call is not attributed to them: they got no number, or one that
+    /// belongs to another visitor by the time they call.
     #[must_use]
     pub fn lost(&self) -> f64 {
         self.overflow + (1.0 - self.overflow) * self.misattributed
@@ -80,8 +80,8 @@ impl Forecast {
 }
 
 impl Demand {
-    /// A load as it was measured: allocations asked of the pool, overflow included, in the
-    /// trailing `lifetime`, best the mean over the busiest hour.
+    /// A measured load: allocations asked of the pool, including overflow, in the trailing
+    /// `lifetime`, best the mean over the busiest hour.
     ///
     /// # Errors
     /// [`DemandError`] names the argument that is out of bounds.
@@ -107,7 +107,8 @@ impl Demand {
     /// that was measured has its bots in it already.
     ///
     /// # Errors
-    /// [`DemandError::Bots`] if nobody would be left; [`DemandError::Load`] if it becomes too much.
+    /// [`DemandError::Bots`] if no visitor would be left; [`DemandError::Load`] if it becomes too
+    /// much.
     pub fn with_bots(self, share: f64) -> Result<Self, DemandError> {
         if !(0.0..1.0).contains(&share) {
             return Err(DemandError::Bots(share));
@@ -136,7 +137,7 @@ impl Demand {
         self.load
     }
 
-    /// How long an allocation locks its number out.
+    /// The lockout after an allocation.
     #[must_use]
     pub fn lifetime(&self) -> Duration {
         self.lifetime
@@ -161,9 +162,9 @@ impl Demand {
         blocking(f64::from(numbers) / self.together, self.load / self.together)
     }
 
-    /// What becomes of it with the fewest numbers of which at most `target` overflows, with sizes
-    /// around that, and with `asked`, if visitors call as `callers` do; `None` if no pool is large
-    /// enough for the target.
+    /// The result for the fewest numbers of which at most `target` overflows, for sizes around
+    /// that, and for `asked`, if visitors call as in `callers`; `None` if no pool is large enough
+    /// for the target.
     #[must_use]
     pub fn sizes(&self, target: f64, asked: Option<u32>, callers: &Callers) -> Option<Sizes> {
         let numbers = self.numbers_for(target)?;
@@ -173,7 +174,7 @@ impl Demand {
         Some(Sizes { numbers, forecasts })
     }
 
-    /// What becomes of it with so many numbers, if visitors call as `callers` do.
+    /// The result for this count of numbers, if visitors call as in `callers`.
     #[must_use]
     pub fn forecast(&self, numbers: u32, callers: &Callers) -> Forecast {
         let overflow = self.overflow(numbers);

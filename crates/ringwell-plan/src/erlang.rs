@@ -3,8 +3,8 @@
 //! Owns the formula, also between whole numbers, and its two inverses. An overflow does not wait,
 //! so a pool loses visitors as a telephone exchange without a queue loses calls: if visitors come
 //! independently of each other, the formula holds for any lockout with the same mean, fixed ones
-//! included. Invariant: what comes out falls with the numbers, rises with the load, and lies
-//! between 0 and 1.
+//! included. Invariant: the result falls with the numbers, rises with the load, and lies between 0
+//! and 1.
 
 /// The most numbers that [`numbers_for`] looks at: more than any pool may have.
 pub const NUMBERS_MAX: u32 = 1 << 24;
@@ -13,14 +13,14 @@ pub const NUMBERS_MAX: u32 = 1 << 24;
 const STEPS: u32 = 4_000;
 /// The integrand falls like `e^-u`; beyond this it adds nothing that an `f64` has room for.
 const TAIL: f64 = 40.0;
-/// How often an interval is halved for a load: more changes nothing in an `f64`.
+/// The count of halvings of the interval of a load: more change nothing in an `f64`.
 const HALVINGS: u32 = 100;
 
 /// The share of allocations that overflow when a pool of so many `numbers` is offered `load`:
 /// allocations a second times the seconds that each locks a number out (Erlang B).
 ///
-/// `numbers` may be broken: [`crate::Demand`] needs that for batches. Both count from 0 up; what
-/// is below counts as 0. Right to nine digits; takes as many steps as there are numbers.
+/// `numbers` may be broken: [`crate::Demand`] needs that for batches. Both count from 0 up; lower
+/// values count as 0. Right to nine digits; takes as many steps as there are numbers.
 #[must_use]
 pub fn blocking(numbers: f64, load: f64) -> f64 {
     if load <= 0.0 {

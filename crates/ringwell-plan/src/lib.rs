@@ -1,8 +1,8 @@
-//! How many numbers a ring pool needs, and how large a cluster: mathematics.
+//! The size of a ring pool, and of a cluster: mathematics.
 //!
-//! Owns the formulas and what our own measurements say a row costs. Knows no files, no clock and
-//! no server: the program `ringwell plan` and a server that knows its own load ask the same
-//! functions. The formulas in words, with examples: docs/sizing.md.
+//! Owns the formulas and the measured cost of a row. Knows no files, no clock and no server: the
+//! program `ringwell plan` and a server that knows its own load ask the same functions. The
+//! formulas in words, with examples: docs/sizing.md.
 
 pub mod cluster;
 

@@ -1,5 +1,5 @@
-//! How long a large directory takes to move in and to be loaded:
-//! `cargo run --release -p ringwell-store --example import -- POOLS NUMBERS [postgres://…]`.
+//! The time that a large directory takes to be imported and loaded: `cargo run --release -p
+//! ringwell-store --example import -- POOLS NUMBERS [postgres://…]`.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

@@ -7,9 +7,9 @@ use sqlx::{AnyConnection, Connection, Row};
 use crate::StoreError;
 use crate::database::{create_private, sqlite_url};
 
-/// Copies the SQLite database at `from` into the new file `to`, as it is at one moment, and checks
-/// the copy. Readers and writers of `from` go on meanwhile. Changes no table of it: its schema may be
-/// of another release.
+/// Copies the SQLite database at `from` into the new file `to`, in its state at one moment, and
+/// checks the copy. Readers and writers of `from` continue meanwhile. Changes no table of it: its
+/// schema may be of another release.
 ///
 /// # Errors
 /// [`StoreError`] if `from` cannot be read, `to` holds something already, or the copy is damaged.

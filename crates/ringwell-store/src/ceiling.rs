@@ -1,8 +1,7 @@
-//! How many numbers a pool may have, and all pools of a network together.
+//! The limits on the numbers of a pool, and of all pools of a network together.
 //!
-//! Owns the ceilings. Nothing that happens by itself goes beyond them; a number that was promised
-//! before a ceiling came down keeps its promise.
-//! Source: docs/spec/directory.md, "Ceilings".
+//! Owns the ceilings. Automatic changes never exceed them; a number that was promised before a
+//! ceiling was lowered keeps its promise. Source: docs/spec/directory.md, "Ceilings".
 
 use ringwell_core::PoolId;
 use serde_json::json;
@@ -18,16 +17,16 @@ use crate::{Refusal, StoreError};
 pub struct Network {
     /// Its id.
     pub id: String,
-    /// How many numbers its pools have, those that are promised or quarantined included.
+    /// The count of numbers of its pools, including promised or quarantined ones.
     pub numbers: u64,
     /// The most that they may have; `None`: as many as there are.
     pub ceiling: Option<u64>,
-    /// Whether that is a ceiling of its own; else it is every network's.
+    /// Whether that ceiling is set for this network; otherwise it is the default.
     pub is_own: bool,
 }
 
-/// What is known of a network in the course of a change. Counting costs what all its pools cost:
-/// a list must not count for each of its lines.
+/// The known facts about a network in the course of a change. Counting costs as much as all its
+/// pools: a list must not count for each of its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     network: String,
@@ -35,23 +34,23 @@ pub(crate) struct Room {
     ceiling: Option<(u64, u64)>,
 }
 
-/// How many numbers the pools of network `$1` have.
+/// The count of numbers of the pools of network `$1`.
 const USED: &str = "SELECT CAST((SELECT COALESCE(SUM(last_number - first_number + 1), 0) \
      FROM numbers WHERE pool IN (SELECT id FROM ring_pools WHERE network = $1)) \
      + (SELECT COUNT(DISTINCT overflow_number) FROM ring_pools WHERE network = $1) AS BIGINT)";
 
 impl Change {
-    /// How many more numbers the pools of `network` may have; `None`: as many as there are.
+    /// The count of further numbers that the pools of `network` may have; `None`: no limit.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn room(&mut self, network: &str) -> Result<Option<u64>, StoreError> {
-        // Counting takes its time: nobody counts where there is no ceiling.
+        // Counting takes time: without a ceiling it is skipped.
         let Some(most) = self.ceiling(network).await? else { return Ok(None) };
         Ok(Some(most.saturating_sub(used(&mut self.tx, network).await?)))
     }
 
-    /// Gives `network` a ceiling of its own, or takes that away. Pools that have more keep them.
+    /// Sets or removes the ceiling of `network`. Pools that have more keep them.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -85,7 +84,8 @@ impl Change {
         Ok(())
     }
 
-    /// How many more numbers the network of `pool` may have, without counting if that is known.
+    /// The count of further numbers that the network of `pool` may have, without counting if that
+    /// is known.
     pub(crate) async fn known_room(&mut self, pool: PoolId) -> Result<Room, StoreError> {
         let network = self.pool(pool).await?.settings.scope.network;
         if let Some(room) = self.room.take().filter(|room| room.network == network) {
@@ -99,7 +99,7 @@ impl Change {
     }
 
     /// Refuses `count` numbers that a pool was just given if its network had no `room` for them;
-    /// remembers what is left if it had.
+    /// otherwise records the remaining room.
     pub(crate) fn use_room(&mut self, room: Room, count: u64) -> Result<(), StoreError> {
         let Room { network, ceiling } = room;
         let ceiling = match ceiling {
@@ -113,7 +113,7 @@ impl Change {
         Ok(())
     }
 
-    /// Refuses what was just given to `pool` if its network has too many numbers now. Counts.
+    /// Refuses the numbers just given to `pool` if its network has too many now. Counts.
     pub(crate) async fn check_network_ceiling(&mut self, pool: PoolId) -> Result<(), StoreError> {
         let network = self.pool(pool).await?.settings.scope.network;
         let Some(most) = self.ceiling(&network).await? else { return Ok(()) };
@@ -130,7 +130,7 @@ impl Change {
 }
 
 impl Store {
-    /// The network of that id; `None` if nobody has named it.
+    /// The network with that id; `None` if it was never named.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -1,9 +1,9 @@
 //! One change of the directory: everything in it happens, or nothing.
 //!
-//! Owns the version, the audit log and what changes of pools. Numbers are in `rotation.rs`.
-//! Invariants: each change has a version of its own; a pool that changes carries that version; a
-//! line of the audit log is written with what it tells of. A change that is dropped never was: so
-//! a trial run is a change that nobody commits.
+//! Owns the version, the audit log and the changed parts of pools. Numbers are in `rotation.rs`.
+//! Invariants: each change has a separate version; a changed pool carries that version; a line of
+//! the audit log is written together with its change. Dropping a change without committing rolls it
+//! back: so a trial run is a change that is never committed.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,8 @@ pub struct Change {
     pub(crate) margin: Millis,
     pub(crate) inventory: Inventory,
     pub(crate) orders: Orders,
-    /// How many more numbers a network may have, as far as that is known without counting.
+    /// The count of further numbers that a network may have, as far as it is known without
+    /// counting.
     pub(crate) room: Option<Room>,
     /// The scope that was made last: most lines of a list have the same.
     scope: Option<Scope>,
@@ -76,7 +77,7 @@ impl Change {
         self.version
     }
 
-    /// Checks every pool that was changed, buys what was ordered, and makes the change last. The
+    /// Checks every changed pool, makes the ordered purchases, and commits the change. The
     /// directory's version afterwards: the one before if nothing was changed.
     ///
     /// # Errors
@@ -134,7 +135,7 @@ impl Change {
         self.release_save_point().await
     }
 
-    /// Forgets the save point and keeps what was done since.
+    /// Drops the save point and keeps the changes since.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -237,8 +238,8 @@ impl Change {
         self.put_pool(&before, after, "update").await
     }
 
-    /// Takes the pool away; its numbers go to the inventory, and keep their lockouts. `false` if
-    /// there is none.
+    /// Takes the pool away; its numbers go to the inventory, and keep their lockouts. `false` if it
+    /// does not exist.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -394,8 +395,8 @@ impl Change {
         Ok(())
     }
 
-    /// A pool that comes with the id of one that is gone does not know that one's lockouts: its
-    /// numbers have to wait as if it were another.
+    /// A pool with the id of a removed one does not have that one's lockouts: its numbers have to
+    /// wait as if it were another.
     async fn forget_former_pool(&mut self, id: PoolId) -> Result<(), StoreError> {
         let id = to_db(id.0, "a pool's id")?;
         let query = sqlx::query("DELETE FROM removed_pools WHERE id = $1").bind(id);
@@ -420,19 +421,19 @@ impl Change {
     }
 }
 
-/// Stands for the numbers of a pool that has none yet; any number does.
+/// Stands for the numbers of a pool without any; any number will do.
 const PLACEHOLDER: ringwell_core::PromoNumber =
     match ringwell_core::PromoNumber::from_e164(12_000_000_000) {
         Some(number) => number,
         None => panic!("evaluated when the program is compiled"),
     };
 
-/// How the audit log names a pool.
+/// The name of a pool in the audit log.
 pub(crate) fn object(id: PoolId) -> String {
     format!("ring_pool {id}")
 }
 
-/// Makes what a pool's scope names, as far as it is not there.
+/// Creates the missing entries that a pool's scope names.
 pub(crate) async fn put_scope(db: &mut AnyConnection, scope: &Scope) -> Result<(), StoreError> {
     let Scope { network, advertiser, campaign } = scope.clone();
     let query = sqlx::query("INSERT INTO networks (id) VALUES ($1) ON CONFLICT DO NOTHING");

@@ -1,6 +1,6 @@
 //! The connection to SQLite or PostgreSQL: where it is, how it is opened, how work on it begins.
 //!
-//! Knows nothing of tables. Statements are written once, in what both understand: `$1` for
+//! Knows nothing of tables. Statements are written once, in the dialect that both share: `$1` for
 //! arguments, BIGINT, TEXT and NULL for values.
 
 use std::fs::OpenOptions;
@@ -16,12 +16,12 @@ use sqlx::{Any, AnyPool, Executor, Transaction};
 use crate::StoreError;
 use crate::schema::{self, Schema};
 
-/// How long a change waits for another one's end.
+/// The time for which a change waits for another one's end.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Changes that wait for a long one's end have one each, and readers must have some left.
 const CONNECTIONS_MAX: u32 = 16;
 
-/// Where the directory is.
+/// The location of the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// A file of SQLite, made if it is not there.
@@ -30,7 +30,7 @@ pub enum Location {
     Url(String),
 }
 
-/// Which database it is.
+/// The kind of database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// SQLite inside the process.
@@ -63,12 +63,12 @@ impl Kind {
         }
     }
 
-    /// What each new connection is told.
+    /// The statements for each new connection.
     const fn greeting(self) -> &'static str {
         match self {
-            // Readers do not wait for a writer; a change is on the disk when it is answered. What a
-            // step of a long change may have to undo stays in memory: in a file, an import of 10,000
-            // lines wrote 580 MB of it. So do pages, until the change is whole.
+            // Readers do not wait for a writer; a change is on the disk when it is answered. The
+            // undo data of a long change stay in memory: in a file, an import of 10,000 lines wrote
+            // 580 MB of them. So do pages, until the change is whole.
             Self::Sqlite => {
                 "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
                  PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
@@ -79,7 +79,7 @@ impl Kind {
     }
 }
 
-/// Makes the file for its owner alone, if it is not there; SQLite gives those beside it the same
+/// Creates the file, if it is missing, for its owner alone; SQLite gives those beside it the same
 /// mode. Keys and hashes of tokens are in them.
 pub(crate) fn create_private(path: &Path) -> Result<(), StoreError> {
     let mut options = OpenOptions::new();
@@ -143,7 +143,7 @@ impl Database {
         Ok(self.pool.begin_with(self.kind.begin_read()).await?)
     }
 
-    /// Has what was deleted or changed overwritten in the files of SQLite, as far as readers let it.
+    /// Makes SQLite overwrite deleted or changed data in its files, as far as readers allow it.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -1,8 +1,7 @@
-//! Which numbers of the inventory a pool gets, and which it gives back first.
+//! The numbers that a pool gets from the inventory, and those that it returns first.
 //!
-//! A pool without a preference gets the lowest. One that wants local numbers gets those of the
-//! nearest area code first, then toll-free ones, unless it would rather wait; it gives back in the
-//! opposite order.
+//! A pool without a preference gets the lowest. A local pool gets numbers of the nearest area code
+//! first, then toll-free ones, unless it is set to wait; it returns them in the opposite order.
 
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_directory::AreaCode;
@@ -14,16 +13,16 @@ use crate::local::Local;
 use crate::numbers::{self, Span};
 use crate::pools::Pool;
 
-/// Which numbers a pool wants, in the order in which it wants them.
+/// The numbers that suit a pool, in order of preference.
 #[derive(Clone, Debug)]
 pub(crate) struct Taste {
     /// Area codes, the best first; `None`: any number will do.
     wanted: Option<Vec<AreaCode>>,
-    /// So many of them are local.
+    /// The count of local ones.
     local: usize,
 }
 
-/// What was drawn.
+/// The numbers drawn.
 #[derive(Default)]
 struct Drawn {
     ranges: Vec<NumberRange>,
@@ -32,8 +31,8 @@ struct Drawn {
 }
 
 impl Taste {
-    /// Parts of `ranges`, each of one area code where that matters, the least wanted first; those
-    /// that are wanted alike by their digits, the highest first.
+    /// Parts of `ranges`, each of one area code if that matters, the least preferred first; equally
+    /// preferred ones by their digits, the highest first.
     pub(crate) fn least_wanted(&self, ranges: Vec<NumberRange>) -> Vec<NumberRange> {
         let mut parts = match &self.wanted {
             None => ranges,
@@ -66,8 +65,9 @@ impl Change {
         Taste { wanted: Some(wanted), local: count }
     }
 
-    /// At most `count` free numbers for `pool`, those it wants most, that nobody can hold. For a
-    /// pool with a preference the audit log has what it got and what it still waits for.
+    /// At most `count` free numbers for `pool` that no visitor can hold, in order of preference.
+    /// For a pool with a preference, the audit log has the numbers it got and the count it still
+    /// waits for.
     pub(crate) async fn draw(
         &mut self,
         pool: &Pool,
@@ -103,8 +103,8 @@ impl Change {
         Ok(drawn.ranges)
     }
 
-    /// At most `count` numbers of `span` for `pool`: the lowest free ones; what is missing is
-    /// bought, if numbers are bought by themselves.
+    /// At most `count` numbers of `span` for `pool`: the lowest free ones; missing ones are bought,
+    /// if automatic purchases are on.
     async fn draw_or_buy(
         &mut self,
         pool: &Pool,

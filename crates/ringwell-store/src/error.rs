@@ -1,11 +1,11 @@
-//! What can go wrong with the directory's database, by what the caller does about it.
+//! Errors of the directory's database, by the caller's reaction.
 
 use ringwell_core::{PoolId, PromoNumber};
 use ringwell_directory::PoolFault;
 
 use crate::provider::ProviderError;
 
-/// Why the database did not do what was asked. Nothing has changed.
+/// The reason why the database did not carry out a request. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database cannot be reached, or gave up. Asking again later may help.
@@ -22,7 +22,7 @@ pub enum StoreError {
         /// The newest that this program knows.
         known: usize,
     },
-    /// What was read breaks a rule that every writer keeps.
+    /// The data read break a rule that every writer keeps.
     #[error("the directory's database is damaged: {0}")]
     Damaged(String),
     /// Numbers cannot be bought now. Asking again later may help.
@@ -53,7 +53,7 @@ pub enum Refusal {
     NumberTaken {
         /// The first such number.
         number: PromoNumber,
-        /// What it is, as in `in the rotation of ring pool 7`.
+        /// Its state, as in `in the rotation of ring pool 7`.
         holder: String,
     },
     /// The number was never added to the inventory.
@@ -70,16 +70,16 @@ pub enum Refusal {
     NetworkCeiling {
         /// Whose ceiling it is.
         network: String,
-        /// How many.
+        /// The count.
         most: u64,
     },
-    /// The configuration names nobody who sells numbers.
+    /// The configuration names no seller of numbers.
     #[error("there is no seller of numbers: name a file of offers under [inventory]")]
     NoProvider,
     /// Only a database without pools takes a whole list.
     #[error("the directory has ring pools already: only an empty one takes a whole list")]
     NotEmpty,
-    /// A directory has no more sites than this.
+    /// The limit on a directory's sites.
     #[error("a directory has at most {0} sites")]
     SitesMax(i64),
     /// Not a value that the database can hold.

@@ -1,7 +1,7 @@
 //! Pools draw numbers from the inventory, and give them back.
 //!
-//! Owns how many a pool gets and loses. Which ones is decided in `draw.rs`, how fast it grows in
-//! `growth.rs`.
+//! Owns how many a pool gets and loses. `draw.rs` decides which ones, `growth.rs` how fast it
+//! grows.
 
 use ringwell_core::{NumberRange, PoolId, PromoNumber};
 use sqlx::AnyConnection;
@@ -12,7 +12,7 @@ use crate::numbers::{self, Goal, NumberState, Run};
 use crate::pools::Pool;
 use crate::rotation::Leave;
 
-/// How many numbers a pool has, by what they are.
+/// The counts of a pool's numbers by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolSize {
     /// In rotation.
@@ -33,8 +33,8 @@ impl PoolSize {
     }
 }
 
-/// So many numbers a pool of `settings` begins with: all at once if it says so, else a tenth of
-/// them, rounded up; at least one, and one for overflow if it wants that.
+/// The initial count of numbers of a pool with `settings`: all at once if so configured, else a
+/// tenth of them, rounded up; at least one, and one for overflow if configured.
 #[must_use]
 pub fn first_size(settings: &crate::PoolSettings) -> u64 {
     let all = u64::from(settings.max_pool_size);
@@ -43,7 +43,7 @@ pub fn first_size(settings: &crate::PoolSettings) -> u64 {
 }
 
 impl Change {
-    /// How many numbers the pool has.
+    /// The count of the pool's numbers.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -68,7 +68,7 @@ impl Change {
         Ok(rotation.filter_map(part).collect())
     }
 
-    /// Raises the pool's greatest size to what it has, for numbers that somebody gave it by hand.
+    /// Raises the pool's greatest size to its present one, for numbers that were added by hand.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -81,9 +81,9 @@ impl Change {
         self.update_pool(id, settings).await
     }
 
-    /// Draws free numbers from the inventory until the pool has `target` of them, or until there
-    /// are no more that it wants, or its network has as many as it may. The first goes into
-    /// rotation, the second is for overflow if the pool wants that. How many it drew.
+    /// Draws free numbers from the inventory until the pool has `target` of them, until no more
+    /// suit it, or until its network reaches its limit. The first goes into rotation, the second is
+    /// for overflow if configured. The count drawn.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -108,9 +108,9 @@ impl Change {
         Ok(count)
     }
 
-    /// Gives numbers back to the inventory until the pool has `target` of them, those it wants least
-    /// first, the waiting ones before those in rotation. One stays in rotation, and its overflow
-    /// number stays. How many it gave back.
+    /// Returns numbers to the inventory until the pool has `target` of them, the least preferred
+    /// first, waiting ones before those in rotation. One stays in rotation, and its overflow number
+    /// stays. The count returned.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -137,7 +137,7 @@ impl Change {
     }
 }
 
-/// The last `count` numbers of `range`; `None` if that is none.
+/// The last `count` numbers of `range`; `None` for a count of zero.
 pub(crate) fn last_of(range: NumberRange, count: u32) -> Option<NumberRange> {
     let first = range.last().to_e164() + 1 - u64::from(count.min(range.count()));
     NumberRange::new(PromoNumber::from_e164(first)?, count)

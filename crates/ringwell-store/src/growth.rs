@@ -1,40 +1,40 @@
-//! Pools that grow while they are busy, and give back what they do not use.
+//! Pools that grow while they are busy, and return unused numbers.
 //!
-//! Owns by how much. Which pools are busy and which numbers are unused only the shards know: that
-//! comes in as an argument, as does the time. All that is done is in the audit log, by an author
-//! of its own; with `dry_run` it is only said.
+//! Owns by how much. Only the shards know busy pools and unused numbers: they come in as an
+//! argument, as does the time. The audit log has all changes, under a separate author; with
+//! `dry_run` they are only logged.
 
 use ringwell_core::{Millis, NumberRange, PoolId};
 
 use crate::fill::{first_size, last_of};
 use crate::{Change, Leave, Store, StoreError, pools};
 
-/// How pools grow.
+/// The rules of growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// By how much of what it has a busy pool grows at once, in percent; by one number at least.
+    /// The share of its size by which a busy pool grows at once, in percent; at least one number.
     pub percent: u32,
-    /// By no more numbers than that at once.
+    /// The largest growth at once, in numbers.
     pub step_max: u32,
-    /// Whether to say what would be done, and not to do it.
+    /// Whether to log the changes without making them.
     pub dry_run: bool,
 }
 
-/// By how much one pool has changed, or would.
+/// The change of one pool's size, made or planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resized {
     /// The pool.
     pub pool: PoolId,
-    /// How many numbers it had.
+    /// The former count of its numbers.
     pub before: u64,
-    /// How many it has now. As before, if the inventory has none for it.
+    /// The present count of its numbers. Unchanged, if the inventory has none for it.
     pub after: u64,
 }
 
 impl Store {
     /// Lets the `busy` pools grow one step each, up to their greatest size, out of the inventory;
-    /// those that are gone or full are passed over. To be asked every five minutes, as the
-    /// published API says. The version, and what has happened.
+    /// missing or full pools are skipped. To be asked every five minutes, as the published API
+    /// says. The version, and the changes.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -55,7 +55,7 @@ impl Store {
             }
             let step = (before * u64::from(growth.percent)).div_ceil(100);
             let step = step.clamp(1, u64::from(growth.step_max).max(1));
-            // What it began with it should have in any case.
+            // Its initial size is guaranteed in any case.
             let target = (before + step).max(first_size(&pool.settings)).min(most);
             let after = before + change.fill(*id, target).await?;
             resized.push(Resized { pool: *id, before, after });
@@ -63,9 +63,9 @@ impl Store {
         Ok((end(change, growth.dry_run).await?, resized))
     }
 
-    /// Gives pools numbers that have fewer than they are to begin with: because the inventory was
-    /// too small, or had none that are local. To be asked now and then. The version, and what has
-    /// happened; pools for which there is still nothing are not named.
+    /// Gives numbers to pools below their initial size: because the inventory was too small, or had
+    /// no local ones. To be asked now and then. The version, and the changes; pools that still get
+    /// nothing are not named.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -88,9 +88,9 @@ impl Store {
         Ok((end(change, dry_run).await?, resized))
     }
 
-    /// Takes `unused` numbers away from a pool, for the inventory, as far as it keeps what it
-    /// began with: what the published API does at the end of a month. Those it wants least go
-    /// first. Numbers that are not in the pool's rotation are passed over. `who` has it done.
+    /// Moves `unused` numbers from a pool to the inventory, down to its initial size: as the
+    /// published API does at the end of a month. The least preferred go first. Numbers that are not
+    /// in the pool's rotation are passed over. `who` has it done.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].

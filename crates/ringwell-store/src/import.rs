@@ -34,7 +34,7 @@ impl Scope {
 }
 
 impl Change {
-    /// Takes `pools` into a directory that has none, with their ids, keys and numbers.
+    /// Takes `pools` into an empty directory, with their ids, keys and numbers.
     ///
     /// # Errors
     /// [`Refusal::NotEmpty`]; [`StoreError::Database`] if a number is in two pools.
@@ -169,6 +169,6 @@ fn rows_of(insert: &str, rows: usize, columns: usize) -> Query<'static, Any, Any
         }
         text.push(')');
     }
-    // Only numbers of arguments were added to a text of ours.
+    // Only placeholders of arguments were added to a constant text.
     sqlx::query(AssertSqlSafe(text))
 }

@@ -1,12 +1,12 @@
-//! What a pool wants of its numbers, read from the members of the published API that it keeps.
+//! A pool's preferences for its numbers, read from the members of the published API that it keeps.
 //!
-//! They were checked when they were sent; a form that nobody could have sent counts as not sent.
-//! Source: docs/spec/directory.md, "Local numbers".
+//! They were checked when they were sent; an impossible form counts as missing. Source:
+//! docs/spec/directory.md, "Local numbers".
 
 use ringwell_directory::{AreaCode, Center, Point, Search, ZipCode};
 use serde_json::{Map, Value};
 
-/// Local numbers, and what there is without them.
+/// Local numbers, and the alternative to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Local {
     pub(crate) search: Search,
@@ -18,7 +18,7 @@ pub(crate) struct Local {
 const RADIUS_MILES: u64 = 240;
 
 impl Local {
-    /// What `kept` asks for; `None` if any number will do.
+    /// The preferences in `kept`; `None` if any number will do.
     pub(crate) fn of(kept: &Map<String, Value>) -> Option<Self> {
         let center = kept.get("local_center").and_then(center);
         let only: Vec<_> = list(kept.get("tn_prefix_whitelist")).filter_map(area).collect();

@@ -1,4 +1,5 @@
-//! Which data directory a node served last, so that a node that comes back with another is noticed.
+//! The data directory that a node served last, so that a node that comes back with another is
+//! noticed.
 //!
 //! Owns one column of the table of nodes. Source: docs/spec/cluster.md, "A lost disk".
 

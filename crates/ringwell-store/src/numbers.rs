@@ -1,7 +1,7 @@
 //! Numbers as rows: each row is a run of numbers that share everything but the number.
 //!
-//! Owns cutting rows apart and joining them again. Which changes are allowed is the business of
-//! `rotation.rs`. Invariant: rows do not overlap; the database itself refuses it too.
+//! Owns cutting rows apart and joining them again. `rotation.rs` has the allowed changes.
+//! Invariant: rows do not overlap; the database itself refuses it too.
 
 use futures_util::TryStreamExt;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
@@ -11,14 +11,14 @@ use sqlx::any::AnyRow;
 use crate::row::{Columns, digits, from_db, from_ms, ms, number, to_db};
 use crate::{Refusal, StoreError};
 
-/// What a number is at the moment. Whether it is locked only the shards know.
+/// The present state of a number. Whether it is locked only the shards know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NumberState {
     /// In a pool's rotation.
     Available,
     /// The overflow number of a pool.
     Overflow,
-    /// Promised to a pool; enters when nobody can hold it any more.
+    /// Promised to a pool; enters when no visitor can hold it any more.
     Waiting,
     /// In the inventory.
     Free,
@@ -28,7 +28,7 @@ pub enum NumberState {
     Retired,
 }
 
-/// What a waiting number becomes.
+/// The next state of a waiting number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// A number of the pool's rotation.
@@ -117,7 +117,7 @@ impl Goal {
 }
 
 impl Left {
-    /// Whether nobody can hold the number any more.
+    /// Whether no visitor can hold the number any more.
     pub(crate) fn is_over(&self, now: Millis) -> bool {
         self.version.is_none() && self.ready <= now
     }
@@ -242,8 +242,8 @@ pub(crate) async fn touching(
     collect(query.bind(digits(range.last())).bind(digits(range.first())).fetch(db)).await
 }
 
-/// Takes `range` out of the table: its rows, cut where `range` begins and ends, by number. What
-/// is not in the table is not in the answer. Whoever takes them out puts them back.
+/// Takes `range` out of the table: its rows, cut where `range` begins and ends, by number. Numbers
+/// outside the table are not in the result. The caller that takes them out puts them back.
 pub(crate) async fn cut(
     db: &mut AnyConnection,
     range: NumberRange,
@@ -292,7 +292,7 @@ pub(crate) async fn of_pool(db: &mut AnyConnection, pool: PoolId) -> Result<Vec<
     collect(query.bind(to_db(pool.0, "a pool's id")?).fetch(db)).await
 }
 
-/// Waiting rows that nobody can hold any more at `now`.
+/// Waiting rows whose numbers no visitor can hold at `now`.
 pub(crate) async fn due(db: &mut AnyConnection, now: Millis) -> Result<Vec<Run>, StoreError> {
     let query = sqlx::query(concat!(
         "SELECT ",
@@ -304,8 +304,8 @@ pub(crate) async fn due(db: &mut AnyConnection, now: Millis) -> Result<Vec<Run>,
     collect(query.bind(ms(now)).fetch(db)).await
 }
 
-/// At most `limit` rows of the inventory with numbers of `range` that `network` may use and nobody
-/// can hold at `now`, by number. The first and the last may reach beyond `range`.
+/// At most `limit` rows of the inventory with numbers of `range` that `network` may use and no
+/// visitor can hold at `now`, by number. The first and the last may reach beyond `range`.
 pub(crate) async fn free(
     db: &mut AnyConnection,
     network: &str,
@@ -387,7 +387,8 @@ async fn delete(db: &mut AnyConnection, first: PromoNumber) -> Result<(), StoreE
     Ok(())
 }
 
-/// What `cut` leaves outside: its neighbours are other rows already, there is nothing to join.
+/// The parts outside of `cut`: their neighbours are already other rows, so there is nothing to
+/// join.
 async fn put_back(db: &mut AnyConnection, run: Run) -> Result<(), StoreError> {
     run.insert(db).await
 }

@@ -1,15 +1,15 @@
 //! Long work in short pieces, with rests between them.
 //!
 //! A list of 10,000 pools is seconds of work for the thread of the directory and for the one of the
-//! database, which wake each other some 200,000 times a second. Where they share a core with a
-//! shard, the kernel's own threads that complete a write to the disk were kept waiting for as long:
-//! no answer left the shard for up to two seconds. Source: docs/decisions/015-management-rests.md.
+//! database, which wake each other some 200,000 times a second. On a core shared with a shard, the
+//! kernel's own threads that complete a write to the disk were kept waiting equally long: no answer
+//! left the shard for up to two seconds. Source: docs/decisions/015-management-rests.md.
 
 use std::time::{Duration, Instant};
 
-/// How long work goes on before it rests: a few lines of a list.
+/// The time for which work continues before it pauses: a few lines of a list.
 const WORK: Duration = Duration::from_millis(1);
-/// How long it rests at least.
+/// The shortest pause.
 const REST: Duration = Duration::from_millis(1);
 
 /// Says when to rest.

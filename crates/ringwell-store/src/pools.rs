@@ -1,7 +1,6 @@
 //! Ring pools as rows.
 //!
-//! Owns reading and writing them. What a change of one brings with it is in `rotation.rs` and
-//! `change.rs`.
+//! Owns reading and writing them. `rotation.rs` and `change.rs` have the consequences of a change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,16 +25,16 @@ pub struct Scope {
     pub campaign: String,
 }
 
-/// What people set of a pool.
+/// The settings of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolSettings {
     /// Whose it is.
     pub scope: Scope,
     /// The id that the network gave; unique within it.
     pub id_from_network: String,
-    /// What people call it.
+    /// Its display name.
     pub name: String,
-    /// How long an allocation is guaranteed.
+    /// The guaranteed lifetime of an allocation.
     pub lifetime: Millis,
     /// The most numbers, the overflow number among them.
     pub max_pool_size: u32,
@@ -45,9 +44,9 @@ pub struct PoolSettings {
     pub fill_immediately: bool,
     /// Whether a number is kept for overflow. Set once.
     pub allow_overflow: bool,
-    /// Where calls go.
+    /// The destination of calls.
     pub destination: Option<String>,
-    /// What tracking URLs start with; empty for none.
+    /// The beginning of tracking URLs; empty for none.
     pub tracking_url: String,
     /// The landing page; empty for none.
     pub destination_url: String,
@@ -62,7 +61,7 @@ pub struct Pool {
     pub id: PoolId,
     /// The version of its last change.
     pub version: u64,
-    /// What people set.
+    /// The settings.
     pub settings: PoolSettings,
     /// The key that requests must name.
     pub key: RingPoolKey,
@@ -100,14 +99,14 @@ impl fmt::Display for Scope {
 }
 
 impl Pool {
-    /// How long a number that leaves the rotation at `now` may be locked.
+    /// The longest time for which a number that leaves the rotation at `now` may be locked.
     pub(crate) fn lockout(&self, now: Millis) -> Millis {
         let counts = |former: &Former| former.version.is_some() || former.until > now;
         let former = self.former.filter(counts).map_or(Millis::ZERO, |former| former.lifetime);
         former.max(self.settings.lifetime)
     }
 
-    /// What shards need to know of it, with `numbers` in rotation.
+    /// The part of it that shards need, with `numbers` in rotation.
     ///
     /// # Errors
     /// The first rule that it breaks.
@@ -257,7 +256,7 @@ fn former(
 }
 
 pub(crate) async fn by_id(db: &mut AnyConnection, id: PoolId) -> Result<Option<Pool>, StoreError> {
-    // What does not fit into the database is in none.
+    // A key that does not fit into the database is in no row.
     let Ok(id) = i64::try_from(id.0) else { return Ok(None) };
     let query = sqlx::query(concat!("SELECT ", columns!(), " FROM ring_pools WHERE id = $1"));
     let row = query.bind(id).fetch_optional(db).await?;
@@ -313,7 +312,7 @@ pub(crate) async fn page(
     rows.iter().map(Pool::from_row).collect()
 }
 
-/// Pools that may have fewer numbers than they are to begin with, by id.
+/// Pools that may have fewer numbers than their initial size, by id.
 pub(crate) async fn short(db: &mut AnyConnection) -> Result<Vec<PoolId>, StoreError> {
     let query = sqlx::query(
         "SELECT id FROM ring_pools WHERE (CASE WHEN overflow_number IS NULL THEN 0 ELSE 1 END) \

@@ -1,8 +1,7 @@
-//! Where numbers can be bought: a small interface, and a provider that is two files.
+//! Sellers of numbers: a small interface, and a provider made of two files.
 //!
-//! Owns what is on offer and what was bought. How many may be bought, and for whom, is the business
-//! of `purchase.rs`. Invariant: what is bought is written down before anybody gets it.
-//! Source: docs/spec/directory.md, "Buying numbers".
+//! Owns offers and purchases. `purchase.rs` has the limits and the buyers. Invariant: a purchase is
+//! recorded before a pool gets its numbers. Source: docs/spec/directory.md, "Buying numbers".
 
 mod file;
 
@@ -16,16 +15,16 @@ pub use file::FileProvider;
 /// A number that can be bought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Which.
+    /// The number.
     pub number: PromoNumber,
-    /// What it costs a month, in hundredths of the provider's currency.
+    /// Its monthly price, in hundredths of the provider's currency.
     pub price_cents: u64,
 }
 
 /// A number that was bought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purchase {
-    /// Which, and what it costs.
+    /// The number, and its price.
     pub offer: Offer,
     /// The network that it was bought for.
     pub network: String,
@@ -33,7 +32,7 @@ pub struct Purchase {
     pub at: Millis,
 }
 
-/// Why the provider did not do what was asked: in words for an operator.
+/// The reason why the provider did not carry out a request, in words for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the provider of numbers: {0}")]
 pub struct ProviderError(pub String);

@@ -1,8 +1,8 @@
 //! Buying numbers for a network: which, how many, and when they are paid for.
 //!
-//! Owns the order of things. A change only writes down what it would buy; the provider is told when
-//! the change is about to last, so that a trial run buys nothing. If the database fails after that,
-//! the numbers come to the inventory with the next purchase: the provider knows what it has sold.
+//! Owns the order of things. A change only records its purchases; the provider is asked when the
+//! change is about to commit, so that a trial run buys nothing. If the database fails after that,
+//! the numbers come to the inventory with the next purchase: the provider has a list of its sales.
 //! Source: docs/spec/directory.md, "Buying numbers".
 
 use std::ops::RangeInclusive;
@@ -21,16 +21,16 @@ use crate::row::from_db;
 use crate::store::Store;
 use crate::{Refusal, StoreError};
 
-/// At most so many numbers are bought at once, and so many offers are looked at.
+/// The most numbers that are bought at once, and the most offers that are read.
 const OFFERS_MAX: usize = 10_000;
 
-/// What a change has to do with the provider.
+/// The orders of a change to the provider.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     provider: Option<Arc<dyn Provider>>,
     /// To be bought when the change lasts.
     purchases: Vec<Purchase>,
-    /// Whether what was sold and never arrived has been looked for.
+    /// Whether the search for sold numbers that never arrived has been made.
     has_looked: bool,
 }
 
@@ -39,7 +39,7 @@ impl Orders {
         Self { provider, ..Self::default() }
     }
 
-    /// Buys what was ordered.
+    /// Makes the ordered purchases.
     pub(crate) async fn place(self) -> Result<(), StoreError> {
         let Self { provider: Some(provider), purchases, .. } = self else { return Ok(()) };
         if purchases.is_empty() {
@@ -75,7 +75,7 @@ impl Change {
                 break;
             }
             let range: Vec<_> = NumberRange::new(offer.number, 1).into_iter().collect();
-            // What the directory has already is somebody's.
+            // Numbers that the directory already has are taken.
             if self.unknown(&range).await?.is_empty() {
                 continue;
             }
@@ -92,7 +92,7 @@ impl Change {
         Ok(bought)
     }
 
-    /// Buys what `pool` is short of, if numbers are bought by themselves. Whether any were.
+    /// Buys the missing numbers of `pool`, if automatic purchases are on. Whether any were.
     pub(crate) async fn buy_short(
         &mut self,
         pool: &Pool,
@@ -105,7 +105,7 @@ impl Change {
             Buying::DryRun => true,
             Buying::On => false,
         };
-        // Without a ceiling nobody has said how much this may cost.
+        // Without a ceiling there is no limit on the cost.
         if self.room_to_buy(&network).await?.is_none_or(|room| room == 0) {
             return Ok(false);
         }
@@ -185,7 +185,7 @@ fn told(bought: &[Offer]) -> serde_json::Value {
     json!({ "numbers": numbers, "price_cents": price })
 }
 
-/// Asks the provider on a thread of its own, as it may block.
+/// Asks the provider on a separate thread, as it may block.
 async fn apart<T: Send + 'static>(
     provider: Arc<dyn Provider>,
     ask: impl FnOnce(&dyn Provider) -> Result<T, ProviderError> + Send + 'static,

@@ -1,9 +1,9 @@
-//! How numbers enter and leave rotations.
+//! The way in which numbers enter and leave rotations.
 //!
 //! Owns the one rule that protects visitors: a number that somebody may hold enters no other
 //! rotation, and becomes no overflow number. It leaves with a version; when every node has
-//! confirmed that version, nobody gets it any more; one lifetime later nobody holds it. Until then
-//! it waits, and [`Change::move_due`] takes it where it was promised.
+//! confirmed that version, no visitor gets it any more; one lifetime later no visitor holds it.
+//! Until then it waits, and [`Change::move_due`] takes it where it was promised.
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use serde_json::json;
@@ -14,16 +14,16 @@ use crate::pools::Pool;
 use crate::row::{digits, to_db};
 use crate::{Refusal, StoreError};
 
-/// What has become of numbers that were given to a pool.
+/// The outcome for numbers that were given to a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
-    /// So many are in rotation at once.
+    /// The count in rotation at once.
     pub entered: u64,
     /// So many wait for the end of lockouts elsewhere.
     pub waiting: u64,
 }
 
-/// Where numbers go that leave a rotation.
+/// The destination of numbers that leave a rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
     /// To the inventory, for any pool.
@@ -51,8 +51,8 @@ impl Change {
         Ok(unknown)
     }
 
-    /// Adds numbers to the inventory, for one network or for all. How many were new; those that
-    /// are known already stay what they are.
+    /// Adds numbers to the inventory, for one network or for all. The count of new ones; known ones
+    /// keep their state.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -123,7 +123,7 @@ impl Change {
         Ok(placed)
     }
 
-    /// Takes numbers out of rotations, out of quarantine or out of the inventory. How many.
+    /// Takes numbers out of rotations, out of quarantine or out of the inventory. The count.
     ///
     /// # Errors
     /// [`Refusal::UnknownNumber`]; [`Refusal::NumberTaken`] for an overflow number.
@@ -155,8 +155,8 @@ impl Change {
         Ok(count)
     }
 
-    /// Lets quarantined numbers go back to their pools when `cooldown` is over and nobody can
-    /// hold them; those without a pool go to the inventory.
+    /// Returns quarantined numbers to their pools when `cooldown` is over and no visitor can hold
+    /// them; those without a pool go to the inventory.
     ///
     /// # Errors
     /// [`Refusal::UnknownNumber`], [`Refusal::NumberTaken`] for one that is not in quarantine.
@@ -311,7 +311,7 @@ impl Change {
         self.release_overflow(pool).await
     }
 
-    /// Puts `run` where it is wanted if nobody can hold it, else makes it wait for that.
+    /// Moves `run` to its destination if no visitor can hold it, else makes it wait for that.
     async fn place(
         &mut self,
         mut run: Run,
@@ -328,7 +328,7 @@ impl Change {
         if run.state != NumberState::Free || !is_ours {
             return Err(Refusal::from(&run).into());
         }
-        // A pool knows its own lockouts: what comes back to it need not wait.
+        // A pool has its own lockouts: numbers that come back to it need not wait.
         let returns = goal == Goal::Rotation && run.left.pool == Some(pool);
         if returns || run.left.is_over(self.now) {
             run.left = Left::default();
@@ -344,7 +344,7 @@ impl Change {
         run.insert(&mut self.tx).await
     }
 
-    /// Writes down what `run` may still be held by, as it leaves the rotation of its pool.
+    /// Records how long `run` may still be held, as it leaves the rotation of its pool.
     async fn depart(&mut self, run: &mut Run) -> Result<(), StoreError> {
         let Some(id) = run.pool else { return Ok(()) };
         let pool = self.pool(id).await?;
@@ -355,7 +355,7 @@ impl Change {
     async fn left(&mut self, of: &Pool, pool: Option<PoolId>) -> Result<Left, StoreError> {
         let lockout = of.lockout(self.now) + self.margin;
         let version = self.first_unconfirmed().await?;
-        // Without nodes nobody hands anything out, but visitors may hold what went out before.
+        // Without nodes no number goes out, but visitors may hold earlier ones.
         let ready = if version.is_none() { self.now + lockout } else { Millis::ZERO };
         Ok(Left { pool, version, lockout, ready })
     }

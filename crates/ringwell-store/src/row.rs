@@ -1,6 +1,6 @@
 //! Values between the database's integers and texts and the program's types.
 //!
-//! Invariant: what is read is checked; a row that breaks a rule is [`StoreError::Damaged`].
+//! Invariant: all data are checked when read; a row that breaks a rule is [`StoreError::Damaged`].
 
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_directory::RingPoolKey;
@@ -9,13 +9,13 @@ use sqlx::{Any, ColumnIndex, Decode, Row, Type};
 
 use crate::{Refusal, StoreError};
 
-/// A value as the database holds it. What it cannot hold is refused.
+/// A value as the database holds it. Values that it cannot hold are refused.
 pub(crate) fn to_db(value: u64, what: &str) -> Result<i64, StoreError> {
     let unfit = || Refusal::Unfit(format!("{what} is at most {}, not {value}", i64::MAX));
     Ok(i64::try_from(value).map_err(|_| unfit())?)
 }
 
-/// A time or length as the database holds it: what is longer than 292 million years is that.
+/// A time or duration as the database holds it, at most 292 million years.
 pub(crate) fn ms(time: Millis) -> i64 {
     i64::try_from(time.0).unwrap_or(i64::MAX)
 }

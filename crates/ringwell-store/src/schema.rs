@@ -1,7 +1,7 @@
 //! The schema of the database and the way from one version of it to the next.
 //!
-//! Owns the scripts, which are part of the program. Knows nothing of what the tables are for.
-//! Invariant: a script that has been released never changes; what is new is another version.
+//! Owns the scripts, which are part of the program. Independent of the purpose of the tables.
+//! Invariant: a released script never changes; each addition is a new version.
 
 use sqlx::{AnyConnection, Connection, Executor, Row};
 
@@ -41,7 +41,7 @@ const STEPS: [Step; 5] = [
     Step { both: include_str!("schema/3.sql"), sqlite: "", postgres: "" },
     Step {
         both: include_str!("schema/4.sql"),
-        // What keeps numbers apart went with the table.
+        // The constraint that keeps numbers apart went with the table.
         sqlite: include_str!("schema/1.sqlite.sql"),
         postgres: include_str!("schema/1.postgres.sql"),
     },

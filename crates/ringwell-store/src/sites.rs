@@ -1,4 +1,4 @@
-//! Web sites whose pages show visitors numbers of their own.
+//! Web sites whose pages show each visitor a number.
 //!
 //! Owns their rows. A site may name a pool that does not exist: its row is then overflow, and pages
 //! keep their own number. Source: docs/spec/site.md.
@@ -53,7 +53,7 @@ impl Change {
         Ok(before.is_none())
     }
 
-    /// Removes a site. Returns `false` if there is none of this key.
+    /// Removes a site. Returns `false` if there is none with this key.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -143,7 +143,7 @@ fn from_row(row: &AnyRow) -> Result<Site, StoreError> {
     text.check().map_err(|fault| StoreError::Damaged(format!("site {key}: {fault}")))
 }
 
-/// What the audit log has of a site: everything but the value of its secret.
+/// The audit log's data on a site: everything except the value of its secret.
 fn audited(site: &Site) -> Result<Value, StoreError> {
     let mut text = site.to_text();
     text.edge_key = text.edge_key.map(|_| "***".to_owned());

@@ -1,4 +1,4 @@
-//! The directory as a database: what is read of it, and what nodes tell it.
+//! The directory as a database: its contents, and the reports of nodes.
 //!
 //! Owns the moment of which everything that is read together is. Changes are in `change.rs`.
 
@@ -45,14 +45,14 @@ pub struct Loaded {
     pub sites: Vec<Site>,
 }
 
-/// What has changed since a version.
+/// The changes since a version.
 #[derive(Clone, Debug, Default)]
 pub struct Delta {
     /// The directory's version now.
     pub version: u64,
-    /// Pools that are new or have changed, as they are now; the latest change last.
+    /// New or changed pools in their present form; the latest change last.
     pub changed: Vec<RingPool>,
-    /// Pools that are gone.
+    /// Removed pools.
     pub removed: Vec<PoolId>,
     /// All sites, if one has changed.
     pub sites: Option<Vec<Site>>,
@@ -67,39 +67,39 @@ pub struct AuditLine {
     pub place: u64,
     /// When, in milliseconds since 1970.
     pub at: Millis,
-    /// Who.
+    /// The author.
     pub who: String,
-    /// What was done.
+    /// The action.
     pub action: String,
-    /// To what, as in `ring_pool 7`.
+    /// The subject, as in `ring_pool 7`.
     pub object: String,
-    /// What it was, if anything.
+    /// The previous value, if there is one.
     pub before: Option<Value>,
-    /// What it is.
+    /// The new value.
     pub after: Option<Value>,
 }
 
-/// Numbers in a row, and what they are.
+/// Consecutive numbers, and their state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Numbers {
-    /// Which.
+    /// The numbers.
     pub range: NumberRange,
-    /// What they are.
+    /// Their state.
     pub state: NumberState,
     /// Whose they are, or were promised to.
     pub pool: Option<PoolId>,
-    /// What those that wait will become.
+    /// The next state of waiting ones.
     pub goal: Option<Goal>,
     /// The network that may use them; `None` for all.
     pub network: Option<String>,
-    /// From when on nobody can hold them; `None` while nodes have not confirmed that they are out
-    /// of rotation. In the past for most.
+    /// The time after which no visitor can hold them; `None` while nodes have not confirmed that
+    /// they are out of rotation. In the past for most.
     pub ready: Option<Millis>,
 }
 
 impl Store {
-    /// How far the clocks of nodes may be apart, and how long an answer may be under way: added
-    /// to every lockout before a number goes elsewhere.
+    /// The largest difference between the clocks of nodes, and the longest transport of an answer:
+    /// added to every lockout before a number goes elsewhere.
     pub const MARGIN: Millis = Millis(60_000);
 
     /// Opens the database, and brings its schema up to date.
@@ -128,7 +128,7 @@ impl Store {
         Self { provider: Some(provider), ..self }
     }
 
-    /// What pools may have, and which numbers are taken.
+    /// The limits on pools, and the accepted numbers.
     #[must_use]
     pub const fn inventory(&self) -> &Inventory {
         &self.inventory
@@ -179,8 +179,8 @@ impl Store {
         Ok(Loaded { version, pools, sites: sites::all(&mut tx).await? })
     }
 
-    /// What has changed after `version`; for all of it, ask for 0. Costs what the changed pools
-    /// cost, not what all cost.
+    /// The changes after `version`; 0 for everything. Its cost depends on the changed pools, not on
+    /// all.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a pool breaks a rule.
@@ -240,7 +240,7 @@ impl Store {
         Ok(())
     }
 
-    /// A node is gone for good and serves nobody: numbers no longer wait for it.
+    /// A node is gone for good and serves no one: numbers no longer wait for it.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -255,7 +255,7 @@ impl Store {
         Ok(())
     }
 
-    /// Moves what was promised and has become free. The version, if that changed anything.
+    /// Moves promised numbers that have become free. The version, if that changed anything.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -310,7 +310,7 @@ impl Store {
         pools::page(&mut *self.database.read().await?, network, after, limit).await
     }
 
-    /// What `pool` has: its rotation, quarantined and waiting numbers, by number.
+    /// The numbers of `pool`: its rotation, quarantined and waiting ones, by number.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -319,7 +319,7 @@ impl Store {
         runs.into_iter().map(Numbers::new).collect()
     }
 
-    /// What `number` is; `None` if it was never seen.
+    /// The state of `number`; `None` if it is unknown.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -436,8 +436,8 @@ async fn rotations(
     Ok(found)
 }
 
-/// Nodes have confirmed something: what all of them have confirmed, visitors cannot get any more
-/// since the last of them did.
+/// Nodes have confirmed a version: numbers that left with a version that all have confirmed cannot
+/// go out since the last confirmation.
 async fn settle(db: &mut AnyConnection) -> Result<(), StoreError> {
     let row = sqlx::query("SELECT MAX(at_ms) FROM nodes").fetch_one(&mut *db).await?;
     let at = row.try_get::<Option<i64>, _>(0)?.map_or(Millis::ZERO, from_ms);

@@ -1,9 +1,9 @@
-//! API tokens: who may do what.
+//! API tokens and their permissions.
 //!
-//! Owns their form, their hashes and their roles. A token has 256 random bits, so its SHA-256 tells
-//! nothing of it and needs no slow hash: a copy of the database opens nothing. Earlier versions stored
-//! argon2 hashes; such a token gets a SHA-256 when it is used.
-//! Invariant: a token is shown once, when it is made, and never stored.
+//! Owns their form, their hashes and their roles. A token has 256 random bits, so its SHA-256
+//! reveals nothing and needs no slow hash: a copy of the database opens nothing. Earlier versions
+//! stored argon2 hashes; such a token gets a SHA-256 when it is used. Invariant: a token is shown
+//! once, when it is made, and never stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::change::Change;
 use crate::row::{Columns, ms};
 use crate::{Store, StoreError};
 
-/// What a token's owner may do; each may all that the ones before it may.
+/// The permissions of a token's owner; each role includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Read attributions, and calls with masked callers.
@@ -31,14 +31,14 @@ pub enum Role {
     Admin,
 }
 
-/// What a token stands for.
+/// The permissions of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Names the token, and is no secret.
     pub id: String,
-    /// Who or what has it.
+    /// Its owner.
     pub name: String,
-    /// What they may do.
+    /// The role.
     pub role: Role,
     /// The only network in which they may; `None` for all.
     pub network: Option<String>,
@@ -52,7 +52,8 @@ pub(crate) struct SlowHash(Arc<Mutex<Vec<Block>>>);
 
 /// In front of a SHA-256 in the database.
 const SHA256: &str = "sha256:";
-/// How long a request waits for its token's hash to be replaced: the next one may do it too.
+/// The time for which a request waits for its token's hash to be replaced: the next one may do it
+/// too.
 const REPLACE_MAX: Duration = Duration::from_secs(1);
 const ID_BYTES: usize = 8;
 
@@ -114,7 +115,7 @@ impl Change {
         Ok((Grant { id, name: name.to_owned(), role, network }, token))
     }
 
-    /// Makes a token worthless, from the next request on. `false` if there is none.
+    /// Revokes a token, from the next request on. `false` if it does not exist.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -139,7 +140,7 @@ impl Store {
         rows.iter().map(|row| Ok(grant(row)?.0)).collect()
     }
 
-    /// The hashes of all tokens, but for those of earlier versions that have not been used since.
+    /// The hashes of all tokens, except those of earlier versions that have not been used since.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -152,7 +153,7 @@ impl Store {
         Ok(hashes?.iter().filter_map(sha256).collect())
     }
 
-    /// The hashes of tokens of all networks, whatever their roles: each may look up who held a number.
+    /// The hashes of tokens of all networks, with any role: each may read attributions and calls.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -165,13 +166,13 @@ impl Store {
         Ok(hashes.iter().filter_map(sha256).collect())
     }
 
-    /// What `presented` stands for; `None` if it is no token, or was revoked.
+    /// The grant of `presented`; `None` if it is not a token, or was revoked.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn verify_token(&self, presented: &str) -> Result<Option<Grant>, StoreError> {
         let id = presented.strip_prefix("rw_").and_then(|rest| rest.split_once('_'));
-        // What is no id of ours never gets to the database, which may not take its characters.
+        // An invalid id never gets to the database, which may not accept its characters.
         let Some((id, _)) = id.filter(|(id, _)| is_id(id)) else { return Ok(None) };
         let query = sqlx::query("SELECT id, name, role, network, hash FROM tokens WHERE id = $1");
         let query = query.bind(id.to_owned());
@@ -213,7 +214,7 @@ impl SlowHash {
     async fn fits(&self, presented: &str, hash: &str) -> bool {
         let mut room = Arc::clone(&self.0).lock_owned().await;
         let (presented, hash) = (presented.to_owned(), hash.to_owned());
-        // The turn lasts as long as the work, also if whoever asked has gone meanwhile.
+        // The turn lasts as long as the work, even if its requester has gone meanwhile.
         let work = tokio::task::spawn_blocking(move || fits(&mut room, &presented, &hash));
         work.await.unwrap_or(false)
     }

@@ -1,4 +1,4 @@
-//! How many numbers a pool may have, and all pools of a network together.
+//! The limits on the numbers of a pool, and of all pools of a network together.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -110,7 +110,7 @@ async fn numbers_given_by_hand_keep_the_ceiling_too(rig: Rig) {
     let mut change = store.change("ann", NOW).await.unwrap();
     let added = change.add_numbers(PoolId(1), &[range("8885550150", 1)]).await.unwrap();
     assert_eq!(added, Placed { entered: 1, waiting: 0 });
-    // What the pool has already is nothing new.
+    // Numbers that the pool already has are not new.
     change.add_numbers(PoolId(1), &[range("8885550150", 1)]).await.unwrap();
     is_refused(change.add_numbers(PoolId(1), &[range("8885550160", 1)]).await, &refusal);
     drop(change);

@@ -159,7 +159,7 @@ async fn a_change_that_is_dropped_never_was(rig: Rig) {
     // A change without a change takes no version.
     assert_eq!(change(&store, 2).await.commit().await.unwrap(), 1);
     assert_eq!(store.version().await.unwrap(), 1);
-    // Part of a change, too, can be undone.
+    // A part of a change can be undone too.
     let mut third = change(&store, 3).await;
     third.save_point().await.unwrap();
     third.remove_pool(PoolId(1)).await.unwrap();
@@ -225,7 +225,7 @@ async fn the_database_itself_refuses_overlapping_numbers(rig: Rig) {
         })
         .unwrap()
     };
-    // `import` leaves that check to those who made the list, and to the database.
+    // `import` leaves that check to the author of the list, and to the database.
     let twice = [pool(1, "8885550100", 10), pool(2, "8885550109", 3)];
     let result = change(&store, 0).await.import(&twice, &Scope::of_file()).await;
     let message = result.unwrap_err().to_string();
@@ -277,7 +277,7 @@ async fn a_number_waits_for_the_slowest_node(rig: Rig) {
     let ready = at(600) + LIFETIME + Store::MARGIN;
     assert_eq!(store.due(ready - Millis(1)).await.unwrap(), None);
     assert!(store.due(ready).await.unwrap().is_some());
-    // What is confirmed later does not move the moment.
+    // A later confirmation does not move the time.
     assert_eq!(rotation(&store, 2).await, moved);
 }
 
@@ -514,7 +514,7 @@ async fn a_pool_draws_from_the_inventory_and_gives_back(rig: Rig) {
     assert_eq!(second.fill(PoolId(2), 5).await.unwrap(), 4);
     let size = second.size(PoolId(2)).await.unwrap();
     assert_eq!(size, PoolSize { rotation: 4, overflow: 1, ..PoolSize::default() });
-    // What is another network's is not drawn.
+    // A number of another network is not drawn.
     assert_eq!(second.fill(PoolId(2), 50).await.unwrap(), 7);
     assert_eq!(second.shrink(PoolId(2), 3).await.unwrap(), 9);
     assert_eq!(second.shrink(PoolId(2), 0).await.unwrap(), 1);

@@ -1,5 +1,5 @@
-//! Whatever is changed, and however late nodes hear of it: no number goes to a visitor while
-//! another pool's visitor may hold it, and no overflow number is anybody's.
+//! After any change, and however late nodes learn of it: no number goes to a visitor while another
+//! pool's visitor may hold it, and no overflow number is in a rotation.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -39,13 +39,14 @@ struct World {
     store: Store,
     now: Millis,
     nodes: [Node; 2],
-    /// Who holds a number, and until when.
+    /// The holder of a number, and the end of its lockout.
     held: HashMap<PromoNumber, (PoolId, Millis)>,
     /// Until when visitors look at an overflow number.
     shown: HashMap<PromoNumber, Millis>,
     random: u64,
     seed: u64,
-    /// How often a number went out that had been in another pool, so that the test means something.
+    /// The count of allocations of numbers that had been in another pool, so that the test means
+    /// something.
     moved: u32,
     last_pool: HashMap<PromoNumber, PoolId>,
     _rig: Rig,
@@ -136,7 +137,7 @@ impl World {
         let result = act(&mut change, what, PoolId(pool), range, lifetime).await;
         match result {
             Ok(()) => drop(change.commit().await),
-            // Most changes do not fit what is there.
+            // Most changes do not fit the present state.
             Err(StoreError::Refused(_)) => {}
             Err(error) => panic!("seed {}: {error}", self.seed),
         }

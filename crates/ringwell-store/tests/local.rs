@@ -1,4 +1,4 @@
-//! Pools that want local numbers.
+//! Pools with local numbers.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -70,7 +70,7 @@ fn settings(size: u32, kept: Value) -> PoolSettings {
     }
 }
 
-/// A pool of `size` numbers that wants what `kept` says, and as many of them as there are.
+/// A pool of `size` numbers with the preferences in `kept`, and all numbers that fit.
 async fn make(store: &Store, size: u32, kept: Value) {
     let mut change = store.change("ann", NOW).await.unwrap();
     let key = RingPoolKey::parse("KEY45678").unwrap();

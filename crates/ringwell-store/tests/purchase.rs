@@ -98,7 +98,7 @@ impl Shop {
         filled
     }
 
-    /// How many numbers the inventory has for network 7 alone.
+    /// The count of numbers in the inventory for network 7 alone.
     async fn stock(&self) -> u64 {
         let numbers = self.store.numbers(None, 100).await.unwrap();
         let own = numbers.iter().filter(|run| run.network.as_deref() == Some("7"));

@@ -1,4 +1,4 @@
-//! Sites are kept as they were put, and a change of one is a change of the directory.
+//! Sites are stored unchanged, and a change of one is a change of the directory.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 

@@ -77,7 +77,7 @@ async fn make(rig: &Rig, version: &str) {
     pool.close().await;
 }
 
-/// Nothing is lost, what was under way goes on, and changes of today are made. The network has
+/// Nothing is lost, pending work continues, and today's changes are possible. The network has
 /// `ceiling`.
 async fn opens(rig: &Rig, ceiling: Option<u64>) {
     let store = Store::open(&rig.location).await.unwrap();
@@ -90,7 +90,7 @@ async fn opens(rig: &Rig, ceiling: Option<u64>) {
     assert_eq!(settings.kept["pool_type"], "Custom");
     assert_eq!(store.changed_since(7).await.unwrap().removed, [PoolId(2)]);
     assert_eq!(store.audit_log(None, 9).await.unwrap()[0].before.as_ref().unwrap()["name"], "Cars");
-    // What waited then goes on waiting, and comes when its time has come.
+    // Entries that waited then continue to wait, and come at their time.
     store.confirm("n1", 9, NOW).await.unwrap();
     assert_eq!(store.due(NOW + Millis(1_859_999)).await.unwrap(), None);
     assert_eq!(store.due(NOW + Millis(1_860_000)).await.unwrap(), Some(10));

@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 const GROUP_MAX: usize = 512;
 /// Spans gather for so long.
 const GATHER: Duration = Duration::from_secs(1);
-/// One request takes no longer; what it carried is given up then.
+/// A request that takes longer is given up with its contents.
 const SEND_MAX: Duration = Duration::from_secs(5);
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -35,7 +35,8 @@ impl Exporter {
         Self { collector, waiting }
     }
 
-    /// Sends what gathers, until the process ends. Spans that a collector does not take are lost.
+    /// Sends collected spans, until the process ends. Spans that a collector does not take are
+    /// lost.
     pub async fn run(mut self) {
         let mut group = Vec::with_capacity(GROUP_MAX);
         while self.waiting.recv_many(&mut group, GROUP_MAX).await > 0 {
@@ -80,12 +81,12 @@ async fn post(collector: &str, body: &str) -> Result<(), String> {
         .header(header::CONNECTION, "close")
         .body(Full::new(Bytes::from(body.to_owned())));
     let request = request.map_err(|error| error.to_string())?;
-    // Ends with this function, whatever comes of it.
+    // Ends with this function in every case.
     let mut works = JoinSet::new();
     works.spawn(connection);
     let response = sender.send_request(request).await.map_err(said)?;
     let status = response.status();
-    // What the collector says beside its status does not help here.
+    // The body of the collector's answer is not needed.
     let _ = response.into_body().collect().await;
     if status.is_success() { Ok(()) } else { Err(format!("it answered {status}")) }
 }

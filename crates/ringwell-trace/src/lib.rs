@@ -1,9 +1,9 @@
 //! Traces of requests: W3C Trace Context in, OTLP out.
 //!
-//! Owns sampling, ids, the queue and what a span holds. Knows neither batches nor calls. There is one
-//! tracer in a process, as there is one log: what is traced need not carry it.
-//! Invariant: while it is off, [`begin`] is a load and a branch. A full queue drops spans, and nothing
-//! ever waits for the collector.
+//! Owns sampling, ids, the queue and the contents of a span. Knows neither batches nor calls. There
+//! is one tracer in a process, as there is one log: traced code need not carry it. Invariant: while
+//! it is off, [`begin`] is a load and a branch. A full queue drops spans, and nothing ever waits
+//! for the collector.
 
 mod context;
 mod export;
@@ -23,7 +23,7 @@ const WAITING_MAX: usize = 4_096;
 
 static TRACER: OnceLock<Tracer> = OnceLock::new();
 
-/// What is traced, and where it goes.
+/// The traced operations, and the receiver.
 #[derive(Debug)]
 struct Tracer {
     spans: mpsc::Sender<Value>,
@@ -33,7 +33,7 @@ struct Tracer {
     dropped: AtomicU64,
 }
 
-/// Which side of a request a span is of; the numbers are OTLP's.
+/// The side of a request that a span describes; the numbers are OTLP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It was received.
@@ -42,7 +42,7 @@ pub enum Kind {
     Client = 3,
 }
 
-/// What a span belongs to.
+/// The context of a span.
 #[derive(Clone, Copy, Debug)]
 pub enum Parent<'a> {
     /// The header `traceparent` of a request, if it has one. It decides whether the trace is kept.
@@ -65,7 +65,7 @@ pub struct Span {
     has_failed: bool,
 }
 
-/// Traces from now on, one in `one_in` where no header decides. Returns what sends spans to
+/// Traces from now on, one in `one_in` where no header decides. Returns the exporter to
 /// `http://COLLECTOR/v1/traces`; `None` if tracing is on already.
 pub fn start(collector: String, one_in: u64) -> Option<Exporter> {
     let (spans, waiting) = mpsc::channel(WAITING_MAX);
@@ -149,7 +149,7 @@ impl Span {
         self.has_failed = true;
     }
 
-    /// What a request carries that this span causes: the value of `traceparent`.
+    /// The value of `traceparent` for a request that this span causes.
     #[must_use]
     pub fn traceparent(&self) -> String {
         self.context.to_string()
@@ -211,7 +211,7 @@ fn a_trace_is_kept_as_its_header_says_and_one_in_so_many_without_one() {
     assert!(begin(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")).is_none());
     let without: Vec<bool> = (0..8).map(|_| begin(None).is_some()).collect();
     assert_eq!(without, [true, false, false, false, true, false, false, false]);
-    // A thing of its own has one trace, kept whole or not at all.
+    // An independent operation has one trace, kept whole or not at all.
     let kept = |text: &str| {
         let id = TraceId::of(text.as_bytes());
         let of = || tracer.begin("call", Kind::Server, Parent::Trace(id)).is_some();

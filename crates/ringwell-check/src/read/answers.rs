@@ -1,6 +1,7 @@
 //! Batches and their answers, joined as soon as both are there.
 //!
-//! Owns what waits for its other half. Invariant: each row that was sent is put aside once.
+//! Owns the entries that wait for their other half. Invariant: each row that was sent is put aside
+//! once.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,7 +11,7 @@ use crate::history::{Asked, Batch, End, Fact, Place, What, Whole};
 use crate::line::{Line, Row};
 use crate::spill::Spill;
 
-/// What of batches and answers has no other half yet.
+/// Batches and answers without their other half.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     /// Every batch by its id.
@@ -21,7 +22,7 @@ pub(super) struct Answers {
     early: HashMap<String, Vec<(End, Option<Answer>)>>,
 }
 
-/// What a `ret` says.
+/// The contents of a `ret`.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -76,7 +77,7 @@ impl Answers {
         Ok(())
     }
 
-    /// A batch was answered, or nobody knows what became of it.
+    /// A batch was answered, or its outcome is unknown.
     pub(super) fn ended(
         &mut self,
         whole: &mut Whole,
@@ -119,7 +120,7 @@ impl Answers {
         put_all(whole, spill, rows)
     }
 
-    /// Puts aside what has no answer, and says which answers have no batch.
+    /// Stores batches without an answer, and reports answers without a batch.
     pub(super) fn finish(self, whole: &mut Whole, spill: &mut Spill) -> io::Result<()> {
         let mut waiting: Vec<_> = self.waiting.into_iter().collect();
         waiting.sort_unstable_by_key(|(index, _)| *index);
@@ -144,7 +145,7 @@ fn put_all(whole: &mut Whole, spill: &mut Spill, rows: Vec<Asked>) -> Result<(),
                 whole.overflowing.insert(row.pool);
                 number
             }
-            // No number to go by: they are spread.
+            // Without a number they are spread evenly.
             Some(What::Error(_)) | None => u64::from(row.batch),
         };
         put(spill, by, &Fact::Row(row))?;
@@ -166,7 +167,7 @@ fn answer(line: &Line) -> Result<Answer, String> {
     Ok(Answer { status: need(line.st, "st")?, bad: line.bad.clone(), rows: rows? })
 }
 
-/// What is wrong with an answer, beside its numbers (C5).
+/// The faults of an answer, apart from its numbers (C5).
 fn misshapen(id: &str, asked: &[Asked], answer: &Answer) -> Option<String> {
     if let Some(why) = &answer.bad {
         return Some(format!("the answer to {id} cannot be read: {why}"));

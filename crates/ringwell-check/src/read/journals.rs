@@ -1,6 +1,6 @@
 //! Lines of journals and of states.
 //!
-//! Owns what is looked at while lines pass by: whether records follow each other, and how many each
+//! Owns the checks made while lines are read: whether records follow each other, and how many each
 //! frame has.
 
 use super::{digits, need, put};
@@ -55,7 +55,7 @@ pub(super) fn journal(
             epoch: need(line.epoch, "epoch")?,
         });
     } else {
-        // What else a dump says is that, and where, it ends before its time.
+        // Other lines of a dump only report that it ends early, and where.
         journal.damaged = true;
     }
     Ok(())

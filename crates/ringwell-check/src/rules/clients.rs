@@ -1,4 +1,4 @@
-//! What clients alone can tell: doubles, wrong pools, answers, deadlines, look-ups.
+//! Rules on clients alone: doubles, wrong pools, answers, deadlines, look-ups.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,10 +6,10 @@ use super::rest::Rest;
 use crate::history::{Asked, Batch, End, Lookup, MS, Part, Place, Row, What, Whole};
 use crate::verdict::{Findings, Rule};
 
-/// What a batch may take beyond its deadline: sending, receiving, and waiting for a turn.
+/// The time that a batch may take beyond its deadline: sending, receiving, and waiting for a turn.
 const DEADLINE_SLACK: i64 = 50 * MS;
 
-/// What there is to judge.
+/// The input of the rules.
 pub(super) fn count(whole: &Whole, part: &Part, findings: &mut Findings) {
     let mut numbers = Vec::new();
     for row in whole.answered(&part.rows) {
@@ -39,7 +39,7 @@ pub(super) fn double(whole: &Whole, part: &Part, findings: &mut Findings) {
         let longest = rows.iter().map(|row| lifetime(whole, row)).max().unwrap_or(0);
         for (index, later) in rows.iter().enumerate() {
             let earlier = rows[..index].iter().rev();
-            // Whoever began longer ago cannot be within anybody's lockout.
+            // A row that began longer ago cannot be within a lockout.
             let near = earlier.take_while(|row| later.end.t - row.batch.since < longest);
             let mut clash = near.filter(|row| {
                 let lockout = lifetime(whole, row).min(lifetime(whole, later));
@@ -67,15 +67,15 @@ pub(super) fn proof(one: &Row<'_>, other: &Row<'_>) -> [Place; 4] {
     [one.batch.place, one.end.place, other.batch.place, other.end.place]
 }
 
-/// The shortest lifetime that a row's pool had while it was under way, in nanoseconds; 0 if
-/// nobody says.
+/// The shortest lifetime of a row's pool while the row was in progress, in nanoseconds; 0 if it is
+/// unknown.
 fn lifetime(whole: &Whole, row: &Row<'_>) -> i64 {
     let versions = whole.versions(row.asked.pool, row.batch.since, row.end.t);
     versions.map(|version| version.lifetime_ms * MS).min().unwrap_or(0)
 }
 
 /// C4: a number is of the pool that was asked, and no overflow number; an overflow number is that
-/// pool's. A row that was sent again is judged by the pool as it was during that attempt.
+/// pool's. A row that was sent again is judged by the pool during that attempt.
 pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
     if whole.pools.is_empty() {
         return;
@@ -153,7 +153,7 @@ pub(super) fn attempts(whole: &Whole, rows: &[Asked], findings: &mut Findings) {
     }
 }
 
-/// C9: what was answered was answered in time.
+/// C9: answers are in time.
 pub(super) fn deadline(whole: &Whole, findings: &mut Findings) {
     for batch in &whole.batches {
         let (Some(deadline), Some(end)) = (deadline_of(whole, batch), batch.answer()) else {

@@ -1,4 +1,4 @@
-//! Where clients and journals must say the same: nothing lost, nothing made up, overflow with cause.
+//! Rules on clients and journals together: nothing lost, nothing invented, overflow with cause.
 
 use foldhash::HashSet;
 
@@ -7,7 +7,7 @@ use super::timeline::{Allocation, Timelines};
 use crate::history::{Part, What, Whole};
 use crate::verdict::{Findings, Rule};
 
-/// C2: each row with a number of its own has one allocation that says so.
+/// C2: each row with its own number has one allocation that names it.
 pub(super) fn lost(whole: &Whole, part: &Part, timelines: &Timelines<'_>, findings: &mut Findings) {
     if whole.journals.is_empty() {
         return;
@@ -31,7 +31,7 @@ pub(super) fn lost(whole: &Whole, part: &Part, timelines: &Timelines<'_>, findin
                 "no journal has it"
             }
             [only] if only.released => "its journal released it, although it was answered",
-            // A row that was sent again may have been locked out anew.
+            // A row that was sent again may have a new lockout.
             [_] => continue,
             [..] if row.batch.key.is_some() => continue,
             [..] => "the journal has it more than once",

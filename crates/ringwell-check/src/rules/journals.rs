@@ -1,5 +1,5 @@
-//! What journals alone can tell: lockouts by the clock of the shard, their own order, one owner,
-//! and the state that they amount to.
+//! Rules on journals alone: lockouts by the clock of the shard, their own order, one owner, and the
+//! resulting state.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,8 +7,8 @@ use super::timeline::Timelines;
 use crate::history::{Frame, Held, Journal, Kind, Owner, Part, Place, Record, Whole};
 use crate::verdict::{Findings, Rule};
 
-/// C1, exactly: an allocation does not begin before the lockout ends that stands then. Those that
-/// nobody saw do not count.
+/// C1, exactly: an allocation does not begin before the lockout ends that stands then. Allocations
+/// that no visitor saw do not count.
 pub(super) fn double(whole: &Whole, timelines: &Timelines<'_>, findings: &mut Findings) {
     for (number, allocations) in &timelines.numbers {
         let seen: Vec<_> = allocations.iter().filter(|allocation| !allocation.unseen).collect();
@@ -103,11 +103,11 @@ struct Newest {
     until: i64,
 }
 
-/// Where a state is not what the records amount to. What sorts first is told first: numbers of the
-/// state in the order of its lines, then those that it lacks.
+/// The first difference between a state and the records. Differences are reported in sorted order:
+/// numbers of the state in the order of its lines, then the missing ones.
 type Deviation = (Option<Place>, u64, String, Vec<Place>);
 
-/// C11: the state at the end is what the records of the shard amount to. The first deviation of each.
+/// C11: the state at the end is the result of the shard's records. The first deviation of each.
 #[derive(Debug, Default)]
 pub(super) struct Deviations {
     first: BTreeMap<u32, Deviation>,
@@ -133,7 +133,7 @@ impl Deviations {
         }
     }
 
-    /// Says what was found, and counts.
+    /// Reports and counts findings.
     pub(super) fn judge(self, whole: &Whole, findings: &mut Findings) {
         for (owner, state) in &whole.states {
             let Some(journal) = whole.journals.get(owner) else { continue };
@@ -192,7 +192,8 @@ fn deviation<'a>(
             None => {}
             Some(newest) => {
                 let pool = held.pool.is_none_or(|pool| pool == newest.pool);
-                // A start that cannot tell how long it was away lengthens lockouts, without records.
+                // A start that does not know how long it was away lengthens lockouts, without
+                // records.
                 let times = held.allocated == newest.allocated && held.until >= newest.until;
                 if !(pool && times) {
                     let words = format!(

@@ -1,7 +1,7 @@
-//! What the numbers of one part cannot tell: rows that an allocation or a look-up names and that got
-//! another number or none, rows that were sent again, and pools that overflowed.
+//! Cases that the numbers of one part cannot decide: rows that an allocation or a look-up names and
+//! that got another number or none, rows that were sent again, and pools that overflowed.
 //!
-//! Owns what is carried from part to part. In a run without faults that is next to nothing, and the
+//! Owns the cases carried from part to part. In a run without faults these are almost none, and the
 //! overflow rows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,10 +13,10 @@ use crate::history::{Asked, Fact, Lookup, MS, Part, Place, Row, Span, What, Whol
 use crate::spill::Spill;
 use crate::verdict::{Findings, Rule};
 
-/// How far the clocks of a client and of a server may be apart, in milliseconds.
+/// The largest difference between the clocks of a client and of a server, in milliseconds.
 const CLOCK_SLACK: i64 = 100;
 
-/// An allocation that went to nobody of its part.
+/// An allocation that matches no row of its part.
 #[derive(Debug)]
 struct Left {
     rid: Box<str>,
@@ -118,7 +118,7 @@ fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
         return;
     }
     if whole.faulty(row.batch.since, row.end.t) || whole.journals.len() > 1 {
-        // Given back over a link that was gone: it comes free when its lockout ends.
+        // Given back over a broken link: it comes free when its lockout ends.
         findings.excuse(Rule::Phantom, "allocations that nobody got and that were kept");
         return;
     }
@@ -145,7 +145,7 @@ impl Overflows {
         Ok(Self { spill: Spill::new(parts)? })
     }
 
-    /// Takes what a part has of pools that overflowed.
+    /// Takes a part's data on pools that overflowed.
     pub(super) fn take(
         &mut self,
         whole: &Whole,

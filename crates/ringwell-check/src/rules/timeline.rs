@@ -1,4 +1,4 @@
-//! Who held which number when, by the journals.
+//! The holders of each number over time, by the journals.
 //!
 //! Owns the meaning of records for one number. Invariant: an allocation that was copied because its
 //! segment was dropped stands here once.

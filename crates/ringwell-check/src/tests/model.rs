@@ -24,7 +24,7 @@ const RUN: &str = "feed0001";
 /// One batch: how long after the one before, the pools of its rows, and how its answer fares.
 type Step = (i64, Vec<u64>, bool);
 
-/// What may be planted. Each is a lie that exactly one rule is there to find.
+/// The faults that may be planted. Each is a lie that exactly one rule is there to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     Double,
@@ -146,7 +146,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
     let rows = rows.flat_map(|line| line["rows"].as_array().unwrap());
     let answered: Vec<_> =
         rows.map(|row| format!("a=b&rid={}", row["rid"].as_str().unwrap())).collect();
-    // What nobody was answered nobody can miss.
+    // A lost allocation without an answer is not a loss.
     let promised = |line: &Value| answered.iter().any(|params| line["params"] == params.as_str());
     let found = match lie {
         Lie::Lost => chosen(lines, &|line| allocates(line) && promised(line)),
@@ -161,7 +161,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
     let Some(index) = found else { return false };
     let mut copy = lines[index].clone();
     match lie {
-        // The same number once more, for a row of which nobody knows.
+        // The same number again, for an unknown row.
         Lie::Double => {
             copy["params"] = json!("rid=other-0-0");
             lines.insert(index + 1, copy);
@@ -243,7 +243,7 @@ fn the_second_opinion_agrees_on_random_histories_with_and_without_lies() {
     for place in 0..HISTORIES {
         let steps = steps().new_tree(&mut runner).unwrap().current();
         let mut lines = legal(&steps);
-        // One in so many stays as it is.
+        // One in this many stays unchanged.
         if let Some((lie, _)) = LIES.get(place % (LIES.len() + 1)) {
             plant(*lie, &mut lines, place);
         }

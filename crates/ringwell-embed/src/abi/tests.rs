@@ -1,5 +1,4 @@
-//! The engine through its C ABI, as another language sees it; and what must not happen whatever
-//! that language does.
+//! The engine through its C ABI, as another language sees it; and the misuse that it must survive.
 
 mod calls;
 mod keeping;
@@ -66,7 +65,7 @@ impl Drop for Opened {
 pub(super) fn call(work: impl FnOnce(&mut Bytes) -> i32) -> (i32, String) {
     let mut out = Bytes::NONE;
     let status = work(&mut out);
-    // SAFETY: `out` holds what the function wrote; the text is copied before it is freed.
+    // SAFETY: `out` holds the function's result; the text is copied before it is freed.
     let text = unsafe { input(out.at, out.len) }.unwrap_or_default();
     let text = String::from_utf8(text.to_vec()).unwrap();
     for _ in 0..2 {

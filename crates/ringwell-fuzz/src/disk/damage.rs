@@ -1,4 +1,4 @@
-//! What a disk may do to what was written.
+//! The damage that a disk may do.
 
 use ringwell_journal::BLOCK_BYTES;
 
@@ -22,16 +22,16 @@ pub enum Damage {
         segno: u64,
         /// The first byte.
         at: usize,
-        /// How many.
+        /// The count.
         len: usize,
-        /// What they become.
+        /// The new bytes.
         value: u8,
     },
     /// A block is written to another place: a write that went astray.
     Stray {
         /// Segment and index of the block.
         from: (u64, usize),
-        /// Where it went.
+        /// The place that received it.
         to: (u64, usize),
     },
     /// The file ends here.
@@ -53,7 +53,7 @@ pub enum Damage {
         /// The other.
         b: u64,
     },
-    /// The checksum of a frame's header is made right again, whatever it says.
+    /// The checksum of a frame's header is recomputed over its changed contents.
     Forge {
         /// The segment.
         segno: u64,

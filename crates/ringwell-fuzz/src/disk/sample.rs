@@ -10,35 +10,35 @@ use super::Files;
 
 pub(super) const SHARD: u32 = 3;
 pub(super) const JOURNAL: [u8; 16] = *b"fuzzed journal 1";
-/// How many segments the sample has.
+/// The count of segments in the sample.
 pub(super) const SEGMENTS: u64 = 3;
-/// How many blocks each of them has.
+/// The count of blocks in each of them.
 pub(super) const BLOCKS: usize = 10;
 
-/// A journal and what was written into it.
+/// A journal and the records written into it.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// As it lies on the disk.
     pub files: Files,
     /// Everything that was answered.
     pub groups: Vec<Group>,
-    /// Where each group lies.
+    /// The place of each group.
     pub frames: Vec<Frame>,
 }
 
-/// Where a frame lies.
+/// The place of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// The segment.
     pub segno: u64,
     /// Its first byte.
     pub offset: usize,
-    /// How long it is.
+    /// Its length.
     pub bytes: usize,
 }
 
 impl Frame {
-    /// Its blocks as they are in `files`; those that are not there are empty.
+    /// Its blocks as they are in `files`; missing ones are empty.
     #[must_use]
     pub fn blocks<'a>(&self, files: &'a Files) -> Vec<&'a [u8]> {
         let file = files.0.get(&self.segno).map_or(&[][..], Vec::as_slice);

@@ -36,7 +36,7 @@ fn a_file_that_lost_its_tail_is_refused_wherever_it_was_cut() {
     }
 }
 
-/// What a start cuts off has a mark at its end; a file cut by a start may be cut by the next one.
+/// The end that a start cuts off is marked; a file cut by a start may be cut by the next one.
 #[test]
 fn a_file_that_a_start_has_cut_is_whole_until_it_is_cut_again() {
     let data = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! A disk that is full, on a small file system of its own.
+//! A full disk: a small separate file system.
 
 use super::*;
 

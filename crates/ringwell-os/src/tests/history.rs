@@ -1,4 +1,4 @@
-//! Reading older groups, snapshots, and dropping what is too old.
+//! Reading older groups, snapshots, and dropping old history.
 
 use super::*;
 

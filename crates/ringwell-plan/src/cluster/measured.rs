@@ -1,28 +1,28 @@
-//! What runs of our own benchmarks have shown, each with the command that prints it.
+//! The results of the project's benchmarks, each with the command that prints it.
 //!
-//! Owns figures, no formula. Invariant: nothing stands here that the named command does not print
-//! or that a line of arithmetic does not make of what it prints.
+//! Owns figures, no formula. Invariant: each value is printed by the named command or follows from
+//! its output by a line of arithmetic.
 
 /// One figure of a run, on one machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// What was measured.
+    /// The measured quantity.
     pub what: &'static str,
-    /// How much it was.
+    /// The value.
     pub value: f64,
-    /// Of what.
+    /// The unit.
     pub unit: &'static str,
     /// The command that prints it, on any machine.
     pub command: &'static str,
-    /// Under which conditions, and what was made of what the command prints.
+    /// The conditions, and the calculation from the command's output.
     pub conditions: &'static str,
 }
 
-/// Where and when all of [`MEASURED`] come from.
+/// The machine and the date of all of [`MEASURED`].
 pub const MACHINE: &str = "2026-11-21, two virtual cores of an AMD EPYC, Linux 6.18, ext4; \
     bench/results/2026-11-21/110531.json";
 
-/// CPU time of a server of fixed bytes for a batch: what HTTP and its bytes cost.
+/// CPU time of a server of fixed bytes for a batch: the cost of HTTP and its bytes.
 pub(super) const HTTP: Measured = Measured {
     what: "CPU of a batch of 40 rows, HTTP alone",
     value: 9.04,
@@ -40,7 +40,7 @@ pub(super) const BATCH: Measured = Measured {
     conditions: "64 connections, durability disk, 200 pools of 500, one shard, median of 3",
 };
 
-/// How much dearer a batch is when the numbers fit into no cache.
+/// The additional cost of a batch when the numbers fit into no cache.
 pub(super) const MANY_NUMBERS: Measured = Measured {
     what: "dearer with 10 million numbers in 100,000 pools",
     value: 1.43,
@@ -49,7 +49,7 @@ pub(super) const MANY_NUMBERS: Measured = Measured {
     conditions: "CPU of a batch over that with 200 pools of 500; applied above 100,000 numbers",
 };
 
-/// What the rows of one other shard of the same process cost a batch.
+/// The cost for a batch of the rows of one other shard of the same process.
 pub(super) const SHARD: Measured = Measured {
     what: "CPU of asking another shard of the node",
     value: 3.49,
@@ -58,7 +58,7 @@ pub(super) const SHARD: Measured = Measured {
     conditions: "two shards on one core less one shard, in memory, medians of 3",
 };
 
-/// What the rows of one shard of another node cost a batch, both nodes together.
+/// The cost for a batch of the rows of one shard of another node, both nodes together.
 pub(super) const HOP: Measured = Measured {
     what: "CPU of asking a shard of another node",
     value: 65.0,

@@ -5,7 +5,7 @@ fn load(load: f64, minutes: u64) -> Demand {
     Demand::of_load(load, Duration::from_mins(minutes)).unwrap()
 }
 
-/// Whether `share` rounds to what is printed with so many decimals of a percent.
+/// Whether `share` rounds to the printed value with this many decimals of a percent.
 fn assert_percent(share: f64, percent: f64, decimals: i32) {
     let half = 0.5 * 0.1_f64.powi(decimals) * 1.000_001;
     assert!((share * 100.0 - percent).abs() <= half, "{share} is not {percent} %");

@@ -111,8 +111,8 @@ fn a_target_that_no_pool_reaches_has_no_number_of_numbers() {
     assert_eq!(numbers_for(1e6, 1e6, 0.0), None);
 }
 
-/// A lossy system as it is: a visitor who comes finds a number free, or does not. Times are drawn
-/// by a small generator of its own, so that the run is the same each time.
+/// A simulated lossy system: an arriving visitor finds a number free, or does not. A small separate
+/// generator draws the times, so that the run is the same each time.
 fn simulated(numbers: usize, load: f64) -> f64 {
     let mut state: u64 = 42;
     let mut uniform = || {
@@ -150,7 +150,7 @@ proptest! {
         numbers in 0.0..2_000.0_f64, more in 0.001..50.0_f64, load in 0.001..3_000.0_f64,
     ) {
         let here = blocking(numbers, load);
-        // The integral for the part of a number is right to some digits, no more.
+        // The integral for a fractional count of numbers is right to some digits only.
         let slack = here * 1e-6;
         prop_assert!((0.0..=1.0).contains(&here));
         prop_assert!(blocking(numbers + more, load) <= here + slack);

@@ -1,5 +1,5 @@
-//! A provider that is two CSV files: one of offers, which somebody else writes, and one of
-//! purchases, which is written here and read by whoever orders the numbers.
+//! A provider made of two CSV files: one of offers, written by another program, and one of
+//! purchases, which is written here and read by the system that orders the numbers.
 //!
 //! Invariant: the file of purchases is replaced as a whole, so that it is never half written.
 
@@ -28,7 +28,7 @@ const OFFERS: [&str; 2] = ["number", "price_cents"];
 const PURCHASES: [&str; 4] = ["number", "price_cents", "network", "at_ms"];
 
 impl FileProvider {
-    /// A provider of these two files. That of purchases is made with the first one.
+    /// A provider of these two files. The file of purchases is created with the first one.
     #[must_use]
     pub fn new(offers: PathBuf, purchases: PathBuf) -> Self {
         Self { offers, purchases, buying: Mutex::new(()) }

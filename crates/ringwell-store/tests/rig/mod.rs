@@ -34,7 +34,7 @@ macro_rules! on_both_databases {
     };
 }
 
-/// One empty database, gone with the value (SQLite) or with the test program (PostgreSQL).
+/// One empty database, removed with the value (SQLite) or with the test program (PostgreSQL).
 pub(crate) struct Rig {
     pub(crate) location: Location,
     _folder: Option<TempDir>,
@@ -77,7 +77,7 @@ impl Rig {
 
 #[allow(dead_code, reason = "for programs that make more databases than a server should keep")]
 impl Rig {
-    /// Gives the database up, which nobody has open any more.
+    /// Drops the database, which has no open connections any more.
     pub(crate) fn remove(self) {
         let Location::Url(url) = &self.location else { return };
         let name = url.split(['/', '?']).nth(3).unwrap();
@@ -128,7 +128,7 @@ impl Server {
     }
 }
 
-/// Where Debian's packages put the newest server.
+/// The place of the newest server in Debian's packages.
 fn binaries() -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let found = versions.map(|version| version.path().join("bin"));

@@ -1,4 +1,4 @@
-//! What a caller gets who does everything right.
+//! The results for a correct caller.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is kept, and for how long: over restarts, on a full disk, and when old history goes.
+//! Durability: restarts, a full disk, and dropped history.
 
 use std::fs;
 use std::path::Path;
@@ -171,7 +171,7 @@ fn on_a_full_disk_rows_overflow_and_go_on_once_there_is_room() {
     let next = engine.numbers(50);
     assert!(!next.contains(&"over".to_owned()) && next.iter().all(|n| !given.contains(n)));
     drop(engine);
-    // What was handed out before and after is known; what was taken back is free.
+    // Earlier and later allocations are known; the undone one is free.
     let engine = Opened::new(&options);
     let later = engine.numbers(1);
     assert!(!given.contains(&later[0]) && !next.contains(&later[0]), "{later:?}");

@@ -1,4 +1,4 @@
-//! What must not happen whatever a caller does.
+//! Misuse that the engine must survive.
 
 use std::path::Path;
 use std::ptr;
@@ -28,8 +28,8 @@ fn pointers_that_are_null_or_lengths_that_cannot_be_are_refused() {
     let engine = memory(9);
     let (body, mut handle) = (batch(1), 0);
     let mut open = |at, len, out| {
-        // SAFETY: what is no valid pointer, here and below, is null or misaligned, or has a length
-        // that is refused before anything is read.
+        // SAFETY: invalid pointers, here and below, are null or misaligned, or have a length that
+        // is refused before anything is read.
         unsafe { ringwell_embed_open(at, len, &raw mut handle, out) }
     };
     assert_eq!(call(|out| open(ptr::null(), 5, out)).0, INVALID);
@@ -55,7 +55,7 @@ fn pointers_that_are_null_or_lengths_that_cannot_be_are_refused() {
     unsafe { ringwell_embed_free(ptr::null_mut()) };
     // SAFETY: as above.
     unsafe { ringwell_embed_free(misaligned) };
-    // Nothing went out for an answer that nobody could have read.
+    // No number went out for an answer that could not be read.
     assert_eq!(engine.numbers(1), ["8885550101"]);
 }
 
