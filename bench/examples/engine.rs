@@ -1,9 +1,9 @@
 //! One shard's engine alone: no HTTP, no JSON, no disk; time comes from the loop.
 //!
-//! `engine BATCHES [POOLS [NUMBERS]]` allocates that many batches of 40 rows and prints what a row took.
-//! `cargo xtask bench instructions` counts its instructions under callgrind, which does not depend
-//! on the neighbours' noise, and times it. An example, not part of `ringwell-bench`: that one
-//! shares no code with what it measures.
+//! `engine BATCHES [POOLS [NUMBERS]]` allocates that many batches of 40 rows and prints the time of
+//! a row. `cargo xtask bench instructions` counts its instructions under callgrind, which does not
+//! depend on the neighbours' noise, and times it. An example, not part of `ringwell-bench`, which
+//! shares no code with the measured program.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -48,7 +48,7 @@ fn at_least_one(text: &str) -> Result<usize, &'static str> {
     text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number above 0")
 }
 
-/// What a sender needs to know of a ring pool.
+/// The sender's data on a ring pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pool {
     /// The pool's number.

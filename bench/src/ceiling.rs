@@ -23,14 +23,14 @@ use tokio::task::LocalSet;
 
 use crate::target::Target;
 
-/// Length of the answer in bytes: what the product answers to forty rows of `bulk.lua`.
+/// Length of the answer in bytes: that of the product's answer to forty rows of `bulk.lua`.
 const ANSWER_BYTES: usize = 4_415;
 const BACKLOG: i32 = 4_096;
 
 /// Flags of `ringwell-bench ceiling`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to listen: HOST:PORT or unix:PATH.
+    /// Address to listen on: HOST:PORT or unix:PATH.
     #[arg(long, default_value = "127.0.0.1:8090")]
     listen: Target,
 }

@@ -1,7 +1,8 @@
-//! One kept-alive HTTP/1.1 connection that writes ready bytes and counts what comes back.
+//! One kept-alive HTTP/1.1 connection that writes prepared bytes and counts the answers.
 //!
-//! Knows only what our servers send: a status line, headers, `content-length`. Anything else is an
-//! error of the measurement. It does not parse JSON: it would cost more than the server's work.
+//! Reads only the server's form of answers: a status line, headers, `content-length`. Anything else
+//! is an error of the measurement. It does not parse JSON: it would cost more than the server's
+//! work.
 
 use anyhow::{Context as _, bail, ensure};
 use memchr::memmem;
@@ -12,7 +13,7 @@ use crate::target::{Stream, Target};
 /// Longest answer that is taken for one.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What one answer held.
+/// The contents of one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     /// HTTP status.
@@ -35,7 +36,7 @@ impl Connection {
     /// Opens a connection.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// If the address refuses connections.
     pub(crate) async fn open(target: &Target) -> anyhow::Result<Self> {
         Ok(Self { stream: target.connect().await?, buffer: Vec::new() })
     }

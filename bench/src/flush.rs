@@ -1,4 +1,4 @@
-//! What this disk can do: overwrite a block of a file that already exists, `fdatasync`, repeat.
+//! The disk's limit: overwrite a block of a file that already exists, `fdatasync`, repeat.
 //!
 //! The same calls that a journal over preallocated segments makes, without a journal. Latency bars
 //! are stated relative to this figure, measured in the same run, because disks differ more than
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Bytes a write.
     #[arg(long, default_value_t = 4_096)]
     bytes: usize,
-    /// How long to write.
+    /// Duration of writing.
     #[arg(long, default_value = "1s")]
     time: humantime::Duration,
     /// Pause between the starts of two writes; `0s` writes back to back.

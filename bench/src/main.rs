@@ -1,5 +1,5 @@
-//! What Ringwell is measured with: the ceiling server, an open-loop sender, idle connections and
-//! a probe of the disk. `cargo xtask bench` starts these; `bench/README.md` says what they mean.
+//! The tools that measure Ringwell: the ceiling server, an open-loop sender, idle connections and a
+//! probe of the disk. `cargo xtask bench` starts these; `bench/README.md` explains them.
 //!
 //! Owns no rule of the product and does not link it: all it knows is the published API.
 
@@ -30,7 +30,7 @@ enum Command {
     Openloop(openloop::Args),
     /// Hold many kept-alive connections open until standard input closes.
     Idle(idle::Args),
-    /// Overwrite and `fdatasync` blocks of a file: what this disk can do.
+    /// Overwrite and `fdatasync` blocks of a file, to measure the disk.
     Flush(flush::Args),
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Latency counts from the time at which a batch was meant to be sent, so a server that stalls is
 //! charged for every batch that had to wait (no coordinated omission). A free connection takes the
-//! next batch; when none is free, batches wait and their clocks run.
-//! The pacer spins instead of sleeping, because runtime timers tick in milliseconds: give this
-//! process a core of its own, or `--coarse`, which sleeps and only serves to look into answers.
+//! next batch; when none is free, batches wait and their clocks run. The pacer spins instead of
+//! sleeping, because runtime timers tick in milliseconds: give this process a dedicated core, or
+//! `--coarse`, which sleeps and is only good for checking answers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Kept-alive connections.
     #[arg(long, default_value_t = 32)]
     connections: usize,
-    /// How long to send.
+    /// Duration of sending.
     #[arg(long, default_value_t = 5)]
     seconds: u32,
     /// Sleep instead of spinning: latencies are then no better than 2 ms.
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What was sent and what came back.
+/// The batches and their answers.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     sent: u64,

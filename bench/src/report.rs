@@ -1,4 +1,4 @@
-//! Latencies as percentiles, and what was counted beside them.
+//! Latencies as percentiles, and the other counts.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct Latency {
     pub(crate) max_us: f64,
 }
 
-/// Longest duration that is told apart; longer ones count as this long.
+/// Longest duration that is distinguished; longer ones count as this long.
 const NANOS_MAX: u64 = 600_000_000_000;
 
 /// Collects durations, in nanoseconds, with three significant digits.
@@ -41,7 +41,7 @@ impl Recorder {
         self.0.saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// The percentiles of what was added.
+    /// The percentiles of the recorded values.
     #[must_use]
     pub(crate) fn latency(&self) -> Latency {
         let at = |quantile| micros(self.0.value_at_quantile(quantile));

@@ -39,7 +39,7 @@ impl Target {
     /// Opens one connection, without Nagle's delay.
     ///
     /// # Errors
-    /// When nobody listens there or the process is out of descriptors.
+    /// If the address refuses connections or the process is out of descriptors.
     pub(crate) async fn connect(&self) -> anyhow::Result<Box<dyn Stream>> {
         match self {
             Self::Tcp(address) => {

@@ -1,5 +1,5 @@
-//! The OpenAPI document against the server that it describes: schemathesis makes requests of it, good
-//! and bad ones, and looks whether the answers are what the document says.
+//! The OpenAPI document against the server that it describes: schemathesis sends good and bad
+//! requests, and compares the answers with the document.
 //!
 //! `.ci/run` installs schemathesis; without it the step is skipped.
 
@@ -18,7 +18,7 @@ use crate::shell::{self, target_dir};
 /// No start takes longer.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How long it goes on, in seconds, beside other steps.
+/// Its duration in seconds, beside other steps.
 const SECONDS_MAX: &str = "60";
 
 /// A token for this run alone, and its SHA-256.
@@ -55,10 +55,10 @@ pub(crate) fn run() -> anyhow::Result<()> {
     command.args(["run", &format!("http://{address}/v1/openapi.json"), "--no-color"]);
     command.args(["--header", &format!("Authorization: Bearer {TOKEN}")]);
     command.args(["--generation-deterministic", "--max-examples", "20", "--max-time", SECONDS_MAX]);
-    // A schema cannot say that a pool has no number, or that a range ends before it begins: such
-    // requests fit it, and are refused all the same.
+    // A schema cannot express that a pool has no number, or that a range ends before it begins:
+    // such requests fit it, and are still refused.
     command.args(["--exclude-checks", "positive_data_acceptance", "--warnings", "off"]);
-    // It keeps what it found where it is started.
+    // It stores its findings in its working directory.
     shell::run(command.current_dir(&folder))
 }
 
@@ -107,7 +107,7 @@ fn knows_its_load(address: &str) -> bool {
     ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
 }
 
-/// The address that the log tells of.
+/// The address in the log.
 fn address(log: &str) -> Option<String> {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let mut lines = lines.filter(|line| line["message"] == "management");

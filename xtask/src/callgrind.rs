@@ -15,7 +15,7 @@ pub(crate) struct Counted {
     pub(crate) printed: String,
 }
 
-/// Runs `program` with what `arguments` adds.
+/// Runs `program` with the additions of `arguments`.
 ///
 /// # Errors
 /// When valgrind is not installed, or the program fails.

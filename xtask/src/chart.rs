@@ -12,14 +12,14 @@ use serde_json::Value;
 use crate::bench::median;
 use crate::shell::root;
 
-/// Where the chart lies, from the root.
+/// The chart's path, from the root.
 const CHART: &str = "docs/peers.svg";
 /// The page with both.
 const PAGE: &str = "docs/figures.md";
-/// What stands in the page before and behind the table.
+/// The marks in the page before and behind the table.
 const MARKS: [&str; 2] = ["<!-- cargo xtask chart -->\n", "<!-- end of chart -->\n"];
 
-/// Pixels: the names' column, the longest bar, a bar's height with its gap, and what is above all.
+/// Pixels: the names' column, the longest bar, a bar's height with its gap, and the space on top.
 const NAMES: u32 = 190;
 const BAR: f64 = 400.0;
 const LINE: u32 = 26;
@@ -28,9 +28,9 @@ const TOP: u32 = 48;
 /// One server of the comparison: medians over the rounds.
 struct Entry {
     name: String,
-    /// What is left after a power cut.
+    /// The data left after a power cut.
     keeps: String,
-    /// The durability of ours that it is held against.
+    /// The comparable durability of Ringwell.
     beside: String,
     batches_per_second: f64,
     cpu_us: f64,
@@ -38,7 +38,7 @@ struct Entry {
     p99_ms: f64,
 }
 
-/// What was measured, on what, and which file says so.
+/// The measurement, the machine, and the file with the data.
 struct Results {
     file: String,
     machine: Value,

@@ -1,11 +1,11 @@
-//! The whole of CI: what `.ci/run` and a developer run alike.
+//! The whole of CI: the same steps for `.ci/run` and for a developer.
 //!
 //! One profile (`dev`, optimised a little) and one build of the whole workspace serve all steps,
 //! because building anything a second time would cost more than it shows. Steps that wait for much
 //! of their time run beside the lints. No step asserts a time.
 //!
-//! What a step prints goes to a file of `target/ci`: a reader of the whole wants to see at once
-//! which step failed and why, not what the good ones had to say.
+//! The output of a step goes to a file of `target/ci`: a reader of the log wants to see at once
+//! which step failed and why, not the output of the good ones.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -24,24 +24,24 @@ use crate::shell::{self, BUILD, cargo, is_installed, root, target_dir};
 /// The browser, where Debian puts it.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// So many of the last lines of a step that failed are printed.
+/// The count of last lines that are printed of a failed step.
 const LINES_SHOWN: usize = 120;
 
-/// How often a step that still runs is mentioned.
+/// The interval between two lines about a running step.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
 const LINTS: [&str; 7] =
     ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
 
-/// Runs every step, also after one failed, and names those that did.
+/// Runs every step, also after one failed, and names the failed ones.
 ///
 /// # Errors
 /// When at least one step failed.
 pub(crate) fn run() -> anyhow::Result<()> {
     let summary = Summary::default();
     summary.step("format", cargo().args(["fmt", "--all", "--check"]));
-    // All that the other steps run, at once: built by itself, a part of it would have other features
-    // of what it stands on, and much would be built twice.
+    // All builds that the other steps need, at once: a part of it built alone would have other
+    // features, and much would be built twice.
     summary.step("build", cargo().args(BUILD));
     // The crash test with real processes is an integration test of ringwell-cli.
     summary.step("tests", xtask().arg("suite"));
@@ -140,7 +140,7 @@ fn library() -> PathBuf {
     target_dir().join(format!("debug/libringwell_embed{}", std::env::consts::DLL_SUFFIX))
 }
 
-/// What became of the steps, in the order in which they ended.
+/// The results of the steps, in the order in which they ended.
 #[derive(Default)]
 struct Summary(Mutex<Vec<(Outcome, String)>>);
 
@@ -152,7 +152,7 @@ enum Outcome {
 }
 
 impl Summary {
-    /// Runs a step. What is printed of it stands in one piece, whatever runs beside it.
+    /// Runs a step. Its lines are printed together, also if other steps run beside it.
     fn step(&self, name: &str, command: &mut Command) {
         let start = Instant::now();
         let log =
@@ -197,8 +197,8 @@ impl Summary {
     }
 }
 
-/// Runs `step`, and prints every [`HEARTBEAT`] that it is still running, with the newest line of its
-/// log: a reader of a running CI wants to know whether it moves.
+/// Runs `step`, and prints every [`HEARTBEAT`] that it is still running, with the newest line of
+/// its log: a reader of a running CI wants to see whether it moves.
 fn with_heartbeat<T>(name: &str, log: &Path, step: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let (ended, end) = mpsc::channel::<()>();
@@ -225,7 +225,7 @@ fn run_into(log: &Path, command: &mut Command) -> anyhow::Result<()> {
     shell::run(command.stdout(file.try_clone()?).stderr(file))
 }
 
-/// What programs of tests say of themselves: their names and how many tests ran.
+/// The reports of test programs: their names and the count of tests.
 fn counts(log: &Path) -> String {
     let is_count = |line: &&str| {
         let line = line.trim_start();
@@ -241,7 +241,7 @@ fn last_lines(log: &Path) -> String {
     lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
 }
 
-/// A file's text, whatever is in it.
+/// A file's text, also if it is not UTF-8.
 fn read(log: &Path) -> String {
     String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned()
 }

@@ -1,8 +1,8 @@
 //! Golden clients: the programs of `clients/`, each with its language's usual HTTP library and JSON,
 //! against a server of this build.
 //!
-//! `clients/setup` installs their libraries. A client whose language is not installed is named and left
-//! out; none at all is an error.
+//! `clients/setup` installs their libraries. A client whose language is not installed is named and
+//! left out; if none is installed, that is an error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::bench::{Server, free_address};
 use crate::shell::{self, is_installed, root, target_dir};
 
-/// What the clients send, and what must be attributed.
+/// The clients' requests, and the required attributions.
 const KEYWORD: &str = "shoes & söhne / 20% \"off\" <now> + more";
 /// A token for this run alone, and its SHA-256.
 const TOKEN: &str = "a-token-of-the-tests-0123456789";
@@ -27,7 +27,7 @@ struct Client {
     is_installed: bool,
 }
 
-/// Where `clients/setup` puts libraries.
+/// The place of the libraries of `clients/setup`.
 fn home() -> PathBuf {
     target_dir().join("clients")
 }

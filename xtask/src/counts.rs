@@ -1,8 +1,8 @@
-//! Instructions and allocations of the path of a batch, held against those of the last time.
+//! Instructions and allocations of the path of a batch, compared with those of the last time.
 //!
-//! Owns `bench/counts.json`. Counts do not depend on what else the machine does, so a change of 3 %
-//! is seen that no clock would show. They do depend on the profile, the compiler and what the
-//! processor can do: each profile has its own, and the file says what they were counted with.
+//! Owns `bench/counts.json`. Counts do not depend on the machine's load, so a change of 3 % shows
+//! that no clock would show. They do depend on the profile, the compiler and the processor's
+//! features: each profile has separate counts, and the file names the conditions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const FILE: &str = "bench/counts.json";
 const RISE_MAX: f64 = 3.0;
 /// Rows of a batch, in both programs that are counted.
 const ROWS: u32 = 40;
-/// Two runs of different length: what the start costs is the same in both and falls out.
+/// Two runs of different length: the cost of the start is the same in both and cancels out.
 const ENGINE_BATCHES: [u32; 2] = [200, 600];
 const PATH_BATCHES: [u32; 2] = [20, 60];
 /// The test of `ringwell-node` that is counted, and the variable that says how many batches.
@@ -31,7 +31,7 @@ const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 /// As [`PATH_VARIABLE`], in which style batches are written, and the styles that are counted beside the
 /// compact one: each by a real client, or by most.
 const STYLE_VARIABLE: &str = "RINGWELL_COUNTED_STYLE";
-/// What the name of a style's figure begins with.
+/// The prefix of the name of a style's figure.
 const STYLE_FIGURE: &str = "path, ";
 const STYLES: [&str; 15] = [
     "no id",
@@ -64,17 +64,17 @@ pub(crate) struct Args {
     /// Leave out other styles of JSON and other sizes of batches.
     #[arg(long)]
     quick: bool,
-    /// Write what was counted into bench/counts.json: the next run is held against it.
+    /// Write the counts into bench/counts.json: the next run is compared with them.
     #[arg(long)]
     accept: bool,
 }
 
-/// What was counted with one profile.
+/// The counts of one profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Counts {
     /// As `rustc --version` says it.
     rustc: String,
-    /// What compiled code and the C library choose their instructions by.
+    /// The features by which compiled code and the C library choose their instructions.
     machine: String,
     /// By name; less is better.
     figures: BTreeMap<String, f64>,
@@ -123,13 +123,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What there is to say of two counts.
+/// The result of comparing two counts.
 #[derive(Debug, PartialEq)]
 enum Compared {
     Alike,
-    /// Which figures; one that nobody has accepted yet is among them.
+    /// The figures; one that has not been accepted yet is among them.
     Risen(Vec<String>),
-    /// The repository names its compiler: who changes it counts anew.
+    /// The repository names its compiler: after a change of it, count again.
     OtherCompiler,
     OtherMachine,
 }
@@ -181,7 +181,7 @@ fn count(profile: &str, with_styles: bool) -> anyhow::Result<Counts> {
     Ok(Counts { rustc, machine: machine(), figures })
 }
 
-/// Instructions a row of the path of a batch, and what one used of memory.
+/// Instructions a row of the path of a batch, and the memory of a batch.
 fn path_of(node: &Path, batches: [u32; 2], style: &str, rows: u32) -> anyhow::Result<(f64, Value)> {
     let mut memory = Value::Null;
     let figure = a_row(batches, rows, |batches| {
@@ -217,7 +217,7 @@ fn build(profile: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
         (["build", "--example", "engine"].as_slice(), "ringwell-bench"),
     ] {
         let mut command = cargo();
-        // Cut into other units, code has other counts; CI builds without increments, too.
+        // Other codegen units give other counts; CI also builds without incremental compilation.
         command.env("CARGO_INCREMENTAL", "0");
         command.args(what);
         // With the features that the tests of CI have, so that nothing is built again; other profiles

@@ -1,6 +1,7 @@
-//! `cargo xtask engine`: real nats-servers under real faults, and what users of the journal's log see.
+//! `cargo xtask engine`: real nats-servers under real faults, and their effects on users of the
+//! journal's log.
 //!
-//! Gets the server by `go install` if there is none: it must be the version that was tested.
+//! Installs the server by `go install` if it is missing: it must be the tested version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,13 +14,13 @@ use crate::shell::{cargo, run};
 /// The server that journals were tested with.
 const VERSION: &str = "2.15.2";
 
-/// What to run.
+/// The program to run.
 #[derive(Parser)]
 pub(crate) struct Args {
     /// Runs only tests with this in their names.
     #[arg(default_value = "")]
     only: String,
-    /// How often, one after the other.
+    /// The count of runs, one after the other.
     #[arg(long, default_value_t = 1)]
     rounds: u32,
 }

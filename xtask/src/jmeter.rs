@@ -1,5 +1,5 @@
-//! The test plan in `deploy/jmeter`, by the real Apache `JMeter` against the demo for a few seconds:
-//! every batch must be answered as its assertion wants it, over connections that are kept.
+//! The test plan in `deploy/jmeter`, by the real Apache `JMeter` against the demo for a few
+//! seconds: every batch must satisfy its assertion, over connections that are kept.
 //!
 //! `.ci/run` installs `JMeter`; without it the step is skipped.
 
@@ -14,10 +14,10 @@ use crate::shell::{self, target_dir};
 /// Clients of the run, and so connections.
 const CLIENTS: u32 = 8;
 
-/// How many connections the server has accepted.
+/// The count of connections that the server has accepted.
 const CONNECTIONS: &str = "ringwell_connections_opened_total";
 
-/// Where `deploy/jmeter/setup` has put `JMeter`.
+/// The place where `deploy/jmeter/setup` has put `JMeter`.
 pub(crate) fn home() -> Option<PathBuf> {
     let home = target_dir().join("jmeter");
     home.join("bin/ApacheJMeter.jar").is_file().then_some(home)
@@ -63,8 +63,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Batches, and those of them that failed, as `JMeter`'s last line tells them:
-/// `summary =    882 in 00:00:11 =   80.7/s Avg:    32 Min:     0 Max:   421 Err:     0 (0.00%)`.
+/// Batches, and the failed ones among them, from `JMeter`'s last line: `summary =    882 in
+/// 00:00:11 =   80.7/s Avg:    32 Min:     0 Max:   421 Err:     0 (0.00%)`.
 fn counts(summary: &str) -> Option<(u64, u64)> {
     let after = |word| summary.split_once(word)?.1.split_whitespace().next()?.parse().ok();
     Some((after("summary =")?, after("Err:")?))

@@ -45,7 +45,7 @@ enum Task {
     Chart,
     /// Check the OpenAPI document of the management API against a running server.
     Api,
-    /// Hold instructions and allocations of a batch's path against those of bench/counts.json.
+    /// Compare instructions and allocations of a batch's path with those of bench/counts.json.
     Counts(counts::Args),
     /// Make the packages that users install: tarballs, a Debian package, a container's context.
     Dist(dist::Args),

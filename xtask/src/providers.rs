@@ -8,20 +8,20 @@ use std::path::PathBuf;
 
 use crate::shell::root;
 
-/// What differs between providers; the rest of a page is the same.
+/// The differences between providers; the rest of a page is the same.
 struct Provider {
     /// As `provider` in the configuration, and the page's name.
     key: &'static str,
     name: &'static str,
-    /// Where numbers are bought.
+    /// The place to buy numbers.
     buy: &'static str,
-    /// What the secret file holds.
+    /// The contents of the secret file.
     secret: &'static str,
-    /// Where each hook is set, and to what.
+    /// The place and the value of each hook's setting.
     hooks: &'static [(&'static str, &'static str)],
     /// For the case that this server is away.
     fallback: &'static str,
-    /// What surprises people.
+    /// Common surprises.
     notes: &'static [&'static str],
 }
 

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-/// What to tell cargo so that all there is gets built with the features of the whole workspace, tests
-/// included: who asks for less gets other features, and builds much of it again.
+/// The arguments that make cargo build everything with the features of the whole workspace,
+/// including tests: a smaller request has other features, and builds much of it again.
 pub(crate) const BUILD: [&str; 4] = ["build", "--workspace", "--all-targets", "--locked"];
 
 /// The repository's root.
@@ -18,9 +18,9 @@ pub(crate) fn root() -> &'static Path {
 
 /// The cargo that runs this program, as if it had been called by hand.
 ///
-/// Cargo tells the programs that it runs of their own package by variables. Build scripts that look at
-/// those (ring's does) would run again with ours, and all that depends on them would be built anew,
-/// here and again at the next call by hand.
+/// Cargo sets variables about its package for the programs that it runs. Build scripts that read
+/// those (ring's does) would run again with xtask's, and everything that depends on them would be
+/// built again, here and at the next call by hand.
 pub(crate) fn cargo() -> Command {
     as_by_hand(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
@@ -38,7 +38,7 @@ pub(crate) fn as_by_hand(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target directory.
 pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -56,7 +56,7 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
 /// Runs to the end and returns standard output.
 ///
 /// # Errors
-/// When the program cannot be started, fails, or prints what is not text.
+/// If the program cannot be started, fails, or prints text that is not UTF-8.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let started = command.stderr(Stdio::inherit()).output();
     let output = started.with_context(|| format!("cannot start {}", text(command)))?;
@@ -64,7 +64,7 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Has cargo build and returns what it says of each program that it built.
+/// Runs cargo's build and returns its report on each program.
 ///
 /// # Errors
 /// As [`output`], and when cargo prints something else.

@@ -1,7 +1,7 @@
 //! A long run: the tests with real processes and real faults, one after another until the time is
 //! up, with another seed each time.
 //!
-//! Owns which of them there are and the table of what happened. The tests judge.
+//! Owns the list of soaks and the table of results. The tests judge.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,10 +13,10 @@ use anyhow::{Context as _, bail};
 
 use crate::shell::{self, cargo};
 
-/// Where `--save` puts the table.
+/// The place of the table with `--save`.
 const REPORT: &str = "docs/reliability.md";
 
-/// What a soak is to be like.
+/// The options of a soak.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// For how long; the round that runs then is finished.

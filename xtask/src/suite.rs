@@ -12,8 +12,8 @@ use anyhow::{Context as _, bail};
 
 use crate::shell::{self, as_by_hand, cargo, programs};
 
-/// Programs that take longest begin first, so that none of them runs alone in the end. Only the time
-/// depends on this list.
+/// Programs that take longest begin first, so that none of them runs alone in the end. This list
+/// only affects the time.
 const LONG: [&str; 7] =
     ["faults", "pages", "planted_bugs", "seeds", "network", "cluster", "haproxy"];
 
@@ -24,14 +24,14 @@ const WAITING: usize = 1;
 struct Program {
     name: String,
     executable: PathBuf,
-    /// Where `cargo test` would start it.
+    /// The working directory that `cargo test` would use.
     folder: PathBuf,
 }
 
 /// Builds and runs all, documentation too.
 ///
 /// # Errors
-/// When something does not build, or a test fails: what its program printed stands last.
+/// If a build or a test fails: the program's output comes last.
 pub(crate) fn run() -> anyhow::Result<()> {
     let programs = build()?;
     let at_once = thread::available_parallelism().map_or(1, usize::from) + WAITING;
@@ -57,7 +57,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("{} programs of tests failed", failed.len()) }
 }
 
-/// Runs a program and shows what it printed, in one piece; returns that if a test failed.
+/// Runs a program and shows its output, in one piece; returns the output if a test failed.
 fn failure(program: &Program) -> Option<String> {
     let done = as_by_hand(&program.executable).current_dir(&program.folder).output();
     let (is_good, printed) = match done {
@@ -71,7 +71,7 @@ fn failure(program: &Program) -> Option<String> {
     (!is_good).then_some(printed)
 }
 
-/// The programs as `cargo test` would run them, those that take long first.
+/// The programs as `cargo test` would run them, the slow ones first.
 fn build() -> anyhow::Result<VecDeque<Program>> {
     let mut built = programs(cargo().args(["test", "--workspace", "--no-run"]))?;
     built.retain(|message| message["profile"]["test"] == true);

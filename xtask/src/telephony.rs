@@ -1,5 +1,5 @@
-//! Signatures against the libraries of others: those of telephony providers sign requests to us, those
-//! of Standard Webhooks verify what we send.
+//! Signatures against the libraries of others: those of telephony providers sign requests, those of
+//! Standard Webhooks verify webhooks.
 
 use std::process::{Command, Stdio};
 

@@ -1,7 +1,7 @@
 //! Inside a crate, source files form no circles of imports: values at the bottom, users above.
 //!
 //! A file depends on the modules that its `crate::` and `super::` paths lead to, re-exports
-//! followed. [`CIRCLES`] lists what is left to dissolve; the numbers only shrink.
+//! followed. [`CIRCLES`] lists the remaining circles; the numbers only shrink.
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
@@ -88,7 +88,7 @@ impl Sources {
         Self(modules)
     }
 
-    /// The file that defines what `path` names, starting in `module`.
+    /// The file that defines the item at `path`, starting in `module`.
     fn definition(&self, mut module: Module, path: &[String]) -> Module {
         for (at, part) in path.iter().enumerate() {
             let mut child = module.clone();
@@ -166,13 +166,13 @@ impl Sources {
     }
 }
 
-/// Whether what follows is a tree of `pub use`, which only passes names on.
+/// Whether the text is a tree of `pub use`, which only passes names on.
 fn is_re_export(before: &str) -> bool {
     let before = before.trim_end();
     before.ends_with("pub use") || before.ends_with(") use")
 }
 
-/// Where the path of a `use` begins, and what of it is left.
+/// The beginning of the path of a `use`, and its rest.
 fn start<'a>(module: &Module, path: &'a [String]) -> (Module, &'a [String]) {
     let (mut at, mut rest) = (module.clone(), path);
     while let Some((first, after)) = rest.split_first() {

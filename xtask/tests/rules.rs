@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// Rule and file of each place that may break a rule for now. Take out what no longer does.
+/// Rule and file of each place that may break a rule for now. Remove exceptions that are no longer
+/// needed.
 const EXCEPTIONS: [(&str, &str); 0] = [];
 
 /// Longest source file.
@@ -16,7 +17,7 @@ const SOURCE_LINES_MAX: usize = 600;
 /// A decision fits on a page.
 const DECISION_LINES_MAX: usize = 70;
 
-/// Which crates of ours a crate may name. A new crate needs a line here.
+/// The project's crates that a crate may name. A new crate needs a line here.
 const FENCES: &[(&str, &[&str])] = &[
     ("ringwell-core", &[]),
     ("ringwell-wire", &["ringwell-core"]),
@@ -130,7 +131,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ("ringwell-trace", &[]),
     // A judge that shares code with the judged repeats its mistakes.
     ("ringwell-check", &[]),
-    // What measures from outside must not share code with what it measures.
+    // Programs that measure from outside must not share code with the measured program.
     ("ringwell-bench", &[]),
     ("ringwell-load", &[]),
     ("xtask", &[]),
@@ -236,7 +237,7 @@ fn dependencies_come_from_the_registry_under_licences_that_deny_toml_allows() {
     let list = deny.split("\nallow = [").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
     let allowed: BTreeSet<&str> = list.split('"').skip(1).step_by(2).collect();
     assert!(allowed.contains("MIT"), "deny.toml's list was not read: {allowed:?}");
-    // Alternatives, each of several licences that hold together. Where parentheses mix the two, all
+    // Alternatives, each of several licences that hold together. If parentheses mix the two, all
     // licences must be allowed.
     let is_allowed = |licence: &str| {
         let both = |text: &str| text.split(" AND ").all(|part| allowed.contains(part.trim()));
@@ -258,7 +259,8 @@ fn dependencies_come_from_the_registry_under_licences_that_deny_toml_allows() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The fuzzer is a workspace of its own, so that nothing else notices what its lock file lacks.
+/// The fuzzer is a separate workspace, so no other check notices entries missing from its lock
+/// file.
 #[test]
 fn the_fuzzer_s_lock_file_knows_what_our_crates_depend_on() {
     let file = std::fs::read_to_string(root().join("fuzz/Cargo.lock")).unwrap();
@@ -279,7 +281,7 @@ fn the_fuzzer_s_lock_file_knows_what_our_crates_depend_on() {
     assert!(compared > 5, "{compared} of our crates are in it");
 }
 
-/// The crates of ours in a lock file, and the names of what each depends on.
+/// The project's crates in a lock file, and the dependencies of each.
 fn locked(file: &str) -> BTreeMap<&str, BTreeSet<&str>> {
     let parts = file.split("[[package]]").filter_map(|part| {
         let (_, rest) = part.split_once("name = \"")?;
@@ -305,7 +307,7 @@ fn every_crate_takes_the_lints_of_the_workspace() {
     });
 }
 
-/// `forbid` cannot be allowed anywhere, so the crate with the C ABI has lints of its own: those of
+/// `forbid` cannot be allowed anywhere, so the crate with the C ABI has separate lints: those of
 /// the workspace and more, with `unsafe_code` denied instead. One module of it allows that.
 #[test]
 fn unsafe_code_is_in_one_module_of_one_crate() {
@@ -353,7 +355,7 @@ fn check(
 ) {
     let mut broken = Vec::new();
     for file in files {
-        // What is not text is not ours to judge; a file may also have just been deleted.
+        // Files that are not text are skipped; a file may also have just been deleted.
         let Ok(text) = std::fs::read_to_string(root().join(&file)) else { continue };
         let excepted = EXCEPTIONS.iter().any(|(of, name)| *of == rule && Path::new(name) == file);
         match fault(&file, &text) {
@@ -381,7 +383,7 @@ fn files() -> BTreeSet<PathBuf> {
     names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect()
 }
 
-/// What package managers write. Go names modules by hosts.
+/// The files that package managers write. Go names modules by hosts.
 fn is_lock_file(file: &Path) -> bool {
     let of_go = [Some("go.mod".as_ref()), Some("go.sum".as_ref())];
     of_go.contains(&file.file_name()) || file.extension() == Some("lock".as_ref())

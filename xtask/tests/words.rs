@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 const WORDS: [&str; 3] = ["told", "nobody", "whoever"];
 
-/// How many there still are: names of a chunk of the journal's format, until it gets others.
+/// The remaining ones: names of a chunk of the journal's format, until it gets others.
 const LEFT: [(&str, usize); 1] = [("docs/spec/journal.md", 2)];
 
 fn root() -> PathBuf {
@@ -31,7 +31,7 @@ fn pages() -> Vec<String> {
     pages
 }
 
-/// How often the words stand in the prose of a page: code is left out.
+/// The count of the words in the prose of a page, without code.
 fn count(page: &str) -> usize {
     let text = fs::read_to_string(root().join(page)).unwrap();
     let mut is_code = false;

@@ -1,5 +1,5 @@
-//! What the server adds to the published API, and its settings, with the real program: batches
-//! sent twice, visitors who come back, releases, deadlines, attribution, keys, listeners.
+//! The server's additions to the published API, and its settings, with the real program: batches
+//! sent twice, returning visitors, releases, deadlines, attribution, keys, listeners.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -53,7 +53,7 @@ fn number(row: &Value) -> String {
     row["promo_number"].as_str().unwrap_or_else(|| panic!("no number in {row}")).to_owned()
 }
 
-/// Who held `number`; `at` is empty or `&at=…`.
+/// The holder of `number`; `at` is empty or `&at=…`.
 fn attribution(client: &mut Client, number: &str, at: &str) -> Value {
     let path = format!("/v1/attributions?number={number}{at}");
     let token = format!("Bearer {TOKEN}");
@@ -153,7 +153,7 @@ fn a_batch_of_as_many_rows_as_may_be_set_gets_all_its_numbers() {
     let site = Site::new(vec![Pool::new(1, ROWS as u64, HALF_AN_HOUR)], settings);
     let server = Server::start(site.serve(&["--deadline", "30s"]));
     let mut client = server.client();
-    // Several times what a group of the journal holds.
+    // Several times the size of a group of the journal.
     let page = "p".repeat(900);
     let rows: Vec<String> =
         (0..ROWS).map(|i| site.pools[0].suffix(&format!("i={i}&page={page}"))).collect();
@@ -179,7 +179,7 @@ fn five_hundred_rows_with_a_landing_page_each_fit_the_default_limits() {
 
 #[test]
 fn a_row_that_was_late_is_answered_anew_when_it_is_sent_again_and_holds_nothing_meanwhile() {
-    // With one shard every row is taken up, however late.
+    // With one shard every row is started, however late.
     let site = Site::new(vec![Pool::new(1, 20, HALF_AN_HOUR)], "shards = 1");
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
@@ -243,7 +243,7 @@ fn a_released_number_goes_out_again() {
     assert_eq!(release(&mut client, &json!({"number": first})), false, "it is not locked");
     sleep(Duration::from_millis(5));
     assert_eq!(number(&row(&mut client, &suffix)), first);
-    // Who means the former allocation does not take the number from the next visitor.
+    // A release of the former allocation does not take the number from the next visitor.
     let former = json!({"number": first, "allocated_at": held["allocated_at"]});
     assert_eq!(release(&mut client, &former), false);
     assert_eq!(row(&mut client, &suffix)["overflow"], true);
@@ -392,7 +392,7 @@ fn a_call_is_attributed_to_who_held_the_number_then() {
     assert_eq!(attribution(&mut client, &mine, &format!("&at={before}"))["outcome"], "none");
 }
 
-/// What it said it listens on.
+/// Its address, from the log.
 fn addresses(server: &Server) -> Vec<String> {
     loop {
         // The line may be a moment later than the first address in it.

@@ -1,4 +1,4 @@
-//! The main application in the loop, and what it pushes: a small HTTP server of this test's own.
+//! The main application in the loop, and its pushes: a small HTTP server of this test.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 const LONG: Duration = Duration::from_mins(1);
 const SECRET: &str = "a-shared-secret-of-tests";
 
-/// What the application answers for a pool.
+/// The application's answer for a pool.
 #[derive(Clone)]
 enum Reply {
     Pool(Value),
@@ -63,7 +63,7 @@ impl Backend {
         self.heads.lock().unwrap().len()
     }
 
-    /// A server that knows one pool by itself.
+    /// A server with one pool in its configuration.
     fn site(&self, more: &str) -> Site {
         self.site_with(more, "")
     }
@@ -165,7 +165,7 @@ fn a_pool_is_asked_for_once_however_many_batches_wait_and_known_from_then_on() {
     let wrong = Pool { key: "another-key-of-2".into(), ..pools[1].clone() };
     assert!(ask(&mut client, &[wrong], "wrong").body.contains("InvalidKey"));
     assert_eq!(backend.requests(), 3);
-    // What it learnt is not kept over a restart; its lockouts are.
+    // Fetched pools are not kept over a restart; their lockouts are.
     server.kill();
     let server = Server::start(site.serve(&[]));
     let rows = batch::rows(&ask(&mut server.client(), &pools, "again"));
@@ -178,7 +178,7 @@ fn a_pool_is_asked_for_once_however_many_batches_wait_and_known_from_then_on() {
 #[test]
 fn one_key_for_single_allocations_of_unknown_pools_gives_a_number_of_each() {
     let backend = Backend::new(Duration::ZERO);
-    // On two shards: some of them share one.
+    // On two shards: some pools share one.
     let pools: Vec<Pool> = (17..22).map(|id| Pool::new(id, 5, LONG)).collect();
     for pool in &pools {
         backend.knows(pool);
@@ -316,7 +316,7 @@ fn a_pool_that_the_application_gave_is_asked_for_again_and_goes_if_nobody_uses_i
     let all = [pool.clone(), idle.clone(), ended.clone()];
     let rows = batch::rows(&ask(&mut client, &all, "first"));
     assert!(rows.iter().all(|row| !row.overflow && row.number > 0), "{rows:?}");
-    // No push tells the server: a key is another, and a pool has gone.
+    // The server gets no push: a key has changed, and a pool has gone.
     let changed = Pool { key: "another-key-of-5".into(), ..pool.clone() };
     backend.knows(&changed);
     backend.replies.lock().unwrap().remove(&ended.id);
@@ -361,14 +361,14 @@ fn push_of(client: &mut Client, body: &str, secret: &str, seconds: u64) -> Answe
     client.post("/v1/webhooks/ring_pools", &headers, body).unwrap()
 }
 
-/// As any main application would, with what its system has: not with our own code.
+/// As any main application would, with the tools of its system: not with this project's code.
 fn sign(text: &str, secret: &str) -> String {
     let code = "import hmac,sys;print(hmac.new(sys.argv[1].encode(),sys.argv[2].encode(),'sha256').hexdigest())";
     let output = Command::new("python3").args(["-c", code, secret, text]).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Somebody has copied what was sent.
+/// An attacker has copied the request.
 #[test]
 fn a_push_that_is_sent_again_puts_back_no_older_state_also_after_a_restart() {
     let backend = Backend::new(Duration::ZERO);

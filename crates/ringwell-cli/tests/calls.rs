@@ -195,7 +195,7 @@ fn a_stranger_gets_nothing_and_the_log_says_what_would_have_matched() {
     assert_eq!(client.post("/t/main/answer", &[form], ring).unwrap().status, 403);
     assert_eq!(client.post("/t/other/answer", &[form], ring).unwrap().status, 404);
     assert_eq!(client.post("/t/main/nothing", &[form], ring).unwrap().status, 404);
-    // Management is elsewhere, and wants its token.
+    // Management has another address, and needs its token.
     assert_eq!(client.get("/v1/calls", &[]).unwrap().status, 404);
     assert_eq!(board.server.client().get("/v1/calls", &[]).unwrap().status, 401);
     assert!(board.get("/v1/calls").json()["calls"].as_array().unwrap().is_empty());
@@ -231,7 +231,7 @@ fn bad_input_has_an_answer_and_the_phone_rings_where_it_can() {
         let call = board.call(&format!("CB{place}"), |_| true);
         assert!(call["from"].get("e164").is_none(), "{call}");
     }
-    // No destination: the provider's fallback is to act.
+    // No destination: the provider's fallback must act.
     let nowhere = "CallSid=CC1&From=%2B14155551234&To=%2B19995550100";
     assert_eq!(twilio.post("/t/main/answer", nowhere).status, 503);
     assert_eq!(board.call("CC1", |_| true)["attribution"]["outcome"], "none");

@@ -1,4 +1,4 @@
-//! The program as people run it: checks, texts, wrong usage, and what the demo writes.
+//! The program as people run it: checks, texts, wrong usage, and the demo's files.
 
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -31,10 +31,10 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The sample as it is.
+/// The unchanged sample.
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/ringwell.toml");
 
-/// A copy of the sample with keys of its own.
+/// A copy of the sample with new keys.
 fn sample() -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("check-sample.toml");
     let text = fs::read_to_string(SAMPLE).unwrap().replace("\"change-me-", "\"of-the-tests-");
@@ -218,7 +218,7 @@ fn the_help_of_serve_names_every_variable() {
     }
 }
 
-/// Starts a demo, and gives what it printed up to its last line.
+/// Starts a demo, and returns its output up to its last line.
 fn demo(data: &Path) -> String {
     let data = data.to_str().unwrap();
     let args = ["demo", "--data", data, "--listen", "127.0.0.1:0", "--durability", "memory"];

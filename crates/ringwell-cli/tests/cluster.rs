@@ -1,5 +1,5 @@
-//! Two real nodes of a cluster: batches that gather from both, and what happens when one is slow,
-//! stopped, killed, started again, or a stranger.
+//! Two real nodes of a cluster: batches that gather from both, and nodes that are slow, stopped,
+//! killed, restarted, or strangers.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -64,7 +64,7 @@ impl Cluster {
         Self::with("10s", links, numbers, lifetime)
     }
 
-    /// Links as they are by default.
+    /// Links with default settings.
     fn quick(deadline: &'static str, numbers: u64, lifetime: Duration) -> Self {
         Self::with(deadline, "", numbers, lifetime)
     }
@@ -121,7 +121,7 @@ impl Cluster {
         &self.sites[0].pools
     }
 
-    /// Which node owns a pool.
+    /// The node that owns a pool.
     fn owner(pool: u64) -> usize {
         usize::from(Placement::even(2).unwrap().shard(PoolId(pool)))
     }
@@ -142,7 +142,7 @@ impl Cluster {
         rows
     }
 
-    /// Asks until all rows of both nodes have numbers of their own, or none of the other's has.
+    /// Asks until all rows of both nodes get their own numbers, or none of the other node's does.
     fn ask_until(&self, client: &mut Client, asked: usize, other_answers: bool) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -245,7 +245,7 @@ fn pools_that_come_with_a_new_map_are_held_for_a_lifetime() {
     let rows = cluster.ask(&mut client, "held");
     let is_held = begun.elapsed() < lifetime;
     for (pool, row) in (1..).zip(&rows) {
-        // Those that were b's before go on.
+        // Those that were b's before continue.
         assert!(!is_held || row.overflow == (Cluster::owner(pool) == 0), "{row:?}");
     }
     cluster.ask_until(&mut client, 0, true);

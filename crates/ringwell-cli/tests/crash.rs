@@ -2,9 +2,8 @@
 //! forgotten, and no number goes out twice within its lockout.
 //!
 //! Each round: start on the same data (sometimes killed half-way and repeated), load from several
-//! clients at once, check what the round before left behind while the load runs, kill at a random
-//! moment.
-//! `RINGWELL_CRASH_ROUNDS` (default 20) and `RINGWELL_CRASH_SEED` vary the run.
+//! clients at once, check the results of the previous round while the load runs, kill at a random
+//! moment. `RINGWELL_CRASH_ROUNDS` (default 20) and `RINGWELL_CRASH_SEED` vary the run.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -95,12 +94,12 @@ struct Sent {
     invoked: Now,
 }
 
-/// What one client saw in one round.
+/// One client's view in one round.
 #[derive(Debug, Default)]
 struct Seen {
     /// Numbers that it got, in order.
     events: Vec<Event>,
-    /// How many of them came with the last answer.
+    /// The count of them that came with the last answer.
     last: usize,
     /// Batches with a key, and their answers.
     answered: Vec<(Sent, String)>,
@@ -110,7 +109,7 @@ struct Seen {
     wrong: Vec<String>,
 }
 
-/// What the clients of all rounds share.
+/// The state that the clients of all rounds share.
 #[derive(Debug)]
 struct World {
     pools: BTreeMap<u64, Pool>,
@@ -223,8 +222,8 @@ impl Run {
         let moment = Duration::from_millis(100 + self.dice.below(200));
         thread::sleep(moment.saturating_sub(began.elapsed()));
         server.kill();
-        // A client that was between two batches is told by the next connection error; this is
-        // for the one that never came to connect.
+        // A client between two batches notices by the next connection error; this is for one that
+        // never connected.
         stop.store(true, Ordering::Relaxed);
         let seen: Vec<Seen> = clients.into_iter().map(|client| client.join().unwrap()).collect();
         for one in &seen {
@@ -288,7 +287,7 @@ impl Run {
     }
 
     /// Whether a batch was answered as before. A number whose lockout is over may have gone to
-    /// somebody else: then its row overflows.
+    /// another visitor: then its row overflows.
     fn is_same(&self, sent: &Sent, before: &str, again: &str) -> bool {
         let rows = |body: &str| serde_json::from_str::<Value>(body).unwrap()["responses"].clone();
         let (before, again) = (rows(before), rows(again));

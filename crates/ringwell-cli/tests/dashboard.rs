@@ -1,5 +1,5 @@
-//! Changes from the dashboard: who may make them, what they do, and who can be seen to have made them.
-//! What the pages look like is tested in a browser (`web/dashboard`).
+//! Changes from the dashboard: permissions, effects, and the authors in the audit log. The
+//! appearance of the pages is tested in a browser (`web/dashboard`).
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -65,7 +65,7 @@ impl Receiver {
 struct Place {
     site: Site,
     server: Server,
-    /// Where management listens.
+    /// The address of management.
     ui: String,
 }
 
@@ -113,7 +113,7 @@ impl Place {
         client.get(path, &[("authorization", &bearer)]).unwrap().json()
     }
 
-    /// A token that may do what `role` may.
+    /// A token with the role `role`.
     fn token(&self, role: &str) -> String {
         let made =
             self.manage("/v1/tokens", &json!({ "name": format!("the {role}"), "role": role }));
@@ -137,7 +137,7 @@ impl Place {
 struct Person<'a> {
     place: &'a Place,
     cookie: String,
-    /// What the forms of their pages carry.
+    /// The secret in the forms of their pages.
     form: String,
 }
 
@@ -363,7 +363,7 @@ fn a_pool_that_runs_out_is_an_event_and_a_webhook() {
     assert_eq!((&data["pool"], &data["numbers"]), (&json!(7), &json!(2)), "{event:#}");
     assert!(data["overflow"].as_f64().unwrap() > 0.5, "{event:#}");
     until("the webhook", || (receiver.taken.load(Ordering::Relaxed) >= 1).then_some(()));
-    // Once an hour, whatever is asked meanwhile.
+    // Once an hour, regardless of requests in between.
     thread::sleep(Duration::from_secs(6));
     let events = place.of_calls("/v1/events?after=0");
     assert_eq!(events["events"].as_array().unwrap().len(), 1, "{events:#}");

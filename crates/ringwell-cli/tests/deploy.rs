@@ -1,5 +1,4 @@
-//! The files in `deploy/` that hold configurations of ours in other formats: they are read by the
-//! real program.
+//! The configurations in `deploy/` in other formats: the real programs read them.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -146,7 +145,7 @@ fn alerts_go_off_when_they_should() {
     }
 }
 
-/// What Prometheus answers to a question of its API.
+/// Prometheus's answer to a query of its API.
 fn asked(address: &str, path: &str) -> Option<serde_json::Value> {
     // Long answers come in chunks, which the tests' own client does not read.
     let mut curl = Command::new("curl");

@@ -1,5 +1,5 @@
-//! A server whose ring pools are in a database, in SQLite and in a real PostgreSQL: what changes
-//! there takes effect within a second, and costs no lockout.
+//! A server whose ring pools are in a database, in SQLite and in a real PostgreSQL: changes there
+//! take effect within a second, and cost no lockout.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 #![allow(clippy::expect_used, reason = "as above")]
@@ -30,7 +30,7 @@ use support::site::{Pool, Site, TOKEN};
 use tokio::runtime::{Builder, Runtime};
 
 const LONG: Duration = Duration::from_mins(1);
-/// What the issue of managed pools promises, and the time that a busy machine may add.
+/// The promised time for managed pools, and the time that a busy machine may add.
 const SOON: Duration = Duration::from_secs(4);
 
 /// A server with its pools in a database, and another hand on that database.
@@ -113,7 +113,7 @@ fn management(server: &Server) -> Client {
     Client::connect(&management_address(server)).unwrap()
 }
 
-/// The log tells it.
+/// The log shows it.
 fn management_address(server: &Server) -> String {
     let log = server.log();
     let line = log.lines().find(|line| line.contains(r#""message":"management""#)).unwrap();
@@ -331,7 +331,7 @@ fn any_changes_cost_no_lockout(rig: Rig) {
                     }
                     _ => change.end_key_overlap(id).await.map(drop),
                 });
-                // Some are refused: what is out already cannot be taken out.
+                // Some are refused: allocated numbers cannot be taken out.
                 drop(done);
                 thread::sleep(Duration::from_millis(130));
             }

@@ -1,4 +1,4 @@
-//! How the real program goes down: what has begun is answered, nothing new is taken.
+//! The shutdown of the real program: requests in progress are answered, new ones are not accepted.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

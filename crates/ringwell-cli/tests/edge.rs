@@ -50,7 +50,7 @@ fn program<'a>(places: &[&'a str]) -> Option<&'a str> {
 }
 
 impl Edge {
-    /// `program` with what `configure` makes of a folder and the address that it is to listen on.
+    /// `program` with the arguments that `configure` makes of a folder and its listen address.
     fn start(mut command: Command, folder: TempDir, address: String) -> Self {
         let log = fs::File::create(folder.path().join("edge.log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -127,7 +127,8 @@ impl Edge {
         }
         let folder = TempDir::new().unwrap();
         let address = format!("127.0.0.1:{}", free_port());
-        // The number lies in an element of its own, beside an entity, and where no visitor reads it.
+        // The number is in a separate element, beside an entity, and in places that no visitor
+        // reads.
         let page = "<p>Call&nbsp;<b>(800) 555-0100</b> &amp; ask</p><p>800-555-0100</p>\
                     <a href=\"tel:+18005550100\">call</a><script>let own = 1 < 2;</script>";
         let pages = pages(page);
@@ -214,8 +215,8 @@ fn keeps_its_own_number((_, body): &(String, String)) {
     assert!(!body.contains("200010"), "{body}");
 }
 
-/// The page has the visitor's number wherever it had its own, and keeps its own if Ringwell has none for
-/// it or is down.
+/// The page has the visitor's number in place of its own, and keeps its own if Ringwell has none
+/// for it or is down.
 fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
     let (_site, server) = ringwell();
     // CI installs both; elsewhere there may be none.

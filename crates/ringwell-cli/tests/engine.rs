@@ -2,7 +2,7 @@
 //! uses the program; `ringwell check` judges the history afterwards: no number twice within its
 //! lockout, nothing forgotten that was answered.
 //!
-//! Where there is no nats-server, the tests say so and are over: `cargo xtask engine` gets one.
+//! Without a nats-server, the tests say so and end: `cargo xtask engine` installs one.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -26,7 +26,7 @@ fn trial(nats: &Nats) -> Trial {
     Trial::new(&nats.settings())
 }
 
-/// The same shards by another process, with data of its own.
+/// The same shards in another process, with separate data.
 fn other(trial: &Trial, name: &str) -> Server {
     let mut command = trial.site.serve(&["--listen", "127.0.0.1:0"]);
     command.env("RINGWELL_DATA", trial.site.data().with_file_name(name));
@@ -113,7 +113,7 @@ fn an_owner_that_was_paused_finds_itself_fenced() {
     second.stop();
 }
 
-/// As [`other`], but it waits while another process serves; returns what it says when it does.
+/// Like [`other`], but it waits while another process serves; returns its log line at that point.
 fn standby(trial: &Trial, name: &str) -> thread::JoinHandle<(Server, Instant)> {
     let mut command = trial.site.serve(&["--listen", "127.0.0.1:0"]);
     command.env("RINGWELL_DATA", trial.site.data().with_file_name(name));
@@ -205,7 +205,7 @@ fn everything_may_be_killed_at_once() {
     server.stop();
 }
 
-/// What `ringwell doctor` says of the servers.
+/// The output of `ringwell doctor` about the servers.
 fn doctor(trial: &Trial) -> String {
     let mut command = ringwell(&["doctor", "--config"]);
     let output = command.arg(trial.site.config()).output().unwrap();

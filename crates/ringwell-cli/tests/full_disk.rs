@@ -73,7 +73,7 @@ impl Drop for Disk {
     }
 }
 
-/// A client that notes what it was given.
+/// A client that records its numbers.
 #[derive(Debug)]
 struct Visitors<'a> {
     site: &'a Site,
@@ -143,7 +143,7 @@ impl<'a> Visitors<'a> {
     }
 }
 
-/// How many rows overflowed because the journal was full, in all shards.
+/// The count of rows that overflowed because the journal was full, in all shards.
 fn overflow_of_full(client: &mut Client) -> u64 {
     let metrics = client.get("/metrics", &[]).unwrap().body;
     let lines = metrics.lines().filter(|line| {
@@ -152,7 +152,7 @@ fn overflow_of_full(client: &mut Client) -> u64 {
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// A site on a small disk of its own; nothing, and a word about it, where that is not permitted.
+/// A site on a small separate disk; `None`, with a message, if that is not permitted.
 fn site_on_small_disk() -> Option<(Site, Disk)> {
     let folder = TempDir::new().unwrap();
     let Some(disk) = Disk::mount(folder.path()) else {
@@ -182,20 +182,20 @@ fn a_full_disk_costs_numbers_and_nothing_else() {
     assert_eq!(visitors.client.get("/healthz", &[]).unwrap().status, 200, "it lives");
     server.says("the disk is full");
     visitors.check();
-    // What fails while it is full is tried each second, and said once a minute.
+    // Work that fails while it is full is tried each second, and reported once a minute.
     thread::sleep(Duration::from_secs(5));
     let log = server.log();
     let retries = log.lines().filter(|line| line.contains("will be tried again")).count();
     assert!(retries <= 4, "{retries} lines for two shards: {log}");
 
-    // Room again: it goes on by itself.
+    // There is room again: it resumes by itself.
     disk.make_room();
     visitors.ask_until(0);
     let (status, body) = visitors.readiness();
     assert_eq!(status, 200, "{body}");
     server.says("the journal has room again");
 
-    // Full again, and killed: what was answered is there, and nothing goes out twice.
+    // Full again, and killed: all answers are there, and no number goes out twice.
     disk.fill();
     visitors.ask_until(ROWS);
     server.kill();
@@ -219,7 +219,7 @@ fn a_stop_and_a_start_on_a_full_disk_lose_nothing() {
     disk.fill();
     visitors.ask_until(ROWS);
     server.terminate();
-    // What waited for room is not on the disk, and was not answered: the end says so.
+    // Groups that waited for room are not on the disk, and were not answered: the end reports that.
     assert_eq!(server.wait(PATIENCE).code(), Some(1), "{}", server.log());
 
     let server = Server::start(site.serve(&[]));

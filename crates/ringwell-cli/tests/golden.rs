@@ -1,6 +1,6 @@
 //! Every case of `fixtures/api/` against the real program over a socket.
 //!
-//! Each case has a server of its own, so that the first numbers of each pool come first.
+//! Each case has a separate server, so that the first numbers of each pool come first.
 
 #![expect(
     clippy::unwrap_used,
@@ -71,7 +71,7 @@ impl Server {
         }
         command.envs(case.environment.iter().map(|(name, value)| (name, value)));
         command.arg("serve").arg("--config").arg(&path);
-        // What it says is only of interest when it does not start.
+        // Its output only matters if it does not start.
         let log = std::fs::File::create(files.path().join("log")).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let program = command.spawn().unwrap();

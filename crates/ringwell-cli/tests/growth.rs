@@ -1,5 +1,5 @@
-//! Pools of a real server that grow while they are busy, give back what they do not use, and say
-//! what size they need.
+//! Pools of a real server that grow while they are busy, return unused numbers, and report their
+//! needed size.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -134,7 +134,7 @@ fn a_busy_pool_grows_by_steps_up_to_its_cap_and_gives_back_what_it_does_not_use(
     let mut versions: Vec<_> = grown.map(|line| line["version"].as_u64().unwrap()).collect();
     versions.dedup();
     assert!(versions.len() as u64 >= (SIZE - SIZE / 10) / STEP, "{audit:?}");
-    // Nobody asks any more: as at the end of a month, but for what somebody held since.
+    // There are no more requests: as at the end of a month, but for numbers held since then.
     let path = format!("/v1/pools/{}/unused", managed.pool.id);
     let held = post(&mut managed.operator, &format!("{path}?since_ms=0"), &Value::Null);
     assert_eq!((&held["before"], &held["after"]), (&SIZE.into(), &SIZE.into()), "{held}");
@@ -186,7 +186,7 @@ fn a_pool_says_how_it_is_and_what_size_its_own_load_needs() {
     assert!(state["overflow"]["exhausted"].as_u64().unwrap() > 10, "{state}");
     let sizing = managed.get("/sizing?target=0.05&numbers=12");
     assert_eq!(sizing["numbers"], numbers, "{sizing}");
-    // Dozens of rows in seconds are many in an hour; all of them want a number of their own.
+    // Dozens of rows in seconds are many in an hour; all of them need a number.
     let load = sizing["load"]["load"].as_f64().unwrap();
     let needed = sizing["numbers_needed"].as_u64();
     assert!(load > 100.0 && needed.is_none_or(|needed| needed > 90), "{sizing}");

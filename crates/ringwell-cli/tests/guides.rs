@@ -9,7 +9,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// In namespaces of its own a page may use any port, and what it has started ends with it.
+/// In separate namespaces a page may use any port, and its processes end with it.
 const UNSHARE: [&str; 4] = ["--net", "--pid", "--fork", "--mount-proc"];
 
 /// Pages whose blocks `sh packages` install things and run elsewhere: deploy/package/trial, and the gem's
@@ -18,14 +18,14 @@ const ELSEWHERE: [&str; 2] = ["debian.md", "rails.md"];
 
 const BEFORE: &str = "set -euo pipefail\nip link set lo up\n";
 
-/// Waits, as a reader does, until what has been started serves.
+/// Waits, as a reader does, until the started program serves.
 const READY: &str = "until curl -sf http://127.0.0.1:8080/readyz >/dev/null; do sleep 0.2; done\n";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Begins a command in namespaces of its own.
+/// Begins a command in separate namespaces.
 fn apart() -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -35,7 +35,7 @@ fn apart() -> Command {
     command
 }
 
-/// The first words behind the fences, and what is between the fences.
+/// The info strings of the fences, and the text between the fences.
 fn blocks(page: &Path) -> Vec<(String, String)> {
     let text = fs::read_to_string(page).unwrap();
     let mut found: Vec<(String, String)> = Vec::new();
@@ -56,7 +56,7 @@ fn blocks(page: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// Runs the commands of `page`; what the page printed, if one of them failed.
+/// Runs the commands of `page`; returns its output if one of them failed.
 fn failure(page: &Path) -> Option<String> {
     let name = page.file_name().unwrap().to_str().unwrap();
     let mut script = BEFORE.to_owned();

@@ -49,7 +49,7 @@ impl Stage {
         Self::with(deadline, |own| own)
     }
 
-    /// Node a reaches node b by what `way` makes of its address.
+    /// Node a reaches node b by the address that `way` derives from b's.
     fn with(deadline: &'static str, way: impl FnOnce(String) -> String) -> Option<Self> {
         let haproxy = haproxy()?;
         let folder = TempDir::new().unwrap();
@@ -77,7 +77,7 @@ impl Stage {
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let text = String::from_utf8(made.stdout).unwrap();
-        // Only root can become somebody else.
+        // Only root can switch users.
         let mine = |line: &&str| !["    user haproxy", "    group haproxy"].contains(line);
         let text: Vec<&str> = text.lines().filter(mine).collect();
         fs::write(path("haproxy.cfg"), text.join("\n") + "\n").unwrap();
@@ -116,7 +116,7 @@ impl Stage {
         self.wait_until(&format!("{node} is {state}"), || self.stat(node, "status") == state);
     }
 
-    /// What the proxy answers to a command.
+    /// The proxy's answer to a command.
     fn command(&self, command: &str) -> String {
         let mut answer = String::new();
         if let Ok(mut socket) = UnixStream::connect(self.folder.path().join("admin.sock")) {
@@ -225,7 +225,7 @@ fn ask(client: &mut Client, headers: &[(&str, &str)], id: &str, pools: &[Pool]) 
     rows.iter().filter(|row| !row.overflow).map(|row| row.number).collect()
 }
 
-/// Where `HAProxy` is; says so if it is nowhere.
+/// The path of `HAProxy`; prints a message if it is missing.
 fn haproxy() -> Option<&'static str> {
     let runs = |path: &&str| Command::new(path).arg("-v").stdout(Stdio::null()).status().is_ok();
     let found = ["haproxy", "/usr/sbin/haproxy"].into_iter().find(runs);
@@ -235,7 +235,7 @@ fn haproxy() -> Option<&'static str> {
     found
 }
 
-/// Free at this moment; whoever needs it binds it in the next.
+/// Free at this moment; another process may bind it in the next.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

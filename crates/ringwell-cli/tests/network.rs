@@ -1,5 +1,5 @@
-//! Two real nodes on two hosts, and a network between them that is slow, lossy or cut: what it
-//! costs, and that nothing is late, forgotten or given twice.
+//! Two real nodes on two hosts, and a network between them that is slow, lossy or cut: its cost,
+//! and the proof that nothing is late, forgotten or given twice.
 //!
 //! Every test goes through node a. Node b is behind the network.
 
@@ -31,9 +31,9 @@ use tempfile::TempDir;
 
 const POOLS: u64 = 8;
 const DEADLINE: Duration = Duration::from_secs(1);
-/// For a machine that has other work, too.
+/// Also enough for a machine with other work.
 const MARGIN: Duration = Duration::from_secs(1);
-/// Batches that may find out that the other host is gone, one after the other: the window shuts
+/// Batches that may discover that the other host is gone, one after the other: the window closes
 /// after three slow answers, and each ping that comes through by luck lets one more go.
 const LATE_MAX: usize = 10;
 /// From the end of a fault to the next real number of node b's: a ping each 500 ms.
@@ -55,8 +55,8 @@ struct Network {
 }
 
 impl Network {
-    /// Pools of node b have so many numbers, those of node a plenty. `None` where the system has no
-    /// such networks.
+    /// The count of numbers of node b's pools; those of node a have plenty. `None` where the system
+    /// has no such networks.
     fn new(numbers: u64, lifetime: Duration) -> Option<Self> {
         Self::with("", numbers, lifetime)
     }
@@ -67,7 +67,7 @@ impl Network {
         let folder = TempDir::new().unwrap();
         let pool = |id| Pool::new(id, if owner(id) == 0 { MANY } else { numbers }, lifetime);
         let pools: Vec<Pool> = (1..=POOLS).map(pool).collect();
-        // The disk is not what is looked at here.
+        // The disk is not tested here.
         let sites =
             [(); 2].map(|()| Site::new(pools.clone(), &format!("durability = \"os\"\n{links}")));
         // Unix sockets can be reached from every namespace.
@@ -115,7 +115,7 @@ impl Network {
         usize::try_from(self.link()["requests"].as_u64().unwrap()).unwrap()
     }
 
-    /// What node a says of its link to node b.
+    /// Node a's report on its link to node b.
     fn link(&self) -> Value {
         let token = format!("Bearer {TOKEN}");
         let answer = self.nodes[0].client().get("/v1/shards", &[("authorization", &token)]);
@@ -123,13 +123,13 @@ impl Network {
     }
 }
 
-/// Asks node a for batches, one after the other, and remembers what it got.
+/// Asks node a for batches, one after the other, and records the numbers.
 struct Caller<'a> {
     network: &'a Network,
     client: Client,
     begun: Instant,
     batches: usize,
-    /// Rows with a number of their own.
+    /// Rows with their own number.
     events: Vec<Event>,
 }
 
@@ -204,12 +204,12 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Which node owns a pool.
+/// The node that owns a pool.
 fn owner(pool: u64) -> usize {
     usize::from(Placement::even(2).unwrap().shard(PoolId(pool)))
 }
 
-/// How many of the pools a node owns.
+/// The count of pools that a node owns.
 fn pools_of(node: usize) -> usize {
     (1..=POOLS).filter(|pool| owner(*pool) == node).count()
 }
@@ -224,7 +224,7 @@ fn now_ms() -> u64 {
 
 #[test]
 fn a_sound_network_of_2_ms_costs_2_ms_each_way_and_no_number() {
-    // A machine that is slow itself is not what is looked at.
+    // A slow machine is not tested here.
     let links = "[links]\ndeadline = \"1s\"\nslow = \"1s\"\nwait = \"1s\"\n";
     let Some(network) = Network::with(links, MANY, SHORT) else { return };
     network.delay(Duration::from_millis(2));
@@ -319,7 +319,7 @@ fn numbers_that_a_slow_network_brings_too_late_are_given_back() {
     network.delay(Duration::ZERO);
     caller.ask_until_healed();
     assert!(network.link()["released_late"] != 0, "{}", network.link());
-    // Node b has each of its numbers again but those that clients hold, and gives all away.
+    // Node b has each of its numbers again except those that clients hold, and gives all away.
     let until = Instant::now() + HEALED;
     let wanted = pools_of(1) * usize::try_from(NUMBERS).unwrap();
     while caller.events.iter().filter(|event| owner(event.pool) == 1).count() < wanted {

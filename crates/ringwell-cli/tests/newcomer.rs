@@ -1,4 +1,4 @@
-//! What people try in their first hour, each against the real program.
+//! The first hour of a newcomer, with the real program.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -34,7 +34,7 @@ fn run(args: &[&str]) -> Output {
     ringwell(args).env("RINGWELL_TOKEN", TOKEN).output().unwrap()
 }
 
-/// What the blocks of all files below `path` take on the disk.
+/// The blocks on the disk of all files below `path`.
 fn disk_bytes(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let entries = fs::read_dir(path).unwrap().map(Result::unwrap);
@@ -90,7 +90,7 @@ fn a_backup_of_a_serving_server_is_sound_and_serves_what_was_answered_before_it(
     let folder = TempDir::new().unwrap();
     let to = text(&folder.path().join("copy"));
     let config = text(&site.config());
-    // Batches go on while it copies.
+    // Batches continue while it copies.
     let output = std::thread::scope(|scope| {
         let copying = scope.spawn(|| run(&["backup", "--config", &config, "--to", &to]));
         while !copying.is_finished() {

@@ -63,7 +63,7 @@ fn a_pool_is_made_and_allocated_from_at_one_address() {
         assert!(Instant::now() < until);
         thread::sleep(Duration::from_millis(20));
     }
-    // Batches go on as before, in between.
+    // Batches continue as before, in between.
     let known = Pool::new(1, 40, LONG);
     let asks = [Ask { pool: 1, id: "x".into() }];
     let body = batch::body(&asks, std::slice::from_ref(&known));
@@ -100,7 +100,8 @@ fn a_token_that_may_look_up_asks_who_held_a_number_and_nothing_else() {
     let headers = [("authorization", bearer.as_str())];
     let release = server.client().post("/v1/releases", &headers, "{}").unwrap();
     assert_eq!(release.status, 403);
-    // Tokens of the database may too, soon after they were made and no longer once they are revoked.
+    // Tokens of the database may too, soon after they were made, and no longer once they are
+    // revoked.
     let made = create("lookup", &[]);
     let of_a_network = create("read", &["--network", "local"]);
     let until = Instant::now() + Duration::from_secs(30);
@@ -154,7 +155,7 @@ fn long_answers_are_compressed_for_those_who_take_gzip_if_the_setting_says_so() 
     assert!(fields.contains("content-encoding: gzip"), "{fields}");
     assert!(fields.contains("vary: accept-encoding"), "{fields}");
     assert!(body.starts_with(&[0x1f, 0x8b]) && body.len() < 1024, "{} bytes", body.len());
-    // What curl unpacks is the answer.
+    // The text that curl unpacks is the answer.
     let mut curl = Command::new("curl");
     curl.args(["-s", "--compressed", "-d", &batch::body(&asks, std::slice::from_ref(&pool))]);
     let unpacked = curl.arg(format!("http://{}{BULK}", server.address())).output().unwrap().stdout;

@@ -1,5 +1,5 @@
-//! What web pages ask of the real program: numbers for visitors, signs of life, and everything that
-//! is refused.
+//! The requests of web pages to the real program: numbers for visitors, signs of life, and
+//! everything that is refused.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -192,7 +192,7 @@ fn the_script_is_served_and_a_preflight_names_the_origin() {
     };
     assert_eq!(find(&script, "content-type"), "text/javascript; charset=utf-8");
     assert!(script.body.contains("/site/v1/"), "{}", script.body);
-    // Whatever is sent where no page sends anything has an answer too.
+    // Requests that no page sends have an answer too.
     for path in ["/rw.js", "/site/v1/", "/site/v1/other", "/site/v1/number"] {
         let answer = client.post(path, &headers(), &json!({"site": KEY}).to_string()).unwrap();
         assert_eq!(answer.status, 404, "{path}");
@@ -288,7 +288,7 @@ fn behind_a_known_proxy_the_limit_is_that_of_each_visitor_s_address() {
     let trusted = "trusted_proxies = [\"127.0.0.1\"]";
     assert_eq!(ask(trusted, "203.0.N.5"), 9);
     assert_eq!(ask(trusted, "203.0.113.N"), 3, "neighbours share a limit");
-    // Who is not a proxy of ours writes what they like.
+    // A client that is not a known proxy can write anything.
     assert_eq!(ask("", "203.0.N.5"), 3);
     assert_eq!(ask(trusted, "203.0.N.5, 198.51.100.9"), 3, "the proxy has seen one address");
 }

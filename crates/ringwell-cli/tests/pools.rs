@@ -60,7 +60,7 @@ impl Managed {
         ringwell(&all).env("RINGWELL_TOKEN", TOKEN).output().unwrap()
     }
 
-    /// What a command prints that works.
+    /// The output of a successful command.
     fn says(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{args:?}: {}", stderr(&output));
@@ -256,7 +256,7 @@ fn lists_are_tried_taken_and_written() {
     assert!(exported.starts_with(heading) && exported.contains("\n2,KEY45678,,1800"), "{exported}");
     let again = managed.says(&["import", &out, "--only-bad"]);
     assert_eq!(again, "good: 2, bad: 0; all are applied\n");
-    // Two lines of one new pool are one pool; those that were there before are not touched.
+    // Two lines of one new pool are one pool; existing pools are not touched.
     let both = format!("{exported}4,KEY45678,,1800,8885550500,5,,,,\n4,,,900,8885550600,5,,,,\n");
     fs::write(&list, both).unwrap();
     let new = managed.run(&["import", &list, "--create-only", "--apply", "good"]);

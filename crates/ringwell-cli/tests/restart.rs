@@ -1,4 +1,5 @@
-//! Stopping and starting the real program: what it keeps, and when it refuses to start.
+//! Stopping and starting the real program: the state that it keeps, and its reasons to refuse a
+//! start.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -25,7 +26,7 @@ fn pools(count: u64, numbers: u64, lifetime: Duration) -> Vec<Pool> {
     (1..=count).map(|id| Pool::new(id, numbers, lifetime)).collect()
 }
 
-/// Who has `number` now, by the id in the parameters.
+/// The present holder of `number`, by the id in the parameters.
 fn holder(client: &mut Client, number: u64) -> Value {
     batch::holder(client, number).unwrap()["parameters"]["id"].clone()
 }
@@ -124,7 +125,7 @@ fn a_batch_that_is_sent_again_gets_the_same_rows_also_after_a_restart_with_other
     for (shards, is_killed) in [("2", true), ("2", false), ("1", true), ("3", false), ("2", true)] {
         let server = Server::start(site.serve(&["--shards", shards]));
         let mut client = server.client();
-        // On a quiet server too: nobody else's records push an answer out.
+        // On a quiet server too: no other records push an answer out.
         for _ in 0..2 {
             let began = Instant::now();
             let answer = client.post(BULK, &key, &body).unwrap();
@@ -147,7 +148,7 @@ fn a_second_process_on_the_same_data_is_refused() {
     assert!(refused.log.contains(data), "{}", refused.log);
     let said = format!("is in use by process {}: stop that first", server.pid());
     assert!(refused.log.contains(&said), "{}", refused.log);
-    // The first one is none the worse for it.
+    // The first one is not affected.
     assert_eq!(batch::one(&mut server.client(), &site.pools[0], "a").number, site.pools[0].first);
     server.kill();
     Server::start(site.serve(&[])).stop();
@@ -221,7 +222,7 @@ fn take(client: &mut Client, pool: &Pool) -> (Instant, Instant) {
     (invoked, Instant::now())
 }
 
-/// What the next question after a lockout's end may add.
+/// The delay that the next request after a lockout's end may add.
 const LATE: Duration = Duration::from_millis(250);
 
 #[test]

@@ -1,5 +1,5 @@
-//! A data directory that was put back from a copy, on one machine: what was answered since the copy
-//! was made is in no journal.
+//! A data directory that was restored from a copy, on one machine: answers sent since the copy was
+//! made are in no journal.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -68,7 +68,7 @@ fn the_command_restore_brings_a_copy_back_so_that_the_next_start_holds_all_pools
     assert_eq!(again.status.code(), Some(1), "what is there is not replaced");
 }
 
-/// What `ringwell restore` says when it refuses.
+/// The message of `ringwell restore` when it refuses.
 fn refused(copy: &Path, data: &Path) -> String {
     let output =
         ringwell(&["restore", copy.to_str().unwrap(), data.to_str().unwrap()]).output().unwrap();
@@ -181,7 +181,7 @@ fn a_call_of_the_time_that_a_copy_lacks_is_not_attributed_to_an_earlier_visitor(
         assert_eq!(outcome(before.number, began), "allocated", "{arguments:?}");
         server.stop();
     }
-    // What is answered from here on is known again.
+    // Answers from here on are known again.
     let server = Server::start(site.serve(&[]));
     std::thread::sleep(2 * short);
     let after = batch::one(&mut server.client(), &site.pools[0], "after");

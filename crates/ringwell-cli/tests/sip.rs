@@ -23,7 +23,7 @@ use support::batch::{self, Ask, BULK};
 use support::server::Server;
 use support::site::{Pool, Site, TOKEN};
 
-/// Pools, each with a destination of its own, and visitors of each.
+/// Pools, each with a separate destination, and visitors of each.
 const POOLS: u64 = 50;
 const VISITORS: u64 = 40;
 /// Calls a second.
@@ -33,7 +33,7 @@ const DEFAULT: &str = "sip:+18005550100@127.0.0.1:5099";
 const CONFIGURATION: &str = include_str!("../../../deploy/kamailio.cfg");
 const SCENARIO: &str = include_str!("sip/caller.xml");
 
-/// Kamailio on a port of its own; killed when dropped.
+/// Kamailio on a separate port; killed when dropped.
 struct Kamailio {
     child: Child,
     port: u16,
@@ -111,7 +111,7 @@ fn free_port() -> u16 {
     UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Where one call was sent to.
+/// The destination of one call.
 #[derive(Debug)]
 struct Redirect {
     to: String,
@@ -162,7 +162,7 @@ fn destination(pool: u64) -> String {
     format!("+1800555{:04}", 1000 + pool)
 }
 
-/// Shows a number to each visitor of each pool: the number as it is called, and whose it is.
+/// Shows a number to each visitor of each pool: the number in its dialled form, and its visitor.
 fn visitors(server: &Server, site: &Site) -> BTreeMap<String, (u64, String)> {
     let mut shown = BTreeMap::new();
     for pool in &site.pools {
@@ -214,7 +214,7 @@ fn kamailio_sends_each_call_to_its_destination_and_the_log_has_its_visitor() {
         assert_eq!(call["attribution"]["parameters"]["id"], **visitor, "{call:#}");
     }
 
-    // Without the server, callers are connected all the same.
+    // Without the server, callers are still connected.
     server.kill();
     let redirects = call(folder.path(), kamailio.port, &numbers[..20]);
     assert_eq!(redirects.len(), 20);

@@ -67,7 +67,7 @@ impl Managed {
         assert!(stderr.contains(wanted), "{args:?}: {stderr}");
     }
 
-    /// What a page of `origin` is answered.
+    /// The answer to a page of `origin`.
     fn page(&self, key: &str, origin: &str) -> Answer {
         let headers = [("origin", origin), ("user-agent", FIREFOX)];
         let body = json!({"site": key, "params": {}}).to_string();
@@ -113,7 +113,7 @@ fn a_site_is_made_changed_and_removed_while_its_pages_are_served() {
     assert!(answer["swaps"][0]["to"].as_str().unwrap().starts_with("+120001"), "{answer}");
     managed.fails(&create("pk_shop", "+18005550100=1"), "there is a site pk_shop already");
 
-    // Another pool, another origin: what is not named stays.
+    // Another pool, another origin: settings that are not named stay.
     managed.says(&["change", "pk_shop", "--swap", "+18005550100=2", "--consent", "cookieless"]);
     managed.says(&["change", "pk_shop", "--origin", "https://www.example"]);
     let answer = managed.page_until("pk_shop", "https://www.example", 200).json();
@@ -304,7 +304,7 @@ fn sites_of_the_file_are_read_again_at_sighup() {
     let headers = [("origin", "https://www.example"), ("user-agent", FIREFOX)];
     let beat = managed.server.client().post("/site/v1/beat", &headers, &body.to_string()).unwrap();
     assert_eq!(beat.json()["swaps"], first["swaps"]);
-    // A file with faults leaves the sites as they are.
+    // A file with faults leaves the sites unchanged.
     write(&(without + "\n[[site]]\nkey = \"pk_shop\"\n"));
     assert!(managed.server.reload().contains("stay as they are"));
     assert_eq!(managed.page("pk_shop", "https://www.example").status, 200);

@@ -33,7 +33,7 @@ fn make(folder: &Path, name: &str) {
     openssl(&[&new[..], &about, &["-keyout", &key, "-out", &certificate]].concat());
 }
 
-/// What curl, which trusts `authority` alone, says: the body, or its error.
+/// The output of curl, which trusts `authority` alone: the body, or its error.
 fn curl(authority: &Path, port: u16, arguments: &[&str]) -> Result<String, String> {
     let mut curl = Command::new("curl");
     curl.args(["-sS", "--max-time", "10", "--cacert"]).arg(authority).args(arguments);

@@ -1,5 +1,5 @@
-//! Traces, as a collector gets them: a client's own trace goes on, a call and its webhooks are one, and
-//! nothing waits for a collector that is away.
+//! Traces, as a collector receives them: a client's own trace continues, a call and its webhooks
+//! are one, and nothing waits for a missing collector.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -102,7 +102,7 @@ fn attribute<'a>(span: &'a Value, key: &str) -> &'a Value {
 #[test]
 fn a_batch_is_a_part_of_its_client_s_trace_and_holds_no_key() {
     let collector = Taker::start();
-    // So few of its own that only those are kept that a client has decided on.
+    // So few traces of its own that only those are kept for which a client decides.
     let settings = format!(
         "log.traces = \"http://127.0.0.1:{}\"\nlog.traces_one_in = 1000000\nshards = 2",
         collector.port
@@ -173,7 +173,7 @@ fn a_call_and_its_webhooks_are_one_trace() {
         assert_eq!(attribute(span, "ringwell.call"), attribute(&call, "ringwell.call"));
     }
     assert_eq!(attribute(&webhook, "http.response.status_code"), "200");
-    // The receiver can go on with it.
+    // The receiver can continue it.
     let (_, traceparent, event) = receiver.taken()[0].clone();
     assert_eq!(event["type"], "call.completed");
     let trace = call["traceId"].as_str().unwrap();

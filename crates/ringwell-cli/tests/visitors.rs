@@ -56,7 +56,7 @@ impl Shop {
         answer.json()
     }
 
-    /// What a new visitor gets; `None` if it is the overflow number.
+    /// The answer to a new visitor; `None` if it is the overflow number.
     fn visit(client: &mut Client, name: &str) -> Option<Value> {
         let body = json!({"site": "pk_shop", "params": {"gclid": name}});
         let given = Self::ask(client, "/site/v1/numbers", &body);

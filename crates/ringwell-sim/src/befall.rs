@@ -1,4 +1,4 @@
-//! What befalls machines, by the second, and what an operator does when it is over.
+//! Injects faults into machines, by the second, and acts as the operator afterwards.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -22,8 +22,9 @@ use crate::world::{MS, ORIGIN_US, SECOND, World};
 const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
 const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND);
 
-/// Look-ups date an allocation to within this. Shard time rejoins the wall clock by half a millisecond a
-/// second, and what another shard reported is dated by the clocks of this one: 30 ms in the longest run.
+/// Look-ups date an allocation to within this. Shard time rejoins the wall clock by half a
+/// millisecond a second, and reports of other shards are dated by the clocks of this one: 30 ms in
+/// the longest run.
 const DATED_WITHIN_US: u64 = 30 * MS;
 
 impl World {
@@ -67,7 +68,7 @@ impl World {
     }
 
     fn befall_machine(&mut self, node: usize) {
-        // What was full may be empty again.
+        // A full disk may have room again.
         let was_full = self.nodes[node].files.disk().is_full;
         if was_full {
             let is_full = self.faults.stream(Kind::Full).chance(500_000);
@@ -183,7 +184,7 @@ impl World {
     }
 
     /// An operator moves the buckets of some pools to another shard. Not while a map is brought to
-    /// the nodes: what moves by an old one may be given to somebody else by the new one.
+    /// the nodes: a bucket that moves by an old map may be given to another node by the new one.
     fn move_buckets(&mut self) {
         let shards = self.cluster.homes.len();
         let random = self.faults.stream(Kind::Move);
@@ -221,7 +222,7 @@ impl World {
         });
     }
 
-    /// An operator takes back what is on its way.
+    /// An operator takes back buckets on their way.
     fn abort_move(&mut self) {
         let node = self.chance.index(self.nodes.len());
         let running = self.nodes[node].running.as_ref().filter(|running| running.is_serving);
@@ -270,7 +271,7 @@ impl World {
         }
     }
 
-    /// Who held each number that somebody has seen.
+    /// The holder of each number that a visitor has seen.
     pub(crate) fn check_attributions(&mut self) -> Judged {
         let look_ups = self.look_ups();
         let begin = |world: &mut Self, which: usize| {
@@ -296,7 +297,8 @@ impl World {
             let Some(thread) = running.threads.get(&wanted.shard) else { continue };
             let now_ms = thread.shard.clock_now().0;
             let late_ms = wanted.late_ms.unwrap_or(now_ms).max(wanted.at_ms);
-            // With the bucket of a pool that had the number before, a node tells what it knew then.
+            // With the bucket of a pool that had the number before, a node sends its state from
+            // that time.
             let late_ms = Some(late_ms).filter(|_| !self.pools_away.was_lent(wanted.number));
             let moments = [Some(wanted.at_ms), late_ms].into_iter().flatten();
             look_ups.extend(moments.map(|at| (wanted.clone(), Moment::Shard(Millis(at)))));

@@ -1,4 +1,4 @@
-//! Clients: what they ask, when they ask again, go away, or give numbers back.
+//! Clients: their requests, repeats, departures, and releases.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,10 +24,9 @@ use crate::random::{Random, mix};
 use crate::run::Options;
 use crate::world::{MS, SECOND, World};
 
-/// The longest that an answer may be late without a stall of its own thread, and a number in any
-/// case.
+/// The longest delay of an answer without a stall of its own thread, and of a number in any case.
 const LATE_MAX_US: u64 = 5 * MS;
-/// After this the numbers of a client that has gone are free.
+/// After this time the numbers of a client that has gone are free.
 pub(crate) const UNSEEN_US: u64 = 200 * MS;
 const ROWS_MAX: u64 = 8;
 const ATTEMPTS_MAX: u8 = 4;
@@ -46,7 +45,7 @@ pub(crate) struct RowAsk {
     pub(crate) mark: Mark,
 }
 
-/// What stands in the parameters of a row, so that it is known again wherever they are seen.
+/// The parameters of a row, by which it is recognised everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) batch: u64,
@@ -140,7 +139,7 @@ impl Clients {
         self.batch(id).map_or_else(Vec::new, |batch| batch.rows.clone())
     }
 
-    /// Which batch it is, for the model, if it may be sent again.
+    /// The identity of the batch for the model, if it may be sent again.
     pub(crate) fn retry(&self, id: u64) -> Option<u64> {
         self.batch(id)?.key.map(|_| u64::from(index(id)))
     }
@@ -153,7 +152,7 @@ impl Clients {
         }
     }
 
-    /// So many batches have been sent.
+    /// The count of batches sent.
     pub(crate) fn count(&self) -> u32 {
         self.next
     }
@@ -208,7 +207,7 @@ impl World {
         Batch { rows, key, is_single, deadline_us, abort_after, attempts: 0 }
     }
 
-    /// Sends a batch to some shard of some node, by now or once more.
+    /// Sends a batch to a shard of a node, for the first time or again.
     fn send_batch(&mut self, index: u32) {
         let Some(batch) = self.clients.batches.get_mut(&index) else { return };
         let id = sent(index, batch.attempts);
@@ -274,7 +273,7 @@ impl World {
                 Row { sent: id, batch, row, retry, pool, told, since_us, deadline_us, now_us };
             self.shared.model.borrow_mut().answered(&row)?;
         }
-        // Of others somebody may ask again: they are not given back.
+        // Others may be requested again: they are not given back.
         let is_plain = |(asked, _): &(&RowAsk, _)| asked.visitor.is_none() && retry.is_none();
         let given = asked.iter().zip(&rows).filter(is_plain);
         let given: Vec<_> = given.filter_map(|(_, row)| row.given).collect();
@@ -304,7 +303,7 @@ impl World {
         }
     }
 
-    /// An answer has come: some ask again all the same, some give numbers back.
+    /// An answer has come: some clients still ask again, some release numbers.
     fn answer_arrives(&mut self, id: u64, allocations: &[(u64, u64)]) {
         if mix(id).is_multiple_of(2) {
             self.clients.unsent(id);
@@ -368,7 +367,7 @@ impl World {
 }
 
 impl Clients {
-    /// How long somebody waits before asking again.
+    /// The delay before a client asks again.
     fn pause(&self, index: u32, max_us: u64) -> u64 {
         let attempts = self.batches.get(&index).map_or(0, |batch| batch.attempts);
         MS + mix(self.seed ^ sent(index, attempts)) % max_us
@@ -376,7 +375,7 @@ impl Clients {
 }
 
 impl Batch {
-    /// What stands behind the pool in a row's request.
+    /// The text behind the pool in a row's request.
     fn query(row: &RowAsk) -> String {
         let visitor = row.visitor.map_or_else(String::new, |v| format!("&ringwell_visitor=v{v}"));
         format!("ring_pool_key={KEY}&{}{visitor}", row.mark.text())
@@ -391,7 +390,7 @@ impl Batch {
         format!(r#"{{"requests":[{}]}}"#, rows.join(",")).into()
     }
 
-    /// What owners know it by, if it may be sent again.
+    /// Its identity for owners, if it may be sent again.
     fn digest(&self, body: &[u8]) -> Option<[u8; 16]> {
         let key = format!("key-{}", self.key?);
         let digest = match self.rows.first().filter(|_| self.is_single) {
@@ -446,7 +445,7 @@ async fn ask(sim: Sim, shard: Rc<Shard<Sim>>, id: u64, batch: Batch) {
     }
 }
 
-/// What the client reads of a row.
+/// The client's reading of a row.
 fn read_answer(answered: &Answered<'_>, row: usize) -> RowAnswer {
     let told = match answered.row(row) {
         Answer::Number { number, .. } => Told::Number(number.to_code()),

@@ -17,7 +17,7 @@ use crate::random::Random;
 /// Opens every pool.
 pub(crate) const KEY: &str = "the-key-of-all-pools";
 
-/// A cluster file: which shard owns each pool. Each pool has a bucket of its own here.
+/// A cluster file: which shard owns each pool. Each pool has a separate bucket here.
 #[derive(Debug)]
 pub(crate) struct Map {
     pub(crate) version: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Cluster {
     pub(crate) nodes: usize,
     /// The newest list of pools.
     pub(crate) pools: BTreeMap<u64, PoolRule>,
-    /// How often the list has changed.
+    /// The count of changes to the list.
     pub(crate) lists: u64,
     /// All maps so far, the newest last.
     pub(crate) maps: Vec<Rc<Map>>,

@@ -1,6 +1,6 @@
 //! One machine's disk and its page cache, as a list of named files.
 //!
-//! What is written is in the cache at once and on the disk after a flush. A power cut leaves any
+//! Written bytes are in the cache at once and on the disk after a flush. A power cut leaves any
 //! part of the blocks that were not flushed, a kill leaves the cache. Names are the same: a change
 //! of the directory lasts when the directory was flushed. Every call that changes something is a
 //! point at which the machine may stop. Knows nothing of journals.
@@ -14,7 +14,7 @@ use crate::random::Random;
 pub(crate) const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
 
-/// A file's name: whose it is, what, and its number. `shard` is `u16::MAX` for the node's own.
+/// A file's name: its owner, its kind, and its number. `shard` is `u16::MAX` for the node's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) shard: u16,
@@ -85,7 +85,8 @@ pub(crate) struct Disk {
     pub(crate) life: u32,
     pub(crate) is_full: bool,
     pub(crate) has_stopped: bool,
-    /// What it said was stored and has not kept: writes lost or put elsewhere, flushes that lied.
+    /// Data that it reported as stored and has not kept: writes lost or put elsewhere, flushes that
+    /// lied.
     pub(crate) lies: u64,
     /// Bits that flipped, to be put right by an operator who has a copy.
     flips: Vec<(Name, usize, u8)>,
@@ -144,7 +145,7 @@ impl Disk {
         self.names.keys().filter(|name| name.shard == shard).copied().collect()
     }
 
-    /// A file's length, as it is read.
+    /// A file's length, as read.
     pub(crate) fn len(&self, file: &Handle) -> u64 {
         self.files.get(&file.id).map_or(0, |file| file.cached.len() as u64)
     }
@@ -164,7 +165,7 @@ impl Disk {
         self.open(name, false)
     }
 
-    /// Writes into the cache. What goes wrong with it shows at a flush, at a crash, or never.
+    /// Writes into the cache. Its faults show at a flush, at a crash, or never.
     pub(crate) fn write(
         &mut self,
         faults: &mut Faults,
@@ -187,7 +188,7 @@ impl Disk {
             bytes =
                 &bytes[..faults.stream(Kind::WriteError).index(bytes.len() / BLOCK + 1) * BLOCK];
         } else if name.sort == Sort::Unfinished && name.shard == u16::MAX {
-            // The map: it is text, and what is wrong with it shows when it is read.
+            // The map: it is text, and its faults show when it is read.
         } else if faults.strikes(Kind::LostWrite) {
             self.lies += 1;
             return Ok(());
@@ -200,7 +201,7 @@ impl Disk {
         if fails { Err(Trouble::Io) } else { Ok(()) }
     }
 
-    /// Makes the length of a file what was written into it.
+    /// Sets the length of a file to the end of its written bytes.
     pub(crate) fn cut(&mut self, faults: &mut Faults, file: &Handle, len: u64) -> Done {
         self.begin(faults)?;
         let len = usize::try_from(len).map_err(|_| Trouble::Io)?;
@@ -211,7 +212,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes what was written durable.
+    /// Makes written bytes durable.
     pub(crate) fn flush(&mut self, faults: &mut Faults, handle: &Handle) -> Done {
         self.begin(faults)?;
         let name = handle.name;
@@ -280,7 +281,7 @@ impl Disk {
         Ok(got)
     }
 
-    /// The cache forgets what is clean of a file.
+    /// The cache drops the clean pages of a file.
     pub(crate) fn forget_cache(&mut self, file: &Handle) {
         let Ok(file) = self.opened(file) else { return };
         for block in 0..file.cached.len().div_ceil(BLOCK) {
@@ -290,7 +291,7 @@ impl Disk {
         }
     }
 
-    /// The process was killed: of what was on its way past the cache a part got through.
+    /// The process was killed: a part of its writes past the cache got through.
     pub(crate) fn kill(&mut self, random: &mut Random) {
         self.has_stopped = false;
         self.life += 1;
@@ -306,7 +307,7 @@ impl Disk {
         }
     }
 
-    /// The power was cut: of what was not flushed any part is there.
+    /// The power was cut: any part of the unflushed data is there.
     pub(crate) fn power_cut(&mut self, faults: &mut Faults) {
         self.has_stopped = false;
         self.life += 1;
@@ -347,7 +348,7 @@ impl Disk {
         }
     }
 
-    /// Flips a bit of something that is stored. Says of what.
+    /// Flips a bit of something that is stored. Names the file.
     pub(crate) fn rot(&mut self, random: &mut Random) -> Option<Name> {
         let of_shards = self.names.iter().filter(|(name, _)| name.shard < u16::MAX);
         let names: Vec<(Name, u64)> = of_shards.map(|(name, id)| (*name, *id)).collect();
@@ -374,7 +375,7 @@ impl Disk {
         self.flip(name, byte, 1 << random.below(8))
     }
 
-    /// The newest file of a shard's journal loses its tail, at most two blocks of what it holds.
+    /// The newest file of a shard's journal loses its tail, at most two blocks of its contents.
     pub(crate) fn shorten(&mut self, random: &mut Random, shard: u16) -> Option<Name> {
         let number = *self.list(shard, Sort::Segment).last()?;
         let name = Name { shard, sort: Sort::Segment, number };
@@ -388,8 +389,8 @@ impl Disk {
         Some(name)
     }
 
-    /// Not two bits of one block before a start has seen the first: together they may hide that there
-    /// was a frame, which no format can tell.
+    /// Not two bits of one block before a start has seen the first: together they may hide that
+    /// there was a frame, which no format can detect.
     fn flip(&mut self, name: Name, byte: usize, mask: u8) -> Option<Name> {
         let is_there =
             |(other, at, _): &(Name, usize, u8)| *other == name && at / BLOCK == byte / BLOCK;
@@ -405,13 +406,14 @@ impl Disk {
         Some(name)
     }
 
-    /// A start goes on from the files as they are: a copy of how they were is of no use any more.
+    /// A start continues from the present files: a copy of their earlier state is of no use any
+    /// more.
     pub(crate) fn accept(&mut self) {
         self.flips.clear();
         self.tails.clear();
     }
 
-    /// An operator puts back what has rotted from a copy. `false` if that is not all that is wrong.
+    /// An operator restores rotten data from a copy. `false` if that is not all that is wrong.
     pub(crate) fn mend(&mut self) -> bool {
         for (name, tail) in std::mem::take(&mut self.tails).into_iter().rev() {
             let Ok(file) = self.file(name) else { continue };

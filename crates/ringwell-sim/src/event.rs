@@ -1,4 +1,4 @@
-//! What happens when, and in which order, beside the polls of tasks.
+//! Events, their times and their order, beside the polls of tasks.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) enum Event {
     Again(u32),
     /// A batch arrives at a shard, in this life of its node.
     Batch { node: usize, life: u32, shard: u16, batch: u64 },
-    /// Every second: what may befall machines.
+    /// Every second: faults may strike machines.
     Second,
     /// A node that is down starts; in this life only.
     Start(usize, u32),
@@ -36,7 +36,7 @@ pub(crate) enum Event {
     Request { call: u64, node: usize, life: u32, shard: u16, path: Path, body: Bytes },
     /// The answer to one arrives where it began.
     Replied { call: u64, replied: Replied },
-    /// A client has gone a while ago: nothing may be locked for it any more.
+    /// A client left some time ago: no number may be locked for it any more.
     Unseen { node: usize, life: u32, batch: u64 },
     /// The newest list of pools comes to every node.
     Manage,

@@ -1,7 +1,7 @@
 //! Faults by kind: how often each strikes in a run, and which of them did.
 //!
 //! Swarm testing: a run draws which kinds are on, and their rates. A kind that is always on can
-//! hide what another would show.
+//! hide effects of another.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::random::Random;
 
 macro_rules! kinds {
     ($($kind:ident $name:literal $odds:literal $low:literal $high:literal;)*) => {
-        /// What can go wrong, and what clients do.
+        /// The kinds of faults, and the habits of clients.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[allow(missing_docs, reason = "docs/spec/simulation.md says what each one does")]
         pub enum Kind { $($kind,)* }
@@ -25,7 +25,8 @@ macro_rules! kinds {
                 match self { $(Self::$kind => $name,)* }
             }
 
-            /// In how many runs of 100 it is on, and between which rates (in a million).
+            /// The share of runs, in percent, in which it is on, and the range of its rate (in a
+            /// million).
             const fn odds(self) -> (u64, u64, u64) {
                 match self { $(Self::$kind => ($odds, $low, $high),)* }
             }
@@ -33,9 +34,10 @@ macro_rules! kinds {
     };
 }
 
-// In so many runs of 100 a kind is on, with a rate between these, in a million opportunities: a
-// second of the run for what befalls machines, a start, a call of the disk, a frame of a link, a
-// batch, row or answer of a client. Torn and dropped blocks are counted only: a power cut decides.
+// The count of runs in 100 in which a kind is on, with a rate in this range, in a million
+// opportunities: a second of the run for faults of machines, a start, a call of the disk, a frame
+// of a link, a batch, row or answer of a client. Torn and dropped blocks are counted only: a power
+// cut decides.
 kinds! {
     Kill "kill" 60 5_000 100_000;
     Power "power" 50 5_000 100_000;
@@ -97,9 +99,9 @@ pub(crate) struct Faults {
     streams: Vec<Random>,
     rates: Vec<u64>,
     struck: Vec<u64>,
-    /// Of those that would strike, only these do: their kind and which of its kind they are.
+    /// Of the faults that would strike, only these do: their kind and their index in the kind.
     only: Option<BTreeSet<(Kind, u64)>>,
-    /// How often each would have struck.
+    /// The count of times that each would have struck.
     drawn: Vec<u64>,
     /// All that did, for the shrinker.
     pub(crate) history: Vec<(Kind, u64)>,
@@ -107,7 +109,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Draws what is on: always what is in `on`, at its highest rate, and nothing in `off`.
+    /// Draws the enabled kinds: always those in `on`, at their highest rate, and none in `off`.
     pub(crate) fn draw(
         seed: u64,
         on: &[Kind],
@@ -119,7 +121,7 @@ impl Faults {
         let rate = |kind: &Kind| {
             let (odds, low, high) = kind.odds();
             let (is_on, rate) = (random.below(100) < odds, random.between(low, high));
-            // What clients do is no fault: a calm run has it too.
+            // Habits of clients are not faults: a calm run has them too.
             let is_fault = *kind < Kind::MapChange || *kind == Kind::Shorten;
             let is_calmed = is_calm && is_fault;
             let rate = if on.contains(kind) { high } else { rate };
@@ -133,7 +135,7 @@ impl Faults {
         Self { streams, rates, struck: zeros.clone(), only, drawn: zeros, history, are_over: false }
     }
 
-    /// Whether this kind happens in this run at all.
+    /// Whether this kind is enabled in this run.
     pub(crate) fn is_on(&self, kind: Kind) -> bool {
         self.rates[kind as usize] > 0
     }
@@ -156,7 +158,7 @@ impl Faults {
         true
     }
 
-    /// Counts what a crash does to blocks: a consequence, not a fault that could be left out.
+    /// Counts a crash's effects on blocks: a consequence, not a fault that could be left out.
     pub(crate) fn count(&mut self, kind: Kind) {
         self.struck[kind as usize] += 1;
     }
@@ -166,7 +168,7 @@ impl Faults {
         &mut self.streams[kind as usize]
     }
 
-    /// How often each kind struck, here and there, without those that never did.
+    /// The count of strikes of each kind, in both tables, without kinds that never struck.
     pub(crate) fn counts(&self, others: &Self) -> Vec<(Kind, u64)> {
         let count = |kind: Kind| self.struck[kind as usize] + others.struck[kind as usize];
         let counts = Kind::ALL.iter().map(|kind| (*kind, count(*kind)));

@@ -1,4 +1,4 @@
-//! A simulated disk as the driver's files: what production code does to files happens here.
+//! A simulated disk as the driver's files: production code's calls on files run here.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::disk::{Disk, Handle, Name, Sort, Trouble};
 use crate::fault::Faults;
 use crate::random::Random;
 
-/// Where a node keeps its files: the root of its disk.
+/// A node's directory: the root of its disk.
 pub(crate) const DATA: &str = "";
 
 /// The node's own files, by their numbers.
@@ -21,7 +21,7 @@ const OWN: [&str; 5] = ["cluster-map.json", "identity.json", "peers.json", "REST
 #[derive(Clone, Debug)]
 pub(crate) struct SimFiles {
     disk: Arc<Mutex<Disk>>,
-    /// What may go wrong with a call; all machines share it.
+    /// The faults of calls; all machines share them.
     faults: Arc<Mutex<Faults>>,
     salts: Arc<Mutex<Random>>,
     life: u32,

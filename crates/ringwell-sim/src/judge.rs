@@ -1,4 +1,4 @@
-//! Shows the reference model what has changed on shards beside the rows that they serve.
+//! Shows the reference model the changes on shards beside the rows that they serve.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ impl World {
         Ok(())
     }
 
-    /// A client has gone a while ago: its numbers are free, at least on the node that it asked.
+    /// A client left some time ago: its numbers are free, at least on the node that it asked.
     pub(crate) fn judge_unseen(&mut self, node: usize, life: u32, batch: u64) -> Judged {
         let Some(running) = self.nodes[node].running.as_ref() else { return Ok(()) };
         if self.nodes[node].life != life {
@@ -29,7 +29,7 @@ impl World {
         }
         for (id, number, at_ms) in self.shared.model.borrow().unseen(batch) {
             let Some(thread) = running.threads.get(&id) else { continue };
-            // Of the shard that was asked nothing is known here: all must have had their turn.
+            // The shard that was asked is unknown here: all must have had their turn.
             let mut threads = running.threads.values();
             let has_time = threads.all(|it| it.was_idle_at + UNSEEN_US / 2 > self.now());
             let engine = thread.shard.engine.borrow();
@@ -102,7 +102,7 @@ fn pools(shard: &Shard, bug: Option<Bug>) -> Vec<(u64, PoolRule)> {
     pools
 }
 
-/// What the model gets of a pool.
+/// The model's view of a pool.
 pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
     let numbers = spec.numbers.iter().flat_map(|range| range.iter()).map(PromoNumber::to_code);
     pool_rule(spec.lifetime, numbers, bug)

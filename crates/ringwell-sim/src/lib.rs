@@ -1,10 +1,9 @@
 //! Whole clusters in virtual time: the production driver under faults, driven by one seed.
 //!
 //! Owns time, disks, the network, clients, and a reference model that judges every answer. Runs
-//! `ringwell-driver` and what it stands on as they are, and owns no rule of the product. Nothing here
-//! reads a clock or draws what no seed gives.
-//! Invariant: the same options give the same run, to the last bit.
-//! Source: docs/spec/simulation.md.
+//! `ringwell-driver` and the crates below it unchanged, and owns no rule of the product. Nothing
+//! here reads a clock or draws from another source than the seed. Invariant: the same options give
+//! the same run, to the last bit. Source: docs/spec/simulation.md.
 
 mod befall;
 mod clients;

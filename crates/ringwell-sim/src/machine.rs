@@ -1,8 +1,8 @@
-//! The machine under one shard, in virtual time: what the driver asks of a platform.
+//! The machine under one shard, in virtual time: the driver's platform.
 //!
-//! Owns what all processes share and what production code reaches from within a poll: time, clocks,
-//! files, the reference model that watches, and the frames that wait to be sent. Knows nothing of when
-//! something is polled: that is the world's.
+//! Owns the state that all processes share and that production code reaches from within a poll:
+//! time, clocks, files, the reference model, and the frames that wait to be sent. Knows nothing of
+//! when something is polled: that is the world's.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,23 +30,23 @@ use crate::random::{Random, mix};
 use crate::run::Tale;
 use crate::world::{MS, ORIGIN_US};
 
-/// What all processes of a run share.
+/// The state that all processes of a run share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// True time since the run began, in microseconds.
     pub(crate) now: Cell<u64>,
     pub(crate) clocks: Vec<MachineClock>,
-    /// What goes wrong with calls of disks. The same draws as the world's faults, of which no kind is
-    /// used in both.
+    /// The faults of calls of disks. The same draws as the world's faults, of which no kind is used
+    /// in both.
     pub(crate) call_faults: Arc<Mutex<Faults>>,
     pub(crate) model: RefCell<Model>,
-    /// What has left processes and is not on its way yet.
+    /// Frames that have left processes and are not on their way yet.
     pub(crate) outbox: RefCell<Vec<Sent>>,
     /// Callers that wait for an answer of another process.
     pub(crate) calls: RefCell<BTreeMap<u64, Caller>>,
     /// Shards of which more has changed than rows.
     pub(crate) changed: RefCell<BTreeSet<u16>>,
-    /// Of those, shards that could not store what batches were answered elsewhere.
+    /// Of those, shards that could not store the answers to batches from elsewhere.
     pub(crate) answers_lost: RefCell<BTreeSet<u16>>,
     pub(crate) broken: RefCell<Option<Violation>>,
     pub(crate) tale: RefCell<Tale>,
@@ -76,7 +76,7 @@ pub(crate) struct Caller {
 
 impl Caller {
     pub(crate) fn answer(self, replied: Replied) {
-        // Who asked may have stopped waiting.
+        // The requester may have stopped waiting.
         let _ = self.reply.send(replied);
     }
 }
@@ -96,9 +96,9 @@ pub(crate) enum Sent {
     Aborted { node: usize, batch: u64 },
     /// A shard can serve.
     Ready { node: usize, life: u32 },
-    /// A process cannot go on.
+    /// A process cannot continue.
     GivesUp { node: usize, life: u32 },
-    /// A shard of a node that stops has saved what it knows.
+    /// A shard of a stopping node has saved its state.
     Saved { node: usize, life: u32 },
     /// A look-up has ended.
     Looked { which: usize, found: Result<Past, String> },
@@ -114,11 +114,11 @@ pub(crate) struct Answered {
     pub(crate) since_us: u64,
     pub(crate) deadline_us: u64,
     pub(crate) rows: Vec<RowAnswer>,
-    /// It failed by a fault of ours.
+    /// It failed by an internal fault.
     pub(crate) is_failed: bool,
 }
 
-/// What a client reads of a row.
+/// A client's reading of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowAnswer {
     pub(crate) told: crate::model::Told,
@@ -155,7 +155,7 @@ impl Shared {
         (ORIGIN_US + self.now.get()).saturating_add_signed(self.clocks[node].skew_us.get())
     }
 
-    /// How long the disk takes for what a process waits for.
+    /// The time that the disk takes for an awaited operation.
     fn disk_latency_us(&self) -> u64 {
         let mut faults = lock(&self.call_faults);
         if faults.strikes(Kind::SlowDisk) {
@@ -186,7 +186,7 @@ impl Shared {
 pub(crate) struct Life {
     pub(crate) node: usize,
     pub(crate) number: u32,
-    /// Whatever destructors do now has no effect.
+    /// Destructors have no effect now.
     pub(crate) is_dead: Cell<bool>,
     /// Pools that come now come by a change of the list.
     pub(crate) is_listing: Cell<bool>,
@@ -268,7 +268,7 @@ impl Platform for Sim {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
-        // Done at once, and known later: what happens to the disk in between is the disk's.
+        // Done at once, and known later: the disk may change in between.
         let done = work();
         let known = self.disk();
         async move {

@@ -15,7 +15,7 @@ struct Cli {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How many seeds, one after the other.
+    /// The count of seeds, one after the other.
     #[arg(long, default_value_t = 1)]
     seeds: u64,
     /// Threads that run seeds.
@@ -68,7 +68,7 @@ fn batches(text: &str) -> Result<BTreeSet<u32>, String> {
     text.split(',').filter(|item| !item.is_empty()).map(batch).collect()
 }
 
-/// What all threads add to.
+/// The totals of all threads.
 #[derive(Default)]
 struct Sum {
     failed: Option<u64>,

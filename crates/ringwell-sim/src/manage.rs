@@ -1,8 +1,8 @@
 //! An operator changes the list of pools: lifetimes, numbers, pools that go and come back.
 //!
-//! Keeps to what operators must keep to: a number enters a pool of another node only after a
-//! lifetime in which it was in no pool, and not while buckets of either pool are on their way. And
-//! within a lifetime that was shortened no pool gets another owner by a new map.
+//! Keeps the operators' rules: a number enters a pool of another node only after a lifetime in
+//! which it was in no pool, and not while buckets of either pool are on their way. And within a
+//! lifetime that was shortened no pool gets another owner by a new map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -17,21 +17,21 @@ use crate::random::Random;
 use crate::served::read_served;
 use crate::world::{MS, Node, SECOND, World};
 
-/// How long a number is in no pool before any may have it: more than the longest lifetime and the
-/// time that a list takes to all nodes.
+/// The time for which a number is in no pool before any may have it: more than the longest lifetime
+/// and the time that a list takes to reach all nodes.
 const ALONE_US: u64 = 12 * SECOND;
 
 /// After this no lockout of the lifetime before runs: the longest lifetime, and the longest pause in
 /// which a node may not hear of the new one.
 const SHORTENED_US: u64 = 8 * SECOND;
 
-/// What is in no list at the moment.
+/// The pools outside of the list at the moment.
 #[derive(Debug, Default)]
 pub(crate) struct Away {
     numbers: BTreeMap<u64, Left>,
     pools: BTreeMap<u64, (PoolRule, Left)>,
-    /// Numbers that have been in more than one pool: with the last one's bucket nobody tells what
-    /// they were before.
+    /// Numbers that have been in more than one pool: no node reports their earlier state with the
+    /// last one's bucket.
     lent: BTreeSet<u64>,
 }
 
@@ -42,7 +42,7 @@ impl Away {
     }
 }
 
-/// Which pool it was, at which node, and when it left.
+/// The pool, its node, and the time at which it left.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     pool: u64,
@@ -132,8 +132,8 @@ impl World {
         self.tell(0, &[], || format!("pool {pool} gets another lifetime"));
     }
 
-    /// Whether a node has yet to begin by its map, or with an empty disk: until then nobody holds what
-    /// comes to it.
+    /// Whether a node has yet to begin with its map, or with an empty disk: until then arriving
+    /// buckets are not held.
     fn is_map_new(&self) -> bool {
         let is_served = |node: &Node| {
             let served = read_served(&node.files);
@@ -160,7 +160,7 @@ impl World {
         self.owners_now().get(&pool).map_or(0, |shard| self.cluster.home(*shard))
     }
 
-    /// Numbers that were away come: those that went from here, others after a lifetime.
+    /// Absent numbers arrive: those that left here, others after a lifetime.
     fn grow_pool(&mut self, pool: u64) {
         let (now, home) = (self.now(), self.home_of(pool));
         let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };

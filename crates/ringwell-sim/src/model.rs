@@ -1,9 +1,9 @@
-//! The reference model: what every answer is held to. Shares no code with the rules that it judges.
+//! The reference model: the standard for every answer. Shares no code with the rules that it
+//! judges.
 //!
-//! Hears what owners granted, when each answer left, and what was there after each restart. True
-//! time is what a visitor lives in (microseconds); shard time is what an owner reckons in
-//! (milliseconds). Numbers, pools and shards are bare integers here on purpose.
-//! Source: docs/spec/simulation.md, "What is checked".
+//! Receives the owners' grants, the time of each answer, and the state after each restart. True
+//! time is a visitor's (microseconds); shard time is an owner's (milliseconds). Numbers, pools and
+//! shards are bare integers here on purpose. Source: docs/spec/simulation.md, "What is checked".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +21,9 @@ pub(crate) use holders::Wanted;
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one.
+    /// Its kind.
     pub rule: &'static str,
-    /// What happened, for a person.
+    /// A description, for a person.
     pub text: String,
     /// The number that it is about; zero if none.
     pub number: u64,
@@ -33,7 +33,7 @@ pub struct Violation {
 
 pub(crate) type Judged = Result<(), Violation>;
 
-/// What the model knows of a pool.
+/// The model's state of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolRule {
     pub(crate) lifetime_ms: u64,
@@ -45,10 +45,10 @@ pub(crate) struct PoolRule {
 /// A number that an owner has given to a row, whether its answer ever leaves or not.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
-    /// Which batch, and which of its rows.
+    /// The batch, and the index of the row.
     pub(crate) batch: u64,
     pub(crate) row: u16,
-    /// What stays the same when the batch is sent again: its first number and the row.
+    /// The identity that stays when the batch is sent again: its first number and the row.
     pub(crate) retry: Option<(u64, u16)>,
     pub(crate) visitor: Option<u64>,
     pub(crate) shard: u16,
@@ -64,7 +64,7 @@ pub(crate) struct Grant {
     pub(crate) params: String,
     /// Nobody waits after this.
     pub(crate) deadline_us: u64,
-    /// What the shard's restarts have wrongly believed until then.
+    /// The sum of the wrong times that the shard's restarts have accepted until then.
     believed_ms: i64,
     /// The pool's lifetime then.
     lifetime_ms: u64,
@@ -83,19 +83,20 @@ pub(crate) struct Holding {
     keeper: u16,
     believed_us: u64,
     leapt_ms: i64,
-    /// Whose pool it is in by now does not know what the batch was answered.
+    /// The present owner of its pool does not have the answer to the batch.
     is_untold: bool,
-    /// … and has answered it anew.
+    /// … and has given it a new answer.
     is_answered_anew: bool,
     /// It has been in another pool since, which does not know its visitor.
     was_lent: bool,
-    /// Its record is gone, and the disk is to blame: nothing is promised any more.
+    /// Its record is gone because of the disk: nothing is promised any more.
     is_lost: bool,
-    /// Its record is gone, which recovery has said: nobody else may get it, and no more.
+    /// Its record is gone, which recovery has reported: no other visitor may get it, and there are
+    /// no further promises.
     is_forgotten: bool,
 }
 
-/// What an answer says of a row.
+/// An answer's result for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Number(u64),
@@ -107,9 +108,9 @@ pub(crate) enum Told {
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_field_names, reason = "its place among the rows is called that everywhere")]
 pub(crate) struct Row {
-    /// Which batch as it was sent.
+    /// The batch as sent.
     pub(crate) sent: u64,
-    /// Which batch, however often it was sent.
+    /// The batch, over all its attempts.
     pub(crate) batch: u64,
     pub(crate) row: u16,
     pub(crate) retry: Option<(u64, u16)>,
@@ -122,7 +123,7 @@ pub(crate) struct Row {
     pub(crate) now_us: u64,
 }
 
-/// What there is after a restart of one shard.
+/// The state after a restart of one shard.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovery {
     pub(crate) shard: u16,
@@ -130,11 +131,11 @@ pub(crate) struct Recovery {
     pub(crate) next_n: u64,
     /// The end of the journal was found to be damaged.
     pub(crate) is_rotten: bool,
-    /// The disk has lost what it had said was stored.
+    /// The disk has lost data that it had reported as stored.
     pub(crate) disk_lied: bool,
     pub(crate) now_us: u64,
     pub(crate) now_ms: u64,
-    /// How often the machine was booted.
+    /// The count of the machine's boots.
     pub(crate) boots: usize,
     /// Number, allocated at, locked until.
     pub(crate) numbers: Vec<(u64, u64, u64)>,
@@ -143,11 +144,11 @@ pub(crate) struct Recovery {
     pub(crate) pools: BTreeMap<u64, PoolRule>,
 }
 
-/// What a running shard knows after a change or a move.
+/// The state of a running shard after a change or a move.
 #[derive(Clone, Debug)]
 pub(crate) struct TakenUp {
     pub(crate) shard: u16,
-    /// What batches were answered before it came here is known.
+    /// The answers to batches from before it came here are known.
     pub(crate) are_answers_told: bool,
     /// The pool that has come or changed.
     pub(crate) pool: Option<(u64, PoolRule)>,
@@ -164,12 +165,12 @@ struct Known {
     until: u64,
 }
 
-/// What a shard is expected to know, in its own time.
+/// The expected state of a shard, in its own time.
 #[derive(Debug, Default)]
 struct Shard {
     numbers: BTreeMap<u64, Known>,
     holds: BTreeMap<u64, u64>,
-    /// What it serves.
+    /// The pools that it serves.
     pools: BTreeMap<u64, PoolRule>,
     /// Shard time less true time.
     offset_ms: Option<i64>,
@@ -200,13 +201,13 @@ pub(crate) struct Model {
     pub(crate) must_serve: bool,
     pub(crate) rows: u64,
     pub(crate) numbers_out: u64,
-    /// Answers that the disk has lost in a way that nobody can see.
+    /// Answers that the disk has lost without any evidence.
     pub(crate) excused: u64,
     probed: u64,
 }
 
 impl Grant {
-    /// What an owner's outcome says; the model fills in what it alone knows.
+    /// An owner's outcome; the model fills in the facts that it alone has.
     #[expect(clippy::too_many_arguments, reason = "each is a fact of its own")]
     pub(crate) fn new(
         (batch, row): (u64, u16),
@@ -255,7 +256,7 @@ fn broken(rule: &'static str, shard: u16, number: u64, text: String) -> Violatio
 }
 
 impl Model {
-    /// A pool's lifetime as a shard goes by it.
+    /// A pool's lifetime in a shard.
     fn lifetime(&self, shard: u16, pool: u64) -> u64 {
         let pool = self.shards.get(&shard).and_then(|shard| shard.pools.get(&pool));
         pool.map_or(0, |pool| pool.lifetime_ms)
@@ -279,7 +280,7 @@ impl Model {
                 withdrawn: None,
             });
         } else {
-            // How long it is kept depends on why; it must be locked, and no shorter than before.
+            // The duration depends on the reason; it must be locked, and no shorter than before.
             let is_repeated = grant.retry.is_some_and(|row| self.decided.contains(&row));
             let wanted = if is_repeated { grant.at_ms + 1 } else { grant.at_ms + lifetime + 1 };
             if grant.until_ms < known.until.max(wanted) {
@@ -294,7 +295,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whoever does not know yet what a row was answered has answered it anew, and keeps to that.
+    /// An owner without the answer to a row has given it a new one, and keeps that.
     fn asked_again(&mut self, retry: Option<(u64, u16)>) {
         let place = retry.and_then(|row| self.by_retry.get(&row).copied());
         let Some((number, index)) = place else { return };
@@ -343,8 +344,8 @@ impl Model {
         }
     }
 
-    /// Until when in true time nobody else may get a number. Handed out now, for a lifetime; one
-    /// that is kept as long as its owner says, whose milliseconds are rounded down.
+    /// The time until which, in true time, no other visitor may get a number. Handed out now, for a
+    /// lifetime; one that is kept as long as its owner says, whose milliseconds are rounded down.
     fn promised_until(grant: &Grant) -> u64 {
         let left_ms = (grant.until_ms - grant.at_ms).saturating_sub(1);
         let fresh_ms = grant.lifetime_ms;
@@ -448,7 +449,7 @@ impl Model {
     }
 
     /// Numbers are this shard's by now. While they were on their way, its clock counted as well.
-    /// What batches were answered has come along only if `is_told`.
+    /// The answers to batches have come along only if `is_told`.
     fn kept_by(
         &mut self,
         shard: u16,
@@ -462,7 +463,7 @@ impl Model {
                 if held.keeper == shard {
                     continue;
                 }
-                // What the owner before did not know it does not tell.
+                // The previous owner does not report state that it lacks.
                 held.is_answered_anew |= held.is_untold;
                 held.is_untold |= !is_told(held);
                 held.keeper = shard;
@@ -482,8 +483,8 @@ impl Model {
         known.is_some_and(|known| known.allocated_at == at_ms)
     }
 
-    /// Numbers that a batch of a client that has gone was given anew, and that no client can ask for
-    /// again: shard, number, and when.
+    /// Numbers that a batch of a departed client received again, and that no client can request
+    /// again: shard, number, and time.
     pub(crate) fn unseen(&self, batch: u64) -> Vec<(u16, u64, u64)> {
         let grants = self.granted.range((batch, 0)..=(batch, u16::MAX)).flat_map(|(_, all)| all);
         let plain = grants.filter(|it| it.is_fresh && it.visitor.is_none() && it.retry.is_none());
@@ -522,7 +523,7 @@ impl Model {
         self.check_taken_up(taken_up, *pool, rule)
     }
 
-    /// What a shard knows by now.
+    /// The present state of a shard.
     pub(crate) fn know_again(&mut self, taken_up: &TakenUp) {
         let shard = self.shards.entry(taken_up.shard).or_default();
         let known = |&(number, allocated_at, until): &(u64, u64, u64)| {
@@ -532,12 +533,12 @@ impl Model {
         shard.holds = taken_up.holds.iter().copied().collect();
     }
 
-    /// Groups from `next_n` on are gone. Nothing that was answered may have been in them, unless
-    /// the disk is to blame.
+    /// Groups from `next_n` on are gone. They must not have contained answered rows, unless the
+    /// disk is to blame.
     fn forget(&mut self, recovery: &Recovery) -> Judged {
         let Recovery { shard, next_n, is_rotten, disk_lied, .. } = *recovery;
         if is_rotten || disk_lied {
-            // With the end copies may be gone of what has been dropped elsewhere.
+            // The lost end may have contained copies of records dropped elsewhere.
             self.forget_holders(shard);
         }
         for holders in self.holders.values_mut() {
@@ -570,7 +571,7 @@ impl Model {
         Ok(())
     }
 
-    /// A shard's process has ended: what it knows is open until it starts again.
+    /// A shard's process has ended: its state is unknown until it starts again.
     pub(crate) fn stopped(&mut self, shard: u16) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.numbers.clear();
@@ -579,7 +580,7 @@ impl Model {
         }
     }
 
-    /// A node's files were given up: what they knew is protected by holds and by nothing else.
+    /// A node's files were given up: only holds protect their state.
     pub(crate) fn wiped(&mut self, shard: u16) {
         for held in self.held.values_mut().flatten().filter(|held| held.grant.shard == shard) {
             held.is_forgotten = true;

@@ -21,13 +21,13 @@ const BAD_MAX: usize = 6;
 /// After this a call of a link that has no answer was judged.
 const JUDGED_US: u64 = 60 * MS;
 
-/// An answer that is slower is none of a link that is quick.
+/// A slower answer does not belong to a quick link.
 const QUICK_US: u64 = 50 * MS;
 
 /// A link: a thread of a node in one of its lives, and the shard that it leads to.
 type Link = (usize, u32, u16, u16);
 
-/// What is seen of links from outside.
+/// The view of links from outside.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     /// Calls that have had no quick answer since the last that had one.
@@ -37,7 +37,7 @@ pub(crate) struct Links {
 }
 
 impl World {
-    /// A link whose shard is slow or gone must shut.
+    /// A link whose shard is slow or gone must close.
     pub(crate) fn judge_call(
         &mut self,
         call: u64,
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// How long what is sent takes: not at all there, once, or twice.
+    /// The delays of a frame: lost, once, or twice.
     fn ways(&mut self, from: usize, to: usize) -> Vec<u64> {
         if self.cuts.get(&(from, to)).is_some_and(|until| *until > self.now()) {
             return Vec::new();
@@ -166,8 +166,8 @@ impl World {
         }
     }
 
-    /// A process has ended: what it waited for is of no interest, and who waits for it sees its
-    /// connection break, unless the machine has no power to say so.
+    /// A process has ended: its pending requests no longer matter, and its peers see their
+    /// connections break, unless the machine has no power.
     pub(crate) fn break_calls(&mut self, node: usize, is_power: bool) {
         let mut broken = Vec::new();
         self.shared.calls.borrow_mut().retain(|call, caller: &mut Caller| {

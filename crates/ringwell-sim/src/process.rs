@@ -1,4 +1,4 @@
-//! One process: the driver's shards, each on an executor of its own, and the tasks that they begin with.
+//! One process: the driver's shards, each on a separate executor, and their initial tasks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ use crate::cluster::Cluster;
 use crate::files::SimFiles;
 use crate::machine::{Life, Sent, Shared, Sim, Wire};
 
-/// How often a spare segment is looked for.
+/// The interval between two checks for a spare segment.
 const SPARES_EVERY: Duration = Duration::from_secs(1);
 
 /// A process while it lives.
@@ -43,7 +43,7 @@ pub(crate) struct Running {
     /// Shards that cannot serve yet.
     pub(crate) starting: usize,
     pub(crate) is_serving: bool,
-    /// It is to end: shards that have not saved yet.
+    /// It is ending: shards that have not saved yet.
     pub(crate) stopping: Option<usize>,
     /// An operator has been called.
     pub(crate) is_failing: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Thread {
     pub(crate) busy_until: u64,
     pub(crate) slow_until: u64,
     pub(crate) slow_by: u64,
-    /// Until then it was slow or stood still: links are not judged by what they do meanwhile.
+    /// Until then it was slow or stood still: links are not judged in that time.
     pub(crate) stalled_until: u64,
     /// When it last had nothing left to do.
     pub(crate) idle_at: u64,
@@ -130,7 +130,7 @@ impl Store for Stored {
     }
 }
 
-/// What the threads of a process begin with.
+/// The initial tasks of a process's threads.
 pub(crate) struct Start<'a> {
     pub(crate) shared: &'a Rc<Shared>,
     pub(crate) files: &'a SimFiles,
@@ -245,17 +245,17 @@ impl Begins {
     }
 }
 
-/// What the journal's second thread does in a server.
+/// The work of the journal's second thread in a server.
 async fn keep_spares(sim: Sim, journal: Rc<Stored>) {
     loop {
-        // What goes wrong with a spare is tried again.
+        // A failed spare is tried again.
         let _ = journal.journal.spares().keep_one();
         sim.sleep_until(sim.moment() + SPARES_EVERY).await;
     }
 }
 
 impl Running {
-    /// The thread that does what concerns the whole node.
+    /// The thread for the work of the whole node.
     pub(crate) fn first(&self) -> Option<&Thread> {
         self.threads.values().next()
     }

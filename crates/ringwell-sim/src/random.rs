@@ -1,7 +1,7 @@
 //! Numbers drawn from a seed.
 //!
 //! One stream for each purpose: a fault that is switched off, or a batch that is left out, does not
-//! change what the other streams draw.
+//! change the draws of the other streams.
 
 /// Sebastiano Vigna's splitmix64.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! One run from its seed: what can be chosen, and what is said of it.
+//! One run from its seed: its options, and its report.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,10 +11,10 @@ use crate::files::lock;
 use crate::model::Violation;
 use crate::world::World;
 
-/// What a run is made of. The same options give the same run, to the last bit.
+/// The options of a run. The same options give the same run, to the last bit.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where all that is drawn comes from.
+    /// The source of all draws.
     pub seed: u64,
     /// Kinds of faults that happen, as often as they may.
     pub on: Vec<Kind>,
@@ -30,7 +30,7 @@ pub struct Options {
     pub is_told: bool,
 }
 
-/// What happened in a run.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The seed.
@@ -43,15 +43,15 @@ pub struct Report {
     pub rows: u64,
     /// Numbers that were answered.
     pub numbers: u64,
-    /// Answers that the disk has lost in a way that nobody can see.
+    /// Answers that the disk has lost without any evidence.
     pub excused: u64,
-    /// How often a task had its turn.
+    /// The count of polls of tasks.
     pub polls: u64,
-    /// How often each kind of fault happened.
+    /// The count of strikes of each kind of fault.
     pub faults: Vec<(Kind, u64)>,
-    /// Which ones did.
+    /// The faults that struck.
     pub history: Vec<(Kind, u64)>,
-    /// How many batches there were.
+    /// The count of batches.
     pub batches: u32,
     /// A digest of all that happened: equal for equal runs.
     pub hash: u64,
@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Report {
     #[cfg(canary)]
     ringwell_driver::canary::plant(options.bug);
     let mut world = World::new(options);
-    // Production code asserts what it relies on: that is a finding like any other.
+    // Production code asserts its assumptions: a failed one is a finding like any other.
     let judged = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
@@ -116,7 +116,7 @@ impl Report {
     }
 }
 
-/// What happened, line by line, for a person.
+/// The events, line by line, for a person.
 #[derive(Debug)]
 pub(crate) struct Tale {
     is_told: bool,
@@ -140,7 +140,7 @@ impl Tale {
         }
     }
 
-    /// What concerns all, and what concerns any of `numbers`.
+    /// Lines that concern all, and lines that concern any of `numbers`.
     fn lines(&self, numbers: &[u64]) -> Vec<String> {
         let concerns =
             |about: &[u64]| about.is_empty() || about.iter().any(|number| numbers.contains(number));

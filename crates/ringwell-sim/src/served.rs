@@ -1,4 +1,4 @@
-//! What a node has written down of what it serves, `cluster-map.json`.
+//! A node's record of the buckets that it serves, `cluster-map.json`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,13 +10,13 @@ use ringwell_driver::store::ServedMap;
 use crate::files::{DATA, SimFiles};
 use crate::world::World;
 
-/// What a disk says of it; `None` if there is none.
+/// The record on a disk; `None` if it is missing.
 pub(crate) fn read_served(files: &SimFiles) -> Option<ServedMap> {
     ServedMap::read(files, Path::new(DATA)).ok().flatten()
 }
 
 impl World {
-    /// The owners by which a node starts: those of its disk if its cluster file has their version.
+    /// The owners at a node's start: those of its disk if its cluster file has their version.
     pub(crate) fn owners_at_start(&self, node: usize) -> Owners {
         let served = read_served(&self.nodes[node].files);
         let by_file = self.nodes[node].map.owners(self.cluster.homes.len());
@@ -25,8 +25,8 @@ impl World {
         of_file.unwrap_or(&by_file).clone()
     }
 
-    /// What an operator finds who looks which shard owns each pool: on the disk of its owner, else
-    /// where it is on its way to, else in the newest cluster file.
+    /// The operator's view of the shard that owns each pool: on the disk of its owner, else its
+    /// destination if it is on its way, else in the newest cluster file.
     pub(crate) fn owners_now(&self) -> BTreeMap<u64, u16> {
         let mut found = self.cluster.newest().owners.clone();
         let known =

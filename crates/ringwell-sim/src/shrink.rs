@@ -1,13 +1,13 @@
 //! From a run that fails to a short one that fails in the same way.
 //!
 //! Leaves out kinds of faults, then single faults, then batches, as long as the same promise is
-//! broken. A fault or a batch that is left out changes nothing of what the others draw.
+//! broken. Leaving out a fault or a batch does not change the draws of the others.
 
 use std::collections::BTreeSet;
 
 use crate::run::{Options, Report, run};
 
-/// How many runs this may take.
+/// The limit on the count of runs.
 const RUNS_MAX: u32 = 600;
 
 struct Shrinker {
@@ -69,7 +69,7 @@ impl Shrinker {
         self.thin(all, |options, kept| options.only_batches = Some(kept));
     }
 
-    /// Leaves out half, a quarter, … of what is there, down to single ones.
+    /// Leaves out half, a quarter, … of the entries, down to single ones.
     fn thin<T: Copy + Ord>(
         &mut self,
         mut all: BTreeSet<T>,

@@ -1,4 +1,4 @@
-//! Starts of nodes, their ends, and what operators do about them.
+//! Starts of nodes, their ends, and the operators' actions on them.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -41,9 +41,9 @@ const SNAPSHOT_EVERY_BYTES: u64 = 12 << 10;
 enum Refused {
     /// A journal is damaged.
     Damaged(u32, RecoverError<FileError>),
-    /// The files are not those of this node, its pools and its map.
+    /// The files do not belong to this node, its pools and its map.
     Wrong(String),
-    /// The disk does not do what it should; it may, next time.
+    /// The disk fails; it may work next time.
     Disk,
 }
 
@@ -207,14 +207,14 @@ impl World {
         self.tell(node, &[], || "starts".to_owned());
     }
 
-    /// What a start reads of a machine's clocks.
+    /// A start's reading of a machine's clocks.
     fn reading(&self, node: usize) -> Reading {
         let boot = self.nodes[node].boots.len() as u64;
         let since_boot = Duration::from_micros(self.shared.since_boot_us(node));
         reading(boot, since_boot, Duration::from_micros(self.shared.wall_us(node)))
     }
 
-    /// What the model hears of a shard whose files have been read.
+    /// The report to the model about a shard whose files have been read.
     fn recovery(&self, node: usize, read: &Read<SimFiles>, directory: &Directory) -> Recovery {
         let specs = open::specs(directory.pools_of(read.shard));
         Recovery {
@@ -272,7 +272,8 @@ impl World {
         }
     }
 
-    /// An operator ends a process in order: what has begun is answered, then all is saved.
+    /// An operator ends a process in order: requests in progress are answered, then all state is
+    /// saved.
     pub(crate) fn drain(&mut self, node: usize) {
         let Some(running) = self.nodes[node].running.as_mut() else { return };
         if !running.is_serving || running.stopping.is_some() {
@@ -339,10 +340,10 @@ impl World {
         self.queue.add(self.now() + down, Event::Start(node, life));
     }
 
-    /// An operator puts back what has rotted, or gives up what the node had.
+    /// An operator restores rotten data, or gives up the node's data.
     pub(crate) fn repair(&mut self, node: usize) {
         if self.now() < self.shortened_until && self.nodes[node].files.disk().lies > 0 {
-            // What was locked for longer must have come free before a new map.
+            // Numbers that were locked for longer must have come free before a new map.
             let life = self.nodes[node].life;
             return self.queue.add(self.shortened_until, Event::Repair(node, life));
         }

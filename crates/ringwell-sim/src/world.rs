@@ -1,8 +1,8 @@
 //! The world of one run: machines, their disks, the network, clients, and time.
 //!
 //! Polls the tasks of processes one at a time. A thread that has been polled is busy for a while;
-//! others go on meanwhile. Which of its ready tasks has its turn is drawn, so that no order is relied
-//! on; the first one mostly, so that none starves.
+//! others continue meanwhile. The next of its ready tasks is drawn, so that no code relies on an
+//! order; mostly the first one, so that none starves.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -41,7 +41,7 @@ pub(crate) struct Node {
     pub(crate) files: SimFiles,
     /// When the machine was booted, and whether its wall clock was wrong since: the last is now.
     pub(crate) boots: Vec<Boot>,
-    /// Rises with each end of the process: what was meant for an earlier one is dropped.
+    /// Rises with each end of the process: events for an earlier one are dropped.
     pub(crate) life: u32,
     pub(crate) running: Option<Running>,
     pub(crate) paused_until: u64,
@@ -77,11 +77,11 @@ pub(crate) struct World {
     pub(crate) pools_away: crate::manage::Away,
     /// Until when lockouts may run that are longer than their pool's lifetime.
     pub(crate) shortened_until: u64,
-    /// What look-ups at the end have found.
+    /// The results of the look-ups at the end.
     pub(crate) looked: BTreeMap<usize, Result<ringwell_engine::Past, String>>,
     /// Calls of links that have no answer, or a bad one.
     pub(crate) links: crate::net::Links,
-    /// From which stream turns are drawn.
+    /// The stream of the draws of turns.
     turns: Random,
     pub(crate) polls: u64,
 }
@@ -249,7 +249,7 @@ impl World {
         self.shared.mix(now ^ u64::from(shard).rotate_left(20));
     }
 
-    /// Sees to what a poll or an event has done.
+    /// Handles the effects of a poll or an event.
     fn after(&mut self) -> Judged {
         self.judge_changes()?;
         if let Some(violation) = self.shared.broken.borrow_mut().take() {
@@ -365,7 +365,7 @@ impl World {
         running.node.owners()?.get(ringwell_directory::bucket(PoolId(pool)))
     }
 
-    /// Adds a line to the tale, if one is told.
+    /// Adds a line to the story, if it is recorded.
     pub(crate) fn tell(&mut self, node: usize, about: &[u64], text: impl FnOnce() -> String) {
         self.shared.tell(node, about, text);
     }

@@ -9,12 +9,12 @@ use ringwell_sim::{Bug, Kind, Options, run};
 /// Seeds that a bug may take.
 const SEEDS_MAX: u64 = 400;
 
-/// Tried elsewhere: what the rules of `ringwell-core` get wrong is there for the whole process, and logs
+/// Tested elsewhere: faults in the rules of `ringwell-core` exist for the whole process, and logs
 /// that machines share are not simulated yet.
 const ELSEWHERE: [Bug; 5] =
     [Bug::LockCompare, Bug::NotFifo, Bug::TakenIsTheirs, Bug::TakenIsMine, Bug::EpochNotRaised];
 
-/// Planted, and not found yet in the seeds that were tried: what must come together is too rare.
+/// Planted, and not found in the tried seeds: the required coincidence is too rare.
 const MISSED: [Bug; 6] = [
     Bug::AdoptUnstored,
     Bug::SnapshotMissesMoved,

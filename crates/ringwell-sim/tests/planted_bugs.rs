@@ -1,4 +1,4 @@
-//! Bugs in production code must be found: all is built once more, with them in it.
+//! Bugs in production code must be found: everything is built again with them in it.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

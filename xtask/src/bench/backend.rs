@@ -97,7 +97,7 @@ fn key(pool: u64) -> String {
     format!("key-of-the-application-{pool}")
 }
 
-/// A batch of one row for a pool that nobody has asked for.
+/// A batch of one row for an unused pool.
 fn ask(server: SocketAddr, pool: u64) -> anyhow::Result<()> {
     let suffix = format!("{pool}/allocate_number.json?ring_pool_key={}&m1=autos", key(pool));
     let body = json!({"requests": [{"api_suffix": suffix, "request_id": "1"}]}).to_string();

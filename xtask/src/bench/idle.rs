@@ -1,4 +1,5 @@
-//! Many kept-alive connections that only wait: what each costs in memory, and the others in time.
+//! Many kept-alive connections that only wait: the cost of each in memory, and their cost to the
+//! others in time.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -17,7 +18,7 @@ use super::{Findings, Plan};
 /// Batches a second beside the idle connections.
 const RATE: u32 = 1_000;
 
-/// What `ringwell-bench idle` prints.
+/// The output of `ringwell-bench idle`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Held {
     connections: u32,
@@ -63,8 +64,8 @@ pub(super) fn idle(plan: &Plan) -> anyhow::Result<Findings> {
     );
     println!("of {} rounds", plan.rounds);
     let cores = &plan.machine.server_cores;
-    // Not `memory`: that one keeps its journal in memory, which is no cost of a connection. Not `disk`:
-    // whoever waits for a disk hardly notices anything else.
+    // Not `memory`: that one keeps its journal in memory, which is no cost of a connection. Not
+    // `disk`: waiting for a disk hides everything else.
     let demo = |name| Server::demo(&plan.programs, cores, &Demo::usual(name, "os"), false);
     let ringwells = [demo("idle-without")?, demo("idle-with")?];
     let pools = ringwells[0].pools().context("the server has no pools")?;

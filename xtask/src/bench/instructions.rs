@@ -12,7 +12,7 @@ use super::{Findings, Plan};
 use crate::callgrind;
 use crate::shell::{is_installed, output};
 
-/// Two runs of different length: what the start costs is the same in both and falls out.
+/// Two runs of different length: the cost of the start is the same in both and cancels out.
 const BATCHES: [u32; 2] = [200, 600];
 
 /// Runs it.

@@ -1,4 +1,4 @@
-//! Open loop at 1,000 batches a second, next to what the disk itself takes to flush.
+//! Open loop at 1,000 batches a second, beside the disk's own time for a flush.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What it costs to ask another shard: in the process, over a unix socket, over TCP.
+//! The cost of asking another shard: in the process, over a unix socket, over TCP.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::server::{Demo, Server};
 use super::table::{self, median};
 use super::{Findings, Plan};
 
-/// Batches a second: few enough that nobody waits for a place on the core.
+/// Batches a second: so few that none waits for the core.
 const RATE: u32 = 1_000;
 
 /// Processes that serve one set of pools; the first is asked.

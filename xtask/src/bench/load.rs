@@ -15,7 +15,7 @@ pub(super) const ROWS: u32 = 40;
 /// Batches a second that the witness sends beside wrk.
 const WITNESS_RATE: u32 = 50;
 
-/// What `bulk.lua` prints in its `RESULT` line.
+/// The values in the `RESULT` line of `bulk.lua`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Wrk {
     requests: u32,
@@ -39,7 +39,7 @@ pub(super) struct Latency {
     pub(super) max_us: f64,
 }
 
-/// What `ringwell-bench openloop --json` prints.
+/// The output of `ringwell-bench openloop --json`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct OpenLoop {
     pub(super) sent: u32,
@@ -53,7 +53,7 @@ pub(super) struct OpenLoop {
 }
 
 impl OpenLoop {
-    /// What is wrong with the answers. `fixed` answers of the ceiling server hold no rows.
+    /// The faults of the answers. `fixed` answers of the ceiling server hold no rows.
     pub(super) fn problems(&self, fixed: bool) -> Vec<String> {
         let rows = if fixed { 0 } else { self.ok * ROWS };
         let checks = [
@@ -90,7 +90,7 @@ impl ClosedLoop {
         self.wrk.p99_us
     }
 
-    /// Rows that the witness looked into, and those of them that were overflow.
+    /// Rows that the witness examined, and the overflow rows among them.
     pub(super) fn witnessed(&self) -> (u32, u32) {
         (self.witness.rows, self.witness.overflow_rows)
     }
@@ -149,7 +149,7 @@ pub(super) fn closed_loop(
     })
 }
 
-/// Sends `rate` batches a second, whatever comes back.
+/// Sends `rate` batches a second, independent of the answers.
 ///
 /// # Errors
 /// When the sender fails or prints something else.
@@ -178,7 +178,7 @@ fn open_loop_command(
     command
 }
 
-/// What `ringwell-bench flush` prints.
+/// The output of `ringwell-bench flush`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Flush {
     pub(super) flushes: u32,

@@ -15,11 +15,11 @@ use crate::shell::output;
 /// Connections of the comparison with wrk.
 const CONNECTIONS: u32 = 64;
 
-/// What `ringwell load --json` printed, without its series.
+/// The output of `ringwell load --json`, without its series.
 pub(super) struct Load(pub(super) Value);
 
 impl Load {
-    /// A number by its JSON pointer; 0 if there is none.
+    /// A number by its JSON pointer; 0 if it is missing.
     pub(super) fn number(&self, path: &str) -> f64 {
         self.0.pointer(path).and_then(Value::as_f64).unwrap_or(0.0)
     }
@@ -34,7 +34,7 @@ impl Load {
         self.number("/counts/statuses/200")
     }
 
-    /// What is wrong with the answers, if this share of the rows may be overflow.
+    /// The faults of the answers, if this share of the rows may be overflow.
     pub(super) fn problems(&self, spared: f64) -> Vec<String> {
         let counts = self.0["counts"].as_object().into_iter().flatten();
         let few = self.number("/counts/overflow_rows") < spared * self.number("/counts/rows");
@@ -83,13 +83,13 @@ pub(super) fn load(
     Ok(Load(load))
 }
 
-/// What `ringwell load` did in one round.
+/// The results of `ringwell load` in one round.
 struct Sample {
     load: Load,
     busy: f64,
 }
 
-/// One server with what both senders did to it, round by round.
+/// One server with the results of both senders, round by round.
 struct Pair {
     server: &'static str,
     wrks: Vec<ClosedLoop>,
@@ -140,7 +140,7 @@ fn measure(plan: &Plan, name: &'static str, server: &Server, pools: &Path) -> an
 }
 
 impl Pair {
-    /// Rate, share of the server's core, p50 and p99 in us: of wrk, and of ours.
+    /// Rate, share of the server's core, p50 and p99 in us: of wrk, and of `ringwell load`.
     fn medians(&self) -> [[f64; 4]; 2] {
         let wrk = |pick: fn(&ClosedLoop) -> f64| median(self.wrks.iter().map(pick));
         let our = |pick: fn(&Sample) -> f64| median(self.ours.iter().map(pick));

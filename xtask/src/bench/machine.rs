@@ -1,4 +1,4 @@
-//! What the figures were measured on, and where they are kept.
+//! The machine of the figures, and the place of their files.
 
 use std::process::Command;
 

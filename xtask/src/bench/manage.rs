@@ -90,11 +90,11 @@ fn print(samples: &[Sample]) {
     );
 }
 
-/// A server whose pools are those of a demo, in a database.
+/// A server with the pools of a demo, in a database.
 struct Stage<'a> {
     plan: &'a Plan,
     folder: PathBuf,
-    /// What the senders know of the pools.
+    /// The senders' data on the pools.
     pools: PathBuf,
     management: SocketAddr,
     server: Server,

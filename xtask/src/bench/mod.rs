@@ -34,7 +34,7 @@ pub(crate) use table::median;
 /// Flags of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to measure.
+    /// The benchmark to run.
     #[arg(value_enum, default_value = "all")]
     which: Which,
     /// Seconds of each measurement.
@@ -72,7 +72,7 @@ enum Which {
     All,
 }
 
-/// What every benchmark gets.
+/// The inputs of every benchmark.
 struct Plan {
     programs: Programs,
     machine: Machine,
@@ -81,7 +81,7 @@ struct Plan {
     smoke: bool,
 }
 
-/// What a benchmark found, beside what it printed.
+/// The findings of a benchmark, beside its output.
 struct Findings {
     raw: Value,
     /// Answers that were wrong; empty when all went well.

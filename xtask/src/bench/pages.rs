@@ -1,5 +1,5 @@
-//! What a page's visitor costs beside one row of a batch: `POST /site/v1/numbers` and a bulk request of
-//! one row for a new visitor, in turns, each on a kept connection.
+//! The cost of a page's visitor beside one row of a batch: `POST /site/v1/numbers` and a bulk
+//! request of one row for a new visitor, in turns, each on a kept connection.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,9 +14,10 @@ use super::table::{self, median};
 use super::{Findings, Plan};
 use crate::shell::{is_installed, target_dir};
 
-/// Requests of one turn: all new visitors of a run fit into what may wait for a sign of life.
+/// Requests of one turn: all new visitors of a run fit into the room for those that wait for a sign
+/// of life.
 const TURN: u32 = 2_000;
-/// Two lengths under callgrind: what the start costs is the same in both and falls out.
+/// Two lengths under callgrind: the cost of the start is the same in both and cancels out.
 const COUNTED: [u32; 2] = [200, 600];
 const NAMES: [&str; 2] = ["one row of a batch", "POST /site/v1/numbers"];
 const KEY: &str = "0123456789ABCDEF0123456789ABCDEF";
@@ -43,7 +44,7 @@ impl Connection {
     fn ask(&mut self, is_page: bool) -> anyhow::Result<Duration> {
         self.visitors += 1;
         let n = self.visitors;
-        // Who is no page must not say that it is one.
+        // A client that is not a page must not claim to be one.
         let origin = if is_page { "origin" } else { "x-page" };
         let (path, body) = if is_page {
             let body = format!(

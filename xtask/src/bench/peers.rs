@@ -1,8 +1,8 @@
-//! What users would pick instead, next to Ringwell in the same run. `bench/peers/README.md`
-//! explains the peers, and how they were tuned.
+//! The alternatives that users would choose, next to Ringwell in the same run.
+//! `bench/peers/README.md` explains the peers, and how they were tuned.
 //!
-//! Each is proved right before it is timed. Only one runs at a time, so that what a store tidies up
-//! afterwards is charged to nobody else; all of them run once a round.
+//! Each is proved right before it is timed. Only one runs at a time, so that a store's later work
+//! is not charged to another; all of them run once a round.
 
 mod proof;
 mod start;
@@ -20,7 +20,7 @@ use super::table::{self, median, range};
 use super::{Findings, Plan};
 use start::{Kind, Running, Shop};
 
-/// Batches a second of the open loop: what the slowest peer bears.
+/// Batches a second of the open loop: the limit of the slowest peer.
 const RATE: u32 = 200;
 /// Share of our rows that may be overflow on a machine that does other things too.
 const SPARED: f64 = 0.01;
@@ -30,15 +30,15 @@ const MANY: u32 = 64;
 /// One line of the table.
 struct Variant {
     name: &'static str,
-    /// What is left after a power cut.
+    /// The data left after a power cut.
     keeps: &'static str,
     kind: Kind,
-    /// Which of our own durabilities it is held against.
+    /// The comparable durability of Ringwell.
     beside: &'static str,
     samples: Vec<Sample>,
 }
 
-/// What one variant did in one round.
+/// The results of one variant in one round.
 struct Sample {
     many: Load,
     cpu_us_per_batch: f64,
@@ -109,7 +109,7 @@ fn variants() -> Vec<Variant> {
     ]
 }
 
-/// Writes the list of pools: those that are asked, and if `proof`, those of the proof behind them.
+/// Writes the list of pools: those under load, and if `proof`, those of the proof behind them.
 fn write_pools(path: &Path, proof: bool) -> anyhow::Result<PathBuf> {
     let columns = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers";
     let mut list = format!("{columns}\n");

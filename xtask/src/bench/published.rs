@@ -1,8 +1,7 @@
 //! Experiments that were published of the systems that Ringwell comes from, and of which we know the
 //! figures: the same here, one line for each, theirs beside ours.
 //!
-//! Their machines were others: what can be compared is how far each is from the limit that the
-//! experiment itself sets.
+//! Their machines differed: the distance from the limit that each experiment sets can be compared.
 
 use std::process::Command;
 
@@ -19,9 +18,9 @@ use crate::shell::{is_installed, output, root};
 
 /// Programs of the gem that print `what: figure (published: figure)`.
 const EXAMPLES: [&str; 3] = ["slow_proxy", "slow_backend", "counter"];
-/// Telephone numbers of North America that were to be handed out, and the hours it might take.
+/// The count of North American telephone numbers to hand out, and the allowed hours.
 const ALL_NUMBERS: f64 = 5.5e9;
-/// The load tests: connections, requests a second, and what was published.
+/// The load tests: connections, requests a second, and the published result.
 const LOADS: [(u32, u32, &str); 5] = [
     (1, 30, "wanted: p90 under 200 ms"),
     (1, 1_000, "wanted: p90 under 200 ms"),
@@ -30,7 +29,7 @@ const LOADS: [(u32, u32, &str); 5] = [
     (64, 2_000, "the most that could be sent"),
 ];
 
-/// What was done, what was published, what came out here.
+/// The experiment, the published result, the result here.
 type Line = [String; 3];
 
 /// Runs them all.
@@ -102,7 +101,7 @@ fn at_rate(connections: u32, rate: u32, wanted: &str, load: &Load) -> Line {
     ]
 }
 
-/// How long all numbers take at the rate of this run.
+/// The time for all numbers at the rate of this run.
 fn all_numbers(load: &Load) -> [Line; 2] {
     let numbers = load.rate() * f64::from(ROWS);
     let what = format!("as many requests of {ROWS} rows as it takes, connections: 64");

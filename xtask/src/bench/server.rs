@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::shell::{BUILD, cargo, run, target_dir};
 
-/// How long a server may take to be ready or to end.
+/// The time limit for a server to be ready or to end.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Ticks a second in `/proc/PID/stat`; Linux shows 100 to programs on every machine we know.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -37,8 +37,8 @@ impl Programs {
     /// When the build fails.
     pub(super) fn build(profile: &str, smoke: bool) -> anyhow::Result<Self> {
         let mut build = cargo();
-        // What CI has built anyhow in development; only the features of the program itself where
-        // figures are taken.
+        // The development build that CI has anyway; the program's own features alone if figures are
+        // taken.
         if profile == "dev" {
             build.args(BUILD);
         } else {
@@ -49,7 +49,7 @@ impl Programs {
         let dir = target_dir().join(if profile == "dev" { "debug" } else { profile });
         let work = target_dir().join("bench-work");
         std::fs::create_dir_all(&work)?;
-        // A smoke run shares its cores with whatever else CI does; late rows would be overflow.
+        // A smoke run shares its cores with the rest of CI; late rows would be overflow.
         let deadline = smoke.then_some("5s");
         Ok(Self {
             ringwell: dir.join("ringwell"),
@@ -73,10 +73,10 @@ impl Programs {
     }
 }
 
-/// Of nodes that share their cores with whatever else CI does.
+/// For nodes that share their cores with the rest of CI.
 const PATIENT_LINKS: &str = "[links]\ndeadline = \"3s\"\nslow = \"2s\"\nwait = \"1s\"\n";
 
-/// How `ringwell demo` is started.
+/// The options of `ringwell demo`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Demo {
     /// Unique within a run; names the data directory.
@@ -98,7 +98,7 @@ impl Demo {
 /// A running server. Dropping it kills the process.
 pub(crate) struct Server {
     child: Child,
-    /// Where it listens.
+    /// Its address.
     pub(super) address: SocketAddr,
     log: PathBuf,
     data: Option<PathBuf>,
@@ -118,7 +118,7 @@ impl Server {
         Self::start(command, address, programs.work.join("ceiling.log"), None)
     }
 
-    /// Starts `ringwell demo` in a data directory of its own, empty unless `keep`.
+    /// Starts `ringwell demo` in a separate data directory, empty unless `keep`.
     ///
     /// # Errors
     /// When it does not come up.
@@ -178,7 +178,7 @@ impl Server {
         let start = |(name, address): (&str, SocketAddr)| {
             let config = data.join(name).with_extension("toml");
             let deadline = programs.deadline.unwrap_or("100ms");
-            // Where a batch has long, so has a link: what is slow would be asked less.
+            // If a batch has a long deadline, a link has too: a slow one would be asked less.
             let links = programs.deadline.map_or("", |_| PATIENT_LINKS);
             let text = format!(
                 "data = \"{}\"\nlisten = [\"{address}\"]\ndurability = \"memory\"\n\
@@ -236,7 +236,7 @@ impl Server {
     /// User and system time so far, all threads.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// If the process is gone.
     pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()))?;
         // The program's name, in parentheses, may hold spaces; utime and stime are 12th and 13th after.

@@ -1,4 +1,4 @@
-//! Ten million numbers in 100,000 pools: memory, what a request costs more, and restarts.
+//! Ten million numbers in 100,000 pools: memory, the additional cost of a request, and restarts.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use super::{Findings, Plan};
 /// Connections of the closed loop.
 const CONNECTIONS: u32 = 64;
 
-/// The many pools are warmed up until each page of their history has been written once: what the
-/// kernel hands out for the first time it has to zero, which costs as much as all else.
+/// The many pools are warmed up until each page of their history has been written once: the kernel
+/// has to zero new pages, which costs as much as everything else.
 const WARM_UP_SECONDS: u32 = 20;
 
 /// Runs it.

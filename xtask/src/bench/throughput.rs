@@ -40,7 +40,7 @@ pub(super) fn throughput(plan: &Plan) -> anyhow::Result<Findings> {
     measure(plan, &mut variants)
 }
 
-/// What each durability costs, at three numbers of connections.
+/// The cost of each durability, at three counts of connections.
 pub(super) fn durability(plan: &Plan) -> anyhow::Result<Findings> {
     println!("\ndurability: {ROWS} rows a batch over 200 pools of 500, one shard");
     let ceiling = Server::ceiling(&plan.programs, &plan.machine.server_cores)?;
@@ -68,7 +68,7 @@ pub(super) fn durability(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-/// Two and four shards against one, on the same core: what scatter and gather cost in CPU.
+/// Two and four shards against one, on the same core: the cost of scatter and gather in CPU.
 pub(super) fn shards(plan: &Plan) -> anyhow::Result<Findings> {
     println!(
         "\nshards: {ROWS} rows a batch over 200 pools of 500, memory only; of two shards a batch"

@@ -1,4 +1,4 @@
-//! What a rise is, and what cannot be compared.
+//! The definition of a rise, and the cases that cannot be compared.
 
 use super::{Compared, Counts, compare};
 

@@ -76,7 +76,7 @@ pub(super) fn build(release: &Release, folder: &Path, revision: u32) -> anyhow::
     write(&root.join("DEBIAN/control"), &control, 0o644)?;
     let file = release.out().join(format!("ringwell_{version}_amd64.deb"));
     let mut pack = release.command("dpkg-deb");
-    // A smoke run is not to spend its time packing a program with its symbols.
+    // A smoke run should not spend its time packing a program with its symbols.
     let packing = if release.is_smoke() { "-Znone" } else { "-Zxz" };
     run(pack.args(["--root-owner-group", packing, "--build"]).arg(&root).arg(&file))?;
     fs::remove_dir_all(&root)?;

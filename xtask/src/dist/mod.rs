@@ -1,9 +1,8 @@
-//! `cargo xtask dist`: what users install. A tarball with glibc and one static with musl, a Debian
-//! package, a container's context, checksums, and a bill of materials.
+//! `cargo xtask dist`: the packages for users. A tarball with glibc and one static with musl, a
+//! Debian package, a container's context, checksums, and a bill of materials.
 //!
-//! Everything but the programs is made of files in the repository and of what the program prints of
-//! itself. Times in the archives are those of the commit, so that the same commit gives the same
-//! archives.
+//! Everything but the programs is made of files in the repository and of the program's own output.
+//! Times in the archives are those of the commit, so that the same commit gives the same archives.
 
 mod deb;
 mod sbom;
@@ -28,19 +27,19 @@ pub(crate) struct Args {
     /// Cargo profile of the programs.
     #[arg(long, default_value = "dist")]
     profile: String,
-    /// Where the packages are put [default: target/dist-packages].
+    /// Directory for the packages [default: target/dist-packages].
     #[arg(long)]
     out: Option<PathBuf>,
     /// The revision of the Debian package.
     #[arg(long, default_value_t = 1)]
     revision: u32,
-    /// Pack the program of the development build, check what is in the packages, and keep no bounds:
-    /// a step of CI.
+    /// Pack the program of the development build, check the contents of the packages, and skip the
+    /// bounds: a step of CI.
     #[arg(long)]
     smoke: bool,
 }
 
-/// What all packages need.
+/// The common data of all packages.
 pub(super) struct Release {
     pub(super) version: String,
     /// Of the commit, in seconds since 1970.
@@ -187,7 +186,7 @@ impl Release {
         Ok(())
     }
 
-    /// A command with the time of the commit, for programs that go by it.
+    /// A command with the time of the commit, for programs that use it.
     pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("SOURCE_DATE_EPOCH", &self.time);

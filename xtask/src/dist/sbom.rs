@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::shell::{cargo, output};
 
-/// Writes the list of what `ringwell` is made of.
+/// Writes the list of the components of `ringwell`.
 pub(super) fn write(file: &Path) -> anyhow::Result<()> {
     let mut command = cargo();
     command.args(["metadata", "--locked", "--format-version", "1"]);
@@ -53,7 +53,7 @@ fn bill(metadata: &Value) -> Option<Value> {
     }))
 }
 
-/// Not what only tests or builds want.
+/// Excludes dependencies of tests and builds alone.
 fn is_linked(dependency: &Value) -> bool {
     let kinds = dependency["dep_kinds"].as_array();
     kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))

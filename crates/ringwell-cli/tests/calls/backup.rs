@@ -1,4 +1,4 @@
-//! Backups hold calls, too.
+//! Backups contain calls too.
 
 use std::fs;
 

@@ -12,7 +12,7 @@ use super::support::site::TOKEN;
 const CALLER: &str = "4155551234";
 const SECRET: &str = "Cj0secret8675309";
 
-/// All files below `path`, and what they hold.
+/// All files below `path`, and their contents.
 fn files(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(path).unwrap() {
@@ -27,7 +27,7 @@ fn files(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     all
 }
 
-/// The files that hold `text`: what `grep -r` finds.
+/// The files that contain `text`: the result of `grep -r`.
 fn found(data: &Path, text: &str) -> Vec<PathBuf> {
     let holds = |bytes: &[u8]| bytes.windows(text.len()).any(|part| part == text.as_bytes());
     let all = files(data).into_iter();
@@ -45,7 +45,7 @@ fn say(mut command: std::process::Command) -> String {
     text
 }
 
-/// A board with a call of the visitor who is to be forgotten, another visitor, and both numbers.
+/// A board with a call of the visitor to erase, another visitor, and both numbers.
 fn board() -> (Switchboard, [u64; 2]) {
     // Small segments: tests read all of them again and again.
     let board = Switchboard::new("[journal]\nsegment_bytes = \"1MiB\"\n");
@@ -117,7 +117,7 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
         assert!(held.to_string().contains("allocated_at"), "{held}");
         assert!(!held.to_string().contains("gclid"), "{held}");
     }
-    // Numbers and lockouts are as they were.
+    // Numbers and lockouts are unchanged.
     let next = board.visitor("19");
     assert!(next != theirs && next != other);
 }
@@ -132,7 +132,7 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     let mut command = ringwell(&["journal", "erase", "--parameter", &format!("gclid={SECRET}")]);
     command.arg(&data);
     assert_eq!(say(command), "1 allocations erased\n");
-    // As a crash leaves it: what is to be written is noted, and half of it has been.
+    // As a crash leaves it: the planned bytes are stored, and half of them written.
     let mut intent = String::new();
     for (path, old) in before {
         let Ok(new) = fs::read(&path) else { continue };

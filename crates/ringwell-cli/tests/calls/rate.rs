@@ -1,4 +1,4 @@
-//! How long a provider waits for the document at 500 calls a second, beside batches.
+//! The provider's wait for the document at 500 calls a second, beside batches.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ fn measure(span: Duration, batches: u64) {
                         thread::sleep(at.saturating_duration_since(Instant::now()));
                         let ring = format!("CallSid=CA{call}&From=%2B14155551234&To=%2B1{number}");
                         let answer = twilio.post("/t/main/answer", &ring);
-                        // From the moment at which it was due: a sender that is late has waited, too.
+                        // From the due time: a late sender has waited too.
                         times.lock().unwrap().push(at.elapsed());
                         assert!(answer.body.contains(">+18005550199</Number>"), "{}", answer.body);
                     }

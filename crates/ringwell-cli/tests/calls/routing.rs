@@ -106,7 +106,7 @@ fn a_program_decides_where_calls_go_and_the_default_holds_when_it_does_not() {
     assert_eq!(question["data"]["from"]["e164"], "+14155551234");
     assert_eq!(question["data"]["attribution"]["parameters"]["id"], "17", "{question:#}");
     assert_eq!(question["data"]["default"]["to"][0], "+18005550199");
-    // The next destination is the program's, too.
+    // The program also decides the next destination.
     let dial = phone::urls(&first.body).into_iter().find(|url| url.contains("/dial")).unwrap();
     let second = twilio.post(&dial, "CallSid=CA0&From=%2B14155551234&DialCallStatus=busy");
     assert!(second.body.contains(">sip:desk@pbx.example</Sip>"), "{}", second.body);
@@ -140,7 +140,7 @@ fn sighup_brings_other_accounts_destinations_and_secrets() {
     let said = board.server.reload();
     assert!(said.contains("calls"), "{said}");
     assert!(ring("CA2").body.contains(">+18005550200<"));
-    // What cannot be leaves everything as it is.
+    // An invalid configuration leaves everything unchanged.
     let wrong = old.replace("to = [", "time_zone = \"Nowhere/Town\"\nto = [");
     fs::write(&config, wrong).unwrap();
     board.server.reload();

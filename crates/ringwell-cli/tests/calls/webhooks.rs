@@ -24,7 +24,7 @@ use super::support::site::TOKEN;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How a receiver treats a request, by its number.
+/// The receiver's treatment of a request, by its number.
 type Behaviour = fn(usize) -> Option<u16>;
 
 /// Answers with these statuses; `None` hangs until the sender gives up.
@@ -225,7 +225,7 @@ fn an_endpoint_that_hangs_delays_no_other() {
     assert!(taken.iter().all(|it| is_signed(it, &secret)));
     let last = taken.iter().map(|it| it.at).max().unwrap();
     assert!(last - began < Duration::from_secs(10), "{:?}", last - began);
-    // No more than ten requests wait for the one that hangs.
+    // No more than ten requests wait for the hanging one.
     assert!(hangs.got().len() <= 10, "{}", hangs.got().len());
 }
 
@@ -261,7 +261,7 @@ fn endpoints_are_made_tested_rotated_replayed_and_removed() {
     let path = |what: &str| format!("/v1/webhooks/{id}/{what}");
     assert_eq!(board.manage(&path("test"), &json!({})).status, 202);
     assert!(receiver.taken(1)[0].body.contains("webhook.test"));
-    // What was there before the endpoint was can be had, too.
+    // Events from before the endpoint existed are available too.
     let replayed = board.manage(&path("replays"), &json!({ "only": "all" })).json();
     assert_eq!(replayed["deliveries"], 3);
     receiver.taken(4);

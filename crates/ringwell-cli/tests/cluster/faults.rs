@@ -58,7 +58,7 @@ fn windows_around_pauses(cluster: &Cluster, servers: &[Server; 2]) -> [f64; 2] {
 fn a_caller_that_hung_itself_does_not_blame_the_other_node() {
     let cluster = Cluster::quick("10s", 90_000, HALF_AN_HOUR);
     let servers = cluster.start_both();
-    // On a busy machine the other node is slow as well now and then, and is blamed for that.
+    // On a busy machine the other node is slow now and then too, and its window reacts to that.
     let is_spared = (0..8).any(|_| {
         let [before, after] = windows_around_pauses(&cluster, &servers);
         after >= before
@@ -148,8 +148,8 @@ fn numbers_that_come_too_late_are_given_back() {
         }
         cluster.ask_until(&mut client, 0, true);
     }
-    // The connections are in step, and what was given back goes out again: when node a has handed
-    // out all of its numbers, node b has some left.
+    // The connections are in step, and returned numbers go out again: when node a has handed out
+    // all of its numbers, node b has some left.
     for round in 0..=40 {
         let rows = cluster.ask(&mut client, &format!("after{round}"));
         let of = |node| (1..).zip(&rows).filter(move |(pool, _)| Cluster::owner(*pool) == node);

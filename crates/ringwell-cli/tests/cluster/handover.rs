@@ -1,12 +1,12 @@
-//! What must hold when buckets move beside other trouble: holds, answers of batches that are sent
-//! again, callers that hang up, lists of pools that change.
+//! Moves of buckets beside other trouble: holds, answers of repeated batches, callers that hang up,
+//! lists of pools that change.
 
 use std::net::TcpStream;
 
 use super::moves::{move_buckets, numbers_of};
 use super::*;
 
-/// Changes what a node that is down has written down of its buckets.
+/// Changes the record of its buckets on a stopped node.
 fn edit_map(site: &Site, edit: impl FnOnce(&mut Value)) {
     let path = site.data().join("cluster-map.json");
     let mut map: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -78,7 +78,7 @@ fn a_batch_sent_again_gets_its_answer_after_a_move_within_the_node() {
     assert_eq!(client.post(BULK, &key, &body).unwrap().body, order);
 }
 
-/// Whoever hands buckets over may be killed while it waits.
+/// The giver may be killed while it waits.
 #[test]
 fn a_hand_over_whose_caller_hangs_up_is_done_whole_or_not_at_all() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
@@ -130,7 +130,8 @@ fn buckets_that_have_moved_on_since_hold_up_no_later_move() {
     assert_eq!(moved.status, 200, "{}", moved.body);
 }
 
-/// The list of pools changes while buckets are on their way: what has left it is told all the same.
+/// The list of pools changes while buckets are on their way: the state of removed numbers is sent
+/// all the same.
 #[test]
 fn lockouts_of_numbers_that_left_their_pool_on_the_way_go_along() {
     let mut cluster = Cluster::new(2, HALF_AN_HOUR);

@@ -1,6 +1,6 @@
-//! What clients of a node saw while the other one hung, judged by `ringwell check`: the fault is
-//! written down beside it (`nem` lines), so that the judge can tell rows that overflowed because their
-//! shard was gone from rows that overflowed for no reason.
+//! The view of a node's clients while the other one hung, judged by `ringwell check`: the fault is
+//! recorded beside it (`nem` lines), so that the judge can distinguish rows that overflowed because
+//! their shard was gone from rows that overflowed without reason.
 
 use std::fmt::Write as _;
 use std::process::Stdio;
@@ -32,7 +32,7 @@ fn list(pools: &[Pool]) -> String {
     list
 }
 
-/// What `ringwell` prints with these arguments.
+/// The output of `ringwell` with these arguments.
 fn told(args: &[&str]) -> Value {
     let output = ringwell(args).stderr(Stdio::inherit()).output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {output:?}"))

@@ -13,7 +13,7 @@ fn copy(from: &Path, to: &Path) {
     assert!(done.success());
 }
 
-/// Rows of pools of `node` get overflow numbers, all others numbers of their own.
+/// Rows of pools of `node` get overflow numbers, all others their own numbers.
 fn assert_holds(cluster: &Cluster, server: &Server, node: usize) {
     let rows = cluster.ask(&mut server.client(), "after");
     for pool in 1..=POOLS {

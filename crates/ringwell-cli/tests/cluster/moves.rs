@@ -76,7 +76,7 @@ fn buckets_move_with_lockouts_history_visitors_and_answers_and_come_back_after_r
         (&overview["moves"], &overview["owners"][0]["buckets"]),
         (&512.into(), &"0-1023".into())
     );
-    // Node a serves all, knows all, and needs nobody for it.
+    // Node a serves all pools, has all state, and needs no other node.
     for client in [&mut a, &mut b] {
         assert_eq!(client.post(BULK, &key, &body).unwrap().body, order.body);
         assert_eq!(sticky(client), mine);
@@ -217,8 +217,8 @@ fn a_move_that_was_cut_off_by_a_hang_and_a_kill_goes_on_after_the_restart() {
     assert_each_once(given, 4 * 8);
 }
 
-/// The taker hangs when it is to take over. While it is back and the giver waits for its next attempt, the
-/// operator changes their mind.
+/// The taker hangs when it is about to take over. While it is back and the giver waits for its next
+/// attempt, the operator changes their mind.
 #[test]
 fn buckets_that_are_on_their_way_can_be_taken_back() {
     let cluster = Cluster::new(6, HALF_AN_HOUR);
@@ -262,7 +262,7 @@ fn buckets_that_are_on_their_way_can_be_taken_back() {
     a.signal("CONT");
     let back = abort();
     let is_back = back.status == 200;
-    // Else what node a had read before it hung was all that it needed to take them.
+    // Otherwise the data that node a had read before it hung were enough for it to take them.
     let is_over =
         ["has taken them", "are on their way"].iter().any(|text| back.body.contains(text));
     assert!(is_back || is_over, "{}", back.body);
@@ -287,7 +287,7 @@ fn buckets_that_are_on_their_way_can_be_taken_back() {
     assert_each_once(given, 6 * 8);
 }
 
-/// What nodes say to each other of a move is longer than the longest batch that they take.
+/// The messages between nodes about a move are longer than the longest batch that they accept.
 #[test]
 fn buckets_move_whatever_the_limits_of_batches_are() {
     let links = "[links]\ndeadline = \"5s\"\nslow = \"5s\"\nwait = \"5s\"\n\

@@ -1,4 +1,4 @@
-//! Who is not of the cluster, and who does not speak its language.
+//! Connections from outside the cluster, and connections with another protocol.
 
 use super::*;
 
@@ -38,14 +38,14 @@ fn a_crowd_that_does_not_know_the_secret_is_counted_closed_and_logged_once_a_sec
     server.stop();
 }
 
-/// How many sockets a process has open.
+/// The count of a process's open sockets.
 fn sockets(pid: u32) -> usize {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
     links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
 }
 
-/// Before, those who had not shown a certificate yet were not counted.
+/// Formerly, clients that had not shown a certificate yet were not counted.
 #[test]
 fn connections_without_a_handshake_take_no_more_descriptors_than_others() {
     let cluster = Cluster::new(40, HALF_AN_HOUR);
@@ -204,7 +204,7 @@ fn links_over_tcp_need_a_certificate_of_the_clusters_if_it_has_any() {
         stranger.stop();
     }
     first.says("no certificate of the cluster's");
-    // Without TLS nobody gets as far as the secret.
+    // Without TLS the secret is never read.
     let mut link = Client::connect(&format!("127.0.0.1:{}", cluster.port)).unwrap();
     let authorization = format!("Bearer {SECRET}");
     assert!(link.post("/link/v1/ping", &[("authorization", &authorization)], "").is_err());

@@ -63,7 +63,7 @@ fn a_second_server_does_not_serve_the_pools_of_a_sqlite_directory() {
     managed.start().stop();
 }
 
-/// What is not kept cannot be lost: the name is that of no directory.
+/// Data that are not kept cannot be lost: the recorded name is empty.
 #[test]
 fn a_server_that_keeps_nothing_names_no_data_directory() {
     let rig = Rig::sqlite();

@@ -23,7 +23,7 @@ impl Stopped {
     fn new(server: &rig::Server) -> Self {
         let file = fs::read_to_string(server.folder.join("data/postmaster.pid")).unwrap();
         let first = file.lines().next().unwrap().to_owned();
-        // The first one stands still before it is asked for the others, so that there come no more.
+        // The first one stops before the others are requested, so that no more come.
         let mut stopped = Self(vec![first.clone()]);
         signal(first.parse().unwrap(), "STOP");
         let others = fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap();
@@ -54,7 +54,7 @@ fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Asks management for something; says what came back, and after how long.
+/// Sends a request to management; returns the answer, and the time it took.
 fn ask(server: &Server, method: &'static str) -> JoinHandle<(u16, String, Duration)> {
     let mut operator = management(server);
     thread::spawn(move || {
@@ -108,7 +108,7 @@ fn a_database_that_stands_still_costs_management_an_error_and_nobody_a_number() 
     given.sort_unstable();
     given.dedup();
     assert_eq!(given.len(), all, "a number went out twice");
-    // It ends, too, though its database does not answer.
+    // It also ends, though its database does not answer.
     let _stopped = Stopped::new(&postgres);
     server.stop();
 }

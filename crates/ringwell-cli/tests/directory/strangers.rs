@@ -14,7 +14,7 @@ use super::{LONG, Managed, management, management_address};
 /// A head must be there within 10 s; the rest is for a busy machine.
 const BOUND: Duration = Duration::from_secs(28);
 
-/// Sends bytes and waits for what comes, until the server closes.
+/// Sends bytes and reads the answer, until the server closes.
 fn converse(server: &Server, bytes: &[u8]) -> (String, Duration) {
     let start = Instant::now();
     let mut stream = TcpStream::connect(management_address(server)).unwrap();
@@ -216,7 +216,7 @@ fn an_ordinary_file_in_the_place_of_the_socket_stays() {
     assert!(refused.log.contains("management cannot listen"), "{}", refused.log);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     std::fs::remove_file(&path).unwrap();
-    // Over the socket of a server that was killed; not over that of one that serves.
+    // Over the socket of a killed server; not over that of a running one.
     managed.start().kill();
     let server = managed.start();
     assert!(Server::try_start(managed.site.serve(&["--data", "elsewhere"])).is_err());

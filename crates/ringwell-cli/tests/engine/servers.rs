@@ -1,4 +1,4 @@
-//! nats-servers on this machine, as a test wants them.
+//! nats-servers on this machine, for tests.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::support::server::signal;
 
-/// How long servers may take to find each other.
+/// The time in which servers must find each other.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// One to three servers. Killed when dropped.
@@ -32,12 +32,12 @@ struct One {
 }
 
 impl Nats {
-    /// So many servers that flush each message; `None` where there is no program.
+    /// This many servers that flush each message; `None` if the program is missing.
     pub(crate) fn start(count: usize) -> Option<Self> {
         Self::start_with(count, "sync_interval: always")
     }
 
-    /// So many servers with this setting of JetStream.
+    /// This many servers with this setting of JetStream.
     pub(crate) fn start_with(count: usize, setting: &str) -> Option<Self> {
         let program = program()?;
         let folder = TempDir::new().unwrap();

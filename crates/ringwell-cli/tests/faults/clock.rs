@@ -1,7 +1,7 @@
 //! Clocks of a machine that are set, on the running server and between two starts.
 //!
-//! libfaketime shows the wall clock that a test wants, which it may change while the server runs;
-//! a time namespace has a clock since boot of its own, as after a restart of the machine.
+//! libfaketime shows the wall clock that a test sets, and may change while the server runs; a time
+//! namespace has a separate clock since boot, as after a restart of the machine.
 
 use std::fs;
 use std::path::PathBuf;
@@ -33,9 +33,9 @@ impl Wall {
         Some(wall)
     }
 
-    /// From now on it is so many seconds ahead of the real one.
+    /// From now on it is this many seconds ahead of the real one.
     pub(super) fn set(&self, ahead: i64) {
-        // In one step, so that nobody reads half of it.
+        // In one step, so that no reader sees half of it.
         let new = self.file.with_extension("new");
         fs::write(&new, format!("{ahead:+}\n")).unwrap();
         fs::rename(new, &self.file).unwrap();
@@ -48,7 +48,7 @@ impl Wall {
     }
 }
 
-/// How many seconds the wall clock of a server is ahead, by the newest line of its log.
+/// The lead of a server's wall clock in seconds, by the newest line of its log.
 fn ahead(server: &Server) -> i64 {
     let line: serde_json::Value = serde_json::from_str(&server.reload()).unwrap();
     let told: jiff::Timestamp = line["timestamp"].as_str().unwrap().parse().unwrap();
@@ -90,7 +90,7 @@ fn a_wall_clock_that_was_set_back_before_a_start_opens_no_lockout_and_shuts_no_p
     server.stop();
 }
 
-/// Nobody can tell it from a long stop but by how long that would have been.
+/// It can be distinguished from a long stop only by its length.
 #[test]
 fn a_wall_clock_that_was_set_ahead_before_a_start_opens_no_lockout() {
     let mut trial = Trial::new("");

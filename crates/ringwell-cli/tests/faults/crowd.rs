@@ -11,10 +11,10 @@ use super::support::server::Server;
 use super::trial::{Trial, wait_until};
 
 const CROWD: u64 = 10_000;
-/// Descriptors of either process for what is no client.
+/// Descriptors of either process beside those of clients.
 const OTHERS: u64 = 1_000;
 
-/// How many clients fit into the descriptors that this process may have; the server inherits it.
+/// The count of clients that fit into this process's descriptors; the server inherits the limit.
 fn room() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let wanted = CROWD + OTHERS;

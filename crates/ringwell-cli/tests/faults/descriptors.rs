@@ -8,7 +8,8 @@ use super::support::client::Client;
 use super::support::server::Server;
 use super::trial::{Trial, wait_until, within};
 
-/// The loads and some more fit beside what the process needs for itself; the crowd does not.
+/// The loads and some more fit beside the descriptors that the process needs for itself; the crowd
+/// does not.
 const DESCRIPTORS: usize = 160;
 const CROWD: usize = 300;
 

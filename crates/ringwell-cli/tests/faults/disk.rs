@@ -21,7 +21,7 @@ impl Injected {
         Self(strace.stdin(Stdio::null()).spawn().unwrap())
     }
 
-    /// System calls are as they were.
+    /// System calls are unchanged.
     fn end(mut self) {
         signal(self.0.id(), "INT");
         self.0.wait().unwrap();
@@ -37,7 +37,7 @@ impl Drop for Injected {
 }
 
 fn has_strace() -> bool {
-    // Tracing another program's threads is what a sandbox may forbid.
+    // A sandbox may forbid tracing another program's threads.
     can_run("strace", &["-f", "-qq", "-o", "/dev/null", "true"], "right to trace a process")
 }
 
@@ -61,7 +61,7 @@ fn fail(rules: &[&str]) {
     assert_eq!(server.client().get("/healthz", &[]).unwrap().status, 200, "it lives");
     server.says("the journal failed");
 
-    // The disk is well again, and is not believed: nobody knows what it has.
+    // The disk works again, and is not trusted: its contents are unknown.
     injected.end();
     trial.wait_for_answers(20);
     trial.wait_for_overflow(&server);
@@ -80,8 +80,8 @@ fn a_write_that_fails_ends_the_journal_until_a_restart_and_loses_nothing() {
     }
 }
 
-/// `EINVAL` is what a file system says that has no writes past the page cache: from then on there
-/// is a flush of its own.
+/// A file system without writes past the page cache returns `EINVAL`: from then on there are
+/// separate flushes.
 #[test]
 fn a_flush_that_fails_ends_the_journal_until_a_restart_and_loses_nothing() {
     if has_strace() {

@@ -1,4 +1,4 @@
-//! A server that is killed, and clients that send again what was lost with it.
+//! A killed server, and clients that send lost batches again.
 
 use super::trial::Trial;
 

@@ -1,8 +1,8 @@
-//! Power cuts: a file system of its own that, from one moment on, forgets all that was not
-//! flushed, and answers every call with an error until it is mounted again.
+//! Power cuts: a separate file system that, from one moment on, drops all unflushed data, and
+//! answers every call with an error until it is mounted again.
 //!
-//! That is what ext4's shutdown ioctl does to a file system in an image file. It needs the rights
-//! to mount and to use a loop device.
+//! The shutdown ioctl of ext4 does this to a file system in an image file. It needs the rights to
+//! mount and to use a loop device.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ struct Disk {
     at: PathBuf,
 }
 
-/// How it went.
+/// The result.
 enum Outcome {
     Judged(Verdict),
     /// The server did not start again, and logged why.
@@ -33,7 +33,7 @@ enum Outcome {
 }
 
 fn succeeds(command: &mut Command) -> bool {
-    // Where administrators' programs lie is not in everybody's path.
+    // Administrators' programs may be outside of the path.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     command.env("PATH", path).output().is_ok_and(|done| done.status.success())
 }
@@ -56,7 +56,7 @@ impl Disk {
         succeeds(Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.at))
     }
 
-    /// What was not flushed is lost.
+    /// Unflushed data are lost.
     fn cut_power(&self) {
         assert!(succeeds(Command::new("python3").args(["-c", CUT]).arg(&self.at)));
     }
@@ -75,7 +75,7 @@ impl Drop for Disk {
     }
 }
 
-/// Load, power cuts, and what the checker says of it; nothing where it cannot be done.
+/// Load, power cuts, and the checker's verdict; skipped if the machine forbids it.
 fn power_cuts(count: usize, settings: &str) -> Option<Outcome> {
     let folder = TempDir::new().unwrap();
     let disk = Disk::mount_new(folder.path())?;
@@ -115,7 +115,7 @@ fn what_was_answered_survives_power_cuts() {
     }
 }
 
-/// That the test above can fail: without flushes the same cuts lose what was answered.
+/// Shows that the test above can fail: without flushes the same cuts lose answers.
 #[test]
 fn what_was_answered_without_a_flush_does_not_survive_a_power_cut() {
     match power_cuts(1, "durability = \"os\"") {

@@ -1,4 +1,4 @@
-//! A server under load, and the judgement over what its clients saw.
+//! A server under load, and the verdict on its clients' view.
 //!
 //! Numbers are few and lockouts short, so that every number goes out again and again. Two loads
 //! run side by side: one sends a batch again whose answer was lost, under the same key, the other
@@ -43,7 +43,7 @@ const LOOK_UPS: &str = "400";
 #[derive(Debug)]
 pub(crate) struct Trial {
     pub(crate) site: Site,
-    /// Where histories lie, the list of pools, and the socket of the server.
+    /// The place of histories, the list of pools, and the socket of the server.
     folder: TempDir,
     loads: Vec<Load>,
     /// Lines of the history that say which faults were made.
@@ -65,7 +65,7 @@ impl Drop for Load {
     }
 }
 
-/// What the checker said.
+/// The checker's verdict.
 #[derive(Debug)]
 pub(crate) struct Verdict(pub(crate) Value);
 
@@ -76,7 +76,7 @@ impl Trial {
         Self::with_data(folder, data, settings)
     }
 
-    /// A trial whose data lie on a file system of its own.
+    /// A trial whose data are on a separate file system.
     pub(crate) fn with_data(folder: TempDir, data: PathBuf, settings: &str) -> Self {
         let pools: Vec<Pool> = (1..=POOLS).map(|id| Pool::new(id, NUMBERS, LIFETIME)).collect();
         write_list(&folder.path().join("pools.csv"), &pools);
@@ -123,7 +123,7 @@ impl Trial {
         }
     }
 
-    /// The same of the loads that were started last: the server of others may be gone.
+    /// The same for the loads that were started last: the server of others may be gone.
     pub(crate) fn wait_for_answers_of_new(&self, more: usize) {
         for load in self.loads.iter().rev().take(2) {
             let wanted = load.answers() + more;
@@ -139,7 +139,7 @@ impl Trial {
         self.made += 1;
     }
 
-    /// Counts something that nobody may notice: rows may overflow only with another cause.
+    /// Counts a hidden event: rows may overflow only with another cause.
     pub(crate) fn unnoticed(&mut self) {
         self.made += 1;
     }
@@ -152,7 +152,7 @@ impl Trial {
         }
     }
 
-    /// Ends the loads and lets the checker judge what they saw against what `server` still knows.
+    /// Ends the loads and lets the checker judge their view against the final state of `server`.
     pub(crate) fn judge(&mut self, server: &Server) -> Verdict {
         let data = self.site.data().to_owned();
         self.judge_with(server, &data)
@@ -227,8 +227,8 @@ impl Verdict {
         assert_eq!(self.0["damaged"], json!([]));
     }
 
-    /// A frame of one block that was cut in its midst looks like one that has rotted: recovery holds
-    /// the pools, and who dumps the journal is told.
+    /// A frame of one block that was cut in its middle looks like one that has rotted: recovery
+    /// holds the pools, and a dump of the journal reports it.
     #[track_caller]
     pub(crate) fn assert_clean_but_for_cuts(&self) {
         assert_eq!(self.0["clean"], true, "{:#}", self.0);
@@ -260,7 +260,7 @@ fn now_ns() -> u64 {
     u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
 }
 
-/// Asks until it is so; `otherwise` is what is wrong if it never is.
+/// Repeats until the condition holds; `otherwise` is the message if it never does.
 #[track_caller]
 pub(crate) fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;

@@ -29,7 +29,7 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap()
 }
 
-/// Who is named for a moment by a right clock.
+/// The holder named for a moment by a right clock.
 fn named(server: &Server, number: u64, at_ms: u64) -> Value {
     let found = batch::attribution(&mut server.client(), number, at_ms).unwrap();
     let id = found["parameters"]["id"].clone();
@@ -73,7 +73,7 @@ fn a_wall_clock_that_was_wrong_and_is_corrected_spoils_no_look_up() {
         server.kill();
         let server = start(&site, &wall, 0);
         visit(&server, "right-2");
-        // As soon as it was shown, and as late as somebody may call.
+        // As soon as it was shown, and as late as a call may come.
         for (at, (id, moment)) in moments.iter().enumerate() {
             let last = moments.get(at + 1).map_or(now_ms(), |(_, next)| next - 500);
             for moment in [*moment, last] {

@@ -1,4 +1,4 @@
-//! A link that carries so many bytes a second and no more.
+//! A link with this many bytes a second.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Stands between a node and another one's link, on a port of its own.
+/// Relays between a node and another one's link, on a separate port.
 pub(crate) struct Throttle {
     pub(crate) address: String,
     bytes_a_second: Arc<AtomicU64>,

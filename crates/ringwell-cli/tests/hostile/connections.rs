@@ -59,7 +59,8 @@ fn stalled_bodies_take_no_more_memory_than_they_may_and_small_ones_are_served() 
     }
     let grown = resident(server.pid()).saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes more");
-    // What comes with its head needs no room; what is larger finds room again when the others go.
+    // A body that comes with its head needs no room; a larger one finds room again when the others
+    // go.
     let small = server.client().post(BULK, &[], &good_body(&site.pools[0])).unwrap();
     assert_eq!(small.status, 200);
     for raw in &mut open {
@@ -166,7 +167,7 @@ fn a_request_that_stops_after_any_byte_leaves_nothing_behind() {
     for whole in [good(pool), chunked] {
         let body_at = whole.find("\r\n\r\n").unwrap() + 4;
         for cut in 0..whole.len() {
-            // One client says that it is done, another is gone.
+            // One client reports its end, another is gone.
             let mut done = Raw::connect(&server);
             done.send(&whole.as_bytes()[..cut]);
             done.end_of_sending();

@@ -1,4 +1,4 @@
-//! A fault of ours in one request, and secrets that must not get out of the process.
+//! An internal fault in one request, and secrets that must not leave the process.
 
 use std::time::Duration;
 

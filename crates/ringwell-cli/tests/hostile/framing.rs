@@ -1,4 +1,4 @@
-//! Where a body ends: lengths and chunks, alone, together, and wrong. A server in front that sees
+//! The end of a body: lengths and chunks, alone, together, and wrong. A server in front that sees
 //! another end than ours would let one client write the beginning of another's request.
 
 use super::raw::{
@@ -7,7 +7,7 @@ use super::raw::{
 use super::support::batch::BULK;
 use super::support::site::Pool;
 
-/// What would be served if the body ended too early.
+/// The request that would be served if the body ended too early.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n";
 
 const CHUNKED: &str = "transfer-encoding: chunked\r\n";
@@ -118,7 +118,7 @@ pub(crate) fn chunked_bodies(pool: &Pool) -> Vec<Vector> {
         broken("a long extension", &chunks(&body, &format!(";a={}", "b".repeat(20_000)), "")),
         broken("many trailers", &chunks(&body, "", &"x-t: 1\r\n".repeat(2_000))),
         broken("a trailer", &chunks(&body, "", "x-sum: 1\r\n")),
-        // Ends there for whoever takes LF for a line end: the library read on, up to an empty line.
+        // The end for parsers that take LF as a line end: the library read on, up to an empty line.
         broken("LF alone after the last chunk", &format!("0\r\n\n{SMUGGLED}")),
         broken("a trailer that ends with LF alone", &format!("0\r\nx: 1\n\n{SMUGGLED}")),
         broken("a size that is none", "zz\r\nhello\r\n0\r\n\r\n"),
@@ -133,7 +133,7 @@ pub(crate) fn chunked_bodies(pool: &Pool) -> Vec<Vector> {
     ]
 }
 
-/// Bodies that nobody reads, with an end that can be seen in two ways.
+/// Unread bodies, with an end that can be seen in two ways.
 pub(crate) fn unread_chunks() -> Vec<Vector> {
     let body = format!("{CHUNKED}\r\n0\r\n\n{SMUGGLED}");
     let single = "/api/2013-07-01/ring_pools/1/allocate_number.json?ring_pool_key=key-of-00001&a=1";

@@ -240,7 +240,7 @@ fn a_body_that_nobody_wants_is_read_and_thrown_away() {
     check(&server, &site.pools[0], &vectors);
 }
 
-/// No page of another site gets at an answer, nobody keeps one, and none names the program.
+/// No page of another site can read an answer, no cache keeps one, and none names the program.
 #[test]
 fn no_answer_is_to_be_stored_shared_or_says_what_serves_it() {
     let (site, server) = start("");

@@ -14,7 +14,7 @@ fn bearer() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// The status, after a look at the form: problem details, and nothing of what the client sent.
+/// The status, after a check of the form: problem details, and no part of the client's input.
 fn problem(answer: &Answer, sent: &str) -> u16 {
     let kind = answer.headers.iter().find(|(name, _)| name == "content-type").unwrap();
     assert_eq!(kind.1, "application/problem+json", "{sent}: {}", answer.body);
@@ -93,7 +93,7 @@ fn no_path_under_v1_does_anything_for_a_stranger_whatever_the_method() {
                 );
                 client.send(head.as_bytes()).unwrap();
                 let status = client.receive().unwrap().status;
-                // What is called by others carries a credential of its own, or is not switched on.
+                // Services for others have separate credentials, or are not switched on.
                 let refused: &[u16] =
                     if path.contains("/webhooks/") { &[401, 403, 404, 405] } else { &[401] };
                 assert!(refused.contains(&status), "{method} {path} {value:?}: {status}");

@@ -1,5 +1,5 @@
-//! The hostile requests through a real `HAProxy`, which uses its connections to the server for
-//! everybody: whatever one client sends, the answers of all others stay their own.
+//! The hostile requests through a real `HAProxy`, which shares its connections to the server: no
+//! client's bytes affect the answers of the others.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -54,7 +54,7 @@ impl Proxy {
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let text = String::from_utf8(made.stdout).unwrap();
-        // Only root can become somebody else.
+        // Only root can switch users.
         let mine = |line: &&str| !["    user haproxy", "    group haproxy"].contains(line);
         let text: Vec<&str> = text.lines().filter(mine).collect();
         fs::write(path("haproxy.cfg"), text.join("\n") + "\n").unwrap();
@@ -67,7 +67,7 @@ impl Proxy {
             .unwrap();
         let proxy = Self { child, address, folder };
         let until = Instant::now() + SOON;
-        // Figures and health are not for everybody, so a batch without rows has to tell.
+        // Metrics and health are private, so a batch without rows must do.
         while proxy.ask("{}").is_none_or(|answer| answer.status != 403) {
             let log = || fs::read_to_string(proxy.folder.path().join("haproxy.log"));
             assert!(Instant::now() < until, "the proxy does not reach the server: {:?}", log());
@@ -89,7 +89,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Somebody else asks for two numbers on a connection of their own.
+/// Another client asks for two numbers on a separate connection.
 fn check_bystander(proxy: &Proxy, pool: &Pool, after: &str, place: usize) {
     let mut client = Client::connect(&proxy.address).unwrap();
     for turn in 0..2 {
@@ -107,7 +107,7 @@ fn check_bystander(proxy: &Proxy, pool: &Pool, after: &str, place: usize) {
     }
 }
 
-/// The status of the first answer that has come by now; `None` if there is none.
+/// The status of the first answer so far; `None` if there is none.
 fn status(stream: &mut TcpStream) -> Option<u16> {
     stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let mut bytes = [0; 64];

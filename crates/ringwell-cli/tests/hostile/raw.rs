@@ -1,4 +1,4 @@
-//! Bytes to the server as they are, and what comes back: no client library stands in between.
+//! Raw bytes to the server, and its answers, without a client library.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -109,7 +109,7 @@ fn ended(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
-/// What becomes of the connection after the answers.
+/// The state of the connection after the answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// It serves the next request.
@@ -129,7 +129,7 @@ pub(crate) struct Vector {
     pub(crate) then: Then,
 }
 
-/// A vector whose connection goes on.
+/// A vector whose connection continues.
 pub(crate) fn kept(
     name: &'static str,
     bytes: impl Into<Vec<u8>>,
@@ -172,7 +172,7 @@ pub(crate) fn good(pool: &Pool) -> String {
     request("POST", BULK, &[], &good_body(pool))
 }
 
-/// Sends every vector on a connection of its own; says what went otherwise than wanted.
+/// Sends every vector on a separate connection; lists unexpected results.
 pub(crate) fn check(server: &Server, pool: &Pool, vectors: &[Vector]) {
     let faults: Vec<String> =
         vectors.iter().filter_map(|vector| run(server, pool, vector).err()).collect();
@@ -218,7 +218,7 @@ fn run(server: &Server, pool: &Pool, vector: &Vector) -> Result<(), String> {
     }
 }
 
-/// Waits until no connection is open but the one that asks.
+/// Waits until all other connections are closed.
 pub(crate) fn wait_until_nobody_is_connected(server: &Server) {
     let until = Instant::now() + Duration::from_secs(30);
     loop {

@@ -95,7 +95,7 @@ fn no_secret_of_a_hostile_request_is_logged_counted_or_answered() {
         assert!(!log.contains(secret), "{secret} is in\n{log}");
         assert!(!metrics.contains(secret), "{secret} is in\n{metrics}");
     }
-    // What was allocated is on the disk, the key and the token are not.
+    // Allocations are on the disk, the key and the token are not.
     let stored = files(site.data());
     let holds = |secret: &str| stored.windows(secret.len()).any(|part| part == secret.as_bytes());
     assert!(holds("planted-caller"));

@@ -1,4 +1,4 @@
-//! Two hosts: network namespaces, each with a network card of its own, joined by a [`Wire`].
+//! Two hosts: network namespaces, each with a network card, joined by a [`Wire`].
 //!
 //! The cards are VXLAN devices: a card wraps each Ethernet frame in a datagram and sends it through
 //! a veth pair to this process, which plays the cable. So delay, loss and partition are the same on
@@ -30,7 +30,7 @@ impl Hosts {
     pub(crate) fn new() -> Option<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let names = ["a", "b"].map(|host| format!("rwt{}{host}", process::id()));
-        // Made first, so that whatever is there is removed at the end.
+        // Made first, so that everything that exists is removed at the end.
         let mut hosts = Self { wire: None, names, _turn: turn };
         let made = (0..2).map(|host| hosts.make(host)).collect::<Result<Vec<_>, String>>();
         match made {
@@ -51,8 +51,8 @@ impl Hosts {
 
     /// The same command, on a host.
     pub(crate) fn on(&self, host: usize, command: &Command) -> Command {
-        // `ip netns exec` would give it mounts of its own too: a disk that a test beside this one
-        // unmounts would stay mounted there, and its power cut would never end.
+        // `ip netns exec` would add a mount namespace: a disk that a parallel test unmounts would
+        // stay mounted there, and its power cut would never end.
         let mut there = Command::new("nsenter");
         there.arg(format!("--net=/run/netns/{}", self.names[host]));
         there.arg(command.get_program()).args(command.get_args());
@@ -77,8 +77,8 @@ impl Hosts {
         ip(&format!("-n {name} link set below up"))?;
         let socket = UdpSocket::bind((ours.as_str(), 0)).map_err(|error| error.to_string())?;
         let port = socket.local_addr().map_err(|error| error.to_string())?.port();
-        // The kernel leaves checksums to network cards. This one has no card below it, so the
-        // frame says where its checksum is to be, and the receiver fills it in.
+        // The kernel leaves checksums to network cards. This one has no card below it, so the frame
+        // names the place of its checksum, and the receiver fills it in.
         ip(&format!(
             "-n {name} link add card type vxlan id 7 local {theirs} remote {ours} dstport {port} \
              nolearning remcsumtx remcsumrx"
@@ -95,8 +95,8 @@ impl Drop for Hosts {
     fn drop(&mut self) {
         self.wire = None;
         for name in &self.names {
-            // Errors mean that it was not made. The link goes by name, because those that go with
-            // their namespace go later.
+            // Errors mean that it was not made. The link is removed by name, because links that go
+            // with their namespace go later.
             let _ = ip(&format!("link del {name}"));
             let _ = ip(&format!("netns del {name}"));
         }

@@ -1,8 +1,8 @@
 //! The wire between two hosts: carries their frames from one to the other, late, not at all, or at
 //! once.
 //!
-//! Owns two sockets and four threads. Knows nothing of what the frames say. Each direction has
-//! faults of its own, and frames never overtake each other.
+//! Owns two sockets and four threads. Independent of the contents of the frames. Each direction has
+//! separate faults, and frames never overtake each other.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How soon the threads see that the wire is to end.
+/// The delay until the threads notice the end of the wire.
 const TICK: Duration = Duration::from_millis(20);
 
 /// No datagram is longer.
@@ -34,7 +34,7 @@ pub(crate) struct Wire {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A frame, and when it is to arrive.
+/// A frame, and the time of its arrival.
 type Carried = (Instant, Vec<u8>);
 
 impl Wire {
@@ -72,7 +72,7 @@ impl Drop for Wire {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // The test that used the wire fails by itself if this has.
+            // The test that used the wire fails by itself in that case.
             let _ = thread.join();
         }
     }
@@ -106,7 +106,7 @@ fn hand_on(frames: &Receiver<Carried>, socket: &UdpSocket, to: SocketAddr) {
     }
 }
 
-/// Nothing came, or a host told that it does not listen yet.
+/// There was no frame, or a host reported that it does not listen yet.
 fn is_of_the_moment(kind: ErrorKind) -> bool {
     use ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(kind, WouldBlock | TimedOut | Interrupted | ConnectionRefused)

@@ -30,7 +30,7 @@ fn all_below(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Before, the next process had a lock of its own, and both served.
+/// Formerly, the next process had a separate lock, and both served.
 #[test]
 fn a_server_whose_lock_was_removed_ends_and_lets_no_other_in_before() {
     let site = Site::new(pools(1, 3, LONG), "");

@@ -1,4 +1,4 @@
-//! What a history takes on the disk, and what look-ups in a long one cost.
+//! The disk space of a history, and the cost of look-ups in a long one.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -37,11 +37,11 @@ fn many(client: &mut Client, pool: &Pool, rows: usize, parameters: &str) -> Vec<
     batch::rows(&client.post(BULK, &[], &body).unwrap())
 }
 
-/// What there may be beside the history: five files that wait to be used again, two snapshots of some
-/// kilobytes, and directories.
+/// The files beside the history: five that wait to be reused, two snapshots of some kilobytes, and
+/// directories.
 const BESIDE: u64 = 5 * MIB + 256 * 1024;
 
-/// Ten times what is to be kept goes through the journal.
+/// Ten times the kept size goes through the journal.
 #[test]
 fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_nothing() {
     let configured = "shards = 1\n[journal]\nsegment_bytes = \"1MiB\"\nhistory_bytes = \"4MiB\"\n\
@@ -65,7 +65,7 @@ fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_noth
     }
     println!("most on the disk while 40 MiB were written: {most} bytes");
     println!("afterwards: {} bytes", on_disk(&journal));
-    // Once a second it is looked for what may go.
+    // Old segments are dropped once a second.
     assert!(most < 30 * MIB, "{most} bytes");
     server.stop();
     let server = Server::start(site.serve(&[]));
@@ -96,7 +96,7 @@ fn a_number_with_more_than_100_000_keep_alives_is_looked_up_in_bounded_time() {
         assert!(rows.iter().all(|row| row.number == pool.first), "{rows:?}");
         kept_at = if round == 0 { now_ms() } else { kept_at };
     }
-    // Where the process knows the allocation of the newest keep-alive, and where it has to find it.
+    // The process knows the allocation of the newest keep-alive, or has to find it.
     for restarted in [false, true] {
         if restarted {
             server.stop();

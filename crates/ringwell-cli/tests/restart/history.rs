@@ -65,7 +65,7 @@ fn damage_behind_the_snapshot_is_found_after_the_start_and_said_everywhere() {
     let past = batch::attribution(&mut client, pool.first, damaged_at + 300).unwrap();
     assert_eq!(past["outcome"], "damaged", "{past}");
     assert_eq!(holder(&mut client, pool.first), "next");
-    // Numbers go on.
+    // Numbers continue.
     assert_eq!(batch::one(&mut client, pool, "more").number, pool.first + 1);
     assert_eq!(holder(&mut client, pool.first + 1), "more");
     server.stop();

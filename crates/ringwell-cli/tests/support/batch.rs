@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::client::{Answer, Client};
 use super::site::{Pool, TOKEN};
 
-/// Where batches go.
+/// The path of batches.
 pub(crate) const BULK: &str = "/api/2013-07-01/bulk.json";
 
 /// One row that a client asks for. Its id stands in its parameters and as its `request_id`.
@@ -61,14 +61,14 @@ fn authorization() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// Who held `number` at `at_ms` since 1970.
+/// The holder of `number` at `at_ms` since 1970.
 pub(crate) fn attribution(client: &mut Client, number: u64, at_ms: u64) -> io::Result<Value> {
     let path = format!("/v1/attributions?number={number}&at={at_ms}");
     let answer = client.get(&path, &[("authorization", &authorization())])?;
     Ok(answer.json())
 }
 
-/// Who holds `number` now, or had it last.
+/// The present or last holder of `number`.
 pub(crate) fn holder(client: &mut Client, number: u64) -> io::Result<Value> {
     let path = format!("/v1/attributions?number={number}");
     let answer = client.get(&path, &[("authorization", &authorization())])?;

@@ -1,8 +1,8 @@
-//! Checks what clients saw of a server against what it promises. Knows nothing of the server.
+//! Checks the clients' view of a server against its promises. Knows nothing of the server.
 //!
-//! All times are as wide as they can be: a row was served somewhere between the first byte that
-//! was sent for it and the last byte that came back. So there are no false alarms: what is told
-//! here is wrong however the time between is read.
+//! All times are as wide as they can be: a row was served somewhere between the first byte that was
+//! sent for it and the last byte that came back. So there are no false alarms: a reported violation
+//! is one for every order of the events in between.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const CLOCK_SLACK_MS: u64 = 5;
 pub(crate) struct Event {
     pub(crate) number: u64,
     pub(crate) pool: u64,
-    /// What the client wrote into the parameters, and nobody else did.
+    /// The client's own entry in the parameters.
     pub(crate) id: String,
     /// Nanoseconds of one monotonic clock: before the first byte was sent.
     pub(crate) invoked_ns: u64,
@@ -45,7 +45,7 @@ pub(crate) fn doubles(events: &[Event], pools: &BTreeMap<u64, Pool>) -> Vec<Stri
                 if second.invoked_ns >= first.invoked_ns + lockout {
                     break;
                 }
-                // Which came first is unknown where they overlap: neither order may be right.
+                // Their order is unknown if they overlap: neither order may be right.
                 let forward = second.returned_ns.saturating_sub(first.invoked_ns);
                 let backward = first.returned_ns.saturating_sub(second.invoked_ns);
                 if forward < lockout && backward < lockout {
@@ -73,7 +73,7 @@ fn tell_double(first: &Event, second: &Event, lockout_ns: u64) -> String {
     )
 }
 
-/// What is wrong with the rows of one answered batch.
+/// The faults in the rows of one answered batch.
 pub(crate) fn rows(asks: &[Ask], rows: &[Row], pools: &BTreeMap<u64, Pool>) -> Vec<String> {
     if asks.len() != rows.len() {
         return vec![format!("{} rows were asked, {} came back", asks.len(), rows.len())];
@@ -93,7 +93,7 @@ pub(crate) fn rows(asks: &[Ask], rows: &[Row], pools: &BTreeMap<u64, Pool>) -> V
     wrong
 }
 
-/// What is wrong with the attribution that the server gives for an event, if anything.
+/// The fault in the server's attribution for an event, if there is one.
 pub(crate) fn attributed(
     event: &Event,
     found: &Value,

@@ -1,5 +1,5 @@
-//! What the tests with real processes share: the server as a process, a small HTTP client, and
-//! the configuration that they are run with.
+//! The shared parts of tests with real processes: the server as a process, a small HTTP client, and
+//! their configuration.
 //!
 //! Uses nothing of the server's own code, so that it cannot share the server's mistakes.
 

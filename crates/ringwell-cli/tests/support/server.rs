@@ -1,4 +1,4 @@
-//! The program `ringwell` as a process: start, signals, end, and what it logs.
+//! The program `ringwell` as a process: start, signals, end, and its log.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::client::Client;
 
-/// What takes longer has failed.
+/// A process that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program, with no settings but those given.
@@ -40,7 +40,7 @@ pub(crate) struct Refused {
     pub(crate) log: String,
 }
 
-/// What a process writes to stderr, read by a thread of its own.
+/// A process's stderr, read by a separate thread.
 #[derive(Debug)]
 struct Log {
     text: Arc<Mutex<String>>,
@@ -93,7 +93,7 @@ impl Server {
         self.child.id()
     }
 
-    /// What it has logged by now.
+    /// Its log so far.
     pub(crate) fn log(&self) -> String {
         self.log.text.lock().unwrap().clone()
     }
@@ -130,7 +130,7 @@ impl Server {
         signal(self.child.id(), name);
     }
 
-    /// Has the configuration read again; returns what the log says of it.
+    /// Makes the server read the configuration again; returns the log's line about it.
     pub(crate) fn reload(&self) -> String {
         let before = self.log().matches("SIGHUP").count();
         self.signal("HUP");

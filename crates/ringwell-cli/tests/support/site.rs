@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::server::ringwell;
 
-/// The management token of all tests, and what the configuration knows of it.
+/// The management token of all tests, and its form in the configuration.
 pub(crate) const TOKEN: &str = "a-token-of-the-tests-0123456789";
 const TOKEN_SHA256: &str = "af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952";
 

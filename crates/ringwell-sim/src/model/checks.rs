@@ -1,4 +1,4 @@
-//! The single promises, each as a question to what the model knows.
+//! The single promises, each as a question to the model's state.
 
 use super::{
     BELIEVED_MS, Grant, Holding, Judged, Known, Model, PoolRule, Recovery, Row, Shard, TakenUp,
@@ -85,8 +85,8 @@ impl Model {
             } else {
                 (new, Self::promised_until(new), &held.grant)
             };
-            // A clock that was set forward, and believed, ends lockouts early, also those that other
-            // shards of the machine have taken over.
+            // A wall clock that was set ahead, and trusted, ends lockouts early, also those taken
+            // over by other shards of the machine.
             let clock = self.shards.get(&first.shard);
             let believed_ms = clock.map_or(0, |clock| clock.believed_ms - first.believed_ms);
             let excused_us = if is_older {
@@ -179,7 +179,7 @@ impl Model {
         self.held.get(number)?.get(*index)
     }
 
-    /// What was answered is known after a restart, and locked for as long.
+    /// Answers are known after a restart, and locked equally long.
     pub(super) fn check_recovered(&self, recovery: &Recovery) -> Judged {
         let Some(shard) = self.shards.get(&recovery.shard) else { return Ok(()) };
         let fault = |rule, number, text| Err(broken(rule, recovery.shard, number, text));
@@ -229,7 +229,7 @@ impl Model {
         }
     }
 
-    /// Whoever takes numbers up knows the lockouts that run.
+    /// A shard that takes numbers over has their running lockouts.
     pub(super) fn check_taken_up(&self, taken_up: &TakenUp, pool: u64, rule: &PoolRule) -> Judged {
         let Some(shard) = self.shards.get(&taken_up.shard) else { return Ok(()) };
         let held_until = shard.holds.get(&pool).copied().unwrap_or_default();
@@ -253,7 +253,7 @@ impl Model {
         Ok(())
     }
 
-    /// A number leaves in time, and while nobody else has it: however long ago it was granted.
+    /// A number leaves in time, and while no other visitor has it, however long ago it was granted.
     pub(super) fn check_leaving(&self, grant: &Grant, row: &Row) -> Judged {
         let fault = |rule, text| Err(broken(rule, grant.shard, grant.number, text));
         let late_us = row.now_us.saturating_sub(row.deadline_us);

@@ -1,4 +1,4 @@
-//! What clocks may do to lockouts, in the model's own words.
+//! The effects of clocks on lockouts, in the model's own terms.
 
 use super::{Holding, Model, Recovery};
 
@@ -8,10 +8,10 @@ pub(super) const BELIEVED_MS: i64 = 24 * 60 * 60 * 1000;
 /// Lockouts that ran before a boot are longer by so much, or by the time that the boot took.
 pub(crate) const SKEW_MAX_MS: u64 = 2_000;
 
-/// What shard time may gain on true time between two starts within one boot.
+/// The gain of shard time on true time between two starts within one boot.
 const SLEWED_MS: i64 = 100;
 
-/// How long shard time must run until a lifetime has passed in true time, whatever it gains on it.
+/// The time that shard time must run until a lifetime has passed in true time, with any gain on it.
 pub(super) fn lockout_ms(lifetime_ms: u64) -> u64 {
     lifetime_ms + lifetime_ms.div_ceil(2_000) + 1
 }

@@ -1,4 +1,4 @@
-//! Who holds a number by what its owners granted, and what look-ups must find of that.
+//! The holders of a number by its owners' grants, and the required results of look-ups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ pub(super) struct Holder {
     pub(super) withdrawn: Option<u64>,
 }
 
-/// A look-up that is to be made, and what it must find.
+/// A look-up to make, and its required result.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) shard: u16,
@@ -29,8 +29,8 @@ pub(crate) struct Wanted {
 }
 
 impl Model {
-    /// An allocation that nobody saw was taken back by its owner: it is no holder.
-    /// `group` has the record of that.
+    /// An allocation that no visitor saw was undone by its owner: it has no holder. `group` has the
+    /// record of that.
     pub(crate) fn withdrawn(
         &mut self,
         shard: u16,
@@ -50,15 +50,16 @@ impl Model {
         self.holders.retain(|_, holders| holders.last().is_none_or(|newest| newest.shard != shard));
     }
 
-    /// What look-ups must find.
+    /// The required results of look-ups.
     pub(crate) fn attributions(&self) -> Vec<Wanted> {
         let fresh = self.held.values().flatten().filter(|held| held.grant.is_fresh);
         let kept = fresh.filter(|held| !held.is_lost && !held.is_forgotten);
         kept.map(|held| self.wanted(held)).collect()
     }
 
-    /// Look-ups of what is kept, each with the moment in true time at which the number went out again,
-    /// if it did. Left out are numbers that some grant concerns which `counts` does not want.
+    /// Look-ups of kept allocations, each with the time in true time at which the number went out
+    /// again, if it did. Left out are numbers that some grant concerns which `counts` does not
+    /// want.
     pub(crate) fn dated_attributions(
         &self,
         counts: impl Fn(&Grant) -> bool,
@@ -90,7 +91,8 @@ impl Model {
         let later = place.map_or(&[][..], |place| &holders[place + 1..]);
         // Another shard's allocations are in another journal, by another clock.
         let is_here = later.first().is_some_and(|next| next.shard == grant.shard);
-        // What was lost with its group may have been later by the clock than what came then.
+        // An allocation lost with its group may have been later by the clock than the ones that
+        // followed.
         let here = later.iter().filter(|next| is_here && next.shard == grant.shard);
         let next_ms = here.map(|next| next.at_ms).min().filter(|next_ms| *next_ms > grant.at_ms);
         Wanted {
@@ -103,7 +105,8 @@ impl Model {
                 None => (place.is_none() || !later.is_empty()).then_some(grant.at_ms),
             },
             params: grant.params.clone(),
-            // Its record may have been dropped while one was under way that nobody saw in the end.
+            // Its record may have been dropped while a later allocation was in progress that no
+            // visitor saw in the end.
             is_newest: all.last().is_some_and(|newest| is_it(&newest)),
         }
     }

@@ -79,7 +79,7 @@ fn two_visitors_who_have_seen_one_number_are_found_whatever_shards_believe() {
     let mut model = model();
     model.granted(grant(1, FIRST, 0)).unwrap();
     answer(&mut model, 1, Told::Number(FIRST), 10).unwrap();
-    // The shard has forgotten everything, and nobody has noticed that.
+    // The shard has forgotten everything, and no check has noticed it.
     model.shards.values_mut().for_each(|shard| shard.numbers.clear());
     model.granted(grant(2, FIRST, SECOND - 1)).unwrap();
     assert_eq!(rule(answer(&mut model, 2, Told::Number(FIRST), SECOND)), "double");
@@ -94,7 +94,7 @@ fn an_answer_that_is_gone_after_a_restart_is_found() {
     let mut model = self::model();
     model.granted(grant(5, FIRST, 0)).unwrap();
     answer(&mut model, 5, Told::Number(FIRST), 10).unwrap();
-    // The group is there, and the shard does not know what was in it.
+    // The group is there, and the shard does not have its contents.
     assert_eq!(rule(model.recovered_all(&[recovery(6, SECOND / 10)])), "forgotten");
 }
 

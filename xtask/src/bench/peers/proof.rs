@@ -1,8 +1,8 @@
 //! Proves that a server is right before it is timed: no peer may be fast by being wrong.
 //!
-//! A few batches, judged by what is known from outside: when each was sent and when its answer had
-//! come. A number was handed out somewhere between the two, so a fault is only called one when no
-//! moment in between could excuse it.
+//! A few batches, judged by facts from outside: the times at which each was sent and answered. A
+//! number was handed out somewhere between the two, so a fault is only called one when no moment in
+//! between could excuse it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 pub(super) const LOCKOUT: Duration = Duration::from_millis(500);
 /// Servers count in whole milliseconds.
 const ROUNDING: Duration = Duration::from_millis(2);
-/// How long an answer may take.
+/// The time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A pool of the proof. Its numbers follow each other.
@@ -47,7 +47,7 @@ pub(super) const POOLS: [Pool; 2] = [
     },
 ];
 
-/// What is known of the newest allocation of a number.
+/// The known facts about the newest allocation of a number.
 #[derive(Clone, Copy)]
 struct Allocation {
     batch: u32,
@@ -55,7 +55,7 @@ struct Allocation {
     answered: Instant,
 }
 
-/// A row of a batch, and what must come back for it.
+/// A row of a batch, and its required answer.
 struct Row {
     suffix: String,
     request_id: Option<Value>,
@@ -75,7 +75,7 @@ struct Proof {
 /// Sends the batches and judges the answers.
 ///
 /// # Errors
-/// What was wrong, in words.
+/// The fault, in words.
 pub(super) fn prove(address: SocketAddr) -> anyhow::Result<()> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;

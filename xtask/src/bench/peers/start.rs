@@ -1,4 +1,4 @@
-//! Builds and starts the peers, and says what is missing. Each has a folder in `bench/peers/`.
+//! Builds and starts the peers, and names missing programs. Each has a folder in `bench/peers/`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use super::super::server::{Server, free_address, pinned};
 use super::store::{self, Place, Store};
 use crate::shell::{is_installed, output, root, run};
 
-/// Room for what lives no longer than a batch. Why: `bench/peers/README.md`.
+/// Room for data that live no longer than a batch. Why: `bench/peers/README.md`.
 const YOUNG: &str = "--max-semi-space-size=64";
 /// Oldest Go whose net/http has patterns with methods.
 const GO_MINOR_MIN: u32 = 22;
 
-/// What is compared.
+/// The compared programs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Ringwell itself, with its durability.
@@ -38,10 +38,10 @@ pub(super) struct Running {
     store: Option<Store>,
 }
 
-/// Where things lie.
+/// The paths.
 pub(super) struct Shop<'a> {
     plan: &'a Plan,
-    /// All pools, those of the proof included.
+    /// All pools, including those of the proof.
     pools: PathBuf,
     work: PathBuf,
     /// Sockets: their paths must be short.
@@ -50,7 +50,7 @@ pub(super) struct Shop<'a> {
 
 impl Drop for Shop<'_> {
     fn drop(&mut self) {
-        // What is left lies in the system's directory for such things.
+        // The remains are in the system's directory for temporary files.
         let _ = std::fs::remove_dir_all(&self.sockets);
     }
 }
@@ -64,7 +64,7 @@ impl<'a> Shop<'a> {
         Ok(Self { plan, pools, work, sockets })
     }
 
-    /// Builds what `kind` needs. The text says why it is left out, if it is.
+    /// Builds the programs that `kind` needs. The text says why it is left out, if it is.
     ///
     /// # Errors
     /// When our own program does not compile.
@@ -174,7 +174,7 @@ impl Running {
     /// User and system time so far of the server and its store, with all their processes.
     ///
     /// # Errors
-    /// When the server is gone.
+    /// If the server is gone.
     pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let store = self.store.as_ref().map_or(0.0, Store::cpu_seconds);
         Ok(self.server.cpu_seconds()? + store)

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail, ensure};
 use super::super::server::pinned;
 use crate::shell::{is_installed, output, run};
 
-/// How long a store may take to begin or to end.
+/// The time limit for a store to start or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Why each: `bench/peers/README.md`.
 const POSTGRES_SETTINGS: [&str; 8] = [
@@ -36,7 +36,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// What the front takes to find it.
+    /// The front's data to find it.
     pub(super) fn reached_at(&self) -> &str {
         &self.reached_at
     }
@@ -82,7 +82,7 @@ impl Drop for Store {
     }
 }
 
-/// Where a store runs.
+/// The place where a store runs.
 pub(super) struct Place<'a> {
     /// Data and logs.
     pub(super) work: &'a Path,
@@ -204,7 +204,7 @@ fn is_root() -> bool {
     output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 
-/// User and system time of a process, its living children, and those that it has seen end.
+/// User and system time of a process, its living children, and its ended ones.
 fn tree_seconds(root: u32) -> f64 {
     /// Clock ticks a second in `/proc`, on every Linux that we know.
     const TICKS_PER_SECOND: f64 = 100.0;
