@@ -148,7 +148,7 @@ pub struct Verdict {
     pub judged: Vec<Rule>,
     /// The parts that were not judged, with reasons: a rule may be listed here with a part of it.
     pub not_judged: Vec<(Rule, String)>,
-    /// What was looked at.
+    /// The amount of judged data.
     pub summary: Summary,
 }
 

@@ -66,12 +66,12 @@ enum Command {
     },
     /// Print the present state of a ring pool: free and locked numbers, when the next comes free
     State {
-        /// Which ring pool
+        /// Id of the ring pool
         id: u64,
     },
     /// Print how many numbers a ring pool needs for its own load, as the server has seen it
     Sizing {
-        /// Which ring pool
+        /// Id of the ring pool
         id: u64,
         /// The share of rows that may overflow
         #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
@@ -81,7 +81,7 @@ enum Command {
     Create(create::Create),
     /// Change how many numbers a ring pool may have: it draws from the inventory, or gives back
     Resize {
-        /// Which ring pool
+        /// Id of the ring pool
         id: u64,
         /// Count of numbers, including the overflow number
         #[arg(long, value_name = "N")]
@@ -89,7 +89,7 @@ enum Command {
     },
     /// Give numbers to a ring pool
     AddNumbers {
-        /// Which ring pool
+        /// Id of the ring pool
         id: u64,
         /// Numbers or ranges, as in 8885550100-8885550149
         #[arg(required = true, value_name = "RANGE", value_parser = numbers::parse_range)]
@@ -97,7 +97,7 @@ enum Command {
     },
     /// Give a ring pool another overflow number
     Overflow {
-        /// Which ring pool
+        /// Id of the ring pool
         id: u64,
         /// Ten digits without punctuation
         #[arg(value_parser = PromoNumber::parse)]

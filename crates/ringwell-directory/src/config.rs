@@ -91,7 +91,7 @@ pub struct Config {
     pub calls: Option<Calls>,
 }
 
-/// Who may use `/v1/`.
+/// The tokens for `/v1/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Management {
     /// Hashes of the tokens that are accepted: none.
@@ -158,7 +158,7 @@ pub struct Application {
     pub webhook_secret: Option<Secret>,
 }
 
-/// What a client may demand. All lengths in bytes.
+/// The limits on clients. All lengths in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The longest body: 1 MiB.
@@ -202,7 +202,7 @@ pub struct Links {
     pub wait: Duration,
 }
 
-/// How the journal uses the disk.
+/// The journal's use of the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journal {
     /// The size of a segment, 1 MiB to 1 GiB: 64 MiB.
@@ -251,7 +251,7 @@ pub struct ClientTls {
     pub key: PathBuf,
 }
 
-/// Where the published API leaves a choice.
+/// Choices that the published API leaves open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Api {
     /// Whether a row without any parameter is an error: no.
@@ -264,7 +264,7 @@ pub struct Api {
     pub origins: Vec<String>,
 }
 
-/// What is logged, and how.
+/// The contents and form of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     /// The form: [`LogFormat::Auto`].

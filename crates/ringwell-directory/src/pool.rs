@@ -165,7 +165,7 @@ impl RingPool {
         self.0.id
     }
 
-    /// What people call it.
+    /// Its display name.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.name.as_deref()

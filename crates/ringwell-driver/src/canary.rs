@@ -116,7 +116,7 @@ bugs! {
     TakenNotHeld "taken-not-held";
     /// With buckets goes what was known long ago of numbers that have left their pools.
     OldGoesAlong "old-goes-along";
-    /// Buckets are handed over before the next owner was sent what is known of their numbers.
+    /// Buckets are handed over before the state of their numbers was sent to the next owner.
     TakeBeforeTold "take-before-told";
     /// Buckets on their way are taken back without asking whether they have arrived.
     AbortUnasked "abort-unasked";

@@ -197,7 +197,7 @@ pub type Holds = Vec<(Option<PoolId>, Millis)>;
 pub enum Done {
     /// It was taken.
     Taken,
-    /// What is known.
+    /// The result.
     Known(Vec<Retired>),
     /// The same, for repeatable batches, and all holds, including expired ones.
     All(Known, Holds),
@@ -214,7 +214,7 @@ pub enum Done {
 pub struct Known {
     /// The newest allocation of each number, in rising order.
     pub numbers: Vec<Retired>,
-    /// What rows of batches that may be sent again would be answered.
+    /// Asks for the answers that rows of repeatable batches would get.
     pub answers: Vec<AnswerEntry>,
     /// The moment.
     pub at: Millis,

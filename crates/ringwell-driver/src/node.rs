@@ -251,7 +251,7 @@ impl Node {
         self.durability != Durability::Memory
     }
 
-    /// Where the node is in its life.
+    /// The phase of the node's life.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {

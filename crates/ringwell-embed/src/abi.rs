@@ -121,7 +121,7 @@ pub unsafe extern "C" fn ringwell_embed_bulk(
         (Some(body), Some(Some(key))) => bulk(handle, body, Some(key), deadline_ms),
         (None, _) | (_, Some(None)) => invalid(),
     };
-    // SAFETY: the caller's promise about `out` is `tell`'s.
+    // SAFETY: the caller's promise about `out` equals that of `tell`.
     unsafe { tell(out, work) }
 }
 
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn ringwell_embed_bulk(
 /// `out` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_status(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller's promise about `out` is `tell`'s.
+    // SAFETY: the caller's promise about `out` equals that of `tell`.
     unsafe { tell(out, || with(handle, |engine| (OK, engine.status()))) }
 }
 
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn ringwell_embed_status(handle: u64, out: *mut Bytes) -> 
 /// `out` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_flush(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller's promise about `out` is `tell`'s.
+    // SAFETY: the caller's promise about `out` equals that of `tell`.
     unsafe { tell(out, || with(handle, |engine| stored(engine.flush()))) }
 }
 
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn ringwell_embed_flush(handle: u64, out: *mut Bytes) -> i
 /// `out` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_snapshot(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller's promise about `out` is `tell`'s.
+    // SAFETY: the caller's promise about `out` equals that of `tell`.
     unsafe { tell(out, || with(handle, |engine| stored(engine.snapshot()))) }
 }
 
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn ringwell_embed_snapshot(handle: u64, out: *mut Bytes) -
 /// `out` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_close(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller's promise about `out` is `tell`'s.
+    // SAFETY: the caller's promise about `out` equals that of `tell`.
     unsafe { tell(out, || close(handle)) }
 }
 

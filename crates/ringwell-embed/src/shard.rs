@@ -83,7 +83,7 @@ impl Shard {
     pub(crate) fn retry(&mut self) {
         let now = self.now();
         if self.unstored.as_ref().is_some_and(|(_, tried)| now.since(*tried) >= RETRY) {
-            // Whoever asks for a number meanwhile is told why there is none.
+            // A request for a number in the meantime gets the reason for its refusal.
             let _ = self.store_pending();
         }
     }

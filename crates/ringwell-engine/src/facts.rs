@@ -60,9 +60,10 @@ impl Facts {
     /// As [`Facts::settle`], for an owner on another node. `pool_of` says in which of the pools that
     /// go there a number is.
     ///
-    /// Of a pool that was held nobody here knows what went out before: the next owner may, and have
-    /// the newer allocation. So what a hold has outlasted is left out. Its lockout is over, or ends
-    /// with the hold, which the next owner is told; and the rows that had it get the overflow number.
+    /// The allocations of a held pool are unknown here: the next owner may have them, and so a
+    /// newer allocation. So allocations that a hold has outlasted are left out. Its lockout is over
+    /// or ends with the hold, which is sent to the next owner; the rows that had it get the
+    /// overflow number.
     ///
     /// So is a number of none of those pools whose lockout is over at `at`: a shard that knows it from
     /// long ago may not know that it went out from another pool since, and the next owner would take

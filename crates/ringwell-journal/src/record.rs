@@ -121,7 +121,7 @@ pub enum Record<'a> {
         locked_until: Millis,
         /// The clocks of the group that it was handed out in; `None` if that was of format 1.
         clocks: Option<Clocks>,
-        /// Who may ask for the same number again.
+        /// The visitor who may ask for the same number again.
         visitor: Option<VisitorId>,
         /// Raw parameters, as in `Allocate`.
         params: [&'a [u8]; 2],
@@ -141,7 +141,7 @@ pub enum Record<'a> {
         locked_until: Millis,
         /// The time at which it was handed out by this node's clock, which comparisons use.
         local_at: Millis,
-        /// Who may ask for the same number again.
+        /// The visitor who may ask for the same number again.
         visitor: Option<VisitorId>,
         /// The record before it for this number in this journal, or [`Position::NONE`].
         previous: Position,

@@ -36,7 +36,7 @@ pub trait Segments {
     /// less than asked for only at the segment's end.
     ///
     /// # Errors
-    /// Whatever the storage says.
+    /// An error of the storage.
     fn read_at(&self, segno: u64, offset: u64, out: &mut [u8]) -> Result<usize, Self::Error>;
 }
 

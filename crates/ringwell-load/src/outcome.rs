@@ -43,7 +43,7 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
 }
 
-/// What was asked for.
+/// The requested settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
     /// The address for batches.

@@ -71,7 +71,7 @@ pub enum LoadError {
     History {
         /// Its file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Polling failed, or a thread could not write the history.

@@ -47,7 +47,7 @@ pub enum Unfit {
          of answered allocations are lost in a power cut"
     )]
     NotSynced {
-        /// Which one.
+        /// Its name.
         server: String,
     },
     /// Groups do not fit.

@@ -68,7 +68,7 @@ impl Listeners {
     /// journals behind.
     ///
     /// # Errors
-    /// [`ListenError`] names the address and what to do.
+    /// [`ListenError`] names the address and the response.
     pub(crate) fn probe(addresses: &[Listen]) -> Result<(), ListenError> {
         Self::bind(addresses, 0).map(drop)
     }

@@ -269,7 +269,7 @@ impl Change {
         Ok(true)
     }
 
-    /// Moves waiting numbers whose time has come to where they were promised. How many.
+    /// Moves waiting numbers whose time has come to where they were promised. The count.
     ///
     /// # Errors
     /// [`StoreError::Database`].

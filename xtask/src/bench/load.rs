@@ -95,7 +95,7 @@ impl ClosedLoop {
         (self.witness.rows, self.witness.overflow_rows)
     }
 
-    /// What is wrong with the answers.
+    /// The faults of the answers.
     pub(super) fn problems(&self, fixed: bool) -> Vec<String> {
         let checks = [
             (self.wrk.bad_status, "answers with another status"),

@@ -270,7 +270,7 @@ impl Server {
     /// Resident memory in KiB.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// If the process is gone.
     pub(super) fn resident_kib(&self) -> anyhow::Result<u32> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
         let line = status.lines().find(|line| line.starts_with("VmRSS:"));

@@ -131,8 +131,8 @@ impl Log {
         Ok(erased)
     }
 
-    /// Removes calls that began before `before`, with all that belongs to them, and events older than
-    /// `events`; how many calls. At most a few hundred: ask again until there are none.
+    /// Removes calls that began before `before`, with all that belongs to them, and events older
+    /// than `events`; how many calls. At most a few hundred: repeat until none are left.
     ///
     /// # Errors
     /// [`LogError`].

@@ -394,7 +394,7 @@ impl Log {
         query.fetch_all(&mut *tx).await?.iter().map(EventRow::read).collect()
     }
 
-    /// Where events are sent.
+    /// The receivers of events.
     ///
     /// # Errors
     /// [`LogError`].

@@ -27,7 +27,7 @@ pub(super) enum Numbers {
     },
     /// Take numbers out of their pools or out of use, or end their quarantine
     Move {
-        /// Which numbers, as in 8885550100-8885550149
+        /// Numbers or ranges, as in 8885550100-8885550149
         #[arg(required = true, value_name = "RANGE", value_parser = parse_range)]
         ranges: Vec<NumberRange>,
         /// New state: free for any pool, in quarantine, never used again, or back in their former

@@ -412,7 +412,7 @@ fn a_record_that_is_read_again_does_not_shorten_what_a_snapshot_knows() {
 
 #[test]
 fn when_an_allocation_was_by_this_clock_is_known_again_from_a_record_and_from_a_snapshot() {
-    // One in rotation, one of a pool that is gone.
+    // One number in rotation, one of a removed pool.
     for number in [number(0, 0), number(1, 0)] {
         let slot = Slot {
             number,

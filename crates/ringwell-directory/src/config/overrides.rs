@@ -92,7 +92,7 @@ pub fn parse_shards(text: &str) -> Result<u16, ValueError> {
 /// Reads a batch's deadline: 1 ms to 60 s.
 ///
 /// # Errors
-/// [`ValueError`] if `text` is none.
+/// [`ValueError`] if `text` is invalid.
 pub fn parse_deadline(text: &str) -> Result<Duration, ValueError> {
     DEADLINE.check(parse_duration(text)?)
 }

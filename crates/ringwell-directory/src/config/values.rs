@@ -120,7 +120,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, ValueError> {
 /// Reads a length of time in whole milliseconds.
 ///
 /// # Errors
-/// [`ValueError`] if `text` is none.
+/// [`ValueError`] if `text` is invalid.
 pub fn parse_lifetime(text: &str) -> Result<Millis, ValueError> {
     let duration = parse_duration(text)?;
     let whole = duration.subsec_nanos().is_multiple_of(1_000_000);

@@ -113,7 +113,7 @@ impl ReleaseJson {
         Self { shard, number: number.to_code(), allocated_at: allocated_at.map(|at| at.0) }
     }
 
-    /// `None` if the number is none.
+    /// `None` if the number is invalid.
     pub(super) fn wanted(&self) -> Option<(PromoNumber, Option<Millis>)> {
         Some((PromoNumber::from_code(self.number)?, self.allocated_at.map(Millis)))
     }

@@ -123,7 +123,7 @@ pub fn hold_word(bucket: u16, hold: BucketHold, at: Millis) -> HoldWord {
     (bucket, since, hold.until.since(at).0)
 }
 
-/// A received hold, in the time of this node. What time is rounded off is added.
+/// A received hold, in the time of this node. Rounding always adds time.
 #[must_use]
 pub fn read_hold(word: HoldWord, here: Millis) -> (u16, BucketHold) {
     let (bucket, since, left) = word;
@@ -143,7 +143,7 @@ pub fn answer_word(entry: &AnswerEntry) -> AnswerWord {
 }
 
 /// An answer given in another node's time `there`, in the time of this shard: given equally long
-/// ago. `None` if the number is none.
+/// ago. `None` if the number is invalid.
 #[must_use]
 pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<AnswerEntry> {
     let (batch, row, at, number) = *word;

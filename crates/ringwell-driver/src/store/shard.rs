@@ -132,7 +132,7 @@ impl<F: Files> ShardStore<F> {
         Ok(true)
     }
 
-    /// Where its files are.
+    /// The directory of its files.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory

@@ -104,7 +104,7 @@ pub enum RecoverError<E> {
     Record {
         /// The segment.
         segno: u64,
-        /// Where the frame begins.
+        /// The offset of the frame.
         offset: u64,
         /// The fault in the record.
         source: DecodeError,

@@ -18,7 +18,7 @@ pub enum FrameError {
     /// It has another purpose.
     #[error("frame of kind {found} where kind {wanted} belongs")]
     Kind {
-        /// What the frame says.
+        /// The value in the frame.
         found: u8,
         /// The field being read.
         wanted: u8,
@@ -34,7 +34,7 @@ pub enum FrameError {
     /// More rows, or numbers, than are taken.
     #[error("frame of {rows} rows, where at most {rows_max} are taken")]
     TooManyRows {
-        /// What the frame says.
+        /// The value in the frame.
         rows: u64,
         /// The limit.
         rows_max: usize,
@@ -66,7 +66,7 @@ pub enum FrameError {
     /// An answer to something else than was asked.
     #[error("answer of {found} rows to a request of {wanted}")]
     RowCount {
-        /// What the frame says.
+        /// The value in the frame.
         found: u64,
         /// The requested count.
         wanted: usize,

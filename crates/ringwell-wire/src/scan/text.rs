@@ -74,7 +74,7 @@ fn many_blanks(text: &[u8]) -> &[u8] {
 #[inline(always)]
 fn stops(block: [u8; BLOCK]) -> u32 {
     let block = i8x16::new(block.map(u8::cast_signed));
-    // Signed, what is no ASCII is less than all that is.
+    // As signed bytes, non-ASCII is less than all ASCII.
     let less = i8x16::splat(0x20).simd_gt(block);
     let quotes = block.simd_eq(i8x16::splat(b'"'.cast_signed()));
     let escapes = block.simd_eq(i8x16::splat(b'\\'.cast_signed()));
