@@ -4,6 +4,7 @@
 
 mod api;
 mod bench;
+mod book;
 mod callgrind;
 mod chart;
 mod ci;
@@ -41,6 +42,8 @@ enum Task {
     Suite,
     /// Measure Ringwell against the ceiling server of the same run.
     Bench(bench::Args),
+    /// Build the documentation as a site, and check its links. Needs mdBook.
+    Book,
     /// Draw table and chart of docs/figures.md from the newest results of `bench peers --save`.
     Chart,
     /// Check the OpenAPI document of the management API against a running server.
@@ -67,6 +70,7 @@ fn main() -> anyhow::Result<()> {
         Task::Telephony => telephony::run_all(),
         Task::Suite => suite::run(),
         Task::Bench(args) => bench::run(&args),
+        Task::Book => book::run(),
         Task::Chart => chart::run(),
         Task::Api => api::run(),
         Task::Counts(args) => counts::run(&args),

@@ -30,8 +30,8 @@ const PROVIDERS: [Provider; 7] = [
         key: "twilio",
         name: "Twilio",
         buy: "Console, Phone Numbers, Buy a number, with the capability Voice.",
-        secret: "the account's auth token. Accounts with shared keys (SHA-256) name those in \
-                 `shared_key_files`, too.",
+        secret: "the account's auth token. Accounts with shared keys (SHA-256) also name those in \
+                 `shared_key_files`.",
         hooks: &[
             ("A call comes in, Webhook, HTTP POST", "answer"),
             ("Call status changes, HTTP POST", "status"),
@@ -81,7 +81,7 @@ const PROVIDERS: [Provider; 7] = [
             ("Application, Primary Answer URL, POST", "answer"),
             ("Application, Hangup URL, POST", "hangup"),
         ],
-        fallback: "Set the Fallback Answer URL to a page of yours with \
+        fallback: "Set the Fallback Answer URL to a static page with \
                    `<Response><Dial><Number>18005550199</Number></Dial></Response>`.",
         notes: &["Plivo sends numbers without `+`; the log has them with it."],
     },
@@ -97,7 +97,7 @@ const PROVIDERS: [Provider; 7] = [
         fallback: "Set the Fallback URL of the application to a page with an NCCO that connects to your \
                    own number.",
         notes: &[
-            "With GET there is no body that could be signed: the answer URL must be called by POST.",
+            "With GET there is no body to sign: the answer URL must be called by POST.",
             "Callees see the number that was called: Vonage passes no other through.",
         ],
     },
@@ -123,7 +123,7 @@ const PROVIDERS: [Provider; 7] = [
                  one.",
         hooks: &[("Your switch posts what happens, JSON or a form", "events")],
         fallback: "If the switch gets no answer within half a second, or another status than 200, it \
-                   connects the call to a number of its own.",
+                   connects the call to a default number.",
         notes: &[
             "Events and answers: [spec/calls.md](../spec/calls.md), \"The generic provider\".",
             "Kamailio, Asterisk and FreeSWITCH ask by `POST /v1/sip/route` instead: [SIP](sip.md).",

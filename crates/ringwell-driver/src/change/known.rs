@@ -29,7 +29,10 @@ pub async fn known<P: Platform>(
     buckets: &[u16],
 ) -> Result<Known, ChangeError> {
     let told = gather(node, peers, directory, buckets).await?;
-    platform.offload(move || told.settle(|facts, _| facts.settle())).await.ok_or(ChangeError::Stopping)
+    platform
+        .offload(move || told.settle(|facts, _| facts.settle()))
+        .await
+        .ok_or(ChangeError::Stopping)
 }
 
 /// As [`known`], for the next owner on another node: see [`Facts::settle_apart`].
@@ -58,7 +61,10 @@ pub async fn known_apart<P: Platform>(
 struct Gathered(Vec<(Known, Holds)>);
 
 impl Gathered {
-    fn settle(self, settle: impl FnOnce(Facts, Millis) -> (Vec<Retired>, Vec<AnswerEntry>)) -> Known {
+    fn settle(
+        self,
+        settle: impl FnOnce(Facts, Millis) -> (Vec<Retired>, Vec<AnswerEntry>),
+    ) -> Known {
         let (mut facts, mut at) = (Facts::default(), Millis(u64::MAX));
         for (told, holds) in self.0 {
             facts.add(told.numbers, told.answers);
