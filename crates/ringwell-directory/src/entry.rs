@@ -18,8 +18,7 @@ pub struct Entry {
     id: PoolId,
     /// Lies elsewhere: few pools have any of it.
     rare: Option<Arc<Rare>>,
-    /// As an integer, 0 for none: `Option<PromoNumber>` would take twice the room.
-    overflow: u64,
+    overflow: Option<PromoNumber>,
     index: u32,
     /// There are 256 at most.
     shard: u8,
@@ -56,7 +55,7 @@ impl Entry {
         Self {
             id: pool.id(),
             rare: (flags != 0).then(|| Arc::new(rare)),
-            overflow: pool.overflow().map_or(0, PromoNumber::to_e164),
+            overflow: pool.overflow(),
             index,
             shard: u8::try_from(shard).unwrap_or(u8::MAX),
             flags,
@@ -70,7 +69,7 @@ impl Entry {
         Self {
             id,
             rare: None,
-            overflow: 0,
+            overflow: None,
             index: 0,
             shard: 0,
             flags: VACANT,
@@ -116,7 +115,7 @@ impl Entry {
     #[inline]
     #[must_use]
     pub const fn overflow(&self) -> Option<PromoNumber> {
-        PromoNumber::from_e164(self.overflow)
+        self.overflow
     }
 
     /// The base of tracking URLs; `None` for an empty URL.

@@ -66,16 +66,13 @@ impl Batch {
         }
         self.rows.clear();
         let mut queries_from = 0;
-        match scan::scan(&body, limits, &mut self.rows) {
-            Some(scanned) if scanned.decoded.is_empty() => self.text = body,
-            Some(scanned) => {
-                self.text = scanned.decoded.into();
-                queries_from = scanned.queries_from;
-            }
-            None => {
-                self.rows.clear();
-                self.text = relaxed::parse(&body, limits, &mut self.rows)?;
-            }
+        if let Some(scanned) = scan::scan(&body, limits, &mut self.rows) {
+            let is_plain = scanned.decoded.is_empty();
+            self.text = if is_plain { body } else { scanned.decoded.into() };
+            queries_from = scanned.queries_from;
+        } else {
+            self.rows.clear();
+            self.text = relaxed::parse(&body, limits, &mut self.rows)?;
         }
         if self.rows.is_empty() {
             return Err(RequestError::NoRows);
@@ -114,7 +111,7 @@ impl Batch {
     }
 
     /// Few batches have visitors, or keys twice: one search decides, so that the others do not pay
-    /// for each row. Before `from` in the text there is nothing of any query.
+    /// for each row. Before `from` in the text there is nothing to look for.
     fn settle(&mut self, from: usize) {
         if !ask::has_mark(self.text.get(from..).unwrap_or_default()) {
             return;

@@ -39,11 +39,17 @@ pub struct Tracking<'a> {
 const QUERY_VALUE: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A row's members with an empty tracking URL, and its end.
-const NUMBER_ROW: &[u8; 86] =
-    br#""promo_number_formatted":"000-000-0000","promo_number":"0000000000","tracking_url":""}"#;
-const FORMATTED_AT: usize = 26;
-const BARE_AT: usize = 56;
+/// A row behind its id, with an empty tracking URL; the comma may be a brace instead.
+const NUMBER_ROW: &[u8; 87] =
+    br#","promo_number_formatted":"000-000-0000","promo_number":"0000000000","tracking_url":""}"#;
+const FORMATTED_AT: usize = 27;
+const BARE_AT: usize = 57;
+
+/// The beginning of a row with room for a short id; the comma may be a bracket instead.
+const ID_ROW: &[u8; 31] = br#",{"request_id":0000000000000000"#;
+const ID_AT: usize = 15;
+/// Ids as long as a register are copied without a call.
+const SHORT_ID: usize = ID_ROW.len() - ID_AT;
 
 impl<'a> Tracking<'a> {
     /// `base?us=` and the landing page, which carries the number.
@@ -93,24 +99,25 @@ impl<'a> Tracking<'a> {
 pub struct BulkResponse<'a> {
     out: &'a mut Vec<u8>,
     text: &'a [u8],
-    is_first: bool,
+    /// The bracket or comma before the next row.
+    before_row: u8,
 }
 
 impl<'a> BulkResponse<'a> {
     /// Begins one. The rows' spans point into `text`.
     #[must_use]
     pub fn new(out: &'a mut Vec<u8>, text: &'a [u8]) -> Self {
-        out.extend_from_slice(b"{\"responses\":[");
-        Self { out, text, is_first: true }
+        out.extend_from_slice(b"{\"responses\":");
+        Self { out, text, before_row: b'[' }
     }
 
     /// Adds the answer of the next row.
     pub fn row(&mut self, request_id: Option<Span>, answer: &Answer<'_>) {
-        self.begin(request_id);
+        let before = self.begin(request_id);
         let out = &mut *self.out;
         match answer {
             Answer::Number { number, overflow, tracking } => {
-                number_row(out, *number);
+                number_row(out, before, *number);
                 // Without its end.
                 out.truncate(out.len() - 2);
                 if let Some(tracking) = tracking {
@@ -119,6 +126,7 @@ impl<'a> BulkResponse<'a> {
                 out.extend_from_slice(if *overflow { b"\",\"overflow\":true}" } else { b"\"}" });
             }
             Answer::Error(error) => {
+                out.push(before);
                 out.extend_from_slice(b"\"error_class\":\"");
                 out.extend_from_slice(error.class().as_bytes());
                 out.extend_from_slice(b"\",\"message\":");
@@ -132,56 +140,59 @@ impl<'a> BulkResponse<'a> {
     /// tracking URLs.
     #[inline]
     pub fn number(&mut self, request_id: Option<Span>, number: PromoNumber) {
-        self.begin(request_id);
-        number_row(self.out, number);
+        let before = self.begin(request_id);
+        number_row(self.out, before, number);
     }
 
+    /// Begins a row. Returns the brace or comma before its next member.
     #[inline]
-    fn begin(&mut self, request_id: Option<Span>) {
+    fn begin(&mut self, request_id: Option<Span>) -> u8 {
         let out = &mut *self.out;
-        if !self.is_first {
-            out.push(b',');
-        }
-        self.is_first = false;
-        match request_id {
-            Some(id) => {
-                out.extend_from_slice(b"{\"request_id\":");
-                push_short(out, id, self.text);
-                out.push(b',');
+        let before_row = std::mem::replace(&mut self.before_row, b',');
+        let Some(id) = request_id else {
+            out.push(before_row);
+            return b'{';
+        };
+        match self.text.get(id.start()..).and_then(|from| from.first_chunk::<SHORT_ID>()) {
+            Some(wide) if id.len() <= SHORT_ID => {
+                let row = extend(out, ID_ROW);
+                row[0] = before_row;
+                row[ID_AT..].copy_from_slice(wide);
+                out.truncate(out.len() - (SHORT_ID - id.len()));
             }
-            None => out.push(b'{'),
+            _ => {
+                out.push(before_row);
+                out.extend_from_slice(&ID_ROW[1..ID_AT]);
+                out.extend_from_slice(id.of(self.text));
+            }
         }
+        b','
     }
 
     /// Ends it.
     pub fn finish(self) {
+        if self.before_row == b'[' {
+            self.out.push(b'[');
+        }
         self.out.extend_from_slice(b"]}");
     }
 }
 
-/// Appends the text at `span`. Ids are short: as many bytes as a register has, and then without
-/// those behind it, are copied without a call.
+/// Appends `bytes`, to be changed in place: copying bytes that were just changed stalls.
 #[inline]
-fn push_short(out: &mut Vec<u8>, span: Span, text: &[u8]) {
-    match text.get(span.start()..).and_then(|from| from.first_chunk::<16>()) {
-        Some(wide) if span.len() <= wide.len() => {
-            let end = out.len() + span.len();
-            out.extend_from_slice(wide);
-            out.truncate(end);
-        }
-        _ => out.extend_from_slice(span.of(text)),
-    }
+fn extend<'a, const N: usize>(out: &'a mut Vec<u8>, bytes: &[u8; N]) -> &'a mut [u8; N] {
+    out.extend_from_slice(bytes);
+    let Some(appended) = out.last_chunk_mut() else { unreachable!("it was appended") };
+    appended
 }
 
-/// The members of a number, with an empty tracking URL, and the row's end.
+/// The members of a number behind `before`, with an empty tracking URL, and the row's end.
 #[inline]
-fn number_row(out: &mut Vec<u8>, number: PromoNumber) {
-    let Some(digits) = number.to_nanp() else { return long_number_row(out, number) };
+fn number_row(out: &mut Vec<u8>, before: u8, number: PromoNumber) {
+    let Some(digits) = number.to_nanp() else { return long_number_row(out, before, number) };
     let digits = ten_digits(digits);
-    let start = out.len();
-    // Changed in place: copying bytes that were just changed stalls.
-    out.extend_from_slice(NUMBER_ROW);
-    let row = &mut out[start..start + NUMBER_ROW.len()];
+    let row = extend(out, NUMBER_ROW);
+    row[0] = before;
     row[FORMATTED_AT..FORMATTED_AT + 3].copy_from_slice(&digits[..3]);
     row[FORMATTED_AT + 4..FORMATTED_AT + 7].copy_from_slice(&digits[3..6]);
     row[FORMATTED_AT + 8..FORMATTED_AT + 12].copy_from_slice(&digits[6..]);
@@ -190,7 +201,8 @@ fn number_row(out: &mut Vec<u8>, number: PromoNumber) {
 
 /// The same for a country other than code 1.
 #[cold]
-fn long_number_row(out: &mut Vec<u8>, number: PromoNumber) {
+fn long_number_row(out: &mut Vec<u8>, before: u8, number: PromoNumber) {
+    out.push(before);
     out.extend_from_slice(b"\"promo_number_formatted\":\"");
     // Digits and separators: nothing to escape.
     national::write(out, number);

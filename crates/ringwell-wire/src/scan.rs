@@ -23,7 +23,7 @@ pub(crate) struct Scanned {
     /// The text that the rows point into: the body, and behind it the decoded strings. Empty if
     /// nothing was: then they point into the body itself.
     pub(crate) decoded: Vec<u8>,
-    /// Before this place there is nothing of any query.
+    /// Before this place no query has to be looked through for our parameters.
     pub(crate) queries_from: usize,
 }
 
@@ -39,8 +39,8 @@ struct Scanner<'a> {
     decoded_end: usize,
     /// A suffix had an escape: the next one is decoded at once.
     has_escapes: bool,
-    /// A suffix was read where it stands in the body.
-    has_plain: bool,
+    /// A suffix that stands in the body has to be looked through for our parameters.
+    is_unsettled: bool,
 }
 
 /// Reads `body` into `rows`; `None` if it is not for this reader, with some rows read perhaps.
@@ -54,11 +54,11 @@ pub(crate) fn scan(body: &[u8], limits: &Limits, rows: &mut Vec<Row>) -> Option<
         decoded: Vec::new(),
         decoded_end: 0,
         has_escapes: false,
-        has_plain: false,
+        is_unsettled: false,
     };
     scanner.body()?;
     scanner.decoded.truncate(scanner.decoded_end);
-    let queries_from = if scanner.has_plain { 0 } else { body.len() };
+    let queries_from = if scanner.is_unsettled { 0 } else { body.len() };
     Some(Scanned { decoded: scanner.decoded, queries_from })
 }
 
@@ -102,7 +102,7 @@ impl<'a> Scanner<'a> {
             let usual = if self.has_escapes { None } else { self.usual.read(rest) };
             rest = match usual {
                 Some((row, behind)) => {
-                    self.has_plain = true;
+                    self.is_unsettled |= matches!(&row.ask, Ok(ask) if !ask.is_settled);
                     self.rows.push(row);
                     behind
                 }

@@ -39,6 +39,23 @@ fn check_suffix(suffix: &str, row: &str) {
     check(&body, &[row]);
 }
 
+/// The usual reader looks at parameters sixteen bytes at a time.
+#[test]
+fn a_visitor_is_found_wherever_the_name_begins() {
+    for length in 0..40 {
+        for behind in ["", "\",\"request_id\":\"1"] {
+            let before = "x".repeat(length);
+            let body = format!(
+                r#"{{"requests":[{{"api_suffix":"1/allocate_number.json?ring_pool_key=K&a={before}&ringwell_visitor=v7{behind}"}}]}}"#
+            );
+            let mut batch = Batch::default();
+            batch.parse(body.into(), &Limits::default()).unwrap();
+            let visitor = batch.rows()[0].ask.unwrap().visitor.unwrap();
+            assert_eq!(visitor.of(batch.text()), b"v7", "behind {length} bytes");
+        }
+    }
+}
+
 #[test]
 fn the_documented_body_is_read() {
     check(

@@ -5,8 +5,9 @@
 //! [`crate::relaxed::row`]: one row, not the whole body. Invariant: `relaxed::row` reads every row
 //! that it accepts as the same row.
 
+use super::Scanner;
 use super::text::{after, blanks, decode, number, plain, string};
-use super::{Scanner, usual};
+use super::usual::{self, Params};
 use crate::ask::{Ask, parse_query, parse_suffix, pool_path};
 use crate::batch::{Limits, Row};
 use crate::error_class::{InputFault, RowError};
@@ -91,19 +92,17 @@ impl<'a> Scanner<'a> {
     #[inline(never)]
     fn suffix(&mut self, rest: &'a [u8], ask: &mut Result<Ask, RowError>) -> Option<&'a [u8]> {
         if !self.has_escapes {
-            if let Some((found, end)) = suffix(self.usual, self.limits, rest, plain) {
-                self.has_plain = true;
+            if let Some((found, end)) = suffix::<Plain>(self.usual, self.limits, rest) {
+                self.is_unsettled |= !found.is_settled;
                 *ask = Ok(found);
                 return Some(end);
             }
             if let Some((found, end)) = self.ordinary_suffix(rest) {
-                self.has_plain = true;
                 *ask = Ok(found);
                 return Some(end);
             }
             let end = plain(rest)?;
             if *end.first()? == b'"' {
-                self.has_plain = true;
                 let span = Span::between(self.usual.place(rest), self.usual.place(end));
                 *ask = self.parse_suffix(span);
                 return Some(end);
@@ -117,7 +116,7 @@ impl<'a> Scanner<'a> {
         self.decoded.get_mut(end..)?.first_chunk_mut().map(|behind| *behind = SENTINEL)?;
         let text = &self.decoded[..end + SENTINEL.len()];
         let usual = usual::Reader::new(text, self.limits)?;
-        match suffix(usual, self.limits, &text[start..], sentinel) {
+        match suffix::<Decoded>(usual, self.limits, &text[start..]) {
             Some((found, behind)) if behind.len() == SENTINEL.len() => *ask = Ok(found),
             _ => *ask = self.parse_suffix(Span::new(start, end)),
         }
@@ -199,24 +198,37 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// The end of decoded text.
-#[inline]
-fn sentinel(text: &[u8]) -> Option<&[u8]> {
-    text.get(text.len().checked_sub(SENTINEL.len())?..)
+/// Parameters in plain text.
+struct Plain;
+
+impl Params for Plain {
+    #[inline]
+    fn pass(text: &[u8]) -> Option<(&[u8], bool)> {
+        Some((plain(text)?, true))
+    }
+}
+
+/// Parameters that have been decoded: up to the sentinel.
+struct Decoded;
+
+impl Params for Decoded {
+    #[inline]
+    fn pass(text: &[u8]) -> Option<(&[u8], bool)> {
+        Some((text.get(text.len().checked_sub(SENTINEL.len())?..)?, true))
+    }
 }
 
 /// A usual suffix, perhaps with a known prefix in front of the pool.
 #[expect(clippy::inline_always, reason = "a call copies what was read")]
 #[inline(always)]
-fn suffix<'a>(
+fn suffix<'a, P: Params>(
     usual: usual::Reader<'_>,
     limits: &Limits,
     text: &'a [u8],
-    pass_params: impl FnOnce(&[u8]) -> Option<&[u8]>,
 ) -> Option<(Ask, &'a [u8])> {
     let bare = text.strip_prefix(b"/").unwrap_or(text);
     let bare = after(bare, b"ring_pools/").unwrap_or(bare);
-    let (ask, end) = usual.suffix(bare, pass_params)?;
+    let (ask, end) = usual.suffix::<P>(bare)?;
     let text = &text[..text.len() - end.len()];
     // Blanks around it do not count.
     let is_usual = text.len() <= limits.suffix_bytes_max && !text.last()?.is_ascii_whitespace();

@@ -37,6 +37,34 @@ pub(super) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
     rest.get(rest.iter().position(stops)?..)
 }
 
+/// As [`pass`], for a query from an `&` on: says as well whether a parameter in it may be one of
+/// ours, which all begin with `r`.
+#[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`, with `first` known")]
+#[inline(always)]
+pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
+    let mut rest = text;
+    let mut ours = i8x16::ZERO;
+    // One byte more than a block: an `&` may be the last of it.
+    while let Some(window) = rest.first_chunk::<{ BLOCK + 1 }>() {
+        let (block, next): (&[u8; BLOCK], &[u8; BLOCK]) =
+            (window.first_chunk()?, window.last_chunk()?);
+        let block = i8x16::new(block.map(u8::cast_signed));
+        let next = i8x16::new(next.map(u8::cast_signed));
+        ours |= block.simd_eq(i8x16::splat(b'&'.cast_signed()))
+            & next.simd_eq(i8x16::splat(b'r'.cast_signed()));
+        let less = i8x16::splat(first.cast_signed()).simd_gt(block);
+        let escapes = block.simd_eq(i8x16::splat(b'\\'.cast_signed()));
+        let stops = (less | escapes).to_bitmask();
+        if stops != 0 {
+            let behind = rest.get(stops.trailing_zeros() as usize..)?;
+            return Some((behind, ours.to_bitmask() != 0));
+        }
+        rest = rest.get(BLOCK..)?;
+    }
+    // None of ours and the end of a batch are so short.
+    Some((pass(rest, first)?, ours.to_bitmask() != 0))
+}
+
 /// Passes white space.
 #[expect(clippy::inline_always, reason = "nearly always there is none or one blank")]
 #[inline(always)]

@@ -7,7 +7,7 @@
 
 use ringwell_core::PoolId;
 
-use super::text::{after, pass};
+use super::text::{after, pass, pass_params};
 use crate::ask::Ask;
 use crate::batch::{Limits, Row};
 use crate::span::Span;
@@ -17,6 +17,11 @@ const FIRST_OF_KEY: u8 = b',';
 /// Bytes of a string are at least this, except for blanks and `!`: control characters and `"` are
 /// less.
 const FIRST_OF_TEXT: u8 = b'#';
+
+/// Stands between the pool and the key: in two pieces, each of which is compared without a call.
+const BEFORE_KEY: (&[u8; 32], &[u8; 4]) = (b"/allocate_number.json?ring_pool_", b"key=");
+/// So many bytes of it stand before the query.
+const BEFORE_QUERY: u32 = 22;
 
 /// Reads the rows of one body.
 #[derive(Clone, Copy, Debug)]
@@ -47,45 +52,42 @@ impl<'a> Reader<'a> {
     #[inline(always)]
     pub(super) fn read(self, rest: &[u8]) -> Option<(Row, &[u8])> {
         let suffix = after(rest, br#"{"api_suffix":""#)?;
-        let (ask, end) = self.suffix(suffix, pass_text)?;
+        let (ask, end) = self.suffix::<InBody>(suffix)?;
         let (request_id, behind) = self.request_id(end)?;
         Some((Row { request_id, ask: Ok(ask) }, behind))
     }
 
     /// The request of the suffix at the beginning of `suffix`, which ends the text; and the text
-    /// behind it, which begins with its closing quote. `pass_params` passes its parameters.
+    /// behind it, which begins with its closing quote.
     #[expect(clippy::inline_always, reason = "a part of `read`")]
     #[inline(always)]
-    pub(super) fn suffix(
-        self,
-        suffix: &[u8],
-        pass_params: impl FnOnce(&[u8]) -> Option<&[u8]>,
-    ) -> Option<(Ask, &[u8])> {
+    pub(super) fn suffix<P: Params>(self, suffix: &[u8]) -> Option<(Ask, &[u8])> {
         let (pool, digits) = parse_pool(suffix)?;
         let after_pool = suffix.get(digits..)?;
-        let query = after(after_pool, b"/allocate_number.json?")?;
-        let key = after(query, b"ring_pool_key=")?;
+        let key = after(after(after_pool, BEFORE_KEY.0)?, BEFORE_KEY.1)?;
         let after_key = pass(key, FIRST_OF_KEY)?;
-        let (end, params) = match after_key.first()? {
-            b'"' => (after_key, self.place(after_key)),
+        let key_end = self.place(after_key);
+        let (end, params, may_be_ours) = match after_key.first()? {
+            b'"' => (after_key, key_end, false),
             b'&' => {
-                let params = after_key.get(1..)?;
-                (pass_params(params)?, self.place(params))
+                let (end, may_be_ours) = P::pass(after_key)?;
+                (end, key_end.wrapping_add(1), may_be_ours)
             }
             _ => return None,
         };
         if suffix.len() - end.len() > self.limits.suffix_bytes_max || end.first()? != &b'"' {
             return None;
         }
-        let query = self.place(query);
+        let pool_end = self.place(after_pool);
+        let query = pool_end.wrapping_add(BEFORE_QUERY);
         let ask = Ask {
             pool,
-            pool_text: Span::between(self.place(suffix), self.place(after_pool)),
-            key: Span::between(self.place(key), self.place(after_key)),
+            pool_text: Span::between(self.place(suffix), pool_end),
+            key: Span::between(self.place(key), key_end),
             params: [Span::between(query, query), Span::between(params, self.place(end))],
             visitor: None,
             key_is_escaped: false,
-            is_settled: false,
+            is_settled: !may_be_ours,
         };
         Some((ask, end))
     }
@@ -116,11 +118,22 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Passes parameters that have no escapes.
-#[expect(clippy::inline_always, reason = "a part of `read`; as a closure it is called")]
-#[inline(always)]
-fn pass_text(params: &[u8]) -> Option<&[u8]> {
-    pass(params, FIRST_OF_TEXT)
+/// How parameters are passed. A trait, as closures and functions that are passed are called.
+pub(super) trait Params {
+    /// Passes the parameters at the beginning of `text`, from the `&` before them on; says as well
+    /// whether one of them may be ours.
+    fn pass(text: &[u8]) -> Option<(&[u8], bool)>;
+}
+
+/// Parameters without escapes, which stand in the body.
+struct InBody;
+
+impl Params for InBody {
+    #[expect(clippy::inline_always, reason = "a part of `read`")]
+    #[inline(always)]
+    fn pass(text: &[u8]) -> Option<(&[u8], bool)> {
+        pass_params(text, FIRST_OF_TEXT)
+    }
 }
 
 /// A number of one to seven digits, and how many they are.
