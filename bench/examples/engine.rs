@@ -16,7 +16,7 @@ use ringwell_journal::Tip;
 const ROWS: usize = 40;
 /// A group of the journal at 64 connections holds about this many batches.
 const BATCHES_A_GROUP: usize = 16;
-/// Shard time moves on by a millisecond after so many batches: 80,000 a second.
+/// Shard time moves on by a millisecond after this many batches: 80,000 a second.
 const BATCHES_A_MILLISECOND: usize = 80;
 const LIFETIME: Millis = Millis(10);
 const START: Millis = Millis(1_700_000_000_000);

@@ -1,7 +1,7 @@
 //! The tools that measure Ringwell: the ceiling server, an open-loop sender, idle connections and a
 //! probe of the disk. `cargo xtask bench` starts these; `bench/README.md` explains them.
 //!
-//! Owns no rule of the product and does not link it: all it knows is the published API.
+//! Owns no rule of the product and does not link it: it uses only the published API.
 
 mod batch;
 mod ceiling;

@@ -17,7 +17,7 @@ use crate::shell::{cargo, output, programs as programs_of, root};
 
 /// The file with the counts of the last time, from the root.
 const FILE: &str = "bench/counts.json";
-/// A figure may rise by so many percent without being accepted.
+/// A figure may rise by this many percent without being accepted.
 const RISE_MAX: f64 = 3.0;
 /// Rows of a batch, in both programs that are counted.
 const ROWS: u32 = 40;
@@ -198,7 +198,7 @@ fn path_of(node: &Path, batches: [u32; 2], style: &str, rows: u32) -> anyhow::Re
     Ok((figure, memory))
 }
 
-/// Instructions a row, to a tenth, from two runs of so many batches of `rows` rows.
+/// Instructions a row, to a tenth, from two runs of this many batches of `rows` rows.
 fn a_row(
     batches: [u32; 2],
     rows: u32,

@@ -21,7 +21,7 @@ pub(crate) struct Visitor {
     network: Option<String>,
 }
 
-/// Why somebody is not let in.
+/// The reason why a visitor is not admitted.
 #[derive(Debug)]
 pub(crate) enum Denied {
     /// No token, or none that is known.

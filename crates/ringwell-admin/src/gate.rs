@@ -25,8 +25,8 @@ const STRANGERS_PART: u32 = 2;
 /// The beginning of each body lies in its connection's buffer.
 const BUFFERED_BYTES: usize = 16 * 1024;
 
-/// Set for a connection on which somebody has shown a token: it is not cut for another one. The
-/// owner of the connection adds it to the extensions of requests.
+/// Set for a connection that has shown a token: it is not cut for another one. The owner of the
+/// connection adds it to the extensions of requests.
 #[derive(Clone, Debug, Default)]
 pub struct Recognized(pub Arc<AtomicBool>);
 

@@ -44,8 +44,8 @@ pub use loads::SharedLoads;
 use problem::Problem;
 pub use v1::openapi;
 
-/// The largest body. It is read before anybody knows whose it is, as the published API allows a
-/// token in it.
+/// The largest body. It is read before its sender is known, as the published API allows a token in
+/// it.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The largest list, read after its token: one of 100,000 pools is about 10 MB.
@@ -54,8 +54,8 @@ const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The time limit for an answer: longer than a change waits for another one's end.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// A second more for so many bytes of a request, which may be a list that takes long: fifty lines,
-/// of which a server that does nothing else takes a thousand.
+/// An additional second for this many bytes of a request, which may be a list that takes long:
+/// fifty lines, of which an otherwise idle server takes a thousand.
 const BYTES_A_SECOND: u64 = 2_000;
 
 /// The requirements of the management address, for any of its services.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ringwell_core::Millis;
 
-/// So many requests at once, and then so many a second.
+/// This many requests at once, and then this many a second.
 #[derive(Debug)]
 pub(crate) struct Limit {
     /// Requests a second.

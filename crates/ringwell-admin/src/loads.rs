@@ -37,7 +37,7 @@ pub struct Loads(BTreeMap<PoolId, Trail>);
 
 #[derive(Debug)]
 struct Trail {
-    /// As the shard last had it.
+    /// As last read from the shard.
     seen: PoolAsked,
     /// Oldest first; never empty.
     marks: VecDeque<Mark>,

@@ -92,7 +92,7 @@ impl Scrape {
 
     /// One for all shards of the process.
     fn clock(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "How far the wall clock is ahead of the time that lockouts go by";
+        let help = "The wall clock's lead over the clock of lockouts";
         let (unit, kind) = (Some(&Unit::Seconds), MetricType::Gauge);
         let gauge = encoder.encode_descriptor("wall_clock_ahead", help, unit, kind)?;
         let ahead = Duration::from_millis(self.wall_ahead_ms.unsigned_abs()).as_secs_f64();
@@ -145,7 +145,7 @@ impl Scrape {
         self.link(encoder, of, |link| ConstCounter::new(link.lost))?;
         let of = ("link_overflow_rows", "Rows that pacing answered with overflow");
         self.link(encoder, of, |link| ConstCounter::new(link.paced_rows))?;
-        let of = ("link_released_late", "Numbers given back because they came too late");
+        let of = ("link_released_late", "Numbers given back because their answer came too late");
         self.link(encoder, of, |link| ConstCounter::new(link.late_released))?;
         self.link_latency(encoder)
     }
@@ -171,7 +171,7 @@ impl Scrape {
     }
 
     fn overflow(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Rows that got no number of their own, by reason";
+        let help = "Rows without a number, by reason";
         let mut family =
             encoder.encode_descriptor("overflow_rows", help, None, MetricType::Counter)?;
         for shard in &self.shards {
@@ -199,7 +199,7 @@ impl Scrape {
                 ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
             }
         }
-        let help = "Visitors of web pages who have not shown yet that they are people";
+        let help = "Visitors of web pages not yet known to be people";
         let mut gauge =
             encoder.encode_descriptor("site_provisional", help, None, MetricType::Gauge)?;
         let waiting = i64::try_from(self.node.sites_waiting()).unwrap_or(i64::MAX);
@@ -207,7 +207,7 @@ impl Scrape {
     }
 
     fn overflowing(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Rows that got no number of their own, of the ten ring pools with most of them";
+        let help = "Rows without a number, of the ten ring pools with most of them";
         let mut family =
             encoder.encode_descriptor("pool_overflow_rows", help, None, MetricType::Counter)?;
         for pool in &self.overflowing {

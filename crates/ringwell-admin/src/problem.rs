@@ -62,7 +62,7 @@ impl Problem {
     }
 
     pub(crate) fn no_room() -> Self {
-        let detail = "too many large requests are on their way: wait, then ask again";
+        let detail = "too many large requests are in progress: wait, then ask again";
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
         Self { retry_after: Some(1), ..problem }
     }
@@ -73,7 +73,7 @@ impl Problem {
         Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
     }
 
-    /// Nobody knows how far a change has come that the database has not answered.
+    /// The progress of a change is unknown if the database has not answered it.
     pub(crate) fn too_late() -> Self {
         let detail = "the directory's database does not answer: see whether what you asked for was \
                       done, then ask again";

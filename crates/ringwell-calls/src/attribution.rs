@@ -45,7 +45,7 @@ pub struct Attribution {
     /// The allocations before it, newest first, each with its probability.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Allocation>,
-    /// Why it is unknown.
+    /// The reason why it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -65,7 +65,7 @@ pub struct PoolRef {
 pub struct Allocation {
     /// When, in milliseconds since 1970.
     pub allocated_ms: u64,
-    /// Until when no other visitor could have it.
+    /// The time until which no other visitor could have it.
     pub locked_until_ms: u64,
     /// Whether that was over when the call began.
     pub late: bool,
@@ -99,13 +99,13 @@ pub struct Held {
     pub allocated_at: Millis,
     /// When its lockout ends or ended.
     pub locked_until: Millis,
-    /// When the visitor tapped the number last, as far as the call log knows.
+    /// The visitor's last tap on the number, as far as the call log has it.
     pub tapped_at: Option<Millis>,
     /// The visitor's parameters.
     pub parameters: Vec<(String, String)>,
 }
 
-/// Why the holder of a number is unknown.
+/// The reason why the holder of a number is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HolderError {
     /// Asking again may help.
@@ -129,7 +129,7 @@ pub trait Numbers: Send + Sync {
 }
 
 impl Attributed {
-    /// As the API names it.
+    /// Its name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -161,7 +161,7 @@ impl Attribution {
         };
         let mut all = held.iter().zip(chances).map(allocation);
         let newest = held.first();
-        // It was one visitor's before it became everybody's.
+        // It was one visitor's before it became shared.
         let is_shared = serving.iter().all(|it| it.is_overflow) && !serving.is_empty();
         let counts = newest.is_some_and(|it| !is_shared || at < it.locked_until);
         if !counts {

@@ -86,7 +86,7 @@ pub struct Facts {
 }
 
 impl Outcome {
-    /// As the API names it.
+    /// Its name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ impl State {
 }
 
 impl EventKind {
-    /// As the timeline names it.
+    /// Its name in the timeline.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

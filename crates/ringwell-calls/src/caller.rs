@@ -1,7 +1,7 @@
 //! The caller's number as providers send it: E.164, a SIP address, a marker for "withheld", junk.
 //!
-//! Knows nothing of who may see it. A caller without a valid number is still a caller: the phone
-//! rings for them too.
+//! Independent of the viewer's permissions. A caller without a valid number is still a caller: the
+//! phone rings for them too.
 
 use std::fmt;
 
@@ -76,7 +76,7 @@ impl Caller {
         }
     }
 
-    /// The same caller as a log knows callers whose numbers it must not have.
+    /// The same caller in the form of a log that must not have the number.
     #[must_use]
     pub fn hashed(&self, key: &[u8]) -> Self {
         match self {

@@ -1,8 +1,8 @@
 //! The probability that the visitor who was shown a number last is the one who calls it.
 //!
 //! Pure arithmetic over the allocations of the number before the call: the probability of each is
-//! that of a caller who waits so long before dialling, times the weight of other evidence. Source:
-//! docs/spec/calls.md, "Confidence".
+//! that of a caller who waits this long before dialling, times the weight of other evidence.
+//! Source: docs/spec/calls.md, "Confidence".
 
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub struct Candidate {
 pub struct Confidence {
     /// Probability of the newest allocation, 0 to 1, three decimals.
     pub value: f64,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
 }
 

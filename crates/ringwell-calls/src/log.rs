@@ -90,7 +90,7 @@ impl Log {
         Ok(Self { database: Database::open(location, &SCHEMA).await? })
     }
 
-    /// Waits until everybody is done with it, and closes it.
+    /// Waits until all uses have ended, and closes it.
     pub async fn close(&self) {
         self.database.close().await;
     }

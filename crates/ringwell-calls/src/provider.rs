@@ -27,7 +27,7 @@ use crate::account::Account;
 use crate::call::CallEvent;
 use crate::form::Form;
 
-/// A provider's own name of a call has at most so many bytes.
+/// The largest name of a call at a provider, in bytes.
 const CALL_ID_BYTES_MAX: usize = 200;
 
 /// One request of a provider, as it came.
@@ -95,7 +95,7 @@ pub struct Stir {
     pub attestation: Option<String>,
 }
 
-/// Why a request that was signed well says nothing.
+/// The reason why a correctly signed request is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// No call is named, or its name is no name.

@@ -38,7 +38,7 @@ struct Answer {
 /// Asks where `call` goes, whose default is `plan`. `None` leaves it to the default.
 ///
 /// # Errors
-/// Why there is no answer, in words for the operator.
+/// The reason why there is no answer, for the operator.
 pub(crate) async fn ask(
     settings: &RoutingSettings,
     sender: &Sender,

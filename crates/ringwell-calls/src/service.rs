@@ -35,7 +35,7 @@ use crate::webhook::send::{Sender, System};
 
 pub use pools::Exhausting;
 
-/// A report that is not stored after so long is answered as if it had not come.
+/// A report that is not stored after this time is answered as if it had not come.
 const STORE_MAX: Duration = Duration::from_secs(10);
 
 /// At the end of the process, changes that wait for the log are dropped after this time.
@@ -65,7 +65,7 @@ struct Inner {
     stored: Arc<Notify>,
     /// The month's key by which callers are hashed.
     caller_key: Mutex<Option<(String, Vec<u8>)>>,
-    /// Calls for whose visitors somebody is looking.
+    /// Calls whose visitors are being looked up.
     looking: Mutex<HashSet<String>>,
 }
 
@@ -76,7 +76,7 @@ struct Settings {
     routing: Option<RoutingSettings>,
     deadline: Duration,
     caller_ids: CallerIds,
-    /// Calls are redacted, calls are removed, events are removed after so long.
+    /// Calls are redacted, calls are removed, and events are removed after these times.
     ages: [Duration; 3],
 }
 
@@ -301,7 +301,7 @@ impl Service {
                 tracing::warn!(
                     call = row.id,
                     reason,
-                    "calls.routing: the call goes by the default"
+                    "calls.routing: the default destination is used"
                 );
                 plan
             }

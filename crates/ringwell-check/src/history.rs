@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// Nanoseconds of a millisecond.
 pub(crate) const MS: i64 = 1_000_000;
-/// After the end of a fault, overflow needs no other cause for so long.
+/// For this long after the end of a fault, overflow needs no other cause.
 const RECOVERY: i64 = 10_000 * MS;
 
 /// The place of a line: file by index, line from 1.
@@ -275,7 +275,7 @@ impl Whole {
         })
     }
 
-    /// Versions of a pool that may have served somebody between two moments.
+    /// Versions of a pool that may have been in service between two times.
     pub(crate) fn versions(&self, pool: u64, from: i64, to: i64) -> impl Iterator<Item = &Version> {
         let all = self.pools.get(&pool).map_or(&[][..], Vec::as_slice);
         all.iter().enumerate().filter_map(move |(index, version)| {

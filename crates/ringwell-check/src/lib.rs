@@ -35,7 +35,7 @@ pub fn check(files: &[PathBuf]) -> Result<Verdict, ReadError> {
     check_in(files, parts.min(PARTS_MAX))
 }
 
-/// The same in so many parts, which changes nothing but the memory that it takes.
+/// The same in this many parts, which only changes the memory use.
 fn check_in(files: &[PathBuf], parts: usize) -> Result<Verdict, ReadError> {
     let (whole, mut spill) = read::read(files, parts)?;
     let findings = rules::judge(&whole, &mut spill);

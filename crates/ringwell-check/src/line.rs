@@ -1,4 +1,4 @@
-//! One line of a history, as it stands in the file: every member may be missing.
+//! One line of a history, as in the file: every member may be missing.
 //!
 //! Owns the names of members. `read` has the required fields of each kind of line.
 

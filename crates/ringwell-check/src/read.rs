@@ -20,7 +20,7 @@ use crate::spill::Spill;
 /// The format that this reads.
 const VERSION: u64 = 1;
 
-/// Why a history cannot be judged.
+/// The reason why a history cannot be judged.
 #[derive(Debug)]
 pub struct ReadError {
     /// The file.

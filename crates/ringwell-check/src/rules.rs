@@ -70,7 +70,7 @@ fn not_judged(whole: &Whole) -> Vec<(Rule, &'static str)> {
         (
             !clients::tells_a_deadline(whole),
             Rule::Deadline,
-            "no line of `run` or `inv` tells a deadline",
+            "no line of `run` or `inv` has a deadline",
         ),
         (whole.lookups == 0, Rule::Attribution, "no `att` lines"),
         (whole.states.is_empty(), Rule::Recovery, "no `fin` lines"),

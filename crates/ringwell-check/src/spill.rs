@@ -18,7 +18,7 @@ pub(crate) struct Spill {
 }
 
 impl Spill {
-    /// Makes so many parts, at least one, where temporary files lie.
+    /// Makes this many parts, at least one, in the directory of temporary files.
     pub(crate) fn new(parts: usize) -> io::Result<Self> {
         let file = || Ok(BufWriter::with_capacity(BUFFER, tempfile::tempfile()?));
         let parts = (0..parts.max(1)).map(|_| file()).collect::<io::Result<_>>()?;

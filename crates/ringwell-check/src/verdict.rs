@@ -59,7 +59,7 @@ impl Rule {
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) violations: Vec<Finding>,
-    /// Why a rule, or a part of it, was not judged.
+    /// The reason why a rule, or a part of it, was not judged.
     pub(crate) not_judged: Vec<(Rule, &'static str)>,
     /// The count of skipped cases of a rule, and the reason.
     pub(crate) excused: BTreeMap<(Rule, &'static str), u64>,
@@ -90,7 +90,7 @@ impl Findings {
     }
 }
 
-/// A line of a history, as it stands there.
+/// A line of a history, verbatim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// The file's name, and the line, from 1.

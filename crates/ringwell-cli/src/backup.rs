@@ -46,7 +46,8 @@ const SMALL: [&str; 4] = ["cluster-map.json", "gaps.json", "site-secret", "webho
 /// Of the list.
 const FORMAT: u32 = 1;
 
-/// A shard whose segments are dropped or written too fast to be copied whole is tried so often.
+/// The count of tries for a shard whose segments are dropped or written too fast to be copied
+/// whole.
 const TRIES: u32 = 5;
 
 /// Read and written at once. Small, because within one piece a copy may see a later write without

@@ -87,7 +87,7 @@ pub(crate) struct Access {
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// Why a call brought nothing.
+/// The reason why a call failed.
 #[derive(Debug)]
 pub(crate) enum CallError {
     /// Nobody takes connections there. The request has not left.
@@ -106,32 +106,31 @@ impl fmt::Display for CallError {
             Self::NotThere { url, reason } => {
                 write!(
                     f,
-                    "no server answers at {url}: {reason}. Is it running, and is that where it \
-                     listens?"
+                    "no server answers at {url}: {reason}. Is it running, and does it listen there?"
                 )
             }
             Self::Lost { url, reason } => write!(
                 f,
-                "{url} has not answered: {reason}. It may have done what it was asked: look before \
-                 asking again"
+                "{url} has not answered: {reason}. The request may have been carried out: check \
+                 before repeating it"
             ),
             Self::Refused { url, status: StatusCode::UNAUTHORIZED, has_token, .. } => {
                 match has_token {
                     true => write!(
                         f,
-                        "{url} does not know this token: its SHA-256 must be in \
+                        "{url} refuses this token: its SHA-256 must be in \
                          management.token_sha256 \
                      of that server"
                     ),
                     false => write!(
                         f,
-                        "{url} wants a management token: name its file with --token-file, or set \
+                        "{url} needs a management token: name its file with --token-file, or set \
                      RINGWELL_TOKEN"
                     ),
                 }
             }
             Self::Refused { url, status: StatusCode::NOT_FOUND, .. } => {
-                write!(f, "{url} knows no such request: it is no Ringwell server, or an older one")
+                write!(f, "{url} has no such request: it is not a Ringwell server, or an older one")
             }
             Self::Refused { url, status, detail, .. } => match detail.as_str() {
                 "" => write!(f, "{url} answered {status}"),

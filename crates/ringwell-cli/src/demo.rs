@@ -43,7 +43,7 @@ const LOAD_POOLS: u32 = 200;
 /// Their numbers come free at once: a server that is measured hands out more than any pool has.
 const LOAD_LIFETIME: Millis = Millis(10);
 
-/// Short enough that a pool which overflowed recovers while somebody looks.
+/// Short enough that a pool which overflowed recovers while a person watches.
 const BUSY_LIFETIME: Millis = Millis(20_000);
 
 /// Pools of a lifetime up to this stand load themselves, and get no others beside them.

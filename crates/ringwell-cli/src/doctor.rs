@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let usual = || Some(PathBuf::from(USUAL_CONFIG)).filter(|path| path.exists());
     match args.config.clone().or_else(usual) {
         Some(path) => configuration(&path, args.data.clone(), &mut findings),
-        None => findings.note("config", "no configuration to look at; name one with --config"),
+        None => findings.note("config", "no configuration to check; name one with --config"),
     }
     let is_bad = findings.0.iter().any(|finding| finding.grade == Grade::Bad);
     let text = if args.json {
@@ -122,7 +122,7 @@ fn machine(findings: &mut Findings) {
     }
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     if now < CLOCK_MIN {
-        findings.bad("clock", "was never set; lookups of calls go by it: set it, and run chrony");
+        findings.bad("clock", "was never set; look-ups of calls use it: set it, and run chrony");
     } else if has_time_service() {
         findings.ok("clock", "a time service keeps it");
     } else {
@@ -327,7 +327,7 @@ fn database(config: &Config, findings: &mut Findings) {
         None => {}
         Some(Database::Postgres(_)) => {
             findings
-                .note("database", "PostgreSQL: not tried; `ringwell serve` says if it is there");
+                .note("database", "PostgreSQL: not tried; `ringwell serve` reports if it is down");
         }
         Some(Database::File(path)) => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

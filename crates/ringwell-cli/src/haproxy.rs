@@ -18,7 +18,7 @@ use crate::texts::print;
 pub(crate) const HELP: &str = "\
 Examples:
   ringwell haproxy --cluster cluster.toml >haproxy.cfg
-  haproxy -c -f haproxy.cfg                            says what is wrong with it
+  haproxy -c -f haproxy.cfg                            checks it
   ringwell haproxy --cluster cluster.toml --bind unix:/run/ringwell/proxy.sock";
 
 /// The time beyond its deadline after which a node counts as hung: for sending an answer, and for a
@@ -96,10 +96,10 @@ fn head(map: &ClusterMap, socket: &str) -> String {
     format!(
         "\
 # HAProxy before Ringwell: {} nodes, {} shards, version {} of the cluster file.
-# Made by `ringwell haproxy`: change the cluster file and make it anew, then
+# Made by `ringwell haproxy`: change the cluster file and make it again, then
 #   haproxy -c -f haproxy.cfg && systemctl reload haproxy
 #
-# To take node {first} out without an error to anybody, and to bring it back:
+# To take node {first} out without errors for clients, and to bring it back:
 #   echo 'set server ringwell/{first} state drain' | socat - {socket}
 #   echo 'show servers conn ringwell' | socat - {socket}    until {first} has none in use
 #   systemctl stop ringwell                                 on its machine
@@ -192,11 +192,11 @@ fn frontend(bind: &Listen) -> String {
         "\
 frontend clients
     bind {bind}
-    # For whoever is before this proxy: 200 as long as one node serves.
+    # For a balancer in front of this proxy: 200 as long as one node serves.
     monitor-uri /proxyz
     monitor fail if {{ nbsrv(ringwell) lt 1 }}
     # Metrics and health of single nodes are asked at the nodes. /rw. and /site/v1/ are for web pages:
-    # the script with or without its hash, and what it asks.
+    # the script with or without its hash, and its requests.
     http-request return status 404 unless {{ path_beg /api/ /v1/ /site/v1/ /rw. }}
     # Numbers of pages are limited by address: nodes that name this proxy in trusted_proxies read it here.
     http-request add-header X-Forwarded-For %[src] if {{ path_beg /site/v1/ }} {{ src -m found }}
@@ -214,7 +214,7 @@ backend ringwell
     # Any node takes any batch and asks the others for their rows, so that the plainest way to
     # spread them is the best. The weight is how many shards, which is threads, a node has.
     balance roundrobin
-    # Connections to nodes are kept and serve whichever client comes next.
+    # Connections to nodes are kept and serve the next client.
     http-reuse always
     # An answer comes within the deadline ({deadline} ms), if need be with overflow numbers. A node
     # that is {slack} ms later hangs.

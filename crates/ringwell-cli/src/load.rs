@@ -106,7 +106,7 @@ struct Run {
     /// Pools of the rows of a batch: all in turn, or only the first of the list
     #[arg(long, value_name = "WHICH", default_value = "pools", value_parser = parse_spread)]
     spread: Spread,
-    /// Open loop at so many batches a second, e.g. 1000/s or 2.5k/s; without it, a closed loop
+    /// Open loop at this many batches a second, e.g. 1000/s or 2.5k/s; without it, a closed loop
     #[arg(long, value_name = "N/s", value_parser = rate)]
     rate: Option<f64>,
     /// Duration of the load

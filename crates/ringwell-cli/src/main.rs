@@ -88,7 +88,7 @@ fn told(error: &anyhow::Error) -> String {
     }
     let denied = |cause: &io::Error| cause.kind() == io::ErrorKind::PermissionDenied;
     if error.chain().filter_map(|cause| cause.downcast_ref()).any(denied) {
-        text += "; the user who runs this needs the right to it";
+        text += "; this user needs permission";
     }
     text
 }

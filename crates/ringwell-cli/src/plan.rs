@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Of a call that makes no sense, as of flags that cannot be read.
+/// For a call that makes no sense, as for unreadable flags.
 const WRONG_USAGE: u8 = 2;
 
 fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {
@@ -132,7 +132,7 @@ fn demand(args: &PoolFlags) -> anyhow::Result<Demand> {
     let demand = match (args.load, args.visitors_per_hour) {
         (Some(load), _) => Demand::of_load(load, args.lifetime)?,
         (None, Some(visitors)) => Demand::of_visitors(visitors, args.lifetime)?,
-        (None, None) => anyhow::bail!("give --load or --visitors-per-hour; --help says more"),
+        (None, None) => anyhow::bail!("give --load or --visitors-per-hour; see --help"),
     };
     Ok(demand.with_bots(args.bots)?.in_batches_of(args.batch_rows_per_pool)?)
 }

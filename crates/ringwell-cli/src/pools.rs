@@ -212,7 +212,7 @@ fn remove(server: &Server, id: u64, yes: bool, json: bool) -> anyhow::Result<Exi
         let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
         ensure!(
             can_ask,
-            "this is no terminal, so there is no one to ask: give --yes to remove ring pool {id}"
+            "this is not a terminal, so there is no one to ask: give --yes to remove ring pool {id}"
         );
         let (name, numbers) = (show::text(&pool, "name"), show::counted(&pool));
         eprint!("Remove ring pool {id}, {name}, with {numbers}? [y/N] ");

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         bail!("{} is no copy of a data directory: it has no journal", copy.display());
     }
     if place(data)?.starts_with(place(copy)?) {
-        bail!("{} lies in the copy: name a directory outside of it", data.display());
+        bail!("{} is inside the copy: name a directory outside of it", data.display());
     }
     let is_empty = match fs::read_dir(data) {
         Ok(mut entries) => entries.next().is_none(),
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", data.display())),
     };
     if !is_empty {
-        bail!("{} is not empty: move what is there away first", data.display());
+        bail!("{} is not empty: move its files away first", data.display());
     }
     let _no_server = ReadLock::acquire(copy)?;
     verify_copy(copy).context(

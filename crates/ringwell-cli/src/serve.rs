@@ -17,7 +17,7 @@ use crate::environment::{cores, variable};
 use crate::one_address::Way;
 use crate::{directory, journal, logs, management};
 
-/// More than anybody reads at once.
+/// More than a person reads at once.
 const FAULTS_SHOWN_MAX: usize = 100;
 
 /// Serves until a signal ends it, or only checks.

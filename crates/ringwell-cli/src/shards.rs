@@ -157,10 +157,8 @@ impl Overview {
             "node": told["node"], "map_version": told["map_version"], "moves": told["moves"],
             "owners": told["owners"].take(),
         });
-        let owners: Vec<Told> =
-            serde_json::from_value(json["owners"].clone()).with_context(|| {
-                format!("{url} does not say who owns what: is it an older release?")
-            })?;
+        let owners: Vec<Told> = serde_json::from_value(json["owners"].clone())
+            .with_context(|| format!("{url} does not list the owners: is it an older release?"))?;
         ensure!(!owners.is_empty(), "{url} is no node of a cluster: all shards are its own");
         let owner = |told: Told| {
             let buckets = match told.buckets.as_str() {
@@ -308,7 +306,7 @@ fn at_one_of(
     listen: &[String],
     ask: impl Fn(&Url) -> Result<Value, CallError>,
 ) -> anyhow::Result<Value> {
-    let mut trouble = anyhow!("the cluster file does not say where the node listens");
+    let mut trouble = anyhow!("the cluster file lacks the node's address for clients");
     for place in listen {
         let url: Url = place.parse().map_err(anyhow::Error::msg)?;
         match ask(&url) {
@@ -388,9 +386,8 @@ fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
         eprintln!();
     }
     let text = format!(
-        "{all} buckets have moved; node {node} owns none. Look-ups of numbers that it handed out \
-         need it \
-         still\n"
+        "{all} buckets have moved; node {node} owns none. It is still needed for look-ups of \
+         numbers that it handed out\n"
     );
     print(text.as_bytes())
 }

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 "{url} has no dashboard: set management.dashboard, and name that address by --url"
             );
         }
-        let reason = answer["detail"].as_str().unwrap_or("it does not say why");
+        let reason = answer["detail"].as_str().unwrap_or("it gives no reason");
         return Err(anyhow!("{url} refuses: {reason}"));
     };
     print(format!("{url}{path}\n").as_bytes())

@@ -213,7 +213,7 @@ fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let state = operator.get(&format!("/v1/pools/{id}/state"), &[("authorization", &token)]);
     let state = state.unwrap().json();
     assert_eq!((&state["free"], &state["locked"]), (&0.into(), &3.into()), "{state}");
-    // Nothing of this without a token, and nothing of it on the address of the clients.
+    // None of this works without a token, and none of it at the address of the clients.
     assert_eq!(operator.get("/v1/pools", &[]).unwrap().status, 401);
     assert_eq!(client.get("/v1/pools", &[("authorization", &token)]).unwrap().status, 404);
     server.stop();
@@ -244,7 +244,7 @@ fn the_server_goes_on_without_its_database_and_says_how_old_its_pools_are() {
     tell(&format!("{end}'{name}'"));
     soon("the age grows", || age_ms(&mut client) > 1_200);
     assert_eq!(batch::one(&mut client, &pools[0], "b").number, pools[0].first + 1);
-    server.says("the server goes on with the pools it has");
+    server.says("the server continues with its present pools");
     tell(&format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true"));
     let store = managed.runtime.block_on(Store::open(&managed.rig.location)).unwrap();
     let managed = Managed { store, ..managed };

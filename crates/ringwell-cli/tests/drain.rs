@@ -48,7 +48,7 @@ fn a_request_that_was_half_sent_is_answered_and_kept() {
     let bytes = bytes(&site, "slow");
     let (head, rest) = bytes.split_at(bytes.len() - 20);
     slow.send(head).unwrap();
-    // The server has read it when it answers somebody who came later.
+    // The server has read it when it answers a later client.
     thread::sleep(Duration::from_millis(50));
 
     server.terminate();

@@ -17,7 +17,7 @@ use support::site::{Pool, Site, TOKEN};
 
 /// Nothing here is about being quick.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// The pool may have so many numbers, the overflow number included; it begins with a tenth.
+/// The pool may have this many numbers, the overflow number included; it begins with a tenth.
 const SIZE: u64 = 30;
 /// The most by which it grows at once.
 const STEP: u64 = 4;

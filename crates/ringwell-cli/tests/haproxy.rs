@@ -44,7 +44,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Nodes that answer in so much time; `None` where there is no `HAProxy`.
+    /// Nodes that answer in this much time; `None` where there is no `HAProxy`.
     fn new(deadline: &'static str) -> Option<Self> {
         Self::with(deadline, |own| own)
     }

@@ -301,7 +301,7 @@ impl Rebuild {
         assert!(self.slots[slot as usize].number == fact.slot.number, "a fact of another number");
         self.slots[slot as usize] = fact.slot;
         self.foreign_times.note(fact.slot.number, fact.slot.allocated_at, local_at);
-        // A visitor is known to one pool: in another, somebody else may have the same name.
+        // A visitor belongs to one pool: in another, another visitor may have the same name.
         match fact.visitor.filter(|_| self.pool_at(slot) == Some(fact.pool)) {
             Some(visitor) => self.visitors.insert(slot, visitor),
             None => self.visitors.remove(&slot),

@@ -37,9 +37,9 @@ pub struct Shard {
     pub(crate) held_here: Millis,
     /// The allocations that the newest ones replaced.
     pub(crate) recent: Recent,
-    /// Until when every pool is held, also one that is still to come.
+    /// The time until which every pool is held, also one that is still to come.
     pub(crate) held_all: Millis,
-    /// Until when pools that are not here are held, should they come.
+    /// The time until which pools that are not here are held, should they come.
     pub(crate) holds_elsewhere: BTreeMap<PoolId, Millis>,
     /// This many are kept even after they end.
     pub(crate) holds_kept: usize,
@@ -187,8 +187,8 @@ impl Shard {
     }
 
     /// The number that `visitor` holds in `pool`, with its lockout extended by a lifetime from
-    /// `now`; `None` if the visitor holds none any more, or if the pool is held: then somebody else
-    /// may have the number since.
+    /// `now`; `None` if the visitor no longer holds one, or if the pool is held: then another
+    /// visitor may have the number since.
     ///
     /// # Panics
     /// As [`Self::pool_id`].
@@ -283,13 +283,13 @@ impl Shard {
         *held = until.max(*held);
     }
 
-    /// Forgets holds of pools that are not here, and are over at `now`, once there are more than so
-    /// many of them: pools that come and go all day must not fill memory. Allocations older than
-    /// those holds may then be sent to the next owner, as for a pool that was never held.
+    /// Forgets holds of removed pools that are over at `now`, once there are more than this many of
+    /// them: pools that come and go all day must not fill memory. Allocations older than those
+    /// holds may then be sent to the next owner, as for a pool that was never held.
     pub fn forget_holds(&mut self, now: Millis) {
         if self.holds_elsewhere.len() > self.holds_kept {
             self.holds_elsewhere.retain(|_, until| *until > now);
-            // Those that run are kept, however many they are; looked at again when they have doubled.
+            // Running holds are kept, in any number; checked again when they have doubled.
             self.holds_kept = HOLDS_KEPT_MIN.max(2 * self.holds_elsewhere.len());
         }
     }

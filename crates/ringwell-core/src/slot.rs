@@ -12,7 +12,7 @@ pub struct Slot {
     pub number: PromoNumber,
     /// When the newest allocation was made; zero: never.
     pub allocated_at: Millis,
-    /// From this moment on the number may go to another visitor.
+    /// From this time on the number may go to another visitor.
     pub locked_until: Millis,
     /// The newest record in the journal that touched the number.
     pub position: Position,

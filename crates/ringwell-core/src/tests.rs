@@ -222,7 +222,7 @@ fn among_numbers_that_come_free_at_once_a_carried_one_goes_out_last() {
     for position in 1..=9 {
         shard.allocate(start, 0, None, Position(position)).unwrap();
     }
-    // Ends the ring's order: from here on a heap knows whose turn it is.
+    // Ends the ring's order: from here on a heap orders the slots.
     shard.release(Millis(1_000_001), 8, start, Position(10)).unwrap();
     shard.carried(0, PromoNumber::from_e164(FIRST).unwrap(), Position(11));
     let again = (12..=20).map(|position| {

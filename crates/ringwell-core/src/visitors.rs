@@ -1,7 +1,7 @@
 //! The number of each visitor who asked to keep one.
 //!
-//! Knows nothing of time: whether a lockout still runs, the caller sees in the slot. Invariant:
-//! the two maps are each other's inverse, so there is at most one entry a number.
+//! Independent of time: the slot shows the caller whether a lockout still runs. Invariant: the two
+//! maps are each other's inverse, so there is at most one entry a number.
 
 use alloc::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ impl Visitors {
         self.visitors.get(&slot).map(|&(_, visitor)| visitor)
     }
 
-    /// `slot` of `pool` went to `visitor`, or to somebody who did not ask to keep it.
+    /// `slot` of `pool` went to `visitor`, or to a visitor who did not ask to keep it.
     pub(crate) fn assign(&mut self, pool: u32, slot: u32, visitor: Option<VisitorId>) {
         if let Some(old) = self.visitors.remove(&slot) {
             let back = self.slots.remove(&old);

@@ -52,7 +52,8 @@ impl BucketHolds {
         self.0.get(&bucket).copied()
     }
 
-    /// Until when a pool with this lifetime hands nothing out; `None` if its bucket was never held.
+    /// The time until which a pool with this lifetime hands nothing out; `None` if its bucket was
+    /// never held.
     #[must_use]
     pub fn until(&self, pool: PoolId, lifetime: Millis) -> Option<Millis> {
         let BucketHold { since, until } = self.get(bucket(pool))?;

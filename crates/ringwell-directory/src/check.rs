@@ -78,7 +78,7 @@ pub(crate) fn same_id(pool: usize, id: PoolId) -> Clash {
         pool,
         field: "id",
         message: format!("another pool has the id {id} already"),
-        hint: "give each pool an id of its own",
+        hint: "give each pool a different id",
     }
 }
 

@@ -59,7 +59,7 @@ pub struct Config {
     /// The deadline of a batch, 1 ms to 60 s: 100 ms.
     pub deadline: Duration,
     /// The largest error of the wall clock after a boot of the machine that ends no lockout early:
-    /// lockouts that ran before it last so much longer. 1 minute.
+    /// earlier lockouts last this much longer. 1 minute.
     pub clock_skew_max: Duration,
     /// A stopping server stays out of rotation for this time before it closes connections.
     pub drain_pause: Duration,
@@ -138,7 +138,7 @@ impl std::fmt::Debug for DatabaseUrl {
     }
 }
 
-/// The main application: it is asked for ring pools that this server does not know.
+/// The main application: the server asks it for unknown ring pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Application {
     /// Its address.
@@ -194,7 +194,7 @@ pub struct Limits {
 /// The patience of a node with shards of other nodes. Source: docs/spec/pacing.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Links {
-    /// In which time another shard answers its rows of a batch, at most: 50 ms.
+    /// The longest time for which another shard may work on its rows of a batch: 50 ms.
     pub deadline: Duration,
     /// A later answer counts as slow, at most `deadline`: 25 ms.
     pub slow: Duration,
@@ -273,7 +273,7 @@ pub struct Log {
     pub level: String,
     /// Host and port of the collector that takes traces by OTLP over HTTP: none.
     pub traces: Option<String>,
-    /// One trace of so many is kept where no `traceparent` decides: 100.
+    /// One trace of this many is kept if no `traceparent` decides: 100.
     pub traces_one_in: u32,
 }
 

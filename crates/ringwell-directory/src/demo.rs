@@ -28,7 +28,7 @@ const OVERFLOW_FIRST: u64 = 19_990_000_000;
 /// More pools than that would leave the space of overflow numbers.
 const POOLS_MAX: u32 = 1_000_000;
 
-/// Why there are no such demo pools.
+/// The reason why there are no such demo pools.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DemoError {
     /// None, or too many.

@@ -55,7 +55,7 @@ impl Directory {
     /// shard's pools are their places in [`Directory::pools_of`].
     ///
     /// # Errors
-    /// As of [`Directory::new`].
+    /// The same as for [`Directory::new`].
     pub fn with_placement(
         version: u64,
         pools: Vec<impl Into<Arc<RingPool>>>,

@@ -123,7 +123,7 @@ impl RingPool {
     /// overflow number.
     ///
     /// # Errors
-    /// As of [`RingPool::new`].
+    /// The same as for [`RingPool::new`].
     pub fn waiting(fields: PoolFields) -> Result<Self, Vec<PoolFault>> {
         let mut faults = Vec::new();
         if fields.next_key.as_ref() == Some(&fields.key) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The least that a chunk is meant to hold. One holds twice as many at most.
 const CHUNK_MIN: usize = 256;
 
-/// Large sets have about so many chunks: a clone counts each of them.
+/// Large sets have about this many chunks: a clone counts each of them.
 const CHUNKS: usize = 2048;
 
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 
 macro_rules! bugs {
     ($($(#[doc = $doc:literal])* $bug:ident $name:literal;)*) => {
-        /// A mistake that somebody could make.
+        /// A mistake that a developer could make.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Bug { $($(#[doc = $doc])* $bug,)* }
 
@@ -35,9 +35,9 @@ bugs! {
     NoNameFlush "no-name-flush";
     /// Every use of a file has the same salt.
     OneSalt "one-salt";
-    /// A snapshot says that it knows the group that gathers.
+    /// A snapshot claims to cover the open group.
     SnapshotMissesGroup "snapshot-misses-group";
-    /// A snapshot counts before the last group that it knows of is stored.
+    /// A snapshot counts before the last group that it covers is stored.
     SnapshotTooEarly "snapshot-too-early";
     /// A snapshot leaves out the numbers that changes of pools moved while it was taken. There is
     /// nearly always one then, and it waits after its first piece.
@@ -92,7 +92,7 @@ bugs! {
     NotFifo "not-fifo";
     /// The numbers of a batch whose client went away stay locked.
     HoldUnanswered "hold-unanswered";
-    /// A snapshot names the newest group of when it began as the last that it knows of.
+    /// A snapshot names the newest group at its beginning as the last that it covers.
     ThroughTooEarly "through-too-early";
     /// Groups are looked for one place too early once a segment was dropped.
     GroupOffByOne "group-off-by-one";
@@ -108,7 +108,7 @@ bugs! {
     PeerGroupOff "peer-group-off";
     /// Numbers that a visitor or a repeated row keeps leave before that is durable.
     KeptNotPromised "kept-not-promised";
-    /// A shard whose disk was full refuses for ever.
+    /// A shard whose disk was full refuses forever.
     FullForEver "full-for-ever";
     /// A link that was shut is never opened again.
     NeverReopened "never-reopened";

@@ -30,7 +30,7 @@ use crate::rows::spec;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say what each is")]
 pub enum ChangeError {
-    /// An overflow number goes to everybody: none may be somebody's own.
+    /// An overflow number is shared: none may belong to a visitor.
     #[error(
         "{number} cannot become the overflow number of ring pool {pool} yet: {why}. Take it out of \
          its pool's rotation, and wait until its lockout is over"
@@ -43,7 +43,7 @@ pub enum ChangeError {
     #[error("{}", text(.0))]
     Rules(Vec<Fault>),
     /// A shard does not answer.
-    #[error("shard {0} did not take the change: it is stopping, or has too much to do")]
+    #[error("shard {0} did not take the change: it is stopping or overloaded")]
     Shard(u16),
     /// The node ends.
     #[error("the server is stopping")]

@@ -43,7 +43,7 @@ impl Commit {
         }
     }
 
-    /// Turns away everybody who waits, until [`Self::advance`].
+    /// Turns away all waiters, until [`Self::advance`].
     pub fn refuse(&self, why: Refusal) {
         self.refusals.set((self.refusals.get().0 + 1, Some(why)));
         for (_, waker) in self.waiters.borrow_mut().drain(..) {

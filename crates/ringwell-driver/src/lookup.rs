@@ -29,7 +29,7 @@ pub async fn attribution<P: Platform>(
     let clocks = shard.clocks();
     shard.engine.borrow_mut().set_clocks(clocks);
     let past = walk(&shard, &reader, number, at, clocks).await?;
-    // Of other numbers nothing was answered here.
+    // Other numbers were not answered here.
     let is_here = shard.engine.borrow().shard().newest(number).is_some();
     Ok(if is_here { shard.node.gaps().judge(past, at) } else { past })
 }
@@ -89,7 +89,8 @@ async fn read<P: Platform>(
     Ok(read.ok_or("the server is stopping")?.map_err(|error| match error {
         ReadError::Gone(_) => Missing::NotKept,
         ReadError::NotYet(_) | ReadError::Damaged { .. } | ReadError::File(_) => {
-            tracing::error!(shard = shard.id, %error, "history that a look-up needs cannot be read");
+            tracing::error!(shard = shard.id, %error, "a look-up cannot read the history that it \
+                needs");
             Missing::Damaged
         }
     }))

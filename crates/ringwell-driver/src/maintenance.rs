@@ -66,9 +66,10 @@ impl Rounds {
         }
     }
 
-    /// Keeps the journal's newest time fresh: of use only where the machine is booted again. Less and
-    /// less often, so that a server that has nothing to do writes nothing. And notes a wall clock that
-    /// was set, for look-ups after another boot. Returns whether there is something to be stored.
+    /// Keeps the journal's newest time fresh: of use only where the machine is booted again. Less
+    /// and less often, so that a server that has nothing to do writes nothing. Also records a wall
+    /// clock that was set, for look-ups after another boot. Returns whether there is something to
+    /// be stored.
     pub fn tick(&mut self, engine: &mut Engine, now: Millis, clocks: Clocks) -> bool {
         let tip = engine.tip();
         if engine.is_pending() || engine.refusal().is_some() {
@@ -213,7 +214,7 @@ impl<D: Draft> Snapshot<D> {
         Ok(self)
     }
 
-    /// The last group that it may know something of: that must be stored before it counts.
+    /// The last group that it may cover: that must be stored before it counts.
     #[must_use]
     pub fn through(&self, engine: &Engine) -> u64 {
         let newest = engine.newest_group();
@@ -229,10 +230,10 @@ impl<D: Draft> Snapshot<D> {
         self.draft.publish(through)
     }
 
-    /// As [`Self::publish`], but it says that it knows the groups until now: a planted bug.
+    /// Like [`Self::publish`], but it claims to cover the groups until now: a planted bug.
     ///
     /// # Errors
-    /// As of [`Self::publish`].
+    /// The same as for [`Self::publish`].
     #[cfg(canary)]
     pub fn publish_late<S: Store<Draft = D>>(
         self,

@@ -91,7 +91,7 @@ pub enum Message {
     Rows(PeerRows),
     /// To end lockouts of numbers that no client saw.
     Unanswered(Vec<Unanswered>),
-    /// To end a lockout because somebody asked for it.
+    /// To end a lockout on request.
     Release {
         /// The number.
         number: PromoNumber,
@@ -189,7 +189,7 @@ pub enum Step {
     Use(Arc<Directory>),
 }
 
-/// Until when each pool is, or was, held; `None`: all of them.
+/// The end of each pool's hold, present or past; `None`: all of them.
 pub type Holds = Vec<(Option<PoolId>, Millis)>;
 
 /// A shard's answer to a [`Step`].

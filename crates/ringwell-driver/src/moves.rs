@@ -30,7 +30,7 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{FileError, Files, Leaving, ServedMap};
 
-/// Why buckets stay where they are, or are on their way still.
+/// The reason why buckets stay, or are still on their way.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say what each is")]
 pub enum MoveError {

@@ -64,7 +64,7 @@ pub struct Begun<F: Files> {
     pub recorded_until: Millis,
     /// When answered allocations may be missing.
     pub gaps: Gaps,
-    /// Why all of it was in doubt, if it was.
+    /// The reason why all of it was in doubt, if it was.
     pub copied: Option<Copied>,
     /// For each shard how many of its pools are held for a bucket.
     pub held: Vec<(u16, u64)>,
@@ -86,10 +86,10 @@ pub struct Opened<F: Files> {
     pub verdict: Verdict,
 }
 
-/// Why a node does not start.
+/// The reason why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An overflow number is somebody's own.
+    /// An overflow number belongs to a visitor.
     #[error(transparent)]
     Overflow(#[from] OverflowTaken),
     /// The cluster file is too old.

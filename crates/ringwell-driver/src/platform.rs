@@ -183,7 +183,7 @@ impl Path {
         Self::Journals,
     ];
 
-    /// As it stands in requests. Source: docs/spec/link.md.
+    /// Its form in requests. Source: docs/spec/link.md.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -242,7 +242,7 @@ pub struct NetStats {
     pub latency: Histogram<u64>,
 }
 
-/// Why a call brought no answer.
+/// The reason why a call brought no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The other process refused, with a status of HTTP and its reason.

@@ -45,7 +45,8 @@ pub enum PoolQuery {
         /// `None`: the shard does not have it.
         reply: oneshot::Sender<Option<Rested>>,
     },
-    /// Why rows for it that this thread took in had no number, though the pool was not exhausted.
+    /// The reason why rows for it that this thread received had no number, though the pool was not
+    /// exhausted.
     Refused {
         /// The pool.
         pool: PoolId,
@@ -54,7 +55,7 @@ pub enum PoolQuery {
     },
     /// The same counts of the pools that have most of them.
     MostRefused {
-        /// At most so many pools.
+        /// The most pools.
         pools: usize,
         /// Each with the sum of its counts.
         reply: oneshot::Sender<Vec<(PoolId, u64)>>,
@@ -70,7 +71,7 @@ pub const REST_BOUNDS: [u64; 5] = [1, 2, 5, 10, 50];
 pub struct Rested {
     /// Numbers that are locked out now.
     pub held: u32,
-    /// Numbers that no visitor has held, as far as the shard knows.
+    /// Numbers that no visitor has held, as far as the shard can tell.
     pub never: u32,
     /// All others: the first count is of those that rested less than the first bound, the last one
     /// of those that rested at least the last bound.

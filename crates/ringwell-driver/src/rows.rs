@@ -13,7 +13,8 @@ use ringwell_wire::{Answer, Limits, RequestError, Row, RowError, Tracking};
 
 use crate::canary::{Bug, planted};
 
-/// A number leaves at most so long after its batch's deadline; later it becomes overflow.
+/// The latest time, after its batch's deadline, at which a number leaves; later it becomes
+/// overflow.
 pub const LATE_MAX: Duration = Duration::from_millis(5);
 
 /// Longer idempotency keys are refused.

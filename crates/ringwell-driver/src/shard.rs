@@ -353,7 +353,7 @@ impl<P: Platform> Shard<P> {
             .copied()
             .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("no message");
-        tracing::error!(shard = self.id, handle, message, "a request failed by a fault of ours");
+        tracing::error!(shard = self.id, handle, message, "a request failed by an internal fault");
         handle
     }
 

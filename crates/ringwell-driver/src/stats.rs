@@ -67,7 +67,7 @@ impl Reason {
         Self::Moved,
     ];
 
-    /// As metrics call it.
+    /// Its name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -203,7 +203,7 @@ impl Stats {
         counts
     }
 
-    /// A batch of so many rows was answered.
+    /// A batch of this many rows was answered.
     pub(crate) fn answered(&self, kind: Kind, rows: usize) {
         match kind {
             Kind::Bulk => {
@@ -276,7 +276,7 @@ pub struct LinkStats {
     pub lost: u64,
     /// Rows that pacing answered with overflow.
     pub paced_rows: u64,
-    /// Numbers given back because they came too late.
+    /// Numbers given back because their answer came too late.
     pub late_released: u64,
     /// From a sub-request to its answer, in microseconds.
     pub latency: Histogram<u64>,
@@ -303,17 +303,17 @@ impl Stats {
     pub fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
         vec![
             ("batches", "Bulk requests answered", self.batches.get()),
-            ("rows", "Rows answered, whatever with", self.rows.get()),
+            ("rows", "Rows answered, with any result", self.rows.get()),
             ("row_errors", "Rows answered with an error", self.row_errors.get()),
             ("legacy_requests", "Single allocations answered", self.legacy.get()),
             ("rejected_requests", "Requests under /api/ refused whole", self.rejected.get()),
-            ("panics", "Requests that failed by a fault of ours", self.panics.get()),
+            ("panics", "Requests that failed by an internal fault", self.panics.get()),
             (
                 "deadlines_missed",
                 "Batches not whole by their deadline",
                 self.deadlines_missed.get(),
             ),
-            ("peer_rows_late", "Rows taken up too late to serve", self.peer_rows_late.get()),
+            ("peer_rows_late", "Rows that arrived too late to serve", self.peer_rows_late.get()),
             ("unanswered_released", "Numbers released unseen", self.unanswered.get()),
             ("connections_opened", "Connections accepted", self.connections_opened.get()),
             ("connections_refused", "Connections over the limit", self.connections_refused.get()),
@@ -325,7 +325,7 @@ impl Stats {
             ),
             (
                 "links_refused",
-                "Connections and requests that were refused where nodes ask each other",
+                "Connections and requests refused on links between nodes",
                 self.links_refused.get(),
             ),
         ]

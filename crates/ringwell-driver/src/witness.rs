@@ -54,7 +54,7 @@ pub struct Exchange {
 /// Answers another node: the previous records of the shards. Its report is stored durably first.
 ///
 /// # Errors
-/// Why it cannot be remembered.
+/// The reason why it cannot be recorded.
 pub async fn learn<P: Platform>(
     platform: &P,
     node: &Node,

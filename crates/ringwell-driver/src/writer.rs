@@ -108,7 +108,7 @@ async fn stored<P: Platform>(
                 group = again;
             }
             Appended::Taken { epoch } => {
-                let why = format!("the journal goes on in epoch {epoch}");
+                let why = format!("the journal continues in epoch {epoch}");
                 shard.hold_up(JournalState::Taken, Refusal::Moved, &why);
                 return None;
             }

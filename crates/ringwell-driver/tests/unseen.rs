@@ -35,7 +35,7 @@ fn terms(platform: &Virtual, retry: Option<[u8; 16]>) -> Terms {
     Terms { retry, ..platform.terms(20) }
 }
 
-/// Numbers that look-ups would name somebody for.
+/// Numbers for which look-ups would name a visitor.
 fn held(shard: &Shard<Virtual>) -> usize {
     let engine = shard.engine.borrow();
     engine.shard().slots().iter().filter(|slot| slot.allocated_at > Millis::ZERO).count()

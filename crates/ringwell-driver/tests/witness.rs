@@ -123,7 +123,7 @@ fn a_disk_that_takes_no_note_of_a_lost_journal_hands_out_nothing_and_is_not_beli
         assert_eq!(shard.engine.borrow().counts().allocated, 0);
         // The next start must find out again: no file has the hold.
         assert_eq!(remembered(&platform, &other).await, [before]);
-        // Once the disk takes notes, the other node hears of it.
+        // Once the disk accepts writes, the other node gets the report.
         std::fs::remove_file(path("full")).unwrap();
         std::fs::create_dir(path("full")).unwrap();
         platform.sleep_until(platform.moment() + Duration::from_secs(40)).await;

@@ -200,7 +200,7 @@ unsafe fn input<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
         return None;
     }
     // SAFETY: not null, bytes need no alignment, the length is one that an object can have; the
-    // caller says that they are readable and unchanged for so long.
+    // caller guarantees that they are readable and unchanged during the call.
     Some(unsafe { std::slice::from_raw_parts(at, len) })
 }
 

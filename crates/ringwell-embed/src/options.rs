@@ -37,7 +37,7 @@ struct OptionsJson<'a> {
     pools: Option<Vec<&'a RawValue>>,
 }
 
-/// All that an engine needs to know.
+/// All options of an engine.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) config: Config,
@@ -52,7 +52,7 @@ impl Options {
     /// All that is wrong, as text that shows no key.
     pub(crate) fn read(json: &[u8]) -> Result<Self, String> {
         let given: OptionsJson<'_> = serde_json::from_slice(json)
-            .map_err(|error| format!("the options are not what they should be: {error}"))?;
+            .map_err(|error| format!("the options are invalid: {error}"))?;
         let durability = given.durability.as_deref().map(str::parse).transpose();
         let overrides = Overrides {
             data: given.data,
@@ -104,7 +104,8 @@ fn refuse_unsupported(config: &Config, durability: Durability) -> Result<(), Str
     }
     if durability != Durability::Memory && config.data.as_os_str().is_empty() {
         return Err(
-            "data is missing: where journals lie, unless durability is \"memory\"".to_owned()
+            "data is missing: the directory of journals, needed unless durability is \"memory\""
+                .to_owned(),
         );
     }
     Ok(())

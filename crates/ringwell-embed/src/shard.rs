@@ -58,7 +58,7 @@ impl Shard {
     /// Stores the open group. In memory, only once it is worth a group.
     ///
     /// # Errors
-    /// Why the journal takes nothing: no answer that it covers may leave.
+    /// The reason why the journal refuses: no answer that it covers may leave.
     pub(crate) fn commit(&mut self) -> Result<(), Refusal> {
         if self.has_files() {
             return self.store_pending();
@@ -91,7 +91,7 @@ impl Shard {
     /// Stores the waiting groups and the open one, unconditionally.
     ///
     /// # Errors
-    /// As of [`Self::commit`].
+    /// The same as for [`Self::commit`].
     pub(crate) fn store_pending(&mut self) -> Result<(), Refusal> {
         if self.engine.refusal() == Some(Refusal::JournalFailed) {
             return Err(Refusal::JournalFailed);

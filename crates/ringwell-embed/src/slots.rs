@@ -31,7 +31,7 @@ pub(crate) struct Place {
     is_broken: bool,
 }
 
-/// Why an engine cannot be had.
+/// The reason why an engine is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoEngine {
     /// It was opened by another process.

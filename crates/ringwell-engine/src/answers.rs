@@ -167,7 +167,7 @@ impl Answers {
         self.allocated.push_back((position, row));
     }
 
-    /// The row that the allocation was made for whose record lies at `position`.
+    /// The row of the allocation whose record is at `position`.
     pub(crate) fn row_at(&self, position: Position) -> Option<RowKey> {
         let place = self.allocated.binary_search_by_key(&position, |(position, _)| *position);
         place.ok().map(|place| self.allocated[place].1)

@@ -35,12 +35,13 @@ pub struct Past {
     pub missing: Option<Missing>,
 }
 
-/// Why a look-up cannot say who held a number.
+/// The reason why a look-up cannot name the holder of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The history no longer reaches back that far.
     NotKept,
-    /// The number has been handed out so often since that the look-up has ended before it was there.
+    /// The number has been handed out so often since then that the look-up ended before it reached
+    /// the time.
     TooLong,
     /// The history is damaged there.
     Damaged,

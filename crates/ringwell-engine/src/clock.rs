@@ -16,10 +16,10 @@ pub const CLOCK_GAP_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 /// time.
 pub const WALL_STEP_MIN: Millis = Millis(5);
 
-/// Shard time rejoins the wall clock by a millisecond in so many: 500 parts in a million.
+/// Shard time rejoins the wall clock by one millisecond in this many: 500 parts in a million.
 const SLEW_ONE_IN: u64 = 2_000;
 
-/// Shard time is moved by a millisecond when so much has passed since it was moved last.
+/// Shard time moves by one millisecond when this much time has passed since its last move.
 pub const SLEW_EVERY: Millis = Millis(SLEW_ONE_IN + 1);
 
 /// The clocks of the machine, read at a start.

@@ -66,7 +66,7 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
-/// Why a shard hands out nothing, or was not asked.
+/// The reason why a shard hands out nothing, or was not asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The journal has no room; the engine resumes by itself when there is some.
@@ -181,7 +181,7 @@ impl Engine {
         self.refusal = refusal;
     }
 
-    /// Why rows are refused at the moment.
+    /// The present reason for refusing rows.
     #[must_use]
     pub fn refusal(&self) -> Option<Refusal> {
         self.refusal
@@ -359,10 +359,11 @@ impl Engine {
 
     /// Undoes the allocation of a number that was made at `allocated_at`: its answer never left.
     /// Its lockout ends, the previous allocation is the number's newest again, and the row that it
-    /// was made for gets a new answer if it is sent again. Says whether it was undone: not if
-    /// somebody else may have been shown the number since, as the same visitor or as the same row.
+    /// was made for gets a new answer if it is sent again. Returns whether it was undone: not if
+    /// another visitor may have been shown the number since, as the same visitor or as the same
+    /// row.
     ///
-    /// As of [`Self::release_slot`] where the group that gathers has no room.
+    /// The same as for [`Self::release_slot`] if the open group has no room.
     pub fn withdraw(&mut self, now: Millis, number: PromoNumber, allocated_at: Millis) -> bool {
         let Some(slot) = self.shard.find(number) else { return false };
         let row = self.answers.row_at(self.shard.slots()[slot as usize].position);

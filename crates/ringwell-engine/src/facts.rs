@@ -15,7 +15,7 @@ use ringwell_journal::{Answer, AnswerEntry, RowKey};
 pub struct Facts {
     numbers: BTreeMap<PromoNumber, Retired>,
     answers: BTreeMap<RowKey, AnswerEntry>,
-    /// Until when each pool is, or was, held; `None`: all of them.
+    /// The end of each pool's hold, present or past; `None`: all of them.
     holds: BTreeMap<Option<PoolId>, Millis>,
 }
 

@@ -49,7 +49,7 @@ enum Input {
     Release {
         slot: u32,
     },
-    /// The answer of the allocation so many before the last did not leave.
+    /// The answer of the allocation this many before the last did not leave.
     Withdraw {
         before: usize,
     },

@@ -1,7 +1,7 @@
 //! A journal on a disk that damages it, and the allowed results of recovery.
 //!
-//! Owns the judgement: a true prefix or a refusal, and no frame that was answered is given up
-//! without a word unless the damage left nothing by which anybody could know of it.
+//! Owns the judgement: a true prefix or a refusal, and no answered frame is dropped silently unless
+//! the damage left no evidence of it.
 
 mod damage;
 mod sample;
@@ -151,8 +151,8 @@ fn has_header(old: &[u8], new: &[u8]) -> bool {
     new.len() == BLOCK_BYTES && old[header.clone()] == new[header]
 }
 
-/// A snapshot knows how far the journal must reach: no frame is given up then, not even one of
-/// which nothing is left.
+/// A snapshot sets the required length of the journal: no frame is dropped then, not even one
+/// without a trace.
 fn judge_with_snapshot(sample: &Sample, files: &Files) {
     let through = sample.groups.len() as u64;
     let mark = SnapshotMark { journal: sample::JOURNAL, prev_hash: 0, through };

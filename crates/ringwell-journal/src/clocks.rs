@@ -69,7 +69,7 @@ impl Clocks {
     }
 }
 
-/// `at`, moved by so many milliseconds.
+/// `at`, moved by this many milliseconds.
 #[must_use]
 pub fn shifted(at: Millis, by: i64) -> Millis {
     Millis(at.0.saturating_add_signed(by))

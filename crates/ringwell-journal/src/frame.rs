@@ -39,7 +39,7 @@ pub struct FrameHeader {
     pub bytes: usize,
 }
 
-/// Why there is no frame, or none that can be used.
+/// The reason why there is no frame, or no usable one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameFault {
     /// Part of it was never written: a stamp is missing.

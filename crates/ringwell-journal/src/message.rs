@@ -30,7 +30,7 @@ pub struct Author {
     pub incarnation: [u8; 16],
 }
 
-/// Why a message cannot be used.
+/// The reason why a message cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageFault {
     /// It is not a Ringwell message, or comes from a newer version.

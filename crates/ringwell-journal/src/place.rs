@@ -1,6 +1,6 @@
 //! The bits of a [`Position`]: the number of the group, and the offset in its body.
 //!
-//! Positions do not know of files: groups may lie in segments, in memory or in a replicated log.
+//! Positions are independent of files: groups may be in segments, in memory or in a replicated log.
 
 use ringwell_core::Position;
 
@@ -29,7 +29,7 @@ pub(crate) const fn start_of(n: u64) -> Position {
 /// The position at `offset` in the body of the group whose first record is at `start`.
 ///
 /// # Panics
-/// As of [`position`].
+/// The same as for [`position`].
 #[inline]
 pub(crate) const fn behind(start: Position, offset: usize) -> Position {
     assert!(offset < BODY_BYTES_MAX, "offset outside of a body");

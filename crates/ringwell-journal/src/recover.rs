@@ -23,7 +23,7 @@ use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// The source of the segments.
 pub trait Segments {
-    /// Why something could not be read.
+    /// The reason why data could not be read.
     type Error: std::error::Error;
 
     /// The segments that there are, in any order.
@@ -40,7 +40,7 @@ pub trait Segments {
     fn read_at(&self, segno: u64, offset: u64, out: &mut [u8]) -> Result<usize, Self::Error>;
 }
 
-/// One segment, as the storage knows it.
+/// One segment, in the storage's form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentFile {
     /// Its number.
@@ -67,7 +67,7 @@ pub struct SnapshotMark {
     pub journal: [u8; 16],
     /// Hash of the frame before the first one to replay.
     pub prev_hash: u64,
-    /// The last frame that the snapshot may know of: the journal must reach it.
+    /// The last frame that the snapshot may cover: the journal must reach it.
     pub through: u64,
 }
 
@@ -226,8 +226,8 @@ fn heads<S: Segments>(store: &S, plan: &Plan) -> Result<Vec<SegmentInfo>, Recove
 fn start<E>(segments: &[SegmentInfo], plan: &Plan) -> Result<Option<usize>, RecoverError<E>> {
     let missing = |found| Err(RecoverError::Missing { expected: plan.from, found });
     match segments {
-        // The first frame may not be there yet; any other must have had a segment, and a snapshot
-        // that knows of frames says that there were some.
+        // The first frame may not exist yet; any other must have had a segment, and a snapshot that
+        // covers frames proves that there were some.
         [] if plan.from <= 1 && plan.snapshot.is_none_or(|mark| mark.through == 0) => Ok(None),
         [] => missing(Oldest::None),
         [oldest, ..] if oldest.header.tip.next_n > plan.from => {

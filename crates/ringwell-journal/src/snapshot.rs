@@ -4,7 +4,7 @@
 //! everything. Entries have a fixed width: ten million are read in about a second. A snapshot may
 //! be taken in pieces while the shard goes on: an entry counts only if the journal has no newer
 //! record for its number, so the container itself need not be consistent. It may be published only
-//! when every record that it can know of is stored: see [`Snapshot::through`]. Knows nothing of
+//! when every record that it can cover is stored: see [`Snapshot::through`]. Knows nothing of
 //! files. Source: docs/spec/journal.md, "Snapshots".
 
 mod reader;
@@ -61,7 +61,7 @@ pub struct SnapshotHeader {
 pub struct Snapshot {
     /// The facts at its beginning.
     pub header: SnapshotHeader,
-    /// The last frame of which it may know something. The journal must reach it.
+    /// The last frame that it may cover. The journal must reach it.
     pub through: u64,
     /// The count of entries of all kinds.
     pub entries: u64,

@@ -14,12 +14,12 @@ use crate::text::{ms, round};
 
 /// The count of draws.
 const DRAWS: usize = 2_000;
-/// Fewer intervals say nothing of how much they scatter.
+/// Fewer intervals do not show their scatter.
 const INTERVALS_MIN: usize = 5;
 /// The seed of the draws.
 const SEED: u64 = 0x5EED;
 
-/// Why two runs cannot be compared.
+/// The reason why two runs cannot be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
     /// One is too short.
@@ -149,7 +149,7 @@ fn differences(a: &Outcome, b: &Outcome) -> Vec<String> {
     if a == b { Vec::new() } else { vec![format!("A: {a}"), format!("B: {b}")] }
 }
 
-/// A small generator (splitmix64): which intervals are drawn need not surprise anybody.
+/// A small generator (splitmix64): the choice of intervals need not be unpredictable.
 struct Random(u64);
 
 impl Random {
@@ -173,7 +173,7 @@ impl Comparison {
             let _ = writeln!(text, "{difference}");
         }
         if !self.differences.is_empty() {
-            text += "The settings differ: what follows compares them, too.\n";
+            text += "The settings differ: the comparison below ignores that.\n";
         }
         let _ = writeln!(text, "{:<10}{:>12}{:>12}{:>8}   95 % confidence", "", "A", "B", "B/A");
         for line in &self.lines {

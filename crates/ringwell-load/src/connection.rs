@@ -55,7 +55,7 @@ pub(crate) enum Received {
 /// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Not connected; tried again from this moment on.
+    /// Not connected; tried again from this time on.
     Closed {
         again_ns: u64,
     },

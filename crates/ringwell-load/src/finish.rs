@@ -1,7 +1,7 @@
 //! The parts added to a history after its run: look-ups, the journal, the state at the end.
 //!
-//! Lines are as docs/spec/history.md has them. The journal comes as the lines that
-//! `ringwell journal inspect --json` and `replay --json` print: this crate does not know its bytes.
+//! Lines are as docs/spec/history.md has them. The journal comes as the lines that `ringwell
+//! journal inspect --json` and `replay --json` print: this crate does not read its bytes.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -18,7 +18,7 @@ use crate::target::{Blocking, Target};
 /// A look-up that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a history could not be finished.
+/// The reason why a history could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub enum FinishError {
     /// The history cannot be read or written.

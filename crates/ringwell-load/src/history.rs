@@ -19,7 +19,7 @@ use crate::tally::Failure;
 
 /// The format's version.
 const VERSION: u32 = 1;
-/// A scribe hands its lines over when it has so many bytes.
+/// A scribe hands its lines over when it has this many bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// A history that is being written.

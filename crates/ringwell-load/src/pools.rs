@@ -58,7 +58,7 @@ pub struct Pool {
     pub numbers: u64,
 }
 
-/// Why a list of pools cannot be used.
+/// The reason why a list of pools cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolsError {
     /// The file cannot be read.

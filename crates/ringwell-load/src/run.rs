@@ -52,7 +52,7 @@ pub struct Plan {
     pub retry: bool,
 }
 
-/// Why a run did not take place, or could not be finished.
+/// The reason why a run did not take place, or could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// Numbers that do not go together.
@@ -103,7 +103,7 @@ pub struct Progress {
     pub counts: Counts,
 }
 
-/// The first batch goes out so long after all threads are ready.
+/// The first batch goes out this long after all threads are ready.
 const HEAD_START_NS: u64 = 2_000_000;
 /// A long run has no more intervals: all of them are kept.
 const INTERVALS_MAX: f64 = 600.0;
@@ -199,7 +199,7 @@ fn check(plan: &Plan) -> Result<(), LoadError> {
         (plan.pools.is_empty(), "there is no pool"),
         (plan.rows == 0, "a batch has one row or more"),
         (plan.threads == 0, "there must be a thread"),
-        (plan.connections < plan.threads, "each thread needs a connection of its own"),
+        (plan.connections < plan.threads, "each thread needs a connection"),
         (plan.duration < Duration::from_millis(10), "a run takes 10 ms or more"),
         (plan.timeout.is_zero(), "a timeout of 0 leaves no time to answer"),
         (plan.retry && plan.history.is_none(), "only a run with a history can send again"),

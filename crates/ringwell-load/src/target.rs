@@ -35,7 +35,7 @@ impl FromStr for Target {
             return Ok(Self(Place::Unix(PathBuf::from(path))));
         }
         if text.starts_with("https://") {
-            return Err("https is not spoken here: aim behind what ends TLS");
+            return Err("https is not supported: connect behind the proxy that ends TLS");
         }
         let rest = text.strip_prefix("http://").unwrap_or(text);
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));

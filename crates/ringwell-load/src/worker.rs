@@ -31,11 +31,11 @@ const BUFFER_BYTES: usize = 256 * 1024;
 const EVENTS: usize = 1_024;
 /// The interval between two checks of the connections.
 const TICK_NS: u64 = 50_000_000;
-/// A connection that was lost is opened again so much later.
+/// A lost connection is opened again after this time.
 const RECONNECT_NS: u64 = 50_000_000;
 /// The last stretch before a batch is due is not slept: waking up takes about this long.
 const SPIN_NS: u64 = 60_000;
-/// After SIGINT, answers that are under way have so long.
+/// After SIGINT, answers in progress have this much time.
 const STOP_NS: u64 = 1_000_000_000;
 /// The most times that a batch is sent.
 const TRIES: u32 = 4;
@@ -291,7 +291,7 @@ impl<'a> Worker<'a> {
         let now = now_ns();
         let connection = &mut self.connections[place];
         let State::Busy { due_ns, .. } = connection.state else {
-            return self.unreadable(place, BadAnswer("an answer that nobody asked for"), feed);
+            return self.unreadable(place, BadAnswer("an answer without a request"), feed);
         };
         let bytes = match lies {
             Place::Given => &self.buffer[..answer.body.end],

@@ -325,7 +325,7 @@ impl RowAnswer {
 }
 
 impl Answer {
-    /// No answer of so many rows is longer: the limit for an answer's body.
+    /// The longest answer to this many rows: the limit for an answer's body.
     #[must_use]
     pub const fn bytes_max(rows: usize) -> usize {
         rows.saturating_mul(ANSWER_ROW_BYTES_MAX).saturating_add(HEAD_BYTES_MAX)

@@ -74,7 +74,7 @@ pub enum Admission {
     Overflow(Shed),
 }
 
-/// Why rows overflow without having been sent.
+/// The reason why rows overflow without having been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shed {
     /// The link is shut: its owner was slow again and again.

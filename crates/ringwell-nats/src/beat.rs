@@ -17,7 +17,7 @@ use crate::stream::Stream;
 /// A process that serves says so this often.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Silence for so long means that no node serves.
+/// Silence for this long means that no node serves.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Candidates wait up to this longer, each for another time.

@@ -1,4 +1,4 @@
-//! Why the servers cannot keep journals.
+//! The reason why the servers cannot keep journals.
 
 use ringwell_directory::Replicated;
 use serde_json::Value;
@@ -17,7 +17,7 @@ pub enum NatsError {
     Unreached {
         /// The expected place.
         servers: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A server or stream is set so that answered allocations could be lost.
@@ -31,7 +31,7 @@ pub enum Unfit {
     /// Not tested.
     #[error(
         "the journal's server {server} is version {version}: {}.{}.{} or a newer {}.{} is needed, \
-         older ones have lost what they had acknowledged",
+         older ones have lost acknowledged messages",
         VERSION.0, VERSION.1, VERSION.2, VERSION.0, VERSION.1
     )]
     Version {

@@ -22,7 +22,7 @@ pub struct Examined {
     pub doubtful: Vec<String>,
 }
 
-/// Looks at the servers, and at the streams of so many shards.
+/// Examines the servers, and the streams of this many shards.
 ///
 /// # Errors
 /// [`NatsError`]: journals cannot be kept there.

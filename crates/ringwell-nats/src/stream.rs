@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use crate::check::{config as wanted_config, stream as check_stream};
 use crate::error::{NatsError, Unfit, unreached};
 
-/// An append that was not answered after so long may have been lost with its leader.
+/// An append without an answer after this time may have been lost with its leader.
 const APPEND_MAX: Duration = Duration::from_secs(2);
 
 /// The same for all other requests.
@@ -96,7 +96,7 @@ struct Replica {
     current: bool,
 }
 
-/// A stream as it stands.
+/// A stream in its present state.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// The server that leads it.
@@ -293,7 +293,7 @@ mod tests {
     fn answers_to_an_append_mean_what_they_say_and_no_more() {
         let judged = |answer: &str| judge(7, answer.as_bytes());
         assert_eq!(judged(r#"{"stream":"R_0","seq":7}"#), Ok(()));
-        // Of another message, or of somebody else's bytes.
+        // Of another message, or of foreign bytes.
         assert_eq!(judged(r#"{"stream":"R_0","seq":8}"#), Err(NotAppended::Unknown));
         assert_eq!(judged(r#"{"seq":7,"duplicate":true}"#), Err(NotAppended::Unknown));
         let error = |code| judged(&format!(r#"{{"error":{{"code":400,"err_code":{code}}}}}"#));

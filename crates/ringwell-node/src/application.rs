@@ -1,4 +1,4 @@
-//! The main application in the loop: it is asked for ring pools that this server does not know.
+//! The main application in the loop: the server asks it for unknown ring pools.
 //!
 //! One request a pool, for any number of batches that wait for it; an answer becomes part of the
 //! directory of the process, a refusal is remembered for a while. Rows of pools that are known do
@@ -36,7 +36,7 @@ const REMEMBERED_MAX: usize = 100_000;
 /// Concurrent requests: strangers who name unknown pools cause no flood.
 const REQUESTS_MAX: usize = 64;
 
-/// After a request without an answer, the next one for that pool waits so long.
+/// After a request without an answer, the next one for that pool waits this long.
 const TROUBLE_AGE: Duration = Duration::from_secs(1);
 
 /// The application, and the known facts about its answers.
@@ -61,7 +61,7 @@ struct Pools {
 enum Asked {
     /// It has not answered yet. The sender is dropped when it has.
     Now(watch::Receiver<()>),
-    /// Not before this moment again.
+    /// Not before this time again.
     Refused { until: Instant },
 }
 
@@ -132,7 +132,7 @@ impl Application {
         Some(answer)
     }
 
-    /// Asks, and takes the pool in. `Some`: not before so long again.
+    /// Asks, and takes the pool in. `Some`: not again for this long.
     async fn learn(&self, node: &Node, peers: &Peers, pool: PoolId) -> Option<Duration> {
         let asked = tokio::time::timeout(self.settings.timeout, call::get(&self.settings, pool));
         let trouble = match asked.await {

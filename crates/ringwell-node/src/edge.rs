@@ -36,7 +36,7 @@ pub(crate) struct Edge<S> {
 enum Closing {
     /// It has not begun.
     Not,
-    /// The client sees the end; so many bytes of it may still come.
+    /// The client sees the end; this many bytes of it may still come.
     Lingering(usize),
 }
 

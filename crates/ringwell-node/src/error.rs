@@ -1,4 +1,4 @@
-//! Why a node does not start, in words for the operator.
+//! The reason why a node does not start, in words for the operator.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use ringwell_driver::open::StartError;
 use crate::disk;
 use crate::listen::ListenError;
 
-/// Why a node does not start, or stopped with something unsaved.
+/// The reason why a node does not start, or stopped with something unsaved.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Another process serves this data.
@@ -28,7 +28,7 @@ pub enum ServeError {
     Data {
         /// The bytes read.
         path: PathBuf,
-        /// Why it failed.
+        /// The reason why it failed.
         error: io::Error,
     },
     /// The data directory was made by a node that had other shards.
@@ -72,7 +72,7 @@ pub enum ServeError {
     NoSnapshot {
         /// The shard.
         shard: u16,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A shard could not bring its last records to the disk.

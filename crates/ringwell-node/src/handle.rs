@@ -50,7 +50,7 @@ pub struct Handle {
     pub(crate) clock: Clock,
 }
 
-/// Why a shard did not answer.
+/// The reason why a shard did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     /// Its queue is full.
@@ -61,7 +61,7 @@ pub enum AskError {
     Stopped,
 }
 
-/// Why buckets stay where they are, or are on their way still; in words for the operator.
+/// The reason why buckets stay, or are still on their way; in words for the operator.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub enum GiveError {
@@ -182,7 +182,7 @@ impl Handle {
         table.iter().map(of).collect()
     }
 
-    /// Visitors of web pages who have not shown yet that they are people.
+    /// Visitors of web pages not yet known to be people.
     #[must_use]
     pub fn sites_waiting(&self) -> usize {
         self.server.sites.waiting()

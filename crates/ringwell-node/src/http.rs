@@ -318,7 +318,7 @@ async fn serve<S>(
             }
             Order::Finish | Order::Serve => {}
         }
-        // A broken connection is the client's: no one is left to inform.
+        // A broken connection is the client's: there is no recipient for an error.
         connection.as_mut().poll(cx).map(|_| ())
     })
     .await;

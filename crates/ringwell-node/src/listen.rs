@@ -23,7 +23,7 @@ pub(crate) enum Listener {
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// Why an address could not be listened on.
+/// The reason why an address could not be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {reason}")]
 pub struct ListenError {

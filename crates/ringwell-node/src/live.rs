@@ -35,7 +35,7 @@ pub struct Live(mpsc::Sender<Order>);
 #[derive(Debug)]
 pub struct Orders(mpsc::Receiver<Order>);
 
-/// Why an order was not carried out.
+/// The reason why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// Rules between pools are broken, or a number cannot go where it should yet.

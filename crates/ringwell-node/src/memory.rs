@@ -1,7 +1,7 @@
 //! The limit on the process's memory, and the part of it for the bodies of requests.
 //!
-//! Bodies are read before anybody knows whose they are: without a bound for all of them together, a
-//! few thousand stalled uploads take all there is.
+//! Bodies are read before their senders are known: without a bound for all of them together, a few
+//! thousand stalled uploads take all memory.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Of the memory that there is, bodies may take this part.
+/// The share of memory that bodies may take.
 const PART: u64 = 10;
 /// The assumed memory of a machine that does not report it.
 const MEMORY_MIN: u64 = 1 << 30;
@@ -45,7 +45,7 @@ impl Room<'_> {
         Self { bodies: None, taken: None }
     }
 
-    /// Takes so many bytes more; `false` if there are too few.
+    /// Takes this many bytes more; `false` if there are too few.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let Some(bodies) = self.bodies else { return true };
         let more = u32::try_from(bytes).ok().and_then(|n| bodies.free.try_acquire_many(n).ok());

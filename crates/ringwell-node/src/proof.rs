@@ -32,8 +32,8 @@ pub(crate) async fn history(thread: Rc<ShardThread>, reader: impl Reader, unread
                 tracing::error!(
                     shard = thread.id,
                     %error,
-                    "history is damaged: lockouts are not concerned, but look-ups that need it name \
-                     nobody. Restore the file from a copy, with the server stopped"
+                    "history is damaged: lockouts are not concerned, but look-ups that need it \
+                     find no visitor. Restore the file from a copy, with the server stopped"
                 );
                 next_n
             }

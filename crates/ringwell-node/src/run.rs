@@ -69,7 +69,7 @@ impl Drop for EndReport {
 /// Requests in flight get this long when the node stops.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// With `durability = "memory"` a shard keeps at least so much history, and the newest allocation
+/// With `durability = "memory"` a shard keeps at least this much history, and the newest allocation
 /// of each number beyond it.
 const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
 

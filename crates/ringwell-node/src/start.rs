@@ -213,16 +213,16 @@ fn report_copy(settings: &disk::Settings, copied: Option<Copied>) {
         Some(Copied::Restored) => {
             tracing::error!(
                 %data,
-                "this data directory was restored from a copy: what was answered since the copy is \
-                 not known. All pools answer with overflow numbers for the longest lifetime, then go \
-                 on by themselves; nothing has to be done"
+                "this data directory was restored from a copy: answers since the copy are not \
+                 known. All pools answer with overflow numbers for the longest lifetime, then \
+                 resume by themselves; there is nothing to do"
             );
         }
         Some(Copied::Removed) => tracing::error!(
             %data,
             "this data directory has been served before, and its journal is not there any more: all \
-             pools answer with overflow numbers for the longest lifetime, then go on by themselves. If \
-             the journal was moved, stop the server and bring it back"
+             pools answer with overflow numbers for the longest lifetime, then resume by \
+             themselves. If the journal was moved, stop the server and bring it back"
         ),
         None => {}
     }
@@ -305,7 +305,8 @@ fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Sett
             journal = %directory.display(),
             %verdict,
             "what was answered last may be lost: all pools of the shard answer with overflow numbers \
-             for one lockout, then go on by themselves. If the verdict names damage, look at the disk; \
+             for one lockout, then resume by themselves. If the verdict names damage, check the \
+             disk; \
              `ringwell journal verify` reads all of the journal"
         );
     }

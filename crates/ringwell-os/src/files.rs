@@ -172,7 +172,7 @@ impl OsFile {
 pub fn create_directory(path: &Path) -> Result<(), FileError> {
     if path.is_dir() {
         return match path.parent().map_or(Ok(()), sync_names) {
-            // Then somebody else made it.
+            // Then another process made it.
             Err(error) if error.source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             flushed => flushed,
         };

@@ -156,7 +156,7 @@ impl Demand {
         numbers_for(self.load, self.together, target)
     }
 
-    /// The share of allocations that overflow with so many numbers.
+    /// The share of allocations that overflow with this many numbers.
     #[must_use]
     pub fn overflow(&self, numbers: u32) -> f64 {
         blocking(f64::from(numbers) / self.together, self.load / self.together)

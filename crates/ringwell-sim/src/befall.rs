@@ -310,7 +310,7 @@ impl World {
             if room_us < 4 * DATED_WITHIN_US || self.pools_away.was_lent(wanted.number) {
                 continue;
             }
-            // At once, and as late as somebody may call who has seen the number.
+            // At once, and as late as a visitor who has seen the number may call.
             let first = wanted.true_us + DATED_WITHIN_US;
             let last = next_us.map_or(self.now(), |next| next - DATED_WITHIN_US);
             for true_us in [first, last] {

@@ -84,7 +84,7 @@ struct Batch {
     /// By GET.
     is_single: bool,
     deadline_us: u64,
-    /// The client goes away so long after it has asked.
+    /// The delay after which the client leaves.
     abort_after: Option<u64>,
     attempts: u8,
 }
@@ -295,7 +295,7 @@ impl World {
         self.send_batch(index);
     }
 
-    /// Those who have no answer ask again after a while.
+    /// Clients without an answer ask again after a while.
     pub(crate) fn clients_go_on(&mut self) {
         for index in std::mem::take(&mut self.clients.again) {
             let pause = self.clients.pause(index, 3 * SECOND);

@@ -42,7 +42,7 @@ pub(crate) struct Handle {
     is_direct: bool,
 }
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     Full,
@@ -218,8 +218,8 @@ impl Disk {
         let name = handle.name;
         self.on_their_way.remove(&handle.id);
         let fails = faults.strikes(Kind::FlushError);
-        // The map is text: one that is not whole is seen when it is read, one that is from before a
-        // move cannot be seen by anybody.
+        // The map is text: a damaged one is detected when it is read, one from before a move cannot
+        // be detected.
         let is_of_a_shard = name.shard < u16::MAX;
         let lies = !fails && faults.strikes(Kind::LyingFlush) && is_of_a_shard;
         let file = self.opened(handle)?;

@@ -86,7 +86,7 @@ impl World {
     }
 }
 
-/// The pools that a shard has, as the model knows them.
+/// A shard's pools, in the model's form.
 fn pools(shard: &Shard, bug: Option<Bug>) -> Vec<(u64, PoolRule)> {
     let mut pools = Vec::new();
     for index in 0..shard.pools_end() {
@@ -117,7 +117,7 @@ fn pool_rule(locked: Millis, numbers: impl Iterator<Item = u64>, bug: Option<Bug
     PoolRule { lifetime_ms, numbers, overflow: 0 }
 }
 
-/// Until when each pool is held, for the model.
+/// The time until which each pool is held, for the model.
 pub(crate) fn pool_holds(shard: &Shard, now: Millis) -> Vec<(u64, u64)> {
     let mut holds = Vec::new();
     for (pool, until) in shard.holds(now) {

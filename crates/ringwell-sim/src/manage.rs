@@ -21,8 +21,8 @@ use crate::world::{MS, Node, SECOND, World};
 /// and the time that a list takes to reach all nodes.
 const ALONE_US: u64 = 12 * SECOND;
 
-/// After this no lockout of the lifetime before runs: the longest lifetime, and the longest pause in
-/// which a node may not hear of the new one.
+/// After this no lockout of the previous lifetime runs: the longest lifetime, and the longest pause
+/// in which a node may miss the new one.
 const SHORTENED_US: u64 = 8 * SECOND;
 
 /// The pools outside of the list at the moment.

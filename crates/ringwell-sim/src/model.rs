@@ -71,7 +71,7 @@ pub(crate) struct Grant {
     is_lost: bool,
 }
 
-/// A number that somebody has seen.
+/// A number that a visitor has seen.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Holding {
@@ -189,7 +189,7 @@ pub(crate) struct Model {
     answered: BTreeSet<(u64, u16)>,
     /// The grants of each number that count as its holders, in their order.
     holders: BTreeMap<u64, Vec<Holder>>,
-    /// When which shard's clock ran ahead without anybody noticing, and by how much.
+    /// The shards whose clocks ran ahead undetected, with time and amount.
     leaps: Vec<(u64, u16, i64)>,
     by_retry: BTreeMap<(u64, u16), (u64, usize)>,
     /// Rows that an owner has decided once and may remember.

@@ -63,7 +63,7 @@ impl World {
             let rule = "a link does not shut";
             return Err(Violation { rule, text, number: 0, shard });
         }
-        // Of clients in a hurry links learn nothing.
+        // Links learn nothing from clients in a hurry.
         let limits = frame::Limits::default();
         let asked = frame::read_ask(body, &limits);
         if asked.is_ok_and(|(ask, _)| u64::from(ask.remaining_ms) * MS >= QUICK_US / 2) {

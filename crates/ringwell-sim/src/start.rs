@@ -37,7 +37,7 @@ const LATE_US: u64 = 2 * SECOND;
 const SEGMENT_BYTES: u64 = 64 << 10;
 const SNAPSHOT_EVERY_BYTES: u64 = 12 << 10;
 
-/// Why a node does not start.
+/// The reason why a node does not start.
 enum Refused {
     /// A journal is damaged.
     Damaged(u32, RecoverError<FileError>),

@@ -69,13 +69,13 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     pub(crate) bug: Option<Bug>,
     pub(crate) chance: Random,
-    /// Until when nothing gets from one node to another.
+    /// The time until which nothing gets from one node to another.
     pub(crate) cuts: BTreeMap<(usize, usize), u64>,
     pub(crate) map_change: Option<usize>,
     /// A list of pools is on its way to the nodes.
     pub(crate) is_listing: bool,
     pub(crate) pools_away: crate::manage::Away,
-    /// Until when lockouts may run that are longer than their pool's lifetime.
+    /// The time until which lockouts may run that are longer than their pool's lifetime.
     pub(crate) shortened_until: u64,
     /// The results of the look-ups at the end.
     pub(crate) looked: BTreeMap<usize, Result<ringwell_engine::Past, String>>,
@@ -192,7 +192,7 @@ impl World {
         Ok(())
     }
 
-    /// The earliest moment with work, and whose it is.
+    /// The earliest time with work, and its owner.
     fn next_turn(&self) -> Option<(u64, usize, u16)> {
         let now = self.now();
         let mut first: Option<(u64, usize, u16)> = None;

@@ -47,8 +47,8 @@ pub struct Database {
 }
 
 impl Kind {
-    /// `IMMEDIATE` takes SQLite's one lock for writers at once: a transaction that first reads
-    /// and then finds somebody else writing could only be given up.
+    /// `IMMEDIATE` takes SQLite's one lock for writers at once: a transaction that first reads and
+    /// then finds another writer could only be given up.
     pub(crate) const fn begin_write(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
@@ -155,7 +155,7 @@ impl Database {
         Ok(())
     }
 
-    /// Waits until everybody is done with it, and closes it.
+    /// Waits until all uses have ended, and closes it.
     pub async fn close(&self) {
         self.pool.close().await;
     }

@@ -19,7 +19,7 @@ pub enum StoreError {
     NewerSchema {
         /// The version that the database has.
         found: usize,
-        /// The newest that this program knows.
+        /// The newest known version.
         known: usize,
     },
     /// The data read break a rule that every writer keeps.
@@ -62,10 +62,10 @@ pub enum Refusal {
     /// `allow_overflow` was set when the pool was made.
     #[error("allow_overflow of a ring pool cannot be changed")]
     OverflowIsFixed,
-    /// A ring pool may not be given so many numbers.
+    /// A ring pool may not be given this many numbers.
     #[error("max_pool_size: a ring pool may have {0} numbers at most here")]
     PoolCeiling(u32),
-    /// The pools of a network may not have so many numbers together.
+    /// The pools of a network may not have this many numbers together.
     #[error("network {network} may have {most} numbers at most in its ring pools")]
     NetworkCeiling {
         /// Whose ceiling it is.

@@ -22,7 +22,7 @@ pub enum NumberState {
     Waiting,
     /// In the inventory.
     Free,
-    /// Out of its pool's rotation until somebody says otherwise.
+    /// Out of its pool's rotation until a person releases it.
     Quarantined,
     /// Out of use; its history stays.
     Retired,

@@ -1,6 +1,6 @@
 //! The way in which numbers enter and leave rotations.
 //!
-//! Owns the one rule that protects visitors: a number that somebody may hold enters no other
+//! Owns the one rule that protects visitors: a number that a visitor may hold enters no other
 //! rotation, and becomes no overflow number. It leaves with a version; when every node has
 //! confirmed that version, no visitor gets it any more; one lifetime later no visitor holds it.
 //! Until then it waits, and [`Change::move_due`] takes it where it was promised.
@@ -28,7 +28,7 @@ pub struct Placed {
 pub enum Leave {
     /// To the inventory, for any pool.
     Inventory,
-    /// Nowhere until somebody has looked; they belong to their pool.
+    /// Nowhere until a person has checked them; they belong to their pool.
     Quarantine,
     /// Out of use.
     Retire,
@@ -196,8 +196,8 @@ impl Change {
         Ok(placed)
     }
 
-    /// Gives a pool another overflow number, or none. One that somebody may hold comes later; the
-    /// one before stays until then. `true` if it has it now.
+    /// Gives a pool another overflow number, or none. One that a visitor may hold comes later; the
+    /// previous one stays until then. `true` if it has it now.
     ///
     /// # Errors
     /// [`Refusal::NumberTaken`], [`Refusal::OverflowIsFixed`] if the pool takes none,

@@ -134,7 +134,7 @@ impl Store {
         &self.inventory
     }
 
-    /// Waits until everybody is done with it, and closes it.
+    /// Waits until all uses have ended, and closes it.
     pub async fn close(&self) {
         self.database.close().await;
     }
@@ -415,7 +415,7 @@ async fn version(db: &mut AnyConnection) -> Result<u64, StoreError> {
     from_db(row.try_get(0)?, "the version")
 }
 
-/// Numbers in rotation, by their pools; read with rests if somebody serves meanwhile.
+/// Numbers in rotation, by their pools; read with pauses while other requests are served.
 async fn rotations(
     mut rows: impl Stream<Item = Result<AnyRow, sqlx::Error>> + Unpin,
     mut pace: Option<&mut Pace>,

@@ -95,7 +95,7 @@ impl Change {
         let id = hex(id);
         let text = format!("rw_{id}_{}", hex(secret));
         let token = Token::parse(&text)
-            .ok_or_else(|| StoreError::Damaged("a token of ours is none".to_owned()))?;
+            .ok_or_else(|| StoreError::Damaged("a generated token is malformed".to_owned()))?;
         let query = sqlx::query(
             "INSERT INTO tokens (id, hash, name, role, network, created_ms) \
              VALUES ($1, $2, $3, $4, $5, $6)",

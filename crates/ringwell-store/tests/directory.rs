@@ -324,7 +324,7 @@ async fn an_overflow_number_waits_like_any_other(rig: Rig) {
     two_pools(&store).await;
     let mut second = change(&store, 1).await;
     assert!(second.set_overflow(PoolId(1), Some(number("8885550199"))).await.unwrap());
-    // Out of the pool's own rotation: somebody may hold it.
+    // Out of the pool's own rotation: a visitor may hold it.
     assert!(!second.set_overflow(PoolId(1), Some(number("8885550100"))).await.unwrap());
     second.commit().await.unwrap();
     let pool = store.pool(PoolId(1)).await.unwrap().unwrap();

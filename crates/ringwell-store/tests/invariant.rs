@@ -41,7 +41,7 @@ struct World {
     nodes: [Node; 2],
     /// The holder of a number, and the end of its lockout.
     held: HashMap<PromoNumber, (PoolId, Millis)>,
-    /// Until when visitors look at an overflow number.
+    /// The time until which visitors look at an overflow number.
     shown: HashMap<PromoNumber, Millis>,
     random: u64,
     seed: u64,

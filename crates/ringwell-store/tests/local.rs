@@ -173,7 +173,7 @@ async fn unused_numbers_that_are_not_local_go_back_before_local_ones(rig: Rig) {
     settings.max_pool_size = 30;
     change.update_pool(POOL, settings).await.unwrap();
     change.commit().await.unwrap();
-    // It began with three of them: so many it keeps.
+    // It began with three of them: this many it keeps.
     let unused = two_of_each();
     let (_, resized) =
         store.give_back_unused("month end", NOW, POOL, &unused, false).await.unwrap();

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 /// Spans of one request.
 const GROUP_MAX: usize = 512;
-/// Spans gather for so long.
+/// The interval in which spans are collected.
 const GATHER: Duration = Duration::from_secs(1);
 /// A request that takes longer is given up with its contents.
 const SEND_MAX: Duration = Duration::from_secs(5);

@@ -27,7 +27,7 @@ static TRACER: OnceLock<Tracer> = OnceLock::new();
 #[derive(Debug)]
 struct Tracer {
     spans: mpsc::Sender<Value>,
-    /// One trace of so many is kept, unless the client has decided.
+    /// One trace of this many is kept, unless the client has decided.
     one_in: u64,
     begun: AtomicU64,
     dropped: AtomicU64,
@@ -155,7 +155,7 @@ impl Span {
         self.context.to_string()
     }
 
-    /// As OTLP has it.
+    /// In OTLP's form.
     fn ended(&mut self) -> Value {
         let mut span = json!({
             "traceId": self.context.trace.to_string(),

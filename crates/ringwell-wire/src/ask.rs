@@ -30,7 +30,7 @@ pub struct Ask {
     pub params: [Span; 2],
     /// The visitor who asks to keep the number.
     pub visitor: Option<Span>,
-    /// Has `%` or `+`: the key must be decoded before anyone compares it.
+    /// Has `%` or `+`: the key must be decoded before a comparison.
     pub(crate) key_is_escaped: bool,
     /// The whole query was looked through for `ring_pool_key` and the visitor. Otherwise the key is
     /// the query's first parameter, and may be there again.

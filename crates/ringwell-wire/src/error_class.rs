@@ -9,7 +9,7 @@ use ringwell_core::PoolId;
 
 use crate::span::Span;
 
-/// Why one row got no number. The other rows of its batch are answered.
+/// The reason why one row got no number. The other rows of its batch are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowError {
     /// The key does not open the pool, or there is no such pool: the client cannot distinguish the
@@ -63,7 +63,7 @@ pub enum InputFault {
     NoParameter,
 }
 
-/// Why a whole request was refused.
+/// The reason why a whole request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestError {
     /// The body is not JSON.
@@ -74,14 +74,14 @@ pub enum RequestError {
     NoRows,
     /// There are more rows than the server takes.
     TooManyRows {
-        /// As many are taken.
+        /// The accepted count.
         limit: usize,
     },
     /// The JSON is nested more deeply than the server reads.
     TooDeep,
     /// The body is larger than the server takes.
     TooLarge {
-        /// As many bytes are taken.
+        /// The accepted bytes.
         limit: usize,
     },
     /// Path and query are longer than the server takes.
@@ -292,7 +292,7 @@ impl RequestError {
                 return format!("path and query may have at most {limit} bytes").into();
             }
             Self::TooSlow => "the body did not arrive in time",
-            Self::NoRoom => "too many large requests are on their way; try again in a second",
+            Self::NoRoom => "too many large requests are in progress; try again in a second",
             Self::Broken => {
                 "the body is cut short, its chunks are malformed, or trailer fields follow them"
             }

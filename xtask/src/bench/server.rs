@@ -246,7 +246,8 @@ impl Server {
         Ok(f64::from(ticks) / TICKS_PER_SECOND)
     }
 
-    /// Why the server gave overflow numbers since it started, by its own count; empty if it did not.
+    /// The reason why the server gave overflow numbers since it started, by its own count; empty if
+    /// it did not.
     pub(super) fn overflow_reasons(&self) -> String {
         let metrics = get(self.address, "/metrics").unwrap_or_default();
         let counts = metrics.lines().filter(|line| line.starts_with("ringwell_overflow_rows"));

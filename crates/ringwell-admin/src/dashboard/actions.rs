@@ -1,7 +1,7 @@
 //! Changes made from a page: a pool's size and key, a number's quarantine, missed webhooks.
 //!
 //! Each does the same as its request under `/v1/`, in the name of the session, and leaves a line in
-//! the audit log. Owns the permission: a session whose token may write, from a form of its own
+//! the audit log. Owns the permission: a session whose token may write, by the form of its own
 //! page.
 
 use axum::body::Bytes;
@@ -206,8 +206,8 @@ async fn webhook(service: &Service, id: &str, action: &str) -> Result<(), NoPage
     if found { Ok(()) } else { Err(NoPage::Missing("There is no such endpoint.")) }
 }
 
-/// Endpoints are the call log's; who has changed one stands with all other changes, or if there is no
-/// database, in the server's log.
+/// Endpoints belong to the call log; the author of a change is recorded with all other changes, or
+/// if there is no database, in the server's log.
 async fn audit_webhook(
     context: Option<&Context>,
     session: &Session,

@@ -12,7 +12,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
-/// A file, and its compressed form once somebody has asked for it.
+/// A file, and its compressed form once it has been requested.
 struct Asset {
     name: &'static str,
     kind: &'static str,

@@ -211,7 +211,7 @@ where
     })
 }
 
-/// A number as somebody types it, in the form of the log.
+/// A number as typed, in the form of the log.
 fn dialled(text: &str) -> Result<String, NoPage> {
     let number = crate::v1::attribution::parse_number(text);
     number.map(e164).map_err(|problem| NoPage::Wrong(problem.to_string()))

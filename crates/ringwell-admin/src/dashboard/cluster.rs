@@ -133,7 +133,7 @@ fn ms(link: &LinkStats, quantile: f64) -> f64 {
     ms
 }
 
-/// Figures for somebody who looks closely.
+/// Figures for a closer look.
 fn details(sample: &Sample) -> Markup {
     let links: Vec<_> = sample
         .shards

@@ -62,7 +62,7 @@ pub(super) async fn enter(State(ui): State<Ui>, headers: HeaderMap, body: Bytes)
                      already, or is older than five minutes.";
         return ask(StatusCode::UNAUTHORIZED, Some(fault));
     };
-    // Never a session that was there before: its cookie may be somebody else's.
+    // Never an existing session: its cookie may belong to another user.
     ui.sessions().end(&headers);
     let cookie = ui.sessions().begin(&visitor, token).as_deref().and_then(set_cookie);
     let Some(cookie) = cookie else {

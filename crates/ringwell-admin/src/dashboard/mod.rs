@@ -86,7 +86,7 @@ struct View {
     live: Vec<(String, String)>,
 }
 
-/// Why there is no page.
+/// The reason why there is no page.
 #[derive(Debug)]
 enum NoPage {
     /// There is no such thing.
@@ -169,7 +169,7 @@ impl Dashboard {
         (sample.at.0 > 0).then_some([sample.too_small, sample.exhausting])
     }
 
-    /// Whether a request is of somebody who is logged in.
+    /// Whether a request belongs to a logged-in user.
     pub(crate) fn recognizes(&self, headers: &HeaderMap) -> bool {
         self.0.sessions.of(headers).is_some()
     }

@@ -1,4 +1,4 @@
-//! One promo number: who held it, now or at a moment. The support desk's page.
+//! One promo number: its holder, now or at a given time. The support desk's page.
 
 use maud::{Markup, html};
 use ringwell_core::{Millis, PromoNumber};

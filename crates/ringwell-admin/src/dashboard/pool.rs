@@ -107,7 +107,7 @@ fn size(line: &PoolLine, load: f64) -> Option<Sizing> {
     Some(Sizing { needed, here, forecasts })
 }
 
-/// The one sentence that somebody came for.
+/// The one sentence that answers the page's question.
 fn verdict(line: Option<&PoolLine>, sizing: Option<&Sizing>) -> Markup {
     let Some((line, sizing)) = line.zip(sizing) else {
         return html! { p.lead { "This pool has had no request lately: there is nothing to \

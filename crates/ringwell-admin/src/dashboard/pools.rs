@@ -30,7 +30,7 @@ const STATES: [(&str, &str); 5] = [
 ];
 
 impl Health {
-    /// As addresses and programs call it.
+    /// The name in addresses and programs.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::TooSmall => "too_small",

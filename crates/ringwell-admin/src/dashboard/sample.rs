@@ -1,7 +1,7 @@
 //! The node's state, sampled at an interval, independent of the number of pages that show it.
 //!
 //! Owns the newest look and the curve of the last quarter of an hour. Asks the shards once a second
-//! while somebody watches, else every five; all pools every five. Invariant: nothing here grows with
+//! while a page is open, else every five; all pools every five. Invariant: nothing here grows with
 //! time or with the number of readers.
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use super::words::Cause;
 use crate::loads::SharedLoads;
 use crate::now;
 
-/// While somebody watches.
+/// While a page is open.
 const OFTEN: Duration = Duration::from_secs(1);
 /// The interval without viewers; and for all pools in any case.
 const SELDOM: Duration = Duration::from_secs(5);
@@ -32,11 +32,11 @@ const POINTS_MAX: usize = 900;
 const LATENCY_TIME: Duration = Duration::from_mins(1);
 /// If more than this share of the visitors gets no number, a pool is too small.
 pub(super) const OVERFLOW_MAX: f64 = 0.01;
-/// A load that was measured for less says nothing of an hour.
+/// A load that was measured for less time is not representative of an hour.
 const MEASURED_MIN: Millis = Millis(60_000);
 /// The shortest interval between two events for the same pool.
 const EVENT_EVERY: Millis = Millis(3_600_000);
-/// Pools in trouble are written to the log at most so many at once.
+/// The most pools in trouble that are logged at once.
 const EVENTS_MAX: usize = 20;
 
 /// One moment of the curve, in events a second.
@@ -89,7 +89,7 @@ pub(super) struct Sample {
     /// Since the start, by [`Cause::ALL`].
     pub(super) overflow: [u64; 4],
     pub(super) allocated: u64,
-    /// Of the last minute, in milliseconds; `None` if nothing was asked.
+    /// Of the last minute, in milliseconds; `None` without requests.
     pub(super) p99_ms: Option<f64>,
     /// In the order of their ids; those on other nodes are missing.
     pub(super) pools: Arc<Vec<PoolLine>>,
@@ -269,7 +269,7 @@ struct Pools {
     lines: Arc<Vec<PoolLine>>,
     too_small: usize,
     exhausting: usize,
-    /// Of which pools was written lately that they run out, and when.
+    /// The pools whose exhaustion was reported lately, and when.
     reported: Vec<(PoolId, Millis)>,
 }
 

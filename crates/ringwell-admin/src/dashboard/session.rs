@@ -61,7 +61,7 @@ impl Sessions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs somebody in; returns the cookie's value. `None` if there is no randomness.
+    /// Starts a session; returns the cookie's value. `None` if there is no randomness.
     pub(super) fn begin(&self, visitor: &Visitor, token: TokenHash) -> Option<String> {
         let (secret, form_token) = (secret()?, secret()?);
         let session = Session {

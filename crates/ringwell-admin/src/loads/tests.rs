@@ -9,7 +9,7 @@ fn asked(numbers: u32, allocated: u32, exhausted: u32) -> PoolAsked {
     PoolAsked { pool: POOL, numbers, lifetime: LIFETIME, allocated, exhausted }
 }
 
-/// `rate` allocations in each step, seen for so many steps from the `from`-th on.
+/// `rate` allocations in each step, seen for this many steps from the `from`-th on.
 fn watch(loads: &mut Loads, from: u64, steps: u64, rate: u32, counted: &mut u32) {
     for step in from..from + steps {
         loads.take(Millis(START.0 + step * STEP.0), vec![asked(100, *counted, 0)]);

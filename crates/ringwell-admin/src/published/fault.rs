@@ -12,7 +12,7 @@ use crate::access::Denied;
 /// The published API's text for an account at its limit of numbers.
 pub(super) const LIMIT_REACHED: &str = "You've reached your promo number limit";
 
-/// Why a request for ring pools fails.
+/// The reason why a request for ring pools fails.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// Fields with their errors.

@@ -204,7 +204,7 @@ async fn write(
     Ok(id)
 }
 
-/// Fills the pool up to `size`, as far as the inventory can, if its network may have so many.
+/// Fills the pool up to `size`, as far as the inventory can, if its network may have this many.
 async fn fill(change: &mut Change, id: PoolId, network: &str, size: u64) -> Result<(), Fault> {
     let missing = size.saturating_sub(change.size(id).await?.total());
     if change.room(network).await?.is_some_and(|room| missing > room) {

@@ -99,7 +99,7 @@ pub(crate) async fn get(
     let (past, unreachable_shards) = holder(&node, number, at).await?;
     let Past { held, missing } = past;
     let overflow = directory.overflow_pools(number);
-    // It was somebody's own once, before it became everybody's.
+    // It was one visitor's before it became shared.
     let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
     let is_known = directory.pool_by_number(number).is_some() || !overflow.is_empty();
     if held.is_none() && missing.is_none() && !is_known {
@@ -259,7 +259,7 @@ pub(crate) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
     })
 }
 
-/// As people and programs read it, in UTC.
+/// In the form for people and programs, in UTC.
 fn moment(at: Millis) -> String {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
     let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);

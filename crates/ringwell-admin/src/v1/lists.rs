@@ -225,7 +225,7 @@ impl List<'_> {
     }
 }
 
-/// Why a line is not taken.
+/// The reason why a line is refused.
 enum Trouble {
     Line(String),
     Store(StoreError),
@@ -250,7 +250,7 @@ fn wrong(field: &str, what: &str) -> Trouble {
 }
 
 impl Line {
-    /// As it was before [`guarded`].
+    /// Its form before [`guarded`].
     fn unguarded(self) -> Self {
         let plain = |cell: String| unguarded(&cell).to_owned();
         Self {

@@ -83,7 +83,7 @@ pub(crate) struct Trial {
 pub(crate) struct Page {
     /// The last entry of the page before.
     after: Option<u64>,
-    /// At most so many entries: 1 to 1,000.
+    /// The most entries: 1 to 1,000.
     limit: Option<u32>,
 }
 

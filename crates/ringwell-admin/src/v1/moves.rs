@@ -14,7 +14,7 @@ use crate::problem::Problem;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
-    /// As in `0-15,20`.
+    /// For example `0-15,20`.
     buckets: String,
     to: u16,
 }

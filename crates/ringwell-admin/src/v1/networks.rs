@@ -32,7 +32,7 @@ pub(crate) struct NetworkPage {
     /// The last network of the page before.
     #[serde(default)]
     after: String,
-    /// At most so many entries: 1 to 1,000.
+    /// The most entries: 1 to 1,000.
     limit: Option<u32>,
 }
 

@@ -38,11 +38,11 @@ pub(crate) struct NumberRun {
 pub(crate) struct NumberView {
     #[serde(flatten)]
     run: NumberRun,
-    /// As it is called from abroad: `+18885550142`.
+    /// In international form: `+18885550142`.
     e164: String,
-    /// As people of its country write it: `(888) 555-0142`.
+    /// In national form: `(888) 555-0142`.
     national: String,
-    /// Its country, by two letters; null if libphonenumber knows none that uses it.
+    /// Its country, by two letters; null if libphonenumber has none for it.
     country: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Move {
 pub(crate) enum Target {
     /// For any pool.
     Inventory,
-    /// Nowhere, until somebody has looked.
+    /// Nowhere, until a person has checked them.
     Quarantine,
     /// Out of use.
     Retired,
@@ -95,7 +95,7 @@ pub(crate) struct Counted {
 pub(crate) struct NumberPage {
     /// A number: only entries above it are listed.
     after: Option<String>,
-    /// At most so many entries: 1 to 1,000.
+    /// The most entries: 1 to 1,000.
     limit: Option<u32>,
 }
 
@@ -192,7 +192,7 @@ pub(crate) async fn move_to(
     Ok(Json(Counted { numbers, done }))
 }
 
-/// The inventory is everybody's: a token of one network may not see or change it.
+/// The inventory is shared: a token of one network may not see or change it.
 pub(super) fn of_all_networks(visitor: Visitor) -> Result<Visitor, Problem> {
     if visitor.network().is_none() { Ok(visitor) } else { Err(Denied::NotAllowed.into()) }
 }

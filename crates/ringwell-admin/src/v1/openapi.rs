@@ -78,7 +78,7 @@ fn complete(operation: &mut Operation) {
     }
 }
 
-/// Shows it to everybody: it has no secrets.
+/// It is public: it has no secrets.
 pub(super) async fn show() -> Json<utoipa::openapi::OpenApi> {
     Json(openapi())
 }

@@ -63,7 +63,7 @@ pub(crate) struct StateView {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddNumbers {
-    /// As in `8885550100-8885550149`.
+    /// For example `8885550100-8885550149`.
     ranges: Vec<String>,
 }
 

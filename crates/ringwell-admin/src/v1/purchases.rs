@@ -38,7 +38,7 @@ pub(crate) struct PurchaseView {
 pub(crate) struct Wanted {
     /// Only numbers of this area code: three digits.
     area_code: Option<u16>,
-    /// At most so many: 1 to 1,000.
+    /// The most offers: 1 to 1,000.
     limit: Option<u32>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Wanted {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
-    /// For whom: only its pools may draw them.
+    /// The network: only its pools may draw them.
     network: String,
     /// The count.
     numbers: u32,

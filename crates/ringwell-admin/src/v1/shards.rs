@@ -26,7 +26,7 @@ struct OfOwner {
     node: String,
     /// The node's address for clients.
     listen: Vec<String>,
-    /// As in `0-15,20`.
+    /// For example `0-15,20`.
     buckets: String,
 }
 

@@ -20,7 +20,7 @@ use crate::problem::Problem;
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SwapView {
-    /// As in `+18005550100`.
+    /// For example `+18005550100`.
     number: String,
     /// The ring pool's id.
     ring_pool: u64,
@@ -69,7 +69,7 @@ pub(crate) struct SitePage {
     /// The key of the last site of the page before.
     #[serde(default)]
     after: String,
-    /// At most so many entries: 1 to 1,000.
+    /// The most entries: 1 to 1,000.
     limit: Option<u32>,
 }
 

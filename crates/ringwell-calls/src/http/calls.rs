@@ -188,7 +188,7 @@ async fn list(
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     let cursor = |text: &String| {
-        Cursor::parse(text).ok_or_else(|| Problem::bad_request("after: write what next was"))
+        Cursor::parse(text).ok_or_else(|| Problem::bad_request("after: write the value of next"))
     };
     let after = wanted.after.as_ref().map(cursor).transpose()?;
     let most = wanted.limit.unwrap_or(PAGE.0).clamp(1, PAGE.1);

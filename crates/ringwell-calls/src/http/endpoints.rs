@@ -16,7 +16,7 @@ use crate::provider::parse_moment;
 use crate::service::{Service, now};
 use crate::webhook::{Made, NewEndpoint, Replay, TYPES, Which};
 
-/// A key of `CallRail`'s kind has at most so many bytes.
+/// The largest key of `CallRail`'s kind, in bytes.
 const KEY_BYTES_MAX: usize = 200;
 
 /// The paths; the token is checked before.

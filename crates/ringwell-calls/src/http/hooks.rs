@@ -28,7 +28,7 @@ pub fn routes(service: Service) -> Router {
     Router::new().route("/t/{account}/{hook}", any(hook)).with_state(service)
 }
 
-/// Why a request is not done.
+/// The reason why a request is not carried out.
 enum Refused {
     /// There is no such path.
     Unknown,

@@ -142,7 +142,7 @@ pub(super) async fn list(
     };
     let cursor = |text: &String| {
         OutcomeCursor::parse(&text.replace(' ', "+"))
-            .ok_or_else(|| Problem::bad_request("after: write what next was"))
+            .ok_or_else(|| Problem::bad_request("after: write the value of next"))
     };
     let after = wanted.after.as_ref().map(cursor).transpose()?;
     let most = wanted.limit.unwrap_or(PAGE.0).clamp(1, PAGE.1);

@@ -24,7 +24,7 @@ use crate::service::{Decision, IncomingCall, Service, now};
 
 /// The largest question.
 const BODY_BYTES_MAX: usize = 16 * 1024;
-/// A switch's own name of a call, of a trunk and of a gateway has at most so many bytes.
+/// The largest name of a call, of a trunk or of a gateway at a switch, in bytes.
 const NAME_BYTES_MAX: usize = 200;
 /// The account of switches that name no trunk.
 const ACCOUNT: &str = "sip";
@@ -90,8 +90,7 @@ impl Question {
         all.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// The caller. A trunk that vouches for the number knows it better than the caller's own
-    /// `From`.
+    /// The caller. A trunk's asserted number is more reliable than the caller's own `From`.
     fn caller(&self) -> Option<String> {
         if self.header("privacy").is_some_and(|value| value.split(';').any(|it| it.trim() == "id"))
         {

@@ -13,9 +13,9 @@ use crate::attribution::{Attributed, Attribution};
 
 /// So many calls that no visitor explains make a leak.
 const CALLS_MIN: usize = 3;
-/// Within so long.
+/// The period.
 const SPAN: Millis = Millis(7 * DAY);
-/// A visitor does not call so long after the lockout.
+/// A visitor is unlikely to call this long after the lockout.
 const LATE: Millis = Millis(DAY);
 /// Calls of a number that are looked at.
 const CALLS_MAX: i64 = 50;

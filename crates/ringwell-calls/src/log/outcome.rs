@@ -24,11 +24,11 @@ pub enum Recorded {
 /// The filter of outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutcomeFilter {
-    /// Of this moment or later.
+    /// At this time or later.
     pub since: Option<Millis>,
     /// Before this moment.
     pub until: Option<Millis>,
-    /// Of this type.
+    /// With this type.
     pub kind: Option<String>,
 }
 
@@ -157,7 +157,7 @@ impl OutcomeRow {
         })
     }
 
-    /// As the API and webhooks show it.
+    /// In the form of the API and webhooks.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({

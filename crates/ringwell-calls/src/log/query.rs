@@ -84,7 +84,7 @@ pub struct OutcomeRow {
     pub kind: String,
     /// Its value, as a decimal number.
     pub value: Option<String>,
-    /// In which currency.
+    /// Its currency.
     pub currency: Option<String>,
     /// When.
     pub at: Millis,
@@ -99,7 +99,7 @@ pub struct EventRow {
     pub place: u64,
     /// Its name, the same for each delivery.
     pub id: String,
-    /// As in `call.completed`.
+    /// For example `call.completed`.
     pub kind: String,
     /// The call that it belongs to.
     pub call: Option<String>,
@@ -120,7 +120,7 @@ pub struct EndpointRow {
     pub types: Vec<String>,
     /// Whether it is sent events.
     pub is_enabled: bool,
-    /// Why not.
+    /// The reason against it.
     pub reason: Option<String>,
     /// Since when no delivery has succeeded, if the last one did not.
     pub failing_since: Option<Millis>,
@@ -149,7 +149,7 @@ pub struct DeliveryRow {
     pub last_at: Option<Millis>,
     /// The endpoint's last answer.
     pub last_status: Option<u16>,
-    /// Why there was no answer.
+    /// The reason why there was no answer.
     pub last_error: Option<String>,
 }
 
@@ -160,11 +160,11 @@ pub struct CallFilter {
     pub since: Option<Millis>,
     /// Calls that began before this.
     pub until: Option<Millis>,
-    /// Of this pool.
+    /// To this pool.
     pub pool: Option<u64>,
     /// To this number, E.164 with `+`.
     pub number: Option<String>,
-    /// By this caller, as the log knows callers.
+    /// By this caller, in the log's form.
     pub caller: Option<Caller>,
     /// In this state.
     pub state: Option<State>,
@@ -264,7 +264,7 @@ impl CallRow {
         })
     }
 
-    /// As the API and webhooks show it.
+    /// In the form of the API and webhooks.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let facts = &self.facts;

@@ -20,7 +20,7 @@ pub struct Tap {
 }
 
 impl Log {
-    /// Stores taps. Of several within a minute the newest stays.
+    /// Stores taps. If there are several within a minute, the newest stays.
     ///
     /// # Errors
     /// [`LogError`].

@@ -15,7 +15,7 @@ use super::{Log, LogError};
 const QUEUE_MAX: usize = 10_000;
 /// Changes of one transaction.
 const GROUP_MAX: usize = 256;
-/// A database that failed is asked again after so long, at first and at last.
+/// The first and the longest pause before a failed database is asked again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// A way to the writer.
@@ -73,7 +73,7 @@ async fn run(log: Log, mut jobs: mpsc::Receiver<Job>, now: impl Fn() -> Millis, 
     }
 }
 
-/// Stores all of `group`; returns when nothing of it is left.
+/// Stores all of `group`; returns when it is empty.
 async fn store(log: &Log, now: &impl Fn() -> Millis, group: &mut Vec<Job>) {
     let mut pause = PAUSE.0;
     loop {

@@ -28,7 +28,7 @@ pub struct Connect {
     pub caller_id: Option<String>,
     /// The ringing time.
     pub timeout_s: u64,
-    /// Whether the callee hears something first.
+    /// Whether the callee hears an announcement first.
     pub whisper: bool,
     /// Its place in the list of destinations.
     pub leg: super::Leg,

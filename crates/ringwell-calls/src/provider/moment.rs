@@ -6,7 +6,7 @@ use ringwell_core::Millis;
 
 /// The accepted lead of a provider's clock over ours.
 const AHEAD_MAX: Millis = Millis(60_000);
-/// A report may have been on its way for so long.
+/// The longest transport of a report.
 const BEHIND_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// RFC 2822, RFC 3339, or seconds or milliseconds since 1970.

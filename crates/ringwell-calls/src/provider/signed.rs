@@ -7,7 +7,8 @@ use crate::provider::Incoming;
 /// The longest string that a refusal shows.
 const SHOWN_BYTES_MAX: usize = 4_096;
 
-/// Why a request is not believed to be the provider's. For the log: an answer shows nothing of it.
+/// The reason why a request does not count as the provider's. For the log: the answer does not
+/// contain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsigned {
     /// The error.
@@ -35,7 +36,7 @@ impl Unsigned {
     }
 }
 
-/// The URL that the provider has called, as far as the configuration knows.
+/// The URL that the provider has called, according to the configuration.
 pub(super) fn public_url(account: &Account, request: &Incoming) -> String {
     // The public URL may have a path that a proxy takes away.
     format!("{}{}", account.public_url, request.target)

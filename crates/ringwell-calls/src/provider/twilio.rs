@@ -61,7 +61,7 @@ pub(super) fn check_body(
     }
     let matches = |url: &str| {
         let signatures = variants(url).into_iter().flat_map(|url| sign(&format!("{url}{body}")));
-        // No early end: the time says nothing of which one came close.
+        // No early exit: the time reveals nothing about a near match.
         signatures.fold(false, |found, signature| {
             found | digest::same(signature.as_bytes(), presented.as_bytes())
         })

@@ -12,7 +12,7 @@ use crate::number::promo_number;
 
 /// One look takes no longer.
 const LOOK_MAX: Duration = Duration::from_secs(5);
-/// A call is looked for again after so long; then it is given up.
+/// The time after which a call is looked up again, and the one after which the look-up is given up.
 const LOOK_AGAIN: [Duration; 6] = [
     Duration::from_millis(200),
     Duration::from_secs(1),
@@ -48,7 +48,7 @@ impl Service {
         }
     }
 
-    /// Looks for the visitor of the call that `change` is about, unless somebody does already.
+    /// Looks up the visitor of the call that `change` is about, unless that is in progress.
     pub(super) fn look_for(&self, change: &CallChange, number: Option<String>, at: Millis) {
         let id = change.id();
         {

@@ -16,7 +16,7 @@ use crate::log::{Log, Tap};
 const WAITING_MAX: usize = 10_000;
 /// Taps of one transaction.
 const GROUP_MAX: usize = 256;
-/// A log that failed is asked again after so long.
+/// A failed log is asked again after this time.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The clock of a provider may be so far behind.
 const CLOCKS_DIFFER: Millis = Millis(5_000);

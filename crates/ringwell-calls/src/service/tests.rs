@@ -11,7 +11,7 @@ use crate::attribution::{Attributed, Held, Holders};
 use crate::call::EventKind;
 use crate::log::{CallFilter, Whom};
 
-/// A node that says nothing of holders before it is let.
+/// A node that answers questions about holders only when allowed.
 struct Slow(watch::Receiver<bool>);
 
 impl Numbers for Slow {

@@ -79,7 +79,7 @@ pub enum Host {
     Address(IpAddr),
 }
 
-/// Why a URL is not called.
+/// The reason why a URL is not called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
     /// It is no URL of the web.

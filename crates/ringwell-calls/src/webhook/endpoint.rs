@@ -7,7 +7,7 @@ use sqlx::{AnyConnection, Row};
 use super::sign;
 use crate::log::{Log, LogError, NewEvent, ms, publish, publish_to, random_id};
 
-/// After a rotation both secrets sign for so long.
+/// After a rotation both secrets sign for this time.
 const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
 /// Every type of event that there is.
 pub const TYPES: [&str; 9] = [
@@ -60,7 +60,7 @@ pub struct Replay {
 /// The deliveries to try again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
-    /// Those that were given up, or held back while the endpoint was disabled.
+    /// Deliveries that were given up, or held back while the endpoint was disabled.
     #[default]
     Failed,
     /// All.

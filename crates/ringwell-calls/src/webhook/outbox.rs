@@ -52,7 +52,7 @@ pub enum Ended {
     Answered {
         /// With this status.
         status: u16,
-        /// And asked for a pause of so long.
+        /// And asked for a pause of this length.
         retry_after: Option<Millis>,
     },
     /// There was no answer.
@@ -110,7 +110,7 @@ impl Log {
         most: u32,
     ) -> std::result::Result<Vec<Due>, LogError> {
         let mut tx = self.database().write().await?;
-        // Of two that take the same line, PostgreSQL has the second one look at it again.
+        // If two take the same line, PostgreSQL makes the second one check it again.
         let query = sqlx::query(
             "UPDATE webhook_deliveries SET next_ms = $1 \
              WHERE endpoint = $2 AND state = 'pending' AND next_ms <= $3 AND event IN \

@@ -9,7 +9,7 @@ const WAITS_S: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000,
 pub const ATTEMPTS_MAX: u32 = 10;
 /// A receiver may ask for no longer pause.
 const RETRY_AFTER_MAX: Millis = Millis(24 * 60 * 60 * 1000);
-/// An endpoint that has taken nothing for so long is disabled.
+/// An endpoint that has accepted nothing for this long is disabled.
 pub const DISABLE_AFTER: Millis = Millis(5 * 24 * 60 * 60 * 1000);
 
 /// When a delivery is tried next that has been tried `attempts` times, the last time at `now`;

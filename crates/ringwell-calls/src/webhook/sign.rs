@@ -5,9 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::digest::{self, Mac};
 
-/// Secrets that Ringwell makes have so many random bytes.
+/// Ringwell's secrets have this many random bytes.
 const SECRET_BYTES: usize = 32;
-/// The prefix of secrets as they are shown.
+/// The prefix of displayed secrets.
 const PREFIX: &str = "whsec_";
 /// The largest difference between the clocks of sender and receiver.
 pub const TOLERANCE_S: u64 = 300;
@@ -24,7 +24,7 @@ pub fn sign(secrets: &[&str], id: &str, seconds: u64, body: &[u8]) -> String {
     secrets.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// Why a request is not believed.
+/// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// Its id or its timestamp cannot be signed.

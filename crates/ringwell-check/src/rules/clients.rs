@@ -93,7 +93,9 @@ pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
                 let member = versions.iter().any(|version| version.ranges.iter().any(within));
                 match (overflow, member) {
                     (true, _) => Some(format!("{number:010}, the overflow number, as its own")),
-                    (false, false) => Some(format!("{number:010}, which is none of its numbers")),
+                    (false, false) => {
+                        Some(format!("{number:010}, which is not one of its numbers"))
+                    }
                     (false, true) => None,
                 }
             }
@@ -129,13 +131,13 @@ pub(super) fn answers(whole: &Whole, findings: &mut Findings) {
         }
     }
     for (id, t, place) in &whole.strays {
-        let words = format!("an answer to {id}, which nobody sent");
+        let words = format!("an answer to {id}, which was never sent");
         findings.add(Rule::Answer, Some(*t), words, &[*place]);
     }
 }
 
 /// C5, of rows that were sent more than once: two attempts under one key never get two numbers. One
-/// of them may overflow: its shard was late, or somebody else has the number by now.
+/// of them may overflow: its shard was late, or another visitor has the number by now.
 pub(super) fn attempts(whole: &Whole, rows: &[Asked], findings: &mut Findings) {
     let mut attempts: BTreeMap<(&str, &str), Vec<Row<'_>>> = BTreeMap::new();
     for row in whole.answered(rows) {

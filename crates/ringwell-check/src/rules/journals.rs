@@ -188,7 +188,7 @@ fn deviation<'a>(
                 let words = format!("the state has {number:010}, of which there is no record");
                 return Some((Some(held.place), number, words, vec![held.place]));
             }
-            // Its record was dropped, and the snapshot knows it.
+            // Its record was dropped, and the snapshot has it.
             None => {}
             Some(newest) => {
                 let pool = held.pool.is_none_or(|pool| pool == newest.pool);

@@ -95,7 +95,7 @@ impl Rest {
                     "{rid} asked pool {pool}, and {number:010} of pool {} was allocated to it",
                     left.pool
                 )),
-                None => Some(format!("{number:010} was allocated to {rid}, which nobody sent")),
+                None => Some(format!("{number:010} was allocated to {rid}, which was never sent")),
             };
             if let Some(words) = wrong {
                 findings.add(Rule::Phantom, whole.mono(left.at), words, &[left.place]);
@@ -119,7 +119,7 @@ fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
     }
     if whole.faulty(row.batch.since, row.end.t) || whole.journals.len() > 1 {
         // Given back over a broken link: it comes free when its lockout ends.
-        findings.excuse(Rule::Phantom, "allocations that nobody got and that were kept");
+        findings.excuse(Rule::Phantom, "allocations that no client got and that were kept");
         return;
     }
     let got = match row.what {

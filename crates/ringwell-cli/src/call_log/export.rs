@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) if error.downcast_ref().is_some_and(is_closed) => return Ok(ExitCode::SUCCESS),
         Err(error) => {
             let Some(after) = after else { return Err(error) };
-            return Err(error.context(format!("broken off; go on with --after {after}")));
+            return Err(error.context(format!("interrupted; continue with --after {after}")));
         }
         Ok(()) => {}
     }

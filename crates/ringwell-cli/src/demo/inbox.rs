@@ -98,7 +98,7 @@ impl Inbox {
         lines.push_front(line);
     }
 
-    /// As the shop's page asks for it.
+    /// In the form that the shop's page requests.
     pub(super) fn to_json(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         json!(lines.iter().collect::<Vec<_>>()).to_string()

@@ -38,7 +38,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Visitors a second; more would fill a batch.
 const LOAD_MAX: u32 = 2_000;
 const SLOW_MAX_MS: u32 = 200;
-/// Between two pauses a slow shard works for so long.
+/// The time for which a slow shard works between two pauses.
 const WORKS: Duration = Duration::from_millis(20);
 
 /// The settings of the sliders.
@@ -46,7 +46,7 @@ const WORKS: Duration = Duration::from_millis(20);
 pub(super) struct Controls {
     visitors_a_second: AtomicU32,
     slow_ms: AtomicU32,
-    /// Held while somebody talks.
+    /// Held during a conversation.
     line: Arc<tokio::sync::Mutex<()>>,
     calls: AtomicU32,
 }

@@ -16,7 +16,7 @@ use super::now;
 /// The interval between two checks of the version.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// After so long a database that says nothing is as good as none.
+/// After this time a silent database counts as unavailable.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 
 /// The interval between two searches for numbers whose lockouts are over.
@@ -40,7 +40,7 @@ pub(super) struct Follower {
     changed: Arc<Notify>,
     /// The database did not answer the last time.
     is_lost: bool,
-    /// Why the newest version cannot be served.
+    /// The reason why the newest version cannot be served.
     refused: Option<String>,
     naming: Naming,
 }
@@ -174,7 +174,8 @@ impl Follower {
         if !std::mem::replace(&mut self.is_lost, true) {
             tracing::error!(
                 %error,
-                "the directory's database cannot be read: the server goes on with the pools it has"
+                "the directory's database cannot be read: the server continues with its present \
+                 pools"
             );
         }
     }

@@ -98,7 +98,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     let Counts { erased, too_short } = counts;
     writeln!(out, "{erased} allocations erased")?;
     if too_short > 0 {
-        writeln!(out, "{too_short} have parameters too short to be overwritten")?;
+        writeln!(out, "{too_short} have parameters that are too short to be overwritten")?;
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

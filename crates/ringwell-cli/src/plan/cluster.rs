@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn table(args: &Args, figures: &[Figure]) -> String {
     let mut text = format!(
-        "{} numbers/s in batches of {}\n\nArithmetic, on what is measured below:\n",
+        "{} numbers/s in batches of {}\n\nArithmetic, on the measurements below:\n",
         amount(args.numbers_per_second),
         amount(args.rows_per_batch)
     );

@@ -83,7 +83,7 @@ pub(super) fn down(share: f64) -> f64 {
     (-share.log10() / DECADES).clamp(0.0, 1.0)
 }
 
-/// The row or column of so many beyond the first that lies nearest to a place from 0 to 1.
+/// The row or column, of this many beyond the first, that is nearest to a position from 0 to 1.
 fn nearest(place: f64, last: u32) -> u32 {
     (0..=last).find(|index| f64::from(*index) + 0.5 > place * f64::from(last)).unwrap_or(last)
 }

@@ -44,7 +44,7 @@ impl Plan {
         Ok(Self { demand, target, callers, numbers, asked, forecasts })
     }
 
-    /// The curves over all sizes that are worth looking at, as so many points.
+    /// The curves over all interesting sizes, as this many points.
     pub(super) fn curve(&self, points: u32) -> Curve {
         let left = self.demand.numbers_for(LEFT).unwrap_or(1);
         let right = self.demand.numbers_for(RIGHT).unwrap_or(self.numbers);

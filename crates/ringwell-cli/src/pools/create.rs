@@ -100,7 +100,7 @@ fn from_inventory(server: &Server, create: &Create, size: u32) -> anyhow::Result
             "allow_overflow": !create.no_overflow,
         }),
     )?;
-    let id = made["id"].as_u64().context("the server does not say which id the pool has")?;
+    let id = made["id"].as_u64().context("the server's answer lacks the pool's id")?;
     Ok((id, text(&made, "api_key")))
 }
 

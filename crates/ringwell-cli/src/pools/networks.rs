@@ -40,7 +40,7 @@ pub(super) fn run(server: &Server, command: &Networks, json: bool) -> anyhow::Re
             let answer = server.change(&Method::PUT, &format!("/v1/networks/{id}"), &body)?;
             say(json, &answer, || match numbers {
                 Some(numbers) => format!("network {network} may have {numbers} numbers\n"),
-                None => format!("network {network} may have what the configuration says\n"),
+                None => format!("network {network} has the configuration's limit\n"),
             })
         }
     }

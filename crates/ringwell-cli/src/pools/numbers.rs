@@ -96,8 +96,8 @@ pub(super) fn add_to_pool(
         match waiting {
             0 => format!("{count} added to ring pool {id}\n"),
             _ => format!(
-                "{count} added to ring pool {id}: {entered} now, {waiting} when nobody can hold \
-                 them any more\n"
+                "{count} added to ring pool {id}: {entered} now, {waiting} when no visitor can \
+                 hold them any more\n"
             ),
         }
     })

@@ -16,7 +16,7 @@ use super::show::text;
 use super::table::plain;
 use crate::call::{Access, CallError, Caller, Url};
 
-/// As many entries as a page has at most.
+/// The most entries of a page.
 const PAGE: usize = 1000;
 
 /// The count of retries against an overloaded server, each after a second.
@@ -171,7 +171,7 @@ impl Server {
         match status {
             StatusCode::NO_CONTENT => Ok(Value::Null),
             status if status.is_success() => serde_json::from_slice(body)
-                .map_err(|_| anyhow!("{} has answered with what is no JSON", self.url)),
+                .map_err(|_| anyhow!("{} has answered with invalid JSON", self.url)),
             status => Err(self.refused(path, status, body)),
         }
     }
@@ -182,11 +182,11 @@ impl Server {
         let is_collection = path.starts_with("/v1/") && path.matches('/').count() == 2;
         match (status, detail(body)) {
             (StatusCode::UNAUTHORIZED, _) if self.caller.has_token() => anyhow!(
-                "{url} does not know this token: its SHA-256 must be in management.token_sha256 of \
+                "{url} refuses this token: its SHA-256 must be in management.token_sha256 of \
                  that server, or `ringwell pools tokens create` must have made it"
             ),
             (StatusCode::UNAUTHORIZED, _) => anyhow!(
-                "{url} wants a management token: name its file with --token-file, or set \
+                "{url} needs a management token: name its file with --token-file, or set \
                  RINGWELL_TOKEN"
             ),
             (StatusCode::NOT_FOUND, _) if is_collection => anyhow!(

@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// The status that events are answered with
     #[arg(long, value_name = "STATUS", default_value_t = 204, value_parser = clap::value_parser!(u16).range(200..=599))]
     answer: u16,
-    /// End after so many events; one that comes again counts once
+    /// End after this many events; a repeated one counts once
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Print each request as one line of JSON

@@ -119,7 +119,7 @@ fn a_program_decides_where_calls_go_and_the_default_holds_when_it_does_not() {
     }
     assert_eq!(board.call("CA1", |_| true)["destination"], "+18005550199");
     assert_eq!(
-        board.server.log().matches("calls.routing: the call goes by the default").count(),
+        board.server.log().matches("calls.routing: the default destination is used").count(),
         3
     );
 }

@@ -149,7 +149,7 @@ impl Switchboard {
     }
 }
 
-/// As the specification of Standard Webhooks says, without the server's code.
+/// By the specification of Standard Webhooks, without the server's code.
 fn is_signed(delivery: &Delivery, secret: &str) -> bool {
     let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
     let (id, time) = (&delivery.headers["webhook-id"], &delivery.headers["webhook-timestamp"]);

@@ -94,7 +94,7 @@ fn a_database_that_stands_still_costs_management_an_error_and_nobody_a_number() 
         assert!(took < BOUND, "{took:?}");
     }
     assert!(age_ms(&mut client) > 5_000, "it says how old its pools are");
-    server.says("the server goes on with the pools it has");
+    server.says("the server continues with its present pools");
     drop(stopped);
     soon("it is there again", || age_ms(&mut client) < 1_000);
     server.says("the directory's database is there again");

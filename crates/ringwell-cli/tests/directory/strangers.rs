@@ -64,7 +64,7 @@ fn token() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// Before, they took all the places, and everybody waited until their heads were overdue.
+/// Formerly, they took all the places, and other clients waited until their heads were overdue.
 #[test]
 fn silent_strangers_make_way_for_each_other_and_for_those_with_a_token() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
@@ -149,7 +149,7 @@ fn an_address_of_this_machine_alone_answers_to_no_other_name_and_nothing_is_to_b
     server.stop();
 }
 
-/// The published API allows a token in the body, so that is read before anybody knows whose it is.
+/// The published API allows a token in the body, so that is read before its sender is known.
 #[test]
 fn bodies_of_strangers_take_no_more_memory_than_they_may() {
     let managed = Managed::with(

@@ -46,8 +46,8 @@ fn readiness(server: &Server) -> (u16, String) {
     (answer.status, answer.body)
 }
 
-/// The disk fails as `rules` say: nothing is stored any more, numbers overflow, the process lives,
-/// and the next one knows all that was answered.
+/// The disk fails by `rules`: nothing is stored any more, numbers overflow, the process lives, and
+/// the next one has all answers.
 fn fail(rules: &[&str]) {
     let mut trial = Trial::new("");
     let server = trial.start();

@@ -1,5 +1,5 @@
-//! A process that may not have more memory, or whose files may not grow: it ends, and the next
-//! one knows all that was answered.
+//! A process that may not have more memory, or whose files may not grow: it ends, and the next one
+//! has all answers.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;

@@ -115,7 +115,7 @@ impl Trial {
         self.wait_for_answers_of_new(100);
     }
 
-    /// Waits until each load has had so many answers more than it has now.
+    /// Waits until each load has this many more answers than now.
     pub(crate) fn wait_for_answers(&self, more: usize) {
         for load in &self.loads {
             let wanted = load.answers() + more;
@@ -144,7 +144,7 @@ impl Trial {
         self.made += 1;
     }
 
-    /// Both loads stand still for so long.
+    /// Both loads stand still for this long.
     pub(crate) fn pause_loads(&self, length: Duration) {
         for (name, pause) in [("STOP", length), ("CONT", Duration::ZERO)] {
             self.loads.iter().for_each(|load| signal(load.child.id(), name));

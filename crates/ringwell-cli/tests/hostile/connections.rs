@@ -28,7 +28,7 @@ fn resident(pid: u32) -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// Bodies are read before anybody knows whose they are.
+/// Bodies are read before their senders are known.
 #[test]
 fn stalled_bodies_take_no_more_memory_than_they_may_and_small_ones_are_served() {
     let (site, server) = start(

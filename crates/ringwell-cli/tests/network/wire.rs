@@ -56,7 +56,7 @@ impl Wire {
         Self { ways, is_over, threads }
     }
 
-    /// Every frame from `host` is on its way so long.
+    /// The transport time of every frame from `host`.
     pub(crate) fn delay(&self, host: usize, delay: Duration) {
         let us = u64::try_from(delay.as_micros()).unwrap();
         self.ways[host].delay_us.store(us, Ordering::Relaxed);

@@ -73,7 +73,7 @@ impl Server {
             .unwrap_or_else(|it| panic!("the server ended with {:?}:\n{}", it.code, it.log))
     }
 
-    /// Starts `command` and kills it so much later, wherever it is then.
+    /// Starts `command` and kills it after this time, in any phase.
     pub(crate) fn start_and_kill(mut command: Command, after: Duration) {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         thread::sleep(after);

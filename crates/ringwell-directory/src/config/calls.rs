@@ -40,9 +40,9 @@ pub struct Calls {
     pub destinations: Vec<DestinationRule>,
     /// Storage of callers' numbers; by default in full.
     pub caller_ids: CallerIds,
-    /// Calls are removed after so long: 760 days.
+    /// Calls are removed after this long: 760 days.
     pub retention: Duration,
-    /// Caller, parameters and visitor of a call are removed after so long: 90 days.
+    /// Caller, parameters and visitor of a call are removed after this long: 90 days.
     pub redact_after: Duration,
     /// Webhooks out.
     pub webhooks: WebhookSettings,
@@ -57,7 +57,7 @@ pub struct RoutingSettings {
     pub url: String,
     /// The secret that signs questions.
     pub secret: Secret,
-    /// It has so long to answer: 200 ms.
+    /// Its time limit: 200 ms.
     pub budget: Duration,
 }
 
@@ -165,7 +165,7 @@ pub struct WebhookSettings {
     pub allow_ports: Vec<u16>,
     /// Whether `http://` may be called: only in `allow_networks`.
     pub allow_http: bool,
-    /// Events can be replayed and read for so long: 30 days.
+    /// Events can be replayed and read for this long: 30 days.
     pub retention: Duration,
 }
 

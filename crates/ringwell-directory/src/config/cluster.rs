@@ -156,10 +156,10 @@ fn parse_address(address: &str) -> Result<Listen, ValueError> {
     let address: Listen = address.parse()?;
     let is_any = |host: &str| host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_unspecified());
     let message = match &address {
-        Listen::Tcp { port: 0, .. } => "must have a port that others can know",
+        Listen::Tcp { port: 0, .. } => "must have a fixed port",
         Listen::Tcp { host, .. } if is_any(host) => "must be an address that others can reach",
         Listen::Unix(path) if path.is_relative() => {
-            "must be an absolute path: who reads this file runs in various folders"
+            "must be an absolute path: its readers run in various folders"
         }
         _ => return Ok(address),
     };
@@ -173,7 +173,7 @@ fn distinct_names(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
     for (section, name) in named {
         if let Some(line) = seen.insert(name, section.line_of("name")) {
             let error = ValueError::new(format!("is that of the node on line {line} too"));
-            section.fault("name", error.hint("give each node a name of its own"));
+            section.fault("name", error.hint("give each node a different name"));
             fits = false;
         }
     }

@@ -166,8 +166,8 @@ fn read_replicated(section: &mut Section<'_, '_>, base: &Path) -> Replicated {
     }
     into.monitor = section.take_list("monitor", text(monitor)).unwrap_or_default();
     if into.monitor.is_empty() {
-        let hint = "write e.g. [\"http://10.0.0.1:8222\"] for each server: a start looks whether \
-                    they flush what they acknowledge";
+        let hint = "write e.g. [\"http://10.0.0.1:8222\"] for each server: a start checks \
+            whether they flush before they acknowledge";
         section.fault("monitor", ValueError::new("must name the servers' monitoring").hint(hint));
     }
     let name = |text: &str| {

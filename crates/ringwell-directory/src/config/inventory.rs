@@ -38,7 +38,7 @@ pub struct Inventory {
 /// Whether numbers are bought by themselves, for pools of networks that have a ceiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Buying {
-    /// Only when somebody says so.
+    /// Only after a person releases it.
     #[default]
     Off,
     /// The purchases are written to the audit log, and not made.
@@ -50,7 +50,7 @@ pub enum Buying {
 /// The rule for numbers that the directory has not seen yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NumberCheck {
-    /// Those that libphonenumber's data knows as numbers that can be in use.
+    /// Those that libphonenumber's data list as possible numbers.
     #[default]
     Valid,
     /// All that have the digits of one, as numbers for tests do.
@@ -169,7 +169,7 @@ fn parse_area(text: &str) -> Result<AreaCode, ValueError> {
     let area = text.parse().ok().and_then(AreaCode::new);
     let area = area.ok_or_else(|| ValueError::new("must be three digits from 200 to 999"))?;
     if area.is_toll_free() {
-        return Err(ValueError::new("is toll-free: it lies nowhere"));
+        return Err(ValueError::new("is toll-free: it has no place"));
     }
     Ok(area)
 }

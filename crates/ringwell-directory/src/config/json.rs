@@ -30,7 +30,7 @@ struct PoolJson {
 /// with `name`, `next_ring_pool_key`, `tracking_url` and `destination_url` if there are any.
 ///
 /// # Errors
-/// The member that is wrong, and why; nothing of a key is shown.
+/// The wrong member, and the reason; no part of a key is shown.
 pub fn pool_from_json(bytes: &[u8]) -> Result<RingPool, String> {
     let json: PoolJson = serde_json::from_slice(bytes).map_err(|error| shape(&error))?;
     let at = |field: &'static str| move |error: &dyn std::fmt::Display| format!("{field} {error}");

@@ -14,9 +14,9 @@ use crate::{Fault, TokenHash};
 
 /// The variables, each with the setting that it overrides.
 pub const VARIABLES: [(&str, &str); 8] = [
-    ("RINGWELL_DATA", "where journals and snapshots lie"),
-    ("RINGWELL_LISTEN", "where to listen; several addresses separated by commas"),
-    ("RINGWELL_SHARDS", "how many shards; 0 for one a core"),
+    ("RINGWELL_DATA", "directory of journals and snapshots"),
+    ("RINGWELL_LISTEN", "addresses to listen on, separated by commas"),
+    ("RINGWELL_SHARDS", "count of shards; 0 for one a core"),
     ("RINGWELL_DURABILITY", "disk, os or memory"),
     ("RINGWELL_DEADLINE", "in which time a batch is answered, e.g. 100ms"),
     ("RINGWELL_TOKEN_SHA256", "hashes of management tokens, separated by commas"),

@@ -162,7 +162,7 @@ impl<'s, 'i> Section<'s, 'i> {
             None => (self.offset, DeTable::new()),
             Some((span, DeValue::Table(table))) => (span.start, table),
             Some((span, other)) => {
-                let hint = format!("write [{field}] on a line of its own");
+                let hint = format!("write [{field}] on a separate line");
                 self.fault(field, wrong_type("a table", &other).hint(hint));
                 (span.start, DeTable::new())
             }
@@ -172,7 +172,7 @@ impl<'s, 'i> Section<'s, 'i> {
 
     /// The tables of a list of tables.
     pub(super) fn sections(&mut self, field: &'static str) -> Vec<Section<'s, 'i>> {
-        let hint = || format!("write [[{field}]] on a line of its own");
+        let hint = || format!("write [[{field}]] on a separate line");
         let values = match self.take_value(field).map(Spanned::into_inner) {
             None => return Vec::new(),
             Some(DeValue::Array(values)) => values,

@@ -37,7 +37,7 @@ pub struct Site {
 /// A number of the page, and the ring pool whose numbers replace it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swap {
-    /// As pages mean it: `+`, country code and number.
+    /// In its full form: `+`, country code and number.
     pub number: String,
     /// The pool of the visitor's number.
     pub pool: PoolId,
@@ -188,7 +188,7 @@ pub enum Consent {
 }
 
 impl Consent {
-    /// As the configuration and the page call it.
+    /// Its name in the configuration and in the page.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -292,7 +292,7 @@ fn parse_site_key(text: &str) -> Result<String, ValueError> {
         return Ok(text.to_owned());
     }
     Err(ValueError::new("must be pk_ and 4 to 60 letters, digits, _ and -")
-        .hint("write e.g. \"pk_shop\": it stands in the page and is no secret"))
+        .hint("write e.g. \"pk_shop\": it is in the page and is not secret"))
 }
 
 fn parse_swap_number(text: &str) -> Result<String, ValueError> {

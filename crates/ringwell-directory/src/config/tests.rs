@@ -225,10 +225,10 @@ ringwell.toml:1: listen: must be a list, is text; write it in brackets: [\"…\"
 ringwell.toml:2: shards: must be a whole number, is text
 ringwell.toml:3: deadline: must be a length of time, is a number; write it with its unit in quotes, e.g. \"30m\"
 ringwell.toml:4: durability: must be text, is true or false; write it in quotes
-ringwell.toml:5: limits: must be a table, is a number; write [limits] on a line of its own
+ringwell.toml:5: limits: must be a table, is a number; write [limits] on a separate line
 ringwell.toml:6: api.bulk_only: must be true or false, is text
 ringwell.toml:7: journal.segment_bytes: must be a size, is a number; write e.g. 65536 or \"64KiB\"
-ringwell.toml:8: log: must be a table, is a list; write [log] on a line of its own
+ringwell.toml:8: log: must be a table, is a list; write [log] on a separate line
 ringwell.toml:9: management.token_sha256[0]: must be text, is a number; write it in quotes
 ringwell.toml:15: ring_pool[0].lifetime: must be text, is a date; write it in quotes
 ",
@@ -236,12 +236,12 @@ ringwell.toml:15: ring_pool[0].lifetime: must be text, is a date; write it in qu
     check(
         "data = \"d\"\nring_pool = 3",
         "ringwell.toml:2: ring_pool: must be a list of tables, is a number; \
-         write [[ring_pool]] on a line of its own\n",
+         write [[ring_pool]] on a separate line\n",
     );
     check(
         "data = \"d\"\nring_pool = [3]",
         "ringwell.toml:2: ring_pool[0]: must be a table, is a number; \
-         write [[ring_pool]] on a line of its own\n",
+         write [[ring_pool]] on a separate line\n",
     );
 }
 

@@ -148,7 +148,7 @@ fn an_overflow_number_leads_to_every_pool_that_shares_it() {
 fn two_pools_do_not_share_an_id() {
     assert_eq!(
         faults(vec![pool(3, 12_000_000_000, 1, 0), pool(3, 12_000_000_001, 1, 0)]),
-        "ring_pool[1].id: another pool has the id 3 already; give each pool an id of its own\n"
+        "ring_pool[1].id: another pool has the id 3 already; give each pool a different id\n"
     );
 }
 

@@ -65,6 +65,6 @@ fn neither_an_overflow_number_nor_a_rotation_takes_from_the_other() {
 fn two_pools_that_come_have_ids_of_their_own() {
     assert_eq!(
         faults(vec![pool(7, 14_000_000_000, 1, 0), pool(7, 15_000_000_000, 1, 0)]),
-        "ring_pool[1].id: another pool has the id 7 already; give each pool an id of its own\n"
+        "ring_pool[1].id: another pool has the id 7 already; give each pool a different id\n"
     );
 }

@@ -61,8 +61,8 @@ pub async fn answer<P: Platform, T, E>(
     // Its room is free, and still in the cache, for the next batch.
     drop(flight);
     if !has_waited {
-        // All other requests that have arrived are worked off first: a client that waits is woken once
-        // for many answers. Those that waited are woken together anyhow.
+        // All other requests that have arrived are worked off first: a client that waits is woken
+        // once for many answers. Those that waited are woken together in any case.
         shard.platform.turn().await;
     }
     Ok(out)

@@ -3,7 +3,7 @@
 //! The shard that took the batch in asks the other owners first, so that they work at the same
 //! time, then serves its own rows, then waits for the journal and the others, at most until the
 //! batch's deadline. Missing rows then become overflow; the batch never fails as a whole.
-//! Invariant: an allocation whose answer does not leave is undone, unless somebody else may have
+//! Invariant: an allocation whose answer does not leave is undone, unless another visitor may have
 //! been shown its number since.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub struct Job {
     /// Row for row; a row that no owner has answered yet is late.
     pub(super) outcomes: Vec<Outcome>,
     remote: Vec<Remote>,
-    /// Rows of pools that the directory does not have, while somebody else may know them.
+    /// Rows of pools that the directory does not have, while another source may have them.
     unknown: Vec<u16>,
 }
 
@@ -407,7 +407,7 @@ impl Job {
         }
     }
 
-    /// Sends each other owner, of so many shards, its rows.
+    /// Sends each other owner, of this many shards, its rows.
     fn ask_others(&mut self, peers: &Peers, own: u16, shards: u16, terms: &Terms) {
         let text = &self.batch.text().clone();
         let mut by_shard: Vec<Vec<PeerRow>> = Vec::new();

@@ -90,8 +90,8 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> Done {
     }
 }
 
-/// All that is known of these numbers and buckets, piece by piece: pools that leave have left, so that
-/// nothing of them changes meanwhile.
+/// The full state of these numbers and buckets, piece by piece: leaving pools have left, so that it
+/// no longer changes.
 async fn tell_all<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange], buckets: &[u16]) -> Done {
     let at = shard.now();
     let mut known = known(shard, numbers).await;
@@ -129,7 +129,7 @@ async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> Don
     Done::Taken
 }
 
-/// Lets batches have their turn after each so many.
+/// Lets batches have their turn after this many each.
 async fn pause_at<P: Platform>(shard: &Shard<P>, place: usize) {
     if place % PIECE_RETIRED == PIECE_RETIRED - 1 {
         shard.platform.turn().await;

@@ -171,7 +171,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     prop::collection::vec(deed, 0..8)
 }
 
-/// Does `deeds`; a `Wait` ends by anybody's `Wake`.
+/// Does `deeds`; a `Wait` ends by any `Wake`.
 fn task(
     executor: Executor,
     notify: Rc<tokio::sync::Notify>,

@@ -1,4 +1,4 @@
-//! A snapshot that says it knows more than it does: for a planted bug.
+//! A snapshot that claims to cover more than it does: for a planted bug.
 
 use ringwell_journal::{Chunk, SnapshotHeader, SnapshotReader, SnapshotWriter};
 

@@ -21,7 +21,7 @@ const SEGMENTS_A_ROUND: usize = 4;
 /// Something that fails round after round is reported this often.
 const REPORT_EVERY: Duration = Duration::from_mins(1);
 
-/// Why something beside answering failed. The shard continues without it.
+/// The reason why maintenance failed. The shard continues without it.
 type Trouble = String;
 
 const NO_WRITES: &str = "the journal takes no writes";
@@ -73,11 +73,11 @@ impl Wall {
         if is_apart && !self.is_apart {
             tracing::warn!(
                 wall_ahead_ms,
-                "the wall clock was set: it is not where this server's time is. Lockouts are as they \
-                 should be; look-ups go by the wall clock"
+                "the wall clock was set: it differs from this server's time. Lockouts are right; \
+                 look-ups use the wall clock"
             );
         } else if !is_apart && self.is_apart {
-            tracing::info!(wall_ahead_ms, "the wall clock is where this server's time is");
+            tracing::info!(wall_ahead_ms, "the wall clock matches this server's time again");
         }
         self.is_apart = is_apart;
     }

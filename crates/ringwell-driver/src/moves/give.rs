@@ -75,7 +75,7 @@ pub async fn give<P: Platform>(
         let prepared = serde_json::from_slice::<Prepared>(&prepared).ok();
         let body_bytes = prepared.map(|prepared| prepared.body_bytes);
         if buckets.len() * BUCKET_BYTES + PIECE_BYTES_MIN > at_once(node, body_bytes) {
-            let reason = "it reads too little at once for so many buckets: move fewer, or raise \
+            let reason = "it reads too little at once for this many buckets: move fewer, or raise \
                           limits.body_bytes there";
             return Err(not_taken(reason.to_owned()));
         }
@@ -224,7 +224,7 @@ async fn holds(
     Ok((holds, of_all))
 }
 
-/// Tells the next owner all that this node knows, and hands the buckets over. Returns how many
+/// Sends the next owner all state of this node, and hands the buckets over. Returns how many
 /// numbers that were.
 async fn deliver<P: Platform>(
     platform: &P,

@@ -22,7 +22,7 @@ use crate::store::ServedMap;
 /// Whether this node can take the buckets.
 ///
 /// # Errors
-/// Why not, for the operator who moves them.
+/// The reason against it, for the operator who moves them.
 pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
     let owners = node.owners().ok_or("it is no node of a cluster")?;
     if !node.is_own(wanted.shard) {
@@ -48,7 +48,7 @@ pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
 /// Makes a shard of this node take over the previous owner's state; returns when that is durable.
 ///
 /// # Errors
-/// Why it could not, for the operator.
+/// The reason why it could not, for the operator.
 pub async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String> {
     let (reply, answer) = oneshot::channel();
     let shard = adopted.shard;
@@ -61,7 +61,7 @@ pub async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String> {
 /// On the shard's thread.
 ///
 /// # Errors
-/// As of [`adopt`].
+/// The same as for [`adopt`].
 pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> Result<(), String> {
     let no_writes = || "the shard's journal takes no writes".to_owned();
     if thread.node.owners().is_none_or(|owners| owners.version() != adopted.version) {
@@ -121,7 +121,7 @@ fn is_taken(node: &Node, adopted: &Adopted) -> bool {
 /// The buckets are this node's from now on. The state of their previous owner has been adopted.
 ///
 /// # Errors
-/// Why not, for the operator.
+/// The reason against it, for the operator.
 pub async fn take<P: Platform>(
     platform: &P,
     node: &Arc<Node>,

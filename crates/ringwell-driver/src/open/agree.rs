@@ -56,8 +56,8 @@ pub fn agree<F: Files>(
 }
 
 /// Gives every lockout to the shard that owns its number now. If there are any, the directory or
-/// the number of shards has changed: then every shard gets to know all answers of repeatable
-/// batches, because it may own their pools now.
+/// the number of shards has changed: then every shard gets all answers of repeatable batches,
+/// because it may own their pools now.
 fn adopt<F: Files>(reads: &mut [Read<F>]) {
     let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
     let has_new = reads.iter().any(Read::is_new);
@@ -94,7 +94,7 @@ fn adopt_doubts<F: Files>(reads: &mut [Read<F>], have_moved: bool) {
     }
 }
 
-/// An overflow number goes to everybody: none may be somebody's own.
+/// An overflow number is shared: none may belong to a visitor.
 fn check_overflow<F: Files>(
     directory: &Directory,
     reads: &[Read<F>],

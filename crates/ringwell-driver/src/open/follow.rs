@@ -65,7 +65,7 @@ pub enum FollowError {
     },
     /// A message between others is missing.
     #[error(
-        "message {n} is missing from the log of shard {shard}, between others: what it recorded is \
+        "message {n} is missing from the log of shard {shard}, between others: its records are \
          not known. Have another replica of the stream lead, and start again"
     )]
     Hole {
@@ -81,7 +81,7 @@ pub enum FollowError {
         shard: u16,
         /// The message.
         n: u64,
-        /// Why.
+        /// The reason.
         fault: MessageFault,
     },
     /// A message does not follow the one before it.
@@ -127,7 +127,7 @@ pub enum FollowError {
 pub struct Followed<F: Files> {
     /// As it was read, with all that the log has.
     pub read: Read<F>,
-    /// As which this process writes.
+    /// The identity under which this process writes.
     pub author: Author,
 }
 

@@ -152,7 +152,7 @@ pub fn shards_on_disk(files: &impl Files, data: &Path) -> Result<Vec<u16>, FileE
     Ok(shards.filter(|shard| *shard < SHARDS_MAX).collect())
 }
 
-/// Why allocations that were answered may be in another journal than this one.
+/// The reason why answered allocations may be in another journal than this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copied {
     /// It was put back from a copy.

@@ -52,8 +52,8 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]; after that the content of the disk is unknown.
     fn flush(&self, file: &Self::File) -> Result<(), FileError>;
 
-    /// Makes the written bytes durable, as far as needed to read them again. Of a file that was
-    /// opened [`Access::Direct`] it may be already.
+    /// Makes the written bytes durable, as far as needed to read them again. A file opened with
+    /// [`Access::Direct`] may already have it.
     ///
     /// # Errors
     /// [`FileError`]; after that the content of the disk is unknown.
@@ -71,7 +71,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]
     fn len(&self, file: &Self::File) -> Result<u64, FileError>;
 
-    /// Gives a file another name; a file that has it is replaced.
+    /// Renames a file; an existing file with the new name is replaced.
     ///
     /// # Errors
     /// [`FileError`]

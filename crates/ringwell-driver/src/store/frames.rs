@@ -71,7 +71,7 @@ impl<F: Files> Frames<F> {
     /// Writes the frame of a group; [`Self::flush`] makes it durable.
     ///
     /// # Errors
-    /// As of [`Self::store`].
+    /// The same as for [`Self::store`].
     pub fn write(&mut self, group: &Group) -> Result<(), FileError> {
         let begun = self.shared.files.moment();
         let bytes = frame_bytes(&group.header);

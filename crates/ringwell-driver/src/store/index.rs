@@ -47,7 +47,7 @@ pub struct JournalReader<F> {
     pub(super) shared: Arc<Shared<F>>,
 }
 
-/// Why a group cannot be had.
+/// The reason why a group is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It is not stored yet.

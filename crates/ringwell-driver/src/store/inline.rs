@@ -136,7 +136,7 @@ impl<F: Files> Inline<F> {
     /// Stores a group here and now.
     ///
     /// # Errors
-    /// As of [`InlineJournal::store`].
+    /// The same as for [`InlineJournal::store`].
     pub fn store(&self, group: Group) -> Result<Vec<u8>, Box<Unstored>> {
         match self {
             Self::Files(journal) => journal.store(group),

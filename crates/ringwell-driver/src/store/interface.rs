@@ -58,8 +58,8 @@ pub trait Store: 'static {
     /// A snapshot that is being written.
     type Draft: Draft;
 
-    /// Stores a group. Whether it is stored is never left open: a store that does not know finds out
-    /// before the future completes. Dropping the future does not undo it.
+    /// Stores a group. The result is never left open: an uncertain store finds out before the
+    /// future completes. Dropping the future does not undo it.
     fn append(&self, group: Group) -> impl Future<Output = Appended>;
 
     /// After this time, an append in progress keeps no further rows waiting: they are overflow at
@@ -160,8 +160,8 @@ pub trait Draft: Send + 'static {
     /// [`FileError`]; the snapshot cannot be published then.
     fn write(&mut self, bytes: &[u8]) -> Result<(), FileError>;
 
-    /// Makes the snapshot the newest one, durably. `through` is the last group of which it may know
-    /// something; that must be stored. Waits for the disk.
+    /// Makes the snapshot the newest one, durably. `through` is the last group that it may cover;
+    /// that must be stored. Waits for the disk.
     ///
     /// # Errors
     /// [`FileError`]; the older snapshots are still there then.

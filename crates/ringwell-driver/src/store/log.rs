@@ -50,7 +50,7 @@ pub trait Log: 'static {
     fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static;
 }
 
-/// Why an append was not acknowledged.
+/// The reason why an append was not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAppended {
     /// The log says that it does not end where it should. That may be this message's own effect: a
@@ -74,16 +74,16 @@ pub type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A [`Log`] of which the type is known at run time only.
 pub trait SharedLog: fmt::Debug + Send + Sync {
-    /// As of [`Log::append`].
+    /// The same as for [`Log::append`].
     fn append(&self, n: u64, message: Bytes) -> Waiting<Result<(), NotAppended>>;
 
-    /// As of [`Log::read`].
+    /// The same as for [`Log::read`].
     fn read(&self, n: u64) -> Waiting<Result<Option<Bytes>, Unreached>>;
 
-    /// As of [`Log::ends`].
+    /// The same as for [`Log::ends`].
     fn ends(&self) -> Waiting<Result<Range<u64>, Unreached>>;
 
-    /// As of [`Log::trim`].
+    /// The same as for [`Log::trim`].
     fn trim(&self, before: u64) -> Waiting<Result<(), Unreached>>;
 }
 
@@ -92,7 +92,7 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// The log of `shard`. Waits for the servers.
     ///
     /// # Errors
-    /// Why it cannot be used, for people.
+    /// The reason why it cannot be used, for people.
     fn log(&self, shard: u16) -> Result<Arc<dyn SharedLog>, String>;
 
     /// Waits until no other process has said for a while that it serves. That is a hint, which

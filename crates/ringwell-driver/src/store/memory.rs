@@ -39,7 +39,7 @@ struct Groups {
 }
 
 impl Memory {
-    /// An empty store that keeps about so many bytes.
+    /// An empty store that keeps about this many bytes.
     #[must_use]
     pub fn new(id: [u8; 16], bytes_max: u64) -> Self {
         let groups = Groups { queue: VecDeque::new(), first_n: 1, bytes: 0, bytes_max };

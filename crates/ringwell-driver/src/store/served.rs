@@ -1,8 +1,8 @@
 //! The buckets of the cluster's map that this data directory has served: `cluster-map.json`.
 //!
-//! A bucket that comes to a node by a new map was served by another one, whose lockouts this node
-//! does not know. Its pools hand nothing out for a lifetime, unless the bucket was moved here with
-//! its lockouts; pools that appear later neither. The file says since when.
+//! A bucket that comes to a node by a new map was served by another one, whose lockouts are unknown
+//! here. Its pools hand nothing out for a lifetime, unless the bucket was moved here with its
+//! lockouts; pools that appear later neither. The file says since when.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -31,7 +31,7 @@ pub struct ShardStore<F> {
     directory: PathBuf,
 }
 
-/// Why a shard's journal cannot be opened.
+/// The reason why a shard's journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// It cannot be trusted, or not be read.

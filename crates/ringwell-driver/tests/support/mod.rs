@@ -25,7 +25,7 @@ use ringwell_os::OsFiles;
 use ringwell_wire::RequestError;
 use tokio::sync::mpsc;
 
-/// The machine was booted so long before the process began.
+/// The machine was booted this long before the process began.
 const SINCE_BOOT: Duration = Duration::from_secs(1_000);
 
 /// The time at the start of a test.
@@ -108,7 +108,7 @@ impl Virtual {
         }
     }
 
-    /// The terms of a batch that has so many milliseconds.
+    /// The terms of a batch that has this many milliseconds.
     pub fn terms(&self, ms: u64) -> Terms {
         Terms { retry: None, deadline: self.moment() + Duration::from_millis(ms) }
     }
@@ -148,7 +148,7 @@ pub fn shards(
     ids.into_iter().zip(queues).map(shard).collect()
 }
 
-/// The body of a bulk request for so many rows, one of each pool in turn.
+/// The body of a bulk request for this many rows, one of each pool in turn.
 pub fn body(shard: &Shard<Virtual>, rows: usize) -> Bytes {
     let directory = shard.directory();
     let pools = directory.pools().collect::<Vec<_>>().into_iter().cycle().take(rows);

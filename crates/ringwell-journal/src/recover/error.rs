@@ -1,4 +1,4 @@
-//! Why a shard does not start, in words for the operator who has to decide.
+//! The reason why a shard does not start, in words for the operator who has to decide.
 
 use std::fmt;
 
@@ -112,10 +112,10 @@ pub enum RecoverError<E> {
     /// The journal ends before the snapshot does.
     #[error(
         "the snapshot knows frames up to {through}, but the journal ends with frame {last}, in \
-         segment {segno:016} at offset {offset}: frames that were answered are gone. {RESTORE}"
+         segment {segno:016} at offset {offset}: answered frames are gone. {RESTORE}"
     )]
     Behind {
-        /// The last frame that the snapshot may know of.
+        /// The last frame that the snapshot may cover.
         through: u64,
         /// The last frame that was read.
         last: u64,

@@ -48,7 +48,7 @@ pub struct Entries<'a, E> {
     entry: PhantomData<E>,
 }
 
-/// Why a snapshot cannot be used: take an older one.
+/// The reason why a snapshot cannot be used: take an older one.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError<E> {
     /// It cannot be read.

@@ -74,7 +74,7 @@ impl SnapshotWriter {
         std::mem::replace(&mut self.ready, spare)
     }
 
-    /// Ends the snapshot, which knows of records up to frame `through` at most; returns the last
+    /// Ends the snapshot, which covers records up to frame `through` at most; returns the last
     /// bytes. It may be published once that frame is stored.
     #[must_use]
     pub fn finish(mut self, through: u64) -> Vec<u8> {

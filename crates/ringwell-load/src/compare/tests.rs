@@ -38,7 +38,7 @@ fn run(samples: Vec<Sample>) -> Outcome {
     }
 }
 
-/// Intervals of 1 s whose answers all took so long.
+/// Intervals of 1 s whose answers all took this long.
 pub(crate) fn intervals(answers: &[u64], latency_us: u64) -> Outcome {
     let sample = |ok: &u64| Sample {
         ok: *ok,

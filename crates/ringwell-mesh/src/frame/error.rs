@@ -1,4 +1,4 @@
-//! Why a frame was refused.
+//! The reason why a frame was refused.
 
 use super::VERSION;
 

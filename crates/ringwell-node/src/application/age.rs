@@ -126,7 +126,7 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
     while let Some(answer) = asking.join_next().await {
         let Ok((pool, answer)) = answer else { continue };
         if !application.has_given(pool) {
-            // It has become somebody else's affair meanwhile.
+            // It is managed elsewhere by now.
             continue;
         }
         let mut age = application.settings.pool_age;

@@ -16,7 +16,7 @@ const ANSWER_BYTES_MAX: usize = 2 << 20;
 /// The application's pool; `None` if it has none with that id.
 ///
 /// # Errors
-/// Why there is no answer that can be used, for the log.
+/// The reason why there is no usable answer, for the log.
 pub(super) async fn get(settings: &Application, pool: PoolId) -> Result<Option<RingPool>, String> {
     let (status, body) = match &settings.address {
         Listen::Tcp { host, port } => {

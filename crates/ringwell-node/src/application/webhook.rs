@@ -37,7 +37,7 @@ struct Pushed<'a> {
     removed: Option<u64>,
 }
 
-/// Why a change was not taken; in words for the application's programmer.
+/// The reason why a change was refused; in words for the application's programmer.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
     /// The node is not configured for it.

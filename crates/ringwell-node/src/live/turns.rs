@@ -20,7 +20,7 @@ use ringwell_driver::queue::Peers;
 use ringwell_driver::rows::spec;
 use std::rc::Rc;
 
-/// As in `ringwell_driver::change`: a step of so many is one piece.
+/// As in `ringwell_driver::change`: a step of this many is one piece.
 const PIECE_ANSWERS: u32 = 512;
 const PIECE_NUMBERS: u64 = 1024;
 

@@ -30,7 +30,7 @@ pub(super) struct Given {
     pub(super) swaps: Vec<SwapJson>,
     /// The numbers among them that are the visitor's own.
     held: Vec<Held>,
-    /// Until when the numbers are the visitor's; `None` if all are overflow numbers.
+    /// The time until which the numbers are the visitor's; `None` if all are overflow numbers.
     pub(super) until: Option<(Millis, u64)>,
 }
 

@@ -1,7 +1,7 @@
 //! Numbers that were given to visitors who have not shown yet that they are people, and how many
 //! an address may take.
 //!
-//! Shared by all threads. Owns counts and deadlines; knows no clock. A forgotten lease, as after a
+//! Shared by all threads. Owns counts and deadlines; has no clock. A forgotten lease, as after a
 //! restart, costs a number its lockout and nothing else. Invariant: each visitor who waits has one
 //! end.
 
@@ -13,7 +13,7 @@ use ringwell_core::{Millis, PromoNumber};
 
 use super::token::Visitor;
 
-/// A visitor without a sign of life has its number for so long: until a page's first beat, and a
+/// A visitor without a sign of life has its number for this long: until a page's first beat, and a
 /// quarter of a minute for that to arrive.
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(BEAT_S + 15);
 /// Seconds between two signs of life of a page.

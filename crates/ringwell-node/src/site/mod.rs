@@ -106,7 +106,7 @@ impl Outcome {
         Self::Refused,
     ];
 
-    /// As metrics call it.
+    /// Its name in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Numbers => "numbers",

@@ -84,7 +84,7 @@ fn is_click(name: &str) -> bool {
 }
 
 impl Visit {
-    /// The parameters of a query, decoded. Of two with the same name the last counts.
+    /// The parameters of a query, decoded. If two have the same name, the last counts.
     pub(super) fn params_of(query: &str) -> BTreeMap<String, String> {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.map(|(name, value)| (unescape(name), unescape(value))).collect()

@@ -168,7 +168,7 @@ impl Model {
         Err(broken("another answer", held.grant.shard, held.grant.number, text))
     }
 
-    /// Whether the number is in the pool that it was given from, whose owner knows to whom.
+    /// Whether the number is in the pool that it was given from, whose owner has its visitor.
     fn is_at_home(&self, held: &Holding) -> bool {
         let pool = self.shards.get(&held.keeper).and_then(|s| s.pools.get(&held.grant.pool));
         !held.is_untold && pool.is_some_and(|pool| pool.numbers.contains(&held.grant.number))

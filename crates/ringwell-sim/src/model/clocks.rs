@@ -5,7 +5,7 @@ use super::{Holding, Model, Recovery};
 /// A gap of the clock up to this is believed: it looks like a long stop.
 pub(super) const BELIEVED_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// Lockouts that ran before a boot are longer by so much, or by the time that the boot took.
+/// Lockouts that ran before a boot are longer by this much, or by the duration of the boot.
 pub(crate) const SKEW_MAX_MS: u64 = 2_000;
 
 /// The gain of shard time on true time between two starts within one boot.
@@ -17,7 +17,7 @@ pub(super) fn lockout_ms(lifetime_ms: u64) -> u64 {
 }
 
 impl Model {
-    /// Notes by how much a restart's clock ran ahead of true time without anybody noticing.
+    /// Records by how much a restart's clock ran ahead of true time undetected.
     pub(super) fn believe(&mut self, recovery: &Recovery) {
         let shard = self.shards.entry(recovery.shard).or_default();
         let offset = recovery.now_ms.cast_signed() - (recovery.now_us / 1000).cast_signed();

@@ -13,7 +13,7 @@ use crate::shell::{is_installed, output, run};
 
 /// The time limit for a store to start or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Why each: `bench/peers/README.md`.
+/// The reason why each: `bench/peers/README.md`.
 const POSTGRES_SETTINGS: [&str; 8] = [
     "listen_addresses=",
     "shared_buffers=256MB",
@@ -177,7 +177,7 @@ impl Place<'_> {
     }
 }
 
-/// Why Postgres cannot be run with its data in `work`, if it cannot.
+/// The reason why Postgres cannot be run with its data in `work`, if it cannot.
 pub(super) fn postgres_lacks(work: &Path) -> Option<String> {
     if postgres_program("postgres").is_none() || postgres_program("initdb").is_none() {
         return Some("postgres is not installed (Debian: postgresql)".to_owned());

@@ -151,7 +151,7 @@ async fn what_is_taken_is_not_taken_again_before_its_lease_is_over() {
     event(&log, "call.started", Millis(0)).await;
     let taken = async |now| log.claim(&made.id, Millis(now), 10).await.unwrap().len();
     assert_eq!((taken(0).await, taken(0).await, taken(LEASE.0 - 1).await), (1, 0, 0));
-    // Its taker was killed: it has not been tried as far as anybody knows.
+    // Its taker was killed: it has not been tried as far as is known.
     let again = log.claim(&made.id, LEASE, 10).await.unwrap();
     assert_eq!((again.len(), again[0].attempts), (1, 0));
 }

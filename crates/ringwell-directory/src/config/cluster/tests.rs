@@ -212,8 +212,8 @@ fn a_name_is_simple_and_of_one_node() {
     check_with(
         "name = \"b\"",
         "name = \"a\"",
-        "cluster.toml:9: node[1].name: is that of the node on line 4 too; give each node a name \
-         of its own\n",
+        "cluster.toml:9: node[1].name: is that of the node on line 4 too; give each node a \
+         different name\n",
     );
 }
 
@@ -242,10 +242,10 @@ fn shards_are_0_and_on_without_gaps_each_of_one_node() {
 fn an_address_can_be_reached_by_others_and_is_there_once() {
     let hint = "; write e.g. \"10.0.0.1:8080\" or \"unix:/run/ringwell/a\"\n";
     for (address, message) in [
-        ("10.0.0.2:0", "must have a port that others can know"),
+        ("10.0.0.2:0", "must have a fixed port"),
         ("0.0.0.0:9000", "must be an address that others can reach"),
         ("[::]:9000", "must be an address that others can reach"),
-        ("unix:b.link", "must be an absolute path: who reads this file runs in various folders"),
+        ("unix:b.link", "must be an absolute path: its readers run in various folders"),
     ] {
         let said = format!("cluster.toml:11: node[1].link: {message}{hint}");
         check_with("10.0.0.2:9000", address, &said);

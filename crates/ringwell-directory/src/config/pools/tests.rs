@@ -156,7 +156,7 @@ fn faults_between_pools_are_placed_at_the_later_one() {
     check(
         &format!("{GOOD}{pool}"),
         "\
-ringwell.toml:11: ring_pool[1].id: another pool has the id 16 already; give each pool an id of its own
+ringwell.toml:11: ring_pool[1].id: another pool has the id 16 already; give each pool a different id
 ringwell.toml:14: ring_pool[1].numbers: 8885550100 is in ring pool 16 too; a number can be in one pool only
 ringwell.toml:14: ring_pool[1].numbers: 8885550160 is in ring pool 16 too; a number can be in one pool only
 ",

@@ -37,7 +37,7 @@ pub enum Ask {
     Append,
     /// Read the message at its place, and report with [`Appending::read`].
     Read,
-    /// Wait for so long, then send the message.
+    /// Wait this long, then send the message.
     Pause(Duration),
     /// That is all.
     Done(Fate),

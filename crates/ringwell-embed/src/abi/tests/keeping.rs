@@ -20,7 +20,7 @@ fn what_was_answered_is_known_after_the_engine_was_closed_or_just_ended() {
         drop(engine);
         let ended = Opened::new(&options);
         assert_eq!(ended.numbers(2), numbers_from(8_885_550_103, 2));
-        // As if the process had been killed: nothing is written any more.
+        // As if the process had been killed: nothing more is written.
         let (engine, _) = slots::take(ended.0).unwrap();
         engine.abandon();
         assert_eq!(Opened::new(&options).numbers(2), numbers_from(8_885_550_105, 2));

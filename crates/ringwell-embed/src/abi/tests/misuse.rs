@@ -125,8 +125,8 @@ fn a_panic_while_rows_are_served_costs_their_batch_and_gives_the_numbers_back() 
 fn options_that_cannot_be_are_refused_in_words_that_show_no_key() {
     let whole = options(Path::new("/nowhere/else"), "disk", 9);
     let cases = [
-        ("", "the options are not what they should be"),
-        ("[1]", "the options are not what they should be"),
+        ("", "the options are invalid"),
+        ("[1]", "the options are invalid"),
         ("{}", "either config or pools"),
         (r#"{"config":"a","pools":[]}"#, "either config or pools"),
         (r#"{"config":"/no/such.toml"}"#, "/no/such.toml: cannot be read"),

@@ -20,9 +20,9 @@ pub(super) const fn us(count: u64) -> Duration {
 /// The owner's way of accepting work.
 #[derive(Clone, Copy)]
 pub(super) enum Owner {
-    /// One after the other, each for so long.
+    /// One after the other, each for this long.
     Queue(Duration),
-    /// All at once, each for so long.
+    /// All at once, each for this long.
     Delay(Duration),
 }
 

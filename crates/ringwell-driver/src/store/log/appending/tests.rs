@@ -29,7 +29,7 @@ enum Step {
     Quorum,
     /// Another leader: the proposals of the previous one are gone.
     Elect,
-    /// The log has room for so many more.
+    /// The log has room for this many more.
     Room(usize),
 }
 
@@ -193,7 +193,7 @@ fn a_refusal_without_a_quorum_says_nothing() {
     let mut log = Fickle { room: 9, ..Fickle::default() };
     let mut owner = Owner::new(1);
     owner.step(&mut log, true);
-    // The leader has it, without a quorum, and answers as if somebody else had written.
+    // The leader has it, without a quorum, and answers as if another client had written.
     for _ in 0..6 {
         owner.step(&mut log, true);
         assert!(owner.under_way.is_some(), "its fate is not known yet");
