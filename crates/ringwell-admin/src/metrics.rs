@@ -45,7 +45,7 @@ pub(crate) async fn get(
 /// Buckets carry no examples.
 type NoExemplar = [(&'static str, &'static str); 0];
 
-/// The shards' counts at the moment of a scrape.
+/// The shards' counts at the time of a scrape.
 #[derive(Debug)]
 struct Scrape {
     node: Handle,

@@ -1,4 +1,4 @@
-//! The management address: who listens there, and on which thread.
+//! The management address: its listener and its thread.
 //!
 //! With a database, the thread that follows it serves the address too (`directory.rs`); without
 //! one, the dashboard has a separate thread.

@@ -1,4 +1,4 @@
-//! Buckets that came to a node without the lockouts of the owner before.
+//! Buckets that came to a node without the lockouts of the previous owner.
 //!
 //! None of their pools may hand anything out until those lockouts are over, and that holds for
 //! pools that appear later as well: a list of pools may reach the node long after its map. So the

@@ -162,7 +162,7 @@ impl fmt::Debug for Places {
 }
 
 impl Places {
-    /// Adds where an area code lies; `false` if that was known.
+    /// Adds the place of an area code; `false` if it was known.
     pub fn add_area(&mut self, area: AreaCode, place: Place) -> bool {
         self.areas.insert(area, place).is_none()
     }

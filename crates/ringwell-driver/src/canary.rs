@@ -140,7 +140,7 @@ bugs! {
     TakenIsTheirs "taken-is-theirs";
     /// A log that reports another end must have stored the previous message.
     TakenIsMine "taken-is-mine";
-    /// A shard is taken over in the epoch of the owner before.
+    /// A shard is taken over in the epoch of the previous owner.
     EpochNotRaised "epoch-not-raised";
     /// Rows that are requested again, from another owner, lose their batch's idempotency key.
     RedirectForgetsRetry "redirect-forgets-retry";

@@ -83,7 +83,7 @@ impl JournalState {
 /// The findings of a start in the data directory.
 #[derive(Debug, Default)]
 pub struct Begun {
-    /// Buckets that came without the lockouts of the owner before.
+    /// Buckets that came without the lockouts of the previous owner.
     pub holds: BucketHolds,
     /// The name of the data directory; empty if nothing is stored.
     pub identity: String,

@@ -5,7 +5,7 @@
 //! read    each shard for itself; changes no file that counts
 //! agree   all shards of the process: lockouts, doubts, answers, and what time it is
 //! open    each shard: its journal for writing, and its engine
-//! hold    the buckets that came without the lockouts of the owner before
+//! hold    the buckets that came without the lockouts of the previous owner
 //! ```
 //!
 //! Plain functions over the store: the server, the embedded engine and the simulator call them in
@@ -55,7 +55,7 @@ pub struct Begun<F: Files> {
     pub shards: Vec<Opened<F>>,
     /// The machine's clocks, and shard time by them.
     pub clocks: Clocks,
-    /// Buckets that came without the lockouts of the owner before.
+    /// Buckets that came without the lockouts of the previous owner.
     pub holds: BucketHolds,
     /// The name of the data directory; empty if nothing is kept.
     pub identity: String,

@@ -57,7 +57,7 @@ pub struct Shard<P> {
     pub platform: P,
     directory: RefCell<Arc<Directory>>,
     clock: Clock,
-    /// The rules, and the group that gathers.
+    /// The rules, and the open group.
     pub engine: RefCell<Engine>,
     /// The durable groups.
     pub commit: Commit,
@@ -164,7 +164,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Waits while the group that gathers is full, at most until `deadline`.
+    /// Waits while the open group is full, at most until `deadline`.
     pub(crate) async fn wait_for_room(&self, deadline: Moment) {
         let is_full = || {
             let engine = self.engine.borrow();
@@ -185,7 +185,7 @@ impl<P: Platform> Shard<P> {
         self.engine.borrow().pending_bytes() >= enough
     }
 
-    /// Closes the group that gathers, with the clocks as they stand.
+    /// Closes the open group, with the clocks as they stand.
     pub fn seal(&self, spare: Vec<u8>) -> Option<Group> {
         let mut engine = self.engine.borrow_mut();
         engine.set_clocks(self.clocks());

@@ -37,7 +37,7 @@ pub enum Reason {
     Exhausted,
     /// No answer by the deadline.
     Late,
-    /// A queue or the group that gathers is full.
+    /// A queue or the open group is full.
     Busy,
     /// The disk is full.
     JournalFull,

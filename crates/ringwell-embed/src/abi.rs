@@ -58,7 +58,7 @@ impl Bytes {
 }
 
 /// A status with the bytes that go with it.
-type Told = (i32, Vec<u8>);
+type Reply = (i32, Vec<u8>);
 
 /// The version of this interface: to be compared before anything else is called.
 #[unsafe(no_mangle)]
@@ -84,8 +84,8 @@ pub unsafe extern "C" fn ringwell_embed_open(
     // SAFETY: the caller's promise about `options` is `input`'s.
     let options = unsafe { input(options, options_len) };
     let work = || options.map_or_else(invalid, |options| open(options, &mut opened));
-    // SAFETY: the caller's promise about `out` equals that of `tell`.
-    let status = unsafe { tell(out, work) };
+    // SAFETY: the caller's promise about `out` equals that of `reply`.
+    let status = unsafe { reply(out, work) };
     // SAFETY: checked above not to be null or misaligned; the caller says that it is writable.
     unsafe { handle.write(opened) };
     status
@@ -121,8 +121,8 @@ pub unsafe extern "C" fn ringwell_embed_bulk(
         (Some(body), Some(Some(key))) => bulk(handle, body, Some(key), deadline_ms),
         (None, _) | (_, Some(None)) => invalid(),
     };
-    // SAFETY: the caller's promise about `out` equals that of `tell`.
-    unsafe { tell(out, work) }
+    // SAFETY: the caller's promise about `out` equals that of `reply`.
+    unsafe { reply(out, work) }
 }
 
 /// The engine's description and counts, as JSON.
@@ -131,8 +131,8 @@ pub unsafe extern "C" fn ringwell_embed_bulk(
 /// `out` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_status(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller's promise about `out` equals that of `tell`.
-    unsafe { tell(out, || with(handle, |engine| (OK, engine.status()))) }
+    // SAFETY: the caller's promise about `out` equals that of `reply`.
+    unsafe { reply(out, || with(handle, |engine| (OK, engine.status()))) }
 }
 
 /// Stores the groups that wait because of a full disk. Everything else that was answered is stored
@@ -142,8 +142,8 @@ pub unsafe extern "C" fn ringwell_embed_status(handle: u64, out: *mut Bytes) -> 
 /// `out` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_flush(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller's promise about `out` equals that of `tell`.
-    unsafe { tell(out, || with(handle, |engine| stored(engine.flush()))) }
+    // SAFETY: the caller's promise about `out` equals that of `reply`.
+    unsafe { reply(out, || with(handle, |engine| stored(engine.flush()))) }
 }
 
 /// Takes a snapshot now, so that the next start reads little. May take seconds.
@@ -152,8 +152,8 @@ pub unsafe extern "C" fn ringwell_embed_flush(handle: u64, out: *mut Bytes) -> i
 /// `out` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_snapshot(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller's promise about `out` equals that of `tell`.
-    unsafe { tell(out, || with(handle, |engine| stored(engine.snapshot()))) }
+    // SAFETY: the caller's promise about `out` equals that of `reply`.
+    unsafe { reply(out, || with(handle, |engine| stored(engine.snapshot()))) }
 }
 
 /// Closes an engine: takes a snapshot and lets go of its data. The handle is invalid afterwards in
@@ -164,8 +164,8 @@ pub unsafe extern "C" fn ringwell_embed_snapshot(handle: u64, out: *mut Bytes) -
 /// `out` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_close(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller's promise about `out` equals that of `tell`.
-    unsafe { tell(out, || close(handle)) }
+    // SAFETY: the caller's promise about `out` equals that of `reply`.
+    unsafe { reply(out, || close(handle)) }
 }
 
 /// Lets go of bytes that another function has written to `out`, and empties `out`: a second time
@@ -209,7 +209,7 @@ unsafe fn input<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
 ///
 /// # Safety
 /// `out` is null, misaligned, or points to writable memory for [`Bytes`].
-unsafe fn tell(out: *mut Bytes, work: impl FnOnce() -> Told) -> i32 {
+unsafe fn reply(out: *mut Bytes, work: impl FnOnce() -> Reply) -> i32 {
     if out.is_null() || !out.is_aligned() {
         return INVALID;
     }
@@ -221,7 +221,7 @@ unsafe fn tell(out: *mut Bytes, work: impl FnOnce() -> Told) -> i32 {
     status
 }
 
-fn invalid() -> Told {
+fn invalid() -> Reply {
     (INVALID, b"a pointer is null, or a length is more than there can be".to_vec())
 }
 
@@ -231,7 +231,7 @@ fn reason(panic: &(dyn Any + Send)) -> Vec<u8> {
     format!("a fault of the engine's: {text}; close it and open it again").into_bytes()
 }
 
-fn open(options: &[u8], handle: &mut u64) -> Told {
+fn open(options: &[u8], handle: &mut u64) -> Reply {
     let engine = match Embedded::open(options) {
         Ok(engine) => engine,
         Err(error) => return (NOT_OPENED, error.into_bytes()),
@@ -248,8 +248,8 @@ fn open(options: &[u8], handle: &mut u64) -> Told {
     }
 }
 
-fn bulk(handle: u64, body: &[u8], key: Option<&[u8]>, deadline_ms: u64) -> Told {
-    // Another thread's call may be under way: waiting for it counts.
+fn bulk(handle: u64, body: &[u8], key: Option<&[u8]>, deadline_ms: u64) -> Reply {
+    // Another thread's call may be in progress: waiting for it counts.
     let started = Instant::now();
     with(handle, |engine| {
         let configured = engine.deadline_ms();
@@ -262,18 +262,18 @@ fn bulk(handle: u64, body: &[u8], key: Option<&[u8]>, deadline_ms: u64) -> Told 
     })
 }
 
-fn refused(error: &RequestError) -> Told {
+fn refused(error: &RequestError) -> Reply {
     (i32::from(error.status()), error.body())
 }
 
-fn stored(result: Result<(), String>) -> Told {
+fn stored(result: Result<(), String>) -> Reply {
     match result {
         Ok(()) => (OK, Vec::new()),
         Err(error) => (NOT_STORED, error.into_bytes()),
     }
 }
 
-fn close(handle: u64) -> Told {
+fn close(handle: u64) -> Reply {
     match slots::take(handle) {
         Ok((engine, false)) => stored(engine.close()),
         // The state after a panic must not be recorded; earlier answers are stored.
@@ -282,11 +282,11 @@ fn close(handle: u64) -> Told {
     }
 }
 
-fn with(handle: u64, work: impl FnOnce(&mut Embedded) -> Told) -> Told {
+fn with(handle: u64, work: impl FnOnce(&mut Embedded) -> Reply) -> Reply {
     slots::with(handle, work).unwrap_or_else(no_engine)
 }
 
-fn no_engine(none: NoEngine) -> Told {
+fn no_engine(none: NoEngine) -> Reply {
     let (status, text) = match none {
         NoEngine::Forked => (
             FORKED,

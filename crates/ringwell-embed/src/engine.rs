@@ -111,7 +111,7 @@ impl Embedded {
             lock,
             lock_seen: Millis::ZERO,
         };
-        // Holds for doubts are in the group that gathers.
+        // Holds for doubts are in the open group.
         let _ = engine.shard.commit();
         match engine.upkeep.snapshot(&mut engine.shard) {
             // No record says that lockouts were lengthened: the snapshot must.

@@ -17,7 +17,7 @@ pub(crate) const TOLD: PoolId = PoolId(0);
 
 /// The time of an answer received at `now`, for comparisons: a number that goes out later in the
 /// same millisecond must not still count as the row's.
-pub(crate) fn told_at(now: Millis) -> Millis {
+pub(crate) fn received_at(now: Millis) -> Millis {
     now - Millis(1)
 }
 
@@ -141,7 +141,7 @@ impl Engine {
         if self.answers.get(now, row).is_some_and(stands) {
             return true;
         }
-        self.answers.remember(told_at(now), TOLD, row, answer);
+        self.answers.remember(received_at(now), TOLD, row, answer);
         self.writer.append(&Record::Answer { at: now, pool: TOLD, row, number });
         true
     }

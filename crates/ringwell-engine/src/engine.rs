@@ -204,7 +204,7 @@ impl Engine {
         }
     }
 
-    /// Closes the group that gathers in the middle of a batch, and begins the next. `false` if too
+    /// Closes the open group in the middle of a batch, and begins the next. `false` if too
     /// many wait to be stored.
     #[cold]
     fn begin_group(&mut self) -> bool {
@@ -443,7 +443,7 @@ impl Engine {
         self.writer.append(&Record::Tick { at: now });
     }
 
-    /// The number of the group that gathers.
+    /// The number of the open group.
     #[must_use]
     pub fn group(&self) -> u64 {
         self.writer.pending_n()

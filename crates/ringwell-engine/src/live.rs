@@ -20,7 +20,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Begins to count at the group that gathers.
+    /// Begins to count at the open group.
     pub(crate) fn new(gathering: u64) -> Self {
         Self { first: gathering, counts: VecDeque::new() }
     }

@@ -10,7 +10,7 @@ use ringwell_journal::{
 };
 
 use crate::answers::Answers;
-use crate::changes::{TOLD, told_at};
+use crate::changes::{TOLD, received_at};
 use crate::clock::{Recorded, doubtful};
 use crate::engine::Engine;
 
@@ -179,7 +179,7 @@ impl Restore {
                 self.rebuild.relock(slot, number, until, position);
             }
             Record::Answer { at, pool, row, number } => {
-                let at = if pool == TOLD { told_at(at) } else { at };
+                let at = if pool == TOLD { received_at(at) } else { at };
                 let answer = number.map_or(Answer::Overflow, Answer::Number);
                 self.answers.remember(at, pool, row, answer);
             }

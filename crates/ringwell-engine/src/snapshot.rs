@@ -2,7 +2,7 @@
 //!
 //! The pieces are of different moments. This is harmless: the journal is replayed from the group
 //! that was open when the first piece was taken, and every number takes only newer records. The
-//! snapshot is of use once the group that gathers when the last piece is taken is durable.
+//! snapshot is of use once the open group when the last piece is taken is durable.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot};
 use ringwell_journal::{HoldEntry, NumberEntry, SnapshotWriter, ToldEntry};

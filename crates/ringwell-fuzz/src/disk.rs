@@ -70,7 +70,7 @@ pub fn judge(sample: &Sample, faults: &[Damage]) -> Outcome {
     let mut files = sample.files.clone();
     let mut is_forged = false;
     for fault in faults {
-        fault.befall(&mut files);
+        fault.strike(&mut files);
         is_forged |= matches!(fault, Damage::Forge { .. });
     }
     let plan = Plan { shard: sample::SHARD, from: 1, snapshot: None };

@@ -73,7 +73,7 @@ pub struct Group {
     pub body: Vec<u8>,
 }
 
-/// Appends records to the group that gathers, and seals it.
+/// Appends records to the open group, and seals it.
 #[derive(Debug)]
 pub struct Writer {
     tip: Tip,
@@ -81,7 +81,7 @@ pub struct Writer {
     clocks: Option<Clocks>,
     base: Millis,
     body: Body,
-    /// The position of the first record of the group that gathers.
+    /// The position of the first record of the open group.
     start: Position,
 }
 
@@ -171,7 +171,7 @@ impl Writer {
         self.clocks
     }
 
-    /// Appends a record to the group that gathers. Its position is final.
+    /// Appends a record to the open group. Its position is final.
     ///
     /// # Panics
     /// If the record's time is earlier than that of the previous one, if it breaks another rule of
@@ -223,7 +223,7 @@ impl Writer {
         behind(self.start, self.body.len())
     }
 
-    /// The number of the group that gathers.
+    /// The number of the open group.
     #[inline]
     #[must_use]
     pub fn pending_n(&self) -> u64 {
@@ -243,7 +243,7 @@ impl Writer {
         self.tip.last_at
     }
 
-    /// Closes the group that gathers, if it has records. The next group is collected in `spare`,
+    /// Closes the open group, if it has records. The next group is collected in `spare`,
     /// whose contents are ignored; without a group `spare` is only dropped.
     #[must_use]
     pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
@@ -262,7 +262,7 @@ impl Writer {
         Some(Group { header, body })
     }
 
-    /// The record at `place`, if it is in the group that gathers.
+    /// The record at `place`, if it is in the open group.
     #[must_use]
     pub fn read_pending(&self, place: Position) -> Option<Record<'_>> {
         if position_parts(place).0 != self.tip.next_n {

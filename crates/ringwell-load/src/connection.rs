@@ -1,6 +1,6 @@
 //! One kept-alive connection that does not block: a batch goes out, its answer comes in.
 //!
-//! Knows nothing of rates, histories or counts. Invariant: at most one batch is under way, and
+//! Knows nothing of rates, histories or counts. Invariant: at most one batch is in progress, and
 //! every byte that has come belongs to its answer.
 //!
 //! Readiness is edge-triggered. A read that does not fill its buffer has emptied the socket, so the
@@ -64,7 +64,7 @@ pub(crate) enum State {
         since_ns: u64,
     },
     Idle,
-    /// A batch is under way.
+    /// A batch is in progress.
     Busy {
         sent_ns: u64,
         due_ns: u64,

@@ -22,7 +22,7 @@ pub enum Pace {
     },
 }
 
-/// For some time the rate is a multiple of itself.
+/// For some time the rate is multiplied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spike {
     at: Duration,

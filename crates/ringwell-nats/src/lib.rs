@@ -2,7 +2,7 @@
 //!
 //! Owns the meaning of JetStream's answers, and the trusted settings of servers and streams.
 //! Independent of the contents of a message, and of the reaction to an answer, which is
-//! `ringwell_driver::store::Appending`. Sends no message id and has one append under way: see
+//! `ringwell_driver::store::Appending`. Sends no message id and has one append in progress: see
 //! docs/spec/log.md, "JetStream".
 
 mod beat;

@@ -39,7 +39,7 @@ use ringwell_driver::node;
 /// After the kernel refused a new connection (no descriptors left), wait this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// TLS handshakes that a listener of a shard has under way.
+/// TLS handshakes that a listener of a shard has in progress.
 const HANDSHAKES_MAX: usize = 256;
 
 /// The answer to a client over the limit of connections, before its connection is closed.

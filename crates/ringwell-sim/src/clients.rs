@@ -19,7 +19,7 @@ use crate::cluster::{Cluster, KEY};
 use crate::event::Event;
 use crate::fault::Kind;
 use crate::machine::{self, RowAnswer, Sent, Sim, micros};
-use crate::model::{Judged, Model, Row, Told, Violation};
+use crate::model::{Judged, Model, Row, Shown, Violation};
 use crate::random::{Random, mix};
 use crate::run::Options;
 use crate::world::{MS, SECOND, World};
@@ -260,8 +260,8 @@ impl World {
         let (asked, retry) = (self.clients.rows(id), self.clients.retry(id));
         let batch = u64::from(index(id));
         for ((row, asked), answer) in (0..).zip(&asked).zip(&rows) {
-            let RowAnswer { told, .. } = *answer;
-            if let Told::Number(number) = told {
+            let RowAnswer { shown, .. } = *answer;
+            if let Shown::Number(number) = shown {
                 self.tell(node, &[number], || {
                     format!("batch {batch} row {row} leaves with {number}")
                 });
@@ -270,7 +270,7 @@ impl World {
             let retry = retry.map(|first| (first, row));
             let (pool, deadline_us) = (asked.pool, last_us);
             let row =
-                Row { sent: id, batch, row, retry, pool, told, since_us, deadline_us, now_us };
+                Row { sent: id, batch, row, retry, pool, shown, since_us, deadline_us, now_us };
             self.shared.model.borrow_mut().answered(&row)?;
         }
         // Others may be requested again: they are not given back.
@@ -447,15 +447,15 @@ async fn ask(sim: Sim, shard: Rc<Shard<Sim>>, id: u64, batch: Batch) {
 
 /// The client's reading of a row.
 fn read_answer(answered: &Answered<'_>, row: usize) -> RowAnswer {
-    let told = match answered.row(row) {
-        Answer::Number { number, .. } => Told::Number(number.to_code()),
+    let shown = match answered.row(row) {
+        Answer::Number { number, .. } => Shown::Number(number.to_code()),
         Answer::Error(RowError::PoolExhausted { .. } | RowError::NoNumbers { .. }) => {
-            Told::Exhausted
+            Shown::Exhausted
         }
-        Answer::Error(RowError::Unavailable { .. }) => Told::Refused("unavailable"),
-        Answer::Error(RowError::InvalidKey { .. }) => Told::Refused("no such pool"),
-        Answer::Error(_) => Told::Refused("an error"),
+        Answer::Error(RowError::Unavailable { .. }) => Shown::Refused("unavailable"),
+        Answer::Error(RowError::InvalidKey { .. }) => Shown::Refused("no such pool"),
+        Answer::Error(_) => Shown::Refused("an error"),
     };
     let given = answered.given_number(row).map(|(number, at)| (number.to_code(), at.0));
-    RowAnswer { told, given }
+    RowAnswer { shown, given }
 }

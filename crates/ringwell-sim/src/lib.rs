@@ -5,7 +5,6 @@
 //! here reads a clock or draws from another source than the seed. Invariant: the same options give
 //! the same run, to the last bit. Source: docs/spec/simulation.md.
 
-mod befall;
 mod clients;
 mod cluster;
 #[cfg(all(test, canary))]
@@ -14,6 +13,7 @@ mod disk;
 mod event;
 mod fault;
 mod files;
+mod inject;
 mod judge;
 mod machine;
 mod manage;

@@ -121,7 +121,7 @@ pub(crate) struct Answered {
 /// A client's reading of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowAnswer {
-    pub(crate) told: crate::model::Told,
+    pub(crate) shown: crate::model::Shown,
     /// The number, and when it was handed out by its owner's clock.
     pub(crate) given: Option<(u64, u64)>,
 }

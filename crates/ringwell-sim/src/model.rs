@@ -98,7 +98,7 @@ pub(crate) struct Holding {
 
 /// An answer's result for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Shown {
     Number(u64),
     Exhausted,
     Refused(&'static str),
@@ -115,7 +115,7 @@ pub(crate) struct Row {
     pub(crate) row: u16,
     pub(crate) retry: Option<(u64, u16)>,
     pub(crate) pool: u64,
-    pub(crate) told: Told,
+    pub(crate) shown: Shown,
     /// Time of sending: an earlier grant belongs to an earlier attempt.
     pub(crate) since_us: u64,
     /// No number may leave after this.
@@ -330,17 +330,17 @@ impl Model {
             let text = format!("batch {} row {} was answered twice", row.batch, row.row);
             return Err(broken("two answers", 0, 0, text));
         }
-        match row.told {
-            Told::Number(number) => self.take_number(row, number),
-            Told::Exhausted => self.check_repeat_exhausted(row),
-            Told::Refused(why) if self.must_serve => {
+        match row.shown {
+            Shown::Number(number) => self.take_number(row, number),
+            Shown::Exhausted => self.check_repeat_exhausted(row),
+            Shown::Refused(why) if self.must_serve => {
                 let text = format!(
                     "batch {} row {} of pool {}: {why}, long after the last fault",
                     row.batch, row.row, row.pool
                 );
                 Err(broken("not live", 0, 0, text))
             }
-            Told::Refused(_) => Ok(()),
+            Shown::Refused(_) => Ok(()),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::machine::{Caller, Replied, Sent};
 use crate::model::{Judged, Violation};
 use crate::world::{MS, World};
 
-/// From its largest size a window shuts after five bad answers; one more may be under way.
+/// From its largest size a window shuts after five bad answers; one more may be in progress.
 const BAD_MAX: usize = 6;
 
 /// After this a call of a link that has no answer was judged.

@@ -294,7 +294,7 @@ impl World {
             Event::Batch { node, life, shard, batch } => {
                 self.batch_arrives(node, life, shard, batch);
             }
-            Event::Second => self.befall(),
+            Event::Second => self.inject(),
             Event::Start(node, life) if self.nodes[node].life == life => self.start(node)?,
             Event::Restart(node, life) if self.nodes[node].life == life => self.stop(node, false),
             Event::Repair(node, life) if self.nodes[node].life == life => self.repair(node),

@@ -86,7 +86,7 @@ impl Change {
         }
         if !bought.is_empty() {
             self.add_to_inventory(&ranges, Some(network)).await?;
-            let after = told(&bought);
+            let after = audit_entry(&bought);
             self.log("buy numbers", &format!("network {network}"), None, Some(after)).await?;
         }
         Ok(bought)
@@ -122,7 +122,7 @@ impl Change {
         let (action, after) = match bought {
             Ok(bought) if bought.is_empty() => return Ok(false),
             Ok(_) if !is_trial => return Ok(true),
-            Ok(bought) => ("would buy numbers", told(&bought)),
+            Ok(bought) => ("would buy numbers", audit_entry(&bought)),
             Err(StoreError::Provider(error)) => ("buying failed", json!({ "error": error.0 })),
             Err(error) => return Err(error),
         };
@@ -179,7 +179,7 @@ impl Store {
 }
 
 /// For the audit log.
-fn told(bought: &[Offer]) -> serde_json::Value {
+fn audit_entry(bought: &[Offer]) -> serde_json::Value {
     let numbers: Vec<_> = bought.iter().map(|offer| offer.number.to_string()).collect();
     let price: u64 = bought.iter().map(|offer| offer.price_cents).sum();
     json!({ "numbers": numbers, "price_cents": price })

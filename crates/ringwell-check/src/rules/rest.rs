@@ -173,7 +173,7 @@ impl Overflows {
     }
 
     /// Judges: outside of faults a row overflows only if its pool was exhausted or held while it was
-    /// under way.
+    /// in progress.
     pub(super) fn judge(mut self, whole: &Whole, findings: &mut Findings) -> io::Result<()> {
         for index in 0..self.spill.len() {
             let part = self.spill.part(index)?;

@@ -130,8 +130,8 @@ fn buckets_that_have_moved_on_since_hold_up_no_later_move() {
     assert_eq!(moved.status, 200, "{}", moved.body);
 }
 
-/// The list of pools changes while buckets are on their way: the state of removed numbers is sent
-/// all the same.
+/// The list of pools changes while buckets are on their way: removed numbers still have their state
+/// sent.
 #[test]
 fn lockouts_of_numbers_that_left_their_pool_on_the_way_go_along() {
     let mut cluster = Cluster::new(2, HALF_AN_HOUR);

@@ -191,7 +191,7 @@ async fn of_buckets<P: Platform>(shard: &Shard<P>, buckets: &[u16]) -> Vec<Retir
     }
 }
 
-/// Writes something into the group that gathers, as soon as it has room for it. `None`: the journal
+/// Writes something into the open group, as soon as it has room for it. `None`: the journal
 /// takes nothing.
 pub async fn when_there_is_room<P: Platform>(
     shard: &Shard<P>,

@@ -208,7 +208,7 @@ async fn take_now<P: Platform>(
     Ok(())
 }
 
-/// The owner before takes buckets back that this node has not taken: it never will by that move.
+/// The previous owner takes buckets back that this node has not taken: it never will by that move.
 ///
 /// # Errors
 /// Why not, for the operator.

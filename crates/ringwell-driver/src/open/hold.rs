@@ -1,4 +1,4 @@
-//! Buckets that came without the lockouts of the owner before: their pools hand nothing out for a
+//! Buckets that came without the lockouts of the previous owner: their pools hand nothing out for a
 //! lifetime.
 
 use std::collections::BTreeSet;

@@ -28,7 +28,7 @@ pub struct ServedMap {
     /// Buckets that were given up, and that no node has taken yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaving: Vec<Leaving>,
-    /// Buckets that came without the lockouts of the owner before.
+    /// Buckets that came without the lockouts of the previous owner.
     #[serde(default, skip_serializing_if = "BucketHolds::is_empty")]
     pub holds: BucketHolds,
 }

@@ -1,7 +1,7 @@
 //! The engine through its C ABI, as another language sees it; and the misuse that it must survive.
 
 mod calls;
-mod keeping;
+mod durability;
 mod misuse;
 
 use std::path::Path;

@@ -84,7 +84,7 @@ impl Damage {
         }
     }
 
-    pub(super) fn befall(self, files: &mut Files) {
+    pub(super) fn strike(self, files: &mut Files) {
         match self {
             Self::Flip { segno, at, bits } => {
                 if let Some(byte) = files.0.get_mut(&segno).and_then(|file| file.get_mut(at)) {

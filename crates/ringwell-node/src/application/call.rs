@@ -20,12 +20,12 @@ const ANSWER_BYTES_MAX: usize = 2 << 20;
 pub(super) async fn get(settings: &Application, pool: PoolId) -> Result<Option<RingPool>, String> {
     let (status, body) = match &settings.address {
         Listen::Tcp { host, port } => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(told)?;
-            stream.set_nodelay(true).map_err(told)?;
+            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failure)?;
+            stream.set_nodelay(true).map_err(failure)?;
             send(stream, settings, pool).await?
         }
         Listen::Unix(path) => {
-            send(UnixStream::connect(path).await.map_err(told)?, settings, pool).await?
+            send(UnixStream::connect(path).await.map_err(failure)?, settings, pool).await?
         }
     };
     match status {
@@ -47,12 +47,12 @@ async fn send<S>(
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
 {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(told)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failure)?;
     tokio::task::spawn_local(async move {
         // The task that waits for the answer reports the error.
         let _ = connection.await;
     });
-    let response = sender.send_request(request(settings, pool)?).await.map_err(told)?;
+    let response = sender.send_request(request(settings, pool)?).await.map_err(failure)?;
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
@@ -61,20 +61,20 @@ where
 fn request(settings: &Application, pool: PoolId) -> Result<Request<Empty<Bytes>>, String> {
     let (before, after) = &settings.path;
     let mut request = Request::new(Empty::new());
-    *request.uri_mut() = format!("{before}{pool}{after}").parse::<Uri>().map_err(told)?;
+    *request.uri_mut() = format!("{before}{pool}{after}").parse::<Uri>().map_err(failure)?;
     let headers = request.headers_mut();
-    let host = HeaderValue::try_from(settings.address.to_string()).map_err(told)?;
+    let host = HeaderValue::try_from(settings.address.to_string()).map_err(failure)?;
     headers.insert(HOST, host);
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     if let Some(token) = &settings.token {
         let token = [b"Bearer ", token.reveal()].concat();
-        let mut token = HeaderValue::try_from(token).map_err(told)?;
+        let mut token = HeaderValue::try_from(token).map_err(failure)?;
         token.set_sensitive(true);
         headers.insert(AUTHORIZATION, token);
     }
     Ok(request)
 }
 
-fn told(error: impl std::fmt::Display) -> String {
+fn failure(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

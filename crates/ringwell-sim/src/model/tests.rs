@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Grant, Judged, Model, PoolRule, Recovery, Row, Told};
+use super::{Grant, Judged, Model, PoolRule, Recovery, Row, Shown};
 
 const FIRST: u64 = 2_005_550_000;
 const SECOND: u64 = 1_000_000;
@@ -39,7 +39,7 @@ fn grant(batch: u64, number: u64, now_us: u64) -> Grant {
     Grant::new((batch, 0), None, None, (0, 7, number), times, batch, true, params, deadline)
 }
 
-fn answer(model: &mut Model, batch: u64, told: Told, now_us: u64) -> Judged {
+fn answer(model: &mut Model, batch: u64, shown: Shown, now_us: u64) -> Judged {
     let deadline_us = now_us + SECOND;
     model.answered(&Row {
         sent: batch,
@@ -47,7 +47,7 @@ fn answer(model: &mut Model, batch: u64, told: Told, now_us: u64) -> Judged {
         row: 0,
         retry: None,
         pool: 7,
-        told,
+        shown,
         since_us: 0,
         deadline_us,
         now_us,
@@ -63,7 +63,7 @@ fn a_number_that_comes_back_after_its_lockout_is_right() {
     let mut model = model();
     for (batch, number, at) in [(1, FIRST, 0), (2, FIRST + 1, 1), (3, FIRST, SECOND + 2000)] {
         model.granted(grant(batch, number, at)).unwrap();
-        answer(&mut model, batch, Told::Number(number), at).unwrap();
+        answer(&mut model, batch, Shown::Number(number), at).unwrap();
     }
 }
 
@@ -78,22 +78,22 @@ fn a_number_within_its_lockout_is_not() {
 fn two_visitors_who_have_seen_one_number_are_found_whatever_shards_believe() {
     let mut model = model();
     model.granted(grant(1, FIRST, 0)).unwrap();
-    answer(&mut model, 1, Told::Number(FIRST), 10).unwrap();
+    answer(&mut model, 1, Shown::Number(FIRST), 10).unwrap();
     // The shard has forgotten everything, and no check has noticed it.
     model.shards.values_mut().for_each(|shard| shard.numbers.clear());
     model.granted(grant(2, FIRST, SECOND - 1)).unwrap();
-    assert_eq!(rule(answer(&mut model, 2, Told::Number(FIRST), SECOND)), "double");
+    assert_eq!(rule(answer(&mut model, 2, Shown::Number(FIRST), SECOND)), "double");
 }
 
 #[test]
 fn an_answer_that_is_gone_after_a_restart_is_found() {
     let mut model = model();
     model.granted(grant(5, FIRST, 0)).unwrap();
-    answer(&mut model, 5, Told::Number(FIRST), 10).unwrap();
+    answer(&mut model, 5, Shown::Number(FIRST), 10).unwrap();
     assert_eq!(rule(model.recovered_all(&[recovery(5, SECOND / 10)])), "forgotten");
     let mut model = self::model();
     model.granted(grant(5, FIRST, 0)).unwrap();
-    answer(&mut model, 5, Told::Number(FIRST), 10).unwrap();
+    answer(&mut model, 5, Shown::Number(FIRST), 10).unwrap();
     // The group is there, and the shard does not have its contents.
     assert_eq!(rule(model.recovered_all(&[recovery(6, SECOND / 10)])), "forgotten");
 }
@@ -103,7 +103,7 @@ fn a_disk_that_has_lied_is_to_blame_and_a_damaged_end_must_be_held() {
     let lied = Recovery { disk_lied: true, ..recovery(5, SECOND / 10) };
     let mut model = model();
     model.granted(grant(5, FIRST, 0)).unwrap();
-    answer(&mut model, 5, Told::Number(FIRST), 10).unwrap();
+    answer(&mut model, 5, Shown::Number(FIRST), 10).unwrap();
     model.recovered_all(&[lied]).unwrap();
     assert_eq!(model.excused, 1);
     let rotten = Recovery { is_rotten: true, ..recovery(5, SECOND / 10) };
@@ -116,10 +116,10 @@ fn a_disk_that_has_lied_is_to_blame_and_a_damaged_end_must_be_held() {
 #[test]
 fn a_number_that_nobody_gave_and_a_row_that_is_answered_twice_are_found() {
     let mut model = model();
-    assert_eq!(rule(answer(&mut model, 1, Told::Number(FIRST), 0)), "phantom");
+    assert_eq!(rule(answer(&mut model, 1, Shown::Number(FIRST), 0)), "phantom");
     let mut model = self::model();
-    answer(&mut model, 1, Told::Refused("late"), 0).unwrap();
-    assert_eq!(rule(answer(&mut model, 1, Told::Refused("late"), 0)), "two answers");
+    answer(&mut model, 1, Shown::Refused("late"), 0).unwrap();
+    assert_eq!(rule(answer(&mut model, 1, Shown::Refused("late"), 0)), "two answers");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_batch_that_is_sent_again_must_get_the_same_number() {
         let retry = Some((1, 0));
         let granted = Grant { retry, ..grant(batch, number, batch * 1000) };
         model.granted(granted).unwrap();
-        let told = Told::Number(number);
+        let shown = Shown::Number(number);
         let (now_us, deadline_us) = (batch * 1000, SECOND);
         let row = Row {
             sent: batch,
@@ -155,7 +155,7 @@ fn a_batch_that_is_sent_again_must_get_the_same_number() {
             row: 0,
             retry,
             pool: 7,
-            told,
+            shown,
             since_us: 0,
             deadline_us,
             now_us,
@@ -172,6 +172,6 @@ fn a_batch_that_is_sent_again_must_get_the_same_number() {
 fn rows_that_are_refused_long_after_the_last_fault_are_found() {
     let mut model = model();
     model.must_serve = true;
-    assert_eq!(rule(answer(&mut model, 1, Told::Refused("paced"), 0)), "not live");
+    assert_eq!(rule(answer(&mut model, 1, Shown::Refused("paced"), 0)), "not live");
     assert_eq!(rule(model.check_probes(2)), "not live");
 }

@@ -13,7 +13,7 @@ use crate::shell::{is_installed, output, run};
 
 /// The time limit for a store to start or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The reason why each: `bench/peers/README.md`.
+/// The reasons: `bench/peers/README.md`.
 const POSTGRES_SETTINGS: [&str; 8] = [
     "listen_addresses=",
     "shared_buffers=256MB",

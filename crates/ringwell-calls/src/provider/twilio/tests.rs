@@ -99,7 +99,7 @@ fn a_refusal_names_the_string_and_the_url_that_would_have_matched() {
     assert!(!format!("{missing:?}").contains("12345"));
 }
 
-fn told(hook: Hook, target: &str, body: &str) -> Report {
+fn report_of(hook: Hook, target: &str, body: &str) -> Report {
     read(hook, &post(target, body)).unwrap()
 }
 
@@ -110,7 +110,7 @@ fn kinds(report: &Report) -> Vec<(EventKind, Option<u32>)> {
 #[test]
 fn an_incoming_call_is_read_with_fields_that_nobody_knows() {
     let body = format!("{BODY}&CallStatus=ringing&StirVerstat=TN-Validation-Passed-A&New=1");
-    let report = told(Hook::Answer, "/t/main/answer", &body);
+    let report = report_of(Hook::Answer, "/t/main/answer", &body);
     assert_eq!(report.call, "CA1234567890ABCDE");
     assert_eq!(report.to.as_deref(), Some("+18005551212"));
     assert_eq!(report.from.as_deref(), Some("+14158675309"));
@@ -124,8 +124,11 @@ fn an_incoming_call_is_read_with_fields_that_nobody_knows() {
 fn after_the_dial_the_call_is_over_unless_another_destination_waits() {
     use Outcome::{Answered, Busy, CallerGaveUp, NoAnswer};
     let after = |query: &str, fields: &str| {
-        let report =
-            told(Hook::Dial, &format!("/t/main/dial?{query}"), &format!("CallSid=CA1&{fields}"));
+        let report = report_of(
+            Hook::Dial,
+            &format!("/t/main/dial?{query}"),
+            &format!("CallSid=CA1&{fields}"),
+        );
         kinds(&report)[0]
     };
     let completed = "DialCallStatus=completed&DialCallDuration=58&DialBridged=true";
@@ -137,7 +140,7 @@ fn after_the_dial_the_call_is_over_unless_another_destination_waits() {
     let gone = "DialCallStatus=canceled";
     assert_eq!(after("leg=0", gone), (EventKind::Ended(Some(CallerGaveUp)), None));
     assert_eq!(
-        told(Hook::Dial, "/t/main/dial?leg=1&last=1", gone_of("CA1")).leg,
+        report_of(Hook::Dial, "/t/main/dial?leg=1&last=1", gone_of("CA1")).leg,
         Leg { place: 1, is_last: true }
     );
 }
@@ -149,7 +152,7 @@ fn gone_of(call: &str) -> &'static str {
 
 #[test]
 fn status_callbacks_of_the_callee_count_for_the_callers_call() {
-    let of = |fields: &str| told(Hook::Status, "/t/main/status?leg=0&last=1", fields);
+    let of = |fields: &str| report_of(Hook::Status, "/t/main/status?leg=0&last=1", fields);
     let callee = "CallSid=CA2&ParentCallSid=CA1&To=%2B18005550199&SequenceNumber=";
     let ringing = of(&format!("{callee}1&CallStatus=ringing"));
     assert_eq!((ringing.call.as_str(), ringing.to.clone()), ("CA1", None));

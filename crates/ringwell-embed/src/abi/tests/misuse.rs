@@ -97,7 +97,7 @@ fn a_panic_is_a_status_and_breaks_its_engine_alone() {
     let panics = || with(engine.0, |_| panic!("drill {}", 7));
     let (status, text) = call(|out| {
         // SAFETY: `out` is a reference.
-        unsafe { tell(out, panics) }
+        unsafe { reply(out, panics) }
     });
     assert_eq!(status, PANICKED);
     assert!(text.contains("drill 7"), "{text}");

@@ -29,18 +29,18 @@ const DATED_WITHIN_US: u64 = 30 * MS;
 
 impl World {
     /// A second has passed.
-    pub(crate) fn befall(&mut self) {
+    pub(crate) fn inject(&mut self) {
         if self.faults.are_over {
             return;
         }
         self.queue.add(self.now() + SECOND, Event::Second);
         for node in 0..self.nodes.len() {
-            self.befall_machine(node);
+            self.inject_into_machine(node);
             if self.nodes[node].running.is_some() {
-                self.befall_process(node);
+                self.inject_into_process(node);
             }
         }
-        self.befall_network();
+        self.inject_into_network();
         if self.faults.strikes(Kind::MapChange) {
             self.change_map();
         }
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    fn befall_machine(&mut self, node: usize) {
+    fn inject_into_machine(&mut self, node: usize) {
         // A full disk may have room again.
         let was_full = self.nodes[node].files.disk().is_full;
         if was_full {
@@ -104,7 +104,7 @@ impl World {
         self.tell(node, &[], || format!("the wall clock is {} s off now", skew_us / 1_000_000));
     }
 
-    fn befall_process(&mut self, node: usize) {
+    fn inject_into_process(&mut self, node: usize) {
         if self.faults.strikes(Kind::Pause) {
             let length = self.faults.stream(Kind::Pause).between(5 * MS, 3_000 * MS);
             let until = self.nodes[node].paused_until.max(self.now() + length);
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    fn befall_network(&mut self) {
+    fn inject_into_network(&mut self) {
         for from in 0..self.nodes.len() {
             for to in (0..self.nodes.len()).filter(|to| *to != from) {
                 if self.faults.strikes(Kind::Partition) {
@@ -287,7 +287,7 @@ impl World {
         Ok(())
     }
 
-    /// Each number at the moment of its allocation, and as late as it was still the newest.
+    /// Each number at the time of its allocation, and as late as it was still the newest.
     fn look_ups(&self) -> Vec<(Wanted, Moment)> {
         let mut look_ups = Vec::new();
         let model = self.shared.model.borrow();
