@@ -20,7 +20,7 @@ const BATCHES_A_GROUP: usize = 16;
 const BATCHES_A_MILLISECOND: usize = 80;
 const LIFETIME: Millis = Millis(10);
 const START: Millis = Millis(1_700_000_000_000);
-/// As in `src/batch.rs`: neighbours in a batch are no neighbours in memory.
+/// As in `src/batch.rs`: neighbours in a batch are far apart in memory.
 const STRIDE: usize = 7_919;
 const PARAMS: &[u8] = b"m1=autos&m2=ford&gclid=000042&utm_medium=cpc";
 

@@ -80,8 +80,8 @@ where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
     let service = service_fn(move |request| respond(request, answer.clone()));
-    // Without a timer hyper times no head, so that a request costs no timer here either.
-    // A peer that breaks off is no event for a server that only measures.
+    // Without a timer hyper times no head, so that a request costs no timer here either. A peer
+    // that disconnects does not matter to a server that only measures.
     let _ = http1::Builder::new().serve_connection(io, service).await;
 }
 

@@ -59,7 +59,7 @@ impl Gate {
     }
 
     /// Whether the request names this address. A page whose name was made to lead here (DNS
-    /// rebinding) names itself. Programs that send no name are no browsers.
+    /// rebinding) names itself. Programs that send no name are not browsers.
     pub(crate) fn is_meant(&self, request: &Request) -> bool {
         let Some(hosts) = &self.hosts else { return true };
         let field = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or(""));

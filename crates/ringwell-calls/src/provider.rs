@@ -98,7 +98,7 @@ pub struct Stir {
 /// The reason why a correctly signed request is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// No call is named, or its name is no name.
+    /// No call is named, or its name is invalid.
     #[error("the request names no call")]
     NoCall,
     /// The body is not of the form that the provider uses.

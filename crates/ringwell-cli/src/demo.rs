@@ -111,7 +111,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         of_server(node)
     });
     let tell = move |addresses: &[String]| {
-        // The server is up; a closed output is no reason to stop it.
+        // The server is up; a closed output does not stop it.
         let told = story.tell(addresses, &front.url);
         let _ = io::stdout().lock().write_all(told.as_bytes());
         front.serve(addresses);
@@ -143,8 +143,8 @@ fn keep_load_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the data directory. Refuses now what the server would refuse later, before the list of
-/// another demo is overwritten.
+/// Makes the data directory. Refuses now the settings that the server would refuse later, before
+/// the list of another demo is overwritten.
 fn claim(data: &Path) -> anyhow::Result<()> {
     ringwell_node::disk::create_directory(data).with_context(|| {
         format!("cannot make the directory {}; choose another with --data", data.display())

@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// The account of the configuration; without it, the first one of the provider
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
-    /// How long the destination rings before it answers; longer than its limit: no answer
+    /// Ringing time before the destination answers; longer than its limit: no answer
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = ringwell_directory::parse_duration)]
     answer_after: Duration,
     /// Duration of the conversation

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Count of pools
     #[arg(long, value_name = "N", default_value_t = 10)]
     pools: u16,
-    /// Print one table and end, as where stdout is no terminal
+    /// Print one table and end; the default if stdout is not a terminal
     #[arg(long)]
     once: bool,
     /// Print JSON, once: the answer of `GET /v1/overflow`

@@ -114,7 +114,7 @@ bugs! {
     NeverReopened "never-reopened";
     /// The next owner does not learn which buckets are held.
     TakenNotHeld "taken-not-held";
-    /// With buckets goes what was known long ago of numbers that have left their pools.
+    /// Buckets carry the old state of numbers that have left their pools.
     OldGoesAlong "old-goes-along";
     /// Buckets are handed over before the state of their numbers was sent to the next owner.
     TakeBeforeTold "take-before-told";

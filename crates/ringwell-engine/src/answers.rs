@@ -60,7 +60,7 @@ pub(crate) struct Answers {
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     at: Millis,
-    /// Zero, which is no number: the overflow number. With [`NEW`].
+    /// Zero, which is not a number: the overflow number. With [`NEW`].
     number: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Requests to the management API: ring pools as the published API has them, what lies under
 //! `/v1/`, and lists of pools as CSV.
 //!
-//! Whatever was asked, nothing fails inside, and the directory that comes out of it can be served.
+//! After any requests, nothing has failed inside, and the resulting directory can be served.
 
 use std::cell::RefCell;
 use std::path::Path;

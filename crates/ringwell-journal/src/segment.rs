@@ -41,7 +41,7 @@ pub struct SegmentHeader {
     pub file_bytes: Option<u64>,
 }
 
-/// The first block is no head of a segment.
+/// The first block is not the head of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentFault {
     /// It does not begin as one.

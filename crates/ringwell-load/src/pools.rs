@@ -72,7 +72,7 @@ pub enum PoolsError {
         /// The system's error.
         source: csv::Error,
     },
-    /// A line is no pool.
+    /// A line is not a pool.
     #[error("{}: {source}", path.display())]
     Line {
         /// The file.

@@ -77,7 +77,7 @@ impl Counts {
         self.statuses.get(&200).copied().unwrap_or(0)
     }
 
-    /// Answers with another status, and everything that is no answer.
+    /// Answers with another status, and bytes that are not an answer.
     #[must_use]
     pub fn failures(&self) -> u64 {
         let other: u64 = self.statuses.iter().filter(|(s, _)| **s != 200).map(|(_, n)| n).sum();

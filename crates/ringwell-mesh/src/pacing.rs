@@ -317,7 +317,7 @@ impl Window {
         let State::Open { window } = &mut self.state else {
             return; // Only a ping opens a link: this was sent before the owner turned slow.
         };
-        // A window that is not used is no evidence that more would do.
+        // An unused window is no evidence that a larger one would work.
         if f64::from(in_flight) * 2.0 >= *window {
             *window = (*window + 1.0 / *window).min(f64::from(self.pacing.window_max));
         }

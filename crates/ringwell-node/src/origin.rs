@@ -1,7 +1,7 @@
 //! The web pages that may use the published API: none, unless the configuration names their origin.
 //!
 //! A simple cross-origin request needs no permission to be sent, only to be read. It would use up a
-//! number, so it is refused before that. Clients that are no browsers send no `Origin`.
+//! number, so it is refused before that. Clients other than browsers send no `Origin`.
 
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};

@@ -134,7 +134,8 @@ impl ReadLock {
     pub fn acquire(data: &Path) -> Result<Self, LockError> {
         let path = data.join(NAME);
         let directory = File::open(data).context("open", data)?;
-        // Something else in its place is no lock; opening a pipe would wait for its writer.
+        // Another kind of file in its place is not a lock; opening a pipe would wait for its
+        // writer.
         let is_file = fs::symlink_metadata(&path).is_ok_and(|there| there.is_file());
         let mut file = if is_file { Some(File::open(&path).context("open", &path)?) } else { None };
         let has_server =

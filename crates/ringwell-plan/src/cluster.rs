@@ -93,7 +93,7 @@ pub enum Unit {
 /// The reason why there is no estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EstimateError {
-    /// A traffic that is no traffic.
+    /// Invalid traffic.
     #[error("{0} must be above 0")]
     NotAbove0(&'static str),
     /// More than one cluster can do.

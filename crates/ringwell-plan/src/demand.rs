@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::callers::Callers;
 use crate::erlang::{blocking, numbers_for};
 
-/// A load above this is no pool's.
+/// No pool has a load above this.
 const LOAD_MAX: f64 = 1e7;
 
 /// Overflow of the sizes that are looked at beside the ones asked for.

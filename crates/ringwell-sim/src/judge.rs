@@ -111,7 +111,7 @@ pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
 fn pool_rule(locked: Millis, numbers: impl Iterator<Item = u64>, bug: Option<Bug>) -> PoolRule {
     let is_short = bug == Some(Bug::NoRounding);
     let Millis(lifetime_ms) = if is_short { locked } else { lifetime(locked) };
-    // The last three digits say which number of a pool it is: 999 is no number in rotation.
+    // The last three digits are the index of a number in its pool: 999 is not in rotation.
     let mut numbers: Vec<u64> = numbers.filter(|number| number % 1000 != 999).collect();
     numbers.sort_unstable();
     PoolRule { lifetime_ms, numbers, overflow: 0 }

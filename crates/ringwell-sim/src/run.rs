@@ -20,7 +20,7 @@ pub struct Options {
     pub on: Vec<Kind>,
     /// Kinds of faults that do not happen.
     pub off: Vec<Kind>,
-    /// Of the faults that would happen, only these do: the kind, and which of its kind.
+    /// Of the faults that would happen, only these do: the kind, and the index in the kind.
     pub only_faults: Option<BTreeSet<(Kind, u64)>>,
     /// Of the batches that would be sent, only these are.
     pub only_batches: Option<BTreeSet<u32>>,

@@ -34,7 +34,7 @@ pub enum Role {
 /// The permissions of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Names the token, and is no secret.
+    /// Names the token, and is not secret.
     pub id: String,
     /// Its owner.
     pub name: String,
@@ -45,8 +45,8 @@ pub struct Grant {
 }
 
 /// Room for one argon2 hash, so that at most one is computed at a time: each takes 19 MiB and tens
-/// of milliseconds, and an id, which is no secret, is enough to ask for one. It is kept, as heaps of
-/// threads would keep it for each of them.
+/// of milliseconds, and a known id, which is not secret, is enough to request one. It is kept, as
+/// heaps of threads would keep it for each of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlowHash(Arc<Mutex<Vec<Block>>>);
 

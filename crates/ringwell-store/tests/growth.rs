@@ -68,7 +68,7 @@ async fn growth_ends_with_the_inventory(rig: Rig) {
     let store = store(&rig, 100, 13).await;
     let growth = Growth { percent: 20, step_max: 50, dry_run: false };
     assert_eq!(sizes(&store, growth, 4).await, [12, 13, 13, 13]);
-    // Steps that did nothing are no changes.
+    // Steps without effect are not changes.
     assert_eq!(store.version().await.unwrap(), 3);
 }
 

@@ -110,7 +110,7 @@ pub enum RequestError {
         /// As many bytes are taken.
         limit: usize,
     },
-    /// The version in the path is no date.
+    /// The version in the path is not a date.
     BadVersion,
     /// There is nothing at this path.
     NotFound,

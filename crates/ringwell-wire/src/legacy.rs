@@ -106,7 +106,7 @@ pub(crate) fn parse(
     let mut text = [pool, query].concat().into_bytes();
     let pool_text = Span::new(0, pool.len());
     let id = ask::parse_pool(pool.as_bytes()).filter(|(_, digits)| *digits == pool.len());
-    // A pool that is no number is as unknown as one that does not exist.
+    // An invalid pool number is treated like an unknown pool.
     let at = Span::new(pool.len(), text.len());
     let mut wanted = ask::parse_query(&text, at, id.map_or(PoolId(0), |(id, _)| id), pool_text);
     wanted.decode_key(&mut text);

@@ -38,7 +38,7 @@ fn compare(plan: &Plan, large: &Demo) -> anyhow::Result<(serde_json::Value, Vec<
         let server = Server::demo(&plan.programs, &plan.machine.server_cores, demo, false)?;
         servers.push((demo, server, Vec::new()));
     }
-    // Of the round that only warms up.
+    // From the round that only warms up.
     let mut first = Vec::new();
     for round in 0..=plan.rounds {
         for (demo, server, samples) in &mut servers {

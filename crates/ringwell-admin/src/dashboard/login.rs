@@ -114,8 +114,8 @@ fn fields(body: &[u8]) -> Vec<(String, String)> {
     pairs(str::from_utf8(body).ok())
 }
 
-/// Whether a form was sent by a page of this address. Programs that send neither field are no browsers,
-/// and no other site's page can make them send a cookie.
+/// Whether a form was sent by a page of this address. Programs that send neither field are not
+/// browsers, and no other site's page can make them send a cookie.
 pub(super) fn is_own(headers: &HeaderMap) -> bool {
     let field = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     if let Some(site) = field("sec-fetch-site") {

@@ -89,7 +89,7 @@ struct View {
 /// The reason why there is no page.
 #[derive(Debug)]
 enum NoPage {
-    /// There is no such thing.
+    /// The page does not exist.
     Missing(&'static str),
     /// Not for this session.
     Forbidden(&'static str),

@@ -1,7 +1,7 @@
 //! Ring pools as CSV: one line for each range of a pool's numbers.
 //!
-//! The columns are those of the demo's list, and optional ones after them. A line makes its pool
-//! if it is not there, else gives it what the line says.
+//! The columns are those of the demo's list, and optional ones after them. A line creates a missing
+//! pool, and changes an existing one to the line's values.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ use crate::problem::Problem;
 use crate::published::new_key;
 use crate::{Context, LIST_BYTES_MAX};
 
-/// How a list is to be taken.
+/// The mode of a list.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     create_only: bool,
 }
 
-/// What is applied when a line is bad.
+/// The effect of a bad line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Apply {
@@ -51,7 +51,7 @@ pub(crate) enum Apply {
     Good,
 }
 
-/// One line of the list. Also what the export writes.
+/// One line of the list. The export writes them too.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     id: u64,

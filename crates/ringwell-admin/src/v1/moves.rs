@@ -34,7 +34,7 @@ pub(crate) async fn delete(State(node): State<Handle>) -> Result<Json<Given>, Pr
     Ok(Json(node.take_back().await?))
 }
 
-/// `None` if it is no list of buckets.
+/// `None` if it is not a list of buckets.
 fn parse_buckets(text: &str) -> Option<BTreeSet<u16>> {
     let mut buckets = BTreeSet::new();
     for part in text.split(',') {

@@ -29,7 +29,7 @@ pub(crate) struct SwapView {
 /// A web site.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SiteView {
-    /// Stands in the page, and is no secret.
+    /// It is in the page, and is not secret.
     key: String,
     /// The origins whose pages may ask.
     origins: Vec<String>,

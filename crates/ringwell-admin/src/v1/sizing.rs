@@ -17,8 +17,8 @@ use crate::live::PoolLoad;
 use crate::problem::Problem;
 use crate::{Context, access::Visitor};
 
-/// The largest load for which sizes are calculated: twice what the largest pool can lock out.
-/// Beyond it no size helps, and the answer would take long.
+/// The largest load for which sizes are calculated: twice the capacity of the largest pool. Beyond
+/// it no size helps, and the answer would take long.
 const LOAD_MAX: f64 = 200_000.0;
 
 /// The target overflow, and the other options.

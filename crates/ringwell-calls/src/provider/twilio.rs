@@ -16,7 +16,7 @@ use crate::markup::Element;
 
 const SIGNATURE: &str = "x-twilio-signature";
 const SETTINGS: &str = "x-twilio-webhooks-signature-settings";
-/// The hash of a body that is no form.
+/// The hash of a body that is not a form.
 const BODY_HASH: &str = "bodySHA256";
 
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {

@@ -20,7 +20,7 @@ pub(crate) struct Allocation<'a> {
     pub(crate) until: i64,
     pub(crate) rid: Option<&'a str>,
     pub(crate) released: bool,
-    /// Its answer never left, so it is no holder.
+    /// Its answer never left, so it has no holder.
     pub(crate) unseen: bool,
     /// Whether only its copy is left.
     pub(crate) copy: bool,

@@ -221,7 +221,7 @@ impl Writer<'_> {
             Some(name) => Conversion::of_call(value, name),
             None => Conversion::of_outcome(value).filter(|it| self.fits(&it.call)),
         };
-        // Calls that were not answered are no conversions.
+        // Calls that were not answered are not conversions.
         let Some(conversion) = conversion else { return Ok(()) };
         if let Some(line) = upload.line(&conversion) {
             return self.csv(&line);

@@ -118,7 +118,7 @@ impl Shop {
     /// The site whose pages these are: its visitors get numbers of `pool`.
     ///
     /// # Errors
-    /// If the address is no origin, which it is.
+    /// If the address is not an origin, which cannot happen.
     pub(super) fn site(&self, pool: &RingPool) -> anyhow::Result<Site> {
         let port = self.address.port();
         let origins = ["127.0.0.1", "localhost"].map(|name| format!("http://{name}:{port}"));

@@ -124,7 +124,7 @@ impl<'a> Wanted<'a> {
             for line in BufReader::new(File::open(path).with_context(cannot_read)?).lines() {
                 let line = line.with_context(cannot_read)?;
                 let read: Listed = serde_json::from_str(&line).with_context(cannot_read)?;
-                // The number of a call that is no promo number was never allocated.
+                // The number of a call that is not a promo number was never allocated.
                 listed.extend(promo_number(&read.number).map(|number| (number, read.parameters)));
             }
         }

@@ -15,7 +15,7 @@ pub(super) struct Buy {
     /// For which network; only its pools may draw them
     #[arg(long, value_name = "NAME")]
     network: String,
-    /// How many to buy, the cheapest first
+    /// Count of numbers to buy, the cheapest first
     #[arg(long, value_name = "N")]
     count: u32,
     /// Only numbers of this area code

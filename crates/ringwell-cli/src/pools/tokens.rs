@@ -18,7 +18,7 @@ pub(super) enum Tokens {
         /// Whose it is; the audit log says so
         #[arg(long)]
         name: String,
-        /// What its owner may do: `lookup` reads attributions and calls with masked callers
+        /// Permissions of its owner: `lookup` reads attributions and calls with masked callers
         #[arg(long, value_parser = ["lookup", "read", "write", "admin"], default_value = "read")]
         role: String,
         /// The only network in which it is valid

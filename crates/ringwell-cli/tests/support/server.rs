@@ -179,7 +179,7 @@ pub(crate) fn signal(pid: u32, name: &str) {
     }
 }
 
-/// Whether none of its threads runs, by `stat` as proc(5) has it.
+/// Whether none of its threads runs, by `stat` of proc(5).
 fn is_halted(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let stats = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")));

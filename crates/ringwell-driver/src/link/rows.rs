@@ -249,7 +249,7 @@ async fn answer_by<P: Platform>(
     None
 }
 
-/// Answers all rows with a refusal. Nobody may wait any more: that is no harm.
+/// Answers all rows with a refusal. The requester may be gone, which is harmless.
 fn refuse(rows: PeerRows, why: Refusal) {
     let outcomes = vec![Outcome::Refused(why); rows.rows.len()];
     let _ = rows.reply.send(PeerAnswer { at: Millis::ZERO, outcomes });

@@ -33,7 +33,7 @@ pub(super) fn ask(node: &Node, shard: u16, rows: &PeerRows, limit: Duration) -> 
 /// Another node's answer to `wanted` rows.
 ///
 /// # Errors
-/// [`FrameError`] if it is no such answer.
+/// [`FrameError`] if it is not such an answer.
 pub(super) fn answer(bytes: &[u8], wanted: usize) -> Result<PeerAnswer, FrameError> {
     let answer = frame::read_answer(bytes, wanted)?;
     let outcome = |row: &RowAnswer| match *row {

@@ -31,7 +31,7 @@ pub enum DecodeFault {
     Short,
     /// The time lies before the record before it, or after the end of time.
     Time,
-    /// The number is no promo number.
+    /// The number is not a promo number.
     Number,
     /// `previous` is not before the record.
     Previous,

@@ -116,7 +116,7 @@ impl<'s, S: Segments> Walk<'s, S> {
             }
             behind.begun |= has_stamp(block, self.salt, n, index);
             match decode_header(block, self.salt, None).map(|header| header.group.n) {
-                // The bad frame's own header may be intact; it is no newer frame.
+                // The bad frame's own header may be intact; it is not a newer frame.
                 Ok(there) if index == 0 && there <= n => behind.begun = true,
                 Ok(there) if there >= n => {
                     behind.newer = Some((offset, there));

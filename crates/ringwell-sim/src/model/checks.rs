@@ -197,7 +197,7 @@ impl Model {
         }
         for held in self.held.values().flatten() {
             let Grant { number, at_ms, lifetime_ms, .. } = held.grant;
-            // Of others the previous owner had another clock.
+            // For other numbers the previous owner had another clock.
             let is_ours = held.grant.shard == recovery.shard && held.keeper == recovery.shard;
             if !is_ours || held.is_lost || held.is_forgotten || held.until_us <= recovery.now_us {
                 continue;

@@ -275,7 +275,7 @@ fn rare<'a>(text: &'a [u8], out: &mut Vec<u8>, to: usize) -> Option<(&'a [u8], u
         }
         _ => first,
     };
-    // A half of a pair is no character.
+    // A half of a pair is not a character.
     out.extend_from_slice(char::from_u32(code)?.encode_utf8(&mut [0; 4]).as_bytes());
     Some((rest, out.len()))
 }

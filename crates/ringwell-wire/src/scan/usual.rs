@@ -118,7 +118,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How parameters are passed. A trait, as closures and functions that are passed are called.
+/// The way in which parameters are passed. A trait, as closures and functions that are passed are
+/// called.
 pub(super) trait Params {
     /// Passes the parameters at the beginning of `text`, from the `&` before them on; says as well
     /// whether one of them may be ours.

@@ -48,7 +48,7 @@ pub(super) fn skip(file: &mut Section<'_, '_>) {
     let _ = file.take("secret_file", |_| Ok(()));
 }
 
-/// Editors end files with a line feed, which is no part of the secret.
+/// Editors end files with a line feed, which is not part of the secret.
 pub(in crate::config) fn read_file(path: &Path) -> Result<Secret, ValueError> {
     let fault = |what: String| ValueError::new(format!("{}: {what}", path.display()));
     let secret = std::fs::read_to_string(path).map_err(|error| match error.kind() {
