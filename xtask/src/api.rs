@@ -40,7 +40,7 @@ pub(crate) fn schemathesis() -> Option<PathBuf> {
     Some(target_dir().join("schemathesis/bin/st")).filter(|program| program.is_file())
 }
 
-/// Starts a server with its pools in SQLite, and has it asked.
+/// Starts a server with its pools in SQLite, and sends it requests.
 ///
 /// # Errors
 /// When something does not start, or an answer is not as the document says.

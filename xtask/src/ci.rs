@@ -110,7 +110,7 @@ fn dashboard(summary: &Summary) {
     }
 }
 
-/// Steps that wait for much of their time and need no cargo, of which one can run at a time.
+/// Steps that mostly wait and need no cargo; one of them can run at a time.
 fn beside_lints(summary: &Summary) {
     summary.step("golden clients", xtask().arg("clients"));
     if api::schemathesis().is_some() {

@@ -246,7 +246,7 @@ fn tree<I: Iterator<Item = char>>(
     }
 }
 
-/// The largest set of files of which each depends on each, at least one file; as sorted names.
+/// The largest set of files that all depend on each other, at least one file; as sorted names.
 fn largest_circle(sources: &Sources) -> Vec<String> {
     let uses: BTreeMap<&Module, BTreeSet<Module>> =
         sources.0.keys().map(|module| (module, sources.uses(module))).collect();

@@ -98,8 +98,8 @@ impl Loads {
         hours.zip(means).collect()
     }
 
-    /// Pools of which more than the share `most` of the rows overflowed since this was asked
-    /// before, or would overflow at their load.
+    /// Pools with more than the share `most` of overflow rows since the last question, or that
+    /// would overflow at their load.
     pub fn busy(&mut self, most: f64) -> Vec<PoolId> {
         let busy =
             self.0.iter_mut().filter_map(|(pool, trail)| trail.is_busy(most).then_some(*pool));

@@ -21,7 +21,7 @@ pub struct Account {
     pub shared_keys: Vec<Vec<u8>>,
     /// The answer to a caller of a number without a destination.
     pub unknown_number: UnknownNumber,
-    /// When a request to it was last logged as refused.
+    /// The time when a request to it was last logged as refused.
     pub warnings: Warnings,
 }
 

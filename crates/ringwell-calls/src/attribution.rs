@@ -97,7 +97,7 @@ pub struct Held {
     pub pool: Option<PoolId>,
     /// When, by the wall clock.
     pub allocated_at: Millis,
-    /// When its lockout ends or ended.
+    /// The time when its lockout ends or ended.
     pub locked_until: Millis,
     /// The visitor's last tap on the number, as far as the call log has it.
     pub tapped_at: Option<Millis>,

@@ -30,7 +30,7 @@ pub enum Outcome {
 /// A report of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// The call has come in.
+    /// The call has arrived.
     Started,
     /// A destination rings.
     Ringing,
@@ -50,7 +50,7 @@ pub struct CallEvent {
     pub key: String,
     /// The event.
     pub kind: EventKind,
-    /// When, by the provider's clock if it says so, else when the report came.
+    /// The time, by the provider's clock if it has one, else the arrival of the report.
     pub at: Millis,
     /// The duration of the conversation, if the report has it.
     pub talk_seconds: Option<u32>,
@@ -169,14 +169,14 @@ impl Facts {
         *self != before
     }
 
-    /// When the call began.
+    /// The time when the call began.
     #[must_use]
     pub fn started_at(&self) -> Millis {
         Millis(self.started_ms.or(self.first_ms).unwrap_or_default())
     }
 
-    /// When a destination answered. Without such a report, an answered call's talk time before its
-    /// end says it.
+    /// The time when a destination answered. Without such a report, an answered call's talk time
+    /// before its end says it.
     #[must_use]
     pub fn answered_at(&self) -> Option<Millis> {
         let from_end = || {
@@ -187,7 +187,7 @@ impl Facts {
         self.answered_ms.or_else(from_end).map(|at| Millis(at).max(self.started_at()))
     }
 
-    /// When it ended; never before it began.
+    /// The time when it ended; never before it began.
     #[must_use]
     pub fn ended_at(&self) -> Option<Millis> {
         let ended = self.ended_ms.map(Millis);

@@ -22,7 +22,7 @@ const TAP_WEIGHT: f64 = 50.0;
 /// An allocation whose visitor may be the caller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// When the number was handed out.
+    /// The time when the number was handed out.
     pub allocated_at: Millis,
     /// When the visitor tapped the number last, if ever.
     pub tapped_at: Option<Millis>,

@@ -47,7 +47,7 @@ impl Element {
         self
     }
 
-    /// The document of which it is the root.
+    /// The document with this root.
     #[must_use]
     pub fn document(&self) -> String {
         let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>");

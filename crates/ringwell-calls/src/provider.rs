@@ -41,14 +41,14 @@ pub struct Incoming {
     pub headers: HeaderMap,
     /// The body.
     pub body: Vec<u8>,
-    /// When it came.
+    /// The time when it came.
     pub received: Millis,
 }
 
 /// The subject of a request, by the last part of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// A call has come in: how is it connected?
+    /// A call has arrived: how is it connected?
     Answer,
     /// A destination is done: what next?
     Dial,

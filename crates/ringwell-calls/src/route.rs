@@ -1,6 +1,6 @@
 //! The destinations of a call: those that the configuration gives a number or its pool.
 //!
-//! Pure: the moment comes in. Source: docs/spec/calls.md, "Where a call goes".
+//! Pure: the time is an argument. Source: docs/spec/calls.md, "Where a call goes".
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;

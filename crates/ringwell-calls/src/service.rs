@@ -110,7 +110,7 @@ pub struct IncomingCall {
     pub stir: Option<Stir>,
     /// The report.
     pub events: Vec<CallEvent>,
-    /// When it came.
+    /// The time when it came.
     pub received: Millis,
 }
 

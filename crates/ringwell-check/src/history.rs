@@ -109,7 +109,7 @@ pub(crate) struct Journal {
     /// When the first record was written, and the last one.
     pub(crate) first_at: Option<i64>,
     pub(crate) last: Option<Last>,
-    /// The first record that does not follow the one before: words, when, and both places.
+    /// The first record that does not continue its predecessor: words, time, and both places.
     pub(crate) out_of_order: Option<(&'static str, i64, [Place; 2])>,
     pub(crate) damaged: bool,
 }

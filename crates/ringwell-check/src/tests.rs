@@ -107,7 +107,7 @@ fn c2_a_number_that_was_answered_and_released_is_found() {
 
 #[test]
 fn c3_an_allocation_that_nobody_asked_for_is_found() {
-    assert_found("c3-nobody-asked", Rule::Phantom, "aaaa0001-9-0, which nobody sent", &[23]);
+    assert_found("c3-nobody-asked", Rule::Phantom, "aaaa0001-9-0, which was never sent", &[23]);
 }
 
 #[test]

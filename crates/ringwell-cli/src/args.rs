@@ -1,6 +1,6 @@
 //! The command line: the commands and flags of `ringwell`, and its help texts.
 //!
-//! Owns names, defaults and help texts. Independent of what the commands do.
+//! Owns names, defaults and help texts. Independent of the commands.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -251,8 +251,8 @@ fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
     )
 }
 
-/// Snapshots first, then segments from the newest to the oldest, each from its end to its begin: a
-/// frame that is seen was written, and so was everything that is read after it.
+/// Snapshots first, then segments from the newest to the oldest, each from its end to its
+/// beginning: a visible frame was written, and so was everything read after it.
 fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     let snapshots = files(from, "rps")?;
     for name in &snapshots {

@@ -1,4 +1,4 @@
-//! `ringwell plan`: how many numbers a pool needs, and how large a cluster.
+//! `ringwell plan`: the size of a pool, and of a cluster.
 //!
 //! Owns flags, and the output: tables, a plot, a drawing. The mathematics lie in `ringwell-plan`.
 

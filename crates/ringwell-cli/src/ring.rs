@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// Duration of the conversation
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = ringwell_directory::parse_duration)]
     talk: Duration,
-    /// The server's configuration: it has the account, its secret and where webhooks come in
+    /// The server's configuration, which has the account, its secret and the address for webhooks
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     config: PathBuf,
     /// Address for webhooks, if it differs from calls.listen of the configuration

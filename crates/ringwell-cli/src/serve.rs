@@ -106,7 +106,7 @@ fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says that a configuration has no faults.
+/// Reports that a configuration has no faults.
 fn checked(config: &Config, directory: &Directory) -> anyhow::Result<ExitCode> {
     logs::filter(&config.log)?;
     if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {

@@ -375,7 +375,8 @@ fn a_pool_without_numbers_answers_with_its_overflow_number() {
     server.stop();
 }
 
-/// A pool that found no numbers when it was made says so, and has them once the inventory does.
+/// A pool that found no numbers when it was made reports it, and gets them once the inventory has
+/// them.
 #[test]
 fn a_pool_that_never_had_numbers_says_so_and_gets_them_at_once() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 1, LONG)]);

@@ -1,8 +1,8 @@
 //! The real program on a disk that becomes full: overflow numbers instead of errors, said aloud,
 //! and numbers again as soon as there is room.
 //!
-//! Needs the right to mount a small file system; where that is missing the test says so and is
-//! over.
+//! Needs the permission to mount a small file system; without it the test prints a message and
+//! ends.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

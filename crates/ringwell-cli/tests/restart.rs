@@ -202,8 +202,8 @@ fn memory_forgets_and_the_system_remembers_when_the_process_is_killed() {
     }
 }
 
-/// Asks until the only number of `pool` goes out; says how long after `since` that was: at most,
-/// and at least.
+/// Asks until the only number of `pool` goes out; returns the time since `since`: at most, and at
+/// least.
 fn until_free(client: &mut Client, pool: &Pool, since: (Instant, Instant)) -> (Duration, Duration) {
     let (invoked, returned) = since;
     loop {

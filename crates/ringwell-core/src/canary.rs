@@ -10,7 +10,7 @@ use crate::slot::Slot;
 
 /// A number is free while its lockout has a millisecond to go.
 pub const LOCK_COMPARE: u8 = 1;
-/// The number that stands last among the free ones of a pool goes out.
+/// The last one among the free numbers of a pool goes out.
 pub const NOT_FIFO: u8 = 2;
 
 static PLANTED: AtomicU8 = AtomicU8::new(0);

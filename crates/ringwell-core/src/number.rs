@@ -125,7 +125,7 @@ impl PromoNumber {
     #[inline]
     #[must_use]
     pub const fn to_nanp(self) -> Option<u64> {
-        // No other number has eleven digits of which the first is 1.
+        // No other number has eleven digits and starts with 1.
         let digits = self.0.get().wrapping_sub(NANP);
         if digits < NANP { Some(digits) } else { None }
     }

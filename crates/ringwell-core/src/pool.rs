@@ -1,12 +1,11 @@
-//! One ring pool: which promo number goes out next.
+//! One ring pool: the promo number that goes out next.
 //!
-//! Owns the order of choice; the numbers' states lie in the shard's slots, of which a pool has a
-//! run. While every lockout has the same length and runs to its end, the order of expiry is the
-//! order of allocation, and a head that walks round the run is enough. The first change that
-//! breaks this (keep-alive, release, another lifetime) replaces the head by an [`Order`]; both
-//! choose the same number, which a property test shows.
-//! Invariant: the number chosen has been free longest.
-//! Source: docs/spec/allocation.md, "Choosing a number".
+//! Owns the order of choice; the numbers' states are in the shard's slots, where a pool has a run.
+//! While every lockout has the same length and runs to its end, the order of expiry is the order of
+//! allocation, and a head that walks round the run is enough. The first change that breaks this
+//! (keep-alive, release, another lifetime) replaces the head by an [`Order`]; both choose the same
+//! number, which a property test shows. Invariant: the number chosen has been free longest. Source:
+//! docs/spec/allocation.md, "Choosing a number".
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -32,7 +31,7 @@ pub struct PoolSpec {
 pub(crate) struct Pool {
     pub(crate) id: PoolId,
     pub(crate) lifetime: Millis,
-    /// Nothing goes out before this moment: part of the history is in doubt.
+    /// Nothing goes out before this time: part of the history is in doubt.
     pub(crate) held_until: Millis,
     /// The run of slots in the shard.
     base: u32,

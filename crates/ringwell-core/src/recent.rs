@@ -18,11 +18,11 @@ pub const RECENT_MAX: usize = 1 << 17;
 /// A number's newest allocation before another took its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// When it was made; zero: the number had never been handed out.
+    /// The time when it was made; zero: the number had never been handed out.
     pub allocated_at: Millis,
-    /// When that was by this node's clock. Differs if another node's clock reported it.
+    /// The time when that was by this node's clock. Differs if another node's clock reported it.
     pub local_at: Millis,
-    /// When its lockout ended.
+    /// The time when its lockout ended.
     pub locked_until: Millis,
     /// The newest record of the number then.
     pub position: Position,

@@ -49,7 +49,7 @@ impl Shard {
 
     /// The pool at index `pool` is as `spec` says from now on: a new one, or one with other numbers
     /// or another lifetime. Lockouts that run keep their ends. Numbers that the change moved, and
-    /// of which something is known, are added to `moved`.
+    /// that have a known state, are added to `moved`.
     ///
     /// # Errors
     /// [`InRotation`] if another pool has one of the numbers; nothing has been changed then.

@@ -62,7 +62,7 @@ pub struct PoolCounts {
 pub struct Retired {
     /// Its newest allocation here.
     pub slot: Slot,
-    /// When that was by this node's clock. Differs if another node's clock reported it.
+    /// The time when that was by this node's clock. Differs if another node's clock reported it.
     pub local_at: Millis,
     /// The pool that it was in.
     pub pool: PoolId,
@@ -77,7 +77,7 @@ pub struct Grant {
     pub slot: u32,
     /// The number.
     pub number: PromoNumber,
-    /// When its lockout ends.
+    /// The time when its lockout ends.
     pub locked_until: Millis,
     /// The record that touched the number before this one.
     pub previous: Position,
@@ -121,7 +121,7 @@ impl Shard {
         PoolCounts { allocated, exhausted }
     }
 
-    /// When the next number of `pool` goes out; `None` if one is free now.
+    /// The time when the next number of `pool` goes out; `None` if one is free now.
     ///
     /// # Panics
     /// As [`Self::pool_id`].

@@ -10,7 +10,7 @@ use crate::{Millis, Position, PromoNumber};
 pub struct Slot {
     /// The number itself.
     pub number: PromoNumber,
-    /// When the newest allocation was made; zero: never.
+    /// The time when the newest allocation was made; zero: never.
     pub allocated_at: Millis,
     /// From this time on the number may go to another visitor.
     pub locked_until: Millis,

@@ -107,7 +107,7 @@ impl Owners {
         for (place, owner) in owners.iter_mut().zip(&self.of) {
             *place = owner.shard;
         }
-        // Each owner is one of the shards: checked wherever one comes in.
+        // Each owner is one of the shards: checked at every entry.
         Placement::from_owners(&owners, self.shards).unwrap_or_else(|| unreachable!("bad owners"))
     }
 
@@ -120,7 +120,7 @@ impl Owners {
     }
 
     /// Takes over newer entries of another copy, except buckets that shards have come to own for
-    /// which `is_own` holds: those shards learn it with the lockouts. Says whether anything was
+    /// which `is_own` holds: those shards learn it with the lockouts. Returns whether anything was
     /// new.
     pub fn learn(&mut self, other: &Self, is_own: impl Fn(u16) -> bool) -> bool {
         let mut has_learnt = false;

@@ -90,8 +90,8 @@ impl Rotation {
         self.count -= pool.number_count();
     }
 
-    /// Puts the numbers of `pools` in, of which none is there yet. Returns each rule that breaks;
-    /// if there is any, this state is of no use.
+    /// Adds the numbers of `pools`, none of which is present yet. Returns each rule that breaks; if
+    /// there is any, this state is of no use.
     pub(crate) fn put(&mut self, pools: &[Arc<RingPool>]) -> Vec<Clash> {
         let mut found = Vec::new();
         for (place, pool) in pools.iter().enumerate() {

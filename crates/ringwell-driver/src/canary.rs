@@ -56,7 +56,7 @@ bugs! {
     DeadlineIgnored "deadline-ignored";
     /// A client that goes away after its answer has left gets its numbers released.
     ReleaseAnswered "release-answered";
-    /// Owners forget which row of which batch they serve.
+    /// Owners forget the row and batch that they serve.
     RetryForgotten "retry-forgotten";
     /// An allocation that no visitor saw counts as its number's newest.
     UnseenCounts "unseen-counts";
@@ -175,7 +175,7 @@ mod plants {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// Plants `bug` on this thread in place of the one before.
+    /// Plants `bug` on this thread in place of the previous one.
     pub fn plant(bug: Option<Bug>) {
         PLANTED.set(bug);
     }

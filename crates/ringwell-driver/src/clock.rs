@@ -2,8 +2,8 @@
 //!
 //! Shard time is the time since boot (which continues while the machine is suspended) and an offset
 //! that a start determines. Steps of the wall clock have no effect on it while the process runs; it
-//! rejoins the wall clock by half a millisecond a second at most. Reads no clock: readings come in.
-//! Source: docs/spec/allocation.md, "Time".
+//! rejoins the wall clock by half a millisecond a second at most. Reads no clock: readings are
+//! arguments. Source: docs/spec/allocation.md, "Time".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

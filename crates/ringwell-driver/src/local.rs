@@ -128,7 +128,7 @@ impl Executor {
         self.0.ready.queue().len()
     }
 
-    /// When the next timer is due.
+    /// The time when the next timer is due.
     #[must_use]
     pub fn next_timer(&self) -> Option<Moment> {
         self.0.timers.borrow().first_key_value().map(|((at, _), _)| *at)

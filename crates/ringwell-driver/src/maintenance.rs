@@ -224,7 +224,7 @@ impl<D: Draft> Snapshot<D> {
     /// Makes it the newest snapshot, durably. Waits for the disk.
     ///
     /// # Errors
-    /// [`FileError`]; the ones before stay.
+    /// [`FileError`]; the previous ones stay.
     pub fn publish(mut self, through: u64) -> Result<(), FileError> {
         self.draft.write(&self.writer.finish(through))?;
         self.draft.publish(through)

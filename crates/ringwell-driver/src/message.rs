@@ -53,7 +53,7 @@ pub struct PeerRows {
 /// The outcomes of [`PeerRows`], in their order.
 #[derive(Debug)]
 pub struct PeerAnswer {
-    /// When the owner took the rows up.
+    /// The time at which the owner accepted the rows.
     pub at: Millis,
     /// One outcome a row.
     pub outcomes: Vec<Outcome>,
@@ -104,7 +104,7 @@ pub enum Message {
     Attribution {
         /// The number.
         number: PromoNumber,
-        /// When.
+        /// The time.
         at: Asked,
         /// The result.
         reply: oneshot::Sender<Result<Past, String>>,

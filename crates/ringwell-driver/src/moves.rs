@@ -4,8 +4,8 @@
 //! stops serving them; then it sends its state of their numbers to the next owner; when that is
 //! durable there, it hands the buckets over. Between the two, rows of these buckets overflow. An
 //! interrupted move continues where it was, also after a restart. Invariant: a node serves a bucket
-//! only while its newest map on disk says so, and it has the lockouts of all owners before. Source:
-//! docs/spec/cluster.md, "Moving buckets".
+//! only while its newest map on disk includes it, and it has the lockouts of all previous owners.
+//! Source: docs/spec/cluster.md, "Moving buckets".
 
 mod give;
 mod learn;

@@ -93,7 +93,7 @@ pub struct Begun {
     pub journals: Vec<(u16, u64)>,
     /// By the wall clock, the newest time that the journals record; zero if they record none.
     pub recorded_until: Millis,
-    /// When answered allocations may be missing.
+    /// The time when answered allocations may be missing.
     pub gaps: Gaps,
 }
 
@@ -118,7 +118,7 @@ pub struct Node {
     owners: RwLock<Option<Owners>>,
     /// Buckets that came without the lockouts of the owner before. Grows only while `changes` is held.
     bucket_holds: RwLock<BucketHolds>,
-    /// When answered allocations may be missing.
+    /// The time when answered allocations may be missing.
     gaps: RwLock<Gaps>,
     /// The findings of the start.
     pub begun: Begun,
@@ -202,7 +202,7 @@ impl Node {
         self.directory_seen_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Puts another state of the directory in the place of the one before.
+    /// Replaces the state of the directory.
     pub fn use_directory(&self, next: Arc<Directory>) {
         *self.directory.write().unwrap_or_else(PoisonError::into_inner) = next;
     }

@@ -62,7 +62,7 @@ pub struct Begun<F: Files> {
     /// By the wall clock, a time up to which the journals of all shards are complete; zero if none
     /// has a record.
     pub recorded_until: Millis,
-    /// When answered allocations may be missing.
+    /// The time when answered allocations may be missing.
     pub gaps: Gaps,
     /// The reason why all of it was in doubt, if it was.
     pub copied: Option<Copied>,

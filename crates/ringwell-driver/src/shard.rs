@@ -1,4 +1,4 @@
-//! One shard: the engine and all that is done around it on the shard's thread.
+//! One shard: the engine and all the work around it on the shard's thread.
 //!
 //! Everything here is single-threaded; `RefCell`s are borrowed for a few lines and never across
 //! an `await`.
@@ -73,7 +73,7 @@ pub struct Shard<P> {
     pub snapshots: tokio::sync::Mutex<()>,
     /// Notified when a full group has been sealed and another gathers.
     pub room: Notify,
-    /// When another node was asked last for its owners.
+    /// The time at which another node was last asked for its owners.
     learnt_at: Cell<Option<Moment>>,
     jobs: RefCell<Vec<Job>>,
     /// Answers to other shards that wait for a group, oldest first.
@@ -293,7 +293,7 @@ impl<P: Platform> Shard<P> {
         self.promised.borrow_mut().pop_front_if(|promised| promised.group <= group)
     }
 
-    /// The journal takes nothing, for this reason: says so once, and has rows become overflow until
+    /// The journal refuses for this reason: logs it once, and makes rows overflow until
     /// [`Self::stored`], if the journal's state is one that ends.
     pub(crate) fn hold_up(&self, state: JournalState, why: Refusal, reason: &str) {
         if self.engine.borrow().refusal() == Some(why) {

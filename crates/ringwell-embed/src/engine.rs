@@ -52,7 +52,7 @@ pub(crate) struct Embedded {
     pub(crate) drill: Option<Vec<u8>>,
     /// Held to the end.
     lock: Option<DataLock>,
-    /// When that was looked at last.
+    /// The time of the last check.
     lock_seen: Millis,
 }
 

@@ -25,9 +25,9 @@ impl Engine {
     }
 
     /// Appends copies of those allocations in `old` that are still the newest of their number.
-    /// Stops early where the open group is full, and says so by `false`: call again with
-    /// the same iterator once the group is sealed. The original may be dropped only after the group
-    /// that gathers now is durable. `clocks` are the clocks recorded in the group `old`.
+    /// Stops early if the open group is full, and returns `false`: call again with the same
+    /// iterator once the group is sealed. The original may be dropped only after the group that
+    /// gathers now is durable. `clocks` are the clocks recorded in the group `old`.
     ///
     /// # Errors
     /// [`DecodeError`] if the body cannot be read; records before the fault have been copied.

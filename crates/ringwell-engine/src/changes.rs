@@ -146,7 +146,7 @@ impl Engine {
         true
     }
 
-    /// Nothing goes out of `pool` before `until`, also if it comes here later; which is recorded.
+    /// Nothing goes out of `pool` before `until`, also if it comes here later; this is recorded.
     /// `false` as of [`Engine::adopt`].
     #[must_use]
     pub fn hold_pool(&mut self, now: Millis, pool: PoolId, until: Millis) -> bool {

@@ -59,7 +59,7 @@ pub enum Outcome {
     },
     /// Every number is locked out until the time given.
     Exhausted {
-        /// When the next one comes free.
+        /// The time at which the next one comes free.
         until: Millis,
     },
     /// The shard hands out nothing at the moment.
@@ -132,8 +132,8 @@ struct Origin {
     allocation: Position,
 }
 
-/// Numbers whose origins are known at most, in some 48 bytes each. When there are more, all are
-/// forgotten: the next keep-alive of each points to the one before it.
+/// Numbers whose origins are known at most, in some 48 bytes each. If there are more, all are
+/// forgotten: the next keep-alive of each points to its predecessor.
 const ORIGINS_MAX: usize = 1 << 20;
 
 impl Engine {
@@ -344,8 +344,8 @@ impl Engine {
         self.origins.insert(grant.number, Origin { newest: position, allocation });
     }
 
-    /// Ends the lockout of a number's newest allocation early; with `allocated_at`, only if that
-    /// is when it was made. Says whether there was a lockout to end.
+    /// Ends the lockout of a number's newest allocation early; with `allocated_at`, only if that is
+    /// when it was made. Returns whether there was a lockout to end.
     pub fn release(
         &mut self,
         now: Millis,

@@ -1,6 +1,6 @@
 //! A group as one message of a log that machines share.
 //!
-//! The message says of which shard and journal it is, which process wrote it, and carries the group's
+//! The message names its shard and journal, and the process that wrote it, and carries the group's
 //! header and body under their checksums. The group's number is the message's place in the log.
 //! Source: docs/spec/log.md.
 

@@ -38,7 +38,7 @@ pub struct RowKey {
 pub enum Record<'a> {
     /// A number was handed out.
     Allocate {
-        /// When.
+        /// The time.
         at: Millis,
         /// The pool that it came from.
         pool: PoolId,
@@ -60,13 +60,13 @@ pub enum Record<'a> {
     },
     /// A visitor came back and keeps the number.
     Extend {
-        /// When.
+        /// The time.
         at: Millis,
         /// The number.
         number: PromoNumber,
         /// Index of the number in the shard.
         slot: u32,
-        /// When the lockout ends now.
+        /// The time when the lockout ends now.
         until: Millis,
         /// The record before it for this number.
         previous: Position,
@@ -76,13 +76,13 @@ pub enum Record<'a> {
     },
     /// A lockout ended early.
     Release {
-        /// When.
+        /// The time.
         at: Millis,
         /// The number.
         number: PromoNumber,
         /// Index of the number in the shard.
         slot: u32,
-        /// When the lockout ends now.
+        /// The time when the lockout ends now.
         until: Millis,
         /// The record before it for this number.
         previous: Position,
@@ -95,7 +95,7 @@ pub enum Record<'a> {
     },
     /// A row of a repeatable batch was answered without an allocation of its own.
     Answer {
-        /// When.
+        /// The time.
         at: Millis,
         /// The pool that was asked.
         pool: PoolId,
@@ -107,7 +107,7 @@ pub enum Record<'a> {
     /// Copy of an allocation that is still its number's newest: its segment is about to be
     /// dropped.
     Carry {
-        /// When the copy was made.
+        /// The time when the copy was made.
         at: Millis,
         /// The number.
         number: PromoNumber,
@@ -115,9 +115,9 @@ pub enum Record<'a> {
         slot: u32,
         /// The pool that it was handed out from.
         pool: PoolId,
-        /// When it was handed out.
+        /// The time when it was handed out.
         allocated_at: Millis,
-        /// When its lockout ends.
+        /// The time when its lockout ends.
         locked_until: Millis,
         /// The clocks of the group that it was handed out in; `None` if that was of format 1.
         clocks: Option<Clocks>,
@@ -129,15 +129,15 @@ pub enum Record<'a> {
     /// A number's newest allocation, as another shard knew it that had the number before. The
     /// allocation's own record, with the parameters, stays in that shard's journal.
     Adopt {
-        /// When this shard took it over.
+        /// The time when this shard took it over.
         at: Millis,
         /// The number.
         number: PromoNumber,
         /// The pool that it was handed out from.
         pool: PoolId,
-        /// When it was handed out.
+        /// The time when it was handed out.
         allocated_at: Millis,
-        /// When its lockout ends.
+        /// The time when its lockout ends.
         locked_until: Millis,
         /// The time at which it was handed out by this node's clock, which comparisons use.
         local_at: Millis,
@@ -148,16 +148,16 @@ pub enum Record<'a> {
     },
     /// Nothing goes out before `until`: part of the history is in doubt.
     Hold {
-        /// When.
+        /// The time.
         at: Millis,
         /// The pool, or all of the shard's.
         pool: Option<PoolId>,
-        /// When numbers go out again.
+        /// The time when numbers go out again.
         until: Millis,
     },
     /// Time passed and nothing else happened: keeps the clock's high-water mark fresh.
     Tick {
-        /// When.
+        /// The time.
         at: Millis,
     },
 }
@@ -166,11 +166,11 @@ pub enum Record<'a> {
 /// it. All are zero if there was none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// When it was made.
+    /// The time when it was made.
     pub allocated_at: Millis,
     /// That time by this node's clock, which comparisons use.
     pub local_at: Millis,
-    /// When its lockout ended.
+    /// The time when its lockout ended.
     pub locked_until: Millis,
 }
 

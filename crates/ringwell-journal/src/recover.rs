@@ -1,6 +1,6 @@
 //! Reading a journal back after a restart, and deciding whether it can be trusted.
 //!
-//! Walks the frames in order, checks that each continues the one before it, and hands them to a
+//! Walks the frames in order, checks that each continues its predecessor, and passes them to a
 //! visitor. At the end it distinguishes a write that never finished from damage. Never changes
 //! anything. Invariant: the visitor sees a true prefix of the journal, without gaps. Groups that it
 //! does not see were never answered, or the verdict says that they may have been, or there is an

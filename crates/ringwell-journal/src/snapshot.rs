@@ -74,9 +74,9 @@ pub struct NumberEntry {
     pub number: PromoNumber,
     /// The pool that it was handed out from.
     pub pool: PoolId,
-    /// When it was handed out.
+    /// The time when it was handed out.
     pub allocated_at: Millis,
-    /// When its lockout ends.
+    /// The time when its lockout ends.
     pub locked_until: Millis,
     /// The newest record that touched it.
     pub position: Position,
@@ -89,7 +89,7 @@ pub struct NumberEntry {
 pub struct AnswerEntry {
     /// The row.
     pub row: RowKey,
-    /// When it was answered.
+    /// The time when it was answered.
     pub at: Millis,
     /// The answer.
     pub answer: Answer,
@@ -123,7 +123,7 @@ pub struct ToldEntry {
 pub struct HoldEntry {
     /// The pool, or all of the shard's.
     pub pool: Option<PoolId>,
-    /// When numbers go out again.
+    /// The time when numbers go out again.
     pub until: Millis,
 }
 
@@ -217,7 +217,7 @@ impl Entry for NumberEntry {
     }
 }
 
-/// An answer of which the pool is not known.
+/// An answer whose pool is not known.
 pub(crate) struct PoollessAnswer(AnswerEntry);
 
 impl Entry for PoollessAnswer {

@@ -74,7 +74,7 @@ const LEFT: f64 = 70.0;
 const BOTTOM: f64 = 40.0;
 const TOP: f64 = 24.0;
 
-/// The latency at each percentile, by a scale on which each nine is as wide as the one before.
+/// The latency at each percentile, on a scale that gives each nine the same width.
 fn percentile_curve(points: &[Point]) -> String {
     let nines = |quantile: f64| -(1.0 - quantile).max(1e-9).log10();
     // The last point is the slowest answer: it stands where one of all answers stands.

@@ -49,7 +49,7 @@ impl Feed {
         Self { start_ns, end_ns, pace, retries: VecDeque::new() }
     }
 
-    /// When a new batch that may be sent by now was due.
+    /// The time when a new batch that may be sent by now was due.
     pub(crate) fn due(&self, now_ns: u64) -> Option<u64> {
         match &self.pace {
             Turn::Closed => (now_ns < self.end_ns).then_some(now_ns),

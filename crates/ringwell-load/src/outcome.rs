@@ -68,7 +68,7 @@ pub struct Setting {
     pub threads: usize,
     /// Seconds that were asked for.
     pub duration_seconds: f64,
-    /// When a batch is given up.
+    /// The time when a batch is given up.
     pub timeout_seconds: f64,
     /// Whether every row was written down: that makes the generator dearer.
     pub history: bool,

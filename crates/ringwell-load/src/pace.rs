@@ -17,7 +17,7 @@ pub enum Pace {
     Open {
         /// Batches a second, all connections together.
         rate: f64,
-        /// When there are more for a while.
+        /// The time when there are more for a while.
         spikes: Vec<Spike>,
     },
 }

@@ -165,7 +165,7 @@ fn join(thread: Thread<'_>) -> Result<(), LoadError> {
     }
 }
 
-/// A thread's life: connects, says so, waits for the start, runs.
+/// A thread's life: connects, reports it, waits for the start, runs.
 fn work(
     shared: &Shared<'_>,
     index: usize,
@@ -186,7 +186,7 @@ fn work(
 }
 
 /// Raises the limit of open files as far as the system lets us: each connection is one. If it does
-/// not, connecting says so.
+/// not, connecting reports it.
 fn allow_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

@@ -25,7 +25,7 @@ const JITTER_PERMILLE: core::ops::RangeInclusive<u64> = 800..=1200;
 pub struct Pacing {
     /// Time limit of a sub-request. Kept by the driver, which may give less if the batch has less.
     pub deadline: Duration,
-    /// An answer later than this is slow; the driver says so without waiting for the answer.
+    /// An answer later than this is slow; the driver reports it without waiting for the answer.
     pub slow: Duration,
     /// Sub-requests that may be in flight at first. Taken as at least 1, at most `window_max`.
     pub window_start: u16,
@@ -234,7 +234,7 @@ impl Window {
         matches!(self.state, State::Shut(_))
     }
 
-    /// When the next ping is due. None while the link is open or a ping is on its way.
+    /// The time when the next ping is due. None while the link is open or a ping is on its way.
     #[must_use]
     pub fn ping_at(&self) -> Option<Duration> {
         match self.state {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::stream::Stream;
 
-/// A process that serves says so this often.
+/// The interval at which a serving process reports.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Silence for this long means that no node serves.

@@ -38,7 +38,7 @@ use ringwell_driver::stats::ShardStats;
 pub type Routes = Arc<dyn Fn(Handle) -> Router + Send + Sync>;
 
 /// The body of a request could not be read: an extension of a request without one. The handler that
-/// answers says so, and the connection is closed.
+/// answers reports it, and the connection is closed.
 #[derive(Clone, Debug)]
 pub struct Unread(pub RequestError);
 

@@ -42,7 +42,7 @@ fn stands_by(config: &Config) -> bool {
     config.journal.replicated.as_ref().is_some_and(|replicated| replicated.standby)
 }
 
-/// Says to other processes that this one serves, as long as it does.
+/// Reports to other processes that this one serves, as long as it does.
 pub(crate) fn tell(logs: Option<&dyn Logs>, node: &Arc<Node>) {
     let Some(logs) = logs else { return };
     let node = Arc::clone(node);

@@ -56,7 +56,7 @@ enum Report {
     Ended,
 }
 
-/// Tells of the end of a shard's thread, however it comes.
+/// Reports the end of a shard's thread, for any reason.
 struct EndReport(mpsc::UnboundedSender<Report>);
 
 impl Drop for EndReport {
@@ -405,7 +405,7 @@ impl Signals {
 struct ShardPlan {
     shard: u16,
     engine: Engine,
-    /// Lockouts were lengthened, and no record says so.
+    /// Lockouts were lengthened, and no record shows it.
     is_lengthened: bool,
     server: Arc<Server>,
     clock: Clock,

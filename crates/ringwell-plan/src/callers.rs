@@ -69,8 +69,8 @@ impl Callers {
         self.sum(|mean| (-numbers * (1.0 / (rate * mean)).ln_1p()).exp())
     }
 
-    /// The same if any free number may go out next: a number is safe for its `lockout` in
-    /// seconds, then one of `free` numbers of which `rate` a second are taken.
+    /// The same if any free number may go out next: a number is safe for its `lockout` in seconds,
+    /// then one of `free` numbers, `rate` of which are taken each second.
     pub(crate) fn misled_by_random(&self, lockout: f64, free: f64, rate: f64) -> f64 {
         self.sum(|mean| (-lockout / mean).exp() / (1.0 + free / (rate * mean)))
     }

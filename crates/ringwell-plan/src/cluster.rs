@@ -25,7 +25,7 @@ const REQUEST_ROW: f64 = 112.0;
 const REQUEST_HEAD: f64 = 150.0;
 /// A row of an ask between nodes, without its parameters, and of its answer; with a share of heads.
 const LINK_ROW: f64 = 20.0;
-/// A frame of a journal is a multiple of this, of which [`FRAME_ROOM`] are for its group.
+/// A frame of a journal is a multiple of this; [`FRAME_ROOM`] of its bytes are for its group.
 const BLOCK: f64 = 4_096.0;
 const FRAME_ROOM: f64 = 4_088.0;
 const FRAME_HEADER: f64 = 64.0;

@@ -41,7 +41,7 @@ pub fn blocking(numbers: f64, load: f64) -> f64 {
     blocked
 }
 
-/// The fewest numbers of which at most `target` of `load` overflow when `together` allocations
+/// The fewest numbers from which at most `target` of `load` overflow when `together` allocations
 /// come at once; none if even [`NUMBERS_MAX`] are too few.
 #[must_use]
 pub fn numbers_for(load: f64, together: f64, target: f64) -> Option<u32> {
@@ -58,7 +58,7 @@ pub fn numbers_for(load: f64, together: f64, target: f64) -> Option<u32> {
     Some(high)
 }
 
-/// The largest load of which at most `target` overflows from `numbers`, one allocation at a time.
+/// The largest load from which at most `target` overflows with `numbers`, one allocation at a time.
 #[must_use]
 pub fn load_for(numbers: u32, target: f64) -> f64 {
     let numbers = f64::from(numbers);

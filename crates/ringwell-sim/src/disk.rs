@@ -58,7 +58,7 @@ struct File {
     cached: Vec<u8>,
     durable: Vec<u8>,
     dirty: BTreeSet<usize>,
-    /// Dirty blocks of which a flush has said that they are durable.
+    /// Dirty blocks that a flush has reported as durable.
     claimed: BTreeSet<usize>,
 }
 
@@ -413,7 +413,7 @@ impl Disk {
         self.tails.clear();
     }
 
-    /// An operator restores rotten data from a copy. `false` if that is not all that is wrong.
+    /// An operator restores rotten data from a copy. `false` if there are other faults.
     pub(crate) fn mend(&mut self) -> bool {
         for (name, tail) in std::mem::take(&mut self.tails).into_iter().rev() {
             let Ok(file) = self.file(name) else { continue };

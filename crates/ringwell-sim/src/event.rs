@@ -59,7 +59,7 @@ impl Queue {
         self.events.insert((at, self.added), event);
     }
 
-    /// When the next one happens.
+    /// The time when the next one happens.
     pub(crate) fn next_at(&self) -> Option<u64> {
         self.events.first_key_value().map(|((at, _), _)| *at)
     }

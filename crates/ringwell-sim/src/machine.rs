@@ -36,15 +36,14 @@ pub(crate) struct Shared {
     /// True time since the run began, in microseconds.
     pub(crate) now: Cell<u64>,
     pub(crate) clocks: Vec<MachineClock>,
-    /// The faults of calls of disks. The same draws as the world's faults, of which no kind is used
-    /// in both.
+    /// The faults of calls of disks. The same draws as the world's faults; no kind is used in both.
     pub(crate) call_faults: Arc<Mutex<Faults>>,
     pub(crate) model: RefCell<Model>,
     /// Frames that have left processes and are not on their way yet.
     pub(crate) outbox: RefCell<Vec<Sent>>,
     /// Callers that wait for an answer of another process.
     pub(crate) calls: RefCell<BTreeMap<u64, Caller>>,
-    /// Shards of which more has changed than rows.
+    /// Shards that changed beyond their rows.
     pub(crate) changed: RefCell<BTreeSet<u16>>,
     /// Of those, shards that could not store the answers to batches from elsewhere.
     pub(crate) answers_lost: RefCell<BTreeSet<u16>>,
@@ -60,7 +59,7 @@ pub(crate) struct Shared {
 pub(crate) struct MachineClock {
     /// The wall clock less true time, in microseconds.
     pub(crate) skew_us: Cell<i64>,
-    /// When it was booted last.
+    /// The time when it was booted last.
     pub(crate) booted_at: Cell<u64>,
 }
 
@@ -110,7 +109,7 @@ pub(crate) struct Answered {
     pub(crate) node: usize,
     pub(crate) batch: u64,
     pub(crate) shard: u16,
-    /// When the shard took it in.
+    /// The time when the shard took it in.
     pub(crate) since_us: u64,
     pub(crate) deadline_us: u64,
     pub(crate) rows: Vec<RowAnswer>,
@@ -347,7 +346,7 @@ pub(crate) fn micros(moment: Moment) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Wire {
     sim: Sim,
-    /// Whose link it is.
+    /// The owner of the link.
     thread: u16,
     shard: u16,
     to: usize,

@@ -60,7 +60,7 @@ pub(crate) struct Thread {
     pub(crate) slow_by: u64,
     /// Until then it was slow or stood still: links are not judged in that time.
     pub(crate) stalled_until: u64,
-    /// When it last had nothing left to do.
+    /// The time when it last had nothing left to do.
     pub(crate) idle_at: u64,
     /// The same before its last turn.
     pub(crate) was_idle_at: u64,

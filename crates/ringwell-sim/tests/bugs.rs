@@ -24,7 +24,7 @@ const MISSED: [Bug; 6] = [
     Bug::LengthenedUnsaved,
 ];
 
-/// A bug, the kinds of faults that are frequent, and the promises of which it must break one.
+/// A bug, the kinds of faults that are frequent, and the promises, one of which it must break.
 type Case = (Bug, &'static [Kind], &'static [&'static str]);
 
 const CASES: &[Case] = &[

@@ -78,7 +78,7 @@ impl Change {
     }
 
     /// Checks every changed pool, makes the ordered purchases, and commits the change. The
-    /// directory's version afterwards: the one before if nothing was changed.
+    /// directory's version afterwards, unchanged if nothing was changed.
     ///
     /// # Errors
     /// [`Refusal::Pool`] if a pool breaks a rule now, [`StoreError::Provider`]; then nothing has

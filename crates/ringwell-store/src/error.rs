@@ -68,7 +68,7 @@ pub enum Refusal {
     /// The pools of a network may not have this many numbers together.
     #[error("network {network} may have {most} numbers at most in its ring pools")]
     NetworkCeiling {
-        /// Whose ceiling it is.
+        /// The owner of the ceiling.
         network: String,
         /// The count.
         most: u64,

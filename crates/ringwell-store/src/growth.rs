@@ -90,7 +90,7 @@ impl Store {
 
     /// Moves `unused` numbers from a pool to the inventory, down to its initial size: as the
     /// published API does at the end of a month. The least preferred go first. Numbers that are not
-    /// in the pool's rotation are passed over. `who` has it done.
+    /// in the pool's rotation are passed over. `who` is the author.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].

@@ -25,7 +25,7 @@ const POOL_COLUMNS: usize = 22;
 const NUMBER_COLUMNS: usize = 7;
 
 impl Scope {
-    /// Whose the pools of a configuration file are: it names no tenant.
+    /// The owners of the pools of a configuration file: it names no tenant.
     #[must_use]
     pub fn of_file() -> Self {
         let own = || "local".to_owned();

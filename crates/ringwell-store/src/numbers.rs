@@ -60,7 +60,7 @@ pub(crate) struct Run {
     pub(crate) left: Left,
 }
 
-/// The first and the last of some numbers, of which there may be more than a range counts.
+/// The first and the last of some numbers, which may be more than a range counts.
 pub(crate) type Span = (PromoNumber, PromoNumber);
 
 macro_rules! columns {

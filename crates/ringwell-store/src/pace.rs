@@ -12,7 +12,7 @@ const WORK: Duration = Duration::from_millis(1);
 /// The shortest pause.
 const REST: Duration = Duration::from_millis(1);
 
-/// Says when to rest.
+/// Decides when to rest.
 #[derive(Debug)]
 pub struct Pace {
     begun: Instant,

@@ -28,7 +28,7 @@ pub struct Scope {
 /// The settings of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolSettings {
-    /// Whose it is.
+    /// Its owner.
     pub scope: Scope,
     /// The id that the network gave; unique within it.
     pub id_from_network: String,

@@ -1,6 +1,6 @@
 //! The directory as a database: its contents, and the reports of nodes.
 //!
-//! Owns the moment of which everything that is read together is. Changes are in `change.rs`.
+//! Owns the moment that everything read together belongs to. Changes are in `change.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -221,7 +221,7 @@ impl Store {
         Ok(delta)
     }
 
-    /// A node serves `version` since `at`. A node says so before it hands out its first number,
+    /// A node serves `version` since `at`. A node confirms before it hands out its first number,
     /// and after it has taken each new version; it never goes back to an older one.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ on_both_databases! {
 }
 
 const LIFETIME: Millis = Millis(30 * 60_000);
-/// When everything begins.
+/// The time when everything begins.
 const START: Millis = Millis(1_700_000_000_000);
 
 fn at(seconds: u64) -> Millis {
@@ -333,7 +333,7 @@ async fn an_overflow_number_waits_like_any_other(rig: Rig) {
     store.due(ready).await.unwrap();
     let pool = store.pool(PoolId(1)).await.unwrap().unwrap();
     assert_eq!(pool.overflow, Some(number("8885550100")));
-    // And the one before is in the inventory, but still with many visitors.
+    // And the previous one is in the inventory, but still with many visitors.
     let before = store.number(number("8885550199")).await.unwrap().unwrap();
     assert_eq!(before.state, NumberState::Free);
     assert_eq!(before.ready, Some(ready + LIFETIME + Store::MARGIN));

@@ -26,7 +26,7 @@ pub enum RowError {
     PoolExhausted {
         /// The pool.
         pool: PoolId,
-        /// When to ask again.
+        /// The time when to ask again.
         wait_ms: u64,
     },
     /// The pool has no numbers yet, and no overflow number.

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 
 use ringwell_core::PromoNumber;
 
-/// Hundreds of which a thread keeps the text: 64 KiB.
+/// The count of hundreds whose text a thread keeps: 64 KiB.
 const KEPT: usize = 1024;
 /// Longer texts are not cached: a national form has 15 digits, a trunk prefix and separators.
 const TEXT_BYTES_MAX: usize = 40;

@@ -1,5 +1,5 @@
-//! Experiments that were published of the systems that Ringwell comes from, and of which we know the
-//! figures: the same here, one line for each, theirs beside ours.
+//! Experiments published by the authors of comparable systems, with known figures: the same here,
+//! one line for each, theirs beside ours.
 //!
 //! Their machines differed: the distance from the limit that each experiment sets can be compared.
 

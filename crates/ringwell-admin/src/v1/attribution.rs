@@ -47,7 +47,7 @@ struct Allocation {
     ring_pool_id: Option<u64>,
     allocated_at: String,
     locked_until: String,
-    /// When the number was handed out again.
+    /// The time when the number was handed out again.
     next_allocated_at: Option<String>,
     /// The lockout was over, but no other visitor had the number yet.
     late: bool,
@@ -201,8 +201,8 @@ async fn ask_all(
     Ok((answers, unreachable))
 }
 
-/// When the newest allocation of `number` was, in the shard time of its node, if that is the one of
-/// which a look-up has said `wall`.
+/// The time of the newest allocation of `number`, in the shard time of its node, if a look-up has
+/// reported `wall` for that one.
 pub(super) async fn newest_at(
     node: &Handle,
     number: PromoNumber,

@@ -98,7 +98,7 @@ pub(crate) struct OverflowSet {
 /// A new key.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct NewKey {
-    /// Valid beside the one before, which clients may use until it is taken away.
+    /// Valid beside the previous one, which clients may use until it is removed.
     ring_pool_key: String,
     #[serde(flatten)]
     done: Done,

@@ -112,7 +112,7 @@ pub(crate) struct GivenBack {
     done: Done,
 }
 
-/// Says how many numbers a ring pool needs for its own load.
+/// Prints how many numbers a ring pool needs for its own load.
 #[utoipa::path(get, path = "/v1/pools/{id}/sizing", params(("id" = u64, Path), Wanted),
     responses((status = 200, body = SizingView), (status = 404), (status = 503)))]
 pub(crate) async fn show(

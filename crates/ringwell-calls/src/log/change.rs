@@ -17,7 +17,7 @@ use crate::provider::Stir;
 pub struct ReportedEvent {
     /// The report.
     pub event: CallEvent,
-    /// When it came.
+    /// The time when it came.
     pub received: Millis,
 }
 

@@ -44,7 +44,7 @@ pub struct CallRow {
     pub attribution: Attribution,
     /// The network's verdict on the caller's number.
     pub stir: Option<Stir>,
-    /// When caller and visitor were removed from it.
+    /// The time when caller and visitor were removed from it.
     pub redacted_at: Option<Millis>,
     pub(super) published: String,
 }
@@ -71,9 +71,9 @@ pub struct TimelineRow {
     pub kind: String,
     /// Its end.
     pub outcome: Option<String>,
-    /// When, by the provider's clock if it says so.
+    /// The time, by the provider's clock if it has one.
     pub at: Millis,
-    /// When the report came.
+    /// The time when the report came.
     pub received: Millis,
 }
 
@@ -86,7 +86,7 @@ pub struct OutcomeRow {
     pub value: Option<String>,
     /// Its currency.
     pub currency: Option<String>,
-    /// When.
+    /// The time.
     pub at: Millis,
     /// The sender's id for it.
     pub external_id: String,
@@ -103,7 +103,7 @@ pub struct EventRow {
     pub kind: String,
     /// The call that it belongs to.
     pub call: Option<String>,
-    /// When it was written.
+    /// The time when it was written.
     pub at: Millis,
     /// The body that endpoints receive, as JSON.
     pub body: String,
@@ -124,7 +124,7 @@ pub struct EndpointRow {
     pub reason: Option<String>,
     /// Since when no delivery has succeeded, if the last one did not.
     pub failing_since: Option<Millis>,
-    /// When it was made.
+    /// The time when it was made.
     pub created_at: Millis,
     /// Deliveries that wait.
     pub pending: u64,
@@ -143,9 +143,9 @@ pub struct DeliveryRow {
     pub state: String,
     /// The count of attempts.
     pub attempts: u32,
-    /// When it is tried next.
+    /// The time when it is tried next.
     pub next_at: Millis,
-    /// When it was tried last.
+    /// The time when it was tried last.
     pub last_at: Option<Millis>,
     /// The endpoint's last answer.
     pub last_status: Option<u16>,

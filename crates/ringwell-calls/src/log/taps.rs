@@ -15,7 +15,7 @@ const TAPS_MAX: i64 = 100;
 pub struct Tap {
     /// The number, E.164 with `+`.
     pub number: String,
-    /// When.
+    /// The time.
     pub at: Millis,
 }
 

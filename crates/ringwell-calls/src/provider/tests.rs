@@ -6,7 +6,7 @@ use ringwell_directory::{CallProvider, UnknownNumber};
 
 use super::*;
 
-/// When all requests of these tests come.
+/// The time of all requests of these tests.
 pub(crate) const NOW: Millis = Millis(1_700_000_000_000);
 
 pub(crate) fn account(provider: CallProvider, public_url: &str, secret: &str) -> Account {

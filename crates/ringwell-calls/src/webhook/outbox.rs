@@ -18,7 +18,7 @@ const ERROR_BYTES_MAX: usize = 1_024;
 /// One delivery that is due.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Due {
-    /// To which endpoint.
+    /// The endpoint.
     pub endpoint: String,
     /// Its URL.
     pub url: String,
@@ -62,7 +62,7 @@ pub enum Ended {
 /// The result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Result {
-    /// To which endpoint.
+    /// The endpoint.
     pub endpoint: String,
     /// The event's position.
     pub place: i64,
@@ -138,7 +138,7 @@ impl Log {
         Ok(all)
     }
 
-    /// When the next delivery is due.
+    /// The time when the next delivery is due.
     ///
     /// # Errors
     /// [`LogError`].

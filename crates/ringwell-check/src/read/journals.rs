@@ -61,7 +61,7 @@ pub(super) fn journal(
     Ok(())
 }
 
-/// Counts a record, and holds it against the one before.
+/// Counts a record, and compares it with its predecessor.
 fn follow(journal: &mut Journal, frame: u64, record: Last) {
     if let Some(before) = journal.last
         && journal.out_of_order.is_none()

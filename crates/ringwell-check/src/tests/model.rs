@@ -21,7 +21,7 @@ const LIFETIME: i64 = 1_000;
 const HISTORIES: usize = 240;
 const RUN: &str = "feed0001";
 
-/// One batch: how long after the one before, the pools of its rows, and how its answer fares.
+/// One batch: the time since the previous one, the pools of its rows, and the fate of its answer.
 type Step = (i64, Vec<u64>, bool);
 
 /// The faults that may be planted. Each is a lie that exactly one rule is there to find.
@@ -134,7 +134,7 @@ fn legal(steps: &[Step]) -> Vec<Value> {
     lines
 }
 
-/// Tells the lie somewhere; false if the history has no place for it.
+/// Plants the lie somewhere; false if the history has no place for it.
 fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
     let chosen = |lines: &[Value], fits: &dyn Fn(&Value) -> bool| {
         let places: Vec<_> = (0..lines.len()).filter(|index| fits(&lines[*index])).collect();

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Sends lines of which the first is line `first` of the file.
+/// Sends lines that start with line `first` of the file.
 fn send(
     args: &Args,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! When pools grow and shrink by themselves.
+//! The time when pools grow and shrink by themselves.
 //!
 //! Owns the schedule: watches the demand for each pool, lets busy pools grow every few minutes, and
 //! returns unused numbers when a month ends. By how much, and that everything is in the audit log,
@@ -138,7 +138,7 @@ fn tell(done: Result<(), StoreError>) {
     }
 }
 
-/// When the month (UTC) of `now` began.
+/// The time when the month (UTC) of `now` began.
 fn first_of_month(now: Millis) -> Option<Date> {
     let at = Timestamp::from_millisecond(i64::try_from(now.0).ok()?).ok()?;
     Some(at.to_zoned(TimeZone::UTC).date().first_of_month())

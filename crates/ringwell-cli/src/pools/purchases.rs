@@ -9,7 +9,7 @@ use super::server::Server;
 use super::show::text;
 use super::{say, table};
 
-/// Which numbers to buy.
+/// The numbers to buy.
 #[derive(Debug, clap::Args)]
 pub(super) struct Buy {
     /// For which network; only its pools may draw them

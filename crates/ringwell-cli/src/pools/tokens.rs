@@ -15,7 +15,7 @@ pub(super) enum Tokens {
     List,
     /// Make a token: the secret goes to stdout and is not shown again
     Create {
-        /// Whose it is; the audit log says so
+        /// Owner of the token, for the audit log
         #[arg(long)]
         name: String,
         /// Permissions of its owner: `lookup` reads attributions and calls with masked callers

@@ -284,7 +284,7 @@ pub(crate) fn within(program: &str, args: &[&str], command: &Command) -> Command
     outer
 }
 
-/// Whether a program can be run with these arguments; says so if not.
+/// Whether a program can be run with these arguments; prints a message if not.
 pub(crate) fn can_run(program: &str, args: &[&str], what_for: &str) -> bool {
     let output = Command::new(program).args(args).output();
     let can = output.is_ok_and(|done| done.status.success());

@@ -117,8 +117,8 @@ fn a_data_directory_that_others_can_use_is_warned_of() {
     }
 }
 
-/// A start that ended between making the directory and flushing the one above it leaves a name that
-/// a power cut takes away, with all that is in it.
+/// A start that ended between making the directory and flushing its parent leaves a name that a
+/// power cut removes, with all its contents.
 #[test]
 fn a_start_flushes_the_names_of_directories_that_are_there() {
     let strace = Command::new("strace").args(["-f", "-qq", "-o", "/dev/null", "true"]).status();

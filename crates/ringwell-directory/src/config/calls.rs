@@ -127,7 +127,7 @@ pub struct DestinationRule {
     pub whisper: Option<String>,
     /// The number shown to the callee instead of the caller's: none.
     pub caller_id: Option<String>,
-    /// When `to` is called: always.
+    /// The hours in which `to` is called: always.
     pub hours: Vec<OpenHours>,
     /// The time zone of `hours`: UTC.
     pub time_zone: String,

@@ -18,7 +18,7 @@ use super::sites;
 use super::values::{ValueError, parse_duration, parse_path, parse_size};
 use super::{Api, ClientTls, Config, Journal, Limits, Links, Listen, Log, Replicated};
 
-/// Reads everything but the pools into `config`. Relative paths start at `base`. Says whether
+/// Reads everything but the pools into `config`. Relative paths start at `base`. Returns whether
 /// the file names a place for data.
 pub(super) fn read(
     file: &mut Section<'_, '_>,

@@ -109,7 +109,7 @@ impl<'s, 'i> Section<'s, 'i> {
         value
     }
 
-    /// Says that `field` is missing, if it was asked for in vain.
+    /// Reports that `field` is missing, if it was requested in vain.
     pub(super) fn miss(&self, field: &str, hint: &str) {
         if !self.has(field) {
             self.fault(field, ValueError::new("is missing").hint(hint));

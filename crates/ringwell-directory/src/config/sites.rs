@@ -26,7 +26,7 @@ pub struct Site {
     pub swaps: Vec<Swap>,
     /// Parameters that are stored beside those of advertisements: none.
     pub params: Vec<String>,
-    /// When a visitor may be remembered: [`Consent::Off`].
+    /// The rule for remembering visitors: [`Consent::Off`].
     pub consent: Consent,
     /// The secret of servers that swap numbers themselves; without it none may.
     pub edge_key: Option<Secret>,
@@ -175,7 +175,7 @@ impl Site {
     }
 }
 
-/// When a visitor may be remembered.
+/// The rule for remembering visitors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consent {
     /// From the first request on.

@@ -50,7 +50,7 @@ struct Remote {
 pub(super) struct InFlight<P: Platform> {
     shard: Rc<Shard<P>>,
     job: Option<Job>,
-    /// When this shard served its rows.
+    /// The time when this shard served its rows.
     now: Millis,
     is_answered: bool,
 }
@@ -149,7 +149,7 @@ impl<P: Platform> InFlight<P> {
         true
     }
 
-    /// When this shard served its rows.
+    /// The time when this shard served its rows.
     pub(super) fn served_at(&self) -> Millis {
         self.now
     }
@@ -345,7 +345,7 @@ impl Job {
         self.outcomes.contains(&Outcome::Refused(Refusal::Moved))
     }
 
-    /// The shard that a row was asked of which does not own its pool.
+    /// The shard that was asked for a row but does not own its pool.
     fn first_moved(&self) -> Option<u16> {
         let mut rows = self.plans.iter().zip(&self.outcomes);
         rows.find_map(|(plan, outcome)| match plan {

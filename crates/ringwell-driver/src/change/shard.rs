@@ -21,7 +21,7 @@ const PIECE_NUMBERS: u64 = 1024;
 /// The same of numbers that are in no rotation.
 const PIECE_RETIRED: usize = 1024;
 
-/// The same of a range of which few may be known.
+/// The same for a range with few known numbers.
 const PIECE_NUMBERS_MAX: u32 = 1024;
 
 /// Remembered answers that are looked at before the next batch gets its turn.

@@ -63,7 +63,7 @@ struct Wall {
 }
 
 impl Wall {
-    /// Says in the log when the wall clock is not where shard time is, and when it is again.
+    /// Logs when the wall clock differs from shard time, and when it agrees again.
     fn report<P: Platform>(&mut self, thread: &Shard<P>) {
         if thread.node.shards().next() != Some(thread.id) {
             return;

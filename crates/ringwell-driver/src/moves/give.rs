@@ -41,7 +41,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub struct Given {
     buckets: usize,
     ring_pools: usize,
-    /// Numbers of which something was known.
+    /// Numbers with a known state.
     numbers: usize,
     took_ms: u64,
 }

@@ -68,8 +68,8 @@ pub struct Take {
     pub holds: Vec<HoldWord>,
 }
 
-/// A bucket that is held: how long ago it came without lockouts, 0 if it did not, and how much longer
-/// every pool of it is held.
+/// A held bucket: the time since it came without lockouts, 0 if it came with them, and the rest of
+/// the hold for every pool of it.
 pub type HoldWord = (u16, u64, u64);
 
 /// A copy of the owners, in exchange for another.

@@ -8,7 +8,7 @@ use super::read::Read;
 use crate::canary::{Bug, planted};
 use crate::store::Files;
 
-/// The configuration makes an overflow number of one that a visitor holds.
+/// The configuration turns a number that a visitor holds into an overflow number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{number} is the overflow number of ring pool {pool} now, but was handed out to a visitor \
@@ -77,8 +77,8 @@ fn adopt<F: Files>(reads: &mut [Read<F>]) {
     }
 }
 
-/// Tells every shard of pools that are held: they may be its own now. If pools have moved, a
-/// doubtful part of one journal may concern any shard.
+/// Reports held pools to every shard: they may be its own now. If pools have moved, a doubtful part
+/// of one journal may concern any shard.
 fn adopt_doubts<F: Files>(reads: &mut [Read<F>], have_moved: bool) {
     let holds: Vec<_> = reads.iter().flat_map(|read| read.restore.holds()).collect();
     let longest = reads.iter().map(|read| read.restore.lockout_max()).max().unwrap_or_default();

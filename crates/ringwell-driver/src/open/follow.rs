@@ -84,7 +84,7 @@ pub enum FollowError {
         /// The reason.
         fault: MessageFault,
     },
-    /// A message does not follow the one before it.
+    /// A message does not continue its predecessor.
     #[error("message {n} of the log of shard {shard} does not follow the one before it: {fault}")]
     Chain {
         /// The shard.
@@ -117,7 +117,7 @@ pub enum FollowError {
     NotTaken {
         /// The shard.
         shard: u16,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

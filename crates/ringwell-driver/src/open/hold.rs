@@ -56,8 +56,8 @@ pub(super) fn new_buckets(
 /// The holds of a start at `now`: holds from the last run of this data, still running or not, and
 /// the buckets that are `new` here.
 ///
-/// If the clock has leapt `ahead`, the holds of before last longer by that, and the file says so before
-/// a snapshot makes this start's time the newest that is known: the start after it sees no leap.
+/// If the clock has leapt `ahead`, earlier holds last longer by that, and the file records it
+/// before a snapshot makes this start's time the newest known one: the next start sees no leap.
 ///
 /// # Errors
 /// [`FileError`]

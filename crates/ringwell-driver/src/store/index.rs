@@ -203,7 +203,7 @@ impl<F: Files> Reader for JournalReader<F> {
 }
 
 impl<F: Files> JournalReader<F> {
-    /// Says that group `n` is damaged.
+    /// Reports that group `n` is damaged.
     fn damaged(&self, n: u64) -> ReadError {
         let segno = self.shared.index().find(n).map_or(0, |place| place.segno);
         ReadError::Damaged { n, path: segment_path(&self.shared.directory, segno), offset: 0 }

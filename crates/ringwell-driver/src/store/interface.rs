@@ -133,7 +133,7 @@ pub trait Reader: Clone + Send + 'static {
         0..0
     }
 
-    /// Reads these groups; each must name the one before it. Records that are no longer kept are
+    /// Reads these groups; each must name its predecessor. Records that are no longer kept are
     /// skipped.
     ///
     /// # Errors

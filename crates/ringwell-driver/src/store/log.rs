@@ -33,7 +33,7 @@ const MIRROR_RETRY: Duration = Duration::from_millis(250);
 
 /// An ordered store that machines share. Independent of the contents of a message.
 pub trait Log: 'static {
-    /// Adds message `n`, if the log ends with the one before it. One append is under way at a time.
+    /// Adds message `n`, if the log ends with its predecessor. One append is under way at a time.
     fn append(
         &self,
         n: u64,
@@ -72,7 +72,7 @@ pub struct Unreached(pub String);
 /// The result of a call on a [`SharedLog`].
 pub type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A [`Log`] of which the type is known at run time only.
+/// A [`Log`] whose type is known at run time only.
 pub trait SharedLog: fmt::Debug + Send + Sync {
     /// The same as for [`Log::append`].
     fn append(&self, n: u64, message: Bytes) -> Waiting<Result<(), NotAppended>>;

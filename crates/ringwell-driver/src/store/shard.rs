@@ -222,7 +222,7 @@ impl<F: Files> ShardStore<F> {
     /// Makes the end of the old journal durable, as it may only have been in the page cache, and
     /// cuts off an unfinished write. Rotten frames stay: they may be evidence.
     ///
-    /// A block that says so comes first: a file that is short without it has lost its tail.
+    /// A block that records this comes first: a short file without it has lost its tail.
     fn settle(
         &self,
         segments: &mut [SegmentInfo],

@@ -82,7 +82,7 @@ fn write(contents: &Contents) -> Vec<u8> {
     out
 }
 
-/// The entries, of which the chunk says beforehand how many there are.
+/// The entries, whose count the chunk gives in advance.
 fn counted<E: Entry>(entries: Entries<'_, E>) -> Vec<E> {
     let hint = entries.size_hint();
     let all: Vec<E> = entries.collect();

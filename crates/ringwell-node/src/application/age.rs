@@ -32,7 +32,7 @@ const TROUBLE_AGE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     terms: HashMap<PoolId, Term>,
-    /// When terms end. A pool that is being checked has none.
+    /// The time when terms end. A pool that is being checked has none.
     ends: BTreeSet<(Instant, PoolId)>,
 }
 

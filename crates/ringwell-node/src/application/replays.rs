@@ -1,8 +1,8 @@
 //! The accepted pushes: one that is older than the newest for its pool is a copy.
 //!
 //! The times of pools are forgotten when the process ends, except for the newest of all, which is
-//! in a file: after a start, a push must be newer than that. Invariant: a push counts as taken only
-//! once the file says so.
+//! in a file: after a start, a push must be newer than that. Invariant: a push counts as accepted
+//! only once the file records it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +13,7 @@ use ringwell_core::PoolId;
 use super::webhook::SECONDS_MAX;
 use crate::disk::{FileError, OsFiles, write_whole};
 
-/// Pools that are remembered. Beyond, all that is not newer than the newest is refused.
+/// Pools that are remembered. Beyond that, every push that is not newer than the newest is refused.
 const POOLS_MAX: usize = 100_000;
 
 /// The times of pushes, by pool.

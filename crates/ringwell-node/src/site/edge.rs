@@ -123,7 +123,7 @@ pub(super) async fn amp(
     let mut response = whole(StatusCode::OK, "application/json", body);
     if let Some(origin) = origin {
         allow(&mut response, origin);
-        // The component always asks with credentials, of which none are used.
+        // The component always asks with credentials, which are not used.
         let name = header::ACCESS_CONTROL_ALLOW_CREDENTIALS;
         response.headers_mut().insert(name, HeaderValue::from_static("true"));
     }

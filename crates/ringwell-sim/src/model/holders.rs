@@ -18,7 +18,7 @@ pub(super) struct Holder {
 pub(crate) struct Wanted {
     pub(crate) shard: u16,
     pub(crate) number: u64,
-    /// When it was allocated.
+    /// The time when it was allocated.
     pub(crate) at_ms: u64,
     pub(crate) true_us: u64,
     /// The last moment at which it was still the newest; `None`: it is now.

@@ -138,7 +138,7 @@ fn read<'a, const COLUMNS: usize>(
 ) -> Result<Vec<Line<'a, COLUMNS>>, csv::Error> {
     let mut reader = csv::Reader::from_path(path)?;
     let header = reader.headers()?.clone();
-    // A column that is missing is nowhere: its first line says so.
+    // A missing column is nowhere: the file's first line decides.
     let place = |name| header.iter().position(|it| it.trim() == name).unwrap_or(usize::MAX);
     let places = names.map(place);
     reader.records().map(|record| Ok(Line { path, names, places, record: record? })).collect()

@@ -18,7 +18,7 @@ const FIRST_OF_KEY: u8 = b',';
 /// less.
 const FIRST_OF_TEXT: u8 = b'#';
 
-/// Stands between the pool and the key: in two pieces, each of which is compared without a call.
+/// Stands between the pool and the key: in two pieces, each compared without a call.
 const BEFORE_KEY: (&[u8; 32], &[u8; 4]) = (b"/allocate_number.json?ring_pool_", b"key=");
 /// So many bytes of it stand before the query.
 const BEFORE_QUERY: u32 = 22;

@@ -9,7 +9,7 @@ use super::super::server::{Server, free_address, pinned};
 use super::store::{self, Place, Store};
 use crate::shell::{is_installed, output, root, run};
 
-/// Room for data that live no longer than a batch. Why: `bench/peers/README.md`.
+/// Room for data that live no longer than a batch. The reasons: `bench/peers/README.md`.
 const YOUNG: &str = "--max-semi-space-size=64";
 /// Oldest Go whose net/http has patterns with methods.
 const GO_MINOR_MIN: u32 = 22;

@@ -14,7 +14,7 @@ use ringwell_journal::{Author, decode_message};
 use super::{NotAppended, Unreached};
 use crate::canary::{Bug, planted};
 
-/// The first pause before a message is sent again; each is twice as long as the one before.
+/// The first pause before a message is sent again; each is twice as long as the previous one.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// No pause is longer.
 const PAUSE_MAX: Duration = Duration::from_secs(1);

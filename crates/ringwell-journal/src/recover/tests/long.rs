@@ -113,6 +113,6 @@ fn a_segment_is_read_in_pieces_of_megabytes() {
     let counted = Counted { files: long().files, reads: Cell::new(0) };
     let recovered = recover(&counted, &PLAN, |_, _| Ok(())).unwrap();
     assert_eq!(recovered.frames, 10);
-    // The head, and 12 MiB in pieces of 4 MiB, of which each begins with a frame again.
+    // The head, and 12 MiB in pieces of 4 MiB, each of which begins with a frame again.
     assert!(counted.reads.get() <= 6, "{} reads", counted.reads.get());
 }

@@ -199,7 +199,7 @@ fn an_owner_that_stops_and_goes_makes_hardly_a_row_late() {
 
 #[test]
 fn sixteen_callers_that_want_too_much_get_nearly_all_that_the_owner_can_do() {
-    // 5,333 a second, of which the owner can do 3,333.
+    // 5,333 a second, while the owner can do 3,333.
     let history = run(Scenario { callers: 16, spacing: ms(3), ..Scenario::healthy() });
     let figures = figures("16 callers, too much", &history, ms(0), SECOND * 10);
     assert!(figures.good_per_second >= 3_000.0 && figures.p99 <= 50.0);

@@ -120,7 +120,7 @@ pub(super) struct History {
     pub pings: Vec<Duration>,
     /// The first caller's window after each event.
     pub windows: Vec<(Duration, f64)>,
-    /// When a link shut.
+    /// The time when a link shut.
     pub shut: Vec<Duration>,
     /// After each event: sub-requests at the owner, and the places of all windows together.
     pub queues: Vec<(Duration, f64, f64)>,

@@ -1,5 +1,5 @@
-//! Owners that fight for a log which loses acknowledgements, stores late, and elects leaders that have
-//! less than the one before.
+//! Owners that fight for a log which loses acknowledgements, stores late, and elects leaders with
+//! fewer messages than the previous one.
 
 use proptest::prelude::*;
 use ringwell_core::Millis;
@@ -163,7 +163,7 @@ fn run(steps: &[Step]) -> usize {
             assert_eq!(log.read(*n).as_ref(), Some(message), "what was acknowledged stays");
         }
     }
-    // Each message continues the one before it, of either owner.
+    // Each message continues its predecessor, of either owner.
     Owner::new(9).follow(&log);
     log.stored.len()
 }
