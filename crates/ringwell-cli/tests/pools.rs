@@ -321,7 +321,7 @@ fn tokens_are_made_used_and_revoked() {
     let id = listed.lines().last().unwrap().split(' ').next().unwrap().to_owned();
     assert!(stderr(&made).contains(&id) && !listed.contains(secret), "{listed}");
     managed.says(&["tokens", "revoke", &id]);
-    managed.fails(&["list", "--token-file", &file], "does not know this token");
+    managed.fails(&["list", "--token-file", &file], "refuses this token");
     managed.fails(&["tokens", "revoke", &id], "there is no token");
 }
 

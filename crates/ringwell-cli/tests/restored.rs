@@ -46,7 +46,7 @@ fn a_copy_that_is_served_as_restored_hands_out_nothing_for_a_lifetime() {
     let server = Server::start(site.serve(&["--restored"]));
     assert!(is_overflow(&server, &site));
     assert!(server.log().contains("restored from a copy"), "{}", server.log());
-    assert!(server.log().contains("nothing has to be done"), "{}", server.log());
+    assert!(server.log().contains("there is nothing to do"), "{}", server.log());
     server.kill();
     // The hold is in the journal now; it does not begin again.
     let server = Server::start(site.serve(&[]));
@@ -87,7 +87,7 @@ fn a_copy_is_not_restored_into_itself() {
         [(&copy, copy.join("sub")), (&copy, link.join("a/b")), (&link, copy.join("journal/new"))]
     {
         let said = refused(copy, &data);
-        assert!(said.contains("lies in the copy"), "{said}");
+        assert!(said.contains("is inside the copy"), "{said}");
     }
     assert_eq!(std::fs::read_dir(&copy).unwrap().count(), before);
     let said = refused(&copy, folder.path());

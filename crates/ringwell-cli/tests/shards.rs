@@ -147,7 +147,7 @@ fn what_goes_wrong_is_said_with_what_to_do() {
     let mut command = ringwell(&["shards", "list", "--url", &nodes.a]);
     assert!(stderr(&command.output().unwrap()).contains("set RINGWELL_TOKEN"));
     command.env("RINGWELL_TOKEN", "another");
-    assert!(stderr(&command.output().unwrap()).contains("does not know this token"));
+    assert!(stderr(&command.output().unwrap()).contains("refuses this token"));
     command.env("RINGWELL_TOKEN", TOKEN);
     assert!(command.output().unwrap().status.success());
 
