@@ -9,6 +9,17 @@ use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use ringwell_driver::clock::WALL_APART_WARNED;
 
+/// Goes on while the machine sleeps. On macOS, where an engine in a gem runs, that is the monotonic clock.
+#[cfg(target_os = "linux")]
+const SINCE_BOOT: ClockId = ClockId::Boottime;
+#[cfg(not(target_os = "linux"))]
+const SINCE_BOOT: ClockId = ClockId::Monotonic;
+
+#[cfg(target_os = "linux")]
+const COARSE: ClockId = ClockId::MonotonicCoarse;
+#[cfg(not(target_os = "linux"))]
+const COARSE: ClockId = ClockId::Monotonic;
+
 /// Shard time by the clocks of this machine.
 #[derive(Clone, Debug)]
 pub struct Clock(clock::Clock);
@@ -53,7 +64,7 @@ impl Clock {
 /// Time that has passed since some moment, to a few milliseconds: enough for limits of seconds,
 /// and a fifth of the price of an exact reading.
 pub(crate) fn coarse_time() -> Duration {
-    read(ClockId::MonotonicCoarse)
+    read(COARSE)
 }
 
 /// The clocks of the machine.
@@ -81,7 +92,7 @@ pub(crate) fn wall_time() -> Duration {
 }
 
 pub(crate) fn boot_time() -> Duration {
-    read(ClockId::Boottime)
+    read(SINCE_BOOT)
 }
 
 fn read(clock: ClockId) -> Duration {

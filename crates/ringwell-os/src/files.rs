@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringwell_driver::store::{Access, FileError, Files};
-use rustix::fs::{Advice, OFlags, fadvise};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::platform;
 
 /// New files belong to their owner alone. Parameters of visitors and keys are in these files.
 pub(crate) const FILE_MODE: u32 = 0o600;
@@ -63,11 +64,10 @@ impl Files for OsFiles {
         };
         let file = file.context("open", path)?;
         if access == Access::Fresh {
-            // Advice: if the file system ignores it, cached bytes are read.
-            let _ = fadvise(&file, 0, None, Advice::DontNeed);
-            let _ = fadvise(&file, 0, None, Advice::Sequential);
+            platform::read_past_cache(&file);
         }
-        Ok(OsFile { is_direct: access == Access::Direct, ..OsFile::new(file, path) })
+        let is_direct = access == Access::Direct && platform::DIRECT.is_some();
+        Ok(OsFile { is_direct, ..OsFile::new(file, path) })
     }
 
     fn read_at(&self, file: &OsFile, offset: u64, out: &mut [u8]) -> Result<usize, FileError> {
@@ -215,11 +215,10 @@ pub(crate) fn create(path: &Path) -> Result<File, FileError> {
     options.write(true).create_new(true).mode(FILE_MODE).open(path).context("create", path)
 }
 
-/// Opens a file for writing past the page cache (`O_DIRECT|O_DSYNC`): a write is on the disk when
-/// it returns. Memory, offset and length must be aligned to blocks.
+/// Opens a file for writing past the page cache, where the operating system can: a write is on the disk
+/// when it returns. Memory, offset and length must be aligned to blocks.
 fn open_direct(path: &Path) -> io::Result<File> {
-    let flags = OFlags::DIRECT | OFlags::DSYNC;
-    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    let flags = platform::DIRECT.unwrap_or_default();
     OpenOptions::new().write(true).custom_flags(flags).open(path)
 }
 
@@ -234,13 +233,6 @@ fn refuses_direct(error: &io::Error) -> bool {
 /// If the operating system has none.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < N {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(got) => filled += got,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(bytes)
 }

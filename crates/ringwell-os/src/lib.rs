@@ -7,6 +7,7 @@
 mod files;
 mod journal;
 mod lock;
+mod platform;
 mod probe;
 mod secret;
 

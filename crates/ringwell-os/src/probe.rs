@@ -9,6 +9,7 @@ use ringwell_driver::store::FileError;
 use ringwell_journal::BLOCK_BYTES;
 
 use crate::files::{Context, create};
+use crate::platform;
 
 const FLUSHES: usize = 50;
 /// No disk stores a block this fast; memory and disks that answer from a volatile cache do.
@@ -36,12 +37,12 @@ pub fn probe(directory: &Path) -> Result<Probe, FileError> {
     let _ = fs::remove_file(&path);
     let mut times = result?;
     times.sort_unstable();
-    let statfs = rustix::fs::statfs(directory).map_err(std::io::Error::from);
-    let kind = statfs.context("look at", directory)?.f_type;
+    let doubtful_file_system =
+        platform::doubtful_file_system(directory).context("look at", directory)?;
     Ok(Probe {
         flush_p50: times[FLUSHES / 2],
         flush_p99: times[FLUSHES * 99 / 100],
-        doubtful_file_system: doubtful(kind),
+        doubtful_file_system,
     })
 }
 
@@ -80,15 +81,4 @@ fn measure(path: &Path) -> Result<Vec<Duration>, FileError> {
             Ok(begun.elapsed())
         })
         .collect()
-}
-
-/// Magic numbers as in statfs(2).
-fn doubtful(kind: rustix::fs::FsWord) -> Option<&'static str> {
-    const KINDS: [(rustix::fs::FsWord, &str); 4] = [
-        (0x0102_1994, "tmpfs"),
-        (0x8584_58f6, "ramfs"),
-        (0x794c_7630, "overlayfs"),
-        (0x6969, "NFS"),
-    ];
-    KINDS.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name)
 }

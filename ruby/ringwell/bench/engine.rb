@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# The same bulk request of 40 rows answered by a handler in pure Ruby, by the engine in Puma, in Thin
-# and in EventMachine with a fiber a request, and by the server itself, each in a process of its own.
+# The same bulk request of 40 rows answered by a handler in pure Ruby, by the engine in Puma, in Thin, in
+# EventMachine with a fiber a request and, if it is installed, in Falcon, and by the server itself, each in a
+# process of its own.
 # They take turns, so that all see the same machine; the middle of the rounds counts. `wrk` sends, as
 # fast as it is answered, over 8 connections.
 #
@@ -11,6 +12,7 @@
 # Then what a call costs without a server around it: by Fiddle and by the shim in C (`rake shim`).
 #
 # AT_ONCE=yes measures all at the same time: that shows that they work, and nothing else.
+require "etc"
 require "net/http"
 require "open3"
 require "rbconfig"
@@ -31,7 +33,8 @@ CONNECTIONS = 8
 THREADS = 5
 NAMES = {pure_puma: "pure Ruby in Puma", pure_em: "pure Ruby in EventMachine",
           puma: "engine in Puma", thin: "engine in Thin", em: "engine in EventMachine",
-          server: "server, one shard"}.freeze
+          falcon: "engine in Falcon", server: "server, one shard"}
+  .select { |name, _| name != :falcon || system("which falcon", out: File::NULL) }.freeze
 
 POOLS = (1..ROWS).to_h do |id|
   first = 8_880_000_000 + (id * 10_000)
@@ -48,17 +51,20 @@ module Backend
     end)
   end
 
-  def self.engine
-    ring_pools = POOLS.map do |id, pool|
+  def self.engine = Ringwell::Engine.open(durability: :memory, ring_pools:)
+
+  def self.ring_pools
+    POOLS.map do |id, pool|
       {id:, key: pool[:key], numbers: ["#{pool[:first]}-#{pool[:last]}"],
         overflow: pool[:overflow], lifetime: LIFETIME}
     end
-    Ringwell::Engine.open(durability: :memory, ring_pools:)
   end
 end
 
 # Serves under one of the names until it is killed.
 def serve(name, port)
+  return falcon(port) if name == "falcon"
+
   backend = name.start_with?("pure") ? Backend.pure : Backend.engine
   case name
   when "pure_em", "em"
@@ -67,6 +73,13 @@ def serve(name, port)
   when "thin" then thin(Ringwell::Rack::App.new(backend), port)
   else puma(Ringwell::Rack::App.new(backend), port)
   end
+end
+
+# One process with a fiber a request.
+def falcon(port)
+  exec({"RINGWELL_POOLS" => JSON.generate(Backend.ring_pools)}, "falcon", "serve", "--count", "1",
+    "--bind", "http://127.0.0.1:#{port}", "--config", File.expand_path("support/engine.ru", __dir__),
+    %i[out err] => File::NULL)
 end
 
 def thin(app, port)
@@ -83,15 +96,16 @@ def puma(app, port)
   puma.run.join
 end
 
-# @return [Array(Integer, #call)] a port, and what ends the process behind it
+# @return [Array(Integer, #call, Integer)] a port, what ends the process behind it, and the process
 def start(name)
   return start_server if name == :server
 
   port = Server.free_port
   pid = Process.spawn(RbConfig.ruby, "-I", File.expand_path("../lib", __dir__), __FILE__, "serve",
-    name.to_s, port.to_s)
+    name.to_s, port.to_s, pgroup: true)
   wait_for(port, pid)
-  [port, -> { Process.kill(:KILL, pid) && Process.wait(pid) }]
+  # With the processes that it has started.
+  [port, -> { Process.kill(:KILL, -pid) && Process.wait(pid) }, pid]
 end
 
 def start_server
@@ -100,7 +114,7 @@ def start_server
       overflow: pool[:overflow], lifetime: LIFETIME)
   end
   server = Server.new(pools.join)
-  [server.port, server.method(:stop)]
+  [server.port, server.method(:stop), server.pid]
 end
 
 def wait_for(port, pid)
@@ -131,28 +145,42 @@ def check(port)
     abort "not what was to be measured: #{answer[0, 300]}"
 end
 
-# @return [Float] requests a second
-def measure(port, lua, seconds = SECONDS)
+# Seconds of processor that a process has used, with those that it has started in a group of its own.
+def processor_seconds(pid)
+  Dir["/proc/[0-9]*/stat"].sum do |file|
+    fields = File.read(file).split(") ", 2)[1].split
+    mine = file == "/proc/#{pid}/stat" || fields[2].to_i == pid
+    mine ? fields[11, 2].sum(&:to_f) / Etc.sysconf(Etc::SC_CLK_TCK) : 0
+  rescue SystemCallError
+    # It has ended meanwhile.
+    0
+  end
+end
+
+# @return [Array(Float, Float)] requests a second, and processor seconds a request
+def measure(port, pid, lua, seconds = SECONDS)
+  used = processor_seconds(pid)
   # wrk itself knows whole seconds only; interrupted it reports so far.
   command = ["timeout", "-s", "INT", seconds.to_s, "wrk", "-t1", "-c#{CONNECTIONS}", "-d1h", "-s",
     lua, "http://127.0.0.1:#{port}#{Ringwell::Client::PATH}"]
   text, = Open3.capture2e(*command)
   # On a busy machine it may have been interrupted before it began.
-  return measure(port, lua, seconds * 2) if text.empty? && seconds < 60
+  return measure(port, pid, lua, seconds * 2) if text.empty? && seconds < 60
 
   failed = text[/Non-2xx or 3xx responses: \d+|Socket errors: .*/]
   raise "not what was to be measured: #{failed}" if failed
 
-  text[%r{Requests/sec:\s*([\d.]+)}, 1]&.to_f or raise "wrk says:\n#{text}"
+  rate = text[%r{Requests/sec:\s*([\d.]+)}, 1]&.to_f or raise "wrk says:\n#{text}"
+  [rate, (processor_seconds(pid) - used) / [text[/(\d+) requests in/, 1].to_i, 1].max]
 end
 
 def rates(running, lua)
   if ENV["AT_ONCE"]
-    return running.to_h { |name, (port, _)| [name, Thread.new { [measure(port, lua)] }] }
+    return running.to_h { |name, (port, _, pid)| [name, Thread.new { [measure(port, pid, lua)] }] }
         .transform_values(&:value)
   end
   rates = Hash.new { |all, name| all[name] = [] }
-  ROUNDS.to_i.times { running.each { |name, (port, _)| rates[name] << measure(port, lua) } }
+  ROUNDS.to_i.times { running.each { |name, (port, _, pid)| rates[name] << measure(port, pid, lua) } }
   rates
 end
 
@@ -163,9 +191,9 @@ def compare(lua)
   running.each_value { |port, _| check(port) }
   middles = rates(running, lua).transform_values { |all| all.sort[all.size / 2] }
   running.each_value { |port, _| check(port) }
-  middles.each do |name, rate|
-    puts format("%-26s %7.0f requests/s, %7.0f rows/s, %5.2f times pure Ruby in Puma",
-      NAMES[name], rate, rate * ROWS, rate / middles[:pure_puma])
+  middles.each do |name, (rate, used)|
+    puts format("%-26s %7.0f requests/s, %7.0f rows/s, %5.0f us of CPU a request, %5.2f times pure Ruby in Puma",
+      NAMES[name], rate, rate * ROWS, used * 1e6, rate / middles[:pure_puma][0])
   end
 ensure
   running.each_value { |_, stop| stop.call }

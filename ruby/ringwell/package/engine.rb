@@ -7,6 +7,8 @@ module Package
   module Engine
     ROOT = File.expand_path("../../..", __dir__)
     CRATE = "ringwell-embed"
+    # The oldest macOS on which Rust's standard library runs on both processors.
+    MACOS_MIN = "11.0"
     # Compiled once and used for long: whole-program optimisation, no symbols.
     PROFILE = ["--profile", "dist", "--config", 'profile.dist.strip="symbols"'].freeze
 
@@ -55,12 +57,17 @@ module Package
 
       def zigbuild? = system("cargo-zigbuild --version", %i[out err] => File::NULL)
 
-      # On musl Rust links programs statically by default, and no libraries.
+      # On musl Rust links programs statically by default, and no libraries. On macOS a library has its path on
+      # the machine that linked it in it, and zig's linker asks for the newest system unless the version is given.
       def flags(target)
-        return {} unless target.end_with?("musl")
+        return rustflags("-C target-feature=-crt-static") if target.end_with?("musl")
+        return {} unless target.end_with?("darwin")
 
-        {"RUSTFLAGS" => "#{ENV["RUSTFLAGS"]} -C target-feature=-crt-static".strip}
+        name = "-C link-arg=-Wl,-install_name,@rpath/libringwell_embed.dylib"
+        {"MACOSX_DEPLOYMENT_TARGET" => MACOS_MIN, **rustflags(name)}
       end
+
+      def rustflags(more) = {"RUSTFLAGS" => "#{ENV["RUSTFLAGS"]} #{more}".strip}
 
       def without_tests(manifest)
         manifest.gsub(/^\[(?:dev-dependencies|\[test\]|\[bench\]|\[example\])[^\n]*\n.*?(?=^\[|\z)/m, "")

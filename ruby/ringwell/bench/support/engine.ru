@@ -1,0 +1,9 @@
+# frozen_string_literal: true
+
+# An engine with the pools of RINGWELL_POOLS behind Rack, for servers that are programs of their own.
+$LOAD_PATH.unshift File.expand_path("../../lib", __dir__)
+require "ringwell/engine"
+require "ringwell/rack"
+
+pools = JSON.parse(ENV.fetch("RINGWELL_POOLS"), symbolize_names: true)
+run Ringwell::Rack::App.new(Ringwell::Engine.open(durability: :memory, ring_pools: pools))
